@@ -1,0 +1,173 @@
+"""One server process: a free port, a log file, a ready check, a stop that waits."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import signal
+import socket
+import subprocess
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from local_services.paths import Account
+
+LOG_TAIL = 2000
+
+
+class ServiceError(RuntimeError):
+    """A local service cannot be started; the message says what to do."""
+
+
+def free_port() -> int:
+    """Return a TCP port of 127.0.0.1 that nothing listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def port_answers(port: int) -> bool:
+    """Return whether something accepts connections on this port of 127.0.0.1."""
+    with socket.socket() as probe:
+        probe.settimeout(1)
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+class Service(ABC):
+    """A server process with a life of ``start`` … ``stop``; also a context manager.
+
+    :param log_file: where its output goes, appended
+    :param port: port to listen on; a free one is chosen at the first start and kept for restarts
+    :param account: who to run as; None for the current user
+    """
+
+    name: str = "service"
+    stop_signal: signal.Signals = signal.SIGTERM
+    ready_seconds: float = 60
+
+    def __init__(self, log_file: Path, port: int | None = None, account: Account | None = None) -> None:
+        self.log_file = log_file
+        self.account = account
+        self._port = port
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def port(self) -> int:
+        """TCP port on 127.0.0.1, the same for the life of this object."""
+        if self._port is None:
+            self._port = free_port()
+        return self._port
+
+    @property
+    def running(self) -> bool:
+        """Whether the process was started and has not ended."""
+        return self._process is not None and self._process.poll() is None
+
+    def start(self) -> Self:
+        """Start the server and wait until it answers.
+
+        :raises ServiceError: if it ends or is not ready in time; the message holds the end of its log
+        """
+        if self.running:
+            return self
+        self.prepare()
+        if port_answers(self.port):
+            raise ServiceError(f"{self.name}: port {self.port} is taken by another process")
+        self.log_file.parent.mkdir(parents=True, exist_ok=True)
+        with self.log_file.open("ab") as log:
+            self._process = self._spawn(self.command(), log.fileno())
+        # A script that ends by an exception outside a `with` must not leave servers behind.
+        atexit.register(self.stop)
+        self._wait_ready()
+        return self
+
+    def stop(self, *, crash: bool = False) -> None:
+        """Stop the server and wait for its end; nothing happens if it does not run.
+
+        :param crash: kill it without a chance to tidy up, as a power cut would
+        """
+        atexit.unregister(self.stop)
+        process, self._process = self._process, None
+        if process is None or process.poll() is not None:
+            return
+        process.send_signal(self.crash_signal() if crash else self.stop_signal)
+        try:
+            process.wait(20)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    @abstractmethod
+    def command(self) -> Sequence[str]:
+        """Return the command line of the server."""
+
+    @abstractmethod
+    def is_ready(self) -> bool:
+        """Return whether the server does its work, not merely listens."""
+
+    def prepare(self) -> None:  # noqa: B027
+        """Make what the server needs before its first start; called before every start."""
+
+    def environment(self) -> Mapping[str, str]:
+        """Return variables to add to the server's environment."""
+        return {}
+
+    def working_folder(self) -> Path | None:
+        """Return the folder the server runs in; None for the current one."""
+        return None
+
+    def crash_signal(self) -> signal.Signals:
+        """Return the signal that ends the server without tidying up."""
+        return signal.SIGKILL
+
+    def run_tool(self, command: Sequence[str]) -> None:
+        """Run a helper program as the server's account.
+
+        :param command: program and arguments
+        :raises ServiceError: if it fails; the message holds its output
+        """
+        process = self._spawn(command, subprocess.PIPE)
+        output = process.communicate()[0].decode(errors="replace")
+        if process.returncode:
+            raise ServiceError(f"{self.name}: {Path(command[0]).name} failed: {output[-LOG_TAIL:]}")
+
+    def _spawn(self, command: Sequence[str], stdout: int) -> subprocess.Popen[bytes]:
+        account = self.account
+        return subprocess.Popen(
+            list(command),
+            stdin=subprocess.DEVNULL,
+            stdout=stdout,
+            stderr=subprocess.STDOUT,
+            cwd=self.working_folder(),
+            env={**os.environ, **self.environment()},
+            user=account.uid if account else None,
+            group=account.gid if account else None,
+            extra_groups=[] if account else None,
+            # Ctrl-C in the terminal must reach us first, or the data is gone before the sources are closed.
+            start_new_session=True,
+        )
+
+    def _wait_ready(self) -> None:
+        deadline = time.monotonic() + self.ready_seconds
+        while not self.is_ready():
+            if not self.running:
+                raise ServiceError(f"{self.name} ended at its start:\n{self._log_tail()}")
+            if time.monotonic() > deadline:
+                self.stop()
+                raise ServiceError(f"{self.name} is not ready after {self.ready_seconds} s:\n{self._log_tail()}")
+            time.sleep(0.05)
+
+    def _log_tail(self) -> str:
+        return self.log_file.read_text(errors="replace")[-LOG_TAIL:]
