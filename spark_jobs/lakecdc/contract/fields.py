@@ -1,0 +1,100 @@
+"""Strict parsing of JSON objects into frozen dataclasses: unknown keys and wrong types are refused by name."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import types
+import typing
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+from lakecdc.contract.errors import SpecError
+
+T = TypeVar("T")
+
+
+def parse(cls: type[T], document: Any, where: str) -> T:
+    """Build the dataclass ``cls`` from a JSON object.
+
+    :param cls: a dataclass whose annotations are JSON types, Literals, unions, tuples or nested dataclasses.
+    :param document: the JSON value found in the spec.
+    :param where: path of the value in the spec, for messages, such as ``options`` or ``target[0]``.
+    :raises SpecError: an unknown key, a missing key or a value of the wrong type.
+    """
+    if not isinstance(document, Mapping):
+        raise SpecError(f"{where} must be an object, not {_type_name(document)}.")
+    fields = {f.name: f for f in dataclasses.fields(cls)}  # type: ignore[arg-type]
+    refuse_unknown(document, fields, where)
+    hints = typing.get_type_hints(cls)
+    values = {}
+    for name, field in fields.items():
+        if name in document:
+            values[name] = coerce(hints[name], document[name], f"{where}.{name}")
+        elif field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
+            raise SpecError(f"{where}.{name} is missing.", hint=f"Add it; known keys are {', '.join(fields)}.")
+    return cls(**values)
+
+
+def refuse_unknown(document: Mapping[str, Any], known: Mapping[str, Any] | set[str], where: str) -> None:
+    """Raise for the first key of ``document`` that is not ``known``, with the nearest known one as a suggestion.
+
+    :raises SpecError: if there is such a key.
+    """
+    for key in document:
+        if key not in known:
+            near = difflib.get_close_matches(str(key), list(known), 1)
+            suggestion = f"Did you mean {near[0]!r}?" if near else f"Known keys are {', '.join(sorted(known))}."
+            raise SpecError(f"Unknown key {key!r} in {where}.", hint=suggestion, key=key)
+
+
+def coerce(hint: Any, value: Any, where: str) -> Any:
+    """Check ``value`` against a type annotation and turn lists into tuples and objects into dataclasses.
+
+    :raises SpecError: if the value does not fit.
+    """
+    origin, args = typing.get_origin(hint), typing.get_args(hint)
+    if hint is Any:
+        return value
+    if origin is typing.Literal:
+        if value not in args:
+            raise SpecError(f"{where} is {value!r}.", hint=f"It must be one of {', '.join(map(repr, args))}.")
+        return value
+    if origin in (typing.Union, types.UnionType):
+        return _coerce_union(args, value, where)
+    if origin is tuple:
+        if isinstance(value, str) or not isinstance(value, list | tuple):
+            raise SpecError(f"{where} must be a list, not {_type_name(value)}.")
+        return tuple(coerce(args[0], item, f"{where}[{i}]") for i, item in enumerate(value))
+    if origin in (dict, Mapping) or hint in (dict, Mapping):
+        if not isinstance(value, Mapping):
+            raise SpecError(f"{where} must be an object, not {_type_name(value)}.")
+        return {k: coerce(args[1], v, f"{where}.{k}") for k, v in value.items()} if args else dict(value)
+    if dataclasses.is_dataclass(hint):
+        return parse(hint, value, where)  # type: ignore[arg-type]
+    return _coerce_scalar(hint, value, where)
+
+
+def _coerce_union(args: tuple[Any, ...], value: Any, where: str) -> Any:
+    if value is None and type(None) in args:
+        return None
+    errors = []
+    for arg in args:
+        if arg is not type(None):
+            try:
+                return coerce(arg, value, where)
+            except SpecError as error:
+                errors.append(error)
+    raise errors[-1]
+
+
+def _coerce_scalar(hint: Any, value: Any, where: str) -> Any:
+    if hint is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if not isinstance(value, hint) or (hint in (int, float) and isinstance(value, bool)):
+        raise SpecError(f"{where} must be {hint.__name__}, not {_type_name(value)}.")
+    return value
+
+
+def _type_name(value: Any) -> str:
+    return "null" if value is None else type(value).__name__

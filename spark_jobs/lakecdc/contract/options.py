@@ -1,0 +1,130 @@
+"""The options of each job, as typed as the job itself sees them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Outcome = Literal["done", "nothing", "skipped", "unsupported", "conflict", "failed"]
+Verify = Literal["full", "sample", "off"]
+
+
+@dataclass(frozen=True)
+class JobOptions:
+    """What every job takes.
+
+    :param dry_run: plan and measure, change nothing.
+    :param fail_on: outcomes that make the job exit non-zero although they are not failures, such as ``skipped``.
+    """
+
+    dry_run: bool = False
+    fail_on: tuple[Outcome, ...] = ()
+
+
+@dataclass(frozen=True)
+class VerifiedOptions(JobOptions):
+    """What every job takes that publishes rewritten files.
+
+    :param verify: how much is proven before the commit: all files, a stated sample, or nothing.
+    :param verify_off_reason: why ``off``; required then and kept in the report.
+    :param max_runtime: seconds after which no further group is begun; 0 is no limit.
+    """
+
+    verify: Verify = "full"
+    verify_off_reason: str | None = None
+    max_runtime: float = 0.0
+
+
+@dataclass(frozen=True)
+class IngestOptions(JobOptions):
+    """Options of ``ingest``.
+
+    :param max_batches: micro-batches per run; 0 means until the source's end as seen at the start.
+    """
+
+    max_batches: int = 0
+
+
+@dataclass(frozen=True)
+class RewriteDeleteFilesOptions(VerifiedOptions):
+    """Options of ``rewrite_delete_files``.
+
+    :param engine: ``exact`` lets Iceberg's reader mark deleted rows, ``join`` matches keys in Spark,
+        ``auto`` chooses from the number of deletes.
+    """
+
+    engine: Literal["auto", "exact", "join"] = "auto"
+
+
+@dataclass(frozen=True)
+class RewriteDataFilesOptions(VerifiedOptions):
+    """Options shared by ``sort_data_files`` and ``compact_data_files``.
+
+    :param target_file_size_bytes: size aimed at; 0 takes the table's ``write.target-file-size-bytes``.
+    :param max_group_bytes: bytes rewritten per commit.
+    """
+
+    target_file_size_bytes: int = 0
+    max_group_bytes: int = 10 * 1024**3
+
+
+@dataclass(frozen=True)
+class CompactDataFilesOptions(RewriteDataFilesOptions):
+    """Options of ``compact_data_files``.
+
+    :param min_input_files: small files a partition needs before it is worth a rewrite.
+    :param small_file_ratio: a file below this share of the target size is small.
+    :param delete_ratio: a file with at least this share of its rows deleted is rewritten as well.
+    """
+
+    min_input_files: int = 5
+    small_file_ratio: float = 0.75
+    delete_ratio: float = 0.3
+
+
+@dataclass(frozen=True)
+class SortDataFilesOptions(RewriteDataFilesOptions):
+    """Options of ``sort_data_files``.
+
+    :param columns: sort order; empty takes the table's sort order, then its identifier fields.
+    :param min_overlap_depth: average number of files that hold a key above which a partition is sorted again.
+    """
+
+    columns: tuple[str, ...] = ()
+    min_overlap_depth: float = 1.5
+
+
+@dataclass(frozen=True)
+class RewriteManifestsOptions(JobOptions):
+    """Options of ``rewrite_manifests``.
+
+    :param min_manifests: manifests a table needs before they are rewritten.
+    :param min_average_bytes: average manifest size above which nothing is done.
+    """
+
+    min_manifests: int = 8
+    min_average_bytes: int = 4 * 1024 * 1024
+
+
+@dataclass(frozen=True)
+class ExpireSnapshotsOptions(JobOptions):
+    """Options of ``expire_snapshots``.
+
+    :param older_than: snapshots made before this ISO-8601 moment expire; default: ``max_age`` before now.
+    :param max_age: age in seconds, used without ``older_than``.
+    :param retain_last: snapshots of the main branch that are kept whatever their age.
+    """
+
+    older_than: str | None = None
+    max_age: float = 5 * 24 * 3600.0
+    retain_last: int = 5
+
+
+OPTIONS: dict[str, type[JobOptions]] = {
+    "ingest": IngestOptions,
+    "rewrite_delete_files": RewriteDeleteFilesOptions,
+    "sort_data_files": SortDataFilesOptions,
+    "compact_data_files": CompactDataFilesOptions,
+    "rewrite_manifests": RewriteManifestsOptions,
+    "expire_snapshots": ExpireSnapshotsOptions,
+}

@@ -1,0 +1,101 @@
+"""The job report, version 1: what happened to each table, and the exit code that follows from it."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from lakecdc.contract import fields
+from lakecdc.contract.errors import LakecdcError
+from lakecdc.contract.options import Outcome
+
+VERSION = 1
+EXIT_DONE, EXIT_OTHER, EXIT_CONFLICT, EXIT_BAD_INPUT = 0, 1, 3, 4
+
+
+@dataclass(frozen=True)
+class TableReport:
+    """What a job did to one table.
+
+    :param table: ``namespace.name``.
+    :param outcome: done, nothing, skipped, unsupported, conflict or failed.
+    :param reason: why, unless it is plainly done.
+    :param failure_class: conflict, bad input, cluster or unknown; None if nothing failed.
+    :param snapshot_before: id of the head before, as text because JavaScript cannot hold 64 bits.
+    :param snapshot_after: id of the head after.
+    :param metrics: numbers and facts by name; bytes, seconds and counts say so in their names.
+    """
+
+    table: str
+    outcome: Outcome
+    reason: str | None = None
+    failure_class: str | None = None
+    snapshot_before: str | None = None
+    snapshot_after: str | None = None
+    metrics: dict[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def failure(cls, table: str, error: BaseException, **facts: Any) -> TableReport:
+        """Report an exception: its own outcome and class if it is ours, else ``failed`` and ``unknown``."""
+        if isinstance(error, LakecdcError):
+            return cls(table, error.outcome, str(error), error.failure_class, **facts)  # type: ignore[arg-type]
+        return cls(table, "failed", f"{type(error).__name__}: {error}", "unknown", **facts)
+
+
+@dataclass(frozen=True)
+class JobReport:
+    """What one run of a job did.
+
+    :param started_at: ISO-8601 in UTC.
+    :param finished_at: the same.
+    :param tables: one report per table.
+    :param error: why the job stopped before it came to any table.
+    :param failure_class: class of that error.
+    """
+
+    job: str
+    started_at: str
+    finished_at: str
+    spark_application_id: str | None = None
+    tables: tuple[TableReport, ...] = ()
+    error: str | None = None
+    failure_class: str | None = None
+    version: int = VERSION
+
+    def exit_code(self, fail_on: tuple[str, ...] = ()) -> int:
+        """0 fine, 3 conflict, 4 bad input, 1 anything else; if several apply: 1, then 4, then 3.
+
+        :param fail_on: outcomes to count as failures although they are not.
+        """
+        classes = {self.failure_class} if self.error else set()
+        for table in self.tables:
+            if table.outcome in ("failed", "conflict"):
+                classes.add(table.failure_class)
+            elif table.outcome in fail_on:
+                classes.add(table.failure_class or "unknown")
+        if not classes:
+            return EXIT_DONE
+        if classes - {"conflict", "bad input"}:
+            return EXIT_OTHER
+        return EXIT_BAD_INPUT if "bad input" in classes else EXIT_CONFLICT
+
+    def to_json(self) -> str:
+        """The report as the JSON text that is written to ``--report``."""
+        return json.dumps(dataclasses.asdict(self), indent=2, default=str)
+
+
+def parse_report(document: Mapping[str, Any]) -> JobReport:
+    """Read a report back.
+
+    :raises SpecError: if it is not a report of this version.
+    """
+    return fields.parse(JobReport, document, "report")
+
+
+def now() -> str:
+    """The current moment as the report writes it."""
+    return datetime.now(UTC).isoformat(timespec="milliseconds")

@@ -1,0 +1,109 @@
+"""Versions and jars that work together, and the Spark settings that follow from a catalog's properties."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from lakecdc.contract.errors import SpecError
+
+ICEBERG_VERSION = "1.12.0"
+SPARK_MINOR = "4.1"
+EXTENSIONS = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
+_RUNTIME = f"org.apache.iceberg:iceberg-spark-runtime-{SPARK_MINOR}_2.13:{ICEBERG_VERSION}"
+_AWS_BUNDLE = f"org.apache.iceberg:iceberg-aws-bundle:{ICEBERG_VERSION}"
+_JDBC_DRIVERS = {
+    "sqlite": "org.xerial:sqlite-jdbc:3.47.1.0",
+    "postgresql": "org.postgresql:postgresql:42.7.7",
+    "mysql": "com.mysql:mysql-connector-j:9.3.0",
+}
+_TYPES = {"sql": "jdbc", "rest": "rest", "hive": "hive", "glue": "glue"}
+# pyiceberg settings that mean nothing to the Java side
+_PYTHON_ONLY = re.compile(r"^(py-.*|echo|pool_pre_ping|init_catalog_tables|downcast-.*)$")
+_RENAMED = {"s3.region": "client.region"}
+
+
+def packages(properties: Mapping[str, Any]) -> list[str]:
+    """Maven coordinates that a Spark session needs for a catalog.
+
+    :param properties: the catalog's pyiceberg properties; secret references may be unresolved.
+    """
+    found = [_RUNTIME]
+    uri = properties.get("uri")
+    if catalog_type(properties) == "sql":
+        dialect = "sqlite" if not isinstance(uri, str) else uri.split(":", 1)[0].split("+", 1)[0]
+        if dialect not in _JDBC_DRIVERS:
+            raise SpecError(f"No JDBC driver is known for a catalog at {dialect}://.")
+        found.append(_JDBC_DRIVERS[dialect])
+    if uses_s3(properties):
+        found.append(_AWS_BUNDLE)
+    return found
+
+
+def uses_s3(properties: Mapping[str, Any]) -> bool:
+    """Tell whether the catalog's tables may live in S3, from its warehouse, its type and its ``s3.`` properties."""
+    return (
+        str(properties.get("warehouse", "")).startswith(("s3://", "s3a://"))
+        or catalog_type(properties) == "glue"
+        or any(key.startswith("s3.") for key in properties)
+    )
+
+
+def catalog_type(properties: Mapping[str, Any]) -> str:
+    """pyiceberg's type of the catalog, inferred from the URI as pyiceberg does when it is not given.
+
+    :raises SpecError: for a type that Spark cannot open.
+    """
+    kind = properties.get("type")
+    if kind is None:
+        uri = str(properties.get("uri", ""))
+        kind = "rest" if uri.startswith("http") else "hive" if uri.startswith("thrift") else "sql"
+    if kind not in _TYPES:
+        raise SpecError(f"catalog type {kind!r} is not supported.", hint=f"Use one of {', '.join(_TYPES)}.")
+    return str(kind)
+
+
+def spark_properties(name: str, properties: Mapping[str, str]) -> dict[str, str]:
+    """Map pyiceberg's catalog properties to Spark's.
+
+    :param name: the catalog's name.
+    :param properties: resolved properties (no secret references left).
+    :return: complete Spark configuration keys, ``spark.sql.catalog.<name>…``.
+    """
+    prefix = f"spark.sql.catalog.{name}"
+    kind = catalog_type(properties)
+    mapped = {"type": _TYPES[kind]}
+    for key, value in properties.items():
+        if key in ("type", "uri") or _PYTHON_ONLY.match(key):
+            continue
+        if key == "s3.force-virtual-addressing":
+            mapped["s3.path-style-access"] = "false" if str(value).lower() == "true" else "true"
+        else:
+            mapped[_RENAMED.get(key, key)] = str(value)
+    if "uri" in properties:
+        mapped.update(_jdbc(properties["uri"]) if kind == "sql" else {"uri": properties["uri"]})
+    if uses_s3(properties):
+        mapped.setdefault("io-impl", "org.apache.iceberg.aws.s3.S3FileIO")
+        if "s3.endpoint" in mapped:
+            mapped.setdefault("s3.path-style-access", "true")
+    return {prefix: "org.apache.iceberg.spark.SparkCatalog"} | {f"{prefix}.{k}": v for k, v in mapped.items()}
+
+
+def _jdbc(uri: str) -> dict[str, str]:
+    """SQLAlchemy's URL as a JDBC one, user and password apart."""
+    dialect, rest = uri.split("://", 1)
+    dialect = dialect.split("+", 1)[0]
+    settings = {"jdbc.schema-version": "V1"}
+    if dialect == "sqlite":
+        # sqlite:////abs/path and sqlite:///relative/path
+        return settings | {"uri": f"jdbc:sqlite:{rest[1:]}"}
+    parts = urlsplit(f"//{rest}")
+    if parts.username:
+        settings["jdbc.user"] = unquote(parts.username)
+    if parts.password:
+        settings["jdbc.password"] = unquote(parts.password)
+    host = parts.netloc.rpartition("@")[2]
+    query = f"?{parts.query}" if parts.query else ""
+    return settings | {"uri": f"jdbc:{dialect}://{host}{parts.path}{query}"}

@@ -1,0 +1,46 @@
+"""Named moments at which a test may kill or pause a job, to prove that nothing is lost or done twice.
+
+``LAKECDC_FAILPOINT=before_commit=kill`` ends the process there with SIGKILL; ``before_commit=pause:/tmp/flag`` makes
+the file ``/tmp/flag`` and waits until it is gone; ``before_commit=raise`` raises. ``before_commit@2=kill`` means the
+second time. Without the variable this costs one look into the environment.
+"""
+
+from __future__ import annotations
+
+import collections
+import os
+import signal
+import time
+from pathlib import Path
+
+VARIABLE = "LAKECDC_FAILPOINT"
+_seen: collections.Counter[str] = collections.Counter()
+
+
+def reach(moment: str) -> None:
+    """Pass a named moment; usually nothing happens.
+
+    :param moment: such as ``before_commit``.
+    """
+    setting = os.environ.get(VARIABLE)
+    if not setting:
+        return
+    where, _, action = setting.partition("=")
+    name, _, nth = where.partition("@")
+    if name != moment:
+        return
+    _seen[moment] += 1
+    if _seen[moment] == int(nth or 1):
+        _act(moment, action)
+
+
+def _act(moment: str, action: str) -> None:
+    if action == "kill":
+        os.kill(os.getpid(), signal.SIGKILL)
+    elif action.startswith("pause:"):
+        flag = Path(action.removeprefix("pause:"))
+        flag.touch()
+        while flag.exists():
+            time.sleep(0.05)
+    else:
+        raise RuntimeError(f"fail point {moment}")

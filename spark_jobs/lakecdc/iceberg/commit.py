@@ -1,0 +1,201 @@
+"""Commits: what each validates, and what its failure means."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from lakecdc.contract.errors import CommitStateUnknownError, ConflictError
+from lakecdc.iceberg.jvm import gateway, java_class_name, java_list, java_message, jvm
+from lakecdc.iceberg.table import MAIN
+from lakecdc.metadata import names
+
+if TYPE_CHECKING:
+    from lakecdc.iceberg.fence import PositionFence
+    from lakecdc.iceberg.table import IcebergTable, Snapshot
+
+_CONFLICTS = {"ValidationException", "CommitFailedException"}
+
+
+@dataclass
+class RowChanges:
+    """What one ``RowDelta`` changes.
+
+    :param rows: data files to add.
+    :param deletes: delete files to add.
+    :param removed_deletes: delete files to remove.
+    :param summary: entries for the snapshot summary.
+    """
+
+    rows: Sequence[Any] = ()
+    deletes: Sequence[Any] = ()
+    removed_deletes: Sequence[Any] = ()
+    summary: Mapping[str, str] = field(default_factory=dict)
+
+
+def append_changes(
+    table: IcebergTable, changes: RowChanges, fence: PositionFence, *, truncate: Any | None = None, tag: str | None = None
+) -> Snapshot:
+    """Commit a batch of changes: new rows and equality deletes, behind a fence, with the positions in the summary.
+
+    Nothing else is validated: equality deletes may move to a later sequence number without harm, so that no
+    maintenance commit can make an ingest fail (Iceberg's Flink committer does the same).
+
+    :param fence: refuses the commit if another run has moved the positions.
+    :param truncate: expression of rows to remove first, in the same metadata commit.
+    :param tag: tag to move to the new snapshot, in the same metadata commit.
+    :raises ConflictError: the fence refused, or another writer won too often.
+    """
+    _callbacks(table)
+    transaction = table.java.newTransaction()
+    if truncate is not None:
+        transaction.newDelete().deleteFromRowFilter(truncate).commit()
+    mark = str(uuid.uuid4())
+
+    def commit() -> None:
+        _row_delta(transaction.newRowDelta().validateWith(fence), changes, mark).commit()
+        if tag:
+            _move_tag(table, transaction, tag)
+        transaction.commitTransaction()
+
+    return _run(table, commit, mark, MAIN)
+
+
+def replace_deletes(
+    table: IcebergTable,
+    changes: RowChanges,
+    *,
+    start_snapshot_id: int,
+    referenced_data_files: Sequence[str],
+    branch: str = MAIN,
+) -> Snapshot:
+    """Commit converted or merged delete files.
+
+    A ``RowDelta``, never ``RewriteFiles``: its snapshot counts as a delete for everybody's conflict checks, while a
+    replace would be overlooked by a compaction under way and lose the deletes. Concurrent appends and equality
+    deletes do not conflict with it.
+
+    :param start_snapshot_id: the snapshot the new delete files were computed from.
+    :param referenced_data_files: locations of the data files that the new delete files name; all must still be live.
+    :raises ConflictError: one of them is gone, or a deletion vector was added for one of them meanwhile.
+    """
+    mark = str(uuid.uuid4())
+
+    def commit() -> None:
+        delta = (
+            table.java.newRowDelta()
+            .validateFromSnapshot(start_snapshot_id)
+            .validateDataFilesExist(java_list(table.spark, referenced_data_files))
+            .validateDeletedFiles()
+            .toBranch(branch)
+        )
+        _row_delta(delta, changes, mark).commit()
+
+    return _run(table, commit, mark, branch)
+
+
+def replace_data_files(
+    table: IcebergTable,
+    *,
+    removed: Sequence[Any],
+    removed_deletes: Sequence[Any],
+    added: Sequence[Any],
+    start: Snapshot,
+    summary: Mapping[str, str],
+    branch: str = MAIN,
+) -> Snapshot:
+    """Commit rewritten data files at the sequence number they were read at.
+
+    Equality deletes committed meanwhile still apply to the new files; a position delete or deletion vector added
+    meanwhile for a removed file refuses the commit.
+
+    :param removed: data files that were read.
+    :param removed_deletes: delete files that applied to nothing else, such as deletion vectors of removed files.
+    :param added: data files that were written.
+    :param start: the snapshot that was read.
+    :raises ConflictError: a removed file is gone or got new deletes.
+    """
+    mark = str(uuid.uuid4())
+
+    def commit() -> None:
+        rewrite = table.java.newRewrite().validateFromSnapshot(start.id).dataSequenceNumber(start.sequence_number)
+        for file in (*removed, *removed_deletes):
+            rewrite.deleteFile(file)
+        for file in added:
+            rewrite.addFile(file)
+        for key, value in {**summary, names.COMMIT_ID: mark}.items():
+            rewrite.set(key, value)
+        rewrite.toBranch(branch).commit()
+
+    return _run(table, commit, mark, branch)
+
+
+def _row_delta(delta: Any, changes: RowChanges, mark: str) -> Any:
+    for file in changes.rows:
+        delta.addRows(file)
+    for file in changes.deletes:
+        delta.addDeletes(file)
+    for file in changes.removed_deletes:
+        delta.removeDeletes(file)
+    for key, value in {**changes.summary, names.COMMIT_ID: mark}.items():
+        delta.set(key, value)
+    return delta
+
+
+def _move_tag(table: IcebergTable, transaction: Any, tag: str) -> None:
+    refs = transaction.table().refs()
+    snapshot_id = transaction.table().currentSnapshot().snapshotId()
+    manage = transaction.manageSnapshots()
+    if refs.containsKey(tag):
+        manage.replaceTag(tag, snapshot_id).commit()
+    else:
+        manage.createTag(tag, snapshot_id).commit()
+
+
+def _run(table: IcebergTable, commit: Callable[[], None], mark: str, branch: str) -> Snapshot:
+    try:
+        commit()
+    except Exception as error:
+        kind = java_class_name(error)
+        if kind in _CONFLICTS:
+            raise ConflictError(
+                f"The commit was refused: {java_message(error)}",
+                table=table.name,
+                hint="Nothing was published; run again.",
+            ) from error
+        if kind != "CommitStateUnknownException":
+            raise
+        found = find_commit(table, mark, branch)
+        if found is None:
+            raise CommitStateUnknownError(
+                "The catalog did not say whether the commit arrived, and the table does not show it.",
+                table=table.name,
+                hint="Written files were left in place. Check the catalog, then run again.",
+            ) from error
+        return found
+    found = find_commit(table, mark, branch)
+    if found is None:
+        raise CommitStateUnknownError("The commit returned, but the table does not show it.", table=table.name)
+    return found
+
+
+def find_commit(table: IcebergTable, mark: str, branch: str = MAIN) -> Snapshot | None:
+    """The snapshot of a branch that carries a commit's mark, from freshly read metadata."""
+    table.refresh()
+    return next((s for s in table.ancestors(branch) if s.summary.get(names.COMMIT_ID) == mark), None)
+
+
+def _callbacks(table: IcebergTable) -> None:
+    from pyspark.java_gateway import ensure_callback_server_started
+
+    ensure_callback_server_started(gateway(table.spark))
+
+
+def row_filter(table: IcebergTable, column: str, operator: str, value: str) -> Any:
+    """An Iceberg expression such as ``lessThan(column, value)``.
+
+    :param operator: name of a method of Iceberg's ``Expressions``.
+    """
+    return getattr(jvm(table.spark).org.apache.iceberg.expressions.Expressions, operator)(column, value)

@@ -1,0 +1,72 @@
+"""Small helpers around the py4j gateway."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def jvm(spark: SparkSession) -> Any:
+    """The session's view of the JVM."""
+    return spark._jvm  # noqa: SLF001
+
+
+def gateway(spark: SparkSession) -> Any:
+    """The session's py4j gateway."""
+    return spark.sparkContext._gateway  # noqa: SLF001
+
+
+def table_cache(spark: SparkSession) -> Any:
+    """Iceberg's ``SparkTableCache`` singleton.
+
+    By reflection: the class has a static ``get()`` and an instance ``get(String)``, and py4j decides static or not
+    from whichever the JVM happens to list first, so that the plain call fails in about one start of five.
+    """
+    view, gate = jvm(spark), gateway(spark)
+    loader = view.java.lang.Thread.currentThread().getContextClassLoader()
+    cls = loader.loadClass("org.apache.iceberg.spark.SparkTableCache")
+    no_types, no_values = gate.new_array(view.java.lang.Class, 0), gate.new_array(view.java.lang.Object, 0)
+    return cls.getMethod("get", no_types).invoke(None, no_values)
+
+
+def int_array(spark: SparkSession, values: Iterable[int]) -> Any:
+    """A Java ``int[]``."""
+    items = list(values)
+    array = gateway(spark).new_array(jvm(spark).int, len(items))
+    for index, value in enumerate(items):
+        array[index] = value
+    return array
+
+
+def java_list(spark: SparkSession, items: Iterable[Any]) -> Any:
+    """A ``java.util.ArrayList`` of ``items``."""
+    out = jvm(spark).java.util.ArrayList()
+    for item in items:
+        out.add(item)
+    return out
+
+
+def iterate(closeable: Any) -> Iterator[Any]:
+    """Walk a Java ``CloseableIterable`` and close it."""
+    try:
+        iterator = closeable.iterator()
+        while iterator.hasNext():
+            yield iterator.next()
+    finally:
+        closeable.close()
+
+
+def java_class_name(error: BaseException) -> str | None:
+    """Simple class name of the Java exception behind a py4j error, or of the Java cause Spark wrapped."""
+    java = getattr(error, "java_exception", None)
+    return java.getClass().getSimpleName() if java is not None else None
+
+
+def java_message(error: BaseException) -> str:
+    """First line of the Java exception's message, or of the Python error's."""
+    java = getattr(error, "java_exception", None)
+    text = (java.getMessage() if java is not None else None) or str(error)
+    return str(text).splitlines()[0] if text else type(error).__name__

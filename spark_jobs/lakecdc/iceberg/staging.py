@@ -1,0 +1,136 @@
+"""Writing data files and equality-delete files through Iceberg's own writers without committing them."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from lakecdc.contract.errors import LakecdcError
+from lakecdc.iceberg.jvm import int_array, java_list, jvm, table_cache
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from lakecdc.iceberg.table import IcebergTable
+
+
+def stage_rows(
+    table: IcebergTable, rows: DataFrame, *, group: str | None = None, **options: str | int | None
+) -> list[Any]:
+    """Write rows as data files of the table, uncommitted.
+
+    :param rows: columns by the names of the table's schema.
+    :param group: id of staged scan tasks that these rows rewrite; default: a new one.
+    :param options: Iceberg write options, ``_`` for ``-``, such as ``output_spec_id`` or
+        ``target_file_size_bytes``.
+    :return: Java ``DataFile`` objects for a commit of this session.
+    """
+    return _stage(table, table.java, rows, group or str(uuid.uuid4()), options)
+
+
+def stage_equality_deletes(table: IcebergTable, keys: DataFrame, key: Sequence[str], spec_id: int) -> list[Any]:
+    """Write key rows as equality-delete files of one partition spec, uncommitted.
+
+    An uncommitted transaction whose schema drops the other columns is a table to which Iceberg's own writer writes
+    key-only files, so that field ids, FileIO, partition tuples and metrics are Iceberg's.
+
+    :param keys: one row per key to delete, with exactly the columns ``key``.
+    :param key: the equality columns.
+    :param spec_id: an equality delete reaches only files of its own spec.
+    :return: Java ``DeleteFile`` objects for a commit of this session.
+    """
+    data_files = _stage(table, _key_only(table, key), keys, str(uuid.uuid4()), {"output_spec_id": spec_id})
+    ids = int_array(table.spark, [table.field_id(column) for column in key])
+    return [_as_equality_delete(table, data_file, ids) for data_file in data_files]
+
+
+@contextmanager
+def staged_tasks(table: IcebergTable, tasks: Sequence[Any]) -> Iterator[str]:
+    """Make scan tasks readable with ``spark.read.format("iceberg").load(group)`` for a while.
+
+    :param tasks: Java ``FileScanTask`` objects of the table.
+    :return: the group id, to read with and to pass to :func:`stage_rows`.
+    """
+    group = str(uuid.uuid4())
+    cache = table_cache(table.spark)
+    manager = jvm(table.spark).org.apache.iceberg.spark.ScanTaskSetManager.get()
+    cache.add(group, table.java)
+    manager.stageTasks(table.java, group, java_list(table.spark, tasks))
+    try:
+        yield group
+    finally:
+        manager.removeTasks(table.java, group)
+        cache.remove(group)
+
+
+def discard(table: IcebergTable, files: Sequence[Any]) -> None:
+    """Delete staged files that no commit took, through the table's FileIO; one that is gone already is fine."""
+    for file in files:
+        table.java.io().deleteFile(file.location())
+
+
+def _stage(
+    table: IcebergTable, java_table: Any, rows: DataFrame, group: str, options: dict[str, str | int | None]
+) -> list[Any]:
+    cache = table_cache(table.spark)
+    coordinator = jvm(table.spark).org.apache.iceberg.spark.FileRewriteCoordinator.get()
+    known = bool(cache.contains(group))
+    if not known:
+        cache.add(group, java_table)
+    try:
+        writer = (
+            rows.write.format("iceberg")
+            .option("use-table-distribution-and-ordering", "false")
+            .option("fanout-enabled", "true")
+            .mode("append")
+        )
+        for name, value in options.items():
+            if value is not None:
+                writer = writer.option(name.replace("_", "-"), str(value))
+        writer.save(group)
+        files = list(coordinator.fetchNewFiles(java_table, group))
+        coordinator.clearRewrite(java_table, group)
+        return files
+    finally:
+        if not known:
+            cache.remove(group)
+
+
+def _key_only(table: IcebergTable, key: Sequence[str]) -> Any:
+    transaction = table.java.newTransaction()
+    update = transaction.updateSchema()
+    missing = set(key) - set(table.column_names)
+    if missing:
+        raise LakecdcError(f"The key columns {sorted(missing)} are not in the table.", table=table.name)
+    for field in table.fields:
+        if field.name not in key:
+            update = update.deleteColumn(field.name)
+    update.commit()
+    return transaction.table()
+
+
+def _as_equality_delete(table: IcebergTable, data_file: Any, ids: Any) -> Any:
+    view = jvm(table.spark)
+    metrics = view.org.apache.iceberg.Metrics(
+        data_file.recordCount(),
+        data_file.columnSizes(),
+        data_file.valueCounts(),
+        data_file.nullValueCounts(),
+        data_file.nanValueCounts(),
+        data_file.lowerBounds(),
+        data_file.upperBounds(),
+    )
+    builder = (
+        view.org.apache.iceberg.FileMetadata.deleteFileBuilder(table.java.specs().get(data_file.specId()))
+        .ofEqualityDeletes(ids)
+        .withPath(data_file.location())
+        .withFormat(data_file.format().toString())
+        .withFileSizeInBytes(data_file.fileSizeInBytes())
+        .withMetrics(metrics)
+        .withSplitOffsets(data_file.splitOffsets())
+    )
+    if data_file.partition().size():
+        builder = builder.withPartition(data_file.partition())
+    return builder.build()

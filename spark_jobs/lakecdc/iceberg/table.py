@@ -1,0 +1,196 @@
+"""An Iceberg table as the jobs see it: metadata without py4j."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from lakecdc.contract.errors import InputError
+from lakecdc.iceberg.jvm import java_class_name, java_message, jvm
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+MAIN = "main"
+_MISSING = {"NoSuchTableException", "NoSuchNamespaceException", "AnalysisException"}
+
+
+@dataclass(frozen=True)
+class Field:
+    """A top-level column.
+
+    :param id: Iceberg field id.
+    :param type: Iceberg's own name of the type, such as ``long`` or ``decimal(12, 2)``.
+    :param required: whether it is NOT NULL.
+    """
+
+    id: int
+    name: str
+    type: str
+    required: bool
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """One snapshot's bookkeeping.
+
+    :param operation: append, overwrite, delete or replace.
+    """
+
+    id: int
+    parent_id: int | None
+    sequence_number: int
+    timestamp_ms: int
+    operation: str | None
+    summary: dict[str, str]
+
+
+class IcebergTable:
+    """One table of one catalog.
+
+    :param spark: the session.
+    :param catalog: the catalog's name.
+    :param name: ``namespace.name``.
+    :raises InputError: if there is no such table.
+    """
+
+    def __init__(self, spark: SparkSession, catalog: str, name: str) -> None:
+        self.spark, self.catalog, self.name = spark, catalog, name
+        try:
+            self.java = jvm(spark).org.apache.iceberg.spark.Spark3Util.loadIcebergTable(
+                spark._jsparkSession,  # noqa: SLF001
+                self.sql_name,
+            )
+        except Exception as error:
+            if {java_class_name(error), type(error).__name__} & _MISSING:
+                raise InputError(
+                    f"There is no such table in catalog {catalog!r}.",
+                    table=name,
+                    hint="Check the name, or ingest into it first: the ingest job creates it.",
+                ) from error
+            raise InputError(f"The table cannot be loaded: {java_message(error)}", table=name) from error
+
+    @property
+    def sql_name(self) -> str:
+        """Catalog, namespace and name, quoted for SQL."""
+        return ".".join(f"`{part}`" for part in (self.catalog, *self.name.split(".")))
+
+    def refresh(self) -> IcebergTable:
+        """Read the newest metadata; returns the table itself."""
+        self.java.refresh()
+        return self
+
+    @property
+    def uuid(self) -> str:
+        """The table's UUID."""
+        return str(self.java.uuid())
+
+    @property
+    def location(self) -> str:
+        """The table's base location."""
+        return str(self.java.location())
+
+    @property
+    def format_version(self) -> int:
+        """Iceberg format version of the table's metadata."""
+        return int(self.java.operations().current().formatVersion())
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """Table properties."""
+        return dict(self.java.properties())
+
+    @property
+    def fields(self) -> list[Field]:
+        """Top-level columns of the current schema, in order."""
+        return [
+            Field(c.fieldId(), c.name(), str(c.type().toString()), c.isRequired())
+            for c in self.java.schema().columns()
+        ]
+
+    @property
+    def column_names(self) -> list[str]:
+        """Names of the top-level columns, in order."""
+        return [field.name for field in self.fields]
+
+    def field_id(self, column: str) -> int:
+        """Field id of a column.
+
+        :raises InputError: if there is no such column.
+        """
+        found = self.java.schema().findField(column)
+        if found is None:
+            raise InputError(f"There is no column {column!r}.", table=self.name)
+        return int(found.fieldId())
+
+    @property
+    def identifier_columns(self) -> list[str]:
+        """Names of the identifier fields in schema order."""
+        names = set(self.java.schema().identifierFieldNames())
+        return [name for name in self.column_names if name in names]
+
+    def head(self, branch: str = MAIN) -> Snapshot | None:
+        """The newest snapshot of a branch; None for an empty table or an unknown branch."""
+        java = self.java.snapshot(branch)
+        return _snapshot(java) if java is not None else None
+
+    def snapshot(self, snapshot_id: int) -> Snapshot | None:
+        """A snapshot by id; None once it has expired."""
+        java = self.java.snapshot(jvm(self.spark).java.lang.Long(snapshot_id).longValue())
+        return _snapshot(java) if java is not None else None
+
+    def ancestors(self, branch: str = MAIN) -> Iterator[Snapshot]:
+        """The snapshots of a branch from its head towards the root, as far as metadata still holds them."""
+        by_id = {s.snapshotId(): s for s in self.java.snapshots()}
+        java = self.java.snapshot(branch)
+        while java is not None:
+            yield _snapshot(java)
+            parent = java.parentId()
+            java = by_id.get(parent) if parent is not None else None
+
+    def metadata(self, kind: str, snapshot_id: int | None = None) -> DataFrame:
+        """A metadata table such as ``files``, ``entries`` or ``position_deletes``.
+
+        :param kind: its name.
+        :param snapshot_id: state to look at; default: the current one.
+        """
+        at = f" VERSION AS OF {snapshot_id}" if snapshot_id is not None else ""
+        return self.spark.sql(f"SELECT * FROM {self.sql_name}.{kind}{at}")
+
+    def read(self, snapshot_id: int | None = None, columns: str = "*", where: str = "true") -> DataFrame:
+        """Rows of the table as Iceberg's own reader gives them.
+
+        :param snapshot_id: state to read; default: the current one.
+        :param columns: SQL select list.
+        :param where: SQL condition.
+        """
+        at = f" VERSION AS OF {snapshot_id}" if snapshot_id is not None else ""
+        return self.spark.sql(f"SELECT {columns} FROM {self.sql_name}{at} WHERE {where}")
+
+    def set_properties(self, **changes: str | None) -> None:
+        """Set, or with None remove, table properties in one metadata commit; ``__`` in a name stands for a dot."""
+        self.update_properties({key.replace("__", "."): value for key, value in changes.items()})
+
+    def update_properties(self, changes: dict[str, str | None]) -> None:
+        """Set, or with None remove, table properties in one metadata commit."""
+        update = self.java.updateProperties()
+        for key, value in changes.items():
+            update = update.remove(key) if value is None else update.set(key, value)
+        update.commit()
+
+
+def exists(spark: SparkSession, catalog: str, name: str) -> bool:
+    """Tell whether the catalog has the table."""
+    return bool(spark.catalog.tableExists(".".join(f"`{p}`" for p in (catalog, *name.split(".")))))
+
+
+def _snapshot(java: Any) -> Snapshot:
+    return Snapshot(
+        id=int(java.snapshotId()),
+        parent_id=java.parentId(),
+        sequence_number=int(java.sequenceNumber()),
+        timestamp_ms=int(java.timestampMillis()),
+        operation=java.operation(),
+        summary=dict(java.summary()),
+    )

@@ -1,0 +1,1 @@
+"""From source events to Iceberg commits: decode, order, fold, apply."""

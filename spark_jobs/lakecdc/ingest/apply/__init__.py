@@ -1,0 +1,1 @@
+"""How a folded batch becomes a commit, one module per mode."""

@@ -1,0 +1,95 @@
+"""The canonical change frame: what every source delivers and every mode applies.
+
+Columns of the frame, one row per change event:
+
+=============  =======================================================================================
+``op``         ``r`` full-load row, ``c`` insert, ``u`` update, ``d`` delete
+``key``        struct of the key columns the event is about; for a delete the key that goes
+``row``        struct of all columns after the event, typed; null for a delete
+``open``       array of column names whose value in ``row`` is only a placeholder for "unchanged"; null if none
+``old_key``    struct of the key columns the row had before, if the event moved it to ``key``; else null.
+               The decoder delivers the delete of the old key as an event of its own as well
+``order``      the order key (see ``order``)
+``source_time``  timestamp at which the source committed the event
+=============  =======================================================================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal, Protocol
+
+from lakecdc.contract.target import Target
+from lakecdc.metadata.positions import Position
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column as the target table should have it.
+
+    :param type: Spark SQL type, such as ``decimal(12,2)``.
+    :param required: NOT NULL; only key columns are created so.
+    """
+
+    name: str
+    type: str
+    required: bool = False
+
+
+@dataclass(frozen=True)
+class TableBatch:
+    """The changes of one micro-batch for one table.
+
+    :param target: the table to feed.
+    :param key: its key columns, from the spec or from the source.
+    :param columns: the source's columns at the end of the batch, in order.
+    :param changes: the change frame; None if the table was quiet.
+    :param position: where the source stands after the batch.
+    :param in_order: every event lies above everything applied before, so that nothing need be looked up.
+    :param full_load: the rows of a table that the target does not hold yet.
+    :param truncate_order: order key of the last TRUNCATE in the batch; rows and events below it are void.
+    :param discard_unresolved_below: an update whose placeholder cannot be completed is void if its order lies
+        below this: the row was deleted again before the full load read the table.
+    :param facts: numbers for the report, such as ``source_lag_seconds``.
+    """
+
+    target: Target
+    key: tuple[str, ...]
+    columns: tuple[Column, ...]
+    changes: DataFrame | None
+    position: Position
+    in_order: bool = True
+    full_load: bool = False
+    truncate_order: str | None = None
+    discard_unresolved_below: str | None = None
+    facts: Mapping[str, object] = field(default_factory=dict)
+
+
+class IngestSource(Protocol):
+    """Where changes come from. One instance serves one run."""
+
+    def start(self, positions: Mapping[str, Position | None]) -> None:
+        """Check that the source can go on from where the tables stand.
+
+        :param positions: position of every target table by name; None for one that was never fed.
+        :raises LakecdcError: if it cannot; nothing has been written by then.
+        """
+
+    def rounds(self) -> Iterator[list[TableBatch]]:
+        """Micro-batches, each a list with one batch for every table that is still fed (quiet ones included)."""
+
+    def applied(self, table: str, position: Position) -> None:
+        """The table stands at ``position`` now, committed."""
+
+    def failed(self, table: str, error: Exception) -> None:
+        """The table could not be fed; it is left out of later rounds and its position must not be passed."""
+
+    def finish_round(self) -> None:
+        """All tables of a round have been applied or have failed: the source may let go of what they hold."""
+
+    def close(self) -> None:
+        """Release connections and locks."""

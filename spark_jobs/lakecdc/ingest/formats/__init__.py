@@ -1,0 +1,1 @@
+"""Event formats, each decoded into the canonical change frame."""

@@ -1,0 +1,42 @@
+"""The order key: one fixed-width text whose byte order is the order of events.
+
+Hexadecimal digits, so that text order is numeric order::
+
+    4  epoch       number of the source's identity; a failover or restore begins a new one
+    16 position    commit position at the source, the coarse coordinate
+    16 ordinal     position inside the transaction, the fine coordinate
+    1  rank        0 full-load or snapshot read, 8 change: a read never beats a change of the same position
+    12 time        source time in milliseconds, decides where positions tie
+    16 offset      place of arrival (Kafka offset, line number), decides last
+"""
+
+from __future__ import annotations
+
+RANK_READ, RANK_CHANGE = 0, 8
+WIDTH = 4 + 16 + 16 + 1 + 12 + 16
+
+
+def order_key(epoch: int, position: int, ordinal: int = 0, rank: int = RANK_CHANGE, time: int = 0, offset: int = 0) -> str:
+    """The order key of one event.
+
+    :param epoch: 0 to 65535.
+    :param position: unsigned 64-bit.
+    :param ordinal: unsigned 64-bit.
+    :param time: milliseconds since 1970.
+    :param offset: unsigned 64-bit.
+    """
+    return f"{epoch:04x}{position:016x}{ordinal:016x}{rank:x}{time:012x}{offset:016x}"
+
+
+def order_sql(epoch: str, position: str, ordinal: str = "0", rank: str = "8", time: str = "0", offset: str = "0") -> str:
+    """The same as a Spark SQL expression.
+
+    :param epoch: SQL of a non-negative integer, as are the others (``position`` and ``ordinal`` may be negative
+        longs that stand for unsigned ones: ``hex`` writes two's complement).
+    """
+
+    def digits(sql: str, width: int) -> str:
+        return f"lpad(lower(hex(cast({sql} as bigint))), {width}, '0')"
+
+    parts = (digits(epoch, 4), digits(position, 16), digits(ordinal, 16), digits(rank, 1), digits(time, 12))
+    return f"concat({', '.join(parts)}, {digits(offset, 16)})"

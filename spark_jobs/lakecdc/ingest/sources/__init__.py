@@ -1,0 +1,1 @@
+"""The sources that changes come from, one package or module per type."""

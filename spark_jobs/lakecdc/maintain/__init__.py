@@ -1,0 +1,1 @@
+"""Jobs that keep tables fast and clean, decided from measured table health."""

@@ -1,0 +1,58 @@
+"""Table health from the totals of the head's snapshot summary: one metadata file, no manifest is opened."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+#: files below this share of the target size count as small
+SMALL_FILE_RATIO = 0.75
+
+
+@dataclass(frozen=True)
+class TableHealth:
+    """Counts that decide what maintenance a table needs.
+
+    :param data_files: live data files.
+    :param delete_files: live delete files of every kind.
+    :param equality_deletes: rows in equality-delete files.
+    :param position_deletes: rows in position-delete files and deletion vectors.
+    :param records: rows in data files, deleted ones included.
+    :param bytes: size of all live files in bytes.
+    """
+
+    data_files: int
+    delete_files: int
+    equality_deletes: int
+    position_deletes: int
+    records: int
+    bytes: int
+
+    @property
+    def average_file_bytes(self) -> float:
+        """Mean size of a data file in bytes; 0 for an empty table."""
+        return self.bytes / self.data_files if self.data_files else 0.0
+
+    @property
+    def delete_ratio(self) -> float:
+        """Deleted rows per stored row; may pass 1 when equality deletes match nothing."""
+        return (self.equality_deletes + self.position_deletes) / self.records if self.records else 0.0
+
+
+def from_summary(summary: Mapping[str, str]) -> TableHealth:
+    """Read the totals of a snapshot summary (Iceberg specification, appendix F, optional snapshot summary fields).
+
+    :param summary: the head's summary; missing totals count as 0.
+    """
+
+    def total(name: str) -> int:
+        return int(summary.get(f"total-{name}") or 0)
+
+    return TableHealth(
+        data_files=total("data-files"),
+        delete_files=total("delete-files"),
+        equality_deletes=total("equality-deletes"),
+        position_deletes=total("position-deletes"),
+        records=total("records"),
+        bytes=total("files-size"),
+    )

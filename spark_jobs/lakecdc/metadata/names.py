@@ -1,0 +1,18 @@
+"""Names of lakecdc's snapshot-summary entries, table properties and refs."""
+
+#: summary: where in the source the snapshot's data ends, one JSON document (see ``positions``)
+POSITIONS = "lakecdc.positions"
+#: summary: moment at the source, ISO-8601 UTC, up to which the snapshot holds every change
+READ_THROUGH = "lakecdc.read-through"
+#: summary: the job that made the snapshot
+JOB = "lakecdc.job"
+#: summary: unique mark of one commit, to find it again when the catalog did not answer
+COMMIT_ID = "lakecdc.commit-id"
+#: table property: position and read-through of a table that was quiet, bound to its carrier snapshot
+IDLE_POSITION = "lakecdc.idle-position"
+#: table property: version of the layout of lakecdc's own columns
+LAYOUT = "lakecdc.layout"
+#: tag on the newest snapshot that carries positions, so that expiry keeps it
+POSITIONS_TAG = "lakecdc-positions"
+#: prefix of the short-lived tags that protect the start snapshot of a long job
+JOB_TAG_PREFIX = "lakecdc-job-"

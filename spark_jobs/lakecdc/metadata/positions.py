@@ -1,0 +1,117 @@
+"""Source positions as they are kept in snapshot summaries."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from lakecdc.contract.errors import InputError
+from lakecdc.metadata import names
+
+#: every retained summary is part of metadata.json, so positions must stay small (bytes)
+MAX_BYTES = 8 * 1024
+
+
+@dataclass(frozen=True)
+class Position:
+    """How far into its source a table has been fed.
+
+    :param source: type of the source, such as ``postgres``.
+    :param identity: what tells this source from another of its kind; an unknown identity stops the run.
+    :param offsets: the source's own coordinates, JSON.
+    :param read_through: moment at the source, ISO-8601 UTC, up to which every change is in the table.
+    :param high_order: the highest order key applied; an event above it needs no look-up.
+    """
+
+    source: str
+    identity: str
+    offsets: dict[str, Any] = field(default_factory=dict)
+    read_through: str | None = None
+    high_order: str | None = None
+
+    def encode(self) -> str:
+        """The position as summary text, the same text for the same position.
+
+        :raises InputError: if it does not fit into a summary.
+        """
+        document = {"source": self.source, "identity": self.identity, "offsets": self.offsets}
+        if self.read_through:
+            document["read_through"] = self.read_through
+        if self.high_order:
+            document["high_order"] = self.high_order
+        text = json.dumps(document, sort_keys=True, separators=(",", ":"))
+        if len(text.encode()) > MAX_BYTES:
+            raise InputError(
+                f"The source positions take {len(text.encode())} bytes; a snapshot summary may hold {MAX_BYTES}.",
+                hint="Feed the table from fewer partitions or files per run.",
+            )
+        return text
+
+
+def decode(text: str) -> Position:
+    """Read a position back from summary text."""
+    document = json.loads(text)
+    return Position(
+        source=document["source"],
+        identity=document["identity"],
+        offsets=document.get("offsets", {}),
+        read_through=document.get("read_through"),
+        high_order=document.get("high_order"),
+    )
+
+
+@dataclass(frozen=True)
+class Carrier:
+    """The nearest ancestor of a branch head that carries a position.
+
+    :param snapshot_id: its snapshot.
+    :param text: the position exactly as stored, for comparing.
+    """
+
+    snapshot_id: int
+    text: str
+
+    @property
+    def position(self) -> Position:
+        """The decoded position."""
+        return decode(self.text)
+
+
+def nearest_carrier(ancestors: Iterable[tuple[int, Mapping[str, str]]]) -> Carrier | None:
+    """Find the position a branch stands at.
+
+    Maintenance commits carry none, and a rollback rewinds the head, so the head's ancestry decides.
+
+    :param ancestors: snapshot id and summary, from the head towards the root.
+    """
+    for snapshot_id, summary in ancestors:
+        text = summary.get(names.POSITIONS)
+        if text is not None:
+            return Carrier(snapshot_id, text)
+    return None
+
+
+def encode_idle(carrier_snapshot_id: int, position: Position) -> str:
+    """A quiet table's position, as the table property that is bound to the carrier it continues."""
+    return json.dumps({"after_snapshot": str(carrier_snapshot_id), "position": json.loads(position.encode())})
+
+
+def current_position(carrier: Carrier | None, properties: Mapping[str, str]) -> Position | None:
+    """The position a table stands at, a quiet stretch after its carrier included.
+
+    A quiet position counts only as long as the carrier it continues is still the nearest one: after a rollback
+    the changes behind it are no longer in the table.
+
+    :param carrier: the nearest carrier of the branch.
+    :param properties: the table's properties.
+    """
+    if carrier is None:
+        return None
+    idle = properties.get(names.IDLE_POSITION)
+    if idle:
+        document = json.loads(idle)
+        if document["after_snapshot"] == str(carrier.snapshot_id):
+            return decode(json.dumps(document["position"]))
+    return carrier.position

@@ -1,0 +1,117 @@
+"""The frame of every job: read the spec, open the session, do the tables, write the report, exit.
+
+The report is written in every case; the exit code is for people.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from lakecdc import documents
+from lakecdc.contract import report as reports
+from lakecdc.contract.errors import LakecdcError
+from lakecdc.contract.report import JobReport, TableReport
+from lakecdc.contract.secrets import mask
+from lakecdc.contract.spec import JobSpec, loads, parse_spec
+from lakecdc.session import open_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from lakecdc.iceberg.table import IcebergTable
+
+log = logging.getLogger(__name__)
+
+Work = Callable[["SparkSession", JobSpec], list[TableReport]]
+TableWork = Callable[["IcebergTable", JobSpec], TableReport]
+
+
+def main(job: str, work: Work, argv: list[str] | None = None) -> int:
+    """Run a job from the command line.
+
+    :param job: its name.
+    :param work: what it does, given the session and the spec.
+    :return: the exit code: 0 fine, 3 conflict, 4 bad input, 1 anything else.
+    """
+    parser = argparse.ArgumentParser(prog=job, description=f"lakecdc job {job} (job contract version 1)")
+    parser.add_argument("--spec", required=True, help="URI of the job spec, JSON")
+    parser.add_argument("--report", required=True, help="URI the report is written to")
+    arguments = parser.parse_args(argv)
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    logging.getLogger("py4j").setLevel(logging.WARNING)
+    started, spec = reports.now(), None
+    try:
+        spec = parse_spec(loads(documents.read_text(arguments.spec)), job)
+        report = run(spec, work, started)
+    except Exception as error:
+        report = _stopped(job, started, error)
+    documents.write_text(arguments.report, report.to_json())
+    code = report.exit_code(spec.options.fail_on if spec else ())
+    _say(report, code)
+    return code
+
+
+def run(spec: JobSpec, work: Work, started: str | None = None) -> JobReport:
+    """Run a job in this process.
+
+    :param spec: the parsed spec.
+    :param started: ISO-8601 moment the job began, default now.
+    """
+    started = started or reports.now()
+    try:
+        spark = open_session(spec.catalog, f"lakecdc {spec.job}")
+        tables = work(spark, spec)
+        application = spark.sparkContext.applicationId
+    except Exception as error:
+        return _stopped(spec.job, started, error)
+    return JobReport(spec.job, started, reports.now(), application, tuple(tables))
+
+
+def each_table(do: TableWork) -> Work:
+    """Work on the spec's tables one after another; one table's failure never stops the others.
+
+    :param do: what to do with one table.
+    """
+
+    def work(spark: SparkSession, spec: JobSpec) -> list[TableReport]:
+        from lakecdc.iceberg.table import IcebergTable
+
+        results = []
+        for name in spec.tables:
+            try:
+                result = do(IcebergTable(spark, spec.catalog.name, name), spec)
+            except Exception as error:
+                result = failure(name, error)
+            log.info("%s: %s %s", name, result.outcome, result.reason or "")
+            results.append(result)
+        return results
+
+    return work
+
+
+def failure(table: str, error: Exception) -> TableReport:
+    """Report a table's failure; a trace goes to the log unless the error is one of ours and explains itself."""
+    if not isinstance(error, LakecdcError):
+        log.exception("%s: failed", table)
+    result = TableReport.failure(table, error)
+    return TableReport(**{**result.__dict__, "reason": mask(result.reason or "")})
+
+
+def _stopped(job: str, started: str, error: Exception) -> JobReport:
+    if not isinstance(error, LakecdcError):
+        log.exception("%s stopped", job)
+    kind = error.failure_class if isinstance(error, LakecdcError) else "unknown"
+    text = str(error) if isinstance(error, LakecdcError) else f"{type(error).__name__}: {error}"
+    return JobReport(job, started, reports.now(), error=mask(text), failure_class=kind)
+
+
+def _say(report: JobReport, code: int) -> None:
+    for table in report.tables:
+        print(f"{table.table}: {table.outcome}{': ' + table.reason if table.reason else ''}", file=sys.stderr)
+    if report.error:
+        print(f"{report.job}: {report.error}", file=sys.stderr)
+    print(f"{report.job}: exit code {code}", file=sys.stderr)

@@ -1,0 +1,80 @@
+"""The one place where a SparkSession and its catalog settings are made."""
+
+from __future__ import annotations
+
+import logging
+import os
+from typing import TYPE_CHECKING
+
+from lakecdc.contract import runtime
+from lakecdc.contract.errors import SourceUnavailableError
+from lakecdc.contract.secrets import resolve
+from lakecdc.contract.spec import Catalog
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+log = logging.getLogger(__name__)
+
+_SETTINGS = {
+    "spark.sql.extensions": runtime.EXTENSIONS,
+    "spark.sql.session.timeZone": "UTC",
+    # a cast that does not fit must stop the job, never become null
+    "spark.sql.ansi.enabled": "true",
+    "spark.redaction.regex": "(?i)secret|password|token|credential|access[.-]?key",
+    # Spark's copy of a table is 30 s old otherwise, and jobs read what they have just committed
+    "spark.sql.iceberg.locality.enabled": "false",
+}
+_BY_HAND = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.log.level": "WARN",
+    "spark.sql.shuffle.partitions": "8",
+}
+
+
+def open_session(catalog: Catalog, name: str) -> SparkSession:
+    """Make the session of a job, or take over the one that runs already.
+
+    Under spark-submit the jars are on the class path already and the operator's settings win; by hand the session
+    brings its own jars and runs on the cores of this machine.
+
+    :param catalog: the catalog the job works on; references are resolved here and go into the session only.
+    :param name: application name.
+    :raises SpecError: if a secret reference cannot be resolved.
+    """
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.appName(name)
+    settings = dict(_SETTINGS)
+    if "PYSPARK_GATEWAY_PORT" not in os.environ:
+        settings |= _BY_HAND | {"spark.jars.packages": ",".join(runtime.packages(catalog.properties))}
+        builder = builder.master(os.environ.get("SPARK_MASTER", "local[*]"))
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    spark = builder.getOrCreate()
+    use_catalog(spark, catalog)
+    return spark
+
+
+def use_catalog(spark: SparkSession, catalog: Catalog) -> None:
+    """Give a running session the settings of a catalog.
+
+    They are session settings, not part of the application's configuration, so that no listing of it shows them.
+    """
+    properties = resolve(catalog.properties, "catalog.properties")
+    settings = runtime.spark_properties(catalog.name, properties)
+    prefix = f"spark.sql.catalog.{catalog.name}"
+    # this session reads what it has just written; the cache would hide other writers for 30 s
+    settings.setdefault(f"{prefix}.cache-enabled", "false")
+    for key, value in settings.items():
+        spark.conf.set(key, value)
+    try:
+        spark.sql(f"SHOW NAMESPACES IN {catalog.name}").collect()
+    except Exception as error:
+        raise SourceUnavailableError(
+            f"The catalog {catalog.name!r} cannot be opened: {str(error).splitlines()[0]}",
+            hint="Check its uri, warehouse and credentials; a retry helps only if it was unreachable for a moment.",
+        ) from error

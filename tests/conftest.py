@@ -1,0 +1,101 @@
+"""Fixtures that every folder may use: one Spark session per test run and a lakehouse in a temporary folder."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from lakecdc.iceberg.table import IcebergTable
+
+CATALOG = "lake"
+
+
+@dataclass
+class Lake:
+    """A SQLite-backed Iceberg catalog in a folder, and the session that works on it."""
+
+    spark: SparkSession
+    folder: Path
+    counter: Iterator[int] = field(default_factory=itertools.count)
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """Catalog properties in pyiceberg's names."""
+        return {
+            "type": "sql",
+            "uri": f"sqlite:///{self.folder}/catalog.db",
+            "warehouse": f"file://{self.folder}/warehouse",
+        }
+
+    def new_name(self, stem: str = "t") -> str:
+        """A table name that no test has used."""
+        self.spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {CATALOG}.test")
+        return f"test.{stem}_{next(self.counter)}"
+
+    def sql(self, statement: str) -> Any:
+        """Run SQL in the session."""
+        return self.spark.sql(statement)
+
+    def table(self, name: str) -> IcebergTable:
+        """Load a table."""
+        from lakecdc.iceberg.table import IcebergTable
+
+        return IcebergTable(self.spark, CATALOG, name)
+
+    def spec(self, job: str, *tables: str, **rest: Any) -> dict[str, Any]:
+        """A job spec document for this catalog."""
+        return {
+            "version": 1,
+            "job": job,
+            "catalog": {"name": CATALOG, "properties": self.properties},
+            "tables": list(tables),
+            **rest,
+        }
+
+    def pyiceberg(self) -> Any:
+        """The same catalog through pyiceberg."""
+        from pyiceberg.catalog.sql import SqlCatalog
+
+        return SqlCatalog(CATALOG, **{k: v for k, v in self.properties.items() if k != "type"})
+
+    def duckdb_rows(self, name: str, columns: str = "*") -> list[tuple[Any, ...]]:
+        """Rows of a table as DuckDB reads them, an engine that shares no code with Spark."""
+        from tests.readers import duckdb_rows
+
+        location = self.pyiceberg().load_table(name).metadata_location
+        return duckdb_rows(location, columns)
+
+
+@pytest.fixture(scope="session")
+def lake_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the session's catalog and warehouse."""
+    return tmp_path_factory.mktemp("lake")
+
+
+@pytest.fixture(scope="session")
+def lake(lake_folder: Path) -> Iterator[Lake]:
+    """One lakehouse and one local Spark session for the whole run."""
+    from lakecdc.contract.spec import Catalog
+    from lakecdc.session import open_session
+
+    os.environ.setdefault("SPARK_MASTER", "local[2]")
+    found = Lake(None, lake_folder)  # type: ignore[arg-type]
+    found.spark = open_session(Catalog(CATALOG, found.properties), "lakecdc-tests")
+    found.spark.conf.set("spark.sql.shuffle.partitions", "4")
+    yield found
+    found.spark.stop()
+
+
+@pytest.fixture(scope="session")
+def spark(lake: Lake) -> SparkSession:
+    """The session of ``lake``."""
+    return lake.spark

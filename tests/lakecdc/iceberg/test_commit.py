@@ -1,0 +1,70 @@
+"""Staged files become a commit, behind a fence, and other readers see what Spark sees."""
+
+from __future__ import annotations
+
+import pytest
+
+from lakecdc.contract.errors import ConflictError, InputError
+from lakecdc.iceberg.commit import RowChanges, append_changes, row_filter
+from lakecdc.iceberg.fence import PositionFence
+from lakecdc.iceberg.staging import stage_equality_deletes, stage_rows
+from lakecdc.metadata import names
+from tests.conftest import Lake
+
+
+def make(lake: Lake, version: int) -> str:
+    name = lake.new_name("commit")
+    lake.sql(
+        f"CREATE TABLE lake.{name} (id bigint NOT NULL, v string) USING iceberg PARTITIONED BY (bucket(4, id)) "
+        f"TBLPROPERTIES ('format-version'='{version}')"
+    )
+    lake.sql(f"INSERT INTO lake.{name} SELECT id, concat('old', id) FROM range(100)")
+    return name
+
+
+def upsert(lake: Lake, name: str, ids: range, value: str, start: str | None, end: str, **kwargs: object) -> None:
+    table = lake.table(name)
+    batch = lake.spark.range(ids.start, ids.stop).selectExpr("id", f"'{value}' AS v")
+    deletes = stage_equality_deletes(table, batch.select("id"), ["id"], table.java.spec().specId())
+    changes = RowChanges(stage_rows(table, batch), deletes, summary={names.POSITIONS: end})
+    append_changes(table, changes, PositionFence(start), **kwargs)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_upsert_is_seen_by_duckdb(lake: Lake, version: int) -> None:
+    name = make(lake, version)
+    upsert(lake, name, range(90, 110), "new", None, "p1")
+    rows = dict(lake.duckdb_rows(name, "id, v"))
+    assert len(rows) == 110
+    assert rows[89] == "old89" and rows[90] == "new" and rows[109] == "new"
+
+
+def test_fence_refuses_a_lagging_run(lake: Lake) -> None:
+    name = make(lake, 2)
+    upsert(lake, name, range(5), "first", None, "p1")
+    with pytest.raises(ConflictError, match="another run has moved"):
+        upsert(lake, name, range(5), "lagging", None, "p1b")
+    upsert(lake, name, range(5), "second", "p1", "p2")
+    assert dict(lake.duckdb_rows(name, "id, v"))[0] == "second"
+
+
+def test_tag_moves_with_the_commit(lake: Lake) -> None:
+    name = make(lake, 2)
+    upsert(lake, name, range(2), "a", None, "p1", tag="lakecdc-positions")
+    upsert(lake, name, range(2), "b", "p1", "p2", tag="lakecdc-positions")
+    table = lake.table(name)
+    assert table.java.refs().get("lakecdc-positions").snapshotId() == table.head().id  # type: ignore[union-attr]
+
+
+def test_truncate_and_new_rows_in_one_metadata_commit(lake: Lake) -> None:
+    name = make(lake, 3)
+    table = lake.table(name)
+    batch = lake.spark.range(3).selectExpr("id", "'after' AS v")
+    everything = row_filter(table, "id", "greaterThanOrEqual", 0)  # type: ignore[arg-type]
+    append_changes(table, RowChanges(stage_rows(table, batch)), PositionFence(None), truncate=everything)
+    assert sorted(lake.duckdb_rows(name, "id, v")) == [(0, "after"), (1, "after"), (2, "after")]
+
+
+def test_missing_table_is_bad_input(lake: Lake) -> None:
+    with pytest.raises(InputError, match="no such table"):
+        lake.table("test.nowhere")

@@ -1,0 +1,28 @@
+"""Readers that share no code with Spark, to check what Spark wrote."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+
+def duckdb_connection() -> Any:
+    """A DuckDB connection with the Iceberg extension loaded from its PyPI wheel (no download)."""
+    import duckdb
+    import duckdb_extension_avro
+    import duckdb_extension_iceberg
+
+    connection = duckdb.connect(config={"allow_unsigned_extensions": "true"})
+    connection.execute("SET TimeZone='UTC'")
+    for module in (duckdb_extension_avro, duckdb_extension_iceberg):
+        extension = next(Path(module.__path__[0]).rglob("*.duckdb_extension"))
+        connection.execute(f"LOAD '{extension}'")
+    return connection
+
+
+def duckdb_rows(metadata_location: str, columns: str = "*") -> list[tuple[Any, ...]]:
+    """All rows of the table whose metadata file this is."""
+    path = unquote(urlsplit(metadata_location).path)
+    with duckdb_connection() as connection:
+        return connection.execute(f"SELECT {columns} FROM iceberg_scan('{path}')").fetchall()
