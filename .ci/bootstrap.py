@@ -1,0 +1,289 @@
+"""Make `.venv` from requirements.lock on a machine that has nothing but git, make, Python and Java.
+
+Standard library only, and no venv, ensurepip or pip: Debian ships Python without them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import configparser
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import platform
+import pwd
+import re
+import shutil
+import ssl
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.parse
+import urllib.request
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+VENV = ROOT / ".venv"
+TOOLS = ROOT / "build" / "tools"
+STAMP = VENV / ".lakecdc-stamp"
+STAMPED = ("requirements.lock", "setup.cfg", "pyproject.toml")
+
+UV_VERSION = "0.13.8"
+DEFAULT_INDEX = "https://pypi.org/simple"
+# Spark 4.1 is tested on 17 and 21; from 24 on Java lacks the security manager Hadoop asks for.
+JAVA_OLDEST, JAVA_NEWEST = 17, 23
+JAVA_PACKAGES = ("openjdk-17-jre-headless", "openjdk-21-jre-headless")
+
+JARS = ("org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0", "org.xerial:sqlite-jdbc:3.47.1.0")
+SERVICE_JARS = ("org.apache.iceberg:iceberg-aws-bundle:1.12.0",)
+
+
+def main() -> None:
+    """Set everything up, or find within a fraction of a second that nothing is to be done."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--services", action="store_true", help="also fetch the jars that the service tests need")
+    arguments = parser.parse_args()
+    if sys.version_info < (3, 11):  # noqa: UP036
+        sys.exit(f"Python 3.11 or newer is needed, this is {platform.python_version()}: make setup PYTHON=python3.11")
+    TOOLS.mkdir(parents=True, exist_ok=True)
+    with one_at_a_time(TOOLS / ".setup.lock"):
+        ensure_java()
+        if not STAMP.exists() or STAMP.read_text() != fingerprint():
+            install(find_uv())
+            STAMP.write_text(fingerprint())
+        warm_jars((*JARS, *SERVICE_JARS) if arguments.services else JARS)
+
+
+def say(text: str) -> None:
+    """Print one line of progress."""
+    print(f"setup: {text}", flush=True)
+
+
+@contextlib.contextmanager
+def one_at_a_time(lock: Path) -> Iterator[None]:
+    """Hold a file lock: `make test` and `make demo` may start in two terminals at once.
+
+    :param lock: the file to lock
+    """
+    with lock.open("w") as handle:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+
+
+def fingerprint() -> str:
+    """Return a hash of all that the environment is made from; the folder counts, as an editable install holds it."""
+    digest = hashlib.sha256(f"{ROOT} {UV_VERSION}".encode())
+    for name in STAMPED:
+        digest.update((ROOT / name).read_bytes())
+    return digest.hexdigest()
+
+
+# --- Java ---------------------------------------------------------------------------------------------------------
+
+
+def ensure_java() -> None:
+    """Check Java, installing it where that needs no question: as root on Debian and its kin."""
+    found = java_major()
+    if found is None and os.geteuid() == 0 and shutil.which("apt-get"):
+        install_java()
+        found = java_major()
+    if found is None or not JAVA_OLDEST <= found <= JAVA_NEWEST:
+        have = "there is none" if found is None else f"this is Java {found}"
+        sys.exit(f"Spark needs Java 17 or 21, {have}: apt-get install {JAVA_PACKAGES[0]}, or set JAVA_HOME")
+
+
+def java_major() -> int | None:
+    """Return the major version of the Java that Spark would start, None without one."""
+    home = os.environ.get("JAVA_HOME")
+    java = shutil.which(os.path.join(home, "bin", "java")) if home else shutil.which("java")
+    if java is None:
+        return None
+    answer = subprocess.run([java, "-version"], capture_output=True, text=True)
+    version = re.search(r'version "(?:1\.)?(\d+)', answer.stderr + answer.stdout)
+    return int(version.group(1)) if version else None
+
+
+def install_java() -> None:
+    """Install the first Java package that this distribution has."""
+    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    subprocess.run(["apt-get", "update", "-qq"], check=True, env=environment)
+    for package in JAVA_PACKAGES:
+        say(f"installing {package}")
+        command = ["apt-get", "install", "-y", "-qq", "--no-install-recommends", package]
+        if subprocess.run(command, env=environment, stdout=subprocess.DEVNULL).returncode == 0:
+            return
+
+
+# --- uv -----------------------------------------------------------------------------------------------------------
+
+
+def find_uv() -> str:
+    """Return a uv that runs: the machine's own, else one fetched into build/tools."""
+    own = shutil.which("uv")
+    if own and works(own):
+        return own
+    folder = TOOLS / f"uv-{UV_VERSION}"
+    local = str(folder / "bin" / "uv")
+    if not works(local):
+        say(f"fetching uv {UV_VERSION}")
+        shutil.rmtree(folder, ignore_errors=True)
+        if not uv_by_pip(folder):
+            uv_by_hand(folder)
+    return local
+
+
+def works(uv: str) -> bool:
+    """Return whether this program answers; a pyenv shim exists without doing so.
+
+    :param uv: path of the program
+    """
+    with contextlib.suppress(OSError):
+        return subprocess.run([uv, "--version"], capture_output=True).returncode == 0
+    return False
+
+
+def uv_by_pip(folder: Path) -> bool:
+    """Fetch uv with this Python's pip, if it has one.
+
+    :param folder: where to put it
+    :return: whether ``folder/bin/uv`` works now
+    """
+    command = [sys.executable, "-m", "pip", "install", "-q", "--target", str(folder), f"uv=={UV_VERSION}"]
+    done = subprocess.run(command, capture_output=True)
+    return done.returncode == 0 and works(str(folder / "bin" / "uv"))
+
+
+def uv_by_hand(folder: Path) -> None:
+    """Fetch uv's wheel from the package index and unpack its program.
+
+    :param folder: where to put it
+    """
+    url, expected = uv_wheel(f"{package_index().rstrip('/')}/uv/")
+    content = get(url)
+    if hashlib.sha256(content).hexdigest() != expected:
+        sys.exit(f"setup: {url.rpartition('/')[2]} is not what the index promised (sha256)")
+    with tempfile.TemporaryDirectory() as scratch:
+        wheel = Path(scratch, "uv.whl")
+        wheel.write_bytes(content)
+        with zipfile.ZipFile(wheel) as archive:
+            program = next(name for name in archive.namelist() if name.endswith("/scripts/uv"))
+            (folder / "bin").mkdir(parents=True, exist_ok=True)
+            (folder / "bin" / "uv").write_bytes(archive.read(program))
+    (folder / "bin" / "uv").chmod(0o755)
+
+
+def uv_wheel(page: str) -> tuple[str, str]:
+    """Find the wheel of this machine on the index page of uv.
+
+    :param page: address of the page, JSON or HTML
+    :return: address of the wheel and its sha256
+    """
+    system = "macosx" if sys.platform == "darwin" else "manylinux" if platform.libc_ver()[0] == "glibc" else "musllinux"
+    pattern = re.compile(rf"uv-{re.escape(UV_VERSION)}-py3-none-[\w.]*{system}[\w.]*_{platform.machine()}[\w.]*\.whl")
+    for url, digest in listed_files(get(page).decode()):
+        if pattern.fullmatch(url.rpartition("/")[2]) and digest:
+            return urllib.parse.urljoin(page, url), digest
+    return sys.exit(f"setup: no wheel of uv {UV_VERSION} for this machine on the index: install uv or pip first")
+
+
+def listed_files(text: str) -> list[tuple[str, str]]:
+    """Return address and sha256 of the files on a page of the simple index.
+
+    :param text: the page; older mirrors know HTML only
+    """
+    if text.lstrip().startswith("{"):
+        return [(file["url"], file["hashes"].get("sha256", "")) for file in json.loads(text)["files"]]
+    return re.findall(r'href="([^"#]+)#sha256=([0-9a-f]{64})"', text)
+
+
+def package_index() -> str:
+    """Return the package index this machine is told to use."""
+    names = ("UV_DEFAULT_INDEX", "UV_INDEX_URL", "PIP_INDEX_URL")
+    return next((os.environ[name] for name in names if os.environ.get(name)), pip_setting() or DEFAULT_INDEX)
+
+
+def pip_setting() -> str | None:
+    """Return the index named in pip's settings files, which uv does not read."""
+    settings = configparser.RawConfigParser(strict=False)
+    home = Path(os.path.expanduser("~"))
+    settings.read(["/etc/pip.conf", home / ".pip" / "pip.conf", home / ".config" / "pip" / "pip.conf"])
+    return settings.get("global", "index-url", fallback=None)
+
+
+def get(url: str) -> bytes:
+    """Return what stands at an address; a user and password in it are sent as such.
+
+    :param url: the address
+    """
+    parts = urllib.parse.urlsplit(url)
+    headers = {"Accept": "application/vnd.pypi.simple.v1+json, text/html;q=0.1, */*;q=0.01"}
+    if parts.username:
+        pair = f"{urllib.parse.unquote(parts.username)}:{urllib.parse.unquote(parts.password or '')}"
+        headers["Authorization"] = "Basic " + base64.b64encode(pair.encode()).decode()
+    bare = parts._replace(netloc=parts.netloc.rpartition("@")[2], fragment="").geturl()
+    trust = ssl.create_default_context(cafile=os.environ.get("PIP_CERT"))
+    with urllib.request.urlopen(urllib.request.Request(bare, headers=headers), timeout=120, context=trust) as answer:
+        return bytes(answer.read())
+
+
+# --- the environment ----------------------------------------------------------------------------------------------
+
+
+def install(uv: str) -> None:
+    """Bring `.venv` to the state of the lock and install the project editable.
+
+    :param uv: path of uv
+    """
+    started = time.monotonic()
+    environment = {**os.environ, "VIRTUAL_ENV": str(VENV), "UV_DEFAULT_INDEX": package_index()}
+    if "PIP_CERT" in os.environ:
+        environment.setdefault("SSL_CERT_FILE", os.environ["PIP_CERT"])
+
+    def run(*arguments: str) -> None:
+        if subprocess.run([uv, *arguments], cwd=ROOT, env=environment).returncode:
+            sys.exit(f"setup: uv {' '.join(arguments)} failed")
+
+    if not (VENV / "bin" / "python").exists():
+        run("venv", "-q", "--python", sys.executable, str(VENV))
+    say("installing the packages of requirements.lock, 1 GB the first time")
+    run("pip", "install", "-q", "--require-hashes", "-r", "requirements.lock")
+    # setuptools is in the lock: an isolated build would fetch one that is not pinned.
+    run("pip", "install", "-q", "--no-deps", "--no-build-isolation", "-e", ".")
+    say(f".venv is ready after {time.monotonic() - started:.0f} s")
+
+
+# --- Spark's jars -------------------------------------------------------------------------------------------------
+
+
+def warm_jars(coordinates: tuple[str, ...]) -> None:
+    """Let Spark fetch its jars now, so that no test or demo waits for a download.
+
+    :param coordinates: Maven coordinates
+    """
+    # Java takes the home folder from the account, whatever HOME says.
+    cache = Path(pwd.getpwuid(os.getuid()).pw_dir) / ".ivy2.5.2" / "jars"
+    if all((cache / ("{}_{}-{}.jar".format(*jar.split(":")))).exists() for jar in coordinates):
+        return
+    say("fetching Spark's jars")
+    with tempfile.TemporaryDirectory() as scratch:
+        script = Path(scratch, "nothing.py")
+        script.touch()
+        submit = str(VENV / "bin" / "spark-submit")
+        command = [submit, "--master", "local[1]", "--packages", ",".join(coordinates), str(script)]
+        environment = {**os.environ, "PYSPARK_PYTHON": str(VENV / "bin" / "python")}
+        environment.pop("SPARK_HOME", None)
+        for _ in range(3):
+            done = subprocess.run(command, env=environment, cwd=scratch, capture_output=True, text=True)
+            if done.returncode == 0:
+                return
+    sys.exit(f"setup: Spark cannot fetch its jars:\n{(done.stdout + done.stderr)[-3000:]}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,53 @@
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+PYTHON ?= python3
+BIN := .venv/bin
+PYTEST := $(BIN)/python -m pytest
+
+.PHONY: help setup demo demo-ui test test-services lint format lock wheel clean distclean
+
+help:  ## list the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
+
+setup:  ## make .venv from requirements.lock (needs only Python >= 3.11 and Java 17)
+	@$(PYTHON) .ci/bootstrap.py
+
+demo: setup  ## run the demo: changes of a Postgres flow into Iceberg tables, no Docker
+	$(BIN)/python -m demo
+
+demo-ui: setup  ## run the demo with Airflow's user interface
+	$(BIN)/python -m demo --ui
+
+test: setup  ## run all tests that need no servers but Postgres
+	$(PYTEST) -m "not services and not soak" $(ARGS)
+
+test-services: setup  ## run the tests against real S3 and REST catalog servers, installing these first
+	$(PYTHON) .ci/bootstrap.py --services
+	$(BIN)/python -m local_services.install
+	$(PYTEST) -m services $(ARGS)
+
+lint: setup  ## check style, types and the import rules of the house
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --cache-dir build/import-linter
+
+format: setup  ## rewrite the files in the house style
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+lock: setup  ## resolve requirements.lock anew
+	@uv=$$(command -v uv || echo build/tools/uv-*/bin/uv); \
+	$$uv pip compile setup.cfg --extra spark --extra demo --extra test --universal --python-version 3.11 \
+	  --generate-hashes --no-emit-index-url --no-annotate --upgrade --custom-compile-command "make lock" \
+	  -c .ci/pins.txt -o requirements.lock -q
+
+wheel: setup  ## build the wheel into dist/
+	$(BIN)/python -m build --wheel --no-isolation
+
+clean:  ## remove what builds and tests leave, but not .venv
+	rm -rf build dist *.egg-info .pytest_cache .ruff_cache .mypy_cache .import_linter_cache spark-warehouse metastore_db derby.log
+	find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +
+
+distclean: clean  ## remove .venv too
+	rm -rf .venv
