@@ -232,6 +232,12 @@ def get(url: str) -> bytes:
         return bytes(answer.read())
 
 
+def trusted_certificates() -> str | None:
+    """Return the machine's own list of authorities; uv brings its own, which lacks those of a company's network."""
+    places = (os.environ.get("PIP_CERT"), ssl.get_default_verify_paths().cafile, "/etc/ssl/certs/ca-certificates.crt")
+    return next((place for place in places if place and os.path.exists(place)), None)
+
+
 # --- the environment ----------------------------------------------------------------------------------------------
 
 
@@ -242,8 +248,9 @@ def install(uv: str) -> None:
     """
     started = time.monotonic()
     environment = {**os.environ, "VIRTUAL_ENV": str(VENV), "UV_DEFAULT_INDEX": package_index()}
-    if "PIP_CERT" in os.environ:
-        environment.setdefault("SSL_CERT_FILE", os.environ["PIP_CERT"])
+    trusted = trusted_certificates()
+    if trusted:
+        environment.setdefault("SSL_CERT_FILE", trusted)
 
     def run(*arguments: str) -> None:
         if subprocess.run([uv, *arguments], cwd=ROOT, env=environment).returncode:
