@@ -137,7 +137,7 @@ class IcebergTable:
 
     def snapshot(self, snapshot_id: int) -> Snapshot | None:
         """A snapshot by id; None once it has expired."""
-        java = self.java.snapshot(jvm(self.spark).java.lang.Long(snapshot_id).longValue())
+        java = self.java.snapshot(snapshot_id)
         return _snapshot(java) if java is not None else None
 
     def ancestors(self, branch: str = MAIN) -> Iterator[Snapshot]:
