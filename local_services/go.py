@@ -1,0 +1,78 @@
+"""A Go compiler that is new enough, whatever the distribution ships."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import re
+import shutil
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+from local_services.process import ServiceError
+
+OLDEST = (1, 25)
+TOOLCHAIN = "go1.26.8"
+_ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64", "arm64": "arm64"}
+# Go takes these from a settings file of the user otherwise, and a GOFLAGS=-mod=vendor there breaks `go install`.
+ENVIRONMENT: Mapping[str, str] = {"GOTOOLCHAIN": "local", "GOFLAGS": "", "CGO_ENABLED": "0"}
+
+
+def run_go(go: str, *arguments: str, folder: Path, **extra: str) -> str:
+    """Run the go command.
+
+    :param go: path of the program
+    :param folder: folder to run in, which must be in no Go module
+    :param extra: variables to add to the environment
+    :return: its standard output
+    :raises ServiceError: if it fails; the message holds what it said
+    """
+    environment = {**os.environ, **ENVIRONMENT, **extra}
+    done = subprocess.run([go, *arguments], capture_output=True, text=True, cwd=folder, env=environment)
+    if done.returncode:
+        raise ServiceError(f"go {' '.join(arguments)} failed: {(done.stdout + done.stderr)[-2000:]}")
+    return done.stdout
+
+
+def version_of(text: str) -> tuple[int, int]:
+    """Return major and minor from what ``go version`` prints; (0, 0) if there is none in it.
+
+    :param text: for example ``go version go1.19.8 linux/amd64``
+    """
+    found = re.search(r"\bgo(\d+)\.(\d+)", text)
+    return (int(found.group(1)), int(found.group(2))) if found else (0, 0)
+
+
+def find_go(folder: Path) -> str:
+    """Return a Go that can compile the S3 server.
+
+    Debian 12 has Go 1.19, which knows no other toolchain than itself. Yet toolchains are modules like any other, so
+    even that one can fetch a newer one, checked against Go's checksum database.
+
+    :param folder: folder to run in
+    :raises ServiceError: if there is no Go at all
+    """
+    go = shutil.which("go")
+    if go is None:
+        raise ServiceError("Go is missing: apt-get install golang-go")
+    if version_of(run_go(go, "version", folder=folder)) >= OLDEST:
+        return go
+    return fetch_toolchain(go, folder)
+
+
+def fetch_toolchain(go: str, folder: Path) -> str:
+    """Fetch a newer Go into the module cache with an older one.
+
+    :param go: path of the older one
+    :param folder: folder to run in
+    :return: path of the newer one
+    """
+    architecture = _ARCHITECTURES.get(platform.machine(), platform.machine())
+    module = f"golang.org/toolchain@v0.0.1-{TOOLCHAIN}.linux-{architecture}"
+    place = Path(json.loads(run_go(go, "mod", "download", "-json", module, folder=folder))["Dir"])
+    # Modules carry no permission to execute; newer versions of Go do the same to what they fetch.
+    for program in (*place.glob("bin/*"), *place.glob("pkg/tool/*/*")):
+        program.chmod(0o755)
+    return str(place / "bin" / "go")

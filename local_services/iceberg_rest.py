@@ -1,0 +1,90 @@
+"""Iceberg's own REST catalog fixture as a local process, its tables on the local S3 server."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import urllib.request
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from local_services.install import ICEBERG_REST
+from local_services.process import Service, ServiceError
+from local_services.s3 import REGION, S3Server
+
+
+class IcebergRest(Service):
+    """A REST catalog; what it knows is in a SQLite file, so it can be stopped and started again.
+
+    :param folder: where the catalog's file is, made if need be and kept after ``stop``
+    :param s3: the server that holds the tables, running
+    :param bucket: bucket of the warehouse, made if need be
+    :param port: port to listen on; a free one if None
+    """
+
+    name = "iceberg-rest"
+
+    def __init__(self, folder: Path, s3: S3Server, *, bucket: str = "warehouse", port: int | None = None) -> None:
+        self.folder = folder.absolute()
+        self.s3 = s3
+        self.bucket = bucket
+        super().__init__(self.folder / "iceberg-rest.log", port)
+
+    @property
+    def uri(self) -> str:
+        """Address of the catalog."""
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """Catalog properties for a client, in pyiceberg's names."""
+        return {"type": "rest", "uri": self.uri, "warehouse": f"s3://{self.bucket}/", **self.s3.properties}
+
+    def prepare(self) -> None:
+        """Make the folder and the bucket.
+
+        :raises ServiceError: if the catalog is not installed
+        """
+        if not (ICEBERG_REST / ".stamp").exists():
+            raise ServiceError("the REST catalog is missing: python -m local_services.install")
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.s3.create_bucket(self.bucket)
+
+    def command(self) -> Sequence[str]:
+        """Return the command line of the server."""
+        catalog = {
+            "catalog-impl": "org.apache.iceberg.jdbc.JdbcCatalog",
+            "uri": f"jdbc:sqlite:{self.folder}/catalog.db",
+            "jdbc.schema-version": "V1",
+            "warehouse": f"s3://{self.bucket}/",
+            "io-impl": "org.apache.iceberg.aws.s3.S3FileIO",
+            "s3.endpoint": self.s3.endpoint,
+            "s3.path-style-access": "true",
+            "client.region": REGION,
+        }
+        jvm = [
+            "-Xmx256m",
+            "-XX:+UseSerialGC",
+            "-XX:TieredStopAtLevel=1",
+            "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
+        ]
+        path = f"{ICEBERG_REST / 'classes'}:{ICEBERG_REST / 'lib'}/*"
+        return [java(), *jvm, "-cp", path, "IcebergRest", str(self.port), *(f"{k}={v}" for k, v in catalog.items())]
+
+    def environment(self) -> Mapping[str, str]:
+        """Return the S3 account, kept out of the command line that everybody can see."""
+        return self.s3.aws_environment
+
+    def is_ready(self) -> bool:
+        """Return whether the catalog hands out its configuration."""
+        try:
+            with urllib.request.urlopen(f"{self.uri}/v1/config", timeout=5) as answer:
+                return bool(answer.status == 200)
+        except OSError:
+            return False
+
+
+def java() -> str:
+    """Return the Java program, as Spark chooses it."""
+    home = os.environ.get("JAVA_HOME")
+    return os.path.join(home, "bin", "java") if home else shutil.which("java") or "java"

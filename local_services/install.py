@@ -1,0 +1,128 @@
+"""Install what the service tests need and the demo does not: the S3 server and the REST catalog.
+
+Run as ``python -m local_services.install``; does nothing where everything is in place.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+from local_services import go
+from local_services.paths import TOOLS
+from local_services.process import ServiceError
+
+HERE = Path(__file__).resolve().parent
+VERSITYGW_VERSION = "v1.8.0"
+VERSITYGW = TOOLS / "bin" / f"versitygw-{VERSITYGW_VERSION}"
+ICEBERG_REST = TOOLS / "iceberg-rest"
+
+
+def main() -> None:
+    """Install everything."""
+    install_packages()
+    install_s3_server()
+    install_rest_catalog()
+
+
+def say(text: str) -> None:
+    """Print one line of progress."""
+    print(f"services: {text}", flush=True)
+
+
+def install_packages() -> None:
+    """Install the compilers by apt-get, as root on Debian.
+
+    :raises ServiceError: if some are missing and this is no such machine; the message names the packages
+    """
+    missing = missing_packages()
+    if not missing:
+        return
+    if os.geteuid() != 0 or shutil.which("apt-get") is None:
+        raise ServiceError(f"missing for the service tests: apt-get install {' '.join(missing)}")
+    say(f"installing {' '.join(missing)}")
+    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    subprocess.run(["apt-get", "update", "-qq"], check=True, env=environment)
+    command = ["apt-get", "install", "-y", "-qq", "--no-install-recommends", *missing]
+    subprocess.run(command, check=True, env=environment, stdout=subprocess.DEVNULL)
+
+
+def missing_packages() -> list[str]:
+    """Return the Debian packages of the programs that are still needed."""
+    missing = []
+    if not VERSITYGW.exists() and shutil.which("go") is None:
+        # Without certificates Go cannot reach its proxy, and nothing else pulls them in.
+        missing += ["golang-go", "ca-certificates"]
+    if not is_stamped(ICEBERG_REST):
+        if shutil.which("mvn") is None:
+            missing.append("maven")
+        if shutil.which("javac") is None:
+            missing.append(f"openjdk-{java_major()}-jdk-headless")
+    return missing
+
+
+def java_major() -> int:
+    """Return the major version of the machine's Java: a newer compiler's classes would not run on it."""
+    answer = subprocess.run(["java", "-version"], capture_output=True, text=True).stderr
+    found = re.search(r'version "(\d+)', answer)
+    return int(found.group(1)) if found else 17
+
+
+def install_s3_server() -> None:
+    """Compile versitygw, an S3 server in Go whose conditional writes hold under races."""
+    if VERSITYGW.exists():
+        return
+    VERSITYGW.parent.mkdir(parents=True, exist_ok=True)
+    compiler = go.find_go(TOOLS)
+    say(f"compiling versitygw {VERSITYGW_VERSION} with {Path(compiler)}")
+    module = f"github.com/versity/versitygw/cmd/versitygw@{VERSITYGW_VERSION}"
+    go.run_go(compiler, "install", "-trimpath", "-ldflags=-s -w", module, folder=TOOLS, GOBIN=str(VERSITYGW.parent))
+    (VERSITYGW.parent / "versitygw").rename(VERSITYGW)
+
+
+def install_rest_catalog() -> None:
+    """Fetch the jars of Iceberg's REST fixture and compile the class that starts it."""
+    if is_stamped(ICEBERG_REST):
+        return
+    say("fetching Iceberg's REST catalog")
+    shutil.rmtree(ICEBERG_REST, ignore_errors=True)
+    jars, classes = ICEBERG_REST / "lib", ICEBERG_REST / "classes"
+    classes.mkdir(parents=True)
+    maven = ["mvn", "-B", "-ntp", "-q", "-f", str(HERE / "pom.xml"), "dependency:copy-dependencies"]
+    run([*maven, "-DincludeScope=runtime", f"-DoutputDirectory={jars}"])
+    run(["javac", "--release", "17", "-cp", f"{jars}/*", "-d", str(classes), str(HERE / "IcebergRest.java")])
+    (ICEBERG_REST / ".stamp").write_text(recipe())
+
+
+def is_stamped(folder: Path) -> bool:
+    """Return whether the folder was made from the pom and the source as they are now.
+
+    :param folder: the folder of the REST catalog
+    """
+    stamp = folder / ".stamp"
+    return stamp.exists() and stamp.read_text() == recipe()
+
+
+def recipe() -> str:
+    """Return a hash of what the REST catalog is made from."""
+    return hashlib.sha256((HERE / "pom.xml").read_bytes() + (HERE / "IcebergRest.java").read_bytes()).hexdigest()
+
+
+def run(command: Sequence[str]) -> None:
+    """Run a program.
+
+    :param command: program and arguments
+    :raises ServiceError: if it fails; the message holds its output
+    """
+    done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+    if done.returncode:
+        raise ServiceError(f"{command[0]} failed: {(done.stdout + done.stderr)[-3000:]}")
+
+
+if __name__ == "__main__":
+    main()

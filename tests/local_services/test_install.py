@@ -1,0 +1,86 @@
+"""Installing the service tools: what is missing is named, an old Go fetches a newer one."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from local_services import go, install
+from local_services.process import ServiceError
+
+
+@pytest.mark.parametrize(
+    ("text", "version"),
+    [
+        ("go version go1.19.8 linux/amd64", (1, 19)),
+        ("go version go1.26.8 linux/amd64", (1, 26)),
+        ("go version devel +abc linux/amd64", (0, 0)),
+    ],
+)
+def test_go_version_is_compared_as_numbers(text: str, version: tuple[int, int]) -> None:
+    assert go.version_of(text) == version
+    assert (go.version_of(text) >= go.OLDEST) is (version == (1, 26))
+
+
+def test_old_go_fetches_a_toolchain_and_makes_it_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = tmp_path / "module"
+    programs = [module / "bin" / "go", module / "pkg" / "tool" / "linux_amd64" / "compile"]
+    for program in programs:
+        program.parent.mkdir(parents=True)
+        program.write_text("")
+    asked: list[str] = []
+
+    def run_go(program: str, *arguments: str, folder: Path, **extra: str) -> str:
+        asked.extend(arguments)
+        return "go version go1.19.8 linux/amd64" if arguments == ("version",) else json.dumps({"Dir": str(module)})
+
+    monkeypatch.setattr(go, "run_go", run_go)
+    monkeypatch.setattr("shutil.which", lambda name: f"/usr/bin/{name}")
+    assert go.find_go(tmp_path) == str(programs[0])
+    assert asked[-1].startswith(f"golang.org/toolchain@v0.0.1-{go.TOOLCHAIN}.linux-")
+    assert all(program.stat().st_mode & 0o111 for program in programs)
+
+
+def test_a_failing_go_says_what_it_said(tmp_path: Path) -> None:
+    fake = tmp_path / "go"
+    fake.write_text("#!/bin/sh\necho no network >&2\nexit 1\n")
+    fake.chmod(0o755)
+    with pytest.raises(ServiceError, match="go mod download failed: no network"):
+        go.run_go(str(fake), "mod", "download", folder=tmp_path)
+
+
+def test_without_root_the_missing_packages_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(install, "VERSITYGW", tmp_path / "absent")
+    monkeypatch.setattr(install, "ICEBERG_REST", tmp_path / "absent")
+    monkeypatch.setattr(install, "java_major", lambda: 17)
+    monkeypatch.setattr("shutil.which", lambda name: None)
+    monkeypatch.setattr("os.geteuid", lambda: 1000)
+    expected = "apt-get install golang-go ca-certificates maven openjdk-17-jdk-headless"
+    with pytest.raises(ServiceError, match=expected):
+        install.install_packages()
+
+
+def test_nothing_is_installed_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "versitygw"
+    program.touch()
+    folder = tmp_path / "rest"
+    folder.mkdir()
+    (folder / ".stamp").write_text(install.recipe())
+    monkeypatch.setattr(install, "VERSITYGW", program)
+    monkeypatch.setattr(install, "ICEBERG_REST", folder)
+
+    def refuse(*arguments: object, **rest: object) -> None:
+        raise AssertionError(arguments)
+
+    monkeypatch.setattr(subprocess, "run", refuse)
+    install.main()
+
+
+def test_a_changed_pom_is_installed_anew(tmp_path: Path) -> None:
+    (tmp_path / ".stamp").write_text("another recipe")
+    assert not install.is_stamped(tmp_path)
+    (tmp_path / ".stamp").write_text(install.recipe())
+    assert install.is_stamped(tmp_path)
