@@ -1,0 +1,187 @@
+"""What is shipped: every package is listed, the lock fits the pins, the wheel holds both roots and nothing else."""
+
+from __future__ import annotations
+
+import configparser
+import importlib
+import importlib.util
+import re
+import shutil
+import subprocess
+import sys
+import zipfile
+from fnmatch import fnmatch
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+PROVIDER = "airflow_provider_lakecdc"
+
+
+@pytest.fixture(scope="module")
+def setup_cfg() -> configparser.ConfigParser:
+    """The project's setup.cfg."""
+    parser = configparser.ConfigParser()
+    parser.read(ROOT / "setup.cfg")
+    return parser
+
+
+@pytest.fixture(scope="module")
+def bootstrap() -> ModuleType:
+    """The set-up script as a module."""
+    spec = importlib.util.spec_from_file_location("bootstrap", ROOT / ".ci" / "bootstrap.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def folder_of(package: str) -> Path:
+    """Return where a package is in the checkout, as ``package_dir`` maps it."""
+    if package == "lakecdc.jobs":
+        return ROOT / "spark_jobs"
+    top = ROOT / "spark_jobs" if package.split(".")[0] == "lakecdc" else ROOT
+    return top.joinpath(*package.split("."))
+
+
+def packages_on_disk() -> set[str]:
+    """Return the packages below the two roots: folders that hold Python or the ones that lead to such."""
+    found = {"lakecdc.jobs"}
+    for root, base in ((ROOT / PROVIDER, ROOT), (ROOT / "spark_jobs" / "lakecdc", ROOT / "spark_jobs")):
+        for module in root.rglob("*.py"):
+            found.add(".".join(module.parent.relative_to(base).parts))
+    return found
+
+
+def locked() -> dict[str, set[str]]:
+    """Return the versions of each distribution in the lock; some differ by Python version."""
+    versions: dict[str, set[str]] = {}
+    for name, version in re.findall(r"^([\w.-]+)==(\S+)", (ROOT / "requirements.lock").read_text(), re.MULTILINE):
+        versions.setdefault(name, set()).add(version)
+    return versions
+
+
+def test_every_package_is_listed(setup_cfg: configparser.ConfigParser) -> None:
+    listed = setup_cfg["options"]["packages"].split()
+    assert sorted(listed) == sorted(packages_on_disk())
+
+
+def test_every_package_has_an_init(setup_cfg: configparser.ConfigParser) -> None:
+    listed = setup_cfg["options"]["packages"].split()
+    assert [name for name in listed if not (folder_of(name) / "__init__.py").exists()] == []
+
+
+def test_other_files_of_packages_are_shipped(setup_cfg: configparser.ConfigParser) -> None:
+    """A template or schema beside the code works in the checkout and is missing in the wheel unless listed."""
+    data = setup_cfg["options.package_data"] if setup_cfg.has_section("options.package_data") else {}
+    missing = []
+    for package in setup_cfg["options"]["packages"].split():
+        patterns = f"{data.get(package, '')} {data.get('*', '')}".split()
+        for path in folder_of(package).iterdir():
+            is_data = path.is_file() and path.suffix not in {".py", ".pyc"}
+            if is_data and not any(fnmatch(path.name, pattern) for pattern in patterns):
+                missing.append(str(path.relative_to(ROOT)))
+    assert missing == []
+
+
+def test_entry_point_gives_provider_info(setup_cfg: configparser.ConfigParser) -> None:
+    line = setup_cfg["options.entry_points"]["apache_airflow_provider"].strip()
+    name, target = (part.strip() for part in line.split("="))
+    module, function = target.split(":")
+    info = getattr(importlib.import_module(module), function)()
+    assert name == "provider_info"
+    assert info["package-name"] == setup_cfg["metadata"]["name"]
+
+
+def test_lock_holds_every_pin() -> None:
+    pins = dict(re.findall(r"^([\w.-]+)==(\S+)$", (ROOT / ".ci" / "pins.txt").read_text(), re.MULTILINE))
+    versions = locked()
+    assert pins
+    assert {name: versions.get(name) for name in pins} == {name: {version} for name, version in pins.items()}
+    assert all(version < "3" for version in versions["pandas"])
+
+
+def test_lock_never_lets_the_two_sparks_differ() -> None:
+    versions = locked()
+    assert versions["pyspark"] == versions["pyspark-client"]
+
+
+def test_lock_names_no_index() -> None:
+    text = (ROOT / "requirements.lock").read_text()
+    assert not re.search(r"^\s*--(extra-)?index-url|^\s*--find-links|https?://", text, re.MULTILINE)
+    distributions = re.findall(r"^[\w.-]+==.*\\\n    --hash=sha256:", text, re.MULTILINE)
+    assert len(distributions) == len(re.findall(r"^[\w.-]+==", text, re.MULTILINE))
+
+
+def test_extras_are_in_the_lock(setup_cfg: configparser.ConfigParser) -> None:
+    lines = [setup_cfg["options"]["install_requires"], *dict(setup_cfg["options.extras_require"]).values()]
+    names = {
+        re.split(r"[\[=<>;]", line)[0].strip().lower() for text in lines for line in text.split("\n") if line.strip()
+    }
+    assert names - set(locked()) == set()
+
+
+def test_setup_fetches_the_jars_that_sessions_ask_for(bootstrap: ModuleType) -> None:
+    from lakecdc.contract.runtime import packages
+
+    local = packages({"type": "sql", "uri": "sqlite:////tmp/catalog.db", "warehouse": "file:///tmp/warehouse"})
+    assert sorted(local) == sorted(bootstrap.JARS)
+    on_s3 = packages({"type": "rest", "uri": "http://127.0.0.1:1", "warehouse": "s3://warehouse/"})
+    assert set(on_s3) <= {*bootstrap.JARS, *bootstrap.SERVICE_JARS}
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        '{"files": [{"url": "../f/uv.whl", "hashes": {"sha256": "%s"}}]}' % ("a" * 64),
+        '<html><a href="../f/uv.whl#sha256=%s">uv.whl</a></html>' % ("a" * 64),
+    ],
+)
+def test_setup_reads_both_forms_of_an_index(bootstrap: ModuleType, page: str) -> None:
+    assert bootstrap.listed_files(page) == [("../f/uv.whl", "a" * 64)]
+
+
+def test_setup_honours_the_machines_index(bootstrap: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("UV_DEFAULT_INDEX", "UV_INDEX_URL", "PIP_INDEX_URL"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(bootstrap, "pip_setting", lambda: None)
+    assert bootstrap.package_index() == bootstrap.DEFAULT_INDEX
+    monkeypatch.setenv("PIP_INDEX_URL", "https://mirror.invalid/simple")
+    assert bootstrap.package_index() == "https://mirror.invalid/simple"
+
+
+@pytest.mark.parametrize(
+    ("answer", "major"),
+    [('openjdk version "17.0.15" 2025-04-15', 17), ('java version "1.8.0_401"', 8), ("no such thing", None)],
+)
+def test_setup_reads_javas_version(
+    bootstrap: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, answer: str, major: int | None
+) -> None:
+    java = tmp_path / "bin" / "java"
+    java.parent.mkdir()
+    java.write_text(f"#!/bin/sh\ncat >&2 <<'END'\n{answer}\nEND\n")
+    java.chmod(0o755)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    assert bootstrap.java_major() == major
+
+
+def test_wheel_holds_both_roots_and_nothing_else(tmp_path: Path, setup_cfg: configparser.ConfigParser) -> None:
+    source = tmp_path / "source"
+    source.mkdir()
+    for name in ("setup.cfg", "pyproject.toml", "LICENSE", "README.md"):
+        if (ROOT / name).exists():
+            shutil.copy(ROOT / name, source)
+    for name in (PROVIDER, "spark_jobs"):
+        shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))
+    command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "-o", str(tmp_path / "dist"), str(source)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    (wheel,) = (tmp_path / "dist").glob("*.whl")
+    names = zipfile.ZipFile(wheel).namelist()
+    folders = {name.rpartition("/")[0].replace("/", ".") for name in names if ".dist-info" not in name}
+    assert folders == set(setup_cfg["options"]["packages"].split())
+    scripts = {f"lakecdc/jobs/{path.name}" for path in (ROOT / "spark_jobs").glob("*.py")}
+    assert scripts <= set(names)
