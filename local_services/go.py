@@ -17,7 +17,7 @@ OLDEST = (1, 25)
 TOOLCHAIN = "go1.26.8"
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64", "arm64": "arm64"}
 # Go takes these from a settings file of the user otherwise, and a GOFLAGS=-mod=vendor there breaks `go install`.
-ENVIRONMENT: Mapping[str, str] = {"GOTOOLCHAIN": "local", "GOFLAGS": "", "CGO_ENABLED": "0"}
+ENVIRONMENT: Mapping[str, str] = {"GOTOOLCHAIN": "local", "GOFLAGS": "", "GOROOT": "", "CGO_ENABLED": "0"}
 
 
 def run_go(go: str, *arguments: str, folder: Path, **extra: str) -> str:
