@@ -96,17 +96,16 @@ def each_table(do: TableWork) -> Work:
 def failure(table: str, error: Exception) -> TableReport:
     """Report a table's failure; a trace goes to the log unless the error is one of ours and explains itself."""
     if not isinstance(error, LakecdcError):
-        log.exception("%s: failed", table)
+        log.error("%s: failed", table, exc_info=error)
     result = TableReport.failure(table, error)
     return TableReport(**{**result.__dict__, "reason": mask(result.reason or "")})
 
 
 def _stopped(job: str, started: str, error: Exception) -> JobReport:
     if not isinstance(error, LakecdcError):
-        log.exception("%s stopped", job)
+        log.error("%s stopped", job, exc_info=error)
     kind = error.failure_class if isinstance(error, LakecdcError) else "unknown"
-    text = str(error) if isinstance(error, LakecdcError) else f"{type(error).__name__}: {error}"
-    return JobReport(job, started, reports.now(), error=mask(text), failure_class=kind)
+    return JobReport(job, started, reports.now(), error=mask(reports.describe(error)), failure_class=kind)
 
 
 def _say(report: JobReport, code: int) -> None:

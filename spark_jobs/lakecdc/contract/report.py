@@ -43,7 +43,7 @@ class TableReport:
         """Report an exception: its own outcome and class if it is ours, else ``failed`` and ``unknown``."""
         if isinstance(error, LakecdcError):
             return cls(table, error.outcome, str(error), error.failure_class, **facts)  # type: ignore[arg-type]
-        return cls(table, "failed", f"{type(error).__name__}: {error}", "unknown", **facts)
+        return cls(table, "failed", describe(error), "unknown", **facts)
 
 
 @dataclass(frozen=True)
@@ -94,6 +94,14 @@ def parse_report(document: Mapping[str, Any]) -> JobReport:
     :raises SpecError: if it is not a report of this version.
     """
     return fields.parse(JobReport, document, "report")
+
+
+def describe(error: BaseException) -> str:
+    """An exception as one paragraph: ours explains itself, of any other its type and first line."""
+    if isinstance(error, LakecdcError):
+        return str(error)
+    lines = str(error).splitlines() or [""]
+    return f"{type(error).__name__}: {lines[0]}"
 
 
 def now() -> str:

@@ -70,7 +70,12 @@ class TableBatch:
 
 
 class IngestSource(Protocol):
-    """Where changes come from. One instance serves one run."""
+    """Where changes come from. One instance serves one run.
+
+    :param refused: tables that ``start`` found it cannot feed, each with the reason; the others go on.
+    """
+
+    refused: Mapping[str, Exception]
 
     def start(self, positions: Mapping[str, Position | None]) -> None:
         """Check that the source can go on from where the tables stand.

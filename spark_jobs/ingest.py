@@ -1,0 +1,9 @@
+"""Feed Iceberg tables from a source: ``ingest.py --spec URI --report URI``."""
+
+import sys
+
+from lakecdc.ingest.job import ingest
+from lakecdc.run import main
+
+if __name__ == "__main__":
+    sys.exit(main("ingest", ingest))

@@ -1,0 +1,182 @@
+"""Making and changing table definitions: creation, added and widened columns, the view, live partition specs."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from lakecdc.contract.errors import InputError
+from lakecdc.contract.target import ORDER_COLUMN, TIME_COLUMN
+from lakecdc.iceberg.jvm import java_message, jvm
+from lakecdc.iceberg.table import IcebergTable
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from lakecdc.iceberg.table import Field
+
+log = logging.getLogger(__name__)
+
+_WIDER = {("int", "bigint"), ("float", "double")}
+
+
+def quoted(name: str) -> str:
+    """A name as SQL: backquoted, dots as separators."""
+    return ".".join("`" + part.replace("`", "``") + "`" for part in name.split("."))
+
+
+def quoted_column(name: str) -> str:
+    """A column's name as SQL; a dot is part of it."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+def create_table(
+    spark: SparkSession,
+    catalog: str,
+    name: str,
+    columns: Sequence[tuple[str, str, bool]],
+    *,
+    partition_by: Sequence[str],
+    properties: Mapping[str, str],
+    identifier: Sequence[str],
+) -> IcebergTable:
+    """Create a table with identifier fields.
+
+    :param columns: name, Spark SQL type, NOT NULL.
+    :param partition_by: transforms in SQL.
+    :param identifier: the key columns, NOT NULL.
+    :raises InputError: if Iceberg refuses the definition.
+    """
+    spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {quoted(catalog)}.{quoted(name.rpartition('.')[0])}")
+    definitions = ", ".join(f"{quoted_column(c)} {t}{' NOT NULL' if required else ''}" for c, t, required in columns)
+    partitioned = f" PARTITIONED BY ({', '.join(partition_by)})" if partition_by else ""
+    settings = ", ".join(f"'{k}'='{v}'" for k, v in properties.items())
+    sql_name = f"{quoted(catalog)}.{quoted(name)}"
+    try:
+        spark.sql(f"CREATE TABLE {sql_name} ({definitions}) USING iceberg{partitioned} TBLPROPERTIES ({settings})")
+    except Exception as error:
+        raise InputError(
+            f"The table cannot be created: {java_message(error)}",
+            table=name,
+            hint="Check partition_by, columns and properties of its target.",
+        ) from error
+    table = IcebergTable(spark, catalog, name)
+    update = table.java.updateSchema()
+    update.setIdentifierFields(_string_set(spark, identifier))
+    update.commit()
+    return table.refresh()
+
+
+def make_view(table: IcebergTable, hidden: Sequence[str], suffix: str = "_view") -> None:
+    """Create or replace the view ``<table>_view`` without lakecdc's own columns, where the catalog can hold views."""
+    columns = ", ".join(quoted_column(c) for c in table.column_names if c not in hidden)
+    view = f"{quoted(table.catalog)}.{quoted(table.name + suffix)}"
+    try:
+        table.spark.sql(f"CREATE OR REPLACE VIEW {view} AS SELECT {columns} FROM {table.sql_name}")
+    except Exception as error:
+        log.warning("%s: no view %s%s: %s", table.name, table.name, suffix, java_message(error))
+
+
+def evolve(table: IcebergTable, columns: Sequence[tuple[str, str]]) -> list[str]:
+    """Add columns the table lacks and widen types where Iceberg allows it, in one schema commit.
+
+    :param columns: name and Spark SQL type as the source has them now.
+    :return: what was changed, for the report.
+    :raises InputError: for a type the column cannot be changed to; nothing is changed then.
+    """
+    from pyspark.sql.types import _parse_datatype_string
+
+    present = {f.name: (f.dataType, f) for f in table.spark.table(table.sql_name).schema.fields}
+    update, done = table.java.updateSchema(), []
+    for name, sql_type in columns:
+        wanted = _parse_datatype_string(sql_type)
+        if name not in present:
+            update.addColumn(name, _iceberg_type(table, wanted))
+            done.append(f"added {name} {sql_type}")
+        elif present[name][0] != wanted and _needs_change(table, name, present[name][0], wanted):
+            update.updateColumn(name, _iceberg_type(table, wanted).asPrimitiveType())
+            done.append(f"widened {name} from {present[name][0].simpleString()} to {sql_type}")
+    if done:
+        update.commit()
+        table.refresh()
+    return done
+
+
+def live_specs(table: IcebergTable) -> dict[int, list[str]]:
+    """Partition specs that live data files may have, each with the columns it derives from.
+
+    From the manifest list alone, so that the cost does not grow with the table.
+    """
+    head = table.java.currentSnapshot()
+    if head is None:
+        return {}
+    ids = {m.partitionSpecId() for m in head.dataManifests(table.java.io()) if m.hasAddedFiles() or m.hasExistingFiles()}
+    return {int(spec_id): spec_columns(table, spec_id) for spec_id in sorted(ids)}
+
+
+def spec_columns(table: IcebergTable, spec_id: int) -> list[str]:
+    """The source columns of a partition spec."""
+    schema, spec = table.java.schema(), table.java.specs().get(spec_id)
+    return [schema.findColumnName(f.sourceId()) for f in spec.fields() if f.transform().toString() != "void"]
+
+
+def current_spec_id(table: IcebergTable) -> int:
+    """Id of the spec that new files get."""
+    return int(table.java.spec().specId())
+
+
+def partition_expressions(table: IcebergTable, spec_id: int) -> list[str]:
+    """A spec's transforms as Spark SQL over the table's columns, for clustering rows before a write."""
+    schema, spec = table.java.schema(), table.java.specs().get(spec_id)
+    found = []
+    for field in spec.fields():
+        column, transform = quoted_column(schema.findColumnName(field.sourceId())), str(field.transform().toString())
+        if transform == "identity":
+            found.append(column)
+        elif transform != "void":
+            function, _, argument = transform.partition("[")
+            arguments = f"{argument.rstrip(']')}, " if argument else ""
+            name = {"year": "years", "month": "months", "day": "days", "hour": "hours"}.get(function, function)
+            found.append(f"{quoted(table.catalog)}.system.{name}({arguments}{column})")
+    return found
+
+
+def own_columns() -> list[tuple[str, str, bool]]:
+    """The columns lakecdc adds: the order key and the source time of a row's last change."""
+    return [(ORDER_COLUMN, "string", False), (TIME_COLUMN, "timestamp", False)]
+
+
+def _needs_change(table: IcebergTable, name: str, present: Any, wanted: Any) -> bool:
+    """Tell whether the column must be widened; a source type that fits into the column's is left alone."""
+    old, new = present.simpleString(), wanted.simpleString()
+    if (old, new) in _WIDER:
+        return True
+    if old.startswith("decimal") and new.startswith("decimal") and present.scale == wanted.scale:
+        return bool(wanted.precision > present.precision)
+    if (new, old) in _WIDER or old == "string" or (old.startswith("decimal") and new in ("int", "bigint", "decimal")):
+        return False
+    raise InputError(
+        f"The source's column {name!r} is {new} now, the table's is {old}; Iceberg cannot change one into the other.",
+        table=table.name,
+        hint="Give the column a fixed type in the target's columns, exclude it, or load the table anew.",
+        column=name,
+    )
+
+
+def _iceberg_type(table: IcebergTable, spark_type: Any) -> Any:
+    view = jvm(table.spark)
+    java_type = view.org.apache.spark.sql.types.DataType.fromJson(spark_type.json())
+    return view.org.apache.iceberg.spark.SparkSchemaUtil.convert(java_type)
+
+
+def _string_set(spark: SparkSession, values: Sequence[str]) -> Any:
+    out = jvm(spark).java.util.TreeSet()
+    for value in values:
+        out.add(value)
+    return out
+
+
+def fields_by_name(table: IcebergTable) -> dict[str, Field]:
+    """Columns of the current schema by name."""
+    return {field.name: field for field in table.fields}

@@ -1,0 +1,159 @@
+"""Filling unchanged-value placeholders: from earlier events of the batch, across key changes, then from the table."""
+
+from __future__ import annotations
+
+from functools import reduce
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F  # noqa: N812 (the field's own abbreviation)
+
+from lakecdc.contract.errors import InputError
+from lakecdc.ingest.fold import is_open
+from lakecdc.ingest.lookup import read_keys
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+    from lakecdc.iceberg.table import IcebergTable
+    from lakecdc.ingest.change import TableBatch
+
+# a row that changes its key more often than this within one batch is followed no further
+_MAX_KEY_CHANGES = 16
+
+
+def complete(folded: DataFrame, batch: TableBatch, table: IcebergTable) -> tuple[DataFrame, int]:
+    """Fill every open column of the folded rows.
+
+    :param folded: result of ``fold``; some rows have open columns.
+    :param batch: the batch, whose events are looked through first.
+    :param table: looked up for what the events do not tell, under the key the row had before the batch.
+    :return: the folded rows without open columns, and the number of completion look-ups in the table.
+    :raises InputError: if a placeholder cannot be filled.
+    """
+    columns = [c.name for c in batch.columns]
+    pending = folded.where(is_open()).select(
+        "key",
+        F.struct(*[F.when(~F.array_contains("open", c), F.struct(F.col("row")[c].alias("v"))).alias(c) for c in columns]).alias(
+            "found"
+        ),
+        F.coalesce("old_key", "key").alias("at"),
+        "order",
+        F.col("old_key").isNotNull().alias("moved"),
+        F.lit("events").alias("state"),
+    )
+    settled: list[DataFrame] = []
+    histories = _histories(batch)
+    for _ in range(_MAX_KEY_CHANGES):
+        # a checkpoint per step keeps the plan from growing with the number of key changes
+        stepped = _step_back(pending, histories, columns).localCheckpoint()
+        settled.append(stepped.where("state != 'events'"))
+        pending = stepped.where("state = 'events'")
+        if pending.isEmpty():
+            break
+    else:
+        settled.append(pending.withColumn("state", F.lit("lost")))
+    resolved = reduce(lambda a, b: a.unionByName(b), settled)
+    lookups = resolved.where("state = 'table'").count()
+    if lookups:
+        resolved = _from_table(resolved, table, batch, columns).localCheckpoint()
+    _refuse_lost(resolved, batch)
+    return _put_back(folded, resolved, columns), lookups
+
+
+def _histories(batch: TableBatch) -> DataFrame:
+    """Per key its events, newest first."""
+    assert batch.changes is not None
+    event = F.struct("order", "op", "open", "old_key", "row")
+    history = F.sort_array(F.collect_list(event), asc=False)
+    return batch.changes.groupBy(F.col("key").alias("at")).agg(history.alias("history"))
+
+
+def _step_back(pending: DataFrame, histories: DataFrame, columns: list[str]) -> DataFrame:
+    """One step along the row's past: the events of the key it had, before the moment it had it.
+
+    They reach back to the event that began the row there: an insert, or a move from yet another key.
+    """
+    moved, order = F.col("moved"), F.col("order")
+    joined = pending.join(histories, "at", "left")
+    past = F.filter("history", lambda e: (e["order"] < order) | (moved & (e["order"] == order)))
+    past = F.coalesce(past, F.filter("history", lambda e: F.lit(False)), F.slice("history", 1, 0))
+    joined = joined.withColumn("past", past)
+    # the row was moved away at that moment, so a delete right before it is the move's own
+    own_delete = moved & (F.get("past", F.lit(0))["op"] == "d")
+    joined = joined.withColumn("past", F.when(own_delete, F.slice("past", 2, F.size("past"))).otherwise(F.col("past")))
+    began = F.transform("past", lambda e: (e["op"] != "u") | e["old_key"].isNotNull())
+    joined = joined.withColumn("began", F.coalesce(F.array_position(began, True), F.lit(0)).cast("int"))
+    joined = joined.withColumn("start", F.when(F.col("began") > 0, F.get("past", F.col("began") - 1)))
+    reach = F.when(F.col("began") > 0, F.slice("past", 1, F.col("began"))).otherwise(F.col("past"))
+    joined = joined.withColumn("reach", F.filter(reach, lambda e: e["op"] != "d"))
+    found = F.struct(*[F.coalesce(F.col("found")[c], _newest("reach", c)).alias(c) for c in columns])
+    joined = joined.withColumn("found", found)
+    state = (
+        F.when(_all_found(columns), "complete")
+        .when(F.col("start").isNull(), "table")
+        .when(F.col("start")["old_key"].isNotNull() & (F.col("start")["op"] != "d"), "events")
+        .otherwise("lost")
+    )
+    on = state == "events"
+    return joined.select(
+        "key",
+        "found",
+        F.when(on, F.col("start")["old_key"]).otherwise(F.col("at")).alias("at"),
+        F.when(on, F.col("start")["order"]).otherwise(order).alias("order"),
+        (on | moved).alias("moved"),
+        state.alias("state"),
+    )
+
+
+def _newest(events: str, column: str) -> Column:
+    """The newest real value of a column among events, in a struct because it may be null; null if there is none."""
+    real = F.filter(events, lambda e: ~F.coalesce(F.array_contains(e["open"], column), F.lit(False)))
+    return F.when(F.size(real) > 0, F.struct(F.get(real, F.lit(0))["row"][column].alias("v")))
+
+
+def _all_found(columns: list[str]) -> Column:
+    return reduce(lambda a, b: a & b, [F.col("found")[c].isNotNull() for c in columns])
+
+
+def _from_table(resolved: DataFrame, table: IcebergTable, batch: TableBatch, columns: list[str]) -> DataFrame:
+    """Take what is still open from the visible row under the key it had before the batch."""
+    wanted = resolved.where("state = 'table'")
+    stored = read_keys(table, wanted.select("at.*").distinct(), batch.key).select(
+        F.struct(*batch.key).alias("at"), F.struct("*").alias("stored")
+    )
+    joined = wanted.join(stored, "at", "left")
+    there = F.col("stored").isNotNull()
+    found = F.struct(
+        *[F.coalesce(F.col("found")[c], F.when(there, F.struct(F.col("stored")[c].alias("v")))).alias(c) for c in columns]
+    )
+    filled = joined.withColumn("found", found).withColumn("state", F.when(there, "complete").otherwise("lost"))
+    return resolved.where("state != 'table'").unionByName(filled.select(*resolved.columns))
+
+
+def _refuse_lost(resolved: DataFrame, batch: TableBatch) -> None:
+    lost = resolved.where("state = 'lost'")
+    if batch.discard_unresolved_below:
+        lost = lost.where(F.col("order") >= batch.discard_unresolved_below)
+    example = lost.select(F.to_json("key").alias("key")).first()
+    if example is not None:
+        raise InputError(
+            f"{lost.count()} rows have unchanged-value placeholders that neither the batch nor the table can fill, "
+            f"for example {example['key']}.",
+            table=batch.target.table,
+            hint="Set REPLICA IDENTITY FULL at the source, or load the table anew.",
+        )
+
+
+def _put_back(folded: DataFrame, resolved: DataFrame, columns: list[str]) -> DataFrame:
+    """The folded rows with the completed ones; a row that was gone before the full load read it becomes a delete."""
+    row = F.struct(*[F.col("found")[c]["v"].alias(c) for c in columns])
+    completed = resolved.select("key", F.col("state").alias("c_state"), row.alias("c_row"))
+    joined = folded.join(completed, "key", "left")
+    lost = F.coalesce(F.col("c_state") == "lost", F.lit(False))
+    return joined.select(
+        "key",
+        F.when(lost, F.lit("d")).otherwise(F.col("op")).alias("op"),
+        F.when(~lost, F.coalesce("c_row", "row")).alias("row"),
+        "order",
+        "source_time",
+    )

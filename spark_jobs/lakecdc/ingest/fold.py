@@ -1,0 +1,66 @@
+"""Folding a batch: per key, the row after the last event, placeholders filled from the events before it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F  # noqa: N812 (the field's own abbreviation)
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+@dataclass(frozen=True)
+class FoldStats:
+    """Facts about a folded batch.
+
+    :param events: events by op.
+    :param keys: distinct keys.
+    :param open_keys: keys whose last event leaves columns open.
+    :param low_order: lowest order key among the keys' last events.
+    :param high_order: highest order key.
+    :param source_time: newest source time, microseconds since 1970.
+    """
+
+    events: dict[str, int]
+    keys: int
+    open_keys: int
+    low_order: str | None
+    high_order: str | None
+    source_time: int | None
+
+
+def fold(changes: DataFrame) -> DataFrame:
+    """Reduce a change frame to one row per key.
+
+    :param changes: the change frame of one batch.
+    :return: ``key, op, row, open, old_key, order, source_time`` of the key's last event, plus event counts by op.
+    """
+    last = F.max_by(F.struct("op", "row", "open", "old_key", "order", "source_time"), "order").alias("last")
+    counts = [F.count_if(F.col("op") == op).alias(f"n_{op}") for op in "rcud"]
+    return changes.groupBy("key").agg(last, *counts).select("key", "last.*", *[f"n_{op}" for op in "rcud"])
+
+
+def stats(folded: DataFrame) -> FoldStats:
+    """Measure a folded batch in one pass.
+
+    :param folded: result of :func:`fold`, persisted by the caller.
+    """
+    sums = [F.sum(f"n_{op}").alias(op) for op in "rcud"]
+    row = folded.agg(
+        *sums,
+        F.count("*").alias("keys"),
+        F.count_if(is_open()).alias("open_keys"),
+        F.min("order").alias("low"),
+        F.max("order").alias("high"),
+        F.max(F.unix_micros("source_time")).alias("time"),
+    ).first()
+    assert row is not None
+    events = {op: int(row[op] or 0) for op in "rcud"}
+    return FoldStats(events, row["keys"], row["open_keys"], row["low"], row["high"], row["time"])
+
+
+def is_open():  # type: ignore[no-untyped-def]
+    """Column condition: the row still has placeholders."""
+    return (F.col("op") != "d") & (F.coalesce(F.size("open"), F.lit(0)) > 0)

@@ -1,0 +1,125 @@
+"""Target tables: made from the source's columns, changed when those change, refused when they cannot be fed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from lakecdc.contract.errors import InputError
+from lakecdc.contract.target import ORDER_COLUMN, TIME_COLUMN
+from lakecdc.iceberg import definition
+from lakecdc.iceberg.table import IcebergTable, exists
+from lakecdc.metadata import names
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from lakecdc.ingest.change import Column, TableBatch
+
+# string metrics are cut to 16 characters by default and stop at 100 columns; look-ups need whole bounds
+_FULL_METRICS = "write.metadata.metrics.column."
+_LAYOUT_VERSION = "1"
+_HIDDEN = (ORDER_COLUMN, TIME_COLUMN)
+
+
+def open_target(spark: SparkSession, catalog: str, name: str) -> IcebergTable | None:
+    """The target table, or None if ingest has to create it."""
+    return IcebergTable(spark, catalog, name) if exists(spark, catalog, name) else None
+
+
+def prepare(spark: SparkSession, catalog: str, table: IcebergTable | None, batch: TableBatch) -> tuple[IcebergTable, list[str]]:
+    """Bring the target into the shape that a batch needs.
+
+    :return: the table and what was changed about its schema.
+    :raises InputError: if the batch cannot be applied to the table; nothing has been written then.
+    """
+    check_columns(batch)
+    if table is None:
+        table = create(spark, catalog, batch)
+        return table, []
+    missing = [c for c in (*batch.key, ORDER_COLUMN, TIME_COLUMN) if c not in table.column_names]
+    if missing:
+        raise InputError(
+            f"The table lacks {', '.join(missing)}; it was not made by lakecdc.",
+            table=table.name,
+            hint="Ingest into a new table, or add the columns (string, timestamp) if its rows need no order.",
+        )
+    changes = definition.evolve(table, [(c.name, c.type) for c in batch.columns])
+    if changes:
+        definition.make_view(table, _HIDDEN)
+    return table, changes
+
+
+def create(spark: SparkSession, catalog: str, batch: TableBatch) -> IcebergTable:
+    """Create the target of a batch with lakecdc's layout."""
+    target = batch.target
+    columns = [(c.name, c.type, c.name in batch.key) for c in batch.columns] + definition.own_columns()
+    properties = {
+        "format-version": str(target.format_version),
+        "write.delete.mode": "merge-on-read",
+        "write.update.mode": "merge-on-read",
+        "write.merge.mode": "merge-on-read",
+        "write.parquet.compression-codec": "zstd",
+        # a busy table must never make an ingest give up (Iceberg's default is 4)
+        "commit.retry.num-retries": "20",
+        "write.metadata.delete-after-commit.enabled": "true",
+        "write.metadata.previous-versions-max": "100",
+        names.LAYOUT: _LAYOUT_VERSION,
+        **{f"{_FULL_METRICS}{column}": "full" for column in (*batch.key, ORDER_COLUMN)},
+        **target.properties,
+    }
+    table = definition.create_table(
+        spark,
+        catalog,
+        target.table,
+        columns,
+        partition_by=target.partition_by,
+        properties=properties,
+        identifier=batch.key,
+    )
+    check_partitioning(table, batch.key)
+    definition.make_view(table, _HIDDEN)
+    return table
+
+
+def check_columns(batch: TableBatch) -> None:
+    """Refuse a batch without a key, with a key the source does not have, or with names only case tells apart.
+
+    :raises InputError: naming the columns.
+    """
+    table, names_ = batch.target.table, [c.name for c in batch.columns]
+    if not batch.key:
+        raise InputError(
+            "The source table has no key, and mode upsert needs one.",
+            table=table,
+            hint='Give it a primary key, or name columns that identify a row as "key" in its target.',
+        )
+    missing = sorted(set(batch.key) - set(names_))
+    if missing:
+        raise InputError(f"The key columns {missing} are not among the source's columns {names_}.", table=table)
+    lowered = [name.lower() for name in (*names_, *_HIDDEN)]
+    twice = {name for name in lowered if lowered.count(name) > 1}
+    if twice:
+        raise InputError(f"Column names differ by case only, or are reserved: {sorted(twice)}.", table=table)
+
+
+def check_partitioning(table: IcebergTable, key: Sequence[str], spec_ids: Sequence[int] | None = None) -> None:
+    """Refuse partitions that do not derive from the key: an equality delete reaches its own partition only.
+
+    :param spec_ids: specs to look at; default: the current one.
+    :raises InputError: naming the columns.
+    """
+    for spec_id in spec_ids if spec_ids is not None else [definition.current_spec_id(table)]:
+        outside = sorted(set(definition.spec_columns(table, spec_id)) - set(key))
+        if outside:
+            raise InputError(
+                f"Partition spec {spec_id} derives from {outside}, which are not key columns: "
+                "a changed row could not be found in its old partition.",
+                table=table.name,
+                hint=f"Partition by the key, such as bucket(8, {key[0]}), or add the columns to the key.",
+            )
+
+
+def column_types(columns: Sequence[Column]) -> dict[str, str]:
+    """Spark SQL type by column name."""
+    return {column.name: column.type for column in columns}
