@@ -1,0 +1,82 @@
+"""Where a try's spec and report lie, and how the Airflow side reads and writes them."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import ObjectStoragePath
+
+from lakecdc.contract.errors import SpecError
+from lakecdc.contract.report import JobReport, parse_report
+from lakecdc.contract.spec import loads
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+
+@dataclass(frozen=True)
+class Documents:
+    """The two documents of one try.
+
+    Every try has its own folder: a report that an earlier try, perhaps still alive, writes late is never taken for
+    this one's.
+
+    :param folder: a URI without a slash at its end; ``connection_id@`` may stand before the host.
+    """
+
+    folder: str
+
+    @classmethod
+    def of_try(cls, base: str, context: Context | None) -> Documents:
+        """The folder of the try that runs, below ``base``.
+
+        :param base: folder of all documents, a URI.
+        :param context: the task's context; without one the folder is called ``preview``.
+        """
+        base = base.rstrip("/")
+        if context is None:
+            return cls(f"{base}/preview")
+        ti = context["ti"]
+        parts = [ti.dag_id, ti.run_id, ti.task_id, *([str(ti.map_index)] if (ti.map_index or -1) >= 0 else [])]
+        return cls("/".join([base, *map(_safe, parts), f"try-{ti.try_number}"]))
+
+    @property
+    def spec_uri(self) -> str:
+        """Where the job reads its spec."""
+        return without_connection(f"{self.folder}/spec.json")
+
+    @property
+    def report_uri(self) -> str:
+        """Where the job leaves its report."""
+        return without_connection(f"{self.folder}/report.json")
+
+    def write_spec(self, text: str) -> None:
+        """Write the spec, and remove a report of an earlier run under the same name (``dag.test`` repeats them)."""
+        folder = ObjectStoragePath(self.folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "spec.json").write_text(text)
+        (folder / "report.json").unlink(missing_ok=True)
+
+    def read_report(self) -> JobReport | None:
+        """The report, or None if the job left none or none that can be read."""
+        path = ObjectStoragePath(self.folder) / "report.json"
+        if not path.exists():
+            return None
+        try:
+            document: Any = loads(path.read_text())
+            return parse_report(document)
+        except SpecError:
+            # half a report means that the job died while it wrote: the same as none
+            return None
+
+
+def without_connection(uri: str) -> str:
+    """The URI as the job sees it: Airflow's connection id means nothing to it."""
+    return re.sub(r"^([\w+.-]+://)[^/@]+@", r"\1", uri)
+
+
+def _safe(part: str) -> str:
+    # run ids hold colons and plus signs, which some stores and URI parsers take amiss
+    return re.sub(r"[^\w.=-]+", "_", part)

@@ -1,0 +1,89 @@
+"""From a report, or its absence, to one classified failure with a hint."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from airflow_provider_lakecdc.exceptions import CLASSES, JobClusterError, LakecdcJobError
+from lakecdc.contract.report import EXIT_BAD_INPUT, EXIT_CONFLICT, EXIT_DONE, JobReport, TableReport
+from lakecdc.contract.secrets import mask
+
+_CLASS_HINTS = {
+    "conflict": "Another writer committed first and nothing of this table was published. A retry works on the new "
+    "state; if it goes on, give the table's writers a common pool with one slot.",
+    "bad input": "A retry would fail alike; mend what the reason names, then clear the task.",
+    "cluster": "Check that Spark, the source and the catalog can be reached and have room, then let it retry.",
+    "unknown": "The task's log holds the job's own output above this message.",
+}
+# what stands in the output of a job that did not get as far as a report
+_SYMPTOMS: tuple[tuple[str, str], ...] = (
+    (r"OutOfMemoryError|Container killed by YARN|OOMKilled|exit code 137", "Raise driver_memory or executor_memory."),
+    (r"JAVA_HOME is not set|java: (command )?not found", "Install Java 17 on the worker, or set JAVA_HOME."),
+    (
+        r"unresolved dependenc|not found: org\.|Server access error",
+        "Spark could not load its jars: check the worker's way to a Maven repository (repositories=, or ivy settings).",
+    ),
+    (r"No module named", "A Python package is missing in Spark's Python; see what the extra [spark] installs."),
+    (r"can't open file|No such file or directory", "A file the job was submitted with is not there on the driver."),
+    (r"No space left on device", "A disk is full, perhaps spark.local.dir."),
+    (r"Connection refused|UnknownHostException|timed out", "A service could not be reached from the driver."),
+    (r"AccessDenied|403 Forbidden|NotAuthorizedException", "The credentials do not allow what the job needs."),
+)
+
+
+def verdict(
+    report: JobReport | None, submit_error: Exception | None, fail_on: Sequence[str] = ()
+) -> LakecdcJobError | None:
+    """Judge a job by its report; the exit code of spark-submit counts only if there is no report.
+
+    :param report: what the job has left, if anything.
+    :param submit_error: what spark-submit ended with, if it failed.
+    :param fail_on: outcomes to count as failures although they are not.
+    :return: the failure to raise, or None if the job did its work.
+    """
+    if report is None:
+        return _no_report(submit_error)
+    kind = failure_class(report, fail_on)
+    if kind is None:
+        return None
+    reasons = [mask(report.error)] if report.error else []
+    reasons += [_line(table) for table in report.tables if counts_as_failure(table, fail_on)]
+    total = f"{len(reasons)} of {len(report.tables)} tables" if report.tables and not report.error else "the whole job"
+    lines = "\n".join(f"  {reason}" for reason in reasons)
+    return CLASSES[kind](f"{report.job} failed ({kind}) for {total}:\n{lines}", hint=_CLASS_HINTS[kind], report=report)
+
+
+def failure_class(report: JobReport, fail_on: Sequence[str] = ()) -> str | None:
+    """The class of the whole report; if several apply, the contract's precedence: unknown and cluster, then bad input.
+
+    :return: conflict, bad input, cluster, unknown, or None if nothing failed.
+    """
+    code = report.exit_code(tuple(fail_on))
+    if code == EXIT_DONE:
+        return None
+    if code in (EXIT_CONFLICT, EXIT_BAD_INPUT):
+        return "conflict" if code == EXIT_CONFLICT else "bad input"
+    classes = {table.failure_class for table in report.tables if counts_as_failure(table, fail_on)}
+    if report.error:
+        classes.add(report.failure_class)
+    return "cluster" if classes - {"conflict", "bad input"} == {"cluster"} else "unknown"
+
+
+def counts_as_failure(table: TableReport, fail_on: Sequence[str] = ()) -> bool:
+    """Tell whether a table's outcome makes the task fail."""
+    return table.outcome in ("failed", "conflict") or table.outcome in fail_on
+
+
+def _no_report(submit_error: Exception | None) -> LakecdcJobError:
+    text = mask(str(submit_error)) if submit_error else "spark-submit ended without an error."
+    for pattern, hint in _SYMPTOMS:
+        if re.search(pattern, text):
+            return JobClusterError(f"The job left no report. {text}", hint=hint)
+    return LakecdcJobError(f"The job left no report. {text}", hint=_CLASS_HINTS["unknown"])
+
+
+def _line(table: TableReport) -> str:
+    reason = mask(table.reason) if table.reason else "no reason given"
+    # an error of ours names its table itself
+    return f"{table.outcome}: {reason if reason.startswith(table.table) else f'{table.table}: {reason}'}"

@@ -1,0 +1,90 @@
+"""What Airflow is told about this provider.
+
+No import stands here: Airflow's every component calls this function when it starts.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+_INTEGRATION = "Apache Iceberg change data"
+_PACKAGE = "airflow_provider_lakecdc"
+_OPERATORS = (
+    "base",
+    "ingest",
+    "rewrite_delete_files",
+    "sort_data_files",
+    "compact_data_files",
+    "rewrite_manifests",
+    "expire_snapshots",
+)
+
+
+def get_provider_info() -> dict[str, Any]:
+    """Describe the provider, valid against Airflow's ``provider_info.schema.json``.
+
+    There is no ``connection-types`` entry on purpose: catalogs are connections of type ``iceberg``, which
+    apache-airflow-providers-apache-iceberg defines, and a second definition would shadow it.
+    """
+    return {
+        "package-name": "airflow-provider-lakecdc",
+        "name": "lakecdc",
+        "description": "Feeds Apache Iceberg tables with change data and keeps them fast and clean.",
+        "integrations": [
+            {
+                "integration-name": _INTEGRATION,
+                "external-doc-url": "https://iceberg.apache.org/",
+                "tags": ["software"],
+            }
+        ],
+        "operators": [_modules(*(f"operators.{name}" for name in _OPERATORS))],
+        "sensors": [_modules("sensors.watermark")],
+        "triggers": [_modules("triggers.watermark")],
+        "hooks": [_modules("hooks.catalog", "hooks.source")],
+        "extra-links": [f"{_PACKAGE}.links.JobReportLink"],
+        "config": {"lakecdc": {"description": "Settings of the lakecdc provider.", "options": _options()}},
+    }
+
+
+def _modules(*names: str) -> dict[str, Any]:
+    return {"integration-name": _INTEGRATION, "python-modules": [f"{_PACKAGE}.{name}" for name in names]}
+
+
+def _options() -> dict[str, Any]:
+    return {
+        "config_file": _option(
+            "Path of the JSON file that describes source, targets and schedules to the DAG files of the provider. "
+            "The environment variable LAKECDC_CONFIG goes before it.",
+            example="/opt/airflow/lakecdc.json",
+            default=None,
+        ),
+        "documents_uri": _option(
+            "Folder, as a URI, for job specs and reports. Workers, and in cluster mode the Spark driver, "
+            "must reach it; a connection id may stand before an @, as in s3://aws_default@bucket/lakecdc.",
+            example="s3://bucket/lakecdc",
+            default="file://{AIRFLOW_HOME}/lakecdc/documents",
+        ),
+        "documents_url": _option(
+            "Web address under which a browser sees the folder of documents_uri; the task's link 'Job report' "
+            "begins with it. Empty: the link shows the report's URI.",
+            example="https://files.example.com/lakecdc",
+            default="",
+        ),
+        "cache_folder": _option(
+            "Folder of the worker in which the zip of the job library is kept.",
+            example="/var/cache/lakecdc",
+            default="{AIRFLOW_HOME}/lakecdc/packages",
+        ),
+        "spark_conn_id": _option("Connection of type spark that jobs are submitted to.", default="spark_default"),
+        "catalog_conn_id": _option("Connection of type iceberg whose catalog jobs work on.", default="iceberg_default"),
+    }
+
+
+def _option(description: str, *, default: str | None, example: str | None = None) -> dict[str, Any]:
+    return {
+        "description": description,
+        "version_added": "0.1.0",
+        "type": "string",
+        "example": example,
+        "default": default,
+    }

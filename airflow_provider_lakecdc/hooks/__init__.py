@@ -1,0 +1,1 @@
+"""Airflow connections as the job contract wants them."""

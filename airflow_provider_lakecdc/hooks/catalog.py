@@ -1,0 +1,109 @@
+"""An Airflow connection of type ``iceberg`` as a catalog for jobs and for pyiceberg."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from airflow_provider_lakecdc.exceptions import JobBadInputError
+from airflow_provider_lakecdc.hooks.lookup import afind_connection, find_connection
+from airflow_provider_lakecdc.hooks.secrets import SecretEnvironment
+from lakecdc.contract.errors import SpecError
+from lakecdc.contract.secrets import is_reference, resolve
+from lakecdc.contract.spec import parse_catalog
+
+if TYPE_CHECKING:
+    from airflow.sdk import Connection
+    from pyiceberg.catalog import Catalog
+
+CONN_TYPE = "iceberg"
+#: entry of the connection's extra that names the catalog; the name is stored in the catalog's own rows
+CATALOG_NAME = "catalog_name"
+_MISSING = (
+    "that describes the Iceberg catalog",
+    '{"conn_type": "iceberg", "host": "https://catalog.example.com", "extra": {"warehouse": "s3://bucket/lake"}}',
+)
+
+
+@dataclass(frozen=True)
+class CatalogConnection:
+    """A catalog as one Airflow connection describes it.
+
+    :param name: the catalog's name, the same for Spark and pyiceberg.
+    :param properties: pyiceberg's properties with their values.
+    :param references: the same with every secret replaced by a reference, fit for a spec.
+    :param secrets: what the references stand for.
+    """
+
+    name: str
+    properties: dict[str, Any] = field(repr=False)
+    references: dict[str, Any]
+    secrets: SecretEnvironment
+
+    def load(self) -> Catalog:
+        """Open the catalog with pyiceberg. The caller closes it."""
+        from pyiceberg.catalog import load_catalog
+
+        return load_catalog(self.name, **resolve(self.properties, f"catalog {self.name}"))
+
+
+def get_catalog(conn_id: str) -> CatalogConnection:
+    """Look up a connection and hide its secrets from the log.
+
+    :param conn_id: connection of type ``iceberg``.
+    :raises JobBadInputError: if it is of another type or its catalog cannot be named.
+    """
+    found = catalog_from_connection(find_connection(conn_id, *_MISSING))
+    found.secrets.hide_from_logs()
+    return found
+
+
+async def aget_catalog(conn_id: str) -> CatalogConnection:
+    """The same as :func:`get_catalog` for a trigger."""
+    found = catalog_from_connection(await afind_connection(conn_id, *_MISSING))
+    await found.secrets.ahide_from_logs()
+    return found
+
+
+def catalog_from_connection(connection: Connection) -> CatalogConnection:
+    """Read the properties out of a connection as Airflow's ``IcebergHook`` does, and the catalog's name beside.
+
+    The host is the URI, login and password are the credential of a REST catalog, the extra holds everything else.
+    Unlike there the catalog is not always named after the connection: extra ``catalog_name`` goes before it.
+
+    :raises JobBadInputError: if the connection is of another type or its catalog cannot be named.
+    """
+    conn_id = connection.conn_id
+    if connection.conn_type != CONN_TYPE:
+        raise JobBadInputError(
+            f"The connection {conn_id!r} is of type {connection.conn_type!r}, not {CONN_TYPE!r}.",
+            hint="Name the connection that describes the Iceberg catalog.",
+        )
+    properties = {key: _text(value) for key, value in connection.extra_dejson.items()}
+    name = str(properties.pop(CATALOG_NAME, conn_id))
+    if connection.host:
+        properties["uri"] = connection.host.rstrip("/")
+    properties.setdefault("type", "rest")
+    if properties["type"] == "rest" and connection.login and connection.password:
+        properties["credential"] = f"{connection.login}:{connection.password}"
+    secrets = SecretEnvironment(conn_id)
+    references = {key: secrets.refer_if_secret(key, value) for key, value in properties.items()}
+    _check_name(name, conn_id)
+    return CatalogConnection(name, properties, references, secrets)
+
+
+def _text(value: Any) -> Any:
+    if is_reference(value):
+        return value
+    # pyiceberg and Spark both read "true", not "True"
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _check_name(name: str, conn_id: str) -> None:
+    try:
+        parse_catalog({"name": name})
+    except SpecError as error:
+        raise JobBadInputError(
+            f"The connection {conn_id!r} names its catalog {name!r}: {error}",
+            hint=f'Set "{CATALOG_NAME}" in the extra of the connection.',
+        ) from error

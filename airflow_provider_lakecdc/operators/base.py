@@ -1,0 +1,216 @@
+"""The operator under every job: spec out, spark-submit, report in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
+
+from airflow_provider_lakecdc import launcher, reporting, settings, shipping
+from airflow_provider_lakecdc.documents import Documents
+from airflow_provider_lakecdc.exceptions import JobBadInputError
+from airflow_provider_lakecdc.failures import verdict
+from airflow_provider_lakecdc.hooks.catalog import CatalogConnection, get_catalog
+from airflow_provider_lakecdc.links import REPORT_LINK_KEY, JobReportLink, report_address
+from airflow_provider_lakecdc.submission import Submission, check_spec, spec_document, table_list
+from lakecdc.contract import runtime
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+    from pydantic import JsonValue
+
+    from lakecdc.contract.report import JobReport
+
+#: for ``map_index_template``: a mapped task shows its tables instead of a number (Airflow keeps 250 characters)
+MAP_INDEX_TEMPLATE = "{{ task.tables | join(', ') | truncate(200) }}"
+#: XCom with the URI of the report, there as soon as the job is submitted
+REPORT_URI_KEY = "lakecdc_report_uri"
+_SET_HERE = ("application_args", "java_class")
+
+
+class LakecdcJobOperator(SparkSubmitOperator):
+    """Runs one lakecdc job over a list of tables in one Spark application.
+
+    The job's report decides, not the exit code of spark-submit. Its facts become the return value (a dict by table),
+    the extra of asset events and a summary in the log; a failure is raised as one of the classes of
+    ``airflow_provider_lakecdc.exceptions`` with the report's reasons.
+
+    A cleared task always submits again: the id that the Spark provider stores for reattaching after a lost worker (in
+    cluster mode) is dropped as soon as its job has ended.
+
+    :param tables: ``namespace.name`` of each table. (templated)
+    :param catalog_conn_id: connection of type ``iceberg``; default: ``[lakecdc] catalog_conn_id``. (templated)
+    :param job: name of the job; the operators of this package set it themselves.
+    :param options: options of the job, see ``lakecdc.contract.options``. (templated)
+    :param documents_uri: folder for spec and report; default: ``[lakecdc] documents_uri``. (templated)
+    :param conn_id: connection of type ``spark``; default: ``[lakecdc] spark_conn_id``.
+    :param application: the job's script, where it is not the installed one, such as ``local:///opt/jobs/ingest.py``.
+    :param packages: Maven coordinates besides those that the catalog needs.
+    :param py_files: Python files besides the job library.
+    :param kwargs: arguments of ``SparkSubmitOperator`` and ``BaseOperator``.
+    """
+
+    #: name of the job that a subclass runs
+    job_name: ClassVar[str] = ""
+    template_fields: Sequence[str] = (
+        *SparkSubmitOperator.template_fields,
+        "tables",
+        "catalog_conn_id",
+        "options",
+        "documents_uri",
+    )
+    template_fields_renderers: ClassVar[dict[str, str]] = {"options": "json", "conf": "json"}
+    operator_extra_links = (JobReportLink(),)
+    ui_color = "#d9ecf2"
+
+    def __init__(
+        self,
+        *,
+        tables: str | Sequence[str] = (),
+        catalog_conn_id: str | None = None,
+        job: str | None = None,
+        options: Mapping[str, Any] | None = None,
+        documents_uri: str | None = None,
+        conn_id: str | None = None,
+        name: str | None = None,
+        **kwargs: Any,
+    ) -> None:
+        if given := [argument for argument in _SET_HERE if argument in kwargs]:
+            raise ValueError(f"{type(self).__name__} sets {given[0]} itself.")
+        self.job = job or self.job_name
+        super().__init__(conn_id=conn_id or settings.spark_conn_id(), name=name or f"lakecdc-{self.job}", **kwargs)
+        self.tables = tables
+        self.catalog_conn_id = catalog_conn_id or settings.catalog_conn_id()
+        self.options = dict(options or {})
+        self.documents_uri = documents_uri or settings.documents_uri()
+        self._documents: Documents | None = None
+
+    def execute(self, context: Context) -> dict[str, dict[str, Any]]:  # type: ignore[override]
+        """Submit the job and turn its report into Airflow's terms.
+
+        :return: outcome, reason, snapshots and metrics by table.
+        :raises JobBadInputError: refused before or by the job; Airflow does not retry it.
+        :raises JobConflictError: another writer was faster.
+        :raises JobClusterError: something was out of reach or out of resources.
+        :raises LakecdcJobError: anything else.
+        """
+        self.check_run(context)
+        submission = self.prepare(context)
+        submit_error = self._submit(context, submission)
+        assert self._documents is not None
+        report = self._documents.read_report()
+        if report is not None or submit_error is None:
+            self._forget_external_id(context)
+        if report is not None:
+            self._publish(context, submission, report)
+        fail_on = submission.spec.options.fail_on
+        if failure := verdict(report, submit_error, fail_on):
+            raise failure from submit_error
+        assert report is not None
+        if submit_error is not None:
+            self.log.warning("spark-submit failed after the job had done its work: %s", submit_error)
+        return reporting.compact(report)
+
+    def check_run(self, context: Context) -> None:
+        """Refuse a DAG run that this job cannot serve; subclasses decide."""
+
+    def spec_parts(self, secrets: dict[str, str]) -> dict[str, Any]:
+        """Parts of the spec besides catalog, tables and options.
+
+        :param secrets: takes up the values of further references.
+        """
+        return {}
+
+    def prepare(self, context: Context | None = None) -> Submission:
+        """Build and check the spec and set what spark-submit is called with. Nothing is written.
+
+        :param context: the task's context; without one the documents' URIs are those of a preview.
+        :raises JobBadInputError: if the job would refuse the spec.
+        """
+        catalog = get_catalog(self.catalog_conn_id)
+        secrets = dict(catalog.secrets.values)
+        parts = self.spec_parts(secrets)
+        document = spec_document(self.job, catalog, table_list(self.tables), self.options, **parts)
+        spec = check_spec(document, self.job)
+        target = launcher.spark_target(self._conn_id, self._deploy_mode)
+        launcher.refuse_secrets_in_cluster_mode(target, secrets)
+        self._documents = Documents.of_try(self.documents_uri, context)
+        self._set_command(catalog, target, self._documents)
+        environment = {**launcher.python_environment(target), **secrets}
+        return Submission(document, spec, self._documents, environment)
+
+    def render(self, context: Context | None = None) -> dict[str, Any]:
+        """What would be submitted, secrets masked; nothing is written or started.
+
+        :param context: as for :meth:`prepare`. Templates are shown as they stand if they have not been rendered.
+        :return: ``command``, ``environment``, ``spec_uri`` and ``spec``.
+        """
+        submission = self.prepare(context)
+        secret = set(submission.secrets) - set(_PYTHON_VARIABLES)
+        return {
+            "command": self._get_hook()._build_spark_submit_command(self.application),
+            "environment": {key: "***" if key in secret else value for key, value in submission.secrets.items()},
+            "spec_uri": submission.documents.spec_uri,
+            "spec": submission.document,
+        }
+
+    def submit_job(self, context: Context) -> str | None:
+        """Remember with the job's id where its report will be, for the try that reattaches to it."""
+        if (store := context.get("task_state_store")) is not None and self._documents is not None:
+            store.set(REPORT_URI_KEY, self._documents.folder)
+        return super().submit_job(context)
+
+    def get_job_status(self, external_id: JsonValue, context: Context) -> str:
+        """The status of the job an earlier try submitted; if it is taken over, so is its report."""
+        status = super().get_job_status(external_id, context)
+        store = context.get("task_state_store")
+        if store is not None and (self.is_job_active(status) or self.is_job_succeeded(status)):
+            folder = store.get(REPORT_URI_KEY)
+            self._documents = Documents(str(folder)) if folder else self._documents
+        return status
+
+    def _submit(self, context: Context, submission: Submission) -> Exception | None:
+        submission.documents.write_spec(submission.text)
+        uri = submission.documents.report_uri
+        context["ti"].xcom_push(key=REPORT_URI_KEY, value=uri)
+        context["ti"].xcom_push(key=REPORT_LINK_KEY, value=report_address(uri))
+        self.log.info("Job %s for %d tables, report at %s", self.job, len(table_list(self.tables)), uri)
+        try:
+            with launcher.environment(submission.secrets):
+                super().execute(context)
+        except JobBadInputError:
+            raise
+        except Exception as error:
+            return error
+        return None
+
+    def _set_command(self, catalog: CatalogConnection, target: launcher.SparkTarget, documents: Documents) -> None:
+        self.application = self.application or str(shipping.job_script(self.job))
+        self.application_args = ["--spec", documents.spec_uri, "--report", documents.report_uri]
+        self.packages = _joined(self.packages, *runtime.packages(catalog.properties))
+        self.py_files = _joined(self.py_files, str(shipping.library_zip()))
+        self._spark_binary = self._spark_binary or launcher.submit_binary(target)
+        # the hook of an earlier call holds that call's arguments
+        self._hook = None
+
+    def _publish(self, context: Context, submission: Submission, report: JobReport) -> None:
+        self.log.info("%s", reporting.summary(report))
+        # the return value does not come about when the task fails, and a failure is when facts are wanted
+        context["ti"].xcom_push(key="report", value=reporting.compact(report))
+        reporting.raise_asset_events(
+            context, self.outlets, self.catalog_conn_id, report, submission.spec.options.dry_run
+        )
+
+    def _forget_external_id(self, context: Context) -> None:
+        if (store := context.get("task_state_store")) is not None:
+            for key in (self.external_id_key, self._K8S_DRIVER_STATUS_KEY, REPORT_URI_KEY):
+                store.delete(key)
+
+
+_PYTHON_VARIABLES = ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON")
+
+
+def _joined(given: str | None, *ours: str) -> str:
+    parts = [part.strip() for part in (given or "").split(",") if part.strip()]
+    return ",".join(dict.fromkeys([*parts, *ours]))

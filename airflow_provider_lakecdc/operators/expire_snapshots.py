@@ -1,0 +1,42 @@
+"""The operator of the job that expires snapshots."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from airflow_provider_lakecdc.operators.base import LakecdcJobOperator
+from lakecdc.contract.options import Outcome
+
+
+class ExpireSnapshotsOperator(LakecdcJobOperator):
+    """Expires old snapshots and removes the files that only they held.
+
+    :param older_than: snapshots made before this ISO-8601 moment expire; default: ``max_age`` before now.
+    :param max_age: age in seconds, used without ``older_than``.
+    :param retain_last: snapshots of the main branch that are kept whatever their age.
+    :param dry_run: plan and measure, change nothing.
+    :param fail_on: outcomes that fail the task although they are not failures, such as ``skipped``.
+    :param kwargs: see :class:`LakecdcJobOperator`.
+    """
+
+    job_name: ClassVar[str] = "expire_snapshots"
+
+    def __init__(
+        self,
+        *,
+        older_than: str | None = None,
+        max_age: float | str = 5 * 24 * 3600.0,
+        retain_last: int | str = 5,
+        dry_run: bool | str = False,
+        fail_on: Sequence[Outcome] = (),
+        **kwargs: Any,
+    ) -> None:
+        options = {
+            "older_than": older_than,
+            "max_age": max_age,
+            "retain_last": retain_last,
+            "dry_run": dry_run,
+            "fail_on": fail_on,
+        }
+        super().__init__(options=options, **kwargs)

@@ -1,0 +1,85 @@
+"""The operator of the job that feeds tables with change data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from airflow_provider_lakecdc.exceptions import JobBadInputError
+from airflow_provider_lakecdc.hooks.source import source_from_connection
+from airflow_provider_lakecdc.operators.base import LakecdcJobOperator
+from lakecdc.contract.options import Outcome
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+#: types of sources that are read from where the last run ended, whatever the run's data interval
+CURSOR_SOURCES = frozenset({"files", "postgres"})
+
+
+class IngestOperator(LakecdcJobOperator):
+    """Feeds Iceberg tables with the changes of one source, from the position each table stands at.
+
+    Postgres logs and event files are cursors: a run reads what is new since the last one and ignores its data
+    interval. A backfill would therefore read nothing or the wrong thing, and is refused.
+
+    :param source: the ``source`` of the job spec, see ``lakecdc.contract.source``. (templated)
+    :param targets: the ``target`` of the job spec, one object per table. (templated)
+    :param source_conn_id: connection of type ``postgres`` that gives the source's address and login. (templated)
+    :param tables: tables among the targets to feed; default: all. (templated)
+    :param max_batches: micro-batches per run; 0 reads to the source's end as seen at the start.
+    :param dry_run: plan and measure, change nothing.
+    :param fail_on: outcomes that fail the task although they are not failures, such as ``nothing``.
+    :param kwargs: see :class:`LakecdcJobOperator`.
+    """
+
+    job_name: ClassVar[str] = "ingest"
+    template_fields: Sequence[str] = (*LakecdcJobOperator.template_fields, "source", "targets", "source_conn_id")
+    template_fields_renderers: ClassVar[dict[str, str]] = {
+        **LakecdcJobOperator.template_fields_renderers,
+        "source": "json",
+        "targets": "json",
+    }
+
+    def __init__(
+        self,
+        *,
+        source: Mapping[str, Any],
+        targets: Sequence[Mapping[str, Any]],
+        source_conn_id: str | None = None,
+        max_batches: int | str = 0,
+        dry_run: bool | str = False,
+        fail_on: Sequence[Outcome] = (),
+        **kwargs: Any,
+    ) -> None:
+        options = {"max_batches": max_batches, "dry_run": dry_run, "fail_on": fail_on}
+        super().__init__(options=options, **kwargs)
+        self.source = source
+        self.targets = targets
+        self.source_conn_id = source_conn_id
+
+    def check_run(self, context: Context) -> None:
+        """Refuse a backfill of a cursor source.
+
+        :raises JobBadInputError: if the run is one.
+        """
+        kind = self.source.get("type", "postgres" if self.source_conn_id else None)
+        run = context.get("dag_run")
+        if run is not None and str(run.run_type) == "backfill" and kind in CURSOR_SOURCES:
+            raise JobBadInputError(
+                f"A source of type {kind!r} is a cursor: it cannot be asked for the changes of a past interval, "
+                f"so the backfill run {run.run_id} would not load what it stands for.",
+                hint="Make a full load instead: drop the table (or give the target a new name) and run this DAG once; "
+                "a table without a position is loaded whole. Then delete the backfill.",
+            )
+
+    def spec_parts(self, secrets: dict[str, str]) -> dict[str, Any]:
+        """Source, completed from its connection, and targets.
+
+        :param secrets: takes up the password.
+        """
+        source = dict(self.source)
+        if self.source_conn_id:
+            source, found = source_from_connection(source, self.source_conn_id)
+            secrets.update(found.values)
+        return {"source": source, "target": [dict(target) for target in self.targets]}

@@ -1,0 +1,39 @@
+"""The operator of the job that rewrites manifests."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from airflow_provider_lakecdc.operators.base import LakecdcJobOperator
+from lakecdc.contract.options import Outcome
+
+
+class RewriteManifestsOperator(LakecdcJobOperator):
+    """Rewrites a table's manifests once they are many and small.
+
+    :param min_manifests: manifests a table needs before they are rewritten.
+    :param min_average_bytes: average manifest size in bytes above which nothing is done.
+    :param dry_run: plan and measure, change nothing.
+    :param fail_on: outcomes that fail the task although they are not failures, such as ``skipped``.
+    :param kwargs: see :class:`LakecdcJobOperator`.
+    """
+
+    job_name: ClassVar[str] = "rewrite_manifests"
+
+    def __init__(
+        self,
+        *,
+        min_manifests: int | str = 8,
+        min_average_bytes: int | str = 4 * 1024 * 1024,
+        dry_run: bool | str = False,
+        fail_on: Sequence[Outcome] = (),
+        **kwargs: Any,
+    ) -> None:
+        options = {
+            "min_manifests": min_manifests,
+            "min_average_bytes": min_average_bytes,
+            "dry_run": dry_run,
+            "fail_on": fail_on,
+        }
+        super().__init__(options=options, **kwargs)

@@ -1,0 +1,54 @@
+"""The operator of the job that sorts data files by key."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from airflow_provider_lakecdc.operators.base import LakecdcJobOperator
+from lakecdc.contract.options import Outcome, Verify
+
+
+class SortDataFilesOperator(LakecdcJobOperator):
+    """Sorts the rows of partitions in which too many files hold the same keys.
+
+    :param columns: sort order; empty takes the table's sort order, then its identifier fields.
+    :param min_overlap_depth: average number of files that hold a key above which a partition is sorted again.
+    :param target_file_size_bytes: size aimed at; 0 takes the table's ``write.target-file-size-bytes``.
+    :param max_group_bytes: bytes rewritten per commit.
+    :param verify: how much is proven before the commit: ``full``, ``sample`` or ``off``.
+    :param verify_off_reason: why ``off``; required then and kept in the report.
+    :param max_runtime: seconds after which no further group is begun; 0 is no limit.
+    :param dry_run: plan and measure, change nothing.
+    :param fail_on: outcomes that fail the task although they are not failures, such as ``skipped``.
+    :param kwargs: see :class:`LakecdcJobOperator`.
+    """
+
+    job_name: ClassVar[str] = "sort_data_files"
+
+    def __init__(
+        self,
+        *,
+        columns: Sequence[str] = (),
+        min_overlap_depth: float | str = 1.5,
+        target_file_size_bytes: int | str = 0,
+        max_group_bytes: int | str = 10 * 1024**3,
+        verify: Verify | str = "full",
+        verify_off_reason: str | None = None,
+        max_runtime: float | str = 0.0,
+        dry_run: bool | str = False,
+        fail_on: Sequence[Outcome] = (),
+        **kwargs: Any,
+    ) -> None:
+        options = {
+            "columns": columns,
+            "min_overlap_depth": min_overlap_depth,
+            "target_file_size_bytes": target_file_size_bytes,
+            "max_group_bytes": max_group_bytes,
+            "verify": verify,
+            "verify_off_reason": verify_off_reason,
+            "max_runtime": max_runtime,
+            "dry_run": dry_run,
+            "fail_on": fail_on,
+        }
+        super().__init__(options=options, **kwargs)

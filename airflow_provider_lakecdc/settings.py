@@ -1,0 +1,50 @@
+"""The provider's settings, section ``[lakecdc]`` of Airflow's configuration, read in one place."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from airflow.sdk import conf
+
+#: environment variable with the path of the configuration of the provider's DAG files
+CONFIG_FILE_VARIABLE = "LAKECDC_CONFIG"
+
+
+def documents_uri() -> str:
+    """Folder for job specs and reports, as a URI without a slash at its end."""
+    return _get("documents_uri", f"file://{_home()}/lakecdc/documents").rstrip("/")
+
+
+def documents_url() -> str:
+    """Web address of the same folder, without a slash at its end; empty if there is none."""
+    return _get("documents_url", "").rstrip("/")
+
+
+def cache_folder() -> Path:
+    """Folder of this machine in which the zip of the job library is kept."""
+    return Path(_get("cache_folder", f"{_home()}/lakecdc/packages")).expanduser()
+
+
+def spark_conn_id() -> str:
+    """Connection that jobs are submitted to unless an operator names another."""
+    return _get("spark_conn_id", "spark_default")
+
+
+def catalog_conn_id() -> str:
+    """Connection of the catalog that jobs work on unless an operator names another."""
+    return _get("catalog_conn_id", "iceberg_default")
+
+
+def config_file() -> str | None:
+    """Path of the configuration of the provider's DAG files; None if nobody has set one."""
+    return os.environ.get(CONFIG_FILE_VARIABLE) or _get("config_file", "") or None
+
+
+def _get(option: str, fallback: str) -> str:
+    # the fallback also serves a checkout that is on the path without being installed
+    return str(conf.get("lakecdc", option, fallback=fallback) or fallback)
+
+
+def _home() -> str:
+    return os.path.expanduser(os.environ.get("AIRFLOW_HOME", "~/airflow"))

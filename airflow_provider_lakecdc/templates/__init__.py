@@ -1,0 +1,31 @@
+"""DAG factories and their configuration. A DAG file needs three lines::
+
+from airflow_provider_lakecdc.templates import ingest_dag, load_config
+
+dag = ingest_dag(load_config())
+"""
+
+from airflow_provider_lakecdc.templates.config import (
+    EXAMPLE,
+    LakeConfig,
+    Schedules,
+    SparkConfig,
+    load_config,
+    parse_config,
+)
+from airflow_provider_lakecdc.templates.governance import hourly_governance_dag, nightly_governance_dag
+from airflow_provider_lakecdc.templates.groups import groups_of_tables
+from airflow_provider_lakecdc.templates.ingest import ingest_dag
+
+__all__ = [
+    "EXAMPLE",
+    "LakeConfig",
+    "Schedules",
+    "SparkConfig",
+    "groups_of_tables",
+    "hourly_governance_dag",
+    "ingest_dag",
+    "load_config",
+    "nightly_governance_dag",
+    "parse_config",
+]

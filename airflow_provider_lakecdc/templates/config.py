@@ -1,0 +1,192 @@
+"""What the DAG templates are told: which source, which tables, which catalog, which Spark, when.
+
+The same objects can be built in a DAG file or read from JSON (:func:`load_config`)::
+
+    {"catalog_conn_id": "lake",
+     "source_conn_id": "shop_db",
+     "source": {"type": "postgres", "slot": "lakecdc_shop"},
+     "targets": [{"table": "shop.orders", "key": ["id"], "partition_by": ["bucket(8, id)"]}],
+     "tables": ["shop.orders"],
+     "spark": {"conn_id": "spark_default", "conf": {"spark.sql.shuffle.partitions": "16"}, "driver_memory": "2g"},
+     "options": {"rewrite_delete_files": {"engine": "join"},
+                 "hourly_governance.compact_data_files": {"max_runtime": 300}},
+     "schedules": {"ingest": "0 * * * *", "hourly_governance": "30 * * * *", "nightly_governance": "0 2 * * *"}}
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from airflow_provider_lakecdc import settings
+from lakecdc.contract.errors import SpecError
+from lakecdc.contract.fields import parse, refuse_unknown
+from lakecdc.contract.options import OPTIONS
+
+DAGS = ("ingest", "hourly_governance", "nightly_governance")
+
+
+@dataclass(frozen=True)
+class SparkConfig:
+    """How jobs are submitted; a field left None is the Spark connection's and Spark's own business.
+
+    The master URL belongs to the connection (see ``airflow_provider_lakecdc.launcher``).
+
+    :param conn_id: connection of type ``spark``; default: ``[lakecdc] spark_conn_id``.
+    :param conf: Spark settings; never a secret.
+    :param deploy_mode: ``client`` or ``cluster``; default: the connection's.
+    :param driver_memory: such as ``2g``.
+    :param executor_memory: such as ``4g``.
+    :param executor_cores: cores per executor.
+    :param num_executors: executors to start.
+    :param packages: further Maven coordinates with commas between.
+    :param repositories: Maven repositories with commas between.
+    :param archives: packed Python environments with native packages.
+    :param env_vars: environment variables; never a secret.
+    """
+
+    conn_id: str | None = None
+    conf: dict[str, Any] = field(default_factory=dict)
+    deploy_mode: str | None = None
+    driver_memory: str | None = None
+    executor_memory: str | None = None
+    executor_cores: int | None = None
+    num_executors: int | None = None
+    packages: str | None = None
+    repositories: str | None = None
+    archives: str | None = None
+    env_vars: dict[str, str] = field(default_factory=dict)
+
+    def arguments(self) -> dict[str, Any]:
+        """The fields that are set, as operator arguments."""
+        return {f.name: value for f in fields(self) if (value := getattr(self, f.name)) not in (None, {})}
+
+
+@dataclass(frozen=True)
+class Schedules:
+    """When the DAGs run, as cron expressions; None is never, but by hand.
+
+    :param ingest: schedule of the ingest DAG; a run follows the end of its interval.
+    :param hourly_governance: schedule of delete-file rewriting and light compaction.
+    :param nightly_governance: schedule of sorting, compaction, manifests and expiry.
+    :param timezone: zone the expressions are read in.
+    """
+
+    ingest: str | None = "0 * * * *"
+    hourly_governance: str | None = "30 * * * *"
+    nightly_governance: str | None = "0 2 * * *"
+    timezone: str = "UTC"
+
+
+@dataclass(frozen=True)
+class LakeConfig:
+    """Everything the three DAGs need to know about one group of tables.
+
+    :param catalog_conn_id: connection of type ``iceberg``; default: ``[lakecdc] catalog_conn_id``.
+    :param source: the ``source`` of the ingest spec.
+    :param source_conn_id: connection of type ``postgres`` that completes the source.
+    :param targets: the ``target`` objects of the ingest spec, one per table.
+    :param tables: tables to maintain; default: those of the targets.
+    :param spark: how jobs are submitted.
+    :param options: options by job, or by ``<dag>.<job>``, which go before those of the job alone.
+    :param schedules: when the DAGs run.
+    :param tables_per_application: tables that share one Spark application; 0 is all of them.
+    :param pool: Airflow pool of all tasks, to bound what runs on one catalog or cluster at once.
+    :param dag_id_prefix: the DAGs are called ``<prefix>_ingest`` and so on.
+    :param start_date: ISO-8601; nothing is scheduled before it.
+    :param retries: tries after the first.
+    :param owner: owner of the DAGs as Airflow shows it.
+    :param tags: further tags.
+    """
+
+    source: dict[str, Any] = field(default_factory=dict)
+    targets: tuple[dict[str, Any], ...] = ()
+    catalog_conn_id: str | None = None
+    source_conn_id: str | None = None
+    tables: tuple[str, ...] = ()
+    spark: SparkConfig = field(default_factory=SparkConfig)
+    options: dict[str, dict[str, Any]] = field(default_factory=dict)
+    schedules: Schedules = field(default_factory=Schedules)
+    tables_per_application: int = 0
+    pool: str | None = None
+    dag_id_prefix: str = "lakecdc"
+    start_date: str = "2026-01-01T00:00:00+00:00"
+    retries: int = 3
+    owner: str = "lakecdc"
+    tags: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        known = {*OPTIONS, *(f"{dag}.{job}" for dag in DAGS for job in OPTIONS)}
+        refuse_unknown(self.options, known, "options")
+        for name, options in self.options.items():
+            parse(OPTIONS[name.rpartition(".")[2]], options, f"options.{name}")
+
+    @property
+    def catalog(self) -> str:
+        """Id of the catalog's connection."""
+        return self.catalog_conn_id or settings.catalog_conn_id()
+
+    @property
+    def target_tables(self) -> list[str]:
+        """Tables that are fed."""
+        return [str(target["table"]) for target in self.targets]
+
+    @property
+    def maintained_tables(self) -> list[str]:
+        """Tables that are maintained."""
+        return list(self.tables) or self.target_tables
+
+    @property
+    def first_day(self) -> datetime:
+        """``start_date`` with a zone."""
+        moment = datetime.fromisoformat(self.start_date)
+        return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+    def job_options(self, dag: str, job: str, **defaults: Any) -> dict[str, Any]:
+        """Options of a job in one of the DAGs.
+
+        :param dag: one of :data:`DAGS`.
+        :param defaults: what the template prefers to the job's own defaults.
+        """
+        return {**defaults, **self.options.get(job, {}), **self.options.get(f"{dag}.{job}", {})}
+
+
+#: what the DAG files show until somebody configures them; its connections need not exist to look at the DAGs
+EXAMPLE = LakeConfig(
+    source={"type": "files", "path": "/data/changes/*.jsonl", "format": "debezium-json"},
+    targets=(
+        {"table": "shop.customers", "key": ["id"]},
+        {"table": "shop.orders", "key": ["id"], "partition_by": ["bucket(8, id)"], "format_version": 3},
+    ),
+)
+
+
+def load_config(path: str | Path | None = None) -> LakeConfig:
+    """Read the configuration of the DAG files.
+
+    :param path: a JSON file; default: the environment variable ``LAKECDC_CONFIG``, then ``[lakecdc] config_file``,
+        then :data:`EXAMPLE`.
+    :raises SpecError: an unreadable file, an unknown key, a value of the wrong type.
+    """
+    found = path or settings.config_file()
+    if not found:
+        return EXAMPLE
+    try:
+        document = json.loads(Path(found).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise SpecError(f"The configuration {found} cannot be read: {error.strerror}.") from error
+    except ValueError as error:
+        raise SpecError(f"The configuration {found} is not JSON: {error}.") from error
+    return parse_config(document)
+
+
+def parse_config(document: Mapping[str, Any]) -> LakeConfig:
+    """Check a configuration.
+
+    :raises SpecError: an unknown key or a value of the wrong type.
+    """
+    return parse(LakeConfig, document, "the configuration")

@@ -1,0 +1,86 @@
+"""The DAGs that pay back what ingestion owes: hourly the deletes, nightly the layout of the files."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from airflow.sdk import DAG, chain
+
+from airflow_provider_lakecdc.operators.base import LakecdcJobOperator
+from airflow_provider_lakecdc.operators.compact_data_files import CompactDataFilesOperator
+from airflow_provider_lakecdc.operators.expire_snapshots import ExpireSnapshotsOperator
+from airflow_provider_lakecdc.operators.rewrite_delete_files import RewriteDeleteFilesOperator
+from airflow_provider_lakecdc.operators.rewrite_manifests import RewriteManifestsOperator
+from airflow_provider_lakecdc.operators.sort_data_files import SortDataFilesOperator
+from airflow_provider_lakecdc.templates.config import LakeConfig
+from airflow_provider_lakecdc.templates.steps import mapped_step, new_dag
+
+#: the hourly compaction stays out of the writers' way: only plainly small or mostly dead files, and not for long
+LIGHT_COMPACTION: dict[str, Any] = {
+    "min_input_files": 10,
+    "small_file_ratio": 0.25,
+    "delete_ratio": 0.9,
+    "max_runtime": 900.0,
+}
+#: operators in the order of work, each with the options that the template prefers
+Steps = tuple[tuple[type[LakecdcJobOperator], dict[str, Any]], ...]
+_HOURLY = """
+Keeps **{tables}** in the catalog `{catalog}` fast between two nights.
+
+1. `rewrite_delete_files` turns equality deletes into position deletes (v2) or deletion vectors (v3).
+2. `compact_data_files` joins plainly small files, for a bounded time.
+
+Each step is one task per group of tables; a table that needs nothing costs a look at its metadata.
+"""
+_NIGHTLY = """
+Puts the files of **{tables}** in the catalog `{catalog}` in order.
+
+1. `sort_data_files` sorts by key where too many files hold the same keys.
+2. `compact_data_files` joins small files and drops deleted rows.
+3. `rewrite_manifests` makes planning cheap again.
+4. `expire_snapshots` removes old snapshots and the files that only they held.
+"""
+
+
+def hourly_governance_dag(config: LakeConfig) -> DAG:
+    """Rewrite delete files, then a light compaction.
+
+    :param config: needs ``tables`` or ``targets``.
+    """
+    steps: Steps = (
+        (RewriteDeleteFilesOperator, {}),
+        (CompactDataFilesOperator, LIGHT_COMPACTION),
+    )
+    return _chained(config, "hourly_governance", _HOURLY, steps)
+
+
+def nightly_governance_dag(config: LakeConfig) -> DAG:
+    """Sort, compact, rewrite manifests, expire snapshots.
+
+    :param config: needs ``tables`` or ``targets``.
+    """
+    steps: Steps = (
+        (SortDataFilesOperator, {}),
+        (CompactDataFilesOperator, {}),
+        (RewriteManifestsOperator, {}),
+        (ExpireSnapshotsOperator, {}),
+    )
+    return _chained(config, "nightly_governance", _NIGHTLY, steps)
+
+
+def _chained(config: LakeConfig, kind: str, doc: str, steps: Steps) -> DAG:
+    tables = config.maintained_tables
+    with new_dag(config, kind, doc.format(tables=", ".join(tables), catalog=config.catalog)) as dag:
+        chain(
+            *(
+                mapped_step(
+                    operator,
+                    config,
+                    tables,
+                    config.job_options(kind, operator.job_name, **defaults),
+                    tables_per_application=config.tables_per_application,
+                )
+                for operator, defaults in steps
+            )
+        )
+    return dag

@@ -1,0 +1,72 @@
+"""What the DAG templates share: the DAG itself, its timetable, and a step mapped over groups of tables."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+from airflow.sdk import DAG, CronDataIntervalTimetable
+from airflow.sdk.definitions.mappedoperator import MappedOperator
+
+from airflow_provider_lakecdc.operators.base import MAP_INDEX_TEMPLATE, LakecdcJobOperator
+from airflow_provider_lakecdc.retry_policy import retry_policy
+from airflow_provider_lakecdc.templates.config import LakeConfig
+from airflow_provider_lakecdc.templates.groups import groups_of_tables
+
+RETRY_DELAY = timedelta(minutes=1)
+
+
+def new_dag(config: LakeConfig, kind: str, doc: str) -> DAG:
+    """An empty DAG of one of the three kinds.
+
+    One run at a time: changes are applied in order, and two maintenance runs would only make each other conflict.
+
+    :param kind: one of ``config.DAGS``; names the DAG and picks its schedule.
+    :param doc: Markdown for Airflow's web page.
+    """
+    return DAG(
+        dag_id=f"{config.dag_id_prefix}_{kind}",
+        schedule=timetable(getattr(config.schedules, kind), config.schedules.timezone),
+        start_date=config.first_day,
+        catchup=False,
+        max_active_runs=1,
+        default_args={"owner": config.owner, "retries": config.retries, "retry_delay": RETRY_DELAY},
+        tags={"lakecdc", kind, *config.tags},
+        doc_md=doc,
+    )
+
+
+def timetable(cron: str | None, timezone: str) -> CronDataIntervalTimetable | None:
+    """A timetable whose runs have a data interval, which those of a bare cron string do not have in Airflow 3."""
+    return CronDataIntervalTimetable(cron, timezone) if cron else None
+
+
+def mapped_step(
+    operator: type[LakecdcJobOperator],
+    config: LakeConfig,
+    tables: Sequence[str],
+    options: dict[str, Any],
+    *,
+    tables_per_application: int = 0,
+    **arguments: Any,
+) -> MappedOperator:
+    """One step of a DAG: a task per group of tables, named after its job.
+
+    :param tables: tables of all groups.
+    :param options: the job's options, as arguments of the operator.
+    :param tables_per_application: size of a group; 0 puts all tables into one.
+    :param arguments: further arguments of the operator.
+    """
+    pool = {"pool": config.pool} if config.pool else {}
+    step = operator.partial(
+        task_id=operator.job_name,
+        catalog_conn_id=config.catalog,
+        map_index_template=MAP_INDEX_TEMPLATE,
+        retry_policy=retry_policy(),
+        **config.spark.arguments(),
+        **pool,
+        **options,
+        **arguments,
+    )
+    return step.expand(tables=groups_of_tables(tables, tables_per_application))
