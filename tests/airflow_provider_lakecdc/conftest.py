@@ -1,0 +1,133 @@
+"""Fixtures of the provider's tests: an Airflow home of their own, connections, and a stand-in for spark-submit."""
+
+from __future__ import annotations
+
+# first of all: it points Airflow at an empty home before anything imports Airflow
+import tests.airflow_provider_lakecdc.home as home  # isort: skip
+
+import json
+import os
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+CATALOG_SECRET = "s3cr3t-of-the-catalog"
+DATABASE_SECRET = "s3cr3t-of-the-database"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def airflow_home() -> Path:
+    """A migrated Airflow in an empty folder."""
+    home.migrate()
+    return home.HOME
+
+
+@dataclass
+class FakeSpark:
+    """The stand-in for spark-submit and what it has noted."""
+
+    folder: Path
+
+    def behave(
+        self,
+        tables: dict[str, dict[str, Any]] | None = None,
+        *,
+        exit: int = 0,
+        output: tuple[str, ...] = (),
+        report: bool = True,
+        **facts: Any,
+    ) -> None:
+        """Say what the next calls do.
+
+        :param tables: what to report of a table besides or instead of ``done``.
+        :param report: whether a report is left at all.
+        :param facts: further entries of the report.
+        """
+        content = {"tables": tables or {}, **facts} if report else None
+        behaviour = {"exit": exit, "output": output, "report": content}
+        (self.folder / "behaviour.json").write_text(json.dumps(behaviour))
+
+    @property
+    def calls(self) -> list[dict[str, Any]]:
+        """One entry per call: ``arguments``, ``spec``, ``environment``."""
+        path = self.folder / "calls.jsonl"
+        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+@pytest.fixture
+def spark_submit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeSpark:
+    """A stand-in for spark-submit on the path, and the connection to go with it."""
+    folder = tmp_path / "spark"
+    folder.mkdir()
+    script = folder / "spark-submit"
+    code = Path(__file__).with_name("fake_spark_submit.py")
+    script.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{code}" "$@"\n')
+    script.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("FAKE_SPARK", str(folder))
+    connection(monkeypatch, "spark_default", conn_type="spark", host="local[2]")
+    fake = FakeSpark(folder)
+    fake.behave()
+    return fake
+
+
+@pytest.fixture
+def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """The connection ``lake`` of a catalog with a secret; its properties."""
+    properties = {
+        "type": "sql",
+        "uri": f"sqlite:///{tmp_path}/catalog.db",
+        "warehouse": f"file://{tmp_path}/warehouse",
+    }
+    connection(
+        monkeypatch, "lake", conn_type="iceberg", extra={**properties, "s3.secret-access-key": CATALOG_SECRET}
+    )
+    return properties
+
+
+def connection(monkeypatch: pytest.MonkeyPatch, conn_id: str, **fields: Any) -> None:
+    """Make an Airflow connection for one test."""
+    monkeypatch.setenv(f"AIRFLOW_CONN_{conn_id.upper()}", json.dumps(fields))
+
+
+@dataclass
+class Store:
+    """A task state store: what Airflow keeps per task instance over its tries."""
+
+    values: dict[str, Any] = field(default_factory=dict)
+
+    def get(self, key: str, default: Any = None) -> Any:
+        return self.values.get(key, default)
+
+    def set(self, key: str, value: Any) -> None:
+        self.values[key] = value
+
+    def delete(self, key: str) -> None:
+        self.values.pop(key, None)
+
+
+class TaskInstance(SimpleNamespace):
+    """The part of a task instance that operators use."""
+
+    def __init__(self, **fields: Any) -> None:
+        defaults = {"dag_id": "d", "run_id": "r", "task_id": "t", "map_index": -1, "try_number": 1}
+        super().__init__(**{**defaults, "stats_tags": {}, "xcom": {}, **fields})
+
+    def xcom_push(self, key: str, value: Any) -> None:
+        # Airflow serialises what it is given
+        self.xcom[key] = json.loads(json.dumps(value))
+
+
+@pytest.fixture
+def context() -> dict[str, Any]:
+    """The context of one try, without an Airflow around it."""
+    return {
+        "ti": TaskInstance(),
+        "dag_run": SimpleNamespace(run_type="scheduled", run_id="r"),
+        "task_state_store": Store(),
+        "outlet_events": {},
+    }

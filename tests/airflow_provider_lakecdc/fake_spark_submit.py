@@ -1,0 +1,55 @@
+"""Stands in for spark-submit: notes how it was called and leaves the report it is told to leave.
+
+The folder FAKE_SPARK holds ``behaviour.json`` (what to do) and takes ``calls.jsonl`` (what it was called with).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from urllib.parse import urlsplit
+
+folder = Path(os.environ["FAKE_SPARK"])
+arguments = sys.argv[1:]
+spec_path = Path(urlsplit(arguments[arguments.index("--spec") + 1]).path)
+report_path = Path(urlsplit(arguments[arguments.index("--report") + 1]).path)
+spec = json.loads(spec_path.read_text())
+tables = spec["tables"] or [target["table"] for target in spec.get("target", [])]
+wanted = ("LAKECDC_", "PYSPARK_")
+call = {
+    "arguments": arguments,
+    "spec": spec,
+    "environment": {key: value for key, value in os.environ.items() if key.startswith(wanted)},
+}
+with (folder / "calls.jsonl").open("a") as calls:
+    calls.write(json.dumps(call) + "\n")
+
+behaviour = json.loads((folder / "behaviour.json").read_text())
+for line in behaviour["output"]:
+    print(line)
+if behaviour["report"] is not None:
+    outcomes = behaviour["report"]["tables"]
+    report = {
+        "version": 1,
+        "job": spec["job"],
+        "started_at": "2026-01-01T00:00:00.000+00:00",
+        "finished_at": "2026-01-01T00:00:09.000+00:00",
+        "spark_application_id": "local-1",
+        "tables": [
+            {
+                "table": table,
+                "outcome": "done",
+                "snapshot_before": "9007199254740993",
+                "snapshot_after": "9007199254740995",
+                "metrics": {"rows": 3},
+                **outcomes.get(table, {}),
+            }
+            for table in tables
+        ],
+    }
+    report.update({key: value for key, value in behaviour["report"].items() if key != "tables"})
+    text = behaviour["report"].get("text") or json.dumps(report)
+    report_path.write_text(text)
+sys.exit(behaviour["exit"])

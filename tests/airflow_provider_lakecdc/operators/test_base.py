@@ -1,0 +1,358 @@
+"""The base operator against a stand-in for spark-submit."""
+
+from __future__ import annotations
+
+import json
+import os
+import zipfile
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+from airflow.sdk import Asset
+from airflow_provider_lakecdc.assets import table_asset, tables_alias
+from airflow_provider_lakecdc.exceptions import (
+    JobBadInputError,
+    JobClusterError,
+    JobConflictError,
+    LakecdcJobError,
+)
+from airflow_provider_lakecdc.operators.base import REPORT_URI_KEY, LakecdcJobOperator
+from airflow_provider_lakecdc.operators.expire_snapshots import ExpireSnapshotsOperator
+from airflow_provider_lakecdc.operators.rewrite_delete_files import RewriteDeleteFilesOperator
+from tests.airflow_provider_lakecdc.conftest import CATALOG_SECRET, FakeSpark, TaskInstance, connection
+
+Context = dict[str, Any]
+pytestmark = pytest.mark.usefixtures("lake")
+
+
+def rewrite(*tables: str, **arguments: Any) -> RewriteDeleteFilesOperator:
+    """An operator over some tables of the test's catalog."""
+    defaults = {"task_id": "t", "catalog_conn_id": "lake", "tables": list(tables) or ["shop.orders"]}
+    return RewriteDeleteFilesOperator(**{**defaults, **arguments})
+
+
+def option(arguments: list[str], name: str) -> str:
+    """The value after an argument of spark-submit."""
+    return arguments[arguments.index(name) + 1]
+
+
+def test_the_job_is_submitted_with_the_spec(spark_submit: FakeSpark, context: Context, lake: dict[str, str]) -> None:
+    rewrite("shop.orders", "shop.items", engine="join").execute(context)
+    (call,) = spark_submit.calls
+    assert call["spec"]["job"] == "rewrite_delete_files"
+    assert call["spec"]["tables"] == ["shop.orders", "shop.items"]
+    assert call["spec"]["options"]["engine"] == "join"
+    assert call["spec"]["catalog"]["name"] == "lake"
+    assert call["spec"]["catalog"]["properties"]["uri"] == lake["uri"]
+    arguments = call["arguments"]
+    assert option(arguments, "--master") == "local[2]"
+    assert option(arguments, "--name") == "lakecdc-rewrite_delete_files"
+    assert arguments[-5].endswith("/rewrite_delete_files.py")
+    assert "iceberg-spark-runtime-4.1" in option(arguments, "--packages")
+    assert "sqlite-jdbc" in option(arguments, "--packages")
+
+
+def test_the_library_travels_as_a_zip(spark_submit: FakeSpark, context: Context) -> None:
+    rewrite(py_files="/more.py").execute(context)
+    more, library = option(spark_submit.calls[0]["arguments"], "--py-files").split(",")
+    assert more == "/more.py"
+    with zipfile.ZipFile(library) as archive:
+        names = archive.namelist()
+    assert "lakecdc/__init__.py" in names
+    assert "lakecdc/contract/spec.py" in names
+    assert not [name for name in names if "__pycache__" in name or name.startswith("lakecdc/jobs")]
+
+
+def test_the_return_value_holds_facts_by_table(spark_submit: FakeSpark, context: Context) -> None:
+    spark_submit.behave({"shop.items": {"outcome": "nothing", "reason": "no deletes", "metrics": {}}})
+    found = rewrite("shop.orders", "shop.items").execute(context)
+    assert found["shop.orders"] == {
+        "outcome": "done",
+        "snapshot_before": "9007199254740993",
+        "snapshot_after": "9007199254740995",
+        "metrics": {"rows": 3},
+    }
+    assert found["shop.items"]["outcome"] == "nothing"
+    assert found["shop.items"]["reason"] == "no deletes"
+    assert json.loads(json.dumps(found)) == found
+
+
+def test_every_try_has_its_own_documents(spark_submit: FakeSpark, context: Context) -> None:
+    for number in (1, 2):
+        ti = TaskInstance(try_number=number, run_id="scheduled__2026-01-01T00:00:00+00:00", map_index=3)
+        rewrite().execute({**context, "ti": ti})
+    uris = [option(call["arguments"], "--report") for call in spark_submit.calls]
+    assert uris[0] != uris[1]
+    assert "/3/try-1/" in uris[0] and "/3/try-2/" in uris[1]
+    assert not set(uris[0]) & set("+?# ")
+
+
+def test_a_report_of_an_earlier_run_is_not_taken_for_this_ones(spark_submit: FakeSpark, context: Context) -> None:
+    rewrite().execute(context)
+    spark_submit.behave(report=False, exit=1)
+    with pytest.raises(LakecdcJobError, match="left no report"):
+        rewrite().execute(context)
+
+
+def test_the_reports_uri_is_in_xcom_and_link_before_the_job_ends(spark_submit: FakeSpark, context: Context) -> None:
+    spark_submit.behave(report=False, exit=1)
+    with pytest.raises(LakecdcJobError):
+        rewrite().execute(context)
+    uri = option(spark_submit.calls[0]["arguments"], "--report")
+    assert context["ti"].xcom[REPORT_URI_KEY] == uri
+    assert context["ti"].xcom["lakecdc_report_link"] == uri
+
+
+def test_the_link_points_below_the_web_address(
+    spark_submit: FakeSpark, context: Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AIRFLOW__LAKECDC__DOCUMENTS_URL", "https://files.example.com/lakecdc/")
+    rewrite().execute(context)
+    assert context["ti"].xcom["lakecdc_report_link"] == "https://files.example.com/lakecdc/d/r/t/try-1/report.json"
+
+
+class TestSecrets:
+    """No secret of a connection is written down anywhere."""
+
+    def test_the_value_is_in_the_environment_only(self, spark_submit: FakeSpark, context: Context) -> None:
+        rewrite().execute(context)
+        (call,) = spark_submit.calls
+        reference = call["spec"]["catalog"]["properties"]["s3.secret-access-key"]
+        assert call["environment"][reference["env"]] == CATALOG_SECRET
+        assert reference["env"].startswith("LAKECDC_SECRET_")
+        assert CATALOG_SECRET not in json.dumps([call["arguments"], call["spec"], context["ti"].xcom])
+
+    def test_it_is_in_no_field_that_airflow_stores(self, spark_submit: FakeSpark, context: Context) -> None:
+        operator = rewrite()
+        operator.execute(context)
+        stored = {name: getattr(operator, name) for name in operator.template_fields}
+        assert CATALOG_SECRET not in json.dumps(stored, default=str)
+
+    def test_it_is_gone_from_the_process_afterwards(self, spark_submit: FakeSpark, context: Context) -> None:
+        rewrite().execute(context)
+        assert not [name for name in os.environ if name.startswith("LAKECDC_SECRET_")]
+
+    def test_it_is_masked_in_airflows_log(self, spark_submit: FakeSpark, context: Context) -> None:
+        from airflow.sdk.log import redact
+
+        rewrite().execute(context)
+        assert CATALOG_SECRET not in str(redact(f"the job printed {CATALOG_SECRET}"))
+
+    def test_cluster_mode_refuses_them(self, spark_submit: FakeSpark, context: Context) -> None:
+        with pytest.raises(JobBadInputError, match="client mode"):
+            rewrite(deploy_mode="cluster").execute(context)
+        assert spark_submit.calls == []
+
+    def test_a_reference_in_the_connection_is_passed_on_as_it_is(
+        self, spark_submit: FakeSpark, context: Context, monkeypatch: pytest.MonkeyPatch, lake: dict[str, str]
+    ) -> None:
+        reference = {"file": "/run/secrets/key"}
+        connection(monkeypatch, "lake", conn_type="iceberg", extra={**lake, "s3.secret-access-key": reference})
+        rewrite().execute(context)
+        assert spark_submit.calls[0]["spec"]["catalog"]["properties"]["s3.secret-access-key"] == reference
+
+
+class TestFailures:
+    """A report's failure becomes the exception whose class tells Airflow whether to try again."""
+
+    @pytest.mark.parametrize(
+        ("outcome", "failure_class", "error"),
+        [
+            ("conflict", "conflict", JobConflictError),
+            ("failed", "bad input", JobBadInputError),
+            ("failed", "cluster", JobClusterError),
+            ("failed", "unknown", LakecdcJobError),
+        ],
+    )
+    def test_one_table(
+        self,
+        spark_submit: FakeSpark,
+        context: Context,
+        outcome: str,
+        failure_class: str,
+        error: type[LakecdcJobError],
+    ) -> None:
+        facts = {"outcome": outcome, "failure_class": failure_class, "reason": "it went wrong because of x"}
+        spark_submit.behave({"shop.items": facts}, exit=1)
+        with pytest.raises(error, match="shop.items: it went wrong because of x") as caught:
+            rewrite("shop.orders", "shop.items").execute(context)
+        assert type(caught.value) is error
+        assert "1 of 2 tables" in str(caught.value) and "Hint:" in str(caught.value)
+        assert context["ti"].xcom["report"]["shop.orders"]["outcome"] == "done"
+
+    def test_the_report_decides_and_not_the_exit_code(self, spark_submit: FakeSpark, context: Context) -> None:
+        spark_submit.behave(exit=1)
+        assert rewrite().execute(context)["shop.orders"]["outcome"] == "done"
+        spark_submit.behave({"shop.orders": {"outcome": "failed", "failure_class": "cluster"}}, exit=0)
+        with pytest.raises(JobClusterError):
+            rewrite().execute(context)
+
+    def test_a_job_that_came_to_no_table(self, spark_submit: FakeSpark, context: Context) -> None:
+        error = "The catalog cannot be opened at postgresql://u:hunter2@h/d"
+        spark_submit.behave(tables={}, exit=1, error=error, failure_class="cluster")
+        with pytest.raises(JobClusterError, match="cannot be opened") as caught:
+            rewrite().execute(context)
+        assert "hunter2" not in str(caught.value)
+
+    def test_no_report_shows_the_last_lines(self, spark_submit: FakeSpark, context: Context) -> None:
+        spark_submit.behave(report=False, exit=137, output=("starting", "java.lang.OutOfMemoryError: Java heap space"))
+        with pytest.raises(JobClusterError, match="left no report") as caught:
+            rewrite().execute(context)
+        assert "Java heap space" in str(caught.value) and "driver_memory" in str(caught.value)
+
+    def test_no_report_although_all_went_well(self, spark_submit: FakeSpark, context: Context) -> None:
+        spark_submit.behave(report=False)
+        with pytest.raises(LakecdcJobError, match="left no report"):
+            rewrite().execute(context)
+
+    def test_half_a_report_is_none(self, spark_submit: FakeSpark, context: Context) -> None:
+        spark_submit.behave(text='{"version": 1, "job"')
+        with pytest.raises(LakecdcJobError, match="left no report"):
+            rewrite().execute(context)
+
+    def test_fail_on_widens_what_fails(self, spark_submit: FakeSpark, context: Context) -> None:
+        spark_submit.behave({"shop.orders": {"outcome": "skipped", "reason": "too small"}})
+        assert rewrite().execute(context)
+        with pytest.raises(LakecdcJobError, match="too small"):
+            rewrite(fail_on=["skipped"]).execute(context)
+
+
+class TestRefusals:
+    """What cannot work is refused before a Spark application is started."""
+
+    def test_a_wrong_option(self, spark_submit: FakeSpark, context: Context) -> None:
+        with pytest.raises(JobBadInputError, match="engine"):
+            rewrite(engine="magic").execute(context)
+        assert spark_submit.calls == []
+
+    def test_no_table(self, spark_submit: FakeSpark, context: Context) -> None:
+        with pytest.raises(JobBadInputError, match="names no table"):
+            rewrite(tables=[]).execute(context)
+
+    def test_a_spark_connection_that_is_not_there(self, spark_submit: FakeSpark, context: Context) -> None:
+        with pytest.raises(JobBadInputError, match="no connection 'spark_elsewhere'"):
+            rewrite(conn_id="spark_elsewhere").execute(context)
+        assert spark_submit.calls == []
+
+    def test_a_catalog_connection_that_is_not_there(self, spark_submit: FakeSpark, context: Context) -> None:
+        with pytest.raises(JobBadInputError, match="no connection 'nowhere'"):
+            rewrite(catalog_conn_id="nowhere").execute(context)
+
+    def test_arguments_that_the_operator_sets(self) -> None:
+        with pytest.raises(ValueError, match="application_args"):
+            rewrite(application_args=["--spec", "x"])
+
+    def test_no_spark_submit_anywhere(self, context: Context, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+        connection(monkeypatch, "spark_default", conn_type="spark", host="local[2]", extra={"spark-binary": "spark3-submit"})
+        monkeypatch.setenv("PATH", str(tmp_path))
+        with pytest.raises(JobBadInputError, match="no spark3-submit"):
+            rewrite().execute(context)
+
+
+def test_without_a_path_the_submit_command_beside_python_is_used(
+    context: Context, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    import sys
+
+    connection(monkeypatch, "spark_default", conn_type="spark", host="local[2]")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    command = rewrite().render()["command"]
+    assert command[0] == str(Path(sys.executable).parent / "spark-submit")
+
+
+class TestAssetEvents:
+    """What consumers of the tables are told."""
+
+    def test_a_plain_outlet_gets_the_tables_facts(self, spark_submit: FakeSpark, context: Context) -> None:
+        outlet = table_asset("lake", "shop.orders")
+        events = _Events()
+        rewrite(outlets=[outlet, Asset("other")]).execute({**context, "outlet_events": events})
+        assert events[outlet].extra["snapshot_after"] == "9007199254740995"
+        assert events[outlet].extra["job"] == "rewrite_delete_files"
+        assert list(events.made) == [outlet.uri]
+
+    def test_through_the_alias_only_changed_tables_raise_events(
+        self, spark_submit: FakeSpark, context: Context
+    ) -> None:
+        spark_submit.behave({"shop.items": {"outcome": "nothing"}})
+        alias, events = tables_alias("lake"), _Events()
+        rewrite("shop.orders", "shop.items", outlets=[alias]).execute({**context, "outlet_events": events})
+        ((asset, extra),) = events[alias].added
+        assert asset == table_asset("lake", "shop.orders")
+        assert extra["table"] == "shop.orders" and extra["metrics"] == {"rows": 3}
+
+    def test_a_dry_run_raises_none(self, spark_submit: FakeSpark, context: Context) -> None:
+        alias, events = tables_alias("lake"), _Events()
+        rewrite(outlets=[alias], dry_run=True).execute({**context, "outlet_events": events})
+        assert events.made == {}
+
+
+class TestRender:
+    """What would be submitted can be looked at."""
+
+    def test_it_shows_the_command_and_hides_secrets(self, spark_submit: FakeSpark) -> None:
+        shown = rewrite(conf={"spark.executor.memory": "1g"}).render()
+        assert "spark.executor.memory=1g" in shown["command"]
+        assert shown["command"][-4:-2] == ["--spec", shown["spec_uri"]]
+        assert shown["spec"]["tables"] == ["shop.orders"]
+        assert shown["environment"]["LAKECDC_SECRET_LAKE_S3_SECRET_ACCESS_KEY"] == "***"
+        assert CATALOG_SECRET not in json.dumps(shown)
+
+    def test_it_is_what_is_submitted(self, spark_submit: FakeSpark, context: Context) -> None:
+        shown = rewrite().render(context)
+        rewrite().execute(context)
+        assert spark_submit.calls[0]["arguments"] == shown["command"][1:]
+        assert spark_submit.calls[0]["spec"] == shown["spec"]
+
+    def test_it_writes_and_starts_nothing(self, spark_submit: FakeSpark) -> None:
+        shown = rewrite().render()
+        assert spark_submit.calls == []
+        assert not Path(urlsplit(shown["spec_uri"]).path).exists()
+
+
+def test_a_second_execution_of_the_same_object_adds_nothing_twice(spark_submit: FakeSpark, context: Context) -> None:
+    operator = rewrite(packages="a:b:1")
+    operator.execute(context)
+    operator.execute(context)
+    first, second = spark_submit.calls
+    assert first["arguments"] == second["arguments"]
+    assert option(first["arguments"], "--packages").startswith("a:b:1,")
+
+
+def test_templates_that_leave_text_are_typed(spark_submit: FakeSpark, context: Context) -> None:
+    operator = ExpireSnapshotsOperator(
+        task_id="t", catalog_conn_id="lake", tables="['shop.orders', 'shop.items']", retain_last="7", dry_run="True"
+    )
+    operator.execute(context)
+    spec = spark_submit.calls[0]["spec"]
+    assert spec["tables"] == ["shop.orders", "shop.items"]
+    assert spec["options"]["retain_last"] == 7
+    assert spec["options"]["dry_run"] is True
+    assert "older_than" in spec["options"]
+
+
+def test_the_base_runs_any_job(spark_submit: FakeSpark, context: Context) -> None:
+    operator = LakecdcJobOperator(
+        task_id="t", job="rewrite_manifests", options={"min_manifests": 2}, tables="shop.orders", catalog_conn_id="lake"
+    )
+    assert operator.execute(context)
+    assert spark_submit.calls[0]["spec"]["options"] == {"min_manifests": 2}
+
+
+class _Event:
+    def __init__(self) -> None:
+        self.extra: dict[str, Any] = {}
+        self.added: list[tuple[Any, dict[str, Any]]] = []
+
+    def add(self, asset: Any, extra: dict[str, Any]) -> None:
+        self.added.append((asset, extra))
+
+
+class _Events:
+    def __init__(self) -> None:
+        self.made: dict[str, _Event] = {}
+
+    def __getitem__(self, outlet: Any) -> _Event:
+        return self.made.setdefault(getattr(outlet, "uri", outlet.name), _Event())

@@ -1,0 +1,86 @@
+"""What Airflow is told about the provider."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import airflow
+import jsonschema
+import pytest
+from airflow_provider_lakecdc.get_provider_info import get_provider_info
+
+
+def test_it_is_valid_by_airflows_schema() -> None:
+    schema = json.loads((Path(airflow.__path__[0]) / "provider_info.schema.json").read_text())
+    jsonschema.validate(get_provider_info(), schema)
+
+
+def test_every_module_and_class_it_names_exists() -> None:
+    info = get_provider_info()
+    for kind in ("operators", "sensors", "triggers", "hooks"):
+        for entry in info[kind]:
+            for module in entry["python-modules"]:
+                importlib.import_module(module)
+    for path in info["extra-links"]:
+        module, name = path.rsplit(".", 1)
+        assert getattr(importlib.import_module(module), name)
+
+
+def test_no_operator_module_is_left_out() -> None:
+    import airflow_provider_lakecdc
+
+    folder = Path(airflow_provider_lakecdc.__path__[0])
+    named = {name for kind in ("operators", "sensors", "triggers") for e in get_provider_info()[kind] for name in e["python-modules"]}
+    found = {
+        f"airflow_provider_lakecdc.{kind}.{path.stem}"
+        for kind in ("operators", "sensors", "triggers")
+        for path in (folder / kind).glob("[!_]*.py")
+    }
+    assert named == found
+
+
+def test_it_defines_no_connection_type_of_its_own() -> None:
+    assert "connection-types" not in get_provider_info()
+
+
+def test_reading_it_imports_neither_airflow_nor_the_library() -> None:
+    code = (
+        "import sys, airflow_provider_lakecdc.get_provider_info as g; g.get_provider_info();"
+        "print([m for m in sys.modules if m.split('.')[0] in ('airflow', 'lakecdc', 'pyspark')])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=_root())
+    assert done.stdout.strip() == "[]"
+
+
+def test_every_setting_that_is_read_is_described() -> None:
+    import airflow_provider_lakecdc.settings as settings
+
+    tree = ast.parse(Path(settings.__file__).read_text())
+    read = {
+        node.args[0].value
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "_get" and isinstance(node.args[0], ast.Constant)
+    }
+    assert read == set(get_provider_info()["config"]["lakecdc"]["options"])
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [("spark_conn_id", "cluster"), ("catalog_conn_id", "lake2"), ("documents_uri", "s3://bucket/docs")],
+)
+def test_settings_are_read_from_airflows_configuration(option: str, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    import airflow_provider_lakecdc.settings as settings
+
+    monkeypatch.setenv(f"AIRFLOW__LAKECDC__{option.upper()}", value)
+    read: Any = getattr(settings, option)
+    assert read() == value
+
+
+def _root() -> Path:
+    return Path(__file__).parents[2]
