@@ -1,0 +1,98 @@
+"""Connections of type iceberg as catalogs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from airflow.sdk import Connection
+from airflow_provider_lakecdc.exceptions import JobBadInputError
+from airflow_provider_lakecdc.hooks.catalog import catalog_from_connection, get_catalog
+from lakecdc.contract.secrets import refuse_literals
+
+
+def described(**fields: Any) -> Connection:
+    import json
+
+    extra = json.dumps(fields.pop("extra", {}))
+    return Connection(**{"conn_id": "lake", "conn_type": "iceberg", "extra": extra, **fields})
+
+
+def test_a_rest_catalog_takes_uri_and_credential_from_the_fields() -> None:
+    found = catalog_from_connection(
+        described(host="https://c.example.com/", login="me", password="pw", extra={"warehouse": "s3://b/w"})
+    )
+    assert found.name == "lake"
+    assert found.properties == {
+        "warehouse": "s3://b/w",
+        "uri": "https://c.example.com",
+        "type": "rest",
+        "credential": "me:pw",
+    }
+    assert found.references["credential"] == {"env": "LAKECDC_SECRET_LAKE_CREDENTIAL"}
+    assert found.secrets.values == {"LAKECDC_SECRET_LAKE_CREDENTIAL": "me:pw"}
+
+
+def test_airflows_own_hook_sees_the_same_catalog(lake: dict[str, str]) -> None:
+    from airflow.providers.apache.iceberg.hooks.iceberg import IcebergHook
+
+    theirs = dict(IcebergHook("lake").catalog.properties)
+    with_ours = get_catalog("lake").load()
+    assert dict(with_ours.properties) == theirs
+    with_ours.close()
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "secret"),
+    [
+        ("s3.access-key-id", "AKIA1", False),
+        ("s3.secret-access-key", "x", True),
+        ("s3.session-token", "x", True),
+        ("token", "x", True),
+        ("header.Authorization", "Basic x", True),
+        ("uri", "postgresql+psycopg2://u:p@h/d", True),
+        ("uri", "postgresql+psycopg2://u@h/d", False),
+        ("s3.endpoint", "http://localhost:9000", False),
+    ],
+)
+def test_what_counts_as_a_secret(key: str, value: str, secret: bool) -> None:
+    found = catalog_from_connection(described(extra={"type": "sql", key: value}))
+    assert (found.references[key] != value) is secret
+    refuse_literals(found.references, "properties")
+    assert value not in repr(found) or not secret
+
+
+def test_the_extra_may_name_the_catalog() -> None:
+    found = catalog_from_connection(described(conn_id="my-lake", extra={"catalog_name": "lake"}))
+    assert found.name == "lake"
+    assert "catalog_name" not in found.properties
+
+
+def test_a_connection_id_that_cannot_be_a_catalogs_name_is_refused_with_the_remedy() -> None:
+    with pytest.raises(JobBadInputError, match="catalog_name"):
+        catalog_from_connection(described(conn_id="my-lake"))
+
+
+def test_another_type_of_connection_is_refused() -> None:
+    with pytest.raises(JobBadInputError, match="'postgres', not 'iceberg'"):
+        catalog_from_connection(described(conn_type="postgres"))
+
+
+def test_switches_are_text_as_pyiceberg_wants_them_and_not_masked() -> None:
+    found = catalog_from_connection(described(extra={"token-refresh-enabled": False, "s3.timeout": 5}))
+    assert found.properties["token-refresh-enabled"] == "false"
+    assert found.properties["s3.timeout"] == "5"
+    assert found.secrets._maskable() == []
+
+
+def test_references_are_kept_and_resolved_only_to_open_the_catalog(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+) -> None:
+    reference = {"env": "CATALOG_URI"}
+    found = catalog_from_connection(described(extra={"type": "sql", "uri": reference}))
+    assert found.references["uri"] == reference
+    assert found.secrets.values == {}
+    monkeypatch.setenv("CATALOG_URI", f"sqlite:///{tmp_path}/c.db")
+    opened = found.load()
+    assert opened.properties["uri"] == f"sqlite:///{tmp_path}/c.db"
+    opened.close()

@@ -1,0 +1,104 @@
+"""The ingest operator: its source, its targets and the runs it refuses."""
+
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from airflow_provider_lakecdc.exceptions import JobBadInputError
+from airflow_provider_lakecdc.operators.ingest import IngestOperator
+from lakecdc.contract.source import PostgresSource
+from lakecdc.contract.spec import parse_spec
+from tests.airflow_provider_lakecdc.conftest import DATABASE_SECRET, FakeSpark, connection
+
+pytestmark = pytest.mark.usefixtures("lake")
+FILES = {"type": "files", "path": "/data/*.jsonl", "format": "debezium-json"}
+TARGETS = [{"table": "shop.orders", "key": ["id"]}, {"table": "shop.items", "key": ["id"]}]
+
+
+def ingest(**arguments: Any) -> IngestOperator:
+    defaults = {"task_id": "t", "catalog_conn_id": "lake", "source": FILES, "targets": TARGETS}
+    return IngestOperator(**{**defaults, **arguments})
+
+
+@pytest.fixture
+def shop_db(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A Postgres connection with a password."""
+    connection(
+        monkeypatch,
+        "shop_db",
+        conn_type="postgres",
+        host="db.example.com",
+        port=5433,
+        login="cdc",
+        password=DATABASE_SECRET,
+        schema="shop",
+        extra={"sslmode": "require", "cursor": "dictcursor"},
+    )
+
+
+def test_all_targets_are_fed_by_default(spark_submit: FakeSpark, context: dict[str, Any]) -> None:
+    assert set(ingest().execute(context)) == {"shop.orders", "shop.items"}
+    assert spark_submit.calls[0]["spec"]["source"] == FILES
+
+
+def test_tables_choose_among_the_targets(spark_submit: FakeSpark, context: dict[str, Any]) -> None:
+    ingest(tables=["shop.items"]).execute(context)
+    assert [target.table for target in parse_spec(spark_submit.calls[0]["spec"]).targets] == ["shop.items"]
+    with pytest.raises(JobBadInputError, match="no target describes"):
+        ingest(tables=["shop.customers"]).execute(context)
+
+
+@pytest.mark.usefixtures("shop_db")
+def test_a_connection_completes_the_source(spark_submit: FakeSpark, context: dict[str, Any]) -> None:
+    ingest(source={"type": "postgres", "slot": "lakecdc"}, source_conn_id="shop_db").execute(context)
+    (call,) = spark_submit.calls
+    source = parse_spec(call["spec"]).source
+    assert isinstance(source, PostgresSource)
+    assert source.dsn == "host=db.example.com port=5433 dbname=shop user=cdc sslmode=require"
+    assert call["environment"][source.password["env"]] == DATABASE_SECRET
+    assert DATABASE_SECRET not in json.dumps([call["arguments"], call["spec"], context["ti"].xcom])
+
+
+@pytest.mark.usefixtures("shop_db")
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ({"type": "postgres", "slot": "s", "dsn": "host=x"}, "dsn"),
+        (FILES, "cannot use the connection"),
+    ],
+)
+def test_a_source_that_does_not_go_with_the_connection(
+    spark_submit: FakeSpark, context: dict[str, Any], source: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(JobBadInputError, match=message):
+        ingest(source=source, source_conn_id="shop_db").execute(context)
+    assert spark_submit.calls == []
+
+
+@pytest.mark.parametrize("source", [FILES, {"type": "postgres", "slot": "s", "dsn": "host=x"}])
+def test_a_backfill_is_refused_with_the_remedy(
+    spark_submit: FakeSpark, context: dict[str, Any], source: dict[str, Any]
+) -> None:
+    run = SimpleNamespace(run_type="backfill", run_id="backfill__2026-01-01")
+    with pytest.raises(JobBadInputError, match="full load"):
+        ingest(source=source).execute({**context, "dag_run": run})
+    assert spark_submit.calls == []
+
+
+def test_a_password_written_out_is_refused_without_repeating_it(
+    spark_submit: FakeSpark, context: dict[str, Any]
+) -> None:
+    source = {"type": "postgres", "slot": "s", "dsn": "host=x password=hunter2"}
+    with pytest.raises(JobBadInputError, match="literal") as caught:
+        ingest(source=source).execute(context)
+    assert "hunter2" not in str(caught.value)
+
+
+def test_nothing_new_is_a_success_that_names_the_position(spark_submit: FakeSpark, context: dict[str, Any]) -> None:
+    quiet = {"outcome": "nothing", "reason": "no change since 0/16B3748", "metrics": {"position": "0/16B3748"}}
+    spark_submit.behave({"shop.orders": quiet})
+    found = ingest().execute(context)["shop.orders"]
+    assert (found["outcome"], found["metrics"]["position"]) == ("nothing", "0/16B3748")

@@ -1,0 +1,84 @@
+"""Every option of a job is an argument of its operator, with the same default."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from typing import Any
+
+import pytest
+from airflow_provider_lakecdc.operators.base import LakecdcJobOperator
+from airflow_provider_lakecdc.operators.compact_data_files import CompactDataFilesOperator
+from airflow_provider_lakecdc.operators.expire_snapshots import ExpireSnapshotsOperator
+from airflow_provider_lakecdc.operators.ingest import IngestOperator
+from airflow_provider_lakecdc.operators.rewrite_delete_files import RewriteDeleteFilesOperator
+from airflow_provider_lakecdc.operators.rewrite_manifests import RewriteManifestsOperator
+from airflow_provider_lakecdc.operators.sort_data_files import SortDataFilesOperator
+from airflow_provider_lakecdc.submission import typed_options
+from lakecdc.contract.fields import parse
+from lakecdc.contract.options import OPTIONS
+
+OPERATORS: dict[str, type[LakecdcJobOperator]] = {
+    operator.job_name: operator
+    for operator in (
+        IngestOperator,
+        RewriteDeleteFilesOperator,
+        SortDataFilesOperator,
+        CompactDataFilesOperator,
+        RewriteManifestsOperator,
+        ExpireSnapshotsOperator,
+    )
+}
+#: arguments that are no options: what an ingest job reads and feeds
+PARTS = {"source": {}, "targets": []}
+
+
+def build(job: str, **arguments: Any) -> LakecdcJobOperator:
+    parts = PARTS if job == "ingest" else {}
+    return OPERATORS[job](task_id="t", tables=["a.b"], **parts, **arguments)
+
+
+def test_every_job_has_an_operator() -> None:
+    assert set(OPERATORS) == set(OPTIONS)
+
+
+@pytest.mark.parametrize("job", OPTIONS)
+def test_each_option_is_a_declared_argument(job: str) -> None:
+    declared = inspect.signature(inspect.unwrap(OPERATORS[job].__init__)).parameters
+    options = {field.name for field in dataclasses.fields(OPTIONS[job])}
+    assert options <= set(declared)
+    # and nothing else is declared that the job would not take
+    assert set(declared) - options <= {"self", "kwargs", "source", "targets", "source_conn_id"}
+
+
+@pytest.mark.parametrize("job", OPTIONS)
+def test_the_defaults_are_the_jobs_own(job: str) -> None:
+    assert parse(OPTIONS[job], typed_options(job, build(job).options), "options") == OPTIONS[job]()
+
+
+@pytest.mark.parametrize(("job", "option"), [(job, f.name) for job in OPTIONS for f in dataclasses.fields(OPTIONS[job])])
+def test_an_argument_arrives_as_its_option(job: str, option: str) -> None:
+    assert build(job, **{option: "{{ params.x }}"}).options[option] == "{{ params.x }}"
+
+
+@pytest.mark.parametrize("job", OPTIONS)
+def test_template_fields_are_attributes(job: str) -> None:
+    operator = build(job)
+    assert [name for name in operator.template_fields if not hasattr(operator, name)] == []
+
+
+@pytest.mark.parametrize("job", OPTIONS)
+def test_it_can_be_mapped_over_groups(job: str) -> None:
+    parts = PARTS if job == "ingest" else {}
+    mapped = OPERATORS[job].partial(task_id="t", dry_run=True, **parts).expand(tables=[["a.b"], ["a.c"]])
+    assert mapped.unmap({"tables": ["a.c"]}).options["dry_run"] is True
+
+
+def test_default_args_reach_the_options() -> None:
+    from airflow.sdk import DAG
+
+    with DAG("d", schedule=None, default_args={"verify": "sample", "catalog_conn_id": "x", "executor_memory": "7g"}):
+        operator = build("sort_data_files")
+    assert operator.options["verify"] == "sample"
+    assert operator.catalog_conn_id == "x"
+    assert operator._executor_memory == "7g"
