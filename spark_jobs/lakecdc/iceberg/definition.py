@@ -45,7 +45,7 @@ def create_table(
 
     :param columns: name, Spark SQL type, NOT NULL.
     :param partition_by: transforms in SQL.
-    :param identifier: the key columns, NOT NULL.
+    :param identifier: the key columns, NOT NULL; may be empty.
     :raises InputError: if Iceberg refuses the definition.
     """
     spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {quoted(catalog)}.{quoted(name.rpartition('.')[0])}")
@@ -62,9 +62,10 @@ def create_table(
             hint="Check partition_by, columns and properties of its target.",
         ) from error
     table = IcebergTable(spark, catalog, name)
-    update = table.java.updateSchema()
-    update.setIdentifierFields(_string_set(spark, identifier))
-    update.commit()
+    if identifier:
+        update = table.java.updateSchema()
+        update.setIdentifierFields(_string_set(spark, identifier))
+        update.commit()
     return table.refresh()
 
 

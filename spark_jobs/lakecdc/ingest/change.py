@@ -72,7 +72,7 @@ class TableBatch:
 class IngestSource(Protocol):
     """Where changes come from. One instance serves one run.
 
-    :param refused: tables that ``start`` found it cannot feed, each with the reason; the others go on.
+    :param refused: tables that it found it cannot feed, each with the reason; the others go on.
     """
 
     refused: Mapping[str, Exception]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 from functools import reduce
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F  # noqa: N812 (the field's own abbreviation)
 
 from lakecdc.contract.errors import InputError
+from lakecdc.contract.target import ORDER_COLUMN
 from lakecdc.ingest.fold import is_open
 from lakecdc.ingest.lookup import read_keys
 
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
 
 # a row that changes its key more often than this within one batch is followed no further
 _MAX_KEY_CHANGES = 16
+# how far back the row of a key change is looked for whose delete was committed by an earlier batch
+_MAX_SNAPSHOTS_BACK = 8
 
 
 def complete(folded: DataFrame, batch: TableBatch, table: IcebergTable) -> tuple[DataFrame, int]:
@@ -55,7 +59,7 @@ def complete(folded: DataFrame, batch: TableBatch, table: IcebergTable) -> tuple
     resolved = reduce(lambda a, b: a.unionByName(b), settled)
     lookups = resolved.where("state = 'table'").count()
     if lookups:
-        resolved = _from_table(resolved, table, batch, columns).localCheckpoint()
+        resolved = _from_table(resolved, table, batch, columns)
     _refuse_lost(resolved, batch)
     return _put_back(folded, resolved, columns), lookups
 
@@ -116,18 +120,38 @@ def _all_found(columns: list[str]) -> Column:
 
 
 def _from_table(resolved: DataFrame, table: IcebergTable, batch: TableBatch, columns: list[str]) -> DataFrame:
-    """Take what is still open from the visible row under the key it had before the batch."""
-    wanted = resolved.where("state = 'table'")
-    stored = read_keys(table, wanted.select("at.*").distinct(), batch.key).select(
-        F.struct(*batch.key).alias("at"), F.struct("*").alias("stored")
-    )
+    """Take what is still open from the table, under the key the row had before the batch.
+
+    The delete of a key change may have been committed by an earlier batch than the insert under the new key. The row
+    is then found in the snapshot before it; its order key tells it from a later row of the same key.
+    """
+    recent = itertools.islice(table.ancestors(), _MAX_SNAPSHOTS_BACK)
+    for snapshot in recent:
+        wanted = resolved.where("state = 'table'")
+        if wanted.isEmpty():
+            return resolved
+        filled = _from_snapshot(wanted, table, batch, columns, snapshot.id)
+        resolved = resolved.where("state != 'table'").unionByName(filled).localCheckpoint()
+    return resolved.withColumn("state", F.when(F.col("state") == "table", "lost").otherwise(F.col("state")))
+
+
+def _from_snapshot(
+    wanted: DataFrame, table: IcebergTable, batch: TableBatch, columns: list[str], snapshot_id: int
+) -> DataFrame:
+    stored = read_keys(table, wanted.select("at.*").distinct(), batch.key, snapshot_id)
+    # a column added by this very batch is null in every row before it
+    for column in batch.columns:
+        if column.name not in stored.columns:
+            stored = stored.withColumn(column.name, F.lit(None).cast(column.type))
+    stored = stored.select(F.struct(*batch.key).alias("at"), F.struct("*").alias("stored"))
     joined = wanted.join(stored, "at", "left")
-    there = F.col("stored").isNotNull()
+    held = F.coalesce(F.col("stored")[ORDER_COLUMN], F.lit(""))
+    there = F.col("stored").isNotNull() & (held <= F.col("order"))
     found = F.struct(
         *[F.coalesce(F.col("found")[c], F.when(there, F.struct(F.col("stored")[c].alias("v")))).alias(c) for c in columns]
     )
-    filled = joined.withColumn("found", found).withColumn("state", F.when(there, "complete").otherwise("lost"))
-    return resolved.where("state != 'table'").unionByName(filled.select(*resolved.columns))
+    state = F.when(there, "complete").when(F.col("moved"), "table").otherwise("lost")
+    return joined.withColumn("found", found).withColumn("state", state).select(*wanted.columns)
 
 
 def _refuse_lost(resolved: DataFrame, batch: TableBatch) -> None:

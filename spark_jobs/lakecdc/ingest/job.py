@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from lakecdc.contract.report import TableReport
-from lakecdc.ingest import tables
+from lakecdc.ingest import tables, tombstones
 from lakecdc.ingest.apply.upsert import upsert, with_high_order
 from lakecdc.ingest.change import IngestSource, TableBatch
 from lakecdc.ingest.completion import complete
@@ -63,11 +63,11 @@ def ingest(spark: SparkSession, spec: JobSpec) -> list[TableReport]:
     source = open_source(spark, spec)
     try:
         source.start({name: feed.position for name, feed in feeds.items()})
-        for name, error in source.refused.items():
-            feeds[name].error = error
         _run_rounds(spark, spec, source, feeds)
     finally:
         source.close()
+    for name, error in source.refused.items():
+        feeds[name].error = feeds[name].error or error
     return [_report(feed) for feed in feeds.values()]
 
 
@@ -153,10 +153,13 @@ def _ready(feed: Feed, batch: TableBatch, folded: DataFrame, measured: FoldStats
     rows = folded
     if not batch.in_order and mark and measured.low_order and measured.low_order <= mark:
         rows, suspects, older = drop_older(rows, feed.table, batch.key, mark)
-        feed.add(suspects=suspects, older_dropped=older)
+        rows, deleted = tombstones.drop_deleted(feed.table, rows, batch.key, mark)
+        feed.add(suspects=suspects, older_dropped=older + deleted)
     if measured.open_keys:
         rows, lookups = complete(rows, batch, feed.table)
         feed.add(completions=measured.open_keys, completion_lookups=lookups)
+    if not batch.in_order and measured.events["d"]:
+        tombstones.remember(feed.table, rows, batch.key)
     return rows
 
 

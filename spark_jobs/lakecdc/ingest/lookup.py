@@ -17,16 +17,17 @@ if TYPE_CHECKING:
     from lakecdc.iceberg.table import IcebergTable
 
 
-def read_keys(table: IcebergTable, keys: DataFrame, key: Sequence[str]) -> DataFrame:
+def read_keys(table: IcebergTable, keys: DataFrame, key: Sequence[str], snapshot_id: int | None = None) -> DataFrame:
     """The table's visible rows of some keys.
 
     The keys' bounds are pushed down as literals, so that Iceberg opens only files that can hold one of them.
 
     :param keys: distinct keys, columns as in ``key``.
+    :param snapshot_id: state to read; default: the current one.
     """
     names = [quoted_column(name) for name in key]
     bounds = keys.agg(*[f(name) for name in names for f in (F.min, F.max)]).first()
-    rows = table.spark.table(table.sql_name)
+    rows = table.read(snapshot_id)
     for index, name in enumerate(names):
         low, high = bounds[2 * index], bounds[2 * index + 1]  # type: ignore[index]
         if low is not None:

@@ -1,0 +1,76 @@
+"""Remembering deletes where a late event is possible, so that an older state cannot resurrect a row.
+
+One Iceberg table beside the target, ``<table>_lakecdc_deletes``: the key, the delete's order key and source time.
+It is written before the target. A replay may write a tombstone twice; only the highest order key of a key counts.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F  # noqa: N812
+
+from lakecdc.contract.target import ORDER_COLUMN, TIME_COLUMN
+from lakecdc.iceberg import definition
+from lakecdc.iceberg.table import IcebergTable, exists
+from lakecdc.ingest.lookup import read_keys
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import DataFrame
+
+SUFFIX = "_lakecdc_deletes"
+
+
+def remember(target: IcebergTable, rows: DataFrame, key: Sequence[str]) -> None:
+    """Append the deletes among folded rows.
+
+    :param rows: ``key, op, order, source_time``, one row per key.
+    """
+    deletes = rows.where("op = 'd'").select(
+        *[F.col("key")[k].alias(k) for k in key],
+        F.col("order").alias(ORDER_COLUMN),
+        F.col("source_time").alias(TIME_COLUMN),
+    )
+    if deletes.isEmpty():
+        return
+    table = _open(target) or _create(target, key)
+    deletes.coalesce(1).writeTo(table.sql_name).append()
+
+
+def drop_deleted(target: IcebergTable, rows: DataFrame, key: Sequence[str], mark: str) -> tuple[DataFrame, int]:
+    """Leave out suspects that a remembered delete is newer than.
+
+    :param rows: folded rows.
+    :param mark: highest order key applied; rows above it are no suspects.
+    :return: the rows that remain and how many were left out.
+    """
+    table = _open(target)
+    suspects = rows.where((F.col("order") <= mark) & (F.col("op") != "d")).select("key", "order")
+    if table is None or suspects.isEmpty():
+        return rows, 0
+    held = read_keys(table, suspects.select("key.*").distinct(), key)
+    newest = held.groupBy(*key).agg(F.max(ORDER_COLUMN).alias("held")).select(F.struct(*key).alias("key"), "held")
+    void = suspects.join(newest, "key").where(F.col("held") > F.col("order")).select("key").localCheckpoint()
+    return rows.join(F.broadcast(void), "key", "left_anti"), void.count()
+
+
+def _open(target: IcebergTable) -> IcebergTable | None:
+    name = target.name + SUFFIX
+    return IcebergTable(target.spark, target.catalog, name) if exists(target.spark, target.catalog, name) else None
+
+
+def _create(target: IcebergTable, key: Sequence[str]) -> IcebergTable:
+    types = {f.name: f.dataType.simpleString() for f in target.spark.table(target.sql_name).schema.fields}
+    columns = [(k, types[k], True) for k in key] + definition.own_columns()
+    metrics = {f"write.metadata.metrics.column.{c}": "full" for c in (*key, ORDER_COLUMN)}
+    return definition.create_table(
+        target.spark,
+        target.catalog,
+        target.name + SUFFIX,
+        columns,
+        partition_by=(),
+        properties={"format-version": "2", "commit.retry.num-retries": "20", **metrics},
+        identifier=(),
+    )

@@ -1,0 +1,210 @@
+"""Files of Debezium events become tables that equal the source, whatever the split, the order and the repetition."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lakecdc.contract.report import JobReport
+from lakecdc.contract.spec import parse_spec
+from lakecdc.ingest.job import ingest
+from lakecdc.run import run
+from tests.conftest import Lake
+from tests.lakecdc.ingest.histories import History, lines
+
+COLUMNS = "id, name, n, doc"
+
+
+def run_ingest(lake: Lake, folder: Path, target: dict[str, Any], **rest: Any) -> JobReport:
+    source = {"type": "files", "path": f"{folder}/*.jsonl", "format": "debezium-json", "records": "kafka"}
+    spec = lake.spec("ingest", source={**source, **rest.pop("source", {})}, target=target, **rest)
+    return run(parse_spec(spec), ingest)
+
+
+def assert_done(report: JobReport) -> None:
+    assert not report.error, report.error
+    assert [t.outcome for t in report.tables] == ["done"], report.tables[0].reason
+
+
+def whole_statements(history: History, *cuts: int) -> list[int]:
+    """Bounds of batches; the two events of a key change stay together."""
+    moved = {i for i, event in enumerate(history.events) if event["headers"]}
+    return [0, *(cut + (cut in moved) for cut in cuts), len(history.events)]
+
+
+def rows(lake: Lake, name: str, columns: str = COLUMNS) -> list[tuple[Any, ...]]:
+    return sorted(lake.duckdb_rows(name, columns), key=lambda r: tuple(str(v) for v in r[:1]))
+
+
+def by_key(expected: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    return sorted(expected, key=lambda r: str(r[0]))
+
+
+@pytest.mark.parametrize(("seed", "version"), [(1, 2), (2, 3), (3, 2)])
+def test_random_history_in_several_batches(lake: Lake, tmp_path: Path, seed: int, version: int) -> None:
+    name = lake.new_name("files")
+    history = History.of(seed, 60)
+    target = {"table": name, "key": ["id"], "format_version": version, "partition_by": ["bucket(2, id)"]}
+    for number, (low, high) in enumerate(itertools.pairwise(whole_statements(history, 20, 21, 45))):
+        (tmp_path / f"{number}.jsonl").write_text(lines(history.events[low:high]))
+        report = run_ingest(lake, tmp_path, target)
+        assert_done(report)
+    assert rows(lake, name) == by_key(history.expected())
+    again = run_ingest(lake, tmp_path, target)
+    assert again.tables[0].outcome == "nothing"
+
+
+def test_shuffled_and_repeated_events_in_one_batch(lake: Lake, tmp_path: Path) -> None:
+    name = lake.new_name("files")
+    history = History.of(7, 80)
+    events = history.events + history.events[10:40]
+    random.Random(1).shuffle(events)
+    (tmp_path / "a.jsonl").write_text(lines(events))
+    report = run_ingest(lake, tmp_path, {"table": name, "key": ["id"]})
+    assert_done(report)
+    assert rows(lake, name) == by_key(history.expected())
+
+
+def test_an_older_batch_changes_nothing(lake: Lake, tmp_path: Path) -> None:
+    name = lake.new_name("files")
+    history = History.of(11, 40)
+    (tmp_path / "a.jsonl").write_text(lines(history.events))
+    target = {"table": name, "key": ["id"]}
+    run_ingest(lake, tmp_path, target)
+    # a replay of some older states of rows that still exist
+    late = [e for e in history.events[:20] if e["value"]["op"] == "c" and e["key"]["id"] in history.rows and not e["headers"]]
+    assert late
+    (tmp_path / "b.jsonl").write_text(lines(late))
+    report = run_ingest(lake, tmp_path, target)
+    assert report.tables[0].metrics["suspects"] == len({e["key"]["id"] for e in late})
+    assert rows(lake, name) == by_key(history.expected())
+
+
+def test_an_older_insert_does_not_resurrect_a_deleted_row(lake: Lake, tmp_path: Path) -> None:
+    name = lake.new_name("files")
+    history = History(random.Random(5))
+    history.insert(1)
+    history.insert(2)
+    history.delete(1)
+    (tmp_path / "a.jsonl").write_text(lines(history.events))
+    target = {"table": name, "key": ["id"]}
+    run_ingest(lake, tmp_path, target)
+    (tmp_path / "b.jsonl").write_text(lines(history.events[:1]))
+    report = run_ingest(lake, tmp_path, target)
+    assert_done(report)
+    assert rows(lake, name) == history.expected()
+
+
+def test_in_order_batch_reads_no_data_file(lake: Lake, tmp_path: Path) -> None:
+    name = lake.new_name("files")
+    history = History.of(21, 30)
+    first = len(history.events)
+    (tmp_path / "a.jsonl").write_text(lines(history.events))
+    target = {"table": name, "key": ["id"]}
+    run_ingest(lake, tmp_path, target)
+    for key in list(history.rows)[:3]:
+        history.update(key, touch_doc=True)
+    history.insert(99)
+    (tmp_path / "b.jsonl").write_text(lines(history.events[first:]))
+    data = Path(lake.table(name).location.removeprefix("file:")) / "data"
+    hidden = {path: path.with_suffix(".hidden") for path in data.rglob("*.parquet")}
+    for path, away in hidden.items():
+        path.rename(away)
+    report = run_ingest(lake, tmp_path, target)
+    assert_done(report)
+    for path, away in hidden.items():
+        away.rename(path)
+    assert rows(lake, name) == by_key(history.expected())
+
+
+def test_bucket_count_changed_between_batches_leaves_no_duplicate(lake: Lake, tmp_path: Path) -> None:
+    name = lake.new_name("files")
+    history = History.of(31, 40)
+    half = whole_statements(history, len(history.events) // 2)[1]
+    target = {"table": name, "key": ["id"], "partition_by": ["bucket(4, id)"]}
+    (tmp_path / "a.jsonl").write_text(lines(history.events[:half]))
+    run_ingest(lake, tmp_path, target)
+    lake.sql(f"ALTER TABLE lake.{name} DROP PARTITION FIELD bucket(4, id)")
+    lake.sql(f"ALTER TABLE lake.{name} ADD PARTITION FIELD bucket(8, id)")
+    (tmp_path / "b.jsonl").write_text(lines(history.events[half:]))
+    report = run_ingest(lake, tmp_path, target)
+    assert_done(report)
+    assert rows(lake, name) == by_key(history.expected())
+
+
+def test_a_new_column_is_added(lake: Lake, tmp_path: Path) -> None:
+    name = lake.new_name("files")
+    history = History.of(41, 10)
+    first = len(history.events)
+    (tmp_path / "a.jsonl").write_text(lines(history.events))
+    run_ingest(lake, tmp_path, {"table": name, "key": ["id"]})
+    history.insert(77)
+    history.events[-1]["value"]["after"]["extra"] = 1.5
+    (tmp_path / "b.jsonl").write_text(lines(history.events[first:]))
+    report = run_ingest(lake, tmp_path, {"table": name, "key": ["id"]})
+    assert report.tables[0].metrics["schema_changes"] == ["added extra double"]
+    assert (77, 1.5) in lake.duckdb_rows(name, "id, extra")
+
+
+def test_partition_that_does_not_derive_from_the_key_is_refused(lake: Lake, tmp_path: Path) -> None:
+    name = lake.new_name("files")
+    (tmp_path / "a.jsonl").write_text(lines(History.of(51, 5).events))
+    report = run_ingest(lake, tmp_path, {"table": name, "key": ["id"], "partition_by": ["name"]})
+    assert report.exit_code() == 4
+    assert "not key columns" in (report.tables[0].reason or "")
+
+
+def test_placeholder_nobody_can_fill_is_refused(lake: Lake, tmp_path: Path) -> None:
+    name = lake.new_name("files")
+    history = History(random.Random(1))
+    history.insert(1)
+    history.update(1, touch_doc=False)
+    (tmp_path / "a.jsonl").write_text(lines(history.events[1:]))
+    report = run_ingest(lake, tmp_path, {"table": name, "key": ["id"]})
+    assert report.exit_code() == 4
+    assert "REPLICA IDENTITY FULL" in (report.tables[0].reason or "")
+    assert lake.table(name).head() is None
+
+
+def test_dry_run_counts_and_writes_nothing(lake: Lake, tmp_path: Path) -> None:
+    name = lake.new_name("files")
+    (tmp_path / "a.jsonl").write_text(lines(History.of(61, 12).events))
+    report = run_ingest(lake, tmp_path, {"table": name, "key": ["id"]}, options={"dry_run": True})
+    assert report.tables[0].metrics["events_c"] > 0
+    assert not lake.spark.catalog.tableExists(f"lake.{name}")
+
+
+def test_events_of_several_tables_need_a_name(lake: Lake, tmp_path: Path) -> None:
+    one, two = History.of(71, 4), History.of(72, 4)
+    for event in two.events:
+        event["value"]["source"]["table"] = "other"
+    (tmp_path / "a.jsonl").write_text(lines(one.events + two.events))
+    name = lake.new_name("files")
+    report = run_ingest(lake, tmp_path, {"table": name, "key": ["id"]})
+    assert report.exit_code() == 4 and "shop.other" in (report.tables[0].reason or "")
+    report = run_ingest(lake, tmp_path, {"table": name, "key": ["id"], "source_table": "shop.other"})
+    assert rows(lake, name) == by_key(two.expected())
+
+
+def test_plain_envelopes_with_schemas(lake: Lake, tmp_path: Path) -> None:
+    name = lake.new_name("files")
+    history = History(random.Random(3))
+    history.insert(1)
+    history.update(1, touch_doc=True)
+    text = "".join(json.dumps({"schema": {"type": "struct"}, "payload": e["value"]}) + "\n" for e in history.events)
+    (tmp_path / "a.jsonl").write_text(text)
+    report = run_ingest(lake, tmp_path, {"table": name, "key": ["id"]}, source={"records": "value"})
+    assert_done(report)
+    assert rows(lake, name) == history.expected()
+
+
+def test_view_hides_own_columns(lake: Lake, tmp_path: Path) -> None:
+    name = lake.new_name("files")
+    (tmp_path / "a.jsonl").write_text(lines(History.of(81, 4).events))
+    run_ingest(lake, tmp_path, {"table": name, "key": ["id"]})
+    assert sorted(lake.spark.table(f"lake.{name}_view").columns) == ["doc", "id", "n", "name"]
