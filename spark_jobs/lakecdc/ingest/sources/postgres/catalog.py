@@ -1,0 +1,240 @@
+"""A source table as its catalog describes it, and whether it can be fed into a target."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from lakecdc.contract.errors import InputError
+from lakecdc.contract.target import ORDER_COLUMN, TIME_COLUMN, Target
+from lakecdc.ingest.change import Column
+
+if TYPE_CHECKING:
+    import psycopg
+
+    from lakecdc.ingest.sources.postgres.types import TypeCatalog
+
+    Session = psycopg.Connection[tuple[Any, ...]]
+
+_TABLE = """
+SELECT c.oid, c.relkind::text FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE n.nspname = %s AND c.relname = %s
+"""
+_COLUMNS = """
+SELECT attname, atttypid, atttypmod, attgenerated <> '' FROM pg_attribute
+WHERE attrelid = %s AND attnum > 0 AND NOT attisdropped ORDER BY attnum
+"""
+# only an index that is checked at once can tell rows apart in the log
+_PRIMARY_KEY = """
+SELECT a.attname FROM pg_index i, unnest(i.indkey) WITH ORDINALITY k(attnum, place), pg_attribute a
+WHERE i.indrelid = %s AND i.indisprimary AND i.indimmediate AND a.attrelid = i.indrelid AND a.attnum = k.attnum
+ORDER BY k.place
+"""
+# the tables that hold rows: the table itself, or the leaves below a partitioned one
+_LEAVES = """
+SELECT c.oid, n.nspname, c.relname, c.relkind::text, c.relreplident::text,
+  ARRAY(SELECT a.attname::text FROM pg_index i, unnest(i.indkey) k(attnum), pg_attribute a
+    WHERE i.indrelid = c.oid AND a.attrelid = c.oid AND a.attnum = k.attnum
+    AND CASE c.relreplident WHEN 'd' THEN i.indisprimary AND i.indimmediate
+      WHEN 'i' THEN i.indisreplident ELSE false END)
+FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE c.oid = %(oid)s AND c.relkind <> 'p'
+   OR c.relkind <> 'p' AND c.oid IN (SELECT relid FROM pg_partition_tree(%(oid)s) WHERE %(partitioned)s AND isleaf)
+ORDER BY c.oid
+"""
+_DEFAULT_AND_OTHER_HINT = (
+    "Run ALTER TABLE … REPLICA IDENTITY FULL at the source, or leave the target's key out to use the primary key."
+)
+
+
+@dataclass(frozen=True)
+class SourceColumn:
+    """A column at the source.
+
+    :param generated: computed by the source; the log does not carry it.
+    """
+
+    name: str
+    type_oid: int
+    type_modifier: int
+    generated: bool = False
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """A table that holds rows.
+
+    :param kind: ``r`` table, ``f`` foreign table.
+    :param identity: ``d`` default, ``n`` nothing, ``f`` full, ``i`` index.
+    :param identity_columns: columns that the log tells of an updated or deleted row; empty for full.
+    """
+
+    oid: int
+    schema: str
+    name: str
+    kind: str
+    identity: str
+    identity_columns: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class SourceTable:
+    """A source table and the target it feeds.
+
+    :param key: the key columns, from the target or from the source.
+    """
+
+    target: Target
+    oid: int
+    schema: str
+    name: str
+    columns: tuple[SourceColumn, ...]
+    key: tuple[str, ...]
+    leaves: tuple[Leaf, ...]
+
+    @property
+    def label(self) -> str:
+        """``schema.table`` for messages."""
+        return f"{self.schema}.{self.name}"
+
+
+def source_name(target: Target) -> tuple[str, str]:
+    """Schema and name of a target's source table."""
+    text = target.source_table or ".".join(target.table.split(".")[-2:])
+    schema, dot, name = text.partition(".")
+    return (schema, name) if dot else ("public", schema)
+
+
+def read_table(session: Session, target: Target) -> SourceTable:
+    """Read and check a target's source table.
+
+    :raises InputError: if it cannot feed the target: it is missing, has no usable key or tells too little in the log.
+    """
+    schema, name = source_name(target)
+    found = session.execute(_TABLE, (schema, name)).fetchone()
+    if found is None:
+        raise InputError(
+            f"The source has no table {schema}.{name}.",
+            table=target.table,
+            hint='Set "source_table" of its target to "schema.table", in the case in which Postgres keeps it.',
+        )
+    oid, kind = found
+    if kind not in "rp":
+        raise InputError(f"{schema}.{name} is not a table (relkind {kind}).", table=target.table)
+    columns = tuple(SourceColumn(*row) for row in session.execute(_COLUMNS, (oid,)))
+    parameters = {"oid": oid, "partitioned": kind == "p"}
+    leaves = tuple(Leaf(*row[:5], tuple(row[5])) for row in session.execute(_LEAVES, parameters))
+    primary = tuple(row[0] for row in session.execute(_PRIMARY_KEY, (oid,)))
+    key = target.key or primary or _index_key(leaves)
+    table = SourceTable(target, oid, schema, name, columns, key, leaves)
+    _check_key(table)
+    for leaf in leaves:
+        _check_leaf(table, leaf)
+    return table
+
+
+def _index_key(leaves: tuple[Leaf, ...]) -> tuple[str, ...]:
+    keys = {leaf.identity_columns if leaf.identity == "i" else () for leaf in leaves}
+    return keys.pop() if len(keys) == 1 else ()
+
+
+def _check_key(table: SourceTable) -> None:
+    if not table.key:
+        raise InputError(
+            f"{table.label} has no primary key (one that is deferrable does not count) and the target names no key, "
+            f"so that mode {table.target.mode} cannot tell its rows apart.",
+            table=table.target.table,
+            hint='Add a primary key, or run ALTER TABLE … REPLICA IDENTITY FULL and give the target a "key".',
+        )
+    names = {column.name for column in table.columns}
+    for place, wanted in (("key", table.key), ("exclude_columns", table.target.exclude_columns)):
+        for column in wanted:
+            if column not in names:
+                raise InputError(
+                    f"{table.label} has no column {column!r}, which {place} names.", table=table.target.table
+                )
+    for column in table.target.columns:
+        if column not in names:
+            raise InputError(f"{table.label} has no column {column!r}, which columns names.", table=table.target.table)
+    left_out = sorted(set(table.key) & set(table.target.exclude_columns))
+    if left_out:
+        raise InputError(f"The key column {left_out[0]!r} is also excluded.", table=table.target.table)
+
+
+def _check_leaf(table: SourceTable, leaf: Leaf) -> None:
+    """The log of this leaf must tell the key of every changed row, and publishing it must not break its writers."""
+    target, label = table.target.table, f"{leaf.schema}.{leaf.name}"
+    if leaf.kind != "r":
+        raise InputError(f"{label} is not an ordinary table (relkind {leaf.kind}), so it has no log.", table=target)
+    if leaf.identity == "n" or (leaf.identity != "f" and not leaf.identity_columns):
+        raise InputError(
+            f"{label} has no replica identity; published so, the source would refuse its updates and deletes.",
+            table=target,
+            hint="Add a primary key, or run ALTER TABLE … REPLICA IDENTITY FULL.",
+        )
+    missing = sorted(set(table.key) - set(leaf.identity_columns))
+    if leaf.identity != "f" and missing:
+        raise InputError(
+            f"The log of {label} tells only {', '.join(leaf.identity_columns)} of a deleted row, "
+            f"not the key column {missing[0]!r}.",
+            table=target,
+            hint=_DEFAULT_AND_OTHER_HINT,
+        )
+
+
+def target_columns(
+    target: Target, key: tuple[str, ...], columns: Iterable[Any], types: TypeCatalog
+) -> tuple[Column, ...]:
+    """The target's columns for the source's.
+
+    :param columns: source columns in order, with ``name``, ``type_oid`` and ``type_modifier``.
+    :raises InputError: naming the first column that has no type or whose name cannot be used.
+    """
+    kept = [column for column in columns if column.name not in target.exclude_columns]
+    _check_names(target, [column.name for column in kept])
+    found = []
+    for column in kept:
+        spark_type = target.columns.get(column.name) or types.spark_type(column.type_oid, column.type_modifier)
+        if spark_type is None:
+            raise InputError(
+                f"Column {column.name!r} has type {types.name(column.type_oid)}, which has no counterpart in Iceberg.",
+                table=target.table,
+                hint=f'Leave it out with "exclude_columns": ["{column.name}"], or keep its text with '
+                f'"columns": {{"{column.name}": "string"}} of its target.',
+            )
+        if getattr(column, "generated", False):
+            raise InputError(
+                f"Column {column.name!r} is generated, and Postgres leaves generated columns out of its log.",
+                table=target.table,
+                hint=f'Leave it out with "exclude_columns": ["{column.name}"].',
+            )
+        found.append(Column(column.name, _canonical(target, column.name, spark_type), column.name in key))
+    return tuple(found)
+
+
+def _canonical(target: Target, column: str, spark_type: str) -> str:
+    if column not in target.columns:
+        return spark_type
+    from pyspark.sql.types import DataType
+
+    try:
+        return DataType.fromDDL(spark_type).simpleString()
+    except Exception as error:
+        raise InputError(
+            f"columns gives {column!r} the type {spark_type!r}, which Spark does not know.", table=target.table
+        ) from error
+
+
+def _check_names(target: Target, names: list[str]) -> None:
+    lower = Counter(name.lower() for name in names)
+    for name in names:
+        if lower[name.lower()] > 1:
+            raise InputError(
+                f"Two columns differ from {name!r} in case at most, which the catalog cannot tell apart.",
+                table=target.table,
+                hint='Leave one out with "exclude_columns".',
+            )
+        if name.lower() in (ORDER_COLUMN, TIME_COLUMN):
+            raise InputError(f"The source has a column {name!r}; lakecdc keeps its own there.", table=target.table)

@@ -1,0 +1,127 @@
+"""Connections to the source, with the settings under which every value has one text form."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from lakecdc.contract.errors import InputError, LakecdcError, SourceUnavailableError
+from lakecdc.contract.secrets import resolve
+
+if TYPE_CHECKING:
+    import psycopg
+
+    from lakecdc.contract.source import PostgresSource
+
+OLDEST = 130000
+_SETTINGS = (
+    "SET client_encoding = 'UTF8'",
+    "SET TimeZone = 'UTC'",
+    "SET DateStyle = 'ISO, YMD'",
+    "SET IntervalStyle = 'iso_8601'",
+    "SET bytea_output = 'hex'",
+    "SET extra_float_digits = 3",
+    # a full load or a long transaction must not be ended by limits meant for web requests
+    "SET statement_timeout = 0",
+    "SET idle_in_transaction_session_timeout = 0",
+)
+_CONNECT_SECONDS = 20
+
+
+@dataclass(frozen=True)
+class Address:
+    """Where the source is; its text never shows the connection string, which may hold a password.
+
+    :param conninfo: libpq connection string with the password.
+    """
+
+    conninfo: str = field(repr=False)
+
+    @property
+    def place(self) -> str:
+        """``host:port`` for messages."""
+        from psycopg.conninfo import conninfo_to_dict
+
+        parts = conninfo_to_dict(self.conninfo)
+        return f"{parts.get('host', 'the local socket')}:{parts.get('port', 5432)}"
+
+
+def address(source: PostgresSource) -> Address:
+    """The address that a spec names, its password resolved.
+
+    :raises InputError: if the connection string cannot be read.
+    :raises SpecError: if the password's reference leads nowhere.
+    """
+    import psycopg
+    from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+    password = resolve(source.password, "source.password")
+    parts: dict[str, Any] = {"password": password} if password else {}
+    try:
+        given = conninfo_to_dict(source.dsn)
+        defaults = {"connect_timeout": _CONNECT_SECONDS, "application_name": f"lakecdc {source.slot}"}
+        parts |= {key: value for key, value in defaults.items() if key not in given}
+        return Address(make_conninfo(source.dsn, **parts))
+    except psycopg.ProgrammingError as error:
+        raise InputError(
+            "source.dsn is not a libpq connection string.",
+            hint='Write "host=… port=5432 dbname=… user=…" or "postgresql://user@host:5432/dbname".',
+        ) from error
+
+
+def connect(where: Address, *, replication: bool = False) -> psycopg.Connection[tuple[Any, ...]]:
+    """Open a session in which every value has one text form.
+
+    :param replication: speak the replication protocol's commands too.
+    :raises SourceUnavailableError: naming host and port.
+    """
+    import psycopg
+
+    extra: dict[str, Any] = {"replication": "database"} if replication else {}
+    try:
+        session = psycopg.connect(where.conninfo, autocommit=True, **extra)
+    except psycopg.OperationalError as error:
+        kind = " for replication" if replication else ""
+        raise SourceUnavailableError(
+            f"Postgres at {where.place} cannot be reached{kind}: {_one_line(error)}.",
+            hint="Check host, port, database, user and password, pg_hba.conf, and that the server runs.",
+        ) from error
+    settings = [*_SETTINGS]
+    if session.info.server_version >= 140000:
+        settings.append("SET idle_session_timeout = 0")
+    # one statement each: a replication session takes no lists of statements
+    for setting in settings:
+        session.execute(setting)
+    return session
+
+
+def explain(error: psycopg.Error, where: Address, doing: str) -> LakecdcError:
+    """Our error for one of the server's.
+
+    :param doing: what was tried, such as ``create the publication "p"``.
+    """
+    import psycopg
+
+    text = f"Postgres at {where.place} refused to {doing}: {_one_line(error)}."
+    if isinstance(error, psycopg.errors.InsufficientPrivilege):
+        hint = "The user needs REPLICATION, SELECT on the tables, and ownership of them to change the publication."
+        return InputError(text, hint=hint)
+    if isinstance(error, psycopg.errors.ConfigurationLimitExceeded):
+        hint = "Raise max_replication_slots and max_wal_senders: each slot needs one, a full load one more for a while."
+        return InputError(text, hint=hint)
+    return SourceUnavailableError(text)
+
+
+def lsn(text: str) -> int:
+    """An LSN's text, such as ``16/B374D848``, as a number."""
+    high, low = text.split("/")
+    return (int(high, 16) << 32) | int(low, 16)
+
+
+def lsn_text(number: int) -> str:
+    """A number as an LSN's text."""
+    return f"{number >> 32:X}/{number & 0xFFFFFFFF:X}"
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split()).rstrip(".")

@@ -1,0 +1,176 @@
+"""The log: one Spark task peeks into the slot and decodes; a round stays on disk, for each table to take its events."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pyspark import StorageLevel
+from pyspark.sql import functions as F
+
+from lakecdc.ingest.formats import pgoutput
+from lakecdc.ingest.formats.pgoutput import Decoder, Relation, Summary, Wanted
+from lakecdc.ingest.order import order_key, order_sql
+from lakecdc.ingest.sources.postgres.connect import Address, connect, lsn_text
+from lakecdc.ingest.sources.postgres.types import TypeCatalog, typed
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import Column as Expression
+    from pyspark.sql import DataFrame, SparkSession
+
+    from lakecdc.ingest.change import Column
+
+_PEEK = """
+COPY (SELECT data FROM pg_logical_slot_peek_binary_changes({slot}, {upto}::pg_lsn, {messages},
+  'proto_version', '1', 'publication_names', {publication})) TO STDOUT (FORMAT binary)
+"""
+_IN_USE_SECONDS = 60.0
+# binary COPY: a header of 19 bytes, then per row a count of fields and a length before the one value
+_HEADER, _ROW, _TRAILER = 19, 6, b"\xff\xff"
+
+
+@dataclass(frozen=True)
+class ReadLog:
+    """What the task of a round runs.
+
+    :param publication: the publication list as the plugin parses it, identifiers quoted.
+    :param upto: LSN after which no transaction is begun to be read.
+    :param messages: the slot's messages after which the current transaction is the last.
+    :param wanted: the tables, by oid.
+    """
+
+    where: Address
+    slot: str
+    publication: str
+    upto: int
+    messages: int
+    wanted: Mapping[int, Wanted]
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Read the round, once for the one row that arrives."""
+        for batch in batches:
+            for _ in range(batch.num_rows):
+                decoder = Decoder(self.wanted)
+                yield from decoder.batches(self._messages())
+                yield pgoutput.closing_batch(json.dumps(decoder.summary.to_json()))
+
+    def _messages(self) -> Iterator[bytes]:
+        from psycopg import errors, sql
+
+        statement = sql.SQL(_PEEK).format(
+            slot=sql.Literal(self.slot),
+            upto=sql.Literal(lsn_text(self.upto)),
+            messages=sql.Literal(self.messages),
+            publication=sql.Literal(self.publication),
+        )
+        deadline = time.monotonic() + _IN_USE_SECONDS
+        while True:
+            session = connect(self.where)
+            try:
+                with session.cursor() as cursor, cursor.copy(statement) as copy:
+                    yield from values(copy)
+                return
+            except errors.ObjectInUse:
+                # an earlier attempt of this task may not be gone yet; it fails before the first row
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.5)
+            finally:
+                session.close()
+
+
+def values(rows: Iterable[Any]) -> Iterator[bytes]:
+    """The values of a binary COPY of one column that is never null."""
+    first = True
+    for row in rows:
+        data = bytes(row)
+        if first:
+            data, first = data[_HEADER:], False
+        if data and data[:2] != _TRAILER:
+            yield data[_ROW:]
+
+
+@dataclass
+class Round:
+    """One round of the log, on the executors' disks until it is released.
+
+    :param decoded: rows of ``pgoutput.SCHEMA``.
+    """
+
+    decoded: DataFrame
+    summary: Summary
+
+    def release(self) -> None:
+        """Free the disk."""
+        self.decoded.unpersist()
+
+    def relations(self, oid: int) -> list[Relation]:
+        """The descriptions of a table in this round, oldest first."""
+        return [relation for relation in self.summary.relations if relation.oid == oid]
+
+
+def read(spark: SparkSession, task: ReadLog) -> Round:
+    """Read a round.
+
+    :raises Exception: as Spark raises it, if the task fails.
+    """
+    decoded = spark.range(0, 1, 1, 1).mapInArrow(task, pgoutput.SCHEMA).persist(StorageLevel.DISK_ONLY)
+    last = decoded.where("kind = 'end'").select("summary").first()
+    assert last is not None
+    return Round(decoded, Summary.from_json(json.loads(last["summary"])))
+
+
+def publication_list(name: str) -> str:
+    """A publication's name as the plugin's option takes it."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def changes(
+    found: Round, oid: int, key: Sequence[str], columns: Sequence[Column], types: TypeCatalog, epoch: int
+) -> DataFrame:
+    """The change frame of one table in a round.
+
+    :param oid: the table's.
+    :param columns: the target's columns.
+    :param epoch: of the order keys.
+    """
+    relations = found.relations(oid)
+    new = {c.name: _value("new", c, relations, types).alias(c.name) for c in columns}
+    old = {c.name: _value("old", c, relations, types).alias(c.name) for c in columns if c.name in key}
+    gone = F.col("kind") == "d"
+    row, new_key, old_key = F.struct(*new.values()), F.struct(*[new[k] for k in key]), F.struct(*[old[k] for k in key])
+    order = order_sql(str(epoch), "commit_lsn", "ordinal", "8", "commit_micros div 1000")
+    return found.decoded.where((F.col("relation") == oid) & (F.col("kind") != "end")).select(
+        F.col("kind").alias("op"),
+        F.when(gone, old_key).otherwise(new_key).alias("key"),
+        F.when(~gone, row).alias("row"),
+        "open",
+        F.when(F.col("moved"), old_key).alias("old_key"),
+        F.expr(order).alias("order"),
+        F.timestamp_micros("commit_micros").alias("source_time"),
+    )
+
+
+def truncate_order(found: Round, oid: int, epoch: int) -> str | None:
+    """Order key of a table's last TRUNCATE in a round."""
+    place = found.summary.truncates.get(oid)
+    return order_key(epoch, place[0], place[1], time=place[2] // 1000) if place else None
+
+
+def _value(field: str, column: Column, relations: Sequence[Relation], types: TypeCatalog) -> Expression:
+    """A column's value, wherever it stands in each version of the table; null in versions without it."""
+    found: Expression | None = None
+    for relation in relations:
+        for place, candidate in enumerate(relation.columns):
+            if candidate.name == column.name:
+                source_type = types.base_name(candidate.type_oid)
+                value = typed(F.get(field, F.lit(place)), source_type, column.type, column.name)
+                if len(relations) == 1:
+                    return value
+                here = F.col("version") == relation.version
+                found = F.when(here, value) if found is None else found.when(here, value)
+    return F.lit(None).cast(column.type) if found is None else found

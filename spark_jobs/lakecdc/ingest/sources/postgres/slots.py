@@ -1,0 +1,254 @@
+"""Slot, publication, lock and identity at the source: made, checked, moved, dropped."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from lakecdc.contract.errors import ConflictError, InputError
+from lakecdc.ingest.sources.postgres.connect import OLDEST, Address, explain, lsn, lsn_text
+
+if TYPE_CHECKING:
+    import psycopg
+
+    from lakecdc.ingest.sources.postgres.catalog import SourceTable
+
+    Session = psycopg.Connection[tuple[Any, ...]]
+
+log = logging.getLogger(__name__)
+
+_ACTIVE_SECONDS = 20.0
+_POLL_SECONDS = 0.2
+PUBLISHED = "publish = 'insert, update, delete, truncate', publish_via_partition_root = true"
+_SLOT = """
+SELECT plugin, database, active_pid, confirmed_flush_lsn::text, wal_status,
+  pg_wal_lsn_diff(pg_current_wal_flush_lsn(), restart_lsn)::bigint
+FROM pg_replication_slots WHERE slot_name = %s
+"""
+
+
+@dataclass(frozen=True)
+class Slot:
+    """A replication slot.
+
+    :param plugin: output plugin; None for a physical slot.
+    :param active_pid: server process that uses it now.
+    :param confirmed: position (LSN as a number) before which the log is gone for this slot.
+    :param lost: the server has removed log that it needed.
+    :param lag_bytes: log kept on the source's disk for it.
+    """
+
+    name: str
+    plugin: str | None
+    database: str | None
+    active_pid: int | None
+    confirmed: int
+    lost: bool
+    lag_bytes: int
+
+
+def check_server(session: Session) -> None:
+    """Refuse a server that cannot be read from.
+
+    :raises InputError: too old, a standby, or without logical decoding.
+    """
+    if session.info.server_version < OLDEST:
+        raise InputError(f"The source is Postgres {session.info.server_version // 10000}; 13 or newer is needed.")
+    standby, level = _one(session, "SELECT pg_is_in_recovery(), current_setting('wal_level')")
+    if standby:
+        raise InputError("The source is a standby.", hint="Give the primary's address; the slot must live there.")
+    if level != "logical":
+        raise InputError(
+            f"The source has wal_level = {level}, so its log has no row changes.",
+            hint="Run ALTER SYSTEM SET wal_level = 'logical' and restart the source.",
+        )
+
+
+def identity(session: Session) -> str:
+    """What tells this source from another: the cluster's identifier and its timeline.
+
+    Positions go on counting in a cluster after a failover or a restore, but on another timeline.
+    """
+    statement = (
+        "SELECT system_identifier::text, substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8) "
+        "FROM pg_control_system()"
+    )
+    system, timeline = _one(session, statement)
+    return f"{system}:{int(timeline, 16)}"
+
+
+def lock(session: Session, slot: str) -> None:
+    """Take the lock of one run per slot; it ends with the session.
+
+    :raises ConflictError: if another run holds it.
+    """
+    (taken,) = _one(session, "SELECT pg_try_advisory_lock(hashtextextended(%s, 0))", f"lakecdc {slot}")
+    if not taken:
+        raise ConflictError(
+            f"Another run is reading the slot {slot!r} now.",
+            hint="Wait until it ends. If it was killed, the source notices within moments: run again.",
+        )
+
+
+def find_slot(session: Session, name: str) -> Slot | None:
+    """The slot of a name, or None."""
+    row = session.execute(_SLOT, (name,)).fetchone()
+    if row is None:
+        return None
+    plugin, database, pid, confirmed, status, lag = row
+    return Slot(name, plugin, database, pid, lsn(confirmed or "0/0"), status == "lost", int(lag or 0))
+
+
+def usable_slot(session: Session, name: str) -> Slot | None:
+    """The slot, once no process of an earlier run uses it any more; None if there is none.
+
+    :raises InputError: if it is not ours: another plugin or database.
+    :raises ConflictError: if somebody keeps using it.
+    """
+    deadline = time.monotonic() + _ACTIVE_SECONDS
+    while True:
+        slot = find_slot(session, name)
+        if slot is None:
+            return None
+        if slot.plugin != "pgoutput" or slot.database != session.info.dbname:
+            raise InputError(
+                f"The slot {name!r} belongs to database {slot.database} and plugin {slot.plugin}.",
+                hint="Choose another source.slot; this one was not made by lakecdc.",
+            )
+        if slot.active_pid is None:
+            return slot
+        if time.monotonic() > deadline:
+            raise ConflictError(
+                f"The slot {name!r} is in use by the server process {slot.active_pid}.",
+                hint="Only one reader can have a slot: stop the other, or choose another source.slot.",
+            )
+        time.sleep(_POLL_SECONDS)
+
+
+def create_slot(where: Address, session: Session, name: str) -> None:
+    """Make the slot, without a full load (the first run makes it by itself otherwise).
+
+    :raises LakecdcError: if the source refuses.
+    """
+    import psycopg
+
+    try:
+        session.execute("SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", (name,))
+    except psycopg.Error as error:
+        raise explain(error, where, f"create the slot {name!r}") from error
+
+
+def advance(session: Session, slot: str, to: int) -> int:
+    """Let the source remove the log before a position.
+
+    :param to: LSN as a number.
+    :return: where the slot stands now.
+    """
+    found = find_slot(session, slot)
+    if found is None or to <= found.confirmed:
+        return found.confirmed if found else 0
+    (end,) = _one(session, "SELECT end_lsn::text FROM pg_replication_slot_advance(%s, %s::pg_lsn)", slot, lsn_text(to))
+    return lsn(end)
+
+
+def drop(session: Session, slot: str, publication: str) -> list[str]:
+    """Drop slot and publication, each if it is there; the tables must be loaded anew afterwards.
+
+    :return: what was dropped.
+    :raises InputError: if the slot is not ours.
+    :raises ConflictError: if it is in use.
+    """
+    from psycopg import sql
+
+    dropped = []
+    if usable_slot(session, slot):
+        session.execute("SELECT pg_drop_replication_slot(%s)", (slot,))
+        dropped.append(f"slot {slot}")
+    if session.execute("SELECT 1 FROM pg_publication WHERE pubname = %s", (publication,)).fetchone():
+        session.execute(sql.SQL("DROP PUBLICATION {}").format(sql.Identifier(publication)))
+        dropped.append(f"publication {publication}")
+    return dropped
+
+
+class Publication:
+    """The publication that selects the tables of the log.
+
+    :param where: for messages.
+    """
+
+    def __init__(self, session: Session, where: Address, name: str) -> None:
+        self._session, self._where, self.name = session, where, name
+
+    def check(self) -> bool:
+        """Tell whether it is there.
+
+        :raises InputError: if it leaves something out.
+        """
+        statement = (
+            "SELECT pubinsert AND pubupdate AND pubdelete AND pubtruncate, pubviaroot "
+            "FROM pg_publication WHERE pubname = %s"
+        )
+        row = self._session.execute(statement, (self.name,)).fetchone()
+        if row is not None and not all(row):
+            raise InputError(
+                f"The publication {self.name!r} leaves out kinds of changes, or publishes partitions one by one.",
+                hint=f"Run ALTER PUBLICATION {self.name} SET ({PUBLISHED}).",
+            )
+        return row is not None
+
+    def tables(self) -> set[tuple[str, str]]:
+        """Schema and name of the published tables."""
+        statement = "SELECT schemaname, tablename FROM pg_publication_tables WHERE pubname = %s"
+        return {(row[0], row[1]) for row in self._session.execute(statement, (self.name,))}
+
+    def check_filters(self, table: SourceTable) -> None:
+        """Refuse a table of which the publication passes on only a part.
+
+        :raises InputError: a row filter, or a column list that lacks a column.
+        """
+        if self._session.info.server_version < 150000:
+            return
+        statement = (
+            "SELECT rowfilter, attnames::text[] FROM pg_publication_tables "
+            "WHERE pubname = %s AND schemaname = %s AND tablename = %s"
+        )
+        row = self._session.execute(statement, (self.name, table.schema, table.name)).fetchone()
+        if row is None:
+            return
+        generated = {c.name for c in table.columns if c.generated}
+        hidden = {c.name for c in table.columns} - set(row[1]) - set(table.target.exclude_columns) - generated
+        if row[0] or hidden:
+            part = f"only rows with {row[0]}" if row[0] else f"not the column {sorted(hidden)[0]!r}"
+            raise InputError(
+                f"The publication {self.name!r} passes on {part} of {table.label}.",
+                table=table.target.table,
+                hint="Publish the whole table; leave columns out with exclude_columns.",
+            )
+
+    def create(self, tables: Sequence[SourceTable]) -> None:
+        """Make it for exactly these tables."""
+        self._run("CREATE PUBLICATION {} FOR TABLE {} WITH (" + PUBLISHED + ")", tables)
+
+    def add(self, tables: Sequence[SourceTable]) -> None:
+        """Add tables to it."""
+        self._run("ALTER PUBLICATION {} ADD TABLE {}", tables)
+
+    def _run(self, statement: str, tables: Iterable[SourceTable]) -> None:
+        import psycopg
+        from psycopg import sql
+
+        # ONLY: the children of an inherited table are tables of their own; partitions come along anyway
+        names = sql.SQL(", ").join(sql.SQL("ONLY {}").format(sql.Identifier(t.schema, t.name)) for t in tables)
+        try:
+            self._session.execute(sql.SQL(statement).format(sql.Identifier(self.name), names))
+        except psycopg.Error as error:
+            raise explain(error, self._where, f"publish the tables through {self.name!r}") from error
+
+
+def _one(session: Session, statement: str, *parameters: object) -> tuple[Any, ...]:
+    row = session.execute(statement, parameters or None).fetchone()
+    assert row is not None
+    return tuple(row)

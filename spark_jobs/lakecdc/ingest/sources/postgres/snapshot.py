@@ -1,0 +1,238 @@
+"""Full loads: one exported snapshot, tables cut into page ranges, each range copied as CSV by a Spark task.
+
+The snapshot is the one of a slot's creation, so that it and the log meet without gap or overlap: it shows exactly the
+transactions whose commit lies before the slot's consistent point. The tables of a new slot are loaded from the
+snapshot of that slot, tables that join later from the snapshot of a temporary slot that lives as long as the load.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import functions as F
+
+from lakecdc.ingest.order import RANK_READ, order_key
+from lakecdc.ingest.sources.postgres.connect import Address, connect, explain, lsn
+
+if TYPE_CHECKING:
+    import psycopg
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+    from lakecdc.ingest.change import Column
+    from lakecdc.ingest.sources.postgres.catalog import SourceTable
+
+    Session = psycopg.Connection[tuple[Any, ...]]
+
+_BLOCK_BYTES = 4 * 1024 * 1024
+# before version 14 a page range is found by reading the whole table
+_TID_RANGE_SCAN = 140000
+
+
+@dataclass
+class Snapshot:
+    """An exported snapshot; it lives as long as its session.
+
+    :param name: to import it by.
+    :param lsn: the log from here on is what it does not show.
+    :param time: the source's clock when it was taken.
+    """
+
+    session: Session
+    name: str
+    lsn: int
+    time: datetime
+
+    def close(self) -> None:
+        """Let the source forget it."""
+        self.session.close()
+
+
+def take(where: Address, slot: str, *, temporary: bool) -> Snapshot:
+    """Create a slot and take the snapshot of its consistent point. Waits for transactions that are open now.
+
+    :param temporary: the slot vanishes with the snapshot.
+    :raises LakecdcError: if the source refuses.
+    """
+    import psycopg
+    from psycopg import sql
+
+    session = connect(where, replication=True)
+    lifetime = sql.SQL("TEMPORARY " if temporary else "")
+    statement = sql.SQL("CREATE_REPLICATION_SLOT {} {}LOGICAL pgoutput EXPORT_SNAPSHOT")
+    try:
+        row = session.execute("SELECT clock_timestamp()").fetchone()
+        created = session.execute(statement.format(sql.Identifier(slot), lifetime)).fetchone()
+    except psycopg.Error as error:
+        session.close()
+        raise explain(error, where, f"create the slot {slot!r}") from error
+    assert row is not None and created is not None
+    return Snapshot(session, created[2], lsn(created[1]), row[0])
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """A range of pages of one table.
+
+    :param first: first page.
+    :param end: page after the last; None is the table's end.
+    """
+
+    schema: str
+    table: str
+    first: int = 0
+    end: int | None = None
+
+    def condition(self) -> str:
+        """SQL condition on ``ctid``."""
+        parts = [f"ctid >= '({self.first},0)'::tid"] if self.first else []
+        if self.end is not None:
+            parts.append(f"ctid < '({self.end},0)'::tid")
+        return " AND ".join(parts) or "true"
+
+
+def chunks(session: Session, table: SourceTable, chunk_bytes: int) -> list[Chunk]:
+    """Cut a table into ranges of about ``chunk_bytes`` of heap; every leaf gets at least one."""
+    found: list[Chunk] = []
+    ranged = session.info.server_version >= _TID_RANGE_SCAN
+    for leaf in table.leaves:
+        row = session.execute(
+            "SELECT pg_relation_size(%s::oid::regclass), current_setting('block_size')::bigint", (leaf.oid,)
+        ).fetchone()
+        assert row is not None
+        pages, step = row[0] // row[1], max(1, chunk_bytes // row[1])
+        bounds = list(range(0, pages, step)) if ranged and pages else [0]
+        ends: list[int | None] = [*bounds[1:], None]
+        found += [Chunk(leaf.schema, leaf.name, first, end) for first, end in zip(bounds, ends, strict=True)]
+    return found
+
+
+@dataclass(frozen=True)
+class CopyChunks:
+    """What a task of a full load runs: copies its share of the chunks.
+
+    :param shares: chunks by partition number.
+    :param columns: names of the columns to read.
+    """
+
+    where: Address
+    snapshot: str
+    shares: tuple[tuple[Chunk, ...], ...]
+    columns: tuple[str, ...]
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Read the chunks of the partitions whose numbers arrive."""
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                yield from self._share(self.shares[number])
+
+    def _share(self, share: Sequence[Chunk]) -> Iterator[pa.RecordBatch]:
+        from psycopg import sql
+
+        session = connect(self.where)
+        try:
+            session.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+            session.execute(sql.SQL("SET TRANSACTION SNAPSHOT {}").format(sql.Literal(self.snapshot)))
+            for chunk in share:
+                yield from self._chunk(session, chunk)
+        finally:
+            session.close()
+
+    def _chunk(self, session: Session, chunk: Chunk) -> Iterator[pa.RecordBatch]:
+        from psycopg import sql
+
+        statement = sql.SQL("COPY (SELECT {} FROM ONLY {} WHERE {}) TO STDOUT (FORMAT csv)").format(
+            sql.SQL(", ").join(map(sql.Identifier, self.columns)),
+            sql.Identifier(chunk.schema, chunk.table),
+            sql.SQL(chunk.condition()),
+        )
+        with session.cursor() as cursor, cursor.copy(statement) as copy:
+            for block in blocks(copy):
+                yield from parse(block, self.columns)
+
+
+def blocks(rows: Iterable[Any]) -> Iterator[bytes]:
+    """Gather the rows of a COPY, each of which arrives whole, into blocks, so that no row is ever cut."""
+    gathered: list[bytes] = []
+    size = 0
+    for row in rows:
+        gathered.append(bytes(row))
+        size += len(row)
+        if size >= _BLOCK_BYTES:
+            yield b"".join(gathered)
+            gathered, size = [], 0
+    if gathered:
+        yield b"".join(gathered)
+
+
+def parse(block: bytes, columns: Sequence[str]) -> list[pa.RecordBatch]:
+    """Parse Postgres' CSV: null is empty, the empty string is quoted, values may hold line ends.
+
+    :return: batches of string columns.
+    """
+    import pyarrow as pa
+    from pyarrow import csv
+
+    # names are given apart from the parsing, which would refuse none but might alter some
+    read = csv.ReadOptions(
+        use_threads=False, block_size=len(block) + 1, column_names=[f"c{i}" for i in range(len(columns))]
+    )
+    convert = csv.ConvertOptions(
+        column_types={f"c{i}": pa.string() for i in range(len(columns))},
+        null_values=[""],
+        strings_can_be_null=True,
+        quoted_strings_can_be_null=False,
+    )
+    form = csv.ParseOptions(newlines_in_values=True, double_quote=True, ignore_empty_lines=False)
+    table = csv.read_csv(pa.BufferReader(block), read_options=read, parse_options=form, convert_options=convert)
+    found: list[pa.RecordBatch] = table.rename_columns(list(columns)).to_batches()
+    return found
+
+
+def frame(
+    spark: SparkSession,
+    copy: CopyChunks,
+    table: SourceTable,
+    columns: Sequence[Column],
+    values: dict[str, Any],
+    snapshot: Snapshot,
+    epoch: int,
+) -> DataFrame:
+    """The change frame of a full load.
+
+    :param copy: what the tasks run.
+    :param columns: the target's columns.
+    :param values: Spark expression of each column, from the string columns that ``copy`` delivers.
+    :param epoch: of the order keys, which lie below those of any change.
+    """
+    from pyspark.sql.types import StringType, StructField, StructType
+
+    schema = StructType([StructField(name, StringType()) for name in copy.columns])
+    numbers = spark.range(0, len(copy.shares), 1, len(copy.shares))
+    texts = numbers.mapInArrow(copy, schema)
+    row = F.struct(*[values[column.name].alias(column.name) for column in columns])
+    key = [F.col("row")[name].alias(name) for name in table.key]
+    key_type = ", ".join(f"`{c.name.replace('`', '``')}`: {c.type}" for c in _by_name(columns, table.key))
+    return texts.select(row.alias("row")).select(
+        F.lit("r").alias("op"),
+        F.struct(*key).alias("key"),
+        "row",
+        F.lit(None).cast("array<string>").alias("open"),
+        F.lit(None).cast(f"struct<{key_type}>").alias("old_key"),
+        F.lit(order_key(epoch, snapshot.lsn, 0, RANK_READ)).alias("order"),
+        F.lit(snapshot.time).alias("source_time"),
+    )
+
+
+def deal(found: Sequence[Chunk], parallelism: int) -> tuple[tuple[Chunk, ...], ...]:
+    """Deal chunks out to at most ``parallelism`` tasks."""
+    count = max(1, min(parallelism, len(found)))
+    return tuple(tuple(found[i::count]) for i in range(count))
+
+
+def _by_name(columns: Sequence[Column], names: Sequence[str]) -> list[Column]:
+    known = {column.name: column for column in columns}
+    return [known[name] for name in names]

@@ -1,0 +1,443 @@
+"""Postgres as an ingest source: full load of each new table, then the log in rounds, and the life of the slot."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import functions as F
+
+from lakecdc.contract.errors import InputError, LakecdcError, SourceUnavailableError
+from lakecdc.contract.source import PostgresSource
+from lakecdc.failpoints import reach
+from lakecdc.ingest.change import Column, TableBatch
+from lakecdc.ingest.formats.pgoutput import Wanted
+from lakecdc.ingest.sources.postgres import log as wal
+from lakecdc.ingest.sources.postgres import slots, snapshot
+from lakecdc.ingest.sources.postgres.catalog import SourceTable, read_table, target_columns
+from lakecdc.ingest.sources.postgres.connect import address, connect, explain, lsn, lsn_text
+from lakecdc.ingest.sources.postgres.slots import Publication, Slot
+from lakecdc.ingest.sources.postgres.types import TypeCatalog, typed
+from lakecdc.metadata.positions import Position
+
+if TYPE_CHECKING:
+    import psycopg
+    from pyspark.sql import SparkSession
+
+    from lakecdc.contract.spec import JobSpec
+
+log = logging.getLogger(__name__)
+
+TYPE = "postgres"
+_FLUSH_SECONDS = 1.0
+
+
+@dataclass
+class Feed:
+    """A table during a run.
+
+    :param columns: the target's columns as last seen.
+    :param position: where the target stands; None before its full load is applied.
+    :param failed: it takes no more batches, but its position still holds the slot.
+    """
+
+    table: SourceTable
+    columns: tuple[Column, ...]
+    position: Position | None
+    failed: bool = False
+
+    @property
+    def at(self) -> int:
+        """The position as a number; every transaction whose commit lies before it is in the table."""
+        return lsn(self.position.offsets["lsn"]) if self.position else 0
+
+
+@dataclass
+class End:
+    """Where a run ends.
+
+    :param time: the source's clock just before.
+    """
+
+    lsn: int
+    time: datetime
+
+
+@dataclass
+class PostgresIngest:
+    """The source of one run; see :class:`lakecdc.ingest.change.IngestSource`.
+
+    :param refused: tables that cannot be fed, by name of their target. It grows during the rounds when the log brings
+        a column that has no type.
+    :param given_up: tables whose position the slot has passed; they need a full load.
+    """
+
+    spark: SparkSession
+    spec: JobSpec
+    refused: Mapping[str, Exception] = field(default_factory=dict)
+    given_up: dict[str, Exception] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        assert isinstance(self.spec.source, PostgresSource)
+        self.source: PostgresSource = self.spec.source
+        self._where = address(self.source)
+        self._refused: dict[str, Exception] = {}
+        self.refused = self._refused
+        self._feeds: dict[str, Feed] = {}
+        # positions that hold the slot although their tables take no batches
+        self._held: dict[str, int] = {}
+        self._round: wal.Round | None = None
+        self._snapshot: snapshot.Snapshot | None = None
+        self._session_or_none: psycopg.Connection[tuple[Any, ...]] | None = None
+        self._identity = ""
+        self._skipped = 0
+
+    # -- start ------------------------------------------------------------------------------------------------
+
+    def start(self, positions: Mapping[str, Position | None]) -> None:
+        """Check everything, then make publication, slot and snapshot as far as they are missing."""
+        import psycopg
+
+        self._session_or_none = connect(self._where)
+        try:
+            self._start(positions)
+        except psycopg.Error as error:
+            raise explain(error, self._where, "be read from") from error
+
+    def _start(self, positions: Mapping[str, Position | None]) -> None:
+        slots.check_server(self._session)
+        slots.lock(self._session, self.source.slot)
+        self._identity = slots.identity(self._session)
+        self._types = TypeCatalog(self._session)
+        for name, position in positions.items():
+            if position is not None:
+                self._check_identity(name, position)
+        for target in self.spec.targets:
+            self._admit(target.table, positions.get(target.table))
+        slot = slots.usable_slot(self._session, self.source.slot)
+        self._check_slot(slot, any(positions.values()))
+        self._epoch = max((int(p.offsets.get("epoch", 1)) for p in positions.values() if p), default=1)
+        publication = Publication(self._session, self._where, self.source.publication_name)
+        self._check_publication(publication, any(positions.values()))
+        if slot:
+            self._check_gaps(slot)
+        new = [feed.table for feed in self._feeds.values() if feed.position is None]
+        if new and not self.spec.options.dry_run:
+            self._prepare_load(publication, slot, new)
+
+    def _admit(self, name: str, position: Position | None) -> None:
+        """Take a table in, or refuse it without stopping the others."""
+        target = next(t for t in self.spec.targets if t.table == name)
+        try:
+            table = read_table(self._session, target)
+            columns = target_columns(target, table.key, table.columns, self._types)
+            twin = next((n for n, feed in self._feeds.items() if feed.table.oid == table.oid), None)
+            if twin:
+                raise InputError(f"{table.label} already feeds {twin}.", hint="Give it a slot of its own.")
+            if position and position.offsets.get("oid", table.oid) != table.oid:
+                raise _full_load(f"The source table {table.label} was dropped and made anew", name)
+            self._feeds[name] = Feed(table, columns, position)
+        except LakecdcError as error:
+            self._refuse(name, error, position)
+
+    def _refuse(self, name: str, error: LakecdcError, position: Position | None) -> None:
+        error.table = error.table or name
+        self._refused[name] = error
+        self._feeds.pop(name, None)
+        if position:
+            self._held[name] = lsn(position.offsets["lsn"])
+
+    def _check_identity(self, name: str, position: Position) -> None:
+        if position.source != TYPE:
+            raise InputError(f"The table was fed from a source of type {position.source}.", table=name)
+        if position.identity != self._identity:
+            raise InputError(
+                f"Its position {position.offsets['lsn']} belongs to the cluster and timeline {position.identity}, "
+                f"but Postgres at {self._where.place} is {self._identity}: another cluster, a restored one, or a "
+                "standby that was promoted.",
+                table=name,
+                hint="Give the right source.dsn, or drop the target table so that it is loaded in full.",
+            )
+
+    def _check_slot(self, slot: Slot | None, fed: bool) -> None:
+        name = self.source.slot
+        if slot is None and fed:
+            raise InputError(
+                f"The slot {name!r} is gone from the source, and with it the log that the tables have not seen.",
+                hint="Drop the target tables so that they are loaded in full; the next run makes a new slot.",
+            )
+        if slot is None and not self.source.create:
+            raise InputError(
+                f"The source has no slot {name!r}, and source.create is false.",
+                hint="Run postgres_slot.py create --spec …, or allow source.create.",
+            )
+        if slot is not None and slot.lost:
+            raise InputError(
+                f"The source has removed log that the slot {name!r} needed (max_slot_wal_keep_size).",
+                hint="Run postgres_slot.py drop --spec … and drop the target tables so that they are loaded in full.",
+            )
+
+    def _check_publication(self, publication: Publication, fed: bool) -> None:
+        there = publication.check()
+        published = publication.tables()
+        if fed and not there:
+            raise InputError(
+                f"The publication {publication.name!r} is gone from the source; changes made meanwhile may be lost.",
+                hint="Drop the target tables so that they are loaded in full; the next run makes a new publication.",
+            )
+        for feed in [*self._feeds.values()]:
+            table = feed.table
+            missing = (table.schema, table.name) not in published
+            try:
+                if missing and feed.position:
+                    raise _full_load(f"The publication {publication.name!r} lost {table.label}", table.target.table)
+                if missing and not self.source.create:
+                    raise InputError(
+                        f"The publication {publication.name!r} lacks {table.label}, and source.create is false.",
+                        hint=f"Run ALTER PUBLICATION {publication.name} ADD TABLE {table.label}.",
+                    )
+                publication.check_filters(table)
+            except LakecdcError as error:
+                self._refuse(table.target.table, error, feed.position)
+
+    def _check_gaps(self, slot: Slot) -> None:
+        row = self._session.execute("SELECT pg_current_wal_flush_lsn()::text").fetchone()
+        assert row is not None
+        for name, feed in [*self._feeds.items()]:
+            if feed.position is None:
+                continue
+            at = feed.position.offsets["lsn"]
+            if slot.confirmed > feed.at:
+                what = f"The log between {at} and {lsn_text(slot.confirmed)} is gone"
+            elif feed.at > lsn(row[0]):
+                what = f"The source's log ends at {row[0]}, before the table's position {at}: the source was restored"
+            else:
+                continue
+            # its position is passed already, it cannot hold the slot any more
+            self._refuse(name, _full_load(what, name), None)
+
+    def _prepare_load(self, publication: Publication, slot: Slot | None, new: list[SourceTable]) -> None:
+        """Publish the new tables first and take the snapshot then: the log has all that the snapshot does not show."""
+        published = publication.tables()
+        missing = [table for table in new if (table.schema, table.name) not in published]
+        if not publication.check():
+            publication.create(missing)
+        elif missing:
+            publication.add(missing)
+        reach("before_slot_creation")
+        log.info("waiting for transactions that are open at the source, then taking a snapshot")
+        name = self.source.slot if slot is None else f"{self.source.slot[:40]}_load_{os.getpid()}"
+        self._snapshot = snapshot.take(self._where, name, temporary=slot is not None)
+        reach("after_slot_creation")
+
+    # -- rounds -----------------------------------------------------------------------------------------------
+
+    def rounds(self) -> Iterator[list[TableBatch]]:
+        """First the new tables' full load, then the log up to where it ended at that moment."""
+        loads = [feed for feed in self._feeds.values() if feed.position is None]
+        if loads:
+            yield [self._load(feed) for feed in loads]
+        end = self._end()
+        while self._live():
+            found = self._read(end)
+            reached = found.summary.messages < self._messages_limit
+            yield self._batches(found, end, reached)
+            if reached:
+                return
+
+    def _live(self) -> list[Feed]:
+        return [feed for feed in self._feeds.values() if not feed.failed and feed.position]
+
+    def _load(self, feed: Feed) -> TableBatch:
+        taken = self._snapshot
+        if taken is None:
+            taken = self._snapshot = self._plain_snapshot()
+        table = feed.table
+        found = snapshot.chunks(self._session, table, self.source.chunk_bytes)
+        shares = snapshot.deal(found, self.source.full_load_parallelism)
+        names = tuple(column.name for column in feed.columns)
+        copy = snapshot.CopyChunks(self._where, taken.name, shares, names)
+        kinds = {c.name: self._types.base_name(c.type_oid) for c in table.columns}
+        values = {c.name: typed(F.col(_quoted(c.name)), kinds[c.name], c.type, c.name) for c in feed.columns}
+        changes = snapshot.frame(self.spark, copy, table, feed.columns, values, taken, self._epoch)
+        return TableBatch(
+            target=table.target,
+            key=table.key,
+            columns=feed.columns,
+            changes=changes,
+            position=self._position(feed, taken.lsn, None),
+            full_load=True,
+            facts={"full_load_chunks": len(found)},
+        )
+
+    def _plain_snapshot(self) -> snapshot.Snapshot:
+        """For a dry run, which must not make a slot."""
+        session = connect(self._where)
+        session.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+        row = session.execute("SELECT pg_export_snapshot(), pg_current_wal_flush_lsn()::text, now()").fetchone()
+        assert row is not None
+        return snapshot.Snapshot(session, row[0], lsn(row[1]), row[2])
+
+    def _end(self) -> End:
+        """The log's end now. What was acknowledged before the clock was read must have reached the disk."""
+        statement = "SELECT clock_timestamp(), pg_current_wal_insert_lsn()::text"
+        row = self._session.execute(statement).fetchone()
+        assert row is not None
+        written, deadline = lsn(row[1]), time.monotonic() + _FLUSH_SECONDS
+        while True:
+            flushed = self._session.execute("SELECT pg_current_wal_flush_lsn()::text").fetchone()
+            assert flushed is not None
+            # commits with synchronous_commit = off arrive within three times wal_writer_delay
+            if lsn(flushed[0]) >= written or time.monotonic() > deadline:
+                return End(lsn(flushed[0]), row[0])
+            time.sleep(0.02)
+
+    def _read(self, end: End) -> wal.Round:
+        wanted = {
+            feed.table.oid: Wanted(feed.at, feed.table.key, frozenset(feed.table.target.exclude_columns))
+            for feed in self._live()
+        }
+        # messages that this run has read before and that a failed table keeps in the slot come first again
+        self._messages_limit = self._skipped + self.source.max_batch_events
+        publication = wal.publication_list(self.source.publication_name)
+        task = wal.ReadLog(self._where, self.source.slot, publication, end.lsn, self._messages_limit, wanted)
+        self._round = wal.read(self.spark, task)
+        return self._round
+
+    def _batches(self, found: wal.Round, end: End, reached: bool) -> list[TableBatch]:
+        summary = found.summary
+        to = max(summary.end_lsn, end.lsn) if reached else summary.end_lsn
+        moment = end.time if reached else _moment(summary.commit_micros)
+        facts = self._source_facts(moment)
+        batches = []
+        for feed in self._live():
+            try:
+                batches.append(self._batch(found, feed, to, moment, facts))
+            except LakecdcError as error:
+                self._refuse(feed.table.target.table, error, feed.position)
+        return batches
+
+    def _batch(self, found: wal.Round, feed: Feed, to: int, moment: datetime, facts: Mapping[str, Any]) -> TableBatch:
+        table, events = feed.table, found.summary.events.get(feed.table.oid)
+        relations = found.relations(table.oid)
+        changes = None
+        if events:
+            if relations:
+                feed.columns = target_columns(table.target, table.key, relations[-1].columns, self._types)
+            changes = wal.changes(found, table.oid, table.key, feed.columns, self._types, self._epoch)
+        return TableBatch(
+            target=table.target,
+            key=table.key,
+            columns=feed.columns,
+            changes=changes,
+            position=self._position(feed, to, moment),
+            truncate_order=wal.truncate_order(found, table.oid, self._epoch),
+            facts=facts,
+        )
+
+    def _position(self, feed: Feed, to: int, moment: datetime | None) -> Position:
+        """A table that was ahead of the others stays where it is."""
+        before = feed.position
+        read_through = moment.astimezone(UTC).isoformat(timespec="microseconds") if moment else None
+        if before and before.read_through and read_through:
+            read_through = max(before.read_through, read_through)
+        offsets = {"lsn": lsn_text(max(to, feed.at)), "epoch": self._epoch, "oid": feed.table.oid}
+        return Position(TYPE, self._identity, offsets, read_through)
+
+    def _source_facts(self, moment: datetime) -> dict[str, Any]:
+        row = self._session.execute("SELECT clock_timestamp()").fetchone()
+        slot = slots.find_slot(self._session, self.source.slot)
+        assert row is not None
+        return {
+            "source_lag_seconds": round(max(0.0, (row[0] - moment).total_seconds()), 3),
+            "slot_lag_bytes": slot.lag_bytes if slot else 0,
+        }
+
+    # -- what the job tells -----------------------------------------------------------------------------------
+
+    def applied(self, table: str, position: Position) -> None:
+        """The table stands at ``position`` now, committed."""
+        self._feeds[table].position = position
+
+    def failed(self, table: str, error: Exception) -> None:
+        """The table takes no more batches; its position holds the slot until it is given up."""
+        feed = self._feeds[table]
+        feed.failed = True
+        if feed.position:
+            self._held[table] = feed.at
+
+    def finish_round(self) -> None:
+        """Let the source go of the log that every table has, and the cluster of the round."""
+        self._end_load()
+        reach("before_slot_advance")
+        self._give_up()
+        places = [feed.at for feed in self._live()] + list(self._held.values())
+        messages = self._round.summary.messages if self._round else 0
+        self._release_round()
+        if not places:
+            return
+        before = slots.find_slot(self._session, self.source.slot)
+        if before is None:
+            raise InputError(f"The slot {self.source.slot!r} was dropped while it was read.")
+        moved = slots.advance(self._session, self.source.slot, min(places))
+        live = [feed.at for feed in self._live()]
+        # whatever the slot keeps before the live tables is read again in the next round
+        self._skipped = messages if live and moved < min(live) else 0
+
+    def _give_up(self) -> None:
+        """Forget failed tables that keep more log than allowed."""
+        limit = self.source.max_slot_lag_bytes
+        if not limit or not self._held:
+            return
+        now = self._end().lsn
+        for name, at in [*self._held.items()]:
+            if now - at > limit:
+                error = _full_load(f"It keeps {now - at} bytes of log at the source, more than {limit}", name)
+                log.warning("%s", error)
+                self.given_up[name] = error
+                del self._held[name]
+
+    def _end_load(self) -> None:
+        if self._snapshot and all(feed.position or feed.failed for feed in self._feeds.values()):
+            self._snapshot.close()
+            self._snapshot = None
+
+    def _release_round(self) -> None:
+        if self._round:
+            self._round.release()
+            self._round = None
+
+    def close(self) -> None:
+        """Release sessions, lock and disk."""
+        self._release_round()
+        if self._snapshot:
+            self._snapshot.close()
+            self._snapshot = None
+        if self._session_or_none:
+            self._session_or_none.close()
+            self._session_or_none = None
+
+    @property
+    def _session(self) -> psycopg.Connection[tuple[Any, ...]]:
+        if self._session_or_none is None:
+            raise SourceUnavailableError("The source is not open.")
+        return self._session_or_none
+
+
+def _full_load(what: str, table: str) -> InputError:
+    return InputError(
+        f"{what}: a full load is needed.", table=table, hint="Drop the target table; the next run loads it."
+    )
+
+
+def _moment(micros: int) -> datetime:
+    return datetime.fromtimestamp(micros / 1_000_000, UTC)
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"

@@ -1,0 +1,170 @@
+"""Postgres types as Spark SQL types, and values from their text; full load and log share both.
+
+================================================  =======================================================
+Postgres                                          target
+================================================  =======================================================
+boolean                                           boolean
+smallint, integer                                 int
+bigint                                            bigint
+real                                              float
+double precision                                  double
+numeric(p, s), p up to 38                         decimal(p, s); a negative scale widens the precision
+numeric without precision, or p above 38          string: the only type that holds every value exactly
+text, varchar, char, citext, name                 string (char keeps its blanks)
+uuid, json, jsonb, xml, enums                     string
+inet, cidr, macaddr, macaddr8, bit, varbit        string
+time, timetz                                      string
+bytea                                             binary
+date                                              date
+timestamp                                         timestamp_ntz
+timestamptz                                       timestamp
+arrays of the above                               string, Postgres' array literal
+domains                                           as their base type
+================================================  =======================================================
+
+Everything else (geometric, range, composite, tsvector, money, interval, oid, hstore and other extension types) stops
+the table with an error, unless the target's ``columns`` names a type for it, into which its text is cast, or
+``exclude_columns`` leaves it out. A value that its type cannot hold, such as the date ``infinity``, a year BC or the
+numeric ``NaN``, stops the table too and never becomes null.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import functions as F
+
+if TYPE_CHECKING:
+    import psycopg
+    from pyspark.sql import Column
+
+MAX_PRECISION = 38
+_STRINGS = (
+    *("text", "varchar", "bpchar", "char", "name", "uuid", "json", "jsonb", "xml"),
+    *("inet", "cidr", "macaddr", "macaddr8", "bit", "varbit", "time", "timetz"),
+)
+_SIMPLE = {
+    "bool": "boolean",
+    "int2": "int",
+    "int4": "int",
+    "int8": "bigint",
+    "float4": "float",
+    "float8": "double",
+    "bytea": "binary",
+    "date": "date",
+    "timestamp": "timestamp_ntz",
+    "timestamptz": "timestamp",
+    **dict.fromkeys(_STRINGS, "string"),
+}
+_LOOKUP = """
+SELECT t.oid, t.typname, n.nspname, t.typtype::text, t.typcategory::text, t.typbasetype, t.typtypmod, t.typelem
+FROM pg_type t JOIN pg_namespace n ON n.oid = t.typnamespace WHERE t.oid = ANY(%s)
+"""
+
+
+@dataclass(frozen=True)
+class PgType:
+    """A row of ``pg_type``."""
+
+    oid: int
+    name: str
+    schema: str
+    kind: str
+    category: str
+    base: int
+    base_modifier: int
+    element: int
+
+
+class TypeCatalog:
+    """Looks types up at the source, each once.
+
+    :param session: a session of the driver.
+    """
+
+    def __init__(self, session: psycopg.Connection[tuple[Any, ...]]) -> None:
+        self._session = session
+        self._known: dict[int, PgType | None] = {}
+
+    def find(self, oid: int) -> PgType | None:
+        """The type of an oid; None if the source has dropped it."""
+        if oid not in self._known:
+            row = self._session.execute(_LOOKUP, ([oid],)).fetchone()
+            self._known[oid] = PgType(*row) if row else None
+        return self._known[oid]
+
+    def spark_type(self, oid: int, modifier: int) -> str | None:
+        """The Spark SQL type for a column's type; None if there is none.
+
+        :param modifier: the type modifier as ``pg_attribute`` keeps it, -1 for none.
+        """
+        found = self.find(oid)
+        if found is None:
+            return None
+        if found.kind == "d":
+            return self.spark_type(found.base, found.base_modifier if modifier < 0 else modifier)
+        if found.kind == "e" or found.name == "citext":
+            return "string"
+        if found.schema != "pg_catalog" or found.kind != "b":
+            return self._array(found)
+        if found.name == "numeric":
+            return numeric(modifier)
+        return _SIMPLE.get(found.name) or self._array(found)
+
+    def name(self, oid: int) -> str:
+        """The type's name for messages."""
+        found = self.find(oid)
+        return found.name if found else f"of oid {oid}, which no longer exists"
+
+    def base_name(self, oid: int) -> str:
+        """Name of the type, of a domain's base type."""
+        found = self.find(oid)
+        return self.base_name(found.base) if found and found.kind == "d" else self.name(oid)
+
+    def _array(self, found: PgType) -> str | None:
+        is_array = found.category == "A" and found.element
+        return "string" if is_array and self.spark_type(found.element, -1) else None
+
+
+def numeric(modifier: int) -> str:
+    """The type for ``numeric`` with a type modifier: precision in its upper half, an 11-bit signed scale below."""
+    if modifier < 0:
+        return "string"
+    precision = ((modifier - 4) >> 16) & 0xFFFF
+    scale = (((modifier - 4) & 0x7FF) ^ 1024) - 1024
+    if scale < 0:
+        precision, scale = precision - scale, 0
+    precision = max(precision, scale)
+    return f"decimal({precision},{scale})" if precision <= MAX_PRECISION else "string"
+
+
+def typed(text: Column, source_type: str, target_type: str, column: str) -> Column:
+    """Cast a value's text.
+
+    :param text: string column with the output function's text under the settings of ``connect``.
+    :param source_type: name of the Postgres type, a domain's base.
+    :param target_type: Spark SQL type.
+    :param column: its name, for the error.
+    :return: the value; evaluating it raises if the type cannot hold the value.
+    """
+    if target_type == "string":
+        return text
+    if target_type == "binary":
+        return F.unhex(F.substr(text, F.lit(3))) if source_type == "bytea" else text.cast("binary")
+    if target_type == "boolean" and source_type == "bool":
+        return text == "t"
+    readable = text
+    if target_type in ("date", "timestamp", "timestamp_ntz"):
+        # Spark would read a year BC as one AD
+        readable = F.when(~F.endswith(text, F.lit("BC")), text)
+    return F.coalesce(readable.try_cast(target_type), F.when(text.isNotNull(), _refuse(text, target_type, column)))
+
+
+def _refuse(text: Column, target_type: str, column: str) -> Column:
+    reason = F.concat(
+        F.lit(f"Column {column!r}: the value "),
+        F.substr(text, F.lit(1), F.lit(40)),
+        F.lit(f' does not fit into {target_type}. Give the column the type string with "columns" of its target.'),
+    )
+    return F.raise_error(reason).cast(target_type)

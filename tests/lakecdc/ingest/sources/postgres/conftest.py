@@ -1,0 +1,151 @@
+"""A Postgres for the tests of this folder, and a small model of what the job does with batches."""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from lakecdc.contract.spec import JobSpec, parse_spec
+from lakecdc.ingest.change import TableBatch
+from lakecdc.ingest.sources.postgres.source import PostgresIngest
+from lakecdc.metadata.positions import Position, decode
+from local_services.postgres import Postgres
+from tests.conftest import Lake
+
+Key = tuple[Any, ...]
+
+
+@dataclass
+class Model:
+    """What tables fed by the job would hold.
+
+    :param tables: rows by key by table.
+    :param positions: positions by table.
+    :param batches: every batch applied, with its events as rows.
+    """
+
+    tables: dict[str, dict[Key, dict[str, Any]]] = field(default_factory=dict)
+    positions: dict[str, Position | None] = field(default_factory=dict)
+    batches: list[tuple[TableBatch, list[Any]]] = field(default_factory=list)
+    types: dict[str, dict[str, str]] = field(default_factory=dict)
+
+    def apply(self, batch: TableBatch) -> None:
+        """Apply one batch, event by event in order."""
+        name = batch.target.table
+        rows = self.tables.setdefault(name, {})
+        self.types[name] = {column.name: column.type for column in batch.columns}
+        events = batch.changes.orderBy("order").collect() if batch.changes is not None else []
+        self.batches.append((batch, events))
+        before = dict(rows)
+        if batch.truncate_order:
+            rows.clear()
+            events = [event for event in events if event["order"] >= batch.truncate_order]
+        for event in events:
+            key = tuple(event["key"])
+            assert event["order"] > max((row["_order"] for row in [rows.get(key)] if row), default="")
+            if event["op"] == "d":
+                before[key] = rows.pop(key, None) or before.get(key, {})
+                continue
+            row = event["row"].asDict(recursive=True)
+            for column in event["open"] or ():
+                row[column] = before.get(tuple(event["old_key"] or key), rows.get(key, {}))[column]
+            rows[key] = before[key] = {**row, "_order": event["order"]}
+        self.positions[name] = decode(batch.position.encode())
+
+    def rows(self, table: str, *columns: str) -> list[tuple[Any, ...]]:
+        """The rows of a table, sorted; all columns unless some are named."""
+        found = self.tables[table].values()
+        return sorted(tuple(r[c] for c in columns or [k for k in r if k != "_order"]) for r in found)
+
+
+@dataclass
+class Shop:
+    """One test's slot and tables on the shared server."""
+
+    server: Postgres
+    lake: Lake
+    number: int
+    model: Model = field(default_factory=Model)
+    targets: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def schema(self) -> str:
+        """The schema of this test's tables; the slot has the same name."""
+        return f"s{self.number}"
+
+    def sql(self, statement: str) -> list[tuple[Any, ...]]:
+        """Run SQL at the source; ``s.`` is this test's schema."""
+        with psycopg.connect(self.server.dsn, autocommit=True) as session:
+            cursor = session.execute(statement.replace("s.", f"{self.schema}.").encode())
+            return cursor.fetchall() if cursor.description else []
+
+    def target(self, table: str, **rest: Any) -> str:
+        """Add a target; its name in the catalog."""
+        self.targets.append({"table": f"{self.schema}.{table}", **rest})
+        return f"{self.schema}.{table}"
+
+    def spec(self, **source: Any) -> JobSpec:
+        """The ingest spec of this test."""
+        document = {"type": "postgres", "dsn": self.server.dsn, "slot": self.schema, **source}
+        options = {"dry_run": document.pop("dry_run", False)}
+        return parse_spec(self.lake.spec("ingest", source=document, target=self.targets, options=options))
+
+    def open(self, **source: Any) -> PostgresIngest:
+        """A source for one run."""
+        return PostgresIngest(self.lake.spark, self.spec(**source))
+
+    def run(self, failing: str = "", rounds: int = 0, **source: Any) -> PostgresIngest:
+        """One run of the job.
+
+        :param failing: a table that cannot be fed.
+        :param rounds: stop after so many, as a killed run would, without the last one's end.
+        """
+        found = self.open(**source)
+        try:
+            found.start({t["table"]: self.model.positions.get(t["table"]) for t in self.targets})
+            for number, batches in enumerate(found.rounds(), 1):
+                for batch in batches:
+                    if batch.target.table == failing:
+                        found.failed(failing, RuntimeError("told to"))
+                    else:
+                        self.model.apply(batch)
+                        found.applied(batch.target.table, batch.position)
+                if number == rounds:
+                    break
+                found.finish_round()
+        finally:
+            found.close()
+        return found
+
+
+@pytest.fixture(scope="package")
+def server() -> Iterator[Postgres]:
+    """A Postgres cluster."""
+    folder = Path(tempfile.mkdtemp(prefix="lakecdc-test-"))
+    folder.chmod(0o755)
+    with Postgres(folder / "data") as found:
+        yield found
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+_numbers = itertools.count()
+
+
+@pytest.fixture
+def shop(server: Postgres, lake: Lake) -> Iterator[Shop]:
+    """A fresh schema, slot and publication."""
+    found = Shop(server, lake, next(_numbers))
+    found.sql(f"CREATE SCHEMA {found.schema}")
+    yield found
+    found.sql(
+        f"SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name = '{found.schema}'"
+    )
+    found.sql(f"DROP PUBLICATION IF EXISTS {found.schema}")
