@@ -125,7 +125,8 @@ def read_table(session: Session, target: Target) -> SourceTable:
         raise InputError(f"{schema}.{name} is not a table (relkind {kind}).", table=target.table)
     columns = tuple(SourceColumn(*row) for row in session.execute(_COLUMNS, (oid,)))
     parameters = {"oid": oid, "partitioned": kind == "p"}
-    leaves = tuple(Leaf(*row[:5], tuple(row[5])) for row in session.execute(_LEAVES, parameters))
+    rows = session.execute(_LEAVES, parameters).fetchall()
+    leaves = tuple(Leaf(r[0], r[1], r[2], r[3], r[4], tuple(r[5])) for r in rows)
     primary = tuple(row[0] for row in session.execute(_PRIMARY_KEY, (oid,)))
     key = target.key or primary or _index_key(leaves)
     table = SourceTable(target, oid, schema, name, columns, key, leaves)
