@@ -1,0 +1,1 @@
+"""The demo: a shop's Postgres flows into Iceberg tables under Airflow; an engine that is not Spark compares both."""

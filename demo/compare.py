@@ -1,0 +1,118 @@
+"""The lake against the source, row by row and column by column, read by DuckDB from Iceberg's own metadata."""
+
+from __future__ import annotations
+
+import sqlite3
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from demo.settings import CATALOG
+from lakecdc.contract.target import ORDER_COLUMN, TIME_COLUMN
+
+#: differences that are listed; all are counted
+LISTED = 5
+_OURS = (ORDER_COLUMN, TIME_COLUMN)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What comparing one table has found.
+
+    :param rows: rows of the Iceberg table.
+    :param expected_rows: rows of the source.
+    :param missing: rows that only the source has.
+    :param unexpected: rows that only the Iceberg table has.
+    :param differences: some of them in words, and columns that differ.
+    """
+
+    rows: int
+    expected_rows: int
+    missing: int = 0
+    unexpected: int = 0
+    differences: tuple[str, ...] = field(default=())
+
+    @property
+    def equal(self) -> bool:
+        """Whether nothing differs."""
+        return not (self.missing or self.unexpected or self.differences)
+
+
+def metadata_file(catalog_file: Path, table: str) -> Path:
+    """The current metadata file of a table, as the SQLite-backed catalog has it.
+
+    :param table: ``namespace.name``.
+    :raises LookupError: if the catalog does not know the table.
+    """
+    namespace, _, name = table.rpartition(".")
+    query = (
+        "SELECT metadata_location FROM iceberg_tables WHERE catalog_name = ? AND table_namespace = ? AND table_name = ?"
+    )
+    with sqlite3.connect(f"file:{catalog_file}?mode=ro", uri=True) as connection:
+        row = connection.execute(query, (CATALOG, namespace, name)).fetchone()
+    if row is None:
+        raise LookupError(f"The catalog {catalog_file} has no table {table}.")
+    return Path(unquote(urlsplit(row[0]).path))
+
+
+def compare(metadata: Path, expected: Path) -> Comparison:
+    """Compare an Iceberg table with what the source held.
+
+    Types have to be the same, not merely convertible; rows are compared with their number, so that a doubled row shows.
+
+    :param metadata: metadata file of the table.
+    :param expected: Parquet file of the source's rows.
+    """
+    lake, source = f"iceberg_scan('{metadata}')", f"'{expected}'"
+    with open_duckdb() as connection:
+        rows, expected_rows = (_number(connection, f"SELECT count(*) FROM {place}") for place in (lake, source))
+        found, wanted = _types(connection, lake), _types(connection, source)
+        differences = tuple(
+            f"column {name}: {found.get(name, 'missing')} instead of {wanted.get(name, 'nothing')}"
+            for name in [*wanted, *(set(found) - set(wanted))]
+            if found.get(name) != wanted.get(name)
+        )
+        if differences:
+            return Comparison(rows, expected_rows, differences=differences)
+        names = ", ".join(f'"{name}"' for name in wanted)
+        missing = _only_in(connection, source, lake, names)
+        unexpected = _only_in(connection, lake, source, names)
+    listed = [f"only at the source: {row}" for row in missing[1]] + [
+        f"only in the lake: {row}" for row in unexpected[1]
+    ]
+    return Comparison(rows, expected_rows, missing[0], unexpected[0], tuple(listed))
+
+
+def open_duckdb() -> Any:
+    """DuckDB with its Iceberg extension, both from their wheels."""
+    import duckdb
+    import duckdb_extension_avro
+    import duckdb_extension_iceberg
+
+    connection = duckdb.connect(config={"allow_unsigned_extensions": "true"})
+    connection.execute("SET TimeZone = 'UTC'")
+    for module in (duckdb_extension_avro, duckdb_extension_iceberg):
+        extension = next(Path(module.__path__[0]).rglob("*.duckdb_extension"))
+        connection.execute(f"LOAD '{extension}'")
+    return connection
+
+
+def _types(connection: Any, place: str) -> dict[str, str]:
+    rows = connection.execute(f"DESCRIBE SELECT * FROM {place}").fetchall()
+    return {row[0]: row[1] for row in rows if row[0] not in _OURS}
+
+
+def _only_in(connection: Any, this: str, other: str, names: str) -> tuple[int, list[str]]:
+    rest = f"SELECT {names} FROM {this} EXCEPT ALL SELECT {names} FROM {other}"
+    connection.execute(f"CREATE OR REPLACE TEMP TABLE rest AS {rest}")
+    listed = connection.execute(f"SELECT * FROM rest ORDER BY ALL LIMIT {LISTED}").fetchall()
+    return _number(connection, "SELECT count(*) FROM rest"), [_short(row) for row in listed]
+
+
+def _number(connection: Any, query: str) -> int:
+    return int(connection.execute(query).fetchone()[0])
+
+
+def _short(row: tuple[Any, ...]) -> str:
+    return "(" + ", ".join(text if len(text := str(value)) <= 40 else f"{text[:37]}..." for value in row) + ")"
