@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 from typing import TYPE_CHECKING
 
 from lakecdc.contract import runtime
@@ -52,6 +53,8 @@ def open_session(catalog: Catalog, name: str) -> SparkSession:
     if "PYSPARK_GATEWAY_PORT" not in os.environ:
         settings |= _BY_HAND | {"spark.jars.packages": ",".join(runtime.packages(catalog.properties))}
         builder = builder.master(os.environ.get("SPARK_MASTER", "local[*]"))
+        # Python tasks need the packages of this interpreter, and Spark's default is whatever python3 is on the path
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     for key, value in settings.items():
         builder = builder.config(key, value)
     spark = builder.getOrCreate()

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from lakecdc.contract.errors import SpecError
+
 Outcome = Literal["done", "nothing", "skipped", "unsupported", "conflict", "failed"]
 Verify = Literal["full", "sample", "off"]
 
@@ -33,6 +35,13 @@ class VerifiedOptions(JobOptions):
     verify: Verify = "full"
     verify_off_reason: str | None = None
     max_runtime: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.verify == "off" and not (self.verify_off_reason or "").strip():
+            raise SpecError(
+                "options.verify is 'off' without a reason.",
+                hint="Say why in options.verify_off_reason; it is kept in the report.",
+            )
 
 
 @dataclass(frozen=True)

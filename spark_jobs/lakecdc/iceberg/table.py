@@ -59,7 +59,7 @@ class IcebergTable:
         self.spark, self.catalog, self.name = spark, catalog, name
         try:
             self.java = jvm(spark).org.apache.iceberg.spark.Spark3Util.loadIcebergTable(
-                spark._jsparkSession,  # noqa: SLF001
+                spark._jsparkSession,
                 self.sql_name,
             )
         except Exception as error:
@@ -97,6 +97,11 @@ class IcebergTable:
         return int(self.java.operations().current().formatVersion())
 
     @property
+    def is_encrypted(self) -> bool:
+        """Whether the table's files are encrypted by Iceberg."""
+        return str(self.java.encryption().getClass().getSimpleName()) != "PlaintextEncryptionManager"
+
+    @property
     def properties(self) -> dict[str, str]:
         """Table properties."""
         return dict(self.java.properties())
@@ -105,8 +110,7 @@ class IcebergTable:
     def fields(self) -> list[Field]:
         """Top-level columns of the current schema, in order."""
         return [
-            Field(c.fieldId(), c.name(), str(c.type().toString()), c.isRequired())
-            for c in self.java.schema().columns()
+            Field(c.fieldId(), c.name(), str(c.type().toString()), c.isRequired()) for c in self.java.schema().columns()
         ]
 
     @property

@@ -1,0 +1,82 @@
+"""Iceberg ``DeleteFile`` objects for delete files that Python tasks have written."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from lakecdc.iceberg.jvm import jvm
+
+if TYPE_CHECKING:
+    from lakecdc.iceberg.table import IcebergTable
+
+#: reserved field ids of the columns of position deletes (table specification, reserved field ids)
+FILE_PATH_ID, POSITION_ID = 2147483546, 2147483545
+
+
+@dataclass(frozen=True)
+class WrittenDeletes:
+    """The positions of one data file, written somewhere.
+
+    :param file_number: the data file's :attr:`FileTask.number`.
+    :param location: the delete file, or the Puffin file.
+    :param bytes: size of that whole file.
+    :param records: deleted positions.
+    :param added: those among them that no position delete covered before.
+    :param lowest: smallest position.
+    :param highest: largest position.
+    :param offset: first byte of the deletion vector; None in a Parquet file.
+    :param length: bytes of the deletion vector; None in a Parquet file.
+    """
+
+    file_number: int
+    location: str
+    bytes: int
+    records: int
+    added: int
+    lowest: int
+    highest: int
+    offset: int | None = None
+    length: int | None = None
+
+
+def delete_file(table: IcebergTable, data_file: Any, written: WrittenDeletes) -> Any:
+    """Describe written position deletes to Iceberg, with the spec and partition of the data file.
+
+    Never those of the equality delete: readers refuse a position delete of another partition than its data file.
+
+    :param data_file: Java ``DataFile`` that the positions belong to.
+    :return: Java ``DeleteFile`` for a commit of this session.
+    """
+    builder = (
+        jvm(table.spark)
+        .org.apache.iceberg.FileMetadata.deleteFileBuilder(table.java.specs().get(data_file.specId()))
+        .ofPositionDeletes()
+        .withPath(written.location)
+        .withFileSizeInBytes(written.bytes)
+        .withReferencedDataFile(data_file.location())
+    )
+    if data_file.partition().size():
+        builder = builder.withPartition(data_file.partition())
+    if written.offset is None:
+        builder = builder.withFormat("PARQUET").withMetrics(_metrics(table, data_file.location(), written))
+    else:
+        builder = builder.withFormat("PUFFIN").withRecordCount(written.records)
+        builder = builder.withContentOffset(written.offset).withContentSizeInBytes(written.length)
+    return builder.build()
+
+
+def _metrics(table: IcebergTable, path: str, written: WrittenDeletes) -> Any:
+    lower = _bounds(table, path, written.lowest)
+    upper = _bounds(table, path, written.highest)
+    return jvm(table.spark).org.apache.iceberg.Metrics(written.records, None, None, None, None, lower, upper)
+
+
+def _bounds(table: IcebergTable, path: str, position: int) -> Any:
+    """Bounds in the specification's single-value serialisation: UTF-8, and 8 bytes little endian."""
+    view = jvm(table.spark)
+    bounds = view.java.util.HashMap()
+    bounds.put(FILE_PATH_ID, view.java.nio.ByteBuffer.wrap(bytearray(path.encode())))
+    bounds.put(POSITION_ID, view.java.nio.ByteBuffer.wrap(bytearray(struct.pack("<q", position))))
+    return bounds

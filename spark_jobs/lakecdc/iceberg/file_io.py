@@ -1,0 +1,80 @@
+"""The table's FileIO for code that writes files itself: through Java in the driver, through pyiceberg in tasks."""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from lakecdc.iceberg.jvm import java_class_name, java_message
+
+if TYPE_CHECKING:
+    from pyiceberg.io import OutputFile
+
+    from lakecdc.iceberg.table import IcebergTable
+
+log = logging.getLogger(__name__)
+
+# catalog properties (its database password, say) are in the same map and have no business in tasks
+_STORAGE = ("s3.", "client.", "gcs.", "adls.", "oss.", "hdfs.")
+
+
+def storage_properties(table: IcebergTable) -> dict[str, str]:
+    """The settings of the table's FileIO in pyiceberg's names, credentials that the catalog vended included.
+
+    :return: a secret as a whole: pass it to tasks, never to a log.
+    """
+    io = table.java.io()
+    found = dict(io.properties())
+    for credential in _vended(io):
+        if table.location.startswith(credential.prefix()):
+            found |= dict(credential.config())
+    return to_pyiceberg(found)
+
+
+def to_pyiceberg(properties: Mapping[str, str]) -> dict[str, str]:
+    """Map the storage settings among Java's FileIO properties to pyiceberg's names; drop everything else."""
+    found = {key: value for key, value in properties.items() if key.startswith(_STORAGE)}
+    path_style = found.pop("s3.path-style-access", None)
+    if path_style is not None:
+        found["s3.force-virtual-addressing"] = "false" if path_style.lower() == "true" else "true"
+    return found
+
+
+def new_folder(table: IcebergTable, purpose: str) -> str:
+    """A location that nothing else uses, where the table's location provider puts new files.
+
+    :param purpose: first part of the folder's name.
+    """
+    name = f"{purpose}-{uuid.uuid4()}"
+    return str(table.java.locationProvider().newDataLocation(name))
+
+
+def discard_folder(table: IcebergTable, folder: str) -> None:
+    """Delete everything below a location that :func:`new_folder` gave. Never raises: orphan removal finds the rest."""
+    try:
+        table.java.io().deletePrefix(folder)
+    except Exception as error:
+        # local and Hadoop file systems report a folder in which nothing was written
+        if java_class_name(error) != "UncheckedIOException" or "FileNotFound" not in java_message(error):
+            log.warning("%s: files below %s were left: %s", table.name, folder, java_message(error))
+
+
+def output(properties: Mapping[str, str], location: str) -> OutputFile:
+    """An output file in a Python task.
+
+    :param properties: from :func:`storage_properties`.
+    """
+    from pyiceberg.io import load_file_io
+
+    settings: dict[str, Any] = dict(properties)
+    return load_file_io(settings, location).new_output(location)
+
+
+def _vended(io: Any) -> list[Any]:
+    try:
+        return list(io.credentials())
+    except Exception:
+        # a FileIO without SupportsStorageCredentials: py4j finds no such method
+        return []

@@ -1,0 +1,281 @@
+"""The job: plan, convert group by group, prove, commit, report."""
+
+from __future__ import annotations
+
+import importlib.util
+import logging
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import functions as F
+
+from lakecdc.contract.errors import ConflictError, InputError
+from lakecdc.contract.options import RewriteDeleteFilesOptions
+from lakecdc.contract.report import TableReport
+from lakecdc.failpoints import reach
+from lakecdc.iceberg.commit import RowChanges, replace_deletes
+from lakecdc.iceberg.delete_file_objects import delete_file
+from lakecdc.iceberg.file_io import discard_folder, new_folder
+from lakecdc.iceberg.scan import Scopes, equality_deletes, file_scoped
+from lakecdc.maintain.delete_files.match import choose_engine, deleted_positions
+from lakecdc.maintain.delete_files.plan import Group, Plan, has_none, plan
+from lakecdc.maintain.delete_files.verify import Proof, Replacement, verify
+from lakecdc.maintain.delete_files.write import write
+from lakecdc.maintain.phases import Phases
+from lakecdc.maintain.start_tag import start_tag
+from lakecdc.metadata import names
+
+if TYPE_CHECKING:
+    from lakecdc.contract.spec import JobSpec
+    from lakecdc.iceberg.delete_file_objects import WrittenDeletes
+    from lakecdc.iceberg.table import IcebergTable, Snapshot
+
+log = logging.getLogger(__name__)
+
+JOB = "rewrite_delete_files"
+#: times a conflict is answered with a new plan before the job gives up
+ATTEMPTS = 3
+_PACKAGES = ("numpy", "pyarrow", "pyiceberg", "pyroaring")
+
+
+@dataclass
+class Result:
+    """What a run has done so far, over all its attempts.
+
+    :param proofs: one per committed group.
+    """
+
+    engines: set[str] = field(default_factory=set)
+    proofs: list[Proof] = field(default_factory=list)
+    data_files: int = 0
+    positions: int = 0
+    added: int = 0
+    superseded: int = 0
+    removed: int = 0
+    commits: int = 0
+    conflicts: int = 0
+    groups_left: int = 0
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A group's commit, written and proven."""
+
+    changes: RowChanges
+    referenced: list[str]
+    written: list[WrittenDeletes]
+    superseded: int
+    proof: Proof
+
+
+def rewrite_delete_files(table: IcebergTable, spec: JobSpec) -> TableReport:
+    """Convert a table's equality deletes.
+
+    :param spec: options as :class:`RewriteDeleteFilesOptions`.
+    :return: done, nothing, or conflict if other commits made every attempt void; what was committed before stays.
+    :raises UnsupportedError: the table has deletes that cannot be converted with certainty.
+    :raises VerificationError: the proof failed; nothing of that group was published.
+    """
+    options = spec.options
+    assert isinstance(options, RewriteDeleteFilesOptions)
+    before = table.refresh().head()
+    if before is None or has_none(before):
+        return TableReport(table.name, "nothing", "There are no equality deletes.", **_snapshots(before, before))
+    require_packages(table.name)
+    return Rewrite(table, options, before).run()
+
+
+def require_packages(table: str) -> None:
+    """Refuse to begin where the Python packages are missing that the tasks write with.
+
+    :raises InputError: naming them.
+    """
+    missing = [name for name in _PACKAGES if importlib.util.find_spec(name) is None]
+    if missing:
+        raise InputError(
+            f"The Python packages {', '.join(missing)} are missing.",
+            table=table,
+            hint="Driver and executors need them: install the extra 'spark', or ship them in spark.archives.",
+        )
+
+
+class Rewrite:
+    """One run over one table.
+
+    :param before: the head when the run began.
+    """
+
+    def __init__(self, table: IcebergTable, options: RewriteDeleteFilesOptions, before: Snapshot) -> None:
+        self._table, self._options, self._before = table, options, before
+        self._result, self._phases, self._begun = Result(), Phases(), time.monotonic()
+        self._plan: Plan | None = None
+
+    def run(self) -> TableReport:
+        """Try until a plan has been carried out, a new plan after each conflict."""
+        if self._options.dry_run:
+            return self._dry_run()
+        while True:
+            try:
+                self._attempt()
+                return self._report()
+            except ConflictError as error:
+                self._result.conflicts += 1
+                log.info("%s: conflict %d: %s", self._table.name, self._result.conflicts, error)
+                if self._result.conflicts == ATTEMPTS:
+                    return self._report(error)
+
+    def _attempt(self) -> None:
+        start = self._table.refresh().head()
+        if start is None or has_none(start):
+            return
+        with start_tag(self._table, start, JOB):
+            groups = list(self._planned(start).groups)
+            reach(f"{JOB}.planned")
+            while groups:
+                self._result.groups_left = len(groups)
+                if self._out_of_time():
+                    return
+                self._convert(groups.pop(0), start)
+            self._result.groups_left = 0
+
+    def _planned(self, start: Snapshot) -> Plan:
+        with self._phases.phase("plan"):
+            found = plan(self._table, start)
+        # the first plan says what there was at the beginning
+        self._plan = self._plan or found
+        return found
+
+    def _out_of_time(self) -> bool:
+        limit = self._options.max_runtime
+        return limit > 0 and time.monotonic() - self._begun > limit
+
+    def _convert(self, group: Group, start: Snapshot) -> None:
+        folder = new_folder(self._table, "deletes")
+        try:
+            prepared = self._prepare(group, folder)
+        except BaseException:
+            discard_folder(self._table, folder)
+            raise
+        reach(f"{JOB}.before_commit")
+        try:
+            with self._phases.phase("commit"):
+                replace_deletes(
+                    self._table,
+                    prepared.changes,
+                    start_snapshot_id=start.id,
+                    referenced_data_files=prepared.referenced,
+                )
+        except ConflictError:
+            # after any other error the commit may have arrived: then the files stay, for orphan removal to judge
+            discard_folder(self._table, folder)
+            raise
+        self._count(group, prepared)
+
+    def _prepare(self, group: Group, folder: str) -> Prepared:
+        written = self._match_and_write(group, folder) if group.tasks else []
+        new = {w.file_number: w for w in written}
+        replacements, added, superseded = [], [], []
+        for task in group.tasks:
+            stay = list(task.others)
+            if task.number in new:
+                replaced = file_scoped(self._table, stay)
+                # in v3 a reader looks at nothing but the vector
+                stay = [] if self._table.format_version >= 3 else [d for d in stay if d not in replaced]
+                added.append(delete_file(self._table, task.java, new[task.number]))
+                stay.append(added[-1])
+                superseded += replaced
+            replacements.append(Replacement(task, stay))
+        with self._phases.phase("verify"):
+            proof = verify(self._table, replacements, self._options.verify, group.delete_records)
+        removed = [*(delete.java for delete in group.deletes), *superseded]
+        changes = RowChanges(deletes=added, removed_deletes=removed, summary={names.JOB: JOB})
+        referenced = [task.location for task in group.tasks if task.number in new]
+        return Prepared(changes, referenced, written, len(superseded), proof)
+
+    def _match_and_write(self, group: Group, folder: str) -> list[WrittenDeletes]:
+        engine = choose_engine(self._table, group, self._options.engine)
+        self._result.engines.add(engine)
+        with self._phases.phase("match_and_write"), deleted_positions(self._table, group, engine) as positions:
+            return write(self._table, group, positions, folder)
+
+    def _dry_run(self) -> TableReport:
+        found = self._planned(self._before)
+        for group in found.groups:
+            self._result.data_files += len(group.tasks)
+            if not group.tasks:
+                continue
+            engine = choose_engine(self._table, group, self._options.engine)
+            self._result.engines.add(engine)
+            with self._phases.phase("match"), deleted_positions(self._table, group, engine) as positions:
+                known = F.bool_or("known").alias("known")
+                found_rows = positions.groupBy("file_number", "position").agg(known)
+                self._result.positions += found_rows.where("NOT known").count()
+        self._result.groups_left = len(found.groups)
+        return self._report()
+
+    def _count(self, group: Group, prepared: Prepared) -> None:
+        result = self._result
+        result.commits += 1
+        result.data_files += len(prepared.written)
+        result.positions += sum(w.added for w in prepared.written)
+        result.added += len(prepared.written)
+        result.superseded += prepared.superseded
+        result.removed += len(group.deletes)
+        result.proofs.append(prepared.proof)
+
+    def _report(self, error: ConflictError | None = None) -> TableReport:
+        after = self._table.refresh().head()
+        facts: dict[str, Any] = {**_snapshots(self._before, after), "metrics": self._metrics(after)}
+        if error is not None:
+            return TableReport.failure(self._table.name, error, **facts)
+        if self._plan is None or not self._plan.deletes:
+            return TableReport(self._table.name, "nothing", "There are no equality deletes.", **facts)
+        return TableReport(self._table.name, "done", self._remark(), **facts)
+
+    def _remark(self) -> str | None:
+        if self._options.dry_run:
+            return "Dry run: nothing was changed."
+        left = self._result.groups_left
+        return f"max_runtime is over; {left} groups of scopes are left for the next run." if left else None
+
+    def _metrics(self, after: Snapshot | None) -> dict[str, Any]:
+        result, deletes = self._result, self._plan.deletes if self._plan else []
+        vectors = self._table.format_version >= 3
+        left = equality_deletes(self._table, after.id, Scopes(self._table)) if after else []
+        return {
+            "equality_delete_files_before": len(deletes),
+            "equality_delete_files_after": len(left),
+            "equality_deletes": sum(delete.records for delete in deletes),
+            "scopes": self._plan.scopes if self._plan else 0,
+            "data_files_touched": result.data_files,
+            "positions": result.positions,
+            "delete_files_added": 0 if vectors else result.added,
+            "deletion_vectors_added": result.added if vectors else 0,
+            "delete_files_superseded": result.superseded,
+            "commits": result.commits,
+            "conflicts": result.conflicts,
+            "groups_left": result.groups_left,
+            "engine": "+".join(sorted(result.engines)) or None,
+            "verified": self._verified(),
+            "seconds": {**self._phases.seconds, "total": round(time.monotonic() - self._begun, 3)},
+        }
+
+    def _verified(self) -> dict[str, Any]:
+        proofs = self._result.proofs
+        modes = {proof.mode for proof in proofs}
+        found: dict[str, Any] = {
+            "mode": "sample" if "sample" in modes else self._options.verify,
+            "files": sum(proof.files for proof in proofs),
+            "of": sum(proof.of for proof in proofs),
+        }
+        if self._options.verify == "off":
+            found["reason"] = self._options.verify_off_reason
+        return found
+
+
+def _snapshots(before: Snapshot | None, after: Snapshot | None) -> dict[str, Any]:
+    return {
+        "snapshot_before": str(before.id) if before else None,
+        "snapshot_after": str(after.id) if after else None,
+    }

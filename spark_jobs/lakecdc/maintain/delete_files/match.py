@@ -1,0 +1,70 @@
+"""Which rows of which data files are deleted: by the equality deletes, and by position deletes already."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Literal
+
+from pyspark.sql import functions as F
+
+from lakecdc.contract.errors import UnsupportedError
+from lakecdc.iceberg.scan import TaskBuilder, column_names
+from lakecdc.iceberg.staging import staged_tasks
+from lakecdc.maintain.delete_files import match_exact, match_join
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from lakecdc.iceberg.scan import FileTask
+    from lakecdc.iceberg.table import IcebergTable
+    from lakecdc.maintain.delete_files.plan import Group
+
+Engine = Literal["exact", "join"]
+
+#: above this many delete rows the exact engine, which holds them in the memory of each task, gives way to the join
+EXACT_DELETE_RECORDS = 200_000
+
+
+def choose_engine(table: IcebergTable, group: Group, wanted: str) -> Engine:
+    """The engine for a group.
+
+    :param wanted: the option: ``auto``, ``exact`` or ``join``.
+    :raises UnsupportedError: ``join`` is wanted, but a key column has been dropped from the table: only Iceberg's
+        own reader still finds its values.
+    """
+    dropped = any(column_names(table, ids) is None for ids in {delete.field_ids for delete in group.deletes})
+    if wanted == "join" and dropped:
+        raise UnsupportedError(
+            "A key column of the equality deletes has been dropped, so the keys cannot be joined.",
+            table=table.name,
+            hint="Use the engine 'exact' or 'auto'.",
+        )
+    if wanted == "auto":
+        return "exact" if dropped or group.delete_records <= EXACT_DELETE_RECORDS else "join"
+    return "join" if wanted == "join" else "exact"
+
+
+@contextmanager
+def deleted_positions(table: IcebergTable, group: Group, engine: Engine) -> Iterator[DataFrame]:
+    """Every position of the group's data files that is deleted.
+
+    :return: a frame to be used inside the ``with``: ``file_number`` int, ``position`` long, ``known`` boolean: whether
+        position deletes say so already. A position may come several times.
+    """
+    with ExitStack() as stack:
+        matcher = match_join if engine == "join" else match_exact
+        hit = stack.enter_context(matcher.equality_hits(table, group))
+        found = hit.withColumn("known", F.lit(False))
+        tasks = [task for task in group.tasks if not task.others.isEmpty()]
+        if tasks:
+            known = stack.enter_context(_positions_known(table, tasks))
+            found = found.unionByName(known.withColumn("known", F.lit(True)))
+        yield found
+
+
+@contextmanager
+def _positions_known(table: IcebergTable, tasks: Sequence[FileTask]) -> Iterator[DataFrame]:
+    builder = TaskBuilder(table)
+    with staged_tasks(table, [builder.task(task.java, task.others) for task in tasks]) as staged:
+        yield match_exact.marked(table, staged, tasks)

@@ -1,0 +1,53 @@
+"""The exact engine: Iceberg's own reader marks the rows that the equality deletes hit.
+
+Nulls, promoted types, dropped columns, scopes and sequence numbers are Iceberg's business. Each task holds all delete
+rows that apply to its file in memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F
+
+from lakecdc.iceberg.scan import TaskBuilder, read_staged
+from lakecdc.iceberg.staging import staged_tasks
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from lakecdc.iceberg.scan import FileTask
+    from lakecdc.iceberg.table import IcebergTable
+    from lakecdc.maintain.delete_files.plan import Group
+
+
+@contextmanager
+def equality_hits(table: IcebergTable, group: Group) -> Iterator[DataFrame]:
+    """Positions that the group's equality deletes hit.
+
+    The tasks carry nothing but the equality deletes, so that a marked row is marked by them.
+
+    :return: ``file_number`` int, ``position`` long.
+    """
+    builder = TaskBuilder(table)
+    with staged_tasks(table, [builder.task(task.java, task.equality) for task in group.tasks]) as staged:
+        yield marked(table, staged, group.tasks)
+
+
+def marked(table: IcebergTable, staged: str, tasks: Sequence[FileTask]) -> DataFrame:
+    """The rows that Iceberg's reader marks as deleted in staged tasks.
+
+    :param staged: id of the staged tasks.
+    :param tasks: the files they read.
+    :return: ``file_number`` int, ``position`` long.
+    """
+    rows = read_staged(table, staged).where("_deleted").select("_file", "_pos")
+    return rows.join(F.broadcast(file_numbers(table, tasks)), "_file").selectExpr("file_number", "_pos AS position")
+
+
+def file_numbers(table: IcebergTable, tasks: Sequence[FileTask]) -> DataFrame:
+    """The files of tasks, as ``_file`` names them, with their number, data sequence number and scope."""
+    rows = [(task.location, task.number, task.sequence_number, task.scope) for task in tasks]
+    return table.spark.createDataFrame(rows, "_file string, file_number int, sequence_number long, scope int")

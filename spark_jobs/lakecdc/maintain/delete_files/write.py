@@ -1,0 +1,145 @@
+"""One delete file, or deletion vector, per data file, written by Python tasks through the table's FileIO.
+
+It holds *all* deleted positions of its data file, those that were known before too: a deletion vector must (readers
+look at nothing else then), and in format v2 it replaces the file's older position-delete files, so that their number
+does not grow from run to run.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Protocol
+
+from lakecdc.iceberg.delete_file_objects import WrittenDeletes
+from lakecdc.iceberg.file_io import storage_properties
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyroaring import BitMap64
+    from pyspark.sql import DataFrame
+
+    from lakecdc.iceberg.table import IcebergTable
+    from lakecdc.maintain.delete_files.plan import Group
+
+_RESULT = (
+    "file_number int, location string, bytes long, records long, added long, lowest long, highest long, "
+    "offset long, length long"
+)
+
+
+@dataclass(frozen=True)
+class Target:
+    """What a Python task needs to know to write.
+
+    :param folder: location below which it writes.
+    :param properties: pyiceberg settings of the table's FileIO; not shown, they may hold credentials.
+    :param data_files: file number to location.
+    """
+
+    folder: str
+    properties: Mapping[str, str] = field(repr=False)
+    data_files: Mapping[int, str] = field(repr=False)
+
+
+@dataclass
+class FilePositions:
+    """The deleted positions of one data file.
+
+    :param known: those that position deletes cover already.
+    :param hit: those that equality deletes hit.
+    """
+
+    file_number: int
+    known: BitMap64
+    hit: BitMap64
+
+    @property
+    def added(self) -> int:
+        """Positions that were not known."""
+        return int((self.hit - self.known).__len__())
+
+
+class Writer(Protocol):
+    """Writes files of positions; see ``write_position_deletes`` and ``write_deletion_vectors``."""
+
+    def __call__(self, files: Iterable[FilePositions], target: Target) -> Iterator[WrittenDeletes]:
+        """Write what is given and describe it."""
+        ...
+
+
+def write(table: IcebergTable, group: Group, positions: DataFrame, folder: str) -> list[WrittenDeletes]:
+    """Write the delete files of a group.
+
+    :param positions: from :func:`lakecdc.maintain.delete_files.match.deleted_positions`.
+    :param folder: location below which the files go.
+    :return: one entry per data file that has positions which were not known before.
+    """
+    from lakecdc.maintain.delete_files.write_deletion_vectors import write_deletion_vectors
+    from lakecdc.maintain.delete_files.write_position_deletes import write_position_deletes
+
+    target = Target(folder, storage_properties(table), {task.number: task.location for task in group.tasks})
+    writer: Writer = write_deletion_vectors if table.format_version >= 3 else write_position_deletes
+    cores = table.spark.sparkContext.defaultParallelism
+    files = (
+        positions.repartition(max(1, min(len(group.tasks), 4 * cores)), "file_number")
+        .sortWithinPartitions("file_number")
+        .mapInArrow(partial(run_task, writer=writer, target=target), _RESULT)
+    )
+    return [WrittenDeletes(**row.asDict()) for row in files.collect()]
+
+
+def run_task(batches: Iterator[pa.RecordBatch], writer: Writer, target: Target) -> Iterator[pa.RecordBatch]:
+    """The body of a Python task: batches of positions in, one row per written file out."""
+    import pyarrow as pa
+
+    found = [dataclasses.asdict(written) for written in writer(with_news(by_file(batches)), target)]
+    names = [f.name for f in dataclasses.fields(WrittenDeletes)]
+    types = [pa.int32(), pa.string(), *[pa.int64()] * (len(names) - 2)]
+    columns = [pa.array([row[name] for row in found], kind) for name, kind in zip(names, types, strict=True)]
+    yield pa.RecordBatch.from_arrays(columns, names)
+
+
+def with_news(files: Iterable[FilePositions]) -> Iterator[FilePositions]:
+    """Leave out data files whose positions are all covered already: their delete files stay as they are."""
+    return (file for file in files if file.added)
+
+
+def by_file(batches: Iterable[Any]) -> Iterator[FilePositions]:
+    """Gather sorted batches into one bitmap pair per file; holds one file at a time.
+
+    :param batches: record batches with ``file_number``, ``position``, ``known``, ascending by the first.
+    """
+    import numpy as np
+    from pyroaring import BitMap64
+
+    current: FilePositions | None = None
+    for batch in batches:
+        numbers, positions = batch.column(0).to_numpy(), batch.column(1).to_numpy()
+        known = batch.column(2).to_numpy(zero_copy_only=False)
+        edges = [0, *(np.flatnonzero(np.diff(numbers)) + 1).tolist(), len(numbers)]
+        for begin, end in pairwise(edges):
+            if begin == end:
+                continue
+            number = int(numbers[begin])
+            if current is None or current.file_number != number:
+                if current is not None:
+                    yield current
+                current = FilePositions(number, BitMap64(), BitMap64())
+            part, flags = positions[begin:end], known[begin:end]
+            current.known |= _bitmap(part[flags])
+            current.hit |= _bitmap(part[~flags])
+    if current is not None:
+        yield current
+
+
+def _bitmap(positions: Any) -> BitMap64:
+    from array import array
+
+    from pyroaring import BitMap64
+
+    # twice as fast as from the numpy array itself
+    return BitMap64(array("Q", positions.astype("uint64").tobytes()))
