@@ -40,7 +40,7 @@ class SpecError(LakecdcError):
 
 
 class InputError(LakecdcError):
-    """The spec is well formed but what it names cannot be used: no such table, no key, a lost slot, an unmappable type."""
+    """The spec is well formed but what it names cannot be used: no such table, no key, a lost slot, an unknown type."""
 
     failure_class = "bad input"
 

@@ -112,7 +112,9 @@ def live_specs(table: IcebergTable) -> dict[int, list[str]]:
     head = table.java.currentSnapshot()
     if head is None:
         return {}
-    ids = {m.partitionSpecId() for m in head.dataManifests(table.java.io()) if m.hasAddedFiles() or m.hasExistingFiles()}
+    ids = {
+        m.partitionSpecId() for m in head.dataManifests(table.java.io()) if m.hasAddedFiles() or m.hasExistingFiles()
+    }
     return {int(spec_id): spec_columns(table, spec_id) for spec_id in sorted(ids)}
 
 

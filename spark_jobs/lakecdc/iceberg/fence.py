@@ -30,11 +30,11 @@ class PositionFence:
                 break
         return self.found == self.expected
 
-    def errorMessage(self) -> str:  # noqa: N802 (the Java interface's name)
+    def errorMessage(self) -> str:
         """Called by Iceberg when :meth:`validate` said no."""
         return "another run has moved the source positions of this table"
 
     class Java:
         """py4j's declaration of the implemented interface."""
 
-        implements = ["org.apache.iceberg.SnapshotAncestryValidator"]  # noqa: RUF012
+        implements = ["org.apache.iceberg.SnapshotAncestryValidator"]

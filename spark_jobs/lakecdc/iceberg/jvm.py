@@ -11,12 +11,12 @@ if TYPE_CHECKING:
 
 def jvm(spark: SparkSession) -> Any:
     """The session's view of the JVM."""
-    return spark._jvm  # noqa: SLF001
+    return spark._jvm
 
 
 def gateway(spark: SparkSession) -> Any:
     """The session's py4j gateway."""
-    return spark.sparkContext._gateway  # noqa: SLF001
+    return spark.sparkContext._gateway
 
 
 def table_cache(spark: SparkSession) -> Any:

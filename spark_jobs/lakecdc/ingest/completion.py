@@ -6,7 +6,7 @@ import itertools
 from functools import reduce
 from typing import TYPE_CHECKING
 
-from pyspark.sql import functions as F  # noqa: N812 (the field's own abbreviation)
+from pyspark.sql import functions as F
 
 from lakecdc.contract.errors import InputError
 from lakecdc.contract.target import ORDER_COLUMN
@@ -37,9 +37,9 @@ def complete(folded: DataFrame, batch: TableBatch, table: IcebergTable) -> tuple
     columns = [c.name for c in batch.columns]
     pending = folded.where(is_open()).select(
         "key",
-        F.struct(*[F.when(~F.array_contains("open", c), F.struct(F.col("row")[c].alias("v"))).alias(c) for c in columns]).alias(
-            "found"
-        ),
+        F.struct(
+            *[F.when(~F.array_contains("open", c), F.struct(F.col("row")[c].alias("v"))).alias(c) for c in columns]
+        ).alias("found"),
         F.coalesce("old_key", "key").alias("at"),
         "order",
         F.col("old_key").isNotNull().alias("moved"),
@@ -148,7 +148,10 @@ def _from_snapshot(
     held = F.coalesce(F.col("stored")[ORDER_COLUMN], F.lit(""))
     there = F.col("stored").isNotNull() & (held <= F.col("order"))
     found = F.struct(
-        *[F.coalesce(F.col("found")[c], F.when(there, F.struct(F.col("stored")[c].alias("v")))).alias(c) for c in columns]
+        *[
+            F.coalesce(F.col("found")[c], F.when(there, F.struct(F.col("stored")[c].alias("v")))).alias(c)
+            for c in columns
+        ]
     )
     state = F.when(there, "complete").when(F.col("moved"), "table").otherwise("lost")
     return joined.withColumn("found", found).withColumn("state", state).select(*wanted.columns)

@@ -206,5 +206,3 @@ def _report(feed: Feed) -> TableReport:
 
 def _with_facts(report: TableReport, facts: dict[str, Any]) -> TableReport:
     return TableReport(**{**report.__dict__, **facts})
-
-

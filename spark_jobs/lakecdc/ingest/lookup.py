@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql import functions as F
 
 from lakecdc.contract.target import ORDER_COLUMN
 from lakecdc.iceberg.definition import quoted_column

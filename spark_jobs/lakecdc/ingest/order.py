@@ -16,7 +16,9 @@ RANK_READ, RANK_CHANGE = 0, 8
 WIDTH = 4 + 16 + 16 + 1 + 12 + 16
 
 
-def order_key(epoch: int, position: int, ordinal: int = 0, rank: int = RANK_CHANGE, time: int = 0, offset: int = 0) -> str:
+def order_key(
+    epoch: int, position: int, ordinal: int = 0, rank: int = RANK_CHANGE, time: int = 0, offset: int = 0
+) -> str:
     """The order key of one event.
 
     :param epoch: 0 to 65535.
@@ -28,7 +30,9 @@ def order_key(epoch: int, position: int, ordinal: int = 0, rank: int = RANK_CHAN
     return f"{epoch:04x}{position:016x}{ordinal:016x}{rank:x}{time:012x}{offset:016x}"
 
 
-def order_sql(epoch: str, position: str, ordinal: str = "0", rank: str = "8", time: str = "0", offset: str = "0") -> str:
+def order_sql(
+    epoch: str, position: str, ordinal: str = "0", rank: str = "8", time: str = "0", offset: str = "0"
+) -> str:
     """The same as a Spark SQL expression.
 
     :param epoch: SQL of a non-negative integer, as are the others (``position`` and ``ordinal`` may be negative

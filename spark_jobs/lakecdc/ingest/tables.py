@@ -27,7 +27,9 @@ def open_target(spark: SparkSession, catalog: str, name: str) -> IcebergTable | 
     return IcebergTable(spark, catalog, name) if exists(spark, catalog, name) else None
 
 
-def prepare(spark: SparkSession, catalog: str, table: IcebergTable | None, batch: TableBatch) -> tuple[IcebergTable, list[str]]:
+def prepare(
+    spark: SparkSession, catalog: str, table: IcebergTable | None, batch: TableBatch
+) -> tuple[IcebergTable, list[str]]:
     """Bring the target into the shape that a batch needs.
 
     :return: the table and what was changed about its schema.

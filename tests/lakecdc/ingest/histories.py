@@ -78,13 +78,23 @@ class History:
 
     def _event(self, op: str, before: Row | None, after: Row | None, old_key: int | None = None) -> None:
         self.lsn += 10
-        source = {"connector": "postgresql", "db": "d", "schema": "shop", "table": "t", "lsn": self.lsn, "snapshot": "false",
-                  "ts_ms": 1_700_000_000_000 + self.lsn, "sequence": json.dumps([str(self.lsn - 5), str(self.lsn)])}  # fmt: skip
+        source = {
+            "connector": "postgresql",
+            "db": "d",
+            "schema": "shop",
+            "table": "t",
+            "lsn": self.lsn,
+            "snapshot": "false",
+            "ts_ms": 1_700_000_000_000 + self.lsn,
+            "sequence": json.dumps([str(self.lsn - 5), str(self.lsn)]),
+        }
         headers = [["__debezium.oldkey", json.dumps({"id": old_key})]] if old_key is not None else []
         offset = len(self.events)
         value = {"op": op, "before": before, "after": dict(after) if after else None, "source": source}
         key = {"id": (after or before or {})["id"]}
-        self.events.append({"topic": "pg.shop.t", "partition": 0, "offset": offset, "key": key, "value": value, "headers": headers})
+        self.events.append(
+            {"topic": "pg.shop.t", "partition": 0, "offset": offset, "key": key, "value": value, "headers": headers}
+        )
 
     def _text(self, stem: str) -> str:
         return f"{stem}-{self.rng.randrange(10**6)}-é"

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql import functions as F
 
 from lakecdc.contract.errors import InputError
 from lakecdc.contract.target import ORDER_COLUMN, TIME_COLUMN
@@ -53,7 +53,12 @@ class Applied:
 
 
 def upsert(
-    table: IcebergTable, batch: TableBatch, rows: DataFrame | None, keys: int, position: Position, started_from: str | None
+    table: IcebergTable,
+    batch: TableBatch,
+    rows: DataFrame | None,
+    keys: int,
+    position: Position,
+    started_from: str | None,
 ) -> Applied:
     """Commit one folded batch.
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql import functions as F
 
 from lakecdc.ingest.change import Column
 from lakecdc.ingest.order import order_sql
@@ -140,7 +140,8 @@ def changes(events: DataFrame, columns: Sequence[Column], key: Sequence[str]) ->
     types = {c.name: c.type for c in columns}
     row = F.struct(*[_value("after", c.name, c.type).alias(c.name) for c in columns])
     placeholders = [
-        F.when(F.expr(f"try_variant_get(after, {_path(c.name)}, 'string')") == PLACEHOLDER, F.lit(c.name)) for c in columns
+        F.when(F.expr(f"try_variant_get(after, {_path(c.name)}, 'string')") == PLACEHOLDER, F.lit(c.name))
+        for c in columns
     ]
     left_open = F.array_compact(F.array(*placeholders))
     is_delete = F.col("op") == "d"
@@ -185,7 +186,7 @@ def _value(image: str, name: str, sql_type: str) -> Expression:
 
 def _path(name: str) -> str:
     escaped = name.replace("\\", "\\\\").replace("'", "\\'")
-    return f'\'$["{escaped}"]\''
+    return f"'$[\"{escaped}\"]'"
 
 
 def _columns(schema: str | None) -> tuple[Column, ...]:
@@ -218,5 +219,3 @@ def _split(text: str) -> list[str]:
 
 def _unquoted(name: str) -> str:
     return name[1:-1].replace("``", "`") if name.startswith("`") else name
-
-

@@ -9,7 +9,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql import functions as F
 
 from lakecdc.contract.errors import InputError, LakecdcError
 from lakecdc.contract.source import FilesSource
@@ -105,7 +105,7 @@ class Files:
         if self.source.max_files_per_run:
             new = new[: self.source.max_files_per_run]
         after = _position(target, seen | {_fingerprint(name) for name in new}, position)
-        facts = {"files_read": len(new)}
+        facts: dict[str, object] = {"files_read": len(new)}
         if not new:
             columns = tuple(Column(k, "string") for k in target.key)
             return TableBatch(target, target.key, columns, None, after, in_order=False, facts=facts)
@@ -128,14 +128,21 @@ class Files:
         missing = sorted(set(target.key) - {c.name for c in columns})
         if missing:
             raise InputError(f"The key columns {missing} are not in the events.", table=target.table)
-        mine = envelopes.where(F.col("source_table").eqNullSafe(found.source_table))
+        mine = envelopes.where(F.col("source_table").eqNullSafe(F.lit(found.source_table)))
         changes = debezium_json.changes(mine, columns, target.key)
         newest = mine.agg(F.max("source_time")).first()[0]  # type: ignore[index]
         if newest is not None:
             after = replace(after, read_through=newest.replace(tzinfo=UTC).isoformat())
         facts = {**facts, "events": found.events, "source_lag_seconds": _lag(newest)}
         return TableBatch(
-            target, target.key, columns, changes, after, in_order=False, truncate_order=found.truncate_order, facts=facts
+            target,
+            target.key,
+            columns,
+            changes,
+            after,
+            in_order=False,
+            truncate_order=found.truncate_order,
+            facts=facts,
         )
 
     def _lines(self, files: list[str]) -> DataFrame:

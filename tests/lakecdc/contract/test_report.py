@@ -1,0 +1,50 @@
+"""Exit codes follow from the report; a report survives the way there and back."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from lakecdc.contract.errors import ConflictError, InputError, LakecdcError
+from lakecdc.contract.report import JobReport, TableReport, parse_report
+
+
+def report(*tables: TableReport, **rest: str) -> JobReport:
+    return JobReport("ingest", "2026-01-01T00:00:00+00:00", "2026-01-01T00:00:01+00:00", tables=tables, **rest)  # type: ignore[arg-type]
+
+
+FINE = TableReport("a.a", "done")
+CONFLICT = TableReport.failure("a.b", ConflictError("too late"))
+BAD = TableReport.failure("a.c", InputError("no key", table="a.c", hint="Add one."))
+OTHER = TableReport.failure("a.d", RuntimeError("boom\nlong trace"))
+
+
+@pytest.mark.parametrize(
+    ("tables", "code"),
+    [((FINE,), 0), ((FINE, CONFLICT), 3), ((CONFLICT, BAD), 4), ((CONFLICT, BAD, OTHER), 1), ((), 0)],
+)
+def test_exit_code(tables: tuple[TableReport, ...], code: int) -> None:
+    assert report(*tables).exit_code() == code
+
+
+def test_fail_on_widens_the_failures() -> None:
+    skipped = report(TableReport("a.a", "skipped"))
+    assert skipped.exit_code() == 0
+    assert skipped.exit_code(("skipped",)) == 1
+
+
+def test_a_job_that_stopped_fails() -> None:
+    assert report(error="no catalog", failure_class="bad input").exit_code() == 4
+
+
+def test_failures_explain_themselves() -> None:
+    assert BAD.reason == "a.c: no key Add one." and BAD.failure_class == "bad input"
+    assert CONFLICT.outcome == "conflict"
+    assert OTHER.reason == "RuntimeError: boom" and OTHER.failure_class == "unknown"
+    assert LakecdcError("x", lsn="0/1").attributes == {"lsn": "0/1"}
+
+
+def test_round_trip() -> None:
+    before = report(TableReport("a.a", "done", snapshot_after="9007199254740993", metrics={"rows": 1}), BAD)
+    assert parse_report(json.loads(before.to_json())) == before

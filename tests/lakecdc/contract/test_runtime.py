@@ -1,0 +1,53 @@
+"""pyiceberg's catalog properties become Spark's."""
+
+from __future__ import annotations
+
+import pytest
+
+from lakecdc.contract.errors import SpecError
+from lakecdc.contract.runtime import catalog_type, packages, spark_properties
+
+
+def test_sqlite() -> None:
+    found = spark_properties("lake", {"type": "sql", "uri": "sqlite:////tmp/c.db", "warehouse": "file:///tmp/w"})
+    assert found["spark.sql.catalog.lake.type"] == "jdbc"
+    assert found["spark.sql.catalog.lake.uri"] == "jdbc:sqlite:/tmp/c.db"
+    assert found["spark.sql.catalog.lake.jdbc.schema-version"] == "V1"
+
+
+def test_postgres_with_user_and_password() -> None:
+    found = spark_properties("lake", {"uri": "postgresql+psycopg2://u%40x:p%2Fw@db:5433/cat?sslmode=require"})
+    assert found["spark.sql.catalog.lake.uri"] == "jdbc:postgresql://db:5433/cat?sslmode=require"
+    assert found["spark.sql.catalog.lake.jdbc.user"] == "u@x"
+    assert found["spark.sql.catalog.lake.jdbc.password"] == "p/w"
+
+
+def test_rest_on_s3() -> None:
+    given = {
+        "type": "rest",
+        "uri": "http://127.0.0.1:8181",
+        "s3.endpoint": "http://127.0.0.1:7070",
+        "s3.region": "us-east-1",
+        "s3.force-virtual-addressing": "false",
+        "py-io-impl": "pyiceberg.io.fsspec.FsspecFileIO",
+    }
+    found = spark_properties("lake", given)
+    assert found["spark.sql.catalog.lake.type"] == "rest"
+    assert found["spark.sql.catalog.lake.io-impl"] == "org.apache.iceberg.aws.s3.S3FileIO"
+    assert found["spark.sql.catalog.lake.s3.path-style-access"] == "true"
+    assert found["spark.sql.catalog.lake.client.region"] == "us-east-1"
+    assert not [key for key in found if "py-io-impl" in key or "force-virtual" in key]
+    assert any("iceberg-aws-bundle" in package for package in packages(given))
+
+
+def test_packages_follow_the_catalog() -> None:
+    assert any("sqlite-jdbc" in p for p in packages({"type": "sql", "uri": "sqlite:////c.db"}))
+    assert any("postgresql" in p for p in packages({"type": "sql", "uri": "postgresql+psycopg2://db/c"}))
+    assert len(packages({"type": "hive", "uri": "thrift://h:9083"})) == 1
+
+
+def test_type_is_inferred_as_pyiceberg_does() -> None:
+    assert catalog_type({"uri": "https://cat"}) == "rest"
+    assert catalog_type({"uri": "thrift://cat"}) == "hive"
+    with pytest.raises(SpecError, match="'nessie' is not supported"):
+        catalog_type({"type": "nessie"})

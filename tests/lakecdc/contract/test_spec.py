@@ -1,0 +1,115 @@
+"""The spec refuses what it does not know, and says what to write instead."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from lakecdc.contract.errors import SpecError
+from lakecdc.contract.options import OPTIONS, RewriteDeleteFilesOptions
+from lakecdc.contract.source import FilesSource, PostgresSource
+from lakecdc.contract.spec import loads, parse_spec
+
+CATALOG = {"name": "lake", "properties": {"type": "sql", "uri": "sqlite:////tmp/c.db", "warehouse": "file:///tmp/w"}}
+
+
+def spec(job: str = "rewrite_delete_files", **rest: Any) -> dict[str, Any]:
+    return {"version": 1, "job": job, "catalog": CATALOG, "tables": ["shop.orders"], **rest}
+
+
+def ingest(**rest: Any) -> dict[str, Any]:
+    source = {"type": "files", "path": "/in/*.jsonl", "format": "debezium-json"}
+    return spec("ingest", **{"source": source, "target": {"table": "shop.orders", "key": ["id"]}, **rest})
+
+
+def refusal(document: Any, job: str | None = None) -> str:
+    with pytest.raises(SpecError) as caught:
+        parse_spec(document, job)
+    return str(caught.value)
+
+
+def test_the_example_of_the_contract() -> None:
+    parsed = parse_spec(spec(options={"verify": "sample", "max_runtime": 60}))
+    assert parsed.tables == ("shop.orders",)
+    assert isinstance(parsed.options, RewriteDeleteFilesOptions)
+    assert parsed.options.verify == "sample" and parsed.options.max_runtime == 60.0
+
+
+@pytest.mark.parametrize("job", [name for name in OPTIONS if name != "ingest"])
+def test_every_job_takes_dry_run(job: str) -> None:
+    assert parse_spec(spec(job, options={"dry_run": True})).options.dry_run
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"optoins": {}}, "Did you mean 'options'"),
+        ({"version": 2}, "reads version 1"),
+        ({"job": "rewrite"}, "for job 'rewrite'"),
+        ({"tables": []}, "names no table"),
+        ({"tables": "shop.orders"}, "must be a list"),
+        ({"tables": ["orders"]}, "without the catalog"),
+        ({"options": {"dryrun": True}}, "Did you mean 'dry_run'"),
+        ({"options": {"dry_run": "yes"}}, "must be bool"),
+        ({"options": {"max_runtime": True}}, "must be float"),
+        ({"options": {"verify": "some"}}, "'full', 'sample', 'off'"),
+        ({"catalog": {"name": "my-lake"}}, "part of SQL names"),
+        ({"source": {}}, "belongs to the job 'ingest'"),
+    ],
+)
+def test_refused(change: dict[str, Any], says: str) -> None:
+    assert says in refusal({**spec(), **change})
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"target": {"table": "shop.orders"}}, 'Add "key"'),
+        ({"target": []}, "non-empty list"),
+        ({"target": {"table": "shop.orders", "key": ["id"], "mode": "merge"}}, "target.mode is 'merge'"),
+        ({"target": {"table": "shop.orders", "key": ["id"], "exclude_columns": ["id"]}}, "also excluded"),
+        ({"target": [{"table": "a.b", "key": ["x"]}, {"table": "a.b", "key": ["x"]}]}, "twice"),
+        ({"source": {"type": "ftp"}}, "source.type is 'ftp'"),
+        ({"source": {"type": "files", "path": "/x"}}, "source.format is missing"),
+        ({"tables": ["shop.other"]}, "no target describes"),
+    ],
+)
+def test_ingest_refused(change: dict[str, Any], says: str) -> None:
+    assert says in refusal(ingest(**change))
+
+
+def test_tables_select_targets() -> None:
+    targets = [{"table": "shop.a", "key": ["id"]}, {"table": "shop.b", "key": ["id"], "format_version": 3}]
+    parsed = parse_spec(ingest(target=targets, tables=["shop.b"]))
+    assert [t.format_version for t in parsed.targets] == [3]
+    assert isinstance(parsed.source, FilesSource)
+    assert parse_spec(ingest(target=targets, tables=[])).tables == ("shop.a", "shop.b")
+
+
+def test_postgres_source_with_a_password_reference() -> None:
+    source = {"type": "postgres", "dsn": "host=db user=etl", "slot": "lake", "password": {"env": "PGPASS"}}
+    parsed = parse_spec(ingest(source=source, target={"table": "shop.orders"}))
+    assert isinstance(parsed.source, PostgresSource) and parsed.source.publication_name == "lake"
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        {"type": "postgres", "dsn": "host=db password=hunter2", "slot": "s"},
+        {"type": "postgres", "dsn": "postgresql://etl:hunter2@db/shop", "slot": "s"},
+        {"type": "postgres", "dsn": "host=db", "slot": "s", "password": "hunter2"},
+    ],
+)
+def test_literal_secrets_are_refused_and_not_repeated(source: dict[str, Any]) -> None:
+    message = refusal(ingest(source=source, target={"table": "shop.orders"}))
+    assert "as a literal" in message and "hunter2" not in message
+
+
+def test_another_job_s_spec_is_refused() -> None:
+    assert "This script runs ingest" in refusal(spec(), "ingest")
+
+
+def test_not_json() -> None:
+    with pytest.raises(SpecError, match="not JSON"):
+        loads("{")
