@@ -14,6 +14,7 @@ from lakecdc.metadata import names
 
 if TYPE_CHECKING:
     from lakecdc.iceberg.fence import PositionFence
+    from lakecdc.iceberg.rewrite_guard import EqualityDeleteGuard
     from lakecdc.iceberg.table import IcebergTable, Snapshot
 
 _CONFLICTS = {"ValidationException", "CommitFailedException"}
@@ -36,7 +37,12 @@ class RowChanges:
 
 
 def append_changes(
-    table: IcebergTable, changes: RowChanges, fence: PositionFence, *, truncate: Any | None = None, tag: str | None = None
+    table: IcebergTable,
+    changes: RowChanges,
+    fence: PositionFence,
+    *,
+    truncate: Any | None = None,
+    tag: str | None = None,
 ) -> Snapshot:
     """Commit a batch of changes: new rows and equality deletes, behind a fence, with the positions in the summary.
 
@@ -105,6 +111,7 @@ def replace_data_files(
     start: Snapshot,
     summary: Mapping[str, str],
     branch: str = MAIN,
+    guard: EqualityDeleteGuard | None = None,
 ) -> Snapshot:
     """Commit rewritten data files at the sequence number they were read at.
 
@@ -115,6 +122,7 @@ def replace_data_files(
     :param removed_deletes: delete files that applied to nothing else, such as deletion vectors of removed files.
     :param added: data files that were written.
     :param start: the snapshot that was read.
+    :param guard: refuses the commit if it would undo an equality delete committed meanwhile.
     :raises ConflictError: a removed file is gone or got new deletes.
     """
     mark = str(uuid.uuid4())
@@ -127,6 +135,9 @@ def replace_data_files(
             rewrite.addFile(file)
         for key, value in {**summary, names.COMMIT_ID: mark}.items():
             rewrite.set(key, value)
+        if guard is not None:
+            _callbacks(table)
+            rewrite.validateWith(guard)
         rewrite.toBranch(branch).commit()
 
     return _run(table, commit, mark, branch)

@@ -16,3 +16,5 @@ LAYOUT = "lakecdc.layout"
 POSITIONS_TAG = "lakecdc-positions"
 #: prefix of the short-lived tags that protect the start snapshot of a long job
 JOB_TAG_PREFIX = "lakecdc-job-"
+#: summary: sort order that a sort gave its files, so that the next one knows they need no second
+SORTED_BY = "lakecdc.sorted-by"

@@ -1,0 +1,127 @@
+"""What may refuse the commit of rewritten data files, beside Iceberg's own validation."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from lakecdc.iceberg.jvm import iterate, jvm
+
+if TYPE_CHECKING:
+    from lakecdc.iceberg.table import IcebergTable, Snapshot
+
+
+class EqualityDeleteGuard:
+    """An Iceberg ``SnapshotAncestryValidator`` that keeps equality deletes committed during a rewrite in force.
+
+    Rewritten files keep the sequence number they were read at, so that an equality delete of a later commit still
+    applies to them. Two things would break that, and Iceberg sees neither:
+
+    * ``MergingSnapshotProducer`` drops delete files older than the oldest data file that *remains*, without looking
+      at the older number the new files get (apache/iceberg #10312). If the commit removes every data file up to a
+      new equality delete, that delete is gone and its rows are back.
+    * An equality delete reaches files of its own partition spec only. If the rewrite moves rows into another spec,
+      a new delete written for the old one does not find them there.
+
+    Iceberg calls it against the refreshed head on every attempt to commit.
+
+    :param start: the snapshot the rewritten files were read at.
+    :param removed: locations of the data files that the commit removes.
+    :param removed_specs: their partition spec ids.
+    :param output_spec: spec id of the new files.
+    """
+
+    def __init__(
+        self,
+        table: IcebergTable,
+        start: Snapshot,
+        removed: Collection[str],
+        removed_specs: Collection[int],
+        output_spec: int,
+    ) -> None:
+        self._table, self._start, self._removed = table, start, set(removed)
+        self._left_specs = set(removed_specs) - {output_spec}
+        self._message = "an equality delete was committed during the rewrite"
+
+    def validate(self, ancestors: Any) -> bool:
+        """Called by Iceberg with the head's ancestors, newest first."""
+        iterator = ancestors.iterator()
+        if not iterator.hasNext():
+            return True
+        head = iterator.next()
+        deletes = list(_new_equality_deletes(self._table, head, self._start.sequence_number))
+        if not deletes:
+            return True
+        if self._misses_moved_rows(spec for _, spec in deletes):
+            self._message = "an equality delete was committed meanwhile for a partition spec that its rows have left"
+            return False
+        oldest = min(sequence for sequence, _ in deletes)
+        if self._is_kept(head, oldest):
+            return True
+        self._message = f"Iceberg would drop an equality delete of sequence number {oldest} that is still needed"
+        return False
+
+    def errorMessage(self) -> str:
+        """Called by Iceberg when :meth:`validate` said no."""
+        return self._message
+
+    def _misses_moved_rows(self, specs: Iterable[int]) -> bool:
+        known = self._table.java.specs()
+        return any(spec in self._left_specs and not known.get(spec).isUnpartitioned() for spec in specs)
+
+    def _is_kept(self, head: Any, oldest: int) -> bool:
+        """Tell whether Iceberg keeps a delete: no file older than the table's newest commit goes, nor does one for
+        which a data file of its own or a lower number remains."""
+        if oldest >= int(self._table.java.operations().current().lastSequenceNumber()):
+            return True
+        io, specs = self._table.java.io(), self._table.java.specs()
+        manifests = jvm(self._table.spark).org.apache.iceberg.ManifestFiles
+        return any(
+            file.dataSequenceNumber() <= oldest and str(file.location()) not in self._removed
+            for manifest in head.dataManifests(io)
+            if _has_live_files(manifest) and manifest.minSequenceNumber() <= oldest
+            for file in iterate(manifests.read(manifest, io, specs))
+        )
+
+    class Java:
+        """py4j's declaration of the implemented interface."""
+
+        implements = ["org.apache.iceberg.SnapshotAncestryValidator"]
+
+
+def refusal_in_sight(table: IcebergTable, start: Snapshot, locations: Collection[str]) -> str | None:
+    """Why a commit that removes these data files would be refused by now; None if nothing speaks against it.
+
+    :param start: the snapshot they were read at.
+    :param locations: the data files.
+    """
+    chosen, io = set(locations), table.refresh().java.io()
+    util = jvm(table.spark).org.apache.iceberg.util.ContentFileUtil
+    for snapshot in table.ancestors():
+        if snapshot.id == start.id:
+            return None
+        java = table.java.snapshot(snapshot.id)
+        if any(str(file.location()) in chosen for file in java.removedDataFiles(io)):
+            return f"snapshot {snapshot.id} removed a data file that was to be rewritten"
+        for delete in java.addedDeleteFiles(io):
+            if delete.content().toString() == "POSITION_DELETES" and str(util.referencedDataFile(delete)) in chosen:
+                return f"snapshot {snapshot.id} deleted rows of a data file that was to be rewritten"
+    return f"snapshot {start.id}, where the rewrite began, is no longer part of the branch"
+
+
+def _new_equality_deletes(table: IcebergTable, head: Any, after: int) -> Iterator[tuple[int, int]]:
+    """Sequence number and spec id of the live equality-delete files above a sequence number."""
+    io, specs = table.java.io(), table.java.specs()
+    manifests = jvm(table.spark).org.apache.iceberg.ManifestFiles
+    for manifest in head.deleteManifests(io):
+        # a manifest is at least as new as the newest file in it
+        if manifest.sequenceNumber() <= after or not _has_live_files(manifest):
+            continue
+        for file in iterate(manifests.readDeleteManifest(manifest, io, specs)):
+            sequence = int(file.dataSequenceNumber())
+            if sequence > after and file.content().toString() == "EQUALITY_DELETES":
+                yield sequence, int(file.specId())
+
+
+def _has_live_files(manifest: Any) -> bool:
+    return bool(manifest.hasAddedFiles() or manifest.hasExistingFiles())

@@ -1,0 +1,118 @@
+"""What rewriting data files needs from the JVM: a session of its own, the scan tasks in, the staged files out."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from lakecdc.iceberg.jvm import iterate, jvm
+from lakecdc.iceberg.scan import TaskBuilder
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from lakecdc.iceberg.table import IcebergTable
+
+#: row lineage below this is written in the file; from here on the reader made it up (see :func:`output_tasks`)
+INHERITED_LINEAGE = 2**62
+
+
+@dataclass(frozen=True)
+class StagedFile:
+    """A data file that was written but not committed.
+
+    :param bytes: file size.
+    :param rows: rows in it.
+    """
+
+    location: str
+    bytes: int
+    rows: int
+
+
+def rewrite_session(spark: SparkSession) -> SparkSession:
+    """A copy of the session whose plans keep the partitions they are given.
+
+    Adaptive execution would merge or split them and with them the files; Iceberg's own rewrite actions clone the
+    session for the same reason. Hashing maps is allowed because a rewrite does not reorder their entries.
+    """
+    from pyspark.sql import SparkSession
+
+    session = SparkSession(spark.sparkContext, spark._jsparkSession.cloneSession())
+    session.conf.set("spark.sql.adaptive.enabled", "false")
+    session.conf.set("spark.sql.legacy.allowHashOnMapType", "true")
+    return session
+
+
+def read_staged(session: SparkSession, group: str) -> DataFrame:
+    """Rows of staged scan tasks, deletes applied; in format v3 with the two columns of row lineage.
+
+    :param group: as :func:`lakecdc.iceberg.staging.staged_tasks` gave it.
+    """
+    return session.read.format("iceberg").load(group)
+
+
+def plan_tasks(table: IcebergTable, snapshot_id: int, locations: Collection[str]) -> dict[str, Any]:
+    """Scan tasks of chosen data files, each with the delete files that apply to it, by location.
+
+    :param snapshot_id: the state to read.
+    :param locations: data files to rewrite.
+    """
+    planned = table.java.newScan().useSnapshot(snapshot_id).ignoreResiduals().planFiles()
+    found = {}
+    for task in iterate(planned):
+        location = str(task.file().location())
+        if location in locations:
+            found[location] = task
+    return found
+
+
+def removable_deletes(table: IcebergTable, tasks: Iterable[Any]) -> list[Any]:
+    """Delete files that apply to one of the tasks' data files and to nothing else.
+
+    :param tasks: scan tasks of all data files that a commit removes.
+    :return: deletion vectors and position-delete files of one data file each; a file of deletes for a whole
+        partition and equality deletes may be needed by others.
+    """
+    util = jvm(table.spark).org.apache.iceberg.util.ContentFileUtil
+    found = {}
+    for task in tasks:
+        location = str(task.file().location())
+        for delete in task.deletes():
+            if delete.content().toString() != "POSITION_DELETES":
+                continue
+            referenced = util.referencedDataFile(delete)
+            if referenced is not None and _text(referenced) == location:
+                # one Puffin file holds many vectors, so its location alone does not name one
+                found[str(delete.location()), delete.contentOffset()] = delete
+    return list(found.values())
+
+
+def output_tasks(table: IcebergTable, files: Sequence[Any]) -> list[Any]:
+    """Scan tasks that read staged data files back before anything is committed.
+
+    Iceberg's reader leaves row lineage out of files without a first row id, which the commit assigns. The copies
+    read here have one, and a sequence number, so high that what the reader filled in itself can be told from what
+    the file holds.
+
+    :param files: Java ``DataFile`` objects as staged.
+    """
+    builder, found = TaskBuilder(table), []
+    for file in files:
+        copy = jvm(table.spark).org.apache.iceberg.DataFiles.builder(table.java.specs().get(file.specId())).copy(file)
+        if table.format_version >= 3:
+            copy = copy.withFirstRowId(INHERITED_LINEAGE)
+        data_file = copy.build()
+        data_file.setDataSequenceNumber(INHERITED_LINEAGE)
+        found.append(builder.task(data_file))
+    return found
+
+
+def staged_file(file: Any) -> StagedFile:
+    """The bookkeeping of a staged Java ``DataFile``."""
+    return StagedFile(str(file.location()), int(file.fileSizeInBytes()), int(file.recordCount()))
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else str(value.toString())

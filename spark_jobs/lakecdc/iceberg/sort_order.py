@@ -1,0 +1,111 @@
+"""A table's sort order as Spark expressions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from lakecdc.contract.errors import InputError
+from lakecdc.iceberg.definition import quoted, quoted_column
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+
+    from lakecdc.iceberg.table import IcebergTable
+
+_FUNCTIONS = {"year": "years", "month": "months", "day": "days", "hour": "hours"}
+#: transforms whose results lie in the order of the column's own values
+_MONOTONIC = {"identity", "truncate", "year", "month", "day", "hour"}
+
+
+@dataclass(frozen=True)
+class SortField:
+    """One field of a sort order.
+
+    :param column: full name of the source column.
+    :param transform: Iceberg's text of the transform, such as ``identity`` or ``bucket[16]``.
+    :param expression: the transformed value as Spark SQL.
+    """
+
+    column: str
+    transform: str
+    expression: str
+    descending: bool = False
+    nulls_first: bool = True
+
+    @property
+    def keeps_order(self) -> bool:
+        """Whether the column's bounds tell where a file lies in the order."""
+        return self.transform.partition("[")[0] in _MONOTONIC
+
+    def spark_column(self) -> Column:
+        """The field as something to sort by."""
+        from pyspark.sql import functions as F
+
+        value = F.expr(self.expression)
+        if self.descending:
+            return value.desc_nulls_first() if self.nulls_first else value.desc_nulls_last()
+        return value.asc_nulls_first() if self.nulls_first else value.asc_nulls_last()
+
+
+@dataclass(frozen=True)
+class SortOrder:
+    """How rows lie in a file.
+
+    :param fields: most significant first; empty for unsorted.
+    :param id: Iceberg's id of it in the table, 0 if the table has no such order.
+    """
+
+    fields: tuple[SortField, ...] = ()
+    id: int = 0
+
+    def describe(self) -> str:
+        """The order as text: the same for the same order."""
+        parts = (f"{f.column} {f.transform}{' desc' if f.descending else ''}" for f in self.fields)
+        return ", ".join(part.removesuffix(" identity") for part in parts)
+
+
+def table_order(table: IcebergTable) -> SortOrder:
+    """The table's own sort order; without fields if it has none."""
+    java, schema = table.java.sortOrder(), table.java.schema()
+    fields = []
+    for field in java.fields():
+        column, transform = str(schema.findColumnName(field.sourceId())), str(field.transform().toString())
+        fields.append(
+            SortField(
+                column,
+                transform,
+                _expression(table, column, transform),
+                str(field.direction().toString()).upper() == "DESC",
+                str(field.nullOrder().toString()).upper() == "NULLS FIRST",
+            )
+        )
+    return SortOrder(tuple(fields), int(java.orderId()))
+
+
+def column_order(table: IcebergTable, columns: Sequence[str]) -> SortOrder:
+    """Ascending order by columns, with the id of the table's own order if that is the same.
+
+    :raises InputError: if one of the columns does not exist.
+    """
+    for column in columns:
+        field = table.java.schema().findField(column)
+        if field is None or not field.type().isPrimitiveType():
+            raise InputError(
+                f"It cannot be sorted by {column!r}: there is no such column, or it is nested.",
+                table=table.name,
+                hint=f"Its columns are {', '.join(table.column_names)}.",
+            )
+    order = SortOrder(tuple(SortField(c, "identity", _expression(table, c, "identity")) for c in columns))
+    own = table_order(table)
+    return own if own.fields == order.fields else order
+
+
+def _expression(table: IcebergTable, column: str, transform: str) -> str:
+    name, _, argument = transform.partition("[")
+    value = ".".join(quoted_column(part) for part in column.split("."))
+    if name == "identity":
+        return value
+    arguments = f"{argument.rstrip(']')}, {value}" if argument else value
+    return f"{quoted(table.catalog)}.system.{_FUNCTIONS.get(name, name)}({arguments})"

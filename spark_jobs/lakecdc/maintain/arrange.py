@@ -1,0 +1,89 @@
+"""Laying out rows for a rewrite: every unit gets its number of files, sorted ones disjoint ranges of the order."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from lakecdc.iceberg.sort_order import SortOrder
+from lakecdc.maintain.selection import Unit
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+#: sampled rows per output file that decide where one file ends and the next begins
+_SAMPLE_PER_FILE = 200
+_FILE, _UNIT, _FIRST, _OUTPUTS, _BOUNDS, _KEY = (
+    f"_lakecdc_{name}" for name in ("file", "unit", "first", "outputs", "bounds", "key")
+)
+
+
+def arrange(rows: DataFrame, units: Sequence[Unit], order: SortOrder) -> DataFrame:
+    """Rows in as many Spark partitions as files are to be written, each of one unit, sorted.
+
+    :param rows: a staged read of exactly the units' files.
+    :param units: what is rewritten.
+    :param order: how rows are to lie; without fields they stay as they come.
+    :return: the same rows and columns.
+    """
+    from pyspark.sql import functions as F
+
+    placed = _with_units(rows, units)
+    many = [unit for unit in units if unit.outputs > 1]
+    offset = F.lit(0)
+    if many and order.fields:
+        placed = placed.join(F.broadcast(_bounds(placed, units, order)), _UNIT, "left")
+        below = F.filter(F.col(_BOUNDS), lambda bound: bound <= _key(order))
+        offset = F.coalesce(F.size(below), F.lit(0))
+    elif many:
+        # a thousand neighbours stay together, so that runs of equal values still compress
+        offset = F.expr(f"cast(pmod(monotonically_increasing_id() div 1000, {_OUTPUTS}) as int)")
+    partitions = sum(unit.outputs for unit in units)
+    spread = placed.repartitionById(partitions, F.col(_FIRST) + offset).select(*(f"`{c}`" for c in rows.columns))
+    return spread.sortWithinPartitions(*(f.spark_column() for f in order.fields)) if order.fields else spread
+
+
+def _with_units(rows: DataFrame, units: Sequence[Unit]) -> DataFrame:
+    """Each row with its unit's number, first Spark partition and number of files.
+
+    By the name of the file it was read from: in format v3 staged reads give lineage columns, but not ``_file``.
+    """
+    from pyspark.sql import functions as F
+
+    firsts = itertools.accumulate((unit.outputs for unit in units), initial=0)
+    places = [
+        (file.location, number, first, unit.outputs)
+        for number, (unit, first) in enumerate(zip(units, firsts, strict=False))
+        for file in unit.files
+    ]
+    schema = f"{_FILE} string, {_UNIT} int, {_FIRST} int, {_OUTPUTS} int"
+    table = rows.sparkSession.createDataFrame(places, schema)
+    return rows.withColumn(_FILE, F.input_file_name()).join(F.broadcast(table), _FILE)
+
+
+def _bounds(rows: DataFrame, units: Sequence[Unit], order: SortOrder) -> DataFrame:
+    """Per unit, the keys at which its second and every further file begins, from a sample.
+
+    Reads the sort columns only. The bounds are ascending whatever the order's directions: files only have to be
+    disjoint, each is sorted as the order says.
+    """
+    from pyspark.sql import Window
+    from pyspark.sql import functions as F
+
+    wanted = _SAMPLE_PER_FILE * sum(unit.outputs for unit in units)
+    stored = sum(file.rows for unit in units for file in unit.files)
+    keys = rows.where(F.col(_OUTPUTS) > 1).select(_UNIT, _OUTPUTS, _key(order).alias(_KEY))
+    # the seed makes a repeated run cut at the same keys
+    sample = keys.sample(min(1.0, wanted / max(stored, 1)), seed=7)
+    of_unit = Window.partitionBy(_UNIT)
+    rank = F.row_number().over(of_unit.orderBy(_KEY)) - 1
+    piece = F.floor(rank * F.col(_OUTPUTS) / F.count(F.lit(1)).over(of_unit))
+    starts = sample.withColumn("piece", piece).where("piece > 0").groupBy(_UNIT, "piece").agg(F.min(_KEY).alias(_KEY))
+    return starts.groupBy(_UNIT).agg(F.array_sort(F.collect_set(_KEY)).alias(_BOUNDS))
+
+
+def _key(order: SortOrder):  # type: ignore[no-untyped-def]
+    from pyspark.sql import functions as F
+
+    return F.struct(*(F.expr(f.expression).alias(f"k{n}") for n, f in enumerate(order.fields)))

@@ -1,0 +1,149 @@
+"""What the metadata says about each data file: size, deleted rows, where it lies in the sort order."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from lakecdc.iceberg.definition import quoted_column
+from lakecdc.maintain.overlap import KeyRange
+
+if TYPE_CHECKING:
+    from lakecdc.iceberg.sort_order import SortField
+    from lakecdc.iceberg.table import IcebergTable
+
+#: field id of ``file_path`` in position-delete files (Iceberg specification, reserved field ids)
+_PATH_ID = 2147483546
+
+
+@dataclass(frozen=True)
+class FileFacts:
+    """One live data file.
+
+    :param spec_id: its partition spec.
+    :param partition: its partition tuple as JSON; with the spec id the name of its partition.
+    :param bytes: file size.
+    :param data_bytes: the part of it that is columns, without footer and indexes.
+    :param rows: rows in it, deleted ones included.
+    :param deleted: rows that position deletes and deletion vectors of this very file delete.
+    :param lower: lowest value of the measured column, None if unknown.
+    :param upper: highest value, maybe truncated upwards.
+    :param keyless: the measured column is null in every row.
+    :param added_by: snapshot that added the file.
+    """
+
+    location: str
+    spec_id: int
+    partition: str
+    bytes: int
+    data_bytes: int
+    rows: int
+    deleted: int = 0
+    lower: Any = None
+    upper: Any = None
+    keyless: bool = False
+    added_by: int = 0
+
+    @property
+    def delete_ratio(self) -> float:
+        """Deleted rows per row, at most 1."""
+        return min(self.deleted / self.rows, 1.0) if self.rows else 0.0
+
+    @property
+    def live_bytes(self) -> float:
+        """Estimate of what its live rows take in another file."""
+        return self.data_bytes * (1.0 - self.delete_ratio)
+
+    @property
+    def key_range(self) -> KeyRange:
+        """Where the file lies in the measured column."""
+        return KeyRange(self.lower, self.upper, self.rows)
+
+
+Partitions = dict[tuple[int, str], list[FileFacts]]
+
+
+def measure(table: IcebergTable, snapshot_id: int, column: SortField | None = None) -> Partitions:
+    """Facts of every live data file, by partition spec and partition.
+
+    :param snapshot_id: the state to measure.
+    :param column: column whose bounds are wanted.
+    """
+    from pyspark.sql import functions as F
+
+    entries = table.metadata("entries", snapshot_id).where("status < 2")
+    lower, upper, keyless = _bounds(entries.schema, column)
+    partitioned = "partition" in _fields(entries.schema, "data_file")
+    rows = entries.select(
+        "snapshot_id",
+        "data_file.content",
+        "data_file.file_path",
+        "data_file.spec_id",
+        (F.to_json("data_file.partition") if partitioned else F.lit("{}")).alias("partition"),
+        "data_file.file_size_in_bytes",
+        F.expr("aggregate(map_values(data_file.column_sizes), 0L, (a, b) -> a + b)").alias("data_bytes"),
+        "data_file.record_count",
+        F.expr(_referenced(entries.schema)).alias("referenced"),
+        F.expr(lower).alias("lower"),
+        F.expr(upper).alias("upper"),
+        F.expr(keyless).alias("keyless"),
+    ).where("content <> 2")
+    return _by_partition(rows.collect())
+
+
+def _by_partition(rows: Iterable[Any]) -> Partitions:
+    rows = list(rows)
+    deleted: dict[str, int] = defaultdict(int)
+    for row in rows:
+        if row.content == 1 and row.referenced:
+            deleted[row.referenced] += row.record_count
+    found: Partitions = defaultdict(list)
+    for row in rows:
+        if row.content == 0:
+            facts = FileFacts(
+                row.file_path,
+                row.spec_id,
+                row.partition,
+                row.file_size_in_bytes,
+                row.data_bytes or row.file_size_in_bytes,
+                row.record_count,
+                deleted[row.file_path],
+                row.lower,
+                row.upper,
+                bool(row.keyless),
+                row.snapshot_id or 0,
+            )
+            found[facts.spec_id, facts.partition].append(facts)
+    return dict(found)
+
+
+def _fields(schema: Any, column: str) -> list[str]:
+    return list(schema[column].dataType.names)
+
+
+def _referenced(schema: Any) -> str:
+    """SQL of the one data file a position-delete file refers to: written down, or the same path as both bounds."""
+    lower, upper = (f"data_file.{side}_bounds[{_PATH_ID}]" for side in ("lower", "upper"))
+    from_bounds = f"if({lower} = {upper}, cast({lower} as string), null)"
+    if "referenced_data_file" in _fields(schema, "data_file"):
+        return f"coalesce(data_file.referenced_data_file, {from_bounds})"
+    return from_bounds
+
+
+def _bounds(schema: Any, column: SortField | None) -> tuple[str, str, str]:
+    """SQL of the lowest and the highest value of a column, and whether it holds nothing but nulls."""
+    unknown = ("null", "null", "false")
+    if column is None or not column.keeps_order or "readable_metrics" not in schema.names:
+        return unknown
+    metrics = schema["readable_metrics"].dataType
+    if column.column not in metrics.names:
+        return unknown
+    kind = metrics[column.column].dataType["lower_bound"].dataType.typeName()
+    value = f"readable_metrics.{quoted_column(column.column)}"
+    lower, upper = f"{value}.lower_bound", f"{value}.upper_bound"
+    if kind == "timestamp":
+        # Python's local time is not in the order of the moments where clocks are put back
+        lower, upper = f"unix_micros({lower})", f"unix_micros({upper})"
+    return lower, upper, f"{value}.null_value_count = {value}.value_count"

@@ -1,0 +1,248 @@
+"""Rewriting chosen data files: read at one snapshot, write uncommitted, prove, publish batch by batch."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from lakecdc import failpoints
+from lakecdc.contract.errors import ConflictError, LakecdcError
+from lakecdc.contract.options import RewriteDataFilesOptions
+from lakecdc.contract.report import TableReport
+from lakecdc.iceberg.commit import replace_data_files
+from lakecdc.iceberg.definition import current_spec_id
+from lakecdc.iceberg.rewrite_guard import EqualityDeleteGuard, refusal_in_sight
+from lakecdc.iceberg.rewrite_tasks import (
+    output_tasks,
+    plan_tasks,
+    read_staged,
+    removable_deletes,
+    rewrite_session,
+    staged_file,
+)
+from lakecdc.iceberg.sort_order import SortOrder
+from lakecdc.iceberg.staging import discard, stage_rows, staged_tasks
+from lakecdc.maintain import verify_rows
+from lakecdc.maintain.arrange import arrange
+from lakecdc.maintain.selection import Unit, batches
+from lakecdc.maintain.start_tag import start_tag
+from lakecdc.maintain.verify_rows import Proof
+from lakecdc.metadata import names
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from lakecdc.iceberg.table import IcebergTable, Snapshot
+
+log = logging.getLogger(__name__)
+
+_TARGET = "write.target-file-size-bytes"
+#: Iceberg's default of that property
+_DEFAULT_TARGET = 512 * 1024**2
+
+
+@dataclass(frozen=True)
+class RewritePlan:
+    """What is to be rewritten.
+
+    :param job: name of the job.
+    :param start: the snapshot that is read.
+    :param units: data files that belong together, whole; none if nothing is worth it.
+    :param order: how rows lie in the new files.
+    :param target: bytes per file aimed at.
+    :param reason: why there is nothing to do.
+    :param counts: what was measured, for the report.
+    :param summary: further entries for the snapshot summary.
+    """
+
+    job: str
+    start: Snapshot
+    units: Sequence[Unit]
+    order: SortOrder
+    target: int
+    reason: str
+    counts: dict[str, Any]
+    summary: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass
+class Tally:
+    """What has been published so far."""
+
+    commits: int = 0
+    data_files_removed: int = 0
+    data_files_added: int = 0
+    delete_files_removed: int = 0
+    bytes_read: int = 0
+    bytes_written: int = 0
+    rows: int = 0
+    head: Snapshot | None = None
+
+    def metrics(self) -> dict[str, Any]:
+        """For the report."""
+        return {name: value for name, value in vars(self).items() if name != "head"}
+
+
+def target_bytes(table: IcebergTable, options: RewriteDataFilesOptions) -> int:
+    """Bytes per file to aim at: the option, else the table's property, else Iceberg's default."""
+    return options.target_file_size_bytes or int(table.properties.get(_TARGET, _DEFAULT_TARGET))
+
+
+def nothing(table: IcebergTable, reason: str, start: Snapshot | None = None, **metrics: Any) -> TableReport:
+    """Report that a table needs nothing, and why."""
+    head = str(start.id) if start else None
+    return TableReport(table.name, "nothing", reason, snapshot_before=head, snapshot_after=head, metrics=metrics)
+
+
+def execute(table: IcebergTable, plan: RewritePlan, options: RewriteDataFilesOptions) -> TableReport:
+    """Carry out a plan: one commit per batch of units."""
+    wanted = verify_rows.proof(options, _columns(table))
+    if not plan.units:
+        return nothing(table, plan.reason, plan.start, **plan.counts)
+    counts = plan.counts | {
+        "groups": len(plan.units),
+        "files_chosen": sum(len(unit.files) for unit in plan.units),
+        "bytes_chosen": sum(unit.bytes for unit in plan.units),
+        "files_planned": sum(unit.outputs for unit in plan.units),
+        "target_file_size_bytes": plan.target,
+    }
+    if options.dry_run:
+        return nothing(table, "dry run: nothing was changed", plan.start, **counts)
+    started, tally = time.monotonic(), Tally()
+    rewrite = Rewrite(table, plan, wanted, tally)
+    reason, failed = None, None
+    with start_tag(table, plan.start, plan.job):
+        try:
+            left = rewrite.run(batches(plan.units, options.max_group_bytes), options.max_runtime)
+            reason = f"stopped after max_runtime; {left} of {len(plan.units)} groups are left" if left else None
+        except LakecdcError as error:
+            failed = error
+    facts: dict[str, Any] = {
+        "snapshot_before": str(plan.start.id),
+        "snapshot_after": str((tally.head or plan.start).id),
+        "metrics": counts
+        | tally.metrics()
+        | {"verified": wanted.states, "seconds": round(time.monotonic() - started, 3)},
+    }
+    if failed is not None:
+        return TableReport.failure(table.name, failed, **facts)
+    return TableReport(table.name, "done", reason, **facts)
+
+
+class Rewrite:
+    """One run over the batches of a plan.
+
+    :param wanted: what is proven before each commit.
+    :param tally: updated with each commit, so that it is right even if a later batch fails.
+    """
+
+    def __init__(self, table: IcebergTable, plan: RewritePlan, wanted: Proof, tally: Tally) -> None:
+        self.table, self.plan, self.wanted, self.tally = table, plan, wanted, tally
+        self.session: SparkSession = rewrite_session(table.spark)
+        self.spec_id = current_spec_id(table)
+        locations = {file.location for unit in plan.units for file in unit.files}
+        self.tasks = plan_tasks(table, plan.start.id, locations)
+
+    def run(self, work: Sequence[Sequence[Unit]], max_runtime: float = 0.0) -> int:
+        """Rewrite batch after batch.
+
+        :param max_runtime: seconds after which no further batch is begun; 0 is no limit.
+        :return: units that were not begun.
+        :raises LakecdcError: a batch failed or is refused; earlier ones stay published.
+        """
+        end = time.monotonic() + max_runtime if max_runtime else None
+        for number, batch in enumerate(work):
+            if number and end is not None and time.monotonic() > end:
+                return sum(len(rest) for rest in work[number:])
+            self._batch(batch)
+        return 0
+
+    def _batch(self, batch: Sequence[Unit]) -> None:
+        locations = [file.location for unit in batch for file in unit.files]
+        self._stop_if_doomed(locations)
+        tasks = [self.tasks[location] for location in locations]
+        files, expected = self._write(batch, tasks)
+        try:
+            failpoints.reach("rewrite_staged")
+            self._stop_if_doomed(locations)
+            self._prove(files, expected)
+            failpoints.reach("rewrite_before_commit")
+        except BaseException:
+            discard(self.table, files)
+            raise
+        try:
+            self._publish(tasks, files, expected.rows)
+        except ConflictError:
+            # after any other failure of a commit it is not certain that no snapshot refers to them
+            discard(self.table, files)
+            raise
+
+    def _write(self, batch: Sequence[Unit], tasks: Sequence[Any]) -> tuple[list[Any], verify_rows.Fingerprint]:
+        from pyspark.sql import Observation
+
+        seen = Observation()
+        with staged_tasks(self.table, tasks) as group:
+            read = self.wanted.hashed(read_staged(self.session, group))
+            rows = arrange(read.observe(seen, *self.wanted.measures()), batch, self.plan.order)
+            files = stage_rows(
+                self.table,
+                rows.drop("_lakecdc_hash"),
+                group=group,
+                output_spec_id=self.spec_id,
+                # the number of files was measured; a file rolls over only where the measure was far off
+                target_file_size_bytes=2 * self.plan.target,
+                output_sort_order_id=self.plan.order.id,
+            )
+        return files, verify_rows.fingerprint(dict(seen.get))
+
+    def _prove(self, files: Sequence[Any], expected: verify_rows.Fingerprint) -> None:
+        if not self.wanted.columns:
+            return
+        if not files:
+            verify_rows.check(self.table.name, expected, verify_rows.NO_ROWS)
+            return
+        with staged_tasks(self.table, output_tasks(self.table, files)) as group:
+            found = verify_rows.read_back(read_staged(self.session, group), self.wanted)
+        verify_rows.check(self.table.name, expected, found)
+
+    def _publish(self, tasks: Sequence[Any], files: Sequence[Any], rows: int) -> None:
+        removed, deletes = [task.file() for task in tasks], removable_deletes(self.table, tasks)
+        guard = EqualityDeleteGuard(
+            self.table,
+            self.plan.start,
+            [str(file.location()) for file in removed],
+            {int(file.specId()) for file in removed},
+            self.spec_id,
+        )
+        self.tally.head = replace_data_files(
+            self.table,
+            removed=removed,
+            removed_deletes=deletes,
+            added=files,
+            start=self.plan.start,
+            summary={names.JOB: self.plan.job, **self.plan.summary},
+            guard=guard,
+        )
+        self._count(removed, deletes, files, rows)
+
+    def _count(self, removed: Sequence[Any], deletes: Sequence[Any], files: Sequence[Any], rows: int) -> None:
+        self.tally.commits += 1
+        self.tally.data_files_removed += len(removed)
+        self.tally.data_files_added += len(files)
+        self.tally.delete_files_removed += len(deletes)
+        self.tally.bytes_read += sum(int(file.fileSizeInBytes()) for file in removed)
+        self.tally.bytes_written += sum(staged_file(file).bytes for file in files)
+        self.tally.rows += rows
+
+    def _stop_if_doomed(self, locations: Sequence[str]) -> None:
+        why = refusal_in_sight(self.table, self.plan.start, locations)
+        if why:
+            raise ConflictError(f"The rewrite was given up: {why}.", table=self.table.name, hint="Run again.")
+
+
+def _columns(table: IcebergTable) -> list[str]:
+    lineage = ["_row_id", "_last_updated_sequence_number"] if table.format_version >= 3 else []
+    return table.column_names + lineage

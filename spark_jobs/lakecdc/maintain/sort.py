@@ -1,0 +1,74 @@
+"""Sorting: where data files overlap in the sort column, they become files of disjoint ranges."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+from lakecdc.contract.errors import InputError
+from lakecdc.contract.options import SortDataFilesOptions
+from lakecdc.contract.report import TableReport
+from lakecdc.iceberg.sort_order import SortOrder, column_order, table_order
+from lakecdc.maintain.measure import Partitions, measure
+from lakecdc.maintain.overlap import overlap_depth
+from lakecdc.maintain.rewrite import RewritePlan, execute, nothing, target_bytes
+from lakecdc.maintain.selection import average_depth, sort_units
+from lakecdc.metadata import names
+
+if TYPE_CHECKING:
+    from lakecdc.contract.spec import JobSpec
+    from lakecdc.iceberg.table import IcebergTable
+
+JOB = "sort_data_files"
+
+
+def sort_data_files(table: IcebergTable, spec: JobSpec) -> TableReport:
+    """Sort the partitions of one table whose files overlap too much.
+
+    :raises InputError: there is nothing to sort by, or a column does not exist.
+    """
+    options, start = spec.options, table.refresh().head()
+    assert isinstance(options, SortDataFilesOptions)
+    order = chosen_order(table, options)
+    if start is None:
+        return nothing(table, "the table has no snapshot")
+    target = target_bytes(table, options)
+    partitions = measure(table, start.id, order.fields[0])
+    units, counts = sort_units(partitions, options.min_overlap_depth, target, _sorts_by(table, order))
+    counts["sorted_by"] = order.describe()
+    reason = f"no partition's files overlap deeper than {options.min_overlap_depth:g}"
+    summary = {names.SORTED_BY: order.describe()}
+    report = execute(table, RewritePlan(JOB, start, units, order, target, reason, counts, summary), options)
+    if not report.metrics.get("commits"):
+        return report
+    after = {"overlap_depth_after": _depth(measure(table, int(report.snapshot_after or 0), order.fields[0]))}
+    return dataclasses.replace(report, metrics=report.metrics | after)
+
+
+def chosen_order(table: IcebergTable, options: SortDataFilesOptions) -> SortOrder:
+    """What to sort by: the option's columns, else the table's sort order, else its identifier fields.
+
+    :raises InputError: there is none of them, or a column does not exist.
+    """
+    if options.columns:
+        return column_order(table, options.columns)
+    order = table_order(table)
+    if order.fields:
+        return order
+    if not table.identifier_columns:
+        raise InputError(
+            "There is nothing to sort by: the table has neither a sort order nor identifier fields.",
+            table=table.name,
+            hint="Give options.columns, or set one with ALTER TABLE … WRITE ORDERED BY.",
+        )
+    return column_order(table, table.identifier_columns)
+
+
+def _sorts_by(table: IcebergTable, order: SortOrder) -> list[int]:
+    wanted = order.describe()
+    return [s.id for s in table.ancestors() if s.summary.get(names.SORTED_BY) == wanted]
+
+
+def _depth(partitions: Partitions) -> float:
+    ranges = [[f.key_range for f in files if not f.keyless] for files in partitions.values()]
+    return average_depth([(overlap_depth(r), sum(k.rows for k in r)) for r in ranges])

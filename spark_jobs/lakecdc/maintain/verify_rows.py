@@ -1,0 +1,131 @@
+"""Proof that rewritten files hold the rows that were read: a hash of all rows, whatever their order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from lakecdc.contract.errors import VerificationError
+from lakecdc.contract.options import VerifiedOptions
+from lakecdc.iceberg.rewrite_tasks import INHERITED_LINEAGE
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import StructType
+
+#: every how many columns one is hashed in a sample, beside the first
+_SAMPLE_STEP = 8
+_LINEAGE = ("_row_id", "_last_updated_sequence_number")
+# xxhash64 in three pieces, so that their sums fit into 64 bits for any number of rows a commit can hold
+_PIECES = ("shiftright({0}, 42)", "shiftright({0}, 21) & 2097151", "{0} & 2097151")
+
+
+@dataclass(frozen=True)
+class Fingerprint:
+    """What a set of rows looks like regardless of order.
+
+    :param rows: number of rows.
+    :param sums: sums of three pieces of each row's 64-bit hash.
+    """
+
+    rows: int
+    sums: tuple[int, ...]
+
+
+NO_ROWS = Fingerprint(0, (0,) * len(_PIECES))
+
+
+@dataclass(frozen=True)
+class Proof:
+    """What is compared before a rewrite is published.
+
+    :param columns: the hashed columns; none if only the number of rows is compared.
+    :param states: what the report says about it.
+    """
+
+    columns: tuple[str, ...]
+    states: str
+
+    def measures(self) -> list[Column]:
+        """Aggregates that make a :class:`Fingerprint`, for a pass over rows with these columns."""
+        from pyspark.sql import functions as F
+
+        found = [F.count(F.lit(1)).alias("rows")]
+        if self.columns:
+            for number, piece in enumerate(_PIECES):
+                found.append(F.sum(F.expr(piece.format("_lakecdc_hash"))).alias(f"sum{number}"))
+        return found
+
+    def hashed(self, rows: DataFrame) -> DataFrame:
+        """The rows with their hash in ``_lakecdc_hash``."""
+        from pyspark.sql import functions as F
+
+        if not self.columns:
+            return rows
+        # xxhash64 skips nulls: (null, 1) and (1, null) would be alike without telling where the nulls are
+        parts = [part for c in self.columns for part in (_hashable(rows.schema, c), F.isnull(F.col(f"`{c}`")))]
+        return rows.withColumn("_lakecdc_hash", F.xxhash64(*parts))
+
+
+def proof(options: VerifiedOptions, columns: Sequence[str]) -> Proof:
+    """Decide what is proven.
+
+    :param columns: all columns that are read and written.
+    """
+    if options.verify == "full":
+        return Proof(tuple(columns), "all rows, all columns")
+    if options.verify == "sample":
+        some = tuple(columns[::_SAMPLE_STEP])
+        return Proof(some, f"all rows, {len(some)} of {len(columns)} columns: {', '.join(some)}")
+    return Proof((), f"nothing: {options.verify_off_reason}")
+
+
+def fingerprint(values: Any) -> Fingerprint:
+    """Make a fingerprint from the measured values.
+
+    :param values: mapping or row of the aggregates of :meth:`Proof.measures`.
+    """
+    found = values if isinstance(values, dict) else values.asDict()
+    return Fingerprint(int(found["rows"]), tuple(int(found.get(f"sum{n}") or 0) for n in range(len(_PIECES))))
+
+
+def read_back(rows: DataFrame, wanted: Proof) -> Fingerprint:
+    """Fingerprint of staged output, in a pass of its own.
+
+    :param rows: the files as a reader gives them.
+    """
+    measured = wanted.hashed(_without_inherited_lineage(rows)).agg(*wanted.measures())
+    return fingerprint(measured.collect()[0])
+
+
+def check(table: str, expected: Fingerprint, found: Fingerprint) -> None:
+    """Compare what was read with what was written.
+
+    :raises VerificationError: they differ.
+    """
+    if found != expected:
+        raise VerificationError(
+            f"The rewritten files hold other rows than were read: {found.rows} rows, {expected.rows} expected"
+            f"{'' if found.rows != expected.rows else ', with other values'}.",
+            table=table,
+            hint="Nothing was published. If it happens again, look at the storage and at the Spark version.",
+            expected_rows=expected.rows,
+            found_rows=found.rows,
+        )
+
+
+def _hashable(schema: StructType, column: str) -> Column:
+    from pyspark.sql import functions as F
+
+    value = F.col(f"`{column}`")
+    return F.to_json(value) if "variant" in schema[column].dataType.simpleString() else value
+
+
+def _without_inherited_lineage(rows: DataFrame) -> DataFrame:
+    from pyspark.sql import functions as F
+
+    for column in _LINEAGE:
+        if column in rows.columns:
+            rows = rows.withColumn(column, F.when(F.col(column) < INHERITED_LINEAGE, F.col(column)))
+    return rows

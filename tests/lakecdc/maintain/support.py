@@ -1,0 +1,124 @@
+"""Tables for the nightly jobs: many small files, every kind of delete, and a writer that interferes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import pytest
+
+from lakecdc import failpoints
+from lakecdc.contract.report import TableReport
+from lakecdc.contract.spec import parse_spec
+from lakecdc.iceberg.commit import RowChanges, append_changes
+from lakecdc.iceberg.fence import PositionFence
+from lakecdc.iceberg.staging import stage_equality_deletes, stage_rows
+from lakecdc.iceberg.table import IcebergTable
+from lakecdc.run import TableWork
+from tests.conftest import Lake
+
+Rows = list[tuple[Any, ...]]
+COLUMNS = "id bigint NOT NULL, v string, d int"
+
+
+def create(lake: Lake, version: int, partitioned_by: str = "", columns: str = COLUMNS, **properties: str) -> str:
+    """Create a table and return its name; ``__`` in a property's name stands for a dot."""
+    name = lake.new_name("nightly")
+    settings = {"format-version": str(version), "write.delete.mode": "merge-on-read"}
+    settings |= {key.replace("__", "."): value for key, value in properties.items()}
+    partitioning = f"PARTITIONED BY ({partitioned_by})" if partitioned_by else ""
+    listed = ", ".join(f"'{key}'='{value}'" for key, value in settings.items())
+    lake.sql(f"CREATE TABLE lake.{name} ({columns}) USING iceberg {partitioning} TBLPROPERTIES ({listed})")
+    return name
+
+
+def append(lake: Lake, name: str, low: int, high: int, text: str = "old", step: int = 1) -> None:
+    """Append rows with ids of a range as one file per partition."""
+    rows = lake.spark.range(low, high, step).selectExpr("id", f"concat('{text}', id) v", "cast(id % 2 as int) d")
+    table = lake.table(name)
+    append_changes(table, RowChanges(stage_rows(table, rows.coalesce(1))), PositionFence(None))
+
+
+def fill(lake: Lake, name: str, files: int = 5, rows: int = 100) -> None:
+    """As many commits of ``rows`` rows, interleaved, so that every file spans all keys (and, if odd, all of ``d``)."""
+    for number in range(files):
+        append(lake, name, number, files * rows, step=files)
+
+
+def delete_by_key(lake: Lake, name: str, ids: Iterable[int], text: str | None = None, positions: str = "") -> None:
+    """One commit as a CDC writer makes it: equality deletes, and with ``text`` the rows written anew.
+
+    :param positions: source positions for the summary.
+    """
+    table, listed = lake.table(name), ", ".join(map(str, ids))
+    rows = lake.sql(f"SELECT id, concat('{text}', id) v, cast(id % 2 as int) d FROM (SELECT explode(array({listed})) id)")
+    rows = rows.selectExpr("cast(id as bigint) id", "v", "d").coalesce(1)
+    key = ["id"] if table.java.spec().isUnpartitioned() else ["id", "d"]
+    deletes = stage_equality_deletes(table, rows.select(*key), key, table.java.spec().specId())
+    added = stage_rows(table, rows) if text else []
+    summary = {"lakecdc.positions": positions} if positions else {}
+    append_changes(table, RowChanges(added, deletes, summary=summary), PositionFence(None if positions else None))
+
+
+def run(lake: Lake, work: TableWork, name: str, **options: Any) -> TableReport:
+    """Run a job on one table in this process, as its frame would."""
+    job = getattr(work, "__name__")  # noqa: B009
+    return work(lake.table(name), parse_spec(lake.spec(job, name, options=options)))
+
+
+def spark_rows(lake: Lake, name: str) -> Rows:
+    """All rows as Spark reads them, sorted."""
+    return sorted(tuple(row) for row in lake.sql(f"SELECT * FROM lake.{name}").collect())
+
+
+def duckdb_rows(lake: Lake, name: str) -> Rows:
+    """All rows as DuckDB reads them, sorted."""
+    return sorted(lake.duckdb_rows(name))
+
+
+def count(lake: Lake, name: str, content: int) -> int:
+    """Live files of one content: 0 data, 1 position deletes and vectors, 2 equality deletes."""
+    return int(lake.table(name).metadata("entries").where(f"status < 2 AND data_file.content = {content}").count())
+
+
+def head(lake: Lake, name: str) -> int:
+    """Id of the newest snapshot."""
+    found = lake.table(name).head()
+    assert found is not None
+    return found.id
+
+
+def metadata_location(lake: Lake, name: str) -> str:
+    """Where the table's current metadata file is: another one after any commit, snapshot or not."""
+    return str(lake.pyiceberg().load_table(name).metadata_location)
+
+
+def files_on_disk(lake: Lake, name: str, suffix: str = ".parquet") -> set[str]:
+    """Locations of all files under the table, referenced or not."""
+    folder = Path(unquote(urlsplit(lake.table(name).location).path))
+    return {f"file:{path}" for path in folder.rglob(f"*{suffix}")}
+
+
+def live_files(lake: Lake, name: str) -> set[str]:
+    """Locations of the files the head refers to."""
+    return {row.file_path for row in lake.table(name).metadata("files").select("file_path").collect()}
+
+
+def meanwhile(monkeypatch: pytest.MonkeyPatch, moment: str, act: Callable[[], None]) -> None:
+    """Let another writer act once when a job reaches a fail point."""
+    todo = [act]
+
+    def reach(name: str) -> None:
+        if name == moment and todo:
+            todo.pop()()
+
+    monkeypatch.setattr(failpoints, "reach", reach)
+
+
+def bounds(table: IcebergTable, columns: Sequence[str]) -> list[tuple[Any, ...]]:
+    """Lower and upper bound of columns per data file."""
+    wanted = [f"readable_metrics.{c}.{side}_bound" for c in columns for side in ("lower", "upper")]
+    rows = table.metadata("files").where("content = 0").selectExpr(*wanted).collect()
+    return sorted(tuple(row) for row in rows)

@@ -1,0 +1,247 @@
+"""Compaction keeps every row, loses the small files and the deleted rows, and stops when there is nothing to gain."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pyspark.sql import functions as F
+
+from lakecdc.contract.errors import SpecError
+from lakecdc.iceberg import staging
+from lakecdc.maintain import rewrite
+from lakecdc.maintain.compact import compact_data_files
+from tests.conftest import Lake
+from tests.lakecdc.maintain.support import (
+    append,
+    count,
+    create,
+    delete_by_key,
+    duckdb_rows,
+    files_on_disk,
+    fill,
+    head,
+    live_files,
+    meanwhile,
+    metadata_location,
+    run,
+    spark_rows,
+)
+
+
+@pytest.mark.parametrize("version", [2, 3])
+@pytest.mark.parametrize("partitioned_by", ["", "d"])
+def test_small_files_become_one_per_partition(lake: Lake, version: int, partitioned_by: str) -> None:
+    name = create(lake, version, partitioned_by)
+    fill(lake, name)
+    lake.sql(f"DELETE FROM lake.{name} WHERE id BETWEEN 100 AND 120")
+    before = spark_rows(lake, name)
+    assert count(lake, name, 1)
+    report = run(lake, compact_data_files, name)
+    assert report.outcome == "done", report.reason
+    assert spark_rows(lake, name) == before == duckdb_rows(lake, name)
+    assert count(lake, name, 0) == (2 if partitioned_by else 1)
+    assert count(lake, name, 1) == 0
+    assert report.metrics["delete_files_removed"] > 0
+    assert report.metrics["rows"] == len(before)
+    assert report.snapshot_after == str(head(lake, name))
+    again = run(lake, compact_data_files, name)
+    assert again.outcome == "nothing"
+    assert "files below 0.75" in (again.reason or "")
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_equality_deletes_are_applied(lake: Lake, version: int) -> None:
+    name = create(lake, version, "d")
+    fill(lake, name)
+    delete_by_key(lake, name, range(0, 40))
+    delete_by_key(lake, name, range(30, 60), "new")
+    before = spark_rows(lake, name)
+    assert len(before) == 500 - 30
+    assert run(lake, compact_data_files, name).outcome == "done"
+    assert spark_rows(lake, name) == before == duckdb_rows(lake, name)
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_table_without_snapshot(lake: Lake, version: int) -> None:
+    report = run(lake, compact_data_files, create(lake, version))
+    assert (report.outcome, report.reason) == ("nothing", "the table has no snapshot")
+
+
+def test_dry_run_measures_and_changes_nothing(lake: Lake) -> None:
+    name = create(lake, 3, "d")
+    fill(lake, name)
+    before, on_disk = metadata_location(lake, name), files_on_disk(lake, name)
+    report = run(lake, compact_data_files, name, dry_run=True)
+    assert report.outcome == "nothing"
+    assert report.metrics["files_chosen"] == 10 and report.metrics["files_planned"] == 2
+    assert metadata_location(lake, name) == before
+    assert files_on_disk(lake, name) == on_disk
+
+
+def test_row_lineage_is_kept(lake: Lake) -> None:
+    name = create(lake, 3, write__update__mode="merge-on-read")
+    fill(lake, name)
+    lake.sql(f"UPDATE lake.{name} SET v = 'updated' WHERE id < 20")
+    lineage = f"SELECT id, _row_id, _last_updated_sequence_number FROM lake.{name} ORDER BY id"
+    before = lake.sql(lineage).collect()
+    assert len({row[2] for row in before}) == 6
+    assert run(lake, compact_data_files, name).outcome == "done"
+    assert lake.sql(lineage).collect() == before
+
+
+def test_row_lineage_is_part_of_the_proof(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    name = create(lake, 3)
+    fill(lake, name)
+
+    def without_lineage(table, rows, **options):  # type: ignore[no-untyped-def]
+        lost = rows.drop("_row_id").withColumn("_row_id", F.lit(None).cast("long"))
+        return staging.stage_rows(table, lost.select(rows.columns), **options)
+
+    monkeypatch.setattr(rewrite, "stage_rows", without_lineage)
+    report = run(lake, compact_data_files, name)
+    assert report.outcome == "failed" and "with other values" in (report.reason or "")
+
+
+def test_files_with_many_deleted_rows_are_rewritten_alone(lake: Lake) -> None:
+    name = create(lake, 3)
+    append(lake, name, 0, 1000)
+    append(lake, name, 1000, 2000)
+    lake.sql(f"DELETE FROM lake.{name} WHERE id < 400 OR id = 1500")
+    report = run(lake, compact_data_files, name)
+    assert report.outcome == "done"
+    assert (report.metrics["dirty_files"], report.metrics["data_files_removed"]) == (1, 1)
+    assert count(lake, name, 1) == 1
+    assert len(duckdb_rows(lake, name)) == 1599
+
+
+def test_a_file_without_living_rows_just_goes(lake: Lake) -> None:
+    name = create(lake, 2)
+    append(lake, name, 0, 10)
+    append(lake, name, 10, 20)
+    delete_by_key(lake, name, range(10))
+    lake.sql(f"DELETE FROM lake.{name} WHERE id IN (10, 11, 12, 13)")
+    assert run(lake, compact_data_files, name, min_input_files=2).outcome == "done"
+    assert [row[0] for row in duckdb_rows(lake, name)] == list(range(14, 20))
+
+
+def test_all_rows_deleted(lake: Lake) -> None:
+    name = create(lake, 3)
+    fill(lake, name)
+    delete_by_key(lake, name, range(500))
+    assert run(lake, compact_data_files, name).outcome == "done"
+    assert spark_rows(lake, name) == [] and count(lake, name, 0) == 0
+
+
+def test_output_files_follow_the_target_size(lake: Lake) -> None:
+    name = create(lake, 2)
+    for _ in range(6):
+        rows = lake.spark.range(20_000).selectExpr("id", "uuid() v", "cast(id % 2 as int) d")
+        rows.coalesce(1).writeTo(f"lake.{name}").append()
+    before, size = spark_rows(lake, name), sum(Path(f[5:]).stat().st_size for f in live_files(lake, name))
+    report = run(lake, compact_data_files, name, target_file_size_bytes=size // 3)
+    assert report.outcome == "done"
+    assert count(lake, name, 0) == 3
+    assert spark_rows(lake, name) == before
+    assert run(lake, compact_data_files, name, target_file_size_bytes=size // 3).outcome == "nothing"
+
+
+def test_one_commit_per_group_of_bytes_and_a_time_limit(lake: Lake) -> None:
+    name = create(lake, 3, "d")
+    fill(lake, name)
+    before = spark_rows(lake, name)
+    planned = run(lake, compact_data_files, name, dry_run=True)
+    half = planned.metrics["bytes_chosen"] // 2 + 500
+    report = run(lake, compact_data_files, name, max_group_bytes=half, max_runtime=0.001)
+    assert report.outcome == "done" and report.metrics["commits"] == 1
+    assert "of 2 groups are left" in (report.reason or "")
+    assert run(lake, compact_data_files, name, max_group_bytes=half).metrics["commits"] == 1
+    assert spark_rows(lake, name) == before
+    assert count(lake, name, 0) == 2
+
+
+def test_sort_order_of_the_table_is_kept(lake: Lake) -> None:
+    name = create(lake, 2)
+    lake.sql(f"ALTER TABLE lake.{name} WRITE LOCALLY ORDERED BY v DESC NULLS LAST, bucket(4, id)")
+    fill(lake, name)
+    assert run(lake, compact_data_files, name).outcome == "done"
+    values = [row.v for row in lake.sql(f"SELECT v, _pos FROM lake.{name} ORDER BY _pos").collect()]
+    assert values == sorted(values, reverse=True)
+    orders = lake.table(name).metadata("files").select("sort_order_id").collect()
+    assert [row[0] for row in orders] == [1]
+
+
+def test_rows_move_to_the_current_spec(lake: Lake) -> None:
+    name = create(lake, 3)
+    fill(lake, name)
+    lake.sql(f"ALTER TABLE lake.{name} ADD PARTITION FIELD d")
+    before = spark_rows(lake, name)
+    assert run(lake, compact_data_files, name).outcome == "done"
+    assert {row[0] for row in lake.table(name).metadata("files").select("spec_id").collect()} == {1}
+    assert spark_rows(lake, name) == before == duckdb_rows(lake, name)
+
+
+def test_columns_of_every_type(lake: Lake) -> None:
+    columns = (
+        "id bigint NOT NULL, b binary, f double, n decimal(20, 4), t timestamp, u timestamp_ntz, a array<int>, "
+        "m map<string, int>, s struct<x: int, y: array<string>>, `odd.name` string, empty string"
+    )
+    name = create(lake, 3, columns=columns)
+    for number in range(5):
+        lake.sql(
+            f"INSERT INTO lake.{name} SELECT id, cast(cast(id as string) as binary), id / 3, id / 7, timestamp_seconds(id), "
+            f"timestamp_ntz'2026-01-01', array(1, null), map('k', 1, 'a', {number}), named_struct('x', 1, 'y', null), "
+            "if(id = 3, null, 'x'), null FROM range(20)"
+        )
+    before = sorted(map(repr, lake.sql(f"SELECT * FROM lake.{name}").collect()))
+    assert run(lake, compact_data_files, name).outcome == "done"
+    assert sorted(map(repr, lake.sql(f"SELECT * FROM lake.{name}").collect())) == before
+
+
+@pytest.mark.parametrize("version", [2, 3])
+@pytest.mark.parametrize("moment", ["rewrite_staged", "rewrite_before_commit"])
+def test_position_delete_meanwhile_is_a_conflict(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch, version: int, moment: str
+) -> None:
+    name = create(lake, version)
+    fill(lake, name)
+    meanwhile(monkeypatch, moment, lambda: lake.sql(f"DELETE FROM lake.{name} WHERE id = 5"))
+    report = run(lake, compact_data_files, name)
+    assert (report.outcome, report.failure_class) == ("conflict", "conflict")
+    assert len(duckdb_rows(lake, name)) == 499
+    assert files_on_disk(lake, name) - live_files(lake, name) == set()
+    assert not [tag for tag in dict(lake.table(name).java.refs()) if tag != "main"]
+    assert run(lake, compact_data_files, name).outcome == "done"
+    assert len(duckdb_rows(lake, name)) == 499
+
+
+def test_tampered_output_is_not_published(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    name = create(lake, 2, **{"write.parquet.compression-codec": "uncompressed"})
+    fill(lake, name)
+    before, known = head(lake, name), files_on_disk(lake, name)
+
+    def tamper() -> None:
+        (written,) = (Path(file.removeprefix("file:")) for file in files_on_disk(lake, name) - known)
+        written.with_name(f".{written.name}.crc").unlink()
+        content = written.read_bytes()
+        assert content.count(b"old77") == 1
+        written.write_bytes(content.replace(b"old77", b"old7x"))
+
+    meanwhile(monkeypatch, "rewrite_staged", tamper)
+    report = run(lake, compact_data_files, name)
+    assert report.outcome == "failed" and "with other values" in (report.reason or "")
+    assert head(lake, name) == before
+    assert files_on_disk(lake, name) == known
+
+
+def test_sample_and_off_say_what_they_prove(lake: Lake) -> None:
+    name = create(lake, 2)
+    fill(lake, name)
+    with pytest.raises(SpecError, match="without a reason"):
+        run(lake, compact_data_files, name, verify="off")
+    report = run(lake, compact_data_files, name, verify="sample", dry_run=False)
+    assert report.metrics["verified"] == "all rows, 1 of 3 columns: id"
+    fill(lake, name)
+    report = run(lake, compact_data_files, name, verify="off", verify_off_reason="a scratch table")
+    assert report.metrics["verified"] == "nothing: a scratch table"
+    assert len(duckdb_rows(lake, name)) == 1000
