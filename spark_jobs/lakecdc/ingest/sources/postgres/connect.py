@@ -102,7 +102,7 @@ def explain(error: psycopg.Error, where: Address, doing: str) -> LakecdcError:
     """
     import psycopg
 
-    text = f"Postgres at {where.place} refused to {doing}: {_one_line(error)}."
+    text = f"Postgres at {where.place} could not {doing}: {_one_line(error)}."
     if isinstance(error, psycopg.errors.InsufficientPrivilege):
         hint = "The user needs REPLICATION, SELECT on the tables, and ownership of them to change the publication."
         return InputError(text, hint=hint)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark import StorageLevel
 from pyspark.sql import functions as F
 
+from lakecdc.contract.errors import SourceUnavailableError
 from lakecdc.ingest.formats import pgoutput
 from lakecdc.ingest.formats.pgoutput import Decoder, Relation, Summary, Wanted
 from lakecdc.ingest.order import order_key, order_sql
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 
     from lakecdc.ingest.change import Column
 
+_ERROR_LINE = re.compile(r"(psycopg\.|lakecdc\.)?[\w.]+: \S")
 _PEEK = """
 COPY (SELECT data FROM pg_logical_slot_peek_binary_changes({slot}, {upto}::pg_lsn, {messages},
   'proto_version', '1', 'publication_names', {publication})) TO STDOUT (FORMAT binary)
@@ -116,12 +119,27 @@ class Round:
 def read(spark: SparkSession, task: ReadLog) -> Round:
     """Read a round.
 
-    :raises Exception: as Spark raises it, if the task fails.
+    :raises SourceUnavailableError: if the task fails.
     """
+    from pyspark.errors import PySparkException
+
     decoded = spark.range(0, 1, 1, 1).mapInArrow(task, pgoutput.SCHEMA).persist(StorageLevel.DISK_ONLY)
-    last = decoded.where("kind = 'end'").select("summary").first()
+    try:
+        last = decoded.where("kind = 'end'").select("summary").first()
+    except PySparkException as error:
+        decoded.unpersist()
+        raise SourceUnavailableError(
+            f"The slot {task.slot!r} of Postgres at {task.where.place} cannot be read: {cause(error)}."
+        ) from error
     assert last is not None
     return Round(decoded, Summary.from_json(json.loads(last["summary"])))
+
+
+def cause(error: Exception) -> str:
+    """The line of a failed task's trace that tells what happened."""
+    lines = [line.strip() for line in str(error).splitlines()]
+    told = [line for line in lines if _ERROR_LINE.match(line) and not line.startswith("org.apache.spark")]
+    return (told or lines)[0].rstrip(".")
 
 
 def publication_list(name: str) -> str:

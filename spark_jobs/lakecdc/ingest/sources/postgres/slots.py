@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _ACTIVE_SECONDS = 20.0
+# the server takes a moment to notice that the last run's session is closed
+_LOCK_SECONDS = 2.0
 _POLL_SECONDS = 0.2
 PUBLISHED = "publish = 'insert, update, delete, truncate', publish_via_partition_root = true"
 _SLOT = """
@@ -85,12 +87,14 @@ def lock(session: Session, slot: str) -> None:
 
     :raises ConflictError: if another run holds it.
     """
-    (taken,) = _one(session, "SELECT pg_try_advisory_lock(hashtextextended(%s, 0))", f"lakecdc {slot}")
-    if not taken:
-        raise ConflictError(
-            f"Another run is reading the slot {slot!r} now.",
-            hint="Wait until it ends. If it was killed, the source notices within moments: run again.",
-        )
+    deadline = time.monotonic() + _LOCK_SECONDS
+    while not _one(session, "SELECT pg_try_advisory_lock(hashtextextended(%s, 0))", f"lakecdc {slot}")[0]:
+        if time.monotonic() > deadline:
+            raise ConflictError(
+                f"Another run is reading the slot {slot!r} now.",
+                hint="Wait until it ends. If it was killed, the source notices within moments: run again.",
+            )
+        time.sleep(_POLL_SECONDS)
 
 
 def find_slot(session: Session, name: str) -> Slot | None:
@@ -146,30 +150,40 @@ def advance(session: Session, slot: str, to: int) -> int:
 
     :param to: LSN as a number.
     :return: where the slot stands now.
+    :raises InputError: if the slot is gone.
     """
     found = find_slot(session, slot)
-    if found is None or to <= found.confirmed:
-        return found.confirmed if found else 0
+    if found is None:
+        raise InputError(
+            f"The slot {slot!r} was dropped while it was read.",
+            hint="Drop the target tables so that they are loaded in full; the next run makes a new slot.",
+        )
+    if to <= found.confirmed:
+        return found.confirmed
     (end,) = _one(session, "SELECT end_lsn::text FROM pg_replication_slot_advance(%s, %s::pg_lsn)", slot, lsn_text(to))
     return lsn(end)
 
 
-def drop(session: Session, slot: str, publication: str) -> list[str]:
+def drop(session: Session, where: Address, slot: str, publication: str) -> list[str]:
     """Drop slot and publication, each if it is there; the tables must be loaded anew afterwards.
 
     :return: what was dropped.
     :raises InputError: if the slot is not ours.
     :raises ConflictError: if it is in use.
     """
+    import psycopg
     from psycopg import sql
 
     dropped = []
-    if usable_slot(session, slot):
-        session.execute("SELECT pg_drop_replication_slot(%s)", (slot,))
-        dropped.append(f"slot {slot}")
-    if session.execute("SELECT 1 FROM pg_publication WHERE pubname = %s", (publication,)).fetchone():
-        session.execute(sql.SQL("DROP PUBLICATION {}").format(sql.Identifier(publication)))
-        dropped.append(f"publication {publication}")
+    try:
+        if usable_slot(session, slot):
+            session.execute("SELECT pg_drop_replication_slot(%s)", (slot,))
+            dropped.append(f"slot {slot}")
+        if session.execute("SELECT 1 FROM pg_publication WHERE pubname = %s", (publication,)).fetchone():
+            session.execute(sql.SQL("DROP PUBLICATION {}").format(sql.Identifier(publication)))
+            dropped.append(f"publication {publication}")
+    except psycopg.Error as error:
+        raise explain(error, where, f"drop the slot {slot!r} and the publication {publication!r}") from error
     return dropped
 
 
@@ -228,13 +242,14 @@ class Publication:
                 hint="Publish the whole table; leave columns out with exclude_columns.",
             )
 
-    def create(self, tables: Sequence[SourceTable]) -> None:
-        """Make it for exactly these tables."""
-        self._run("CREATE PUBLICATION {} FOR TABLE {} WITH (" + PUBLISHED + ")", tables)
-
-    def add(self, tables: Sequence[SourceTable]) -> None:
-        """Add tables to it."""
-        self._run("ALTER PUBLICATION {} ADD TABLE {}", tables)
+    def publish(self, tables: Sequence[SourceTable]) -> None:
+        """Make it for exactly these tables, or add those that it lacks."""
+        published = self.tables()
+        missing = [table for table in tables if (table.schema, table.name) not in published]
+        if not self.check():
+            self._run("CREATE PUBLICATION {} FOR TABLE {} WITH (" + PUBLISHED + ")", missing)
+        elif missing:
+            self._run("ALTER PUBLICATION {} ADD TABLE {}", missing)
 
     def _run(self, statement: str, tables: Iterable[SourceTable]) -> None:
         import psycopg

@@ -6,6 +6,7 @@ import logging
 import os
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -101,13 +102,9 @@ class PostgresIngest:
 
     def start(self, positions: Mapping[str, Position | None]) -> None:
         """Check everything, then make publication, slot and snapshot as far as they are missing."""
-        import psycopg
-
         self._session_or_none = connect(self._where)
-        try:
+        with self._asking():
             self._start(positions)
-        except psycopg.Error as error:
-            raise explain(error, self._where, "be read from") from error
 
     def _start(self, positions: Mapping[str, Position | None]) -> None:
         slots.check_server(self._session)
@@ -223,12 +220,7 @@ class PostgresIngest:
 
     def _prepare_load(self, publication: Publication, slot: Slot | None, new: list[SourceTable]) -> None:
         """Publish the new tables first and take the snapshot then: the log has all that the snapshot does not show."""
-        published = publication.tables()
-        missing = [table for table in new if (table.schema, table.name) not in published]
-        if not publication.check():
-            publication.create(missing)
-        elif missing:
-            publication.add(missing)
+        publication.publish(new)
         reach("before_slot_creation")
         log.info("waiting for transactions that are open at the source, then taking a snapshot")
         name = self.source.slot if slot is None else f"{self.source.slot[:40]}_load_{os.getpid()}"
@@ -241,14 +233,17 @@ class PostgresIngest:
         """First the new tables' full load, then the log up to where it ended at that moment."""
         loads = [feed for feed in self._feeds.values() if feed.position is None]
         if loads:
-            yield [self._load(feed) for feed in loads]
-        end = self._end()
-        while self._live():
-            found = self._read(end)
-            reached = found.summary.messages < self._messages_limit
-            yield self._batches(found, end, reached)
-            if reached:
-                return
+            with self._asking():
+                batches = [self._load(feed) for feed in loads]
+            yield batches
+        reached, end = False, None
+        while self._live() and not reached:
+            with self._asking():
+                end = end or self._end()
+                found = self._read(end)
+                reached = found.summary.messages < self._messages_limit
+                batches = self._batches(found, end, reached)
+            yield batches
 
     def _live(self) -> list[Feed]:
         return [feed for feed in self._feeds.values() if not feed.failed and feed.position]
@@ -375,19 +370,17 @@ class PostgresIngest:
         """Let the source go of the log that every table has, and the cluster of the round."""
         self._end_load()
         reach("before_slot_advance")
-        self._give_up()
-        places = [feed.at for feed in self._live()] + list(self._held.values())
+        with self._asking():
+            self._give_up()
+        live = [feed.at for feed in self._live()]
+        places = live + list(self._held.values())
         messages = self._round.summary.messages if self._round else 0
         self._release_round()
-        if not places:
-            return
-        before = slots.find_slot(self._session, self.source.slot)
-        if before is None:
-            raise InputError(f"The slot {self.source.slot!r} was dropped while it was read.")
-        moved = slots.advance(self._session, self.source.slot, min(places))
-        live = [feed.at for feed in self._live()]
-        # whatever the slot keeps before the live tables is read again in the next round
-        self._skipped = messages if live and moved < min(live) else 0
+        if places:
+            with self._asking():
+                moved = slots.advance(self._session, self.source.slot, min(places))
+            # whatever the slot keeps before the live tables is read again in the next round
+            self._skipped = messages if live and moved < min(live) else 0
 
     def _give_up(self) -> None:
         """Forget failed tables that keep more log than allowed."""
@@ -421,6 +414,16 @@ class PostgresIngest:
         if self._session_or_none:
             self._session_or_none.close()
             self._session_or_none = None
+
+    @contextmanager
+    def _asking(self) -> Iterator[None]:
+        """Explain what the server refuses meanwhile."""
+        import psycopg
+
+        try:
+            yield
+        except psycopg.Error as error:
+            raise explain(error, self._where, "be read from") from error
 
     @property
     def _session(self) -> psycopg.Connection[tuple[Any, ...]]:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
-from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql import functions as F
 
 from lakecdc.contract.errors import InputError
 from lakecdc.ingest.sources.postgres.types import numeric, typed
@@ -26,12 +26,14 @@ CASES: list[tuple[str, list[str], str, list[Any]]] = [
     ("real", ["'NaN'", "'-Infinity'", "0.1"], "float", ["nan", "-inf", 0.10000000149011612]),
     ("double precision", ["'NaN'", "'Infinity'", "0.1", "1e-300"], "double", ["nan", "inf", 0.1, 1e-300]),
     ("numeric(10,2)", ["-12345678.90", "0"], "decimal(10,2)", [Decimal("-12345678.90"), Decimal("0.00")]),
-    ("numeric(38,10)", ["1234567890123456789012345678.0123456789"], "decimal(38,10)", [Decimal("1234567890123456789012345678.0123456789")]),
+    ("numeric(38,10)", ["1234567890123456789012345678.0123456789"], "decimal(38,10)",
+     [Decimal("1234567890123456789012345678.0123456789")]),
     ("numeric(3,-2)", ["12345"], "decimal(5,0)", [Decimal("12300")]),
     ("numeric(3,5)", ["0.00123"], "decimal(5,5)", [Decimal("0.00123")]),
     ("numeric(40,2)", ["1.5"], "string", ["1.50"]),
     ("numeric", ["1.500", "'NaN'"], "string", ["1.500", "NaN"]),
-    ("text", ["''", "E'a\\n\"b\", \\\\N \\r\\n\\t'", "'\u00e4\U0001f600'", "'null'", "'\\.'"], "string", ["", 'a\n"b", \\N \r\n\t', "ä😀", "null", "\\."]),
+    ("text", ["''", "E'a\\n\"b\", \\\\N \\r\\n\\t'", "'\u00e4\U0001f600'", "'null'", "'\\.'"], "string",
+     ["", 'a\n"b", \\N \r\n\t', "ä😀", "null", "\\."]),
     ("varchar(5)", ["'abc  '"], "string", ["abc  "]),
     ("char(4)", ["'ab'"], "string", ["ab  "]),
     ("name", ["'n'"], "string", ["n"]),
@@ -46,8 +48,10 @@ CASES: list[tuple[str, list[str], str, list[Any]]] = [
     ("time", ["'24:00:00'", "'01:02:03.000004'"], "string", ["24:00:00", "01:02:03.000004"]),
     ("timetz", ["'01:02:03+05:30'"], "string", ["01:02:03+05:30"]),
     ("bytea", ["''", "'\\x00ff10'"], "binary", [b"", b"\x00\xff\x10"]),
-    ("date", ["'0001-01-01'", "'2024-02-29'", "'9999-12-31'"], "date", [date(1, 1, 1), date(2024, 2, 29), date(9999, 12, 31)]),
-    ("timestamp", ["'2024-02-29 23:59:59.999999'", "'1582-10-10 00:00:00'"], "timestamp_ntz", [datetime(2024, 2, 29, 23, 59, 59, 999999), datetime(1582, 10, 10)]),
+    ("date", ["'0001-01-01'", "'2024-02-29'", "'9999-12-31'"], "date",
+     [date(1, 1, 1), date(2024, 2, 29), date(9999, 12, 31)]),
+    ("timestamp", ["'2024-02-29 23:59:59.999999'", "'1582-10-10 00:00:00'"], "timestamp_ntz",
+     [datetime(2024, 2, 29, 23, 59, 59, 999999), datetime(1582, 10, 10)]),
     ("timestamptz", ["'2024-07-01 12:00:00.5+05:30'"], "timestamp", [datetime(2024, 7, 1, 6, 30, 0, 500000, UTC)]),
     ("int[]", ["'{1,null,3}'"], "string", ["{1,NULL,3}"]),
     ("text[]", ["ARRAY['a,b', '\"']"], "string", ['{"a,b","\\""}']),

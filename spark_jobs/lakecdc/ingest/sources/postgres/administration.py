@@ -1,0 +1,78 @@
+"""What is done to slot and publication by hand, apart from any run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import closing
+from typing import TYPE_CHECKING, Any
+
+from lakecdc.contract.errors import SpecError
+from lakecdc.contract.source import PostgresSource
+from lakecdc.ingest.sources.postgres import slots
+from lakecdc.ingest.sources.postgres.catalog import read_table
+from lakecdc.ingest.sources.postgres.connect import Address, address, connect, lsn_text
+from lakecdc.ingest.sources.postgres.slots import Publication
+
+if TYPE_CHECKING:
+    from lakecdc.contract.spec import JobSpec
+    from lakecdc.ingest.sources.postgres.slots import Session
+
+
+def create(spec: JobSpec) -> dict[str, Any]:
+    """Make the publication, or add to it the targets' tables that it lacks, then the slot if there is none.
+
+    :raises LakecdcError: a table that cannot be fed, a slot that is not ours, or a source that refuses.
+    """
+    source, where = _source(spec)
+    with closing(connect(where)) as session:
+        slots.check_server(session)
+        tables = [read_table(session, target) for target in spec.targets]
+        publication = Publication(session, where, source.publication_name)
+        publication.publish(tables)
+        if slots.usable_slot(session, source.slot) is None:
+            slots.create_slot(where, session, source.slot)
+        return _status(session, source, publication)
+
+
+def drop(spec: JobSpec) -> dict[str, Any]:
+    """Drop both, as far as they are there.
+
+    :raises ConflictError: if a run uses them.
+    """
+    source, where = _source(spec)
+    with closing(connect(where)) as session:
+        slots.lock(session, source.slot)
+        return {"dropped": slots.drop(session, where, source.slot, source.publication_name)}
+
+
+def status(spec: JobSpec) -> dict[str, Any]:
+    """Where both stand."""
+    source, where = _source(spec)
+    with closing(connect(where)) as session:
+        return _status(session, source, Publication(session, where, source.publication_name))
+
+
+COMMANDS: dict[str, Callable[[JobSpec], dict[str, Any]]] = {"create": create, "drop": drop, "status": status}
+
+
+def _source(spec: JobSpec) -> tuple[PostgresSource, Address]:
+    if not isinstance(spec.source, PostgresSource):
+        raise SpecError("source.type is not postgres; only a database log has a slot.")
+    return spec.source, address(spec.source)
+
+
+def _status(session: Session, source: PostgresSource, publication: Publication) -> dict[str, Any]:
+    slot = slots.find_slot(session, source.slot)
+    return {
+        "slot": slot
+        and {
+            "name": slot.name,
+            "plugin": slot.plugin,
+            "active": slot.active_pid is not None,
+            "confirmed_lsn": lsn_text(slot.confirmed),
+            "lost": slot.lost,
+            "lag_bytes": slot.lag_bytes,
+        },
+        "publication": publication.check() and publication.name or None,
+        "tables": sorted(".".join(name) for name in publication.tables()),
+    }

@@ -1,0 +1,171 @@
+"""Messages of pgoutput, put together by hand after the protocol's description."""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from lakecdc.ingest.formats import pgoutput
+from lakecdc.ingest.formats.pgoutput import (
+    EPOCH_MICROS,
+    Decoder,
+    ProtocolError,
+    RelationColumn,
+    Summary,
+    Wanted,
+    read_relation,
+)
+
+OID = 16390
+UNTOUCHED = object()
+
+
+def begin(commit_lsn: int, micros: int = 5) -> bytes:
+    return b"B" + struct.pack(">qqi", commit_lsn, micros, 700)
+
+
+def commit(commit_lsn: int, micros: int = 5) -> bytes:
+    return b"C\0" + struct.pack(">qqq", commit_lsn, commit_lsn + 48, micros)
+
+
+def relation(*columns: tuple[str, bool], oid: int = OID, identity: str = "d") -> bytes:
+    head = b"R" + struct.pack(">I", oid) + b"shop\0orders\0" + identity.encode() + struct.pack(">h", len(columns))
+    return head + b"".join(bytes([key]) + name.encode() + b"\0" + struct.pack(">Ii", 23, -1) for name, key in columns)
+
+
+def row(*values: Any) -> bytes:
+    parts = [struct.pack(">h", len(values))]
+    for value in values:
+        if value is None or value is UNTOUCHED:
+            parts.append(b"n" if value is None else b"u")
+        else:
+            parts.append(b"t" + struct.pack(">i", len(value.encode())) + value.encode())
+    return b"".join(parts)
+
+
+def insert(*values: Any, oid: int = OID) -> bytes:
+    return b"I" + struct.pack(">I", oid) + b"N" + row(*values)
+
+
+def update(new: Sequence[Any], old: Sequence[Any] | None = None, kind: str = "K") -> bytes:
+    before = kind.encode() + row(*old) if old else b""
+    return b"U" + struct.pack(">I", OID) + before + b"N" + row(*new)
+
+
+def delete(*values: Any) -> bytes:
+    return b"D" + struct.pack(">I", OID) + b"K" + row(*values)
+
+
+def truncate(*oids: int) -> bytes:
+    return b"T" + struct.pack(f">IB{len(oids)}I", len(oids), 0, *oids)
+
+
+ORDERS = relation(("id", True), ("note", False), ("secret", False))
+WANTED = {OID: Wanted(0, ("id",), frozenset({"secret"}))}
+
+
+def decode(*messages: bytes, wanted: dict[int, Wanted] | None = None) -> tuple[list[dict[str, Any]], Summary]:
+    decoder = Decoder(wanted or WANTED)
+    rows = [found for batch in decoder.batches(messages) for found in batch.to_pylist()]
+    return rows, decoder.summary
+
+
+def test_an_insert_carries_its_place() -> None:
+    rows, summary = decode(begin(100, 7), ORDERS, insert("1", None, "x"), insert("2", "", "y"), commit(100, 7))
+    assert rows[0] == {
+        "relation": OID, "version": 0, "kind": "c", "commit_lsn": 100, "ordinal": 1, "commit_micros": EPOCH_MICROS + 7,
+        "new": ["1", None, "x"], "open": None, "old": None, "moved": False, "summary": None,
+    }  # fmt: skip
+    assert (rows[1]["ordinal"], rows[1]["new"]) == (2, ["2", "", "y"])
+    assert (summary.messages, summary.end_lsn, summary.commit_micros) == (5, 148, EPOCH_MICROS + 7)
+    assert summary.events == {OID: {"c": 2}}
+
+
+def test_untouched_values_are_open_unless_excluded() -> None:
+    rows, _ = decode(begin(1), ORDERS, update(["1", UNTOUCHED, UNTOUCHED]), commit(1))
+    assert (rows[0]["kind"], rows[0]["open"], rows[0]["new"]) == ("u", ["note"], ["1", None, None])
+    rows, _ = decode(begin(1), ORDERS, update(["1", "a", UNTOUCHED]), commit(1))
+    assert rows[0]["open"] is None
+
+
+def test_a_key_change_is_a_delete_and_an_update() -> None:
+    rows, summary = decode(begin(1), ORDERS, update(["2", UNTOUCHED, "x"], ["1", None, None]), commit(1))
+    assert [(r["kind"], r["old"], r["new"], r["moved"], r["ordinal"]) for r in rows] == [
+        ("d", ["1", None, None], None, False, 1),
+        ("u", ["1", None, None], ["2", None, "x"], True, 1),
+    ]
+    assert rows[1]["open"] == ["note"]
+    assert summary.events == {OID: {"d": 1, "u": 1}}
+
+
+def test_the_old_key_fills_an_untouched_key_but_nothing_else() -> None:
+    rows, _ = decode(begin(1), ORDERS, update([UNTOUCHED, UNTOUCHED, "x"], ["1", None, None]), commit(1))
+    assert [(r["kind"], r["new"], r["open"], r["moved"]) for r in rows] == [("u", ["1", None, "x"], ["note"], False)]
+
+
+def test_a_full_old_row_fills_everything() -> None:
+    full = relation(("id", True), ("note", True), ("secret", True), identity="f")
+    changed = update(["1", UNTOUCHED, "x"], ["1", "kept", "y"], "O")
+    rows, _ = decode(begin(1), full, changed, commit(1))
+    assert [(r["kind"], r["new"], r["open"], r["old"]) for r in rows] == [("u", ["1", "kept", "x"], None, None)]
+
+
+def test_deletes_and_truncates() -> None:
+    rows, summary = decode(
+        begin(9), ORDERS, delete("1", None, None), truncate(4, OID), insert("1", "a", "b"), commit(9)
+    )
+    assert [(r["kind"], r["old"], r["ordinal"]) for r in rows] == [("d", ["1", None, None], 1), ("c", None, 3)]
+    assert summary.truncates == {OID: (9, 2, EPOCH_MICROS + 5)}
+
+
+def test_what_is_applied_already_is_passed_over_but_counted_for_the_order() -> None:
+    wanted = {OID: Wanted(100, ("id",))}
+    stretch = [begin(99), ORDERS, insert("1", "", ""), truncate(OID), commit(99)]
+    stretch += [begin(100), insert("7", "", "", oid=5), insert("2", "", ""), commit(100)]
+    rows, summary = decode(*stretch, wanted=wanted)
+    assert [(r["commit_lsn"], r["ordinal"], r["new"][0]) for r in rows] == [(100, 2, "2")]
+    assert summary.truncates == {} and summary.messages == 9 and summary.end_lsn == 148
+
+
+def test_versions_count_descriptions_that_differ() -> None:
+    wider = relation(("id", True), ("note", False), ("secret", False), ("more", False))
+    rows, summary = decode(
+        begin(1), ORDERS, insert("1", "", ""), ORDERS, insert("2", "", ""), wider, insert("3", "", "", "m"), commit(1)
+    )
+    assert [(r["version"], len(r["new"])) for r in rows] == [(0, 3), (0, 3), (1, 4)]
+    assert [r.version for r in summary.relations] == [0, 1]
+
+
+def test_batches_are_bounded() -> None:
+    large = "x" * 1_000_000
+    messages = [begin(1), ORDERS, *[insert(str(i), large, None) for i in range(40)], commit(1)]
+    sizes = [batch.num_rows for batch in Decoder(WANTED).batches(messages)]
+    assert sizes == [17, 17, 6]
+    messages = [begin(1), ORDERS, *[insert(str(i), None, None) for i in range(45_000)], commit(1)]
+    assert [batch.num_rows for batch in Decoder(WANTED).batches(messages)] == [20_000, 20_000, 5_000]
+
+
+def test_the_summary_survives_its_text() -> None:
+    _, summary = decode(begin(9), ORDERS, insert("1", "a", "b"), truncate(OID), commit(9))
+    closing = pgoutput.closing_batch(json.dumps(summary.to_json())).to_pylist()[0]
+    assert closing["kind"] == "end" and closing["relation"] is None
+    assert Summary.from_json(json.loads(closing["summary"])) == summary
+
+
+def test_a_relation_is_read_in_full() -> None:
+    found = read_relation(relation(("Größe", True), ("b", False), identity="i"), 3)
+    assert (found.oid, found.schema, found.name, found.identity, found.version) == (OID, "shop", "orders", "i", 3)
+    assert found.columns == (RelationColumn("Größe", 23, -1, True), RelationColumn("b", 23, -1, False))
+
+
+def test_other_kinds_are_passed_over_or_refused() -> None:
+    rows, _ = decode(b"Y\0\0\0\1public\0mood\0", b"O\0\0\0\0\0\0\0\1there\0", begin(1), commit(1))
+    assert rows == []
+    with pytest.raises(ProtocolError, match="'S' is not part"):
+        decode(b"S\0\0\0\1\1")
+    with pytest.raises(ProtocolError, match="'b' is not part"):
+        decode(begin(1), ORDERS, b"I" + struct.pack(">I", OID) + b"N" + struct.pack(">h", 1) + b"b\0\0\0\1x")

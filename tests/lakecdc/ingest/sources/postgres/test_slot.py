@@ -1,0 +1,224 @@
+"""The life of the slot: who holds it back, where it goes, what a killed run leaves and how it goes on."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from postgres_slot import main
+
+from lakecdc.ingest.sources.postgres.connect import lsn
+from lakecdc.metadata.positions import Position
+
+from .conftest import Shop
+
+
+def confirmed(shop: Shop) -> int:
+    """Where the slot stands."""
+    query = "SELECT confirmed_flush_lsn::text FROM pg_replication_slots WHERE slot_name ="
+    ((text,),) = shop.sql(f"{query} '{shop.schema}'")
+    return lsn(str(text))
+
+
+def at(position: Position | None) -> int:
+    """A position as a number."""
+    assert position is not None
+    return lsn(position.offsets["lsn"])
+
+
+def tables(shop: Shop, *names: str) -> list[str]:
+    """Tables with one row each, and their targets."""
+    for name in names:
+        shop.sql(f"CREATE TABLE s.{name} (id int PRIMARY KEY, v int); INSERT INTO s.{name} VALUES (0, 0)")
+    return [shop.target(name) for name in names]
+
+
+def insert(shop: Shop, table: str, *ids: int) -> None:
+    """One transaction per row."""
+    for i in ids:
+        shop.sql(f"INSERT INTO s.{table} VALUES ({i}, {i})")
+
+
+def ids(shop: Shop, name: str) -> list[Any]:
+    """Keys in the model."""
+    return [row[0] for row in shop.model.rows(name, "id")]
+
+
+def test_an_idle_table_moves_along(shop: Shop) -> None:
+    busy, idle = tables(shop, "busy", "idle")
+    shop.run()
+    insert(shop, "busy", 1, 2)
+    shop.run()
+    positions = shop.model.positions
+    assert at(positions[busy]) == at(positions[idle]) == confirmed(shop)
+    ((now,),) = shop.sql("SELECT clock_timestamp()::text")
+    found = positions[idle]
+    assert found and found.read_through and found.read_through[:10] == str(now)[:10]
+    before = shop.model.batches[-1][0].facts
+    assert set(before) == {"source_lag_seconds", "slot_lag_bytes"}
+
+
+def test_a_failing_table_holds_the_slot_and_catches_up(shop: Shop) -> None:
+    good, bad = tables(shop, "good", "bad")
+    shop.run()
+    stood = at(shop.model.positions[bad])
+    insert(shop, "good", 1, 2, 3)
+    insert(shop, "bad", 1, 2)
+    shop.run(failing=bad, max_batch_events=4)
+    assert ids(shop, good) == [0, 1, 2, 3], "the other table reads on past what the slot keeps"
+    assert confirmed(shop) == stood == at(shop.model.positions[bad])
+    insert(shop, "bad", 3)
+    shop.run(max_batch_events=4)
+    assert ids(shop, bad) == [0, 1, 2, 3]
+    assert confirmed(shop) == at(shop.model.positions[good])
+
+
+def test_a_refused_table_holds_the_slot(shop: Shop) -> None:
+    good, bad = tables(shop, "good", "bad")
+    shop.run()
+    stood = at(shop.model.positions[bad])
+    shop.sql("ALTER TABLE s.bad ADD COLUMN p point")
+    insert(shop, "good", 1, 2, 3)
+    assert set(shop.run(max_batch_events=3).refused) == {bad}
+    assert ids(shop, good) == [0, 1, 2, 3]
+    assert confirmed(shop) == stood
+    shop.sql("ALTER TABLE s.bad DROP COLUMN p")
+    insert(shop, "bad", 1)
+    shop.run()
+    assert ids(shop, bad) == [0, 1]
+
+
+def test_a_failing_table_that_keeps_too_much_is_given_up(shop: Shop) -> None:
+    good, bad = tables(shop, "good", "bad")
+    shop.run()
+    insert(shop, "bad", 1)
+    insert(shop, "good", *range(1, 20))
+    assert not shop.run(failing=bad, max_slot_lag_bytes=10**9).given_up
+    assert "a full load is needed" in str(shop.run(failing=bad, max_slot_lag_bytes=100).given_up[bad])
+    assert confirmed(shop) == at(shop.model.positions[good]) > at(shop.model.positions[bad])
+    assert "a full load is needed" in str(shop.run().refused[bad])
+    shop.model.positions[bad] = None
+    shop.model.tables[bad].clear()
+    shop.run()
+    assert ids(shop, bad) == [0, 1]
+
+
+def test_a_run_killed_before_the_slot_moved_repeats_nothing(shop: Shop) -> None:
+    name, idle = tables(shop, "t", "idle")
+    shop.run()
+    insert(shop, "t", 1, 2)
+    stood = confirmed(shop)
+    shop.run(rounds=1)
+    assert confirmed(shop) == stood and ids(shop, name) == [0, 1, 2]
+    insert(shop, "t", 3)
+    shop.run()
+    assert [tuple(e["key"]) for e in shop.model.batches[-2][1]] == [(3,)], "only what came since"
+    assert ids(shop, name) == [0, 1, 2, 3]
+
+
+def test_a_table_killed_in_its_full_load_begins_again(shop: Shop) -> None:
+    """One table is in, the other is not; the slot is there already."""
+    done, lost = tables(shop, "done", "lost")
+    source = shop.open()
+    source.start({})
+    for batch in next(source.rounds()):
+        if batch.target.table == done:
+            shop.model.apply(batch)
+    source.close()
+    insert(shop, "done", 1)
+    insert(shop, "lost", 1)
+    shop.run()
+    assert ids(shop, done) == ids(shop, lost) == [0, 1]
+    loads = [batch.target.table for batch, _events in shop.model.batches if batch.full_load]
+    assert loads == [done, lost]
+
+
+def test_a_slot_left_by_a_run_killed_in_its_first_load_is_taken_over(shop: Shop) -> None:
+    (name,) = tables(shop, "t")
+    shop.open().start({})
+    insert(shop, "t", 1)
+    found = shop.open()
+    found.close()
+    shop.run()
+    assert ids(shop, name) == [0, 1]
+    assert confirmed(shop) == at(shop.model.positions[name])
+    leftover = shop.sql(f"SELECT slot_name FROM pg_replication_slots WHERE slot_name LIKE '{shop.schema}%'")
+    assert leftover == [(shop.schema,)]
+
+
+def test_a_table_that_joins_later_is_loaded_beside_the_log(shop: Shop) -> None:
+    (first,) = tables(shop, "first")
+    shop.run()
+    (second,) = tables(shop, "second")
+    insert(shop, "first", 1)
+    insert(shop, "second", 1)
+    source = shop.open()
+    source.start(shop.model.positions)
+    insert(shop, "second", 2)
+    insert(shop, "first", 2)
+    for batches in source.rounds():
+        for batch in batches:
+            shop.model.apply(batch)
+            source.applied(batch.target.table, batch.position)
+        source.finish_round()
+    source.close()
+    assert ids(shop, first) == ids(shop, second) == [0, 1, 2]
+    assert [e["op"] for batch, events in shop.model.batches if batch.target.table == second for e in events] == [
+        "r", "r", "c"
+    ]  # fmt: skip
+
+
+def test_transactions_open_while_the_snapshot_is_taken(shop: Shop) -> None:
+    """The snapshot waits for them, so that what they commit is either in it or in the log."""
+    import threading
+
+    import psycopg
+
+    (name,) = tables(shop, "t")
+    writer = psycopg.connect(shop.server.dsn)
+    writer.execute(f"INSERT INTO {shop.schema}.t VALUES (1, 1)".encode())
+    thread = threading.Thread(target=shop.run)
+    thread.start()
+    waiting = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND backend_type = 'walsender'"
+    while not shop.sql(waiting):
+        assert thread.is_alive()
+    insert(shop, "t", 2)
+    writer.commit()
+    writer.close()
+    thread.join()
+    insert(shop, "t", 3)
+    shop.run()
+    assert ids(shop, name) == [0, 1, 2, 3]
+
+
+def test_slot_and_publication_by_hand(shop: Shop, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (name,) = tables(shop, "t")
+    document = shop.lake.spec(
+        "ingest",
+        source={"type": "postgres", "dsn": shop.server.dsn, "slot": shop.schema, "create": False},
+        target=shop.targets,
+    )
+    path = tmp_path / "spec.json"
+    path.write_text(json.dumps(document))
+
+    def run(command: str, code: int = 0) -> dict[str, Any]:
+        assert main([command, "--spec", str(path)]) == code
+        return dict(json.loads(capsys.readouterr().out or "{}"))
+
+    assert run("status") == {"slot": None, "publication": None, "tables": []}
+    made = run("create")
+    assert made["tables"] == [name] and made["publication"] == made["slot"]["name"] == shop.schema
+    assert run("create") == made | {"slot": made["slot"] | {"lag_bytes": run("status")["slot"]["lag_bytes"]}}
+    insert(shop, "t", 1)
+    shop.run(create=False)
+    assert ids(shop, name) == [0, 1]
+    source = shop.open()
+    source.start(shop.model.positions)
+    assert run("drop", 3) == {}
+    source.close()
+    assert run("drop") == {"dropped": [f"slot {shop.schema}", f"publication {shop.schema}"]}
+    assert run("status")["slot"] is None
+    path.write_text("{}")
+    assert run("status", 4) == {}

@@ -1,0 +1,47 @@
+"""Cutting tables, and Postgres' CSV."""
+
+from __future__ import annotations
+
+from lakecdc.ingest.sources.postgres import snapshot
+from lakecdc.ingest.sources.postgres.log import values
+from lakecdc.ingest.sources.postgres.snapshot import Chunk, blocks, deal, parse
+
+
+def test_null_and_the_empty_string_differ() -> None:
+    batches = parse(b'1,,""\n2,"a\n""b"", c","NULL"\n', ["id", "v", "w"])
+    assert [row for batch in batches for row in batch.to_pylist()] == [
+        {"id": "1", "v": None, "w": ""},
+        {"id": "2", "v": 'a\n"b", c', "w": "NULL"},
+    ]
+
+
+def test_an_empty_line_is_a_row_of_one_column() -> None:
+    assert [row for batch in parse(b'a\n\n""\n\n', ["v"]) for row in batch.to_pylist()] == [
+        {"v": "a"}, {"v": None}, {"v": ""}, {"v": None}
+    ]  # fmt: skip
+
+
+def test_blocks_never_cut_a_row() -> None:
+    large = b"x" * (snapshot._BLOCK_BYTES - 1)
+    assert [len(block) for block in blocks([b"a\n", large, b"b\n", b"c\n"])] == [len(large) + 2, 4]
+    assert list(blocks([])) == []
+
+
+def test_page_ranges() -> None:
+    assert Chunk("s", "t").condition() == "true"
+    assert Chunk("s", "t", 0, 8).condition() == "ctid < '(8,0)'::tid"
+    assert Chunk("s", "t", 8, None).condition() == "ctid >= '(8,0)'::tid"
+    assert Chunk("s", "t", 8, 16).condition() == "ctid >= '(8,0)'::tid AND ctid < '(16,0)'::tid"
+
+
+def test_chunks_are_dealt_to_at_most_so_many_tasks() -> None:
+    found = [Chunk("s", "t", i) for i in range(5)]
+    assert [len(share) for share in deal(found, 2)] == [3, 2]
+    assert [len(share) for share in deal(found, 9)] == [1] * 5
+
+
+def test_binary_copy_is_unwrapped() -> None:
+    header = b"PGCOPY\n\xff\r\n\0" + b"\0" * 8
+    rows = [header + b"\0\1\0\0\0\2ab", b"\0\1\0\0\0\1c", b"\xff\xff"]
+    assert list(values(rows)) == [b"ab", b"c"]
+    assert list(values([header + b"\xff\xff"])) == []

@@ -1,0 +1,231 @@
+"""What a run refuses before anything is written, and what it says then."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import psycopg
+import pytest
+
+from lakecdc.contract.errors import ConflictError, InputError, SourceUnavailableError
+from local_services.process import free_port
+
+from .conftest import Shop
+
+
+def table(shop: Shop, name: str = "t", rows: int = 1) -> str:
+    """A table with a key, and its target."""
+    shop.sql(f"CREATE TABLE s.{name} (id int PRIMARY KEY, v int)")
+    shop.sql(f"INSERT INTO s.{name} SELECT i, 0 FROM generate_series(1, {rows}) i")
+    return shop.target(name)
+
+
+def start(shop: Shop, **source: Any) -> dict[str, Exception]:
+    """Start a run and end it; the refused tables."""
+    found = shop.open(**source)
+    try:
+        found.start({t["table"]: shop.model.positions.get(t["table"]) for t in shop.targets})
+        return dict(found.refused)
+    finally:
+        found.close()
+
+
+def move(shop: Shop, name: str, **offsets: Any) -> None:
+    """Change a table's position."""
+    position = shop.model.positions[name]
+    assert position is not None
+    shop.model.positions[name] = replace(position, offsets={**position.offsets, **offsets})
+
+
+def test_an_unreachable_server_is_named_without_its_password(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PASSWORD_OF_TEST", "hush-hush")
+    shop.target("t")
+    port = free_port()
+    dsn = f"postgresql://me@127.0.0.1:{port}/shop"
+    with pytest.raises(SourceUnavailableError, match=f"127.0.0.1:{port} cannot be reached") as caught:
+        start(shop, dsn=dsn, password={"env": "PASSWORD_OF_TEST"})
+    assert "hush" not in str(caught.value) + repr(shop.open(password={"env": "PASSWORD_OF_TEST"})._where)
+
+
+def test_a_malformed_connection_string(shop: Shop) -> None:
+    shop.target("t")
+    with pytest.raises(InputError, match="not a libpq connection string"):
+        start(shop, dsn="nonsense with blanks")
+
+
+def test_tables_that_cannot_be_fed_do_not_stop_the_others(shop: Shop) -> None:
+    shop.sql("CREATE TABLE s.keyless (id int)")
+    shop.sql("CREATE TABLE s.full_keyless (id int)")
+    shop.sql("ALTER TABLE s.full_keyless REPLICA IDENTITY FULL")
+    shop.sql("CREATE TABLE s.nothing (id int PRIMARY KEY)")
+    shop.sql("ALTER TABLE s.nothing REPLICA IDENTITY NOTHING")
+    shop.sql("CREATE TABLE s.late (id int PRIMARY KEY DEFERRABLE)")
+    shop.sql("CREATE TABLE s.other_key (id int PRIMARY KEY, code int NOT NULL UNIQUE)")
+    shop.sql('CREATE TABLE s.twice (id int PRIMARY KEY, v int, "V" int)')
+    shop.sql("CREATE TABLE s.computed (id int PRIMARY KEY, twice int GENERATED ALWAYS AS (id * 2) STORED)")
+    shop.sql("CREATE VIEW s.seen AS SELECT 1 AS id")
+    good = table(shop, "good")
+    expected = {
+        shop.target("missing"): 'no table .*missing.*"source_table"',
+        shop.target("keyless"): "no primary key .*mode upsert.*REPLICA IDENTITY FULL",
+        shop.target("full_keyless"): "no primary key",
+        shop.target("nothing"): "no replica identity; published so, the source would refuse",
+        shop.target("late"): "deferrable does not count",
+        shop.target("other_key", key=["code"]): "tells only id of a deleted row, not the key column 'code'",
+        shop.target("twice"): "differ from 'v' in case at most",
+        shop.target("computed"): "'twice' is generated",
+        shop.target("seen"): "is not a table",
+    }
+    refused = shop.run().refused
+    assert set(refused) == set(expected)
+    for name, pattern in expected.items():
+        with pytest.raises(InputError, match=pattern) as caught:
+            raise refused[name]
+        assert caught.value.table == name
+    assert shop.model.rows(good) == [(1, 0)]
+    shop.sql("UPDATE s.keyless SET id = 1; UPDATE s.nothing SET id = 1")
+    published = shop.sql(f"SELECT tablename FROM pg_publication_tables WHERE pubname = '{shop.schema}'")
+    assert published == [("good",)], "publishing a table without identity would break its writers"
+
+
+def test_wrong_column_names_are_refused(shop: Shop) -> None:
+    shop.sql("CREATE TABLE s.a (id int PRIMARY KEY); CREATE TABLE s.b (id int PRIMARY KEY)")
+    shop.sql("CREATE TABLE s.c (id int PRIMARY KEY); CREATE TABLE s.d (id int PRIMARY KEY)")
+    shop.target("a", exclude_columns=["secret"])
+    shop.target("b", columns={"nowhere": "string"})
+    shop.target("c", columns={"id": "strnig"})
+    shop.target("d", key=["nr"])
+    named = ("'secret'", "'nowhere'", "'strnig'", "'nr'")
+    messages = [str(error) for error in start(shop).values()]
+    assert [name in message for name, message in zip(named, messages, strict=True)] == [True] * 4
+
+
+def test_an_index_can_be_the_identity(shop: Shop) -> None:
+    shop.sql("CREATE TABLE s.t (a int NOT NULL, b int NOT NULL, v text)")
+    shop.sql("CREATE UNIQUE INDEX t_ab ON s.t (b, a)")
+    shop.sql("ALTER TABLE s.t REPLICA IDENTITY USING INDEX t_ab")
+    shop.sql("INSERT INTO s.t VALUES (1, 1, 'x'), (2, 2, 'y')")
+    name = shop.target("t")
+    shop.run()
+    shop.sql("DELETE FROM s.t WHERE a = 1; UPDATE s.t SET b = 5 WHERE a = 2")
+    shop.run()
+    assert shop.model.rows(name) == [(2, 5, "y")]
+
+
+def test_a_second_run_is_a_conflict(shop: Shop) -> None:
+    table(shop)
+    first = shop.open()
+    first.start({})
+    with pytest.raises(ConflictError, match="Another run is reading the slot"):
+        start(shop)
+    first.close()
+    assert start(shop) == {}
+
+
+def test_another_cluster_stops_the_run(shop: Shop) -> None:
+    name = table(shop)
+    shop.run()
+    position = shop.model.positions[name]
+    assert position is not None
+    shop.model.positions[name] = replace(position, identity="4711:1")
+    with pytest.raises(InputError, match="belongs to the cluster and timeline 4711:1") as caught:
+        start(shop)
+    assert caught.value.table == name
+
+
+def test_a_dropped_slot_stops_the_run(shop: Shop) -> None:
+    table(shop)
+    shop.run()
+    shop.sql(f"SELECT pg_drop_replication_slot('{shop.schema}')")
+    with pytest.raises(InputError, match="is gone from the source.*loaded in full"):
+        start(shop)
+
+
+def test_a_dropped_publication_stops_the_run(shop: Shop) -> None:
+    table(shop)
+    shop.run()
+    shop.sql(f"DROP PUBLICATION {shop.schema}")
+    with pytest.raises(InputError, match="The publication .* is gone"):
+        start(shop)
+
+
+def test_a_gap_in_the_log_is_found_per_table(shop: Shop) -> None:
+    name, good = table(shop), table(shop, "good")
+    shop.run()
+    move(shop, name, lsn="0/1000")
+    refused = start(shop)
+    assert set(refused) == {name}
+    assert "The log between 0/1000 and" in str(refused[name]) and "a full load is needed" in str(refused[name])
+    move(shop, name, lsn="FFFFFF/0")
+    assert "the source was restored" in str(start(shop)[name])
+    assert good not in start(shop)
+
+
+def test_a_table_that_left_the_publication_needs_a_full_load(shop: Shop) -> None:
+    name, _good = table(shop), table(shop, "good")
+    shop.run()
+    shop.sql(f"ALTER PUBLICATION {shop.schema} DROP TABLE s.t")
+    assert "lost" in str(start(shop)[name]) and "a full load is needed" in str(start(shop)[name])
+
+
+def test_a_table_made_anew_at_the_source_needs_a_full_load(shop: Shop) -> None:
+    name = table(shop)
+    shop.run()
+    shop.sql("DROP TABLE s.t; CREATE TABLE s.t (id int PRIMARY KEY, v int)")
+    assert "was dropped and made anew" in str(start(shop)[name])
+
+
+def test_a_publication_that_hides_something_is_refused(shop: Shop) -> None:
+    name, other = table(shop), table(shop, "other")
+    shop.sql(f"CREATE PUBLICATION {shop.schema} FOR TABLE s.t WHERE (id > 5), s.other (id) WITH (publish = 'insert')")
+    with pytest.raises(InputError, match="leaves out kinds of changes.*ALTER PUBLICATION"):
+        start(shop)
+    every = "publish = 'insert, update, delete, truncate', publish_via_partition_root = true"
+    shop.sql(f"ALTER PUBLICATION {shop.schema} SET ({every})")
+    refused = start(shop)
+    assert "only rows with" in str(refused[name]) and "not the column 'v'" in str(refused[other])
+
+
+def test_a_slot_of_somebody_else_is_left_alone(shop: Shop) -> None:
+    table(shop)
+    shop.sql(f"SELECT pg_create_physical_replication_slot('{shop.schema}')")
+    with pytest.raises(InputError, match="not made by lakecdc"):
+        start(shop)
+
+
+def test_without_create_nothing_is_made(shop: Shop) -> None:
+    table(shop)
+    with pytest.raises(InputError, match=r"has no slot .*postgres_slot\.py create"):
+        start(shop, create=False)
+    assert shop.sql(f"SELECT * FROM pg_publication WHERE pubname = '{shop.schema}'") == []
+
+
+def test_a_user_without_rights_is_told_so(shop: Shop) -> None:
+    table(shop)
+    shop.sql("CREATE USER guest; GRANT USAGE ON SCHEMA s.x TO guest".replace("s.x", shop.schema))
+    with pytest.raises(InputError, match="REPLICATION, SELECT on the tables"):
+        start(shop, dsn=f"host=127.0.0.1 port={shop.server.port} user=guest dbname=postgres")
+    shop.sql(f"REVOKE ALL ON SCHEMA {shop.schema} FROM guest; DROP USER guest")
+
+
+def test_a_dry_run_makes_nothing_at_the_source(shop: Shop) -> None:
+    name = table(shop, rows=10)
+    shop.run(rounds=1, dry_run=True)
+    assert shop.model.rows(name) == [(i, 0) for i in range(1, 11)]
+    assert shop.sql(f"SELECT 1 FROM pg_replication_slots WHERE slot_name = '{shop.schema}'") == []
+    assert shop.sql(f"SELECT 1 FROM pg_publication WHERE pubname = '{shop.schema}'") == []
+
+
+def test_logical_decoding_must_be_on(shop: Shop) -> None:
+    from lakecdc.ingest.sources.postgres import slots
+
+    with psycopg.connect(shop.server.dsn, autocommit=True) as session:
+        slots.check_server(session)
+        session.execute("CREATE SCHEMA IF NOT EXISTS shadow")
+        returns = "RETURNS text LANGUAGE sql AS $$SELECT 'replica'$$"
+        session.execute(f"CREATE FUNCTION shadow.current_setting(text) {returns}".encode())
+        session.execute("SET search_path = shadow, pg_catalog")
+        with pytest.raises(InputError, match="wal_level = replica.*ALTER SYSTEM"):
+            slots.check_server(session)
+        session.execute("DROP SCHEMA shadow CASCADE")
