@@ -39,8 +39,9 @@ class Documents:
         if context is None:
             return cls(f"{base}/preview")
         ti = context["ti"]
-        parts = [ti.dag_id, ti.run_id, ti.task_id, *([str(ti.map_index)] if (ti.map_index or -1) >= 0 else [])]
-        return cls("/".join([base, *map(_safe, parts), f"try-{ti.try_number}"]))
+        mapped = [] if ti.map_index is None or ti.map_index < 0 else [str(ti.map_index)]
+        parts = [ti.dag_id, ti.run_id, ti.task_id, *mapped, f"try-{ti.try_number}"]
+        return cls("/".join([base, *map(_safe, parts)]))
 
     @property
     def spec_uri(self) -> str:

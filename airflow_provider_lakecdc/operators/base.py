@@ -6,8 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
+from airflow.sdk.exceptions import AirflowSkipException
 
 from airflow_provider_lakecdc import launcher, reporting, settings, shipping
+from airflow_provider_lakecdc.chaining import REPORT_KEY, failed_before
 from airflow_provider_lakecdc.documents import Documents
 from airflow_provider_lakecdc.exceptions import JobBadInputError
 from airflow_provider_lakecdc.failures import verdict
@@ -43,6 +45,8 @@ class LakecdcJobOperator(SparkSubmitOperator):
     :param catalog_conn_id: connection of type ``iceberg``; default: ``[lakecdc] catalog_conn_id``. (templated)
     :param job: name of the job; the operators of this package set it themselves.
     :param options: options of the job, see ``lakecdc.contract.options``. (templated)
+    :param after: ids of earlier tasks of the run that work on the same tables; a table that one of them has failed for
+        is left out. Goes with ``trigger_rule="all_done"``.
     :param documents_uri: folder for spec and report; default: ``[lakecdc] documents_uri``. (templated)
     :param conn_id: connection of type ``spark``; default: ``[lakecdc] spark_conn_id``.
     :param application: the job's script, where it is not the installed one, such as ``local:///opt/jobs/ingest.py``.
@@ -71,6 +75,7 @@ class LakecdcJobOperator(SparkSubmitOperator):
         catalog_conn_id: str | None = None,
         job: str | None = None,
         options: Mapping[str, Any] | None = None,
+        after: Sequence[str] = (),
         documents_uri: str | None = None,
         conn_id: str | None = None,
         name: str | None = None,
@@ -83,6 +88,7 @@ class LakecdcJobOperator(SparkSubmitOperator):
         self.tables = tables
         self.catalog_conn_id = catalog_conn_id or settings.catalog_conn_id()
         self.options = dict(options or {})
+        self.after = list(after)
         self.documents_uri = documents_uri or settings.documents_uri()
         self._documents: Documents | None = None
 
@@ -90,12 +96,14 @@ class LakecdcJobOperator(SparkSubmitOperator):
         """Submit the job and turn its report into Airflow's terms.
 
         :return: outcome, reason, snapshots and metrics by table.
+        :raises AirflowSkipException: earlier steps have failed for every table.
         :raises JobBadInputError: refused before or by the job; Airflow does not retry it.
         :raises JobConflictError: another writer was faster.
         :raises JobClusterError: something was out of reach or out of resources.
         :raises LakecdcJobError: anything else.
         """
         self.check_run(context)
+        self._leave_out_failed(context)
         submission = self.prepare(context)
         submit_error = self._submit(context, submission)
         assert self._documents is not None
@@ -170,6 +178,16 @@ class LakecdcJobOperator(SparkSubmitOperator):
             self._documents = Documents(str(folder)) if folder else self._documents
         return status
 
+    def _leave_out_failed(self, context: Context) -> None:
+        tables = table_list(self.tables)
+        if not (failed := failed_before(context, tables, self.after)):
+            return
+        for table, reason in failed.items():
+            self.log.warning("%s is left out, because an earlier step has failed for it: %s", table, reason)
+        self.tables = [table for table in tables if table not in failed]
+        if not self.tables:
+            raise AirflowSkipException("Earlier steps of this run have failed for every table of this group.")
+
     def _submit(self, context: Context, submission: Submission) -> Exception | None:
         submission.documents.write_spec(submission.text)
         uri = submission.documents.report_uri
@@ -197,7 +215,7 @@ class LakecdcJobOperator(SparkSubmitOperator):
     def _publish(self, context: Context, submission: Submission, report: JobReport) -> None:
         self.log.info("%s", reporting.summary(report))
         # the return value does not come about when the task fails, and a failure is when facts are wanted
-        context["ti"].xcom_push(key="report", value=reporting.compact(report))
+        context["ti"].xcom_push(key=REPORT_KEY, value=reporting.compact(report))
         reporting.raise_asset_events(
             context, self.outlets, self.catalog_conn_id, report, submission.spec.options.dry_run
         )

@@ -65,7 +65,7 @@ class IngestOperator(LakecdcJobOperator):
         """
         kind = self.source.get("type", "postgres" if self.source_conn_id else None)
         run = context.get("dag_run")
-        if run is not None and str(run.run_type) == "backfill" and kind in CURSOR_SOURCES:
+        if run is not None and run.run_type == "backfill" and kind in CURSOR_SOURCES:
             raise JobBadInputError(
                 f"A source of type {kind!r} is a cursor: it cannot be asked for the changes of a past interval, "
                 f"so the backfill run {run.run_id} would not load what it stands for.",

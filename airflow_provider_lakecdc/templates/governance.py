@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from airflow.sdk import DAG, chain
+from airflow.providers.standard.operators.empty import EmptyOperator
+from airflow.sdk import DAG, TriggerRule, chain
+from airflow.sdk.definitions.mappedoperator import MappedOperator
 
 from airflow_provider_lakecdc.operators.base import LakecdcJobOperator
 from airflow_provider_lakecdc.operators.compact_data_files import CompactDataFilesOperator
@@ -24,6 +26,12 @@ LIGHT_COMPACTION: dict[str, Any] = {
 }
 #: operators in the order of work, each with the options that the template prefers
 Steps = tuple[tuple[type[LakecdcJobOperator], dict[str, Any]], ...]
+#: the task that is done if every step has succeeded; it decides the state of the run
+FINISHED = "finished"
+_FAILURES = """
+A table that a step has failed for is left out of the later steps of that run; all other tables go on. `finished` then
+does not run, which makes the whole run a failed one.
+"""
 _HOURLY = """
 Keeps **{tables}** in the catalog `{catalog}` fast between two nights.
 
@@ -70,17 +78,20 @@ def nightly_governance_dag(config: LakeConfig) -> DAG:
 
 def _chained(config: LakeConfig, kind: str, doc: str, steps: Steps) -> DAG:
     tables = config.maintained_tables
-    with new_dag(config, kind, doc.format(tables=", ".join(tables), catalog=config.catalog)) as dag:
-        chain(
-            *(
-                mapped_step(
-                    operator,
-                    config,
-                    tables,
-                    config.job_options(kind, operator.job_name, **defaults),
-                    tables_per_application=config.tables_per_application,
-                )
-                for operator, defaults in steps
+    with new_dag(config, kind, doc.format(tables=", ".join(tables), catalog=config.catalog) + _FAILURES) as dag:
+        tasks: list[MappedOperator] = []
+        for operator, defaults in steps:
+            earlier = {"after": [task.task_id for task in tasks], "trigger_rule": TriggerRule.ALL_DONE} if tasks else {}
+            step = mapped_step(
+                operator,
+                config,
+                tables,
+                config.job_options(kind, operator.job_name, **defaults),
+                tables_per_application=config.tables_per_application,
+                **earlier,
             )
-        )
+            tasks.append(step)
+        chain(*tasks)
+        # the last step goes on after failures, so it cannot tell whether the run as a whole has succeeded
+        tasks >> EmptyOperator(task_id=FINISHED)
     return dag

@@ -83,9 +83,7 @@ def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
         "uri": f"sqlite:///{tmp_path}/catalog.db",
         "warehouse": f"file://{tmp_path}/warehouse",
     }
-    connection(
-        monkeypatch, "lake", conn_type="iceberg", extra={**properties, "s3.secret-access-key": CATALOG_SECRET}
-    )
+    connection(monkeypatch, "lake", conn_type="iceberg", extra={**properties, "s3.secret-access-key": CATALOG_SECRET})
     return properties
 
 

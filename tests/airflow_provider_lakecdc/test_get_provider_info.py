@@ -13,6 +13,7 @@ from typing import Any
 import airflow
 import jsonschema
 import pytest
+
 from airflow_provider_lakecdc.get_provider_info import get_provider_info
 
 
@@ -36,7 +37,12 @@ def test_no_operator_module_is_left_out() -> None:
     import airflow_provider_lakecdc
 
     folder = Path(airflow_provider_lakecdc.__path__[0])
-    named = {name for kind in ("operators", "sensors", "triggers") for e in get_provider_info()[kind] for name in e["python-modules"]}
+    named = {
+        name
+        for kind in ("operators", "sensors", "triggers")
+        for e in get_provider_info()[kind]
+        for name in e["python-modules"]
+    }
     found = {
         f"airflow_provider_lakecdc.{kind}.{path.stem}"
         for kind in ("operators", "sensors", "triggers")
@@ -65,7 +71,9 @@ def test_every_setting_that_is_read_is_described() -> None:
     read = {
         node.args[0].value
         for node in ast.walk(tree)
-        if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "_get" and isinstance(node.args[0], ast.Constant)
+        if isinstance(node, ast.Call)
+        and getattr(node.func, "id", "") == "_get"
+        and isinstance(node.args[0], ast.Constant)
     }
     assert read == set(get_provider_info()["config"]["lakecdc"]["options"])
 
@@ -74,7 +82,9 @@ def test_every_setting_that_is_read_is_described() -> None:
     ("option", "value"),
     [("spark_conn_id", "cluster"), ("catalog_conn_id", "lake2"), ("documents_uri", "s3://bucket/docs")],
 )
-def test_settings_are_read_from_airflows_configuration(option: str, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_settings_are_read_from_airflows_configuration(
+    option: str, value: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     import airflow_provider_lakecdc.settings as settings
 
     monkeypatch.setenv(f"AIRFLOW__LAKECDC__{option.upper()}", value)

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from airflow.sdk import Connection
+
 from airflow_provider_lakecdc.exceptions import JobBadInputError
 from airflow_provider_lakecdc.hooks.catalog import catalog_from_connection, get_catalog
 from lakecdc.contract.secrets import refuse_literals

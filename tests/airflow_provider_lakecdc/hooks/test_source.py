@@ -8,6 +8,7 @@ from typing import Any
 import psycopg
 import pytest
 from airflow.sdk import Connection
+
 from airflow_provider_lakecdc.hooks.source import conninfo
 
 
@@ -32,5 +33,7 @@ def test_libpq_reads_back_what_the_connection_says(fields: dict[str, Any]) -> No
 
 
 def test_passwords_and_what_is_not_libpqs_stay_out() -> None:
-    text = conninfo(described(host="h", password="pw", extra={"sslpassword": "pw2", "cursor": "dictcursor", "iam": True}))
+    text = conninfo(
+        described(host="h", password="pw", extra={"sslpassword": "pw2", "cursor": "dictcursor", "iam": True})
+    )
     assert text == "host=h"

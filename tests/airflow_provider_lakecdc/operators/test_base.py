@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 import pytest
 from airflow.sdk import Asset
+
 from airflow_provider_lakecdc.assets import table_asset, tables_alias
 from airflow_provider_lakecdc.exceptions import (
     JobBadInputError,
@@ -23,7 +24,7 @@ from airflow_provider_lakecdc.operators.expire_snapshots import ExpireSnapshotsO
 from airflow_provider_lakecdc.operators.rewrite_delete_files import RewriteDeleteFilesOperator
 from tests.airflow_provider_lakecdc.conftest import CATALOG_SECRET, FakeSpark, TaskInstance, connection
 
-Context = dict[str, Any]
+Context = Any
 pytestmark = pytest.mark.usefixtures("lake")
 
 
@@ -245,7 +246,9 @@ class TestRefusals:
             rewrite(application_args=["--spec", "x"])
 
     def test_no_spark_submit_anywhere(self, context: Context, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-        connection(monkeypatch, "spark_default", conn_type="spark", host="local[2]", extra={"spark-binary": "spark3-submit"})
+        connection(
+            monkeypatch, "spark_default", conn_type="spark", host="local[2]", extra={"spark-binary": "spark3-submit"}
+        )
         monkeypatch.setenv("PATH", str(tmp_path))
         with pytest.raises(JobBadInputError, match="no spark3-submit"):
             rewrite().execute(context)

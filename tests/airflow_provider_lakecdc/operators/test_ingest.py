@@ -7,6 +7,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from airflow.sdk.api.datamodels._generated import DagRunType
+
 from airflow_provider_lakecdc.exceptions import JobBadInputError
 from airflow_provider_lakecdc.operators.ingest import IngestOperator
 from lakecdc.contract.source import PostgresSource
@@ -39,12 +41,12 @@ def shop_db(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
-def test_all_targets_are_fed_by_default(spark_submit: FakeSpark, context: dict[str, Any]) -> None:
+def test_all_targets_are_fed_by_default(spark_submit: FakeSpark, context: Any) -> None:
     assert set(ingest().execute(context)) == {"shop.orders", "shop.items"}
     assert spark_submit.calls[0]["spec"]["source"] == FILES
 
 
-def test_tables_choose_among_the_targets(spark_submit: FakeSpark, context: dict[str, Any]) -> None:
+def test_tables_choose_among_the_targets(spark_submit: FakeSpark, context: Any) -> None:
     ingest(tables=["shop.items"]).execute(context)
     assert [target.table for target in parse_spec(spark_submit.calls[0]["spec"]).targets] == ["shop.items"]
     with pytest.raises(JobBadInputError, match="no target describes"):
@@ -52,7 +54,7 @@ def test_tables_choose_among_the_targets(spark_submit: FakeSpark, context: dict[
 
 
 @pytest.mark.usefixtures("shop_db")
-def test_a_connection_completes_the_source(spark_submit: FakeSpark, context: dict[str, Any]) -> None:
+def test_a_connection_completes_the_source(spark_submit: FakeSpark, context: Any) -> None:
     ingest(source={"type": "postgres", "slot": "lakecdc"}, source_conn_id="shop_db").execute(context)
     (call,) = spark_submit.calls
     source = parse_spec(call["spec"]).source
@@ -71,7 +73,7 @@ def test_a_connection_completes_the_source(spark_submit: FakeSpark, context: dic
     ],
 )
 def test_a_source_that_does_not_go_with_the_connection(
-    spark_submit: FakeSpark, context: dict[str, Any], source: dict[str, Any], message: str
+    spark_submit: FakeSpark, context: Any, source: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(JobBadInputError, match=message):
         ingest(source=source, source_conn_id="shop_db").execute(context)
@@ -79,25 +81,21 @@ def test_a_source_that_does_not_go_with_the_connection(
 
 
 @pytest.mark.parametrize("source", [FILES, {"type": "postgres", "slot": "s", "dsn": "host=x"}])
-def test_a_backfill_is_refused_with_the_remedy(
-    spark_submit: FakeSpark, context: dict[str, Any], source: dict[str, Any]
-) -> None:
-    run = SimpleNamespace(run_type="backfill", run_id="backfill__2026-01-01")
+def test_a_backfill_is_refused_with_the_remedy(spark_submit: FakeSpark, context: Any, source: dict[str, Any]) -> None:
+    run = SimpleNamespace(run_type=DagRunType.BACKFILL, run_id="backfill__2026-01-01")
     with pytest.raises(JobBadInputError, match="full load"):
         ingest(source=source).execute({**context, "dag_run": run})
     assert spark_submit.calls == []
 
 
-def test_a_password_written_out_is_refused_without_repeating_it(
-    spark_submit: FakeSpark, context: dict[str, Any]
-) -> None:
+def test_a_password_written_out_is_refused_without_repeating_it(spark_submit: FakeSpark, context: Any) -> None:
     source = {"type": "postgres", "slot": "s", "dsn": "host=x password=hunter2"}
     with pytest.raises(JobBadInputError, match="literal") as caught:
         ingest(source=source).execute(context)
     assert "hunter2" not in str(caught.value)
 
 
-def test_nothing_new_is_a_success_that_names_the_position(spark_submit: FakeSpark, context: dict[str, Any]) -> None:
+def test_nothing_new_is_a_success_that_names_the_position(spark_submit: FakeSpark, context: Any) -> None:
     quiet = {"outcome": "nothing", "reason": "no change since 0/16B3748", "metrics": {"position": "0/16B3748"}}
     spark_submit.behave({"shop.orders": quiet})
     found = ingest().execute(context)["shop.orders"]

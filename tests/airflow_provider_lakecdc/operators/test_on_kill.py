@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from airflow_provider_lakecdc.exceptions import LakecdcJobError
 from airflow_provider_lakecdc.operators.expire_snapshots import ExpireSnapshotsOperator
 from tests.airflow_provider_lakecdc.conftest import FakeSpark
 
 
 @pytest.mark.usefixtures("lake")
-def test_the_submit_process_is_gone(spark_submit: FakeSpark, context: dict[str, Any]) -> None:
+def test_the_submit_process_is_gone(spark_submit: FakeSpark, context: Any) -> None:
     (spark_submit.folder / "spark-submit").write_text("#!/bin/sh\necho started $$\nexec sleep 600\n")
     operator = ExpireSnapshotsOperator(task_id="t", catalog_conn_id="lake", tables=["shop.orders"])
     started = threading.Event()

@@ -7,6 +7,7 @@ import inspect
 from typing import Any
 
 import pytest
+
 from airflow_provider_lakecdc.operators.base import LakecdcJobOperator
 from airflow_provider_lakecdc.operators.compact_data_files import CompactDataFilesOperator
 from airflow_provider_lakecdc.operators.expire_snapshots import ExpireSnapshotsOperator
@@ -56,7 +57,9 @@ def test_the_defaults_are_the_jobs_own(job: str) -> None:
     assert parse(OPTIONS[job], typed_options(job, build(job).options), "options") == OPTIONS[job]()
 
 
-@pytest.mark.parametrize(("job", "option"), [(job, f.name) for job in OPTIONS for f in dataclasses.fields(OPTIONS[job])])
+@pytest.mark.parametrize(
+    ("job", "option"), [(job, f.name) for job in OPTIONS for f in dataclasses.fields(OPTIONS[job])]
+)
 def test_an_argument_arrives_as_its_option(job: str, option: str) -> None:
     assert build(job, **{option: "{{ params.x }}"}).options[option] == "{{ params.x }}"
 

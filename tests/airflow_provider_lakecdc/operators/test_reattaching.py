@@ -9,6 +9,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
+
 from airflow_provider_lakecdc.exceptions import JobConflictError
 from airflow_provider_lakecdc.operators.base import REPORT_URI_KEY
 from airflow_provider_lakecdc.operators.compact_data_files import CompactDataFilesOperator
@@ -39,9 +40,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 @pytest.fixture
-def yarn(
-    monkeypatch: pytest.MonkeyPatch, spark_submit: FakeSpark, lake: dict[str, str]
-) -> Iterator[ResourceManager]:
+def yarn(monkeypatch: pytest.MonkeyPatch, spark_submit: FakeSpark, lake: dict[str, str]) -> Iterator[ResourceManager]:
     """A cluster-mode connection, a catalog without secrets, and a resource manager that has finished everything."""
     server = ResourceManager()
     threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -62,7 +61,7 @@ def compact() -> CompactDataFilesOperator:
 
 
 @pytest.mark.usefixtures("yarn")
-def test_a_cleared_task_runs_again(spark_submit: FakeSpark, context: dict[str, Any]) -> None:
+def test_a_cleared_task_runs_again(spark_submit: FakeSpark, context: Any) -> None:
     compact().execute(context)
     assert context["task_state_store"].values == {}
     compact().execute({**context, "ti": TaskInstance(try_number=2)})
@@ -70,7 +69,7 @@ def test_a_cleared_task_runs_again(spark_submit: FakeSpark, context: dict[str, A
 
 
 @pytest.mark.usefixtures("yarn")
-def test_a_job_that_reported_a_failure_runs_again(spark_submit: FakeSpark, context: dict[str, Any]) -> None:
+def test_a_job_that_reported_a_failure_runs_again(spark_submit: FakeSpark, context: Any) -> None:
     conflict = {"shop.orders": {"outcome": "conflict", "failure_class": "conflict", "reason": "lost"}}
     spark_submit.behave(conflict, output=(APPLICATION,))
     with pytest.raises(JobConflictError):
@@ -81,7 +80,7 @@ def test_a_job_that_reported_a_failure_runs_again(spark_submit: FakeSpark, conte
 
 
 def test_a_lost_workers_job_is_taken_over_with_its_report(
-    yarn: ResourceManager, spark_submit: FakeSpark, context: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    yarn: ResourceManager, spark_submit: FakeSpark, context: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lost = compact()
     # the worker dies between submitting and the end of the job

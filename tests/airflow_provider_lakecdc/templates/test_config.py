@@ -1,0 +1,105 @@
+"""The configuration of the DAG files."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from airflow_provider_lakecdc.templates import EXAMPLE, groups_of_tables, load_config, parse_config
+from lakecdc.contract.errors import SpecError
+from lakecdc.contract.options import OPTIONS
+
+FULL: dict[str, Any] = {
+    "catalog_conn_id": "lake",
+    "source_conn_id": "shop_db",
+    "source": {"type": "postgres", "slot": "lakecdc_shop"},
+    "targets": [{"table": "shop.orders", "key": ["id"], "partition_by": ["bucket(8, id)"]}, {"table": "shop.items"}],
+    "spark": {"conn_id": "spark_x", "conf": {"spark.sql.shuffle.partitions": "16"}, "driver_memory": "2g"},
+    "options": {
+        "compact_data_files": {"min_input_files": 3, "max_runtime": 60},
+        "hourly_governance.compact_data_files": {"max_runtime": 30.0},
+    },
+    "schedules": {"ingest": "*/5 * * * *", "nightly_governance": None},
+}
+
+
+def test_json_becomes_a_configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(FULL))
+    monkeypatch.setenv("LAKECDC_CONFIG", str(path))
+    found = load_config()
+    assert found == parse_config(FULL)
+    assert found.maintained_tables == ["shop.orders", "shop.items"]
+    assert found.spark.arguments() == FULL["spark"]
+    assert (found.schedules.ingest, found.schedules.hourly_governance) == ("*/5 * * * *", "30 * * * *")
+
+
+def test_airflows_setting_serves_if_the_variable_is_not_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(FULL))
+    monkeypatch.setenv("AIRFLOW__LAKECDC__CONFIG_FILE", str(path))
+    assert load_config().catalog == "lake"
+
+
+def test_without_either_it_is_the_example() -> None:
+    assert load_config() is EXAMPLE
+
+
+def test_the_documented_example_is_valid() -> None:
+    import airflow_provider_lakecdc.templates.config as config
+
+    text = (config.__doc__ or "").split("::", 1)[1]
+    assert parse_config(json.loads(text)).target_tables == ["shop.orders"]
+
+
+def test_options_of_a_dag_go_before_those_of_the_job_and_the_templates() -> None:
+    config = parse_config(FULL)
+    found = config.job_options("hourly_governance", "compact_data_files", min_input_files=10, delete_ratio=0.9)
+    assert found == {"min_input_files": 3, "max_runtime": 30.0, "delete_ratio": 0.9}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"catalogue": "x"}, "catalog"),
+        ({"spark": {"master": "local"}}, "master"),
+        ({"options": {"compact": {}}}, "compact_data_files"),
+        ({"options": {"compact_data_files": {"min_files": 3}}}, "min_input_files"),
+        ({"options": {"compact_data_files": {"min_input_files": "3"}}}, "int"),
+        ({"tables_per_application": "all"}, "tables_per_application"),
+    ],
+)
+def test_mistakes_are_named(change: dict[str, Any], message: str) -> None:
+    with pytest.raises(SpecError, match=message):
+        parse_config({**FULL, **change})
+
+
+@pytest.mark.parametrize(("content", "message"), [(None, "cannot be read"), ("{", "not JSON")])
+def test_an_unusable_file_is_an_error_and_not_the_example(tmp_path: Path, content: str | None, message: str) -> None:
+    path = tmp_path / "config.json"
+    if content is not None:
+        path.write_text(content)
+    with pytest.raises(SpecError, match=message):
+        load_config(path)
+
+
+def test_every_job_can_be_given_options() -> None:
+    assert parse_config({"options": {job: {"dry_run": True} for job in OPTIONS}})
+
+
+@pytest.mark.parametrize(
+    ("size", "groups"),
+    [(0, [["a", "b", "c"]]), (1, [["a"], ["b"], ["c"]]), (2, [["a", "b"], ["c"]]), (9, [["a", "b", "c"]])],
+)
+def test_tables_are_cut_into_groups(size: int, groups: list[list[str]]) -> None:
+    assert groups_of_tables(["a", "b", "c"], size) == groups
+
+
+def test_groups_of_nothing_are_refused() -> None:
+    with pytest.raises(ValueError, match="skipped"):
+        groups_of_tables([])
+    with pytest.raises(ValueError, match="-1"):
+        groups_of_tables(["a"], -1)

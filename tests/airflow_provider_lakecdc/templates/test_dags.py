@@ -1,0 +1,175 @@
+"""The DAGs that the templates make."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from airflow.sdk import CronDataIntervalTimetable, ExceptionRetryPolicy
+from airflow.sdk.definitions.mappedoperator import MappedOperator
+from airflow.serialization.serialized_objects import DagSerialization
+
+from airflow_provider_lakecdc.assets import tables_alias
+from airflow_provider_lakecdc.templates import (
+    LakeConfig,
+    SparkConfig,
+    hourly_governance_dag,
+    ingest_dag,
+    nightly_governance_dag,
+)
+from airflow_provider_lakecdc.templates.config import Schedules
+from airflow_provider_lakecdc.templates.governance import FINISHED
+from lakecdc.contract.errors import SpecError
+
+POSTGRES = {"type": "postgres", "slot": "s"}
+TARGETS = tuple({"table": f"shop.t{i}", "key": ["id"]} for i in range(3))
+
+
+def config(**changes: Any) -> LakeConfig:
+    defaults = {"catalog_conn_id": "lake", "source": POSTGRES, "source_conn_id": "shop_db", "targets": TARGETS}
+    return LakeConfig(**{**defaults, **changes})
+
+
+def steps(dag: Any) -> list[MappedOperator]:
+    found = [task for task in dag.tasks if task.task_id != FINISHED]
+    assert all(isinstance(task, MappedOperator) for task in found)
+    return found
+
+
+FACTORIES = (ingest_dag, hourly_governance_dag, nightly_governance_dag)
+
+
+@pytest.mark.parametrize("factory", FACTORIES)
+class TestEveryDag:
+    """What holds for all three."""
+
+    def test_runs_have_intervals_and_come_one_at_a_time(self, factory: Any) -> None:
+        dag = factory(config())
+        assert isinstance(dag.timetable, CronDataIntervalTimetable)
+        assert dag.catchup is False
+        assert dag.max_active_runs == 1
+        assert dag.doc_md and "shop.t0" in dag.doc_md
+        assert dag.start_date is not None
+
+    def test_without_a_schedule_it_runs_by_hand(self, factory: Any) -> None:
+        never = Schedules(ingest=None, hourly_governance=None, nightly_governance=None)
+        assert factory(config(schedules=never)).schedule is None
+
+    def test_each_step_is_mapped_and_retried_by_class_of_failure(self, factory: Any) -> None:
+        for task in steps(factory(config(pool="lake", retries=5))):
+            assert isinstance(task.partial_kwargs["retry_policy"], ExceptionRetryPolicy)
+            assert task.partial_kwargs["pool"] == "lake"
+            assert "task.tables" in task.partial_kwargs["map_index_template"]
+            assert task.retries == 5
+            assert task.retry_delay == timedelta(minutes=1)
+
+    def test_spark_settings_reach_each_step(self, factory: Any) -> None:
+        spark = SparkConfig(conn_id="spark_x", conf={"a": "b"}, driver_memory="3g")
+        for task in steps(factory(config(spark=spark))):
+            operator = task.unmap({"tables": ["shop.t0"]})
+            assert (operator._conn_id, operator.conf, operator._driver_memory) == ("spark_x", {"a": "b"}, "3g")
+
+    def test_it_survives_serialisation(self, factory: Any) -> None:
+        dag = factory(config())
+        stored = DagSerialization.deserialize_dag(DagSerialization.serialize_dag(dag))
+        assert sorted(stored.task_dict) == sorted(dag.task_dict)
+        for name, task in stored.task_dict.items():
+            assert task.downstream_task_ids == dag.task_dict[name].downstream_task_ids
+            assert "tables" in task.template_fields or name == FINISHED
+
+
+@pytest.mark.parametrize(
+    ("factory", "order"),
+    [
+        (ingest_dag, ["ingest"]),
+        (hourly_governance_dag, ["rewrite_delete_files", "compact_data_files"]),
+        (
+            nightly_governance_dag,
+            ["sort_data_files", "compact_data_files", "rewrite_manifests", "expire_snapshots"],
+        ),
+    ],
+)
+def test_the_steps_are_chained_in_order(factory: Any, order: list[str]) -> None:
+    dag = factory(config())
+    (task,) = dag.roots
+    found = [task.task_id]
+    while following := [task for task in task.downstream_list if task.task_id != FINISHED]:
+        (task,) = following
+        found.append(task.task_id)
+    assert found == order
+
+
+@pytest.mark.parametrize("factory", [hourly_governance_dag, nightly_governance_dag])
+def test_steps_go_on_after_failures_and_the_last_task_judges_the_run(factory: Any) -> None:
+    dag = factory(config())
+    chained = steps(dag)
+    assert [task.task_id for task in dag.leaves] == [FINISHED]
+    assert dag.task_dict[FINISHED].trigger_rule == "all_success"
+    assert dag.task_dict[FINISHED].upstream_task_ids == {task.task_id for task in chained}
+    order = list(dag.topological_sort())
+    for number, task in enumerate([task for task in order if task.task_id != FINISHED]):
+        earlier = [before.task_id for before in order[:number]]
+        assert task.unmap({"tables": []}).after == earlier
+        assert task.partial_kwargs.get("trigger_rule", "all_success") == ("all_done" if earlier else "all_success")
+
+
+def groups(task: Any) -> list[list[str]]:
+    found: list[list[str]] = task.expand_input.value["tables"]
+    return found
+
+
+def test_maintenance_is_mapped_over_groups() -> None:
+    for task in steps(nightly_governance_dag(config(tables_per_application=2))):
+        assert groups(task) == [["shop.t0", "shop.t1"], ["shop.t2"]]
+
+
+def test_tables_beside_those_that_are_fed_can_be_maintained() -> None:
+    for task in steps(hourly_governance_dag(config(tables=("x.y",)))):
+        assert groups(task) == [["x.y"]]
+
+
+def test_the_tables_of_a_replication_slot_stay_together() -> None:
+    (task,) = ingest_dag(config(tables_per_application=1)).tasks
+    assert groups(task) == [["shop.t0", "shop.t1", "shop.t2"]]
+
+
+def test_files_are_ingested_in_groups() -> None:
+    files = {"type": "files", "path": "/x", "format": "debezium-json"}
+    (task,) = ingest_dag(config(source=files, source_conn_id=None, tables_per_application=1)).tasks
+    assert groups(task) == [["shop.t0"], ["shop.t1"], ["shop.t2"]]
+
+
+def test_only_ingestion_raises_events_of_the_tables() -> None:
+    (ingest,) = ingest_dag(config()).tasks
+    assert ingest.outlets == [tables_alias("lake")]
+    assert not any(task.outlets for task in nightly_governance_dag(config()).tasks)
+
+
+def test_the_hourly_compaction_is_light_unless_told_otherwise() -> None:
+    def options(**changes: Any) -> Any:
+        return hourly_governance_dag(config(**changes)).task_dict["compact_data_files"].unmap({"tables": []}).options
+
+    assert options()["max_runtime"] > 0
+    assert options(options={"compact_data_files": {"min_input_files": 2}})["min_input_files"] == 2
+    nightly = nightly_governance_dag(config()).task_dict["compact_data_files"].unmap({"tables": []})
+    assert nightly.options["max_runtime"] == 0.0
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"source": {"type": "postgres"}}, "slot"),
+        ({"source": {"type": "oracle"}}, "oracle"),
+        ({"targets": ({"table": "orders"},)}, "namespace.name"),
+        ({"source": {**POSTGRES, "dsn": "host=h password=x"}, "source_conn_id": None}, "literal"),
+    ],
+)
+def test_what_the_job_would_refuse_is_an_import_error(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(SpecError, match=message):
+        ingest_dag(config(**changes))
+
+
+def test_a_source_and_targets_are_needed() -> None:
+    with pytest.raises(ValueError, match="needs a source"):
+        ingest_dag(LakeConfig(source=POSTGRES))

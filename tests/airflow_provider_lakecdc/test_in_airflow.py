@@ -1,0 +1,242 @@
+"""The provider inside Airflow: whole DAG runs, with a stand-in for spark-submit."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.sdk import DAG
+
+from tests.airflow_provider_lakecdc import home
+from tests.airflow_provider_lakecdc.conftest import CATALOG_SECRET, FakeSpark
+from tests.airflow_provider_lakecdc.tables import FedTable
+
+FIVE, SIX = "2026-01-01T05:00:00+00:00", "2026-01-01T06:00:00+00:00"
+Install = Callable[[str, str], DAG]
+
+
+@pytest.fixture
+def install(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Puts a DAG file into the DAGs folder for one test and returns its DAG."""
+    from airflow.dag_processing.dagbag import DagBag
+
+    files: list[Path] = []
+
+    def put(name: str, source: str) -> DAG:
+        path = home.DAGS / f"{name}.py"
+        path.write_text(source)
+        files.append(path)
+        bag = DagBag(str(path), bundle_path=home.DAGS, bundle_name="dags-folder")
+        assert bag.import_errors == {}
+        (dag,) = bag.dags.values()
+        return dag
+
+    yield put
+    for path in files:
+        path.unlink()
+
+
+@pytest.fixture
+def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lake: dict[str, str]) -> dict[str, Any]:
+    """A configuration of the provider's own DAG files."""
+    document = {
+        "catalog_conn_id": "lake",
+        "source": {"type": "files", "path": "/data/*.jsonl", "format": "debezium-json"},
+        "targets": [{"table": "shop.orders", "key": ["id"]}, {"table": "shop.items", "key": ["id"]}],
+        "tables_per_application": 1,
+        "retries": 0,
+    }
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(document))
+    monkeypatch.setenv("LAKECDC_CONFIG", str(path))
+    return document
+
+
+def dag_file(name: str) -> str:
+    return (home.REPOSITORY / "dags" / f"{name}.py").read_text()
+
+
+def states(run: Any) -> dict[str, list[str]]:
+    """States of the run's task instances by task, in the order of their map indexes."""
+    found: dict[str, list[str]] = {}
+    for ti in sorted(run.get_task_instances(), key=lambda ti: (ti.task_id, ti.map_index)):
+        found.setdefault(ti.task_id, []).append(str(ti.state))
+    return found
+
+
+@pytest.mark.usefixtures("config")
+class TestTheProvidersDags:
+    """The three DAG files, run as they stand."""
+
+    def test_ingestion(self, install: Install, spark_submit: FakeSpark, capfd: pytest.CaptureFixture[str]) -> None:
+        spark_submit.behave({"shop.items": {"outcome": "nothing", "reason": "no change since x"}})
+        run = install("lakecdc_ingest", dag_file("lakecdc_ingest")).test()
+        assert states(run) == {"ingest": ["success", "success"]}
+        assert [call["spec"]["tables"] for call in spark_submit.calls] == [["shop.orders"], ["shop.items"]]
+        assert asset_events(run.run_id) == {"iceberg://lake/shop.orders": "9007199254740995"}
+        names = [ti.rendered_map_index for ti in sorted(run.get_task_instances(), key=lambda ti: ti.map_index)]
+        assert names == ["shop.orders", "shop.items"]
+        found = xcoms(run.run_id)
+        assert found["return_value"][0]["shop.orders"]["snapshot_after"] == "9007199254740995"
+        assert CATALOG_SECRET not in json.dumps(found)
+        output = capfd.readouterr()
+        assert "shop.orders" in output.out + output.err
+        assert CATALOG_SECRET not in output.out + output.err
+
+    @pytest.mark.parametrize(
+        ("name", "steps"),
+        [
+            ("lakecdc_hourly_governance", ["rewrite_delete_files", "compact_data_files"]),
+            (
+                "lakecdc_nightly_governance",
+                ["sort_data_files", "compact_data_files", "rewrite_manifests", "expire_snapshots"],
+            ),
+        ],
+    )
+    def test_governance(self, install: Install, spark_submit: FakeSpark, name: str, steps: list[str]) -> None:
+        run = install(name, dag_file(name)).test()
+        assert run.state == "success"
+        assert states(run) == {**{step: ["success", "success"] for step in steps}, "finished": ["success"]}
+        assert [call["spec"]["job"] for call in spark_submit.calls] == [step for step in steps for _ in range(2)]
+
+    def test_a_failing_table_ends_its_own_chain_only(
+        self, install: Install, spark_submit: FakeSpark, config: dict[str, Any], tmp_path: Path
+    ) -> None:
+        together = {
+            **config,
+            "tables_per_application": 0,
+            "targets": [*config["targets"], {"table": "a.b", "key": ["k"]}],
+        }
+        (tmp_path / "config.json").write_text(json.dumps(together))
+        spark_submit.behave({"shop.items": {"outcome": "failed", "failure_class": "bad input", "reason": "no"}}, exit=4)
+        run = install("lakecdc_nightly_governance", dag_file("lakecdc_nightly_governance")).test()
+        assert run.state == "failed"
+        assert states(run) == {
+            "sort_data_files": ["failed"],
+            "compact_data_files": ["success"],
+            "rewrite_manifests": ["success"],
+            "expire_snapshots": ["success"],
+            "finished": ["upstream_failed"],
+        }
+        assert [call["spec"]["tables"] for call in spark_submit.calls] == [
+            ["shop.orders", "shop.items", "a.b"],
+            *[["shop.orders", "a.b"]] * 3,
+        ]
+
+    def test_a_group_of_which_nothing_is_known_is_left_alone(self, install: Install, spark_submit: FakeSpark) -> None:
+        spark_submit.behave(report=False, exit=1)
+        run = install("lakecdc_hourly_governance", dag_file("lakecdc_hourly_governance")).test()
+        assert run.state == "failed"
+        assert states(run)["compact_data_files"] == ["skipped", "skipped"]
+        assert len(spark_submit.calls) == 2
+
+    def test_a_cleared_run_submits_again(self, install: Install, spark_submit: FakeSpark) -> None:
+        from airflow.sdk import timezone
+
+        dag = install("lakecdc_ingest", dag_file("lakecdc_ingest"))
+        moment = timezone.datetime(2026, 2, 1)
+        for _ in range(2):
+            # dag.test clears the task instances of a date it has run before
+            assert dag.test(logical_date=moment).state == "success"
+        assert len(spark_submit.calls) == 4
+
+
+RETRYING = """
+from datetime import timedelta
+from airflow.sdk import DAG
+from airflow_provider_lakecdc.operators.rewrite_manifests import RewriteManifestsOperator
+from airflow_provider_lakecdc.retry_policy import retry_policy
+
+with DAG("retrying", schedule=None):
+    RewriteManifestsOperator.partial(
+        task_id="rewrite_manifests",
+        catalog_conn_id="lake",
+        retries=2,
+        retry_delay=timedelta(0),
+        retry_policy=retry_policy(timedelta(0)),
+    ).expand(tables=[["shop.orders"]])
+"""
+
+
+@pytest.mark.usefixtures("lake")
+@pytest.mark.parametrize(("failure_class", "tries"), [("conflict", 3), ("unknown", 3), ("bad input", 1)])
+def test_the_class_of_a_failure_decides_on_the_retry(
+    install: Install, spark_submit: FakeSpark, failure_class: str, tries: int
+) -> None:
+    outcome = {"outcome": "failed", "failure_class": failure_class, "reason": "x"}
+    spark_submit.behave({"shop.orders": outcome}, exit=1)
+    run = install("retrying", RETRYING).test()
+    assert states(run) == {"rewrite_manifests": ["failed"]}
+    assert len(spark_submit.calls) == tries
+
+
+WAITING = """
+from airflow.sdk import DAG
+from airflow_provider_lakecdc.sensors.watermark import IcebergWatermarkSensor
+
+with DAG("waiting", schedule=None):
+    for deferrable in (False, True):
+        IcebergWatermarkSensor(
+            task_id=f"deferrable_{deferrable}".lower(), table="shop.orders", catalog_conn_id="lake",
+            moment="{{ dag_run.conf['moment'] }}", deferrable=deferrable, poke_interval=0.1, timeout=TIMEOUT,
+        )
+"""
+
+
+class TestTheSensor:
+    """Both ways of waiting, in a DAG run and against a real catalog."""
+
+    def test_it_passes_once_the_moment_is_reached(self, install: Install, lake: dict[str, str]) -> None:
+        orders = FedTable(lake)
+        orders.ingest(SIX)
+        orders.maintain()
+        run = install("waiting", WAITING.replace("TIMEOUT", "60")).test(run_conf={"moment": FIVE})
+        assert states(run) == {"deferrable_false": ["success"], "deferrable_true": ["success"]}
+        assert xcoms(run.run_id)["return_value"] == [SIX, SIX]
+
+    def test_a_deferred_one_goes_on_when_the_table_is_fed(
+        self, install: Install, lake: dict[str, str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        import airflow_provider_lakecdc.triggers.watermark as triggers
+
+        orders = FedTable(lake)
+        orders.ingest(FIVE)
+        read, looks = triggers.read_watermark, []
+
+        def feed_after_the_first_look(*arguments: Any) -> Any:
+            looks.append(found := read(*arguments))
+            if len(looks) == 1:
+                orders.ingest(SIX)
+            return found
+
+        monkeypatch.setattr(triggers, "read_watermark", feed_after_the_first_look)
+        source = WAITING.replace("TIMEOUT", "60").replace("(False, True)", "(True,)")
+        run = install("waiting", source).test(run_conf={"moment": SIX})
+        assert states(run) == {"deferrable_true": ["success"]}
+        assert len(looks) == 2
+
+
+def asset_events(run_id: str) -> dict[str, str]:
+    """Snapshots after by URI of the asset events that a run has raised."""
+    from airflow.models.asset import AssetEvent
+    from airflow.utils.session import create_session
+
+    with create_session() as session:
+        events = session.query(AssetEvent).filter(AssetEvent.source_run_id == run_id).all()
+        return {event.asset.uri: event.extra["snapshot_after"] for event in events}
+
+
+def xcoms(run_id: str) -> dict[str, list[Any]]:
+    """A run's XCom values by key, in the order of their map indexes."""
+    from airflow.models.xcom import XComModel
+    from airflow.utils.session import create_session
+
+    found: dict[str, list[Any]] = {}
+    with create_session() as session:
+        rows = session.query(XComModel).filter(XComModel.run_id == run_id).order_by(XComModel.map_index).all()
+        for row in rows:
+            found.setdefault(row.key, []).append(row.value)
+    return found

@@ -1,0 +1,95 @@
+"""The DAG files as Airflow's DAG processor sees them."""
+
+from __future__ import annotations
+
+import ast
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.airflow_provider_lakecdc.home import REPOSITORY
+
+FOLDER = REPOSITORY / "dags"
+FILES = sorted(FOLDER.glob("*.py"))
+# Airflow's DAG processor imports a file in a process of its own; so does this, with deprecations as errors
+PARSE = """
+import sys, warnings
+from airflow.exceptions import RemovedInAirflow4Warning
+import airflow.sdk, airflow.providers.apache.spark.operators.spark_submit
+warnings.simplefilter("error", DeprecationWarning)
+warnings.simplefilter("error", RemovedInAirflow4Warning)
+from airflow.dag_processing.dagbag import DagBag
+bag = DagBag(sys.argv[1])
+import json
+print("RESULT" + json.dumps({"errors": bag.import_errors, "warnings": [str(w) for w in bag.captured_warnings.items()],
+    "heavy": [m for m in ("pyspark", "pyiceberg", "pyarrow", "duckdb") if m in sys.modules],
+    "dags": {k: sorted(d.task_dict) for k, d in bag.dags.items()}}))
+"""
+
+
+def parse(**environment: str) -> dict[str, object]:
+    import os
+
+    done = subprocess.run(
+        [sys.executable, "-c", PARSE, str(FOLDER)],
+        capture_output=True,
+        text=True,
+        env={**os.environ, **environment},
+        cwd=REPOSITORY,
+    )
+    assert done.returncode == 0, done.stderr
+    found: dict[str, object] = json.loads(done.stdout.rpartition("RESULT")[2])
+    return found
+
+
+STEPS = {
+    "ingest": ["ingest"],
+    "hourly_governance": ["compact_data_files", "finished", "rewrite_delete_files"],
+    "nightly_governance": [
+        "compact_data_files",
+        "expire_snapshots",
+        "finished",
+        "rewrite_manifests",
+        "sort_data_files",
+    ],
+}
+
+
+def test_they_import_as_they_stand_without_deprecations_or_heavy_libraries() -> None:
+    found = parse()
+    assert found["errors"] == {}
+    assert found["warnings"] == []
+    assert found["heavy"] == []
+    assert found["dags"] == {f"lakecdc_{kind}": steps for kind, steps in STEPS.items()}
+
+
+def test_they_follow_the_configuration_file(tmp_path: Path) -> None:
+    config = {
+        "catalog_conn_id": "lake",
+        "dag_id_prefix": "shop",
+        "source": {"type": "postgres", "slot": "s"},
+        "source_conn_id": "db",
+        "targets": [{"table": "shop.orders"}],
+    }
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(config))
+    assert parse(LAKECDC_CONFIG=str(path))["dags"] == {f"shop_{kind}": steps for kind, steps in STEPS.items()}
+
+
+def test_a_broken_configuration_is_their_import_error(tmp_path: Path) -> None:
+    path = tmp_path / "config.json"
+    path.write_text('{"catalog_con_id": "lake"}')
+    errors = parse(LAKECDC_CONFIG=str(path))["errors"]
+    assert isinstance(errors, dict) and len(errors) == len(FILES)
+    assert all("Did you mean 'catalog_conn_id'" in text for text in errors.values())
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
+def test_they_are_thin(path: Path) -> None:
+    tree = ast.parse(path.read_text())
+    assert [type(node).__name__ for node in tree.body] == ["Expr", "ImportFrom", "Assign"]
+    # a bare cron string has no data interval in Airflow 3
+    assert "schedule" not in path.read_text()
