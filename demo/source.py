@@ -43,7 +43,7 @@ class Source:
         self.postgres.start()
         with self.connect() as session:
             for name in _KEPT:
-                session.execute(f"ALTER SYSTEM SET {name} = '{SETTINGS[name]}'")  # type: ignore[call-overload]
+                session.execute(f"ALTER SYSTEM SET {name} = '{SETTINGS[name]}'")
 
     def connect(self) -> psycopg.Connection[tuple[Any, ...]]:
         """A session that commits each statement unless a transaction is opened."""
@@ -58,7 +58,7 @@ class Source:
         with self.connect() as session:
             session.execute(DDL)
             for table in TABLES:
-                with session.cursor().copy(f"COPY {table.full_name} FROM STDIN") as copy:  # type: ignore[call-overload]
+                with session.cursor().copy(f"COPY {table.full_name} FROM STDIN") as copy:
                     for row in workload.first_rows(table.name):
                         copy.write_row(row)
                 total += workload.count(table.name)
@@ -71,14 +71,12 @@ class Source:
             for transaction in hour.transactions:
                 with session.transaction(), session.cursor() as cursor:
                     for statement in transaction:
-                        cursor.executemany(statement.sql, statement.rows)  # type: ignore[arg-type]
+                        cursor.executemany(statement.sql, statement.rows)
 
     def stop(self) -> None:
         """Stop the server cleanly and leave its data folder where the report says."""
-        if not self.postgres.running:
-            return
         self.postgres.stop()
-        if self.moved:
+        if self.moved and self.postgres.data_dir.exists():
             shutil.move(self.postgres.data_dir, self._settings.postgres_data)
             give_to(self._settings.postgres_data, unprivileged_account())
             shutil.rmtree(self.moved, ignore_errors=True)

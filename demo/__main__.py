@@ -1,0 +1,60 @@
+"""``python -m demo``: see ``--help``."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+from types import FrameType
+
+from rich.console import Console
+
+from demo.run import run
+from demo.settings import from_environment
+from demo.source import start_again
+
+
+def main() -> int:
+    """Run the demo, or start the source that an earlier run has left."""
+    parser = argparse.ArgumentParser(
+        prog="demo",
+        description="A shop's Postgres flows into Iceberg tables under Airflow; DuckDB compares both at the end.",
+        epilog="Environment: DEMO_SEED (42), DEMO_ROWS (200000), DEMO_HOURS (6), DEMO_FOLDER (build/demo).",
+    )
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--ui", action="store_true", help="leave Airflow's web page up until Ctrl-C")
+    which.add_argument(
+        "--source", action="store_true", help="start the Postgres that the last run has left, until Ctrl-C"
+    )
+    arguments = parser.parse_args()
+    # servers are stopped by the same way out, whoever ends the demo
+    signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        settings = from_environment()
+        if arguments.source:
+            return _keep_source_up()
+        return run(settings, Console(), arguments.ui)
+    except (ValueError, FileNotFoundError) as error:
+        print(error, file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 130
+
+
+def _keep_source_up() -> int:
+    source = start_again(from_environment())
+    print(f"Postgres: {source.postgres.uri}  (Ctrl-C ends it)", flush=True)
+    try:
+        signal.pause()
+    except KeyboardInterrupt:
+        source.stop()
+    return 0
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,104 @@
+"""The demo's Airflow: a home of its own, connections, and the configuration of the three DAGs, all by environment."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from demo.settings import CATALOG, REPOSITORY, SHOP, Settings
+from demo.shop import TABLES
+
+#: Airflow connection of the shop's database
+SOURCE_CONNECTION = "shop_db"
+DAGS = {name: f"{SHOP}_{name}" for name in ("ingest", "hourly_governance", "nightly_governance")}
+
+
+def dag_config() -> dict[str, Any]:
+    """What ``LAKECDC_CONFIG`` says to the DAG files: see ``airflow_provider_lakecdc.templates.config``."""
+    return {
+        "dag_id_prefix": SHOP,
+        "catalog_conn_id": CATALOG,
+        "source_conn_id": SOURCE_CONNECTION,
+        "source": {"type": "postgres", "slot": "lakecdc_demo", "full_load_parallelism": 2},
+        "targets": [table.target for table in TABLES],
+        "spark": {
+            "driver_memory": "2g",
+            "conf": {
+                "spark.sql.shuffle.partitions": "4",
+                "spark.ui.enabled": "false",
+                "spark.driver.bindAddress": "127.0.0.1",
+                "spark.driver.host": "127.0.0.1",
+            },
+        },
+        "options": {
+            # a night is over sooner here: what the hours have left behind goes at once
+            "expire_snapshots": {"max_age": 1.0, "retain_last": 2},
+            "nightly_governance.compact_data_files": {"min_input_files": 2, "delete_ratio": 0.01},
+        },
+        # a failure is to be seen, not to be waited for
+        "retries": 0,
+        "tags": ["demo"],
+    }
+
+
+def connections(settings: Settings, source_port: int) -> dict[str, dict[str, Any]]:
+    """Airflow's connections by id.
+
+    :param source_port: where Postgres listens.
+    """
+    return {
+        CATALOG: {"conn_type": "iceberg", "extra": {**settings.catalog_properties, "catalog_name": CATALOG}},
+        SOURCE_CONNECTION: {
+            "conn_type": "postgres",
+            "host": "127.0.0.1",
+            "port": source_port,
+            "login": "postgres",
+            "schema": "postgres",
+        },
+        "spark_default": {"conn_type": "spark", "host": "local[2]"},
+    }
+
+
+def variables(settings: Settings, source_port: int) -> dict[str, str]:
+    """The environment of Airflow, over that of this process.
+
+    :param source_port: where Postgres listens.
+    """
+    home = settings.airflow_home
+    there = connections(settings, source_port)
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("AIRFLOW", "LAKECDC_"))}
+    return {
+        **kept,
+        **{f"AIRFLOW_CONN_{name.upper()}": json.dumps(found) for name, found in there.items()},
+        "AIRFLOW_HOME": str(home),
+        "AIRFLOW__CORE__DAGS_FOLDER": str(REPOSITORY / "dags"),
+        "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+        "AIRFLOW__CORE__PLUGINS_FOLDER": str(home / "plugins"),
+        # of 32 idle workers, which are the default, a machine with two cores would have little
+        "AIRFLOW__CORE__PARALLELISM": "2",
+        "LAKECDC_CONFIG": str(home / "shop.json"),
+        # the virtual environment need not be activated
+        "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)]),
+    }
+
+
+def prepare(settings: Settings, environment: dict[str, str]) -> None:
+    """Write the DAGs' configuration and make Airflow's database.
+
+    :param environment: that of Airflow.
+    :raises subprocess.CalledProcessError: if Airflow cannot make it; its output is in the log.
+    """
+    settings.airflow_home.mkdir(parents=True)
+    Path(environment["LAKECDC_CONFIG"]).write_text(json.dumps(dag_config(), indent=2) + "\n")
+    with migrate_log(settings).open("wb") as log:
+        command = [sys.executable, "-m", "airflow", "db", "migrate"]
+        subprocess.run(command, env=environment, check=True, stdout=log, stderr=subprocess.STDOUT)
+
+
+def migrate_log(settings: Settings) -> Path:
+    """Where making the database is logged."""
+    return settings.logs / "airflow-db-migrate.log"

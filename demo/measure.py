@@ -1,0 +1,97 @@
+"""What reading costs and which files there are: a small Spark job of the demo's own, run by hand.
+
+python -m demo.measure --catalog '{"type": "sql", …}' --output measured.json
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from demo.dags import DemoError
+from demo.settings import CATALOG, REPOSITORY, Settings
+from demo.shop import TABLES, Table
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+#: each query is run so often after a first time that does not count; the median is reported
+REPEATS = 3
+
+
+def measure(settings: Settings, name: str) -> dict[str, Any]:
+    """Measure all tables in a Spark application of its own.
+
+    :param name: of the log.
+    :return: by table ``data_files``, ``equality_deletes``, ``position_deletes`` and ``deletion_vectors`` (files),
+        ``scan_seconds`` and ``point_seconds``.
+    :raises DemoError: if the application fails.
+    """
+    log, output = settings.logs / f"{name}.log", settings.logs / f"{name}.json"
+    properties = json.dumps(settings.catalog_properties)
+    command = [sys.executable, "-m", "demo.measure", "--catalog", properties, "--output", str(output)]
+    with log.open("wb") as file:
+        done = subprocess.run(command, cwd=REPOSITORY, stdout=file, stderr=subprocess.STDOUT)
+    if done.returncode:
+        raise DemoError("The tables could not be measured.", log)
+    found: dict[str, Any] = json.loads(output.read_text())
+    return found
+
+
+def main() -> None:
+    """Measure and write the figures."""
+    from lakecdc.contract.spec import Catalog
+    from lakecdc.session import open_session
+
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--catalog", required=True, type=json.loads, help="the catalog's properties, JSON")
+    parser.add_argument("--output", required=True, type=Path, help="where the figures go")
+    arguments = parser.parse_args()
+    spark = open_session(Catalog(CATALOG, arguments.catalog), "lakecdc demo: measure")
+    try:
+        figures = {table.full_name: _figures(spark, table) for table in TABLES}
+    finally:
+        spark.stop()
+    arguments.output.write_text(json.dumps(figures))
+
+
+def _figures(spark: SparkSession, table: Table) -> dict[str, Any]:
+    name = f"{CATALOG}.{table.full_name}"
+    keys = [tuple(row) for row in spark.sql(f"SELECT {', '.join(table.key)} FROM {name} LIMIT {REPEATS}").collect()]
+    points = [" AND ".join(f"{c} = {v}" for c, v in zip(table.key, key, strict=True)) for key in keys]
+    return {
+        **_files(spark, name),
+        # every value of every column is read, and nothing but one number leaves Spark
+        "scan_seconds": _median(spark, [f"SELECT bit_xor(xxhash64(*)) FROM {name}"] * REPEATS),
+        "point_seconds": _median(spark, [f"SELECT * FROM {name} WHERE {point}" for point in points]),
+    }
+
+
+def _files(spark: SparkSession, name: str) -> dict[str, int]:
+    kinds = spark.sql(
+        "SELECT count_if(content = 0) data_files, count_if(content = 2) equality_deletes, "
+        "count_if(content = 1 AND file_format <> 'PUFFIN') position_deletes, "
+        f"count_if(content = 1 AND file_format = 'PUFFIN') deletion_vectors FROM {name}.files"
+    ).collect()[0]
+    return {kind: int(number) for kind, number in kinds.asDict().items()}
+
+
+def _median(spark: SparkSession, queries: list[str]) -> float:
+    spark.sql(queries[0]).collect()
+    return round(statistics.median(_seconds(spark, query) for query in queries), 3)
+
+
+def _seconds(spark: SparkSession, query: str) -> float:
+    began = time.perf_counter()
+    spark.sql(query).collect()
+    return time.perf_counter() - began
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,191 @@
+"""The demo from its beginning to its end."""
+
+from __future__ import annotations
+
+import fcntl
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+from rich.console import Console
+
+from demo import environment, report
+from demo.compare import compare, metadata_file
+from demo.dags import DagRun, DagRunner, DemoError
+from demo.expected import export
+from demo.measure import measure
+from demo.progress import Progress
+from demo.settings import Settings
+from demo.shop import TABLES
+from demo.source import Source
+from demo.web import WebPage
+from demo.workload import Workload
+
+
+class Demo:
+    """One run.
+
+    :param settings: the demo's settings.
+    :param console: where progress and results are shown.
+    """
+
+    def __init__(self, settings: Settings, console: Console) -> None:
+        self.settings = settings
+        self.console = console
+        # Postgres, Airflow, first rows, full load; an hour is work and ingest; two governed rounds, two measurements
+        steps = 4 + 2 * settings.hours + len(settings.governed_hours) + 2 + 2 + 1
+        self.progress = Progress(console, steps)
+        self.workload = Workload(settings.seed, settings.rows, settings.hours)
+        self.source: Source | None = None
+
+    def run(self, ui: bool = False) -> bool:
+        """Run everything; whether every table equals its source.
+
+        :param ui: leave Airflow's web page up until the user interrupts.
+        :raises DemoError: if a step failed.
+        """
+        self._start_clean()
+        with ExitStack() as stack:
+            self.source = source = Source(self.settings)
+            stack.callback(source.stop)
+            variables = self._start()
+            with DagRunner(self.settings, variables) as runner:
+                found = self._story(runner)
+            report.show(self.console, found)
+            if ui:
+                self._show_page(variables)
+        self._say_where()
+        return bool(found["equal_to_source"])
+
+    def _start_clean(self) -> None:
+        folder = self.settings.folder
+        if folder.exists():
+            shutil.rmtree(folder)
+        self.settings.logs.mkdir(parents=True)
+        settings = f"seed {self.settings.seed}, {self.settings.rows:,} rows, {self.settings.hours} hours"
+        self.console.print(f"{settings}, everything in {folder}", markup=False, highlight=False, soft_wrap=True)
+
+    def _start(self) -> dict[str, str]:
+        assert self.source is not None
+        with self.progress.step("start Postgres") as facts:
+            self.source.start()
+            facts.append(f"port {self.source.postgres.port}")
+            if self.source.moved:
+                facts.append(f"its data is in {self.source.moved} for now, as its account may not enter the checkout")
+        with self.progress.step("make the shop's tables") as facts:
+            facts.append(f"{self.source.fill(self.workload):,} rows in {len(TABLES)} tables")
+        variables = environment.variables(self.settings, self.source.postgres.port)
+        with self.progress.step("make Airflow's database"):
+            try:
+                environment.prepare(self.settings, variables)
+            except subprocess.CalledProcessError as error:
+                raise DemoError(
+                    "Airflow could not make its database.", environment.migrate_log(self.settings)
+                ) from error
+        return variables
+
+    def _story(self, runner: DagRunner) -> dict[str, Any]:
+        with self.progress.step("full load of all tables") as facts:
+            facts.append(f"{runner.run('ingest', 0).total('rows_written'):,} rows")
+        for hour in range(1, self.settings.hours + 1):
+            self._hour(runner, hour)
+        before = self._measure("before governance")
+        self._govern(runner, "hourly_governance", self.settings.hours, minute=30)
+        self._govern(runner, "nightly_governance", 26)
+        after = self._measure("after governance")
+        with self.progress.step("compare with the source, row by row, in DuckDB"):
+            comparisons = {table.full_name: self._compare(table) for table in TABLES}
+        found = report.build(self.settings, self.progress.seconds, before, after, comparisons)
+        report.write(self.settings, found)
+        return found
+
+    def _hour(self, runner: DagRunner, number: int) -> None:
+        assert self.source is not None
+        hour = self.workload.hour(number)
+        with self.progress.step(f"hour {number}: the shop works") as facts:
+            self.source.work(hour)
+            facts.extend([f"{hour.changes:,} changes in {len(hour.transactions)} transactions", *hour.news])
+        with self.progress.step(f"hour {number}: ingest") as facts:
+            facts.append(_ingested(runner.run("ingest", number)))
+        if number in self.settings.governed_hours:
+            self._govern(runner, "hourly_governance", number, minute=30)
+
+    def _govern(self, runner: DagRunner, dag: str, hour: int, minute: int = 0) -> None:
+        with self.progress.step(f"{dag.replace('_', ' ')} at {hour % 24:02}:{minute:02}") as facts:
+            facts.extend(_outcomes(runner.run(dag, hour, minute)))
+
+    def _measure(self, when: str) -> dict[str, Any]:
+        with self.progress.step(f"measure {when}"):
+            return measure(self.settings, f"measure-{when.replace(' ', '-')}")
+
+    def _compare(self, table: Any) -> Any:
+        assert self.source is not None
+        export(self.source, table, self.settings.expected)
+        metadata = metadata_file(self.settings.catalog_file, table.full_name)
+        return compare(metadata, self.settings.expected / f"{table.name}.parquet")
+
+    def _show_page(self, variables: dict[str, str]) -> None:
+        assert self.source is not None
+        with WebPage(self.settings, variables) as page:
+            user, password = page.login
+            lines = (
+                f"Airflow: {page.address}  user {user}  password {password}",
+                f"Postgres: {self.source.postgres.uri}",
+                "Ctrl-C ends both.",
+            )
+            for line in lines:
+                self.console.print(line, markup=False, highlight=False, soft_wrap=True)
+            try:
+                page.wait()
+            except KeyboardInterrupt:
+                self.console.print("stopping", highlight=False)
+
+    def _say_where(self) -> None:
+        places: tuple[tuple[str, Any], ...] = (
+            ("report", self.settings.report),
+            ("tables", self.settings.warehouse),
+            ("catalog", self.settings.catalog_file),
+            ("what the source holds", self.settings.expected),
+            ("Postgres' data", self.settings.postgres_data),
+            ("logs", self.settings.logs),
+        )
+        for name, place in places:
+            self.console.print(f"{name + ':':24}{place}", markup=False, highlight=False, soft_wrap=True)
+
+
+def run(settings: Settings, console: Console, ui: bool = False) -> int:
+    """Run the demo; the exit code: 0 if every table equals its source, else 1."""
+    try:
+        with _alone(settings):
+            return 0 if Demo(settings, console).run(ui) else 1
+    except DemoError as error:
+        console.print(f"{error}\nlast lines of {error.log}:\n{error.excerpt()}", markup=False, highlight=False)
+        return 1
+
+
+@contextmanager
+def _alone(settings: Settings) -> Iterator[None]:
+    """Keep a second demo from emptying the folder of the first, which may still show its web page."""
+    settings.folder.parent.mkdir(parents=True, exist_ok=True)
+    lock = settings.folder.with_name(f"{settings.folder.name}.lock")
+    with lock.open("a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ValueError(f"Another demo uses {settings.folder}; end it, or set DEMO_FOLDER.") from None
+        yield
+
+
+def _ingested(run: DagRun) -> str:
+    lookups = run.total("completions")
+    return f"{run.total('keys'):,} keys, {run.total('delete_files')} delete files, {lookups} values looked up"
+
+
+def _outcomes(run: DagRun) -> list[str]:
+    found = []
+    for task, tables in run.reports.items():
+        outcomes = [str(table.get("outcome")) for table in tables.values()]
+        found.append(f"{task} {'/'.join(sorted(set(outcomes)))}")
+    return found

@@ -1,0 +1,87 @@
+"""The process that runs DAGs, started once by :mod:`demo.dags`: requests come in and answers go out as lines of JSON.
+
+It is a process of its own because Airflow reads its environment when it is imported, and one process for all runs
+because Airflow takes longer to start than to schedule.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+_START = re.compile(r"\[DAG TEST\] starting task_id=(\S+) map_index=(\S+)")
+_END = re.compile(r"\[DAG TEST\] end task")
+
+
+def main() -> None:
+    """Answer requests until standard input ends."""
+    # what Airflow and Spark print goes into the run's log; answers keep the way out to themselves
+    answers = os.fdopen(os.dup(1), "w")
+    for line in sys.stdin:
+        request = json.loads(line)
+        with open(request["log"], "ab") as log:
+            os.dup2(log.fileno(), 1)
+            os.dup2(log.fileno(), 2)
+        print(json.dumps(run(request)), file=answers, flush=True)
+
+
+def run(request: dict[str, Any]) -> dict[str, Any]:
+    """Run one DAG for one logical date, as a DAG run in Airflow's database.
+
+    :param request: ``dag_id``, ``dag_file``, ``logical_date`` (ISO-8601) and ``log``, the file all output goes to.
+    :return: ``state`` of the run, ``tasks`` with their states, ``reports`` of the jobs by task.
+    """
+    from airflow.dag_processing.dagbag import DagBag
+
+    bag = DagBag(request["dag_file"])
+    if bag.import_errors or request["dag_id"] not in bag.dags:
+        print(*bag.import_errors.values(), sep="\n", flush=True)
+        return {"state": "import error", "tasks": {}, "reports": {}}
+    moment = datetime.fromisoformat(request["logical_date"])
+    found = bag.dags[request["dag_id"]].test(logical_date=moment, run_after=moment)
+    instances = found.get_task_instances()
+    sys.stdout.flush()
+    _keep_logs(Path(request["log"]), request["dag_id"], found.run_id)
+    return {
+        "state": str(found.state),
+        "tasks": {ti.task_id: str(ti.state) for ti in instances},
+        "reports": {
+            ti.task_id: ti.xcom_pull(task_ids=ti.task_id, map_indexes=ti.map_index, key="report") for ti in instances
+        },
+    }
+
+
+def _keep_logs(log: Path, dag_id: str, run_id: str) -> None:
+    """Put each task's share of the output where Airflow's web page looks for it; ``DAG.test`` itself keeps none."""
+    base = Path(os.environ["AIRFLOW_HOME"], "logs", f"dag_id={dag_id}", f"run_id={run_id}")
+    for task, index, text in shares(log.read_text(errors="replace")):
+        folder = base / f"task_id={task}" / (f"map_index={index}" if index != "-1" else "")
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "attempt=1.log").write_text(text)
+
+
+def shares(text: str) -> Iterator[tuple[str, str, str]]:
+    """Cut the output of a run into the shares of its tasks.
+
+    :return: task id, map index and text of each.
+    """
+    task: tuple[str, str] | None = None
+    lines: list[str] = []
+    for line in text.splitlines(keepends=True):
+        if start := _START.search(line):
+            task, lines = (start[1], start[2]), []
+        elif task and _END.search(line):
+            yield *task, "".join(lines)
+            task = None
+        elif task:
+            lines.append(line)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,130 @@
+"""Airflow's web page over the demo's runs: started as a process group of its own and ended as one."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+import urllib.request
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Self
+
+from demo.dags import DemoError
+from demo.settings import Settings
+from local_services.process import free_port, port_answers
+
+_READY_SECONDS = 120.0
+_STOP_SECONDS = 30.0
+
+
+class WebPage:
+    """``airflow standalone`` on the demo's home; a context manager.
+
+    :param settings: the demo's settings.
+    :param environment: that of Airflow.
+    :param port: port on 127.0.0.1; 8080, or a free one if that is taken.
+    """
+
+    def __init__(self, settings: Settings, environment: Mapping[str, str], port: int | None = None) -> None:
+        self.port = port or (free_port() if port_answers(8080) else 8080)
+        self._log = settings.logs / "airflow-standalone.log"
+        self._passwords = settings.airflow_home / "simple_auth_manager_passwords.json.generated"
+        self._environment = {
+            **environment,
+            "AIRFLOW__API__HOST": "127.0.0.1",
+            "AIRFLOW__API__PORT": str(self.port),
+            "AIRFLOW__API__BASE_URL": self.address,
+            "AIRFLOW__CORE__EXECUTION_API_SERVER_URL": f"{self.address}/execution/",
+            "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(self._passwords),
+        }
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def address(self) -> str:
+        """The page's address."""
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def login(self) -> tuple[str, str]:
+        """User and password, which Airflow has made up at its first start."""
+        ((user, password),) = json.loads(self._passwords.read_text()).items()
+        return user, password
+
+    def __enter__(self) -> Self:
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(
+                ["airflow", "standalone"],
+                env=dict(self._environment),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                # a signal to the parent alone leaves scheduler and server running
+                start_new_session=True,
+            )
+        try:
+            self._wait_ready()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def wait(self) -> None:
+        """Wait until it ends or the user interrupts."""
+        if self._process:
+            self._process.wait()
+
+    def stop(self) -> None:
+        """End the whole group."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        _signal(process.pid, signal.SIGTERM)
+        deadline = time.monotonic() + _STOP_SECONDS
+        while _alive(process) and time.monotonic() < deadline:
+            time.sleep(0.2)
+        _signal(process.pid, signal.SIGKILL)
+        process.wait()
+
+    def _wait_ready(self) -> None:
+        deadline = time.monotonic() + _READY_SECONDS
+        while time.monotonic() < deadline:
+            if self._process is None or self._process.poll() is not None:
+                raise DemoError("Airflow's web page has ended at once.", self._log)
+            if self._passwords.exists() and _healthy(f"{self.address}/api/v2/monitor/health"):
+                return
+            time.sleep(0.5)
+        raise DemoError(f"Airflow's web page was not there after {_READY_SECONDS:.0f} s.", self._log)
+
+
+def _healthy(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(url, timeout=2) as answer:
+            parts = json.load(answer)
+    except (OSError, ValueError):
+        return False
+    return all(parts[part]["status"] == "healthy" for part in ("metadatabase", "scheduler"))
+
+
+def _alive(process: subprocess.Popen[bytes]) -> bool:
+    """Whether anything of the group is left; the leader's end has to be taken note of first."""
+    process.poll()
+    try:
+        os.killpg(process.pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def _signal(group: int, number: signal.Signals) -> None:
+    try:
+        os.killpg(group, number)
+    except ProcessLookupError:
+        return
