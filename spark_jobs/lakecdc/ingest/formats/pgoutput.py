@@ -8,7 +8,7 @@ type's output function writes it; an update leaves out large values it did not t
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +27,8 @@ _BATCH_BYTES = 16 * 1024 * 1024
 
 _BEGIN = struct.Struct(">xqqi")
 _COMMIT = struct.Struct(">xBqqq")
-_UNCHANGED = object()
+#: in place of a value that an update left alone
+UNCHANGED = object()
 Values = list[Any]
 
 
@@ -135,32 +136,39 @@ def read_relation(message: bytes, version: int) -> Relation:
     return Relation(oid, version, schema or "pg_catalog", name, identity, tuple(columns))
 
 
-def read_tuple(message: bytes, at: int) -> tuple[Values, int, int]:
+def read_tuple(message: bytes, at: int) -> tuple[Values, int]:
     """Decode TupleData.
 
     :param at: where it begins.
-    :return: values as bytes, None for null or a mark for "unchanged"; how many are unchanged; where it ends.
+    :return: values as bytes, None for null and :data:`UNCHANGED`; where it ends.
+    :raises ProtocolError: a kind of value that protocol version 1 does not have.
     """
     count = (message[at] << 8) | message[at + 1]
     at += 2
     values: Values = []
-    unchanged = 0
     for _ in range(count):
         kind = message[at]
-        if kind == 0x74:  # t
-            length = int.from_bytes(message[at + 1 : at + 5], "big")
-            at += 5 + length
+        at += 1
+        if kind == 0x74:
+            length = int.from_bytes(message[at : at + 4], "big")
+            at += 4 + length
             values.append(message[at - length : at])
-        elif kind == 0x6E:  # n
-            values.append(None)
-            at += 1
-        elif kind == 0x75:  # u
-            values.append(_UNCHANGED)
-            unchanged += 1
-            at += 1
+        elif kind in b"nu":
+            values.append(None if kind == 0x6E else UNCHANGED)
         else:
             raise ProtocolError(f"A column value of kind {chr(kind)!r} is not part of protocol version 1.")
-    return values, unchanged, at
+    return values, at
+
+
+def write_tuple(values: Values) -> bytes:
+    """The TupleData of values, the reverse of :func:`read_tuple`."""
+    parts = [struct.pack(">h", len(values))]
+    for value in values:
+        if value is None or value is UNCHANGED:
+            parts.append(b"n" if value is None else b"u")
+        else:
+            parts += [b"t", struct.pack(">i", len(value)), value]
+    return b"".join(parts)
 
 
 class Decoder:
@@ -198,11 +206,15 @@ class Decoder:
             if handler is not None:
                 handler(message)
                 if self._rows.full:
-                    yield self._rows.flush()
+                    yield self._flush()
             elif message[0] not in b"OYM":  # origin, type, logical message
                 raise ProtocolError(f"A message of kind {chr(message[0])!r} is not part of protocol version 1.")
         if len(self._rows):
-            yield self._rows.flush()
+            yield self._flush()
+
+    def _flush(self) -> pa.RecordBatch:
+        batch, self._rows = self._rows.batch(), _Rows()
+        return batch
 
     def _begin(self, message: bytes) -> None:
         self._commit_lsn, micros, _xid = _BEGIN.unpack(message)
@@ -230,41 +242,49 @@ class Decoder:
     def _open(self, message: bytes) -> _Layout | None:
         """The layout of the message's table, unless it is not wanted; counts the event in the transaction."""
         self._ordinal += 1
-        oid = int.from_bytes(message[1:5], "big")
-        wanted = self._wanted.get(oid)
-        if wanted is None or self._commit_lsn < wanted.start:
-            return None
-        return self._relations[oid]
+        layout = self._relations.get(int.from_bytes(message[1:5], "big"))
+        return layout if layout and self._commit_lsn >= layout.start else None
 
     def _insert(self, message: bytes) -> None:
         layout = self._open(message)
         if layout:
-            new, _unchanged, _at = read_tuple(message, 6)
-            self._add(layout, "c", new, None, None)
+            self._add(layout, "c")
+            self._rows.new.add(message, 6)
+            self._rows.old.skip()
 
     def _update(self, message: bytes) -> None:
         layout = self._open(message)
         if not layout:
             return
-        old: Values | None = None
-        full, at = False, 6
         if message[5] != 0x4E:
-            full = message[5] == 0x4F
-            old, _unchanged, at = read_tuple(message, 6)
-            at += 1
-        new, unchanged, _at = read_tuple(message, at)
-        if unchanged and old is not None:
-            layout.fill(new, old, full)
-        moved = old is not None and layout.moved(new, old)
+            self._update_with_old(layout, message)
+            return
+        self._add(layout, "u")
+        self._rows.new.add(message, 6)
+        self._rows.old.skip()
+
+    def _update_with_old(self, layout: _Layout, message: bytes) -> None:
+        old, end = read_tuple(message, 6)
+        new, _end = read_tuple(message, end + 1)
+        layout.fill(new, old, message[5] == 0x4F)
+        moved = layout.moved(new, old)
         if moved:
-            self._add(layout, "d", None, old, None)
-        self._add(layout, "u", new, old if moved else None, layout.unchanged(new) if unchanged else None)
+            self._add(layout, "d")
+            self._rows.new.skip()
+            self._rows.old.add(message, 6)
+        self._add(layout, "u", moved)
+        self._rows.new.add(write_tuple(new), 0)
+        if moved:
+            self._rows.old.add(message, 6)
+        else:
+            self._rows.old.skip()
 
     def _delete(self, message: bytes) -> None:
         layout = self._open(message)
         if layout:
-            old, _unchanged, _at = read_tuple(message, 6)
-            self._add(layout, "d", None, old, None)
+            self._add(layout, "d")
+            self._rows.new.skip()
+            self._rows.old.add(message, 6)
 
     def _truncate(self, message: bytes) -> None:
         self._ordinal += 1
@@ -272,20 +292,17 @@ class Decoder:
         for oid in struct.unpack_from(f">{count}I", message, 6):
             wanted = self._wanted.get(oid)
             if wanted and self._commit_lsn >= wanted.start:
-                self._count(oid, "t")
+                kinds = self.summary.events.setdefault(oid, {})
+                kinds["t"] = kinds.get("t", 0) + 1
                 self.summary.truncates[oid] = (self._commit_lsn, self._ordinal, self._commit_micros)
 
-    def _count(self, oid: int, kind: str) -> None:
-        kinds = self.summary.events.setdefault(oid, {})
+    def _add(self, layout: _Layout, kind: str, moved: bool = False) -> None:
+        """Begin a row; the caller adds both tuples."""
+        relation = layout.relation
+        kinds = self.summary.events.setdefault(relation.oid, {})
         kinds[kind] = kinds.get(kind, 0) + 1
-
-    def _add(
-        self, layout: _Layout, kind: str, new: Values | None, old: Values | None, unchanged: list[str] | None
-    ) -> None:
-        moved = new is not None and old is not None
-        self._count(layout.relation.oid, kind)
         place = (self._commit_lsn, self._ordinal, self._commit_micros)
-        self._rows.add((layout.relation.oid, layout.relation.version, kind, *place, moved), new, unchanged, old)
+        self._rows.add(layout, (relation.oid, relation.version, kind, *place, moved))
 
 
 class _Layout:
@@ -293,36 +310,30 @@ class _Layout:
 
     def __init__(self, relation: Relation, wanted: Wanted) -> None:
         self.relation = relation
+        self.start = wanted.start
         names = [column.name for column in relation.columns]
+        self.names = [name if name not in wanted.excluded else None for name in names]
         self._key = [names.index(column) for column in wanted.key if column in names]
-        self._names = [name if name not in wanted.excluded else None for name in names]
         self._identity = [i for i, column in enumerate(relation.columns) if column.identity]
 
     def fill(self, new: Values, old: Values, full: bool) -> None:
         """Take unchanged values from the old tuple, which holds all columns or only those of the identity."""
         for i in range(len(new)) if full else self._identity:
-            if new[i] is _UNCHANGED:
+            if new[i] is UNCHANGED:
                 new[i] = old[i]
 
     def moved(self, new: Values, old: Values) -> bool:
         """Tell whether the key differs."""
         return any(new[i] != old[i] for i in self._key)
 
-    def unchanged(self, new: Values) -> list[str] | None:
-        """Names of the columns still open."""
-        found = [name for name, value in zip(self._names, new, strict=False) if value is _UNCHANGED and name]
-        return found or None
-
 
 class _Rows:
-    """Rows under way to an Arrow batch; values are kept as bytes in flat lists, which Arrow takes fastest."""
+    """Rows under way to an Arrow batch: facts as tuples, TupleData as it came, to be split for all rows at once."""
 
     def __init__(self) -> None:
-        self._clear()
-
-    def _clear(self) -> None:
         self._facts: list[tuple[Any, ...]] = []
-        self._new, self._open, self._old = _Lists(), _Lists(), _Lists()
+        self._layouts: list[_Layout] = []
+        self.new, self.old = Tuples(), Tuples()
 
     def __len__(self) -> int:
         return len(self._facts)
@@ -330,57 +341,114 @@ class _Rows:
     @property
     def full(self) -> bool:
         """Enough for one batch."""
-        return len(self._facts) >= _BATCH_ROWS or self._new.bytes + self._old.bytes >= _BATCH_BYTES
+        return len(self._facts) >= _BATCH_ROWS or self.new.bytes + self.old.bytes >= _BATCH_BYTES
 
-    def add(self, facts: tuple[Any, ...], new: Values | None, unchanged: list[str] | None, old: Values | None) -> None:
+    def add(self, layout: _Layout, facts: tuple[Any, ...]) -> None:
+        self._layouts.append(layout)
         self._facts.append(facts)
-        self._new.add(new)
-        self._open.add([name.encode() for name in unchanged] if unchanged else None)
-        self._old.add(old)
 
-    def flush(self) -> pa.RecordBatch:
-        """The batch; begins the next one."""
+    def batch(self) -> pa.RecordBatch:
+        """The Arrow batch."""
         import pyarrow as pa
 
         columns = list(zip(*self._facts, strict=True))
         types = [pa.int64(), pa.int32(), pa.string(), pa.int64(), pa.int64(), pa.int64(), pa.bool_()]
         *head, moved = [pa.array(values, kind) for values, kind in zip(columns, types, strict=True)]
-        lists = [self._new.array(), self._open.array(), self._old.array()]
-        arrays = [*head, *lists, moved, pa.nulls(len(self._facts), pa.string())]
-        self._clear()
+        new, unchanged = self.new.split()
+        old, _unchanged = self.old.split()
+        found: dict[int, list[str]] = {}
+        for row, place in unchanged:
+            name = self._layouts[row].names[place]
+            if name is not None:
+                found.setdefault(row, []).append(name)
+        opened = pa.array([found.get(row) for row in range(len(self))], pa.list_(pa.string()))
+        arrays = [*head, new, opened, old, moved, pa.nulls(len(self), pa.string())]
         return pa.RecordBatch.from_arrays(arrays, names=_NAMES)
 
 
 _NAMES = [part.split()[0] for part in SCHEMA.split(", ")]
 
 
-class _Lists:
-    """A column of string lists under construction."""
+class Tuples:
+    """TupleData of many rows, split into values column by column for all rows at once."""
 
     def __init__(self) -> None:
         self.bytes = 0
-        self._flat: list[bytes | None] = []
-        self._ends: list[int] = [0]
-        self._present: list[bool] = []
+        self._parts: list[bytes] = []
+        self._starts: list[int] = []
 
-    def add(self, values: Sequence[Any] | None) -> None:
-        self._present.append(values is not None)
-        if values is not None:
-            for value in values:
-                if value is None or value is _UNCHANGED:
-                    self._flat.append(None)
-                else:
-                    self._flat.append(value)
-                    self.bytes += len(value)
-        self._ends.append(len(self._flat))
+    def add(self, message: bytes, at: int) -> None:
+        """Add the TupleData that begins at ``at``."""
+        self._starts.append(self.bytes + at)
+        self._parts.append(message)
+        self.bytes += len(message)
 
-    def array(self) -> pa.Array:
-        """As an Arrow array; a cast to string checks that the text is UTF-8."""
+    def skip(self) -> None:
+        """Add a row without a tuple."""
+        self._starts.append(-1)
+
+    def split(self) -> tuple[pa.ListArray, list[tuple[int, int]]]:
+        """The values.
+
+        :return: a list of strings per row, null for a row without a tuple; row and column of each unchanged value.
+        :raises ProtocolError: a kind of value that protocol version 1 does not have.
+        """
+        import numpy as np
         import pyarrow as pa
 
-        flat = pa.array(self._flat, pa.binary()).cast(pa.string())
-        absent = pa.array([not present for present in self._present], pa.bool_())
-        return pa.ListArray.from_arrays(pa.array(self._ends, pa.int32()), flat, mask=absent)
+        data = b"".join(self._parts)
+        octets = np.frombuffer(data, np.uint8)
+        starts = np.array(self._starts, np.int64)
+        rows = np.nonzero(starts >= 0)[0]
+        at = starts[rows]
+        counts = (octets[at].astype(np.int64) << 8) | octets[at + 1]
+        at += 2
+        firsts = np.cumsum(counts) - counts
+        bounds = np.zeros((int(counts.sum()), 2), np.int32)
+        present = np.zeros(len(bounds), np.bool_)
+        unchanged: list[tuple[int, int]] = []
+        for place in range(int(counts.max(initial=0))):
+            wide = np.nonzero(counts > place)[0]
+            here = at[wide]
+            kind = octets[here]
+            text = kind == 0x74
+            open_rows = rows[wide[kind == 0x75]]
+            if not np.all(text | (kind == 0x6E) | (kind == 0x75)):
+                odd = kind[~(text | (kind == 0x6E) | (kind == 0x75))][0]
+                raise ProtocolError(f"A column value of kind {chr(odd)!r} is not part of protocol version 1.")
+            first, end = here + 1, here + 1
+            lengths = here[text]
+            size = sum(octets[lengths + n].astype(np.int64) << (32 - 8 * n) for n in range(1, 5))
+            first[text] = lengths + 5
+            end[text] = lengths + 5 + size
+            bounds[firsts[wide] + place, 0], bounds[firsts[wide] + place, 1] = first, end
+            present[firsts[wide] + place] = text
+            at[wide] = end
+            unchanged += [(row, place) for row in open_rows.tolist()]
+        per_row = np.zeros(len(starts) + 1, np.int32)
+        per_row[rows + 1] = counts
+        offsets = pa.array(np.cumsum(per_row, dtype=np.int32))
+        return pa.ListArray.from_arrays(offsets, _cut(data, bounds, present), mask=pa.array(starts < 0)), unchanged
+
+
+def _cut(data: bytes, bounds: Any, present: Any) -> pa.Array:
+    """Strings out of a buffer.
+
+    :param bounds: begin and end of each, ascending; Arrow sees values and the gaps between them in turn.
+    :param present: false for null.
+    """
+    import numpy as np
+    import pyarrow as pa
+    from pyarrow import compute
+
+    if not len(bounds):
+        return pa.array([], pa.string())
+    pieces = pa.Array.from_buffers(
+        pa.binary(), 2 * len(bounds) - 1, [None, pa.py_buffer(bounds.tobytes()), pa.py_buffer(data)]
+    )
+    values = pieces.take(pa.array(np.arange(0, 2 * len(bounds) - 1, 2)))
+    # the cast checks that the text is UTF-8
+    return compute.if_else(pa.array(present), values, pa.scalar(None, pa.binary())).cast(pa.string())
 
 
 def closing_batch(summary: str) -> pa.RecordBatch:

@@ -8,16 +8,22 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from lakecdc.ingest.formats import pgoutput
 from lakecdc.ingest.formats.pgoutput import (
     EPOCH_MICROS,
+    UNCHANGED,
     Decoder,
     ProtocolError,
     RelationColumn,
     Summary,
+    Tuples,
     Wanted,
     read_relation,
+    read_tuple,
+    write_tuple,
 )
 
 OID = 16390
@@ -160,6 +166,25 @@ def test_a_relation_is_read_in_full() -> None:
     found = read_relation(relation(("Größe", True), ("b", False), identity="i"), 3)
     assert (found.oid, found.schema, found.name, found.identity, found.version) == (OID, "shop", "orders", "i", 3)
     assert found.columns == (RelationColumn("Größe", 23, -1, True), RelationColumn("b", 23, -1, False))
+
+
+VALUES = st.lists(st.one_of(st.none(), st.just(UNCHANGED), st.text(max_size=5).map(str.encode)), max_size=6)
+
+
+@given(st.lists(st.one_of(st.none(), VALUES), max_size=8))
+def test_splitting_many_tuples_at_once_equals_reading_each(rows: list[list[Any] | None]) -> None:
+    tuples = Tuples()
+    for number, values in enumerate(rows):
+        if values is None:
+            tuples.skip()
+        else:
+            message = b"x" * number + write_tuple(values) + b"rest"
+            assert read_tuple(message, number) == (values, len(message) - 4)
+            tuples.add(message, number)
+    found, unchanged = tuples.split()
+    plain = [v and [None if x is None or x is UNCHANGED else x.decode() for x in v] for v in rows]
+    assert found.to_pylist() == plain
+    assert sorted(unchanged) == [(i, j) for i, v in enumerate(rows) for j, x in enumerate(v or ()) if x is UNCHANGED]
 
 
 def test_other_kinds_are_passed_over_or_refused() -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.util
 from typing import TYPE_CHECKING
+
+from lakecdc.contract.errors import InputError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -14,8 +17,14 @@ if TYPE_CHECKING:
 def open_source(spark: SparkSession, spec: JobSpec) -> IngestSource:
     """The source of an ingest spec whose source is of type ``postgres``.
 
-    :raises LakecdcError: if the connection string or the password's reference cannot be used.
+    :raises LakecdcError: if the driver's package is missing, or the connection string or the password's reference
+        cannot be used.
     """
+    if importlib.util.find_spec("psycopg") is None:
+        raise InputError(
+            "The Python package psycopg is missing, on the driver at least.",
+            hint='Install "psycopg[binary]" where driver and executors run, or ship it in an environment archive.',
+        )
     from lakecdc.ingest.sources.postgres.source import PostgresIngest
 
     return PostgresIngest(spark, spec)

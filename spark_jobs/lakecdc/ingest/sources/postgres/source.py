@@ -236,6 +236,9 @@ class PostgresIngest:
             with self._asking():
                 batches = [self._load(feed) for feed in loads]
             yield batches
+        if not self._feeds and not self.spec.options.dry_run:
+            # no table is left to be read, but what the refused ones keep is still bounded
+            self.finish_round()
         reached, end = False, None
         while self._live() and not reached:
             with self._asking():
@@ -360,7 +363,10 @@ class PostgresIngest:
         self._feeds[table].position = position
 
     def failed(self, table: str, error: Exception) -> None:
-        """The table takes no more batches; its position holds the slot until it is given up."""
+        """The table takes no more batches; its position holds the slot until it is given up.
+
+        A table that has no position holds nothing: its full load begins again in the next run.
+        """
         feed = self._feeds[table]
         feed.failed = True
         if feed.position:
@@ -372,8 +378,9 @@ class PostgresIngest:
         reach("before_slot_advance")
         with self._asking():
             self._give_up()
+            gone = [self._end().lsn] if self.given_up and not (self._live() or self._held) else []
         live = [feed.at for feed in self._live()]
-        places = live + list(self._held.values())
+        places = gone + live + list(self._held.values())
         messages = self._round.summary.messages if self._round else 0
         self._release_round()
         if places:

@@ -105,6 +105,17 @@ def test_a_failing_table_that_keeps_too_much_is_given_up(shop: Shop) -> None:
     assert ids(shop, bad) == [0, 1]
 
 
+def test_a_lone_refused_table_is_given_up_too(shop: Shop) -> None:
+    (name,) = tables(shop, "t")
+    shop.run()
+    stood = confirmed(shop)
+    shop.sql("ALTER TABLE s.t ADD COLUMN p point")
+    insert_with = "INSERT INTO s.t SELECT i, i, null FROM generate_series(1, 100) i"
+    shop.sql(insert_with)
+    assert not shop.run(max_slot_lag_bytes=10**9).given_up and confirmed(shop) == stood
+    assert set(shop.run(max_slot_lag_bytes=100).given_up) == {name} and confirmed(shop) > stood
+
+
 def test_a_run_killed_before_the_slot_moved_repeats_nothing(shop: Shop) -> None:
     name, idle = tables(shop, "t", "idle")
     shop.run()
