@@ -51,10 +51,15 @@ def remove_stale_tags(table: IcebergTable) -> list[str]:
 
     :return: the names of the removed tags.
     """
-    stale = [tag for tag, ref in job_tags(table.refresh()).items() if _is_stale(table, ref)]
+    stale = stale_tags(table.refresh())
     for tag in stale:
         _remove(table, tag)
     return stale
+
+
+def stale_tags(table: IcebergTable) -> list[str]:
+    """The names of the tags of jobs that died without removing them."""
+    return [tag for tag, ref in job_tags(table).items() if _is_stale(table, ref)]
 
 
 def job_tags(table: IcebergTable) -> dict[str, Any]:

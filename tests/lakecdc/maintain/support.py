@@ -16,6 +16,7 @@ from lakecdc.iceberg.commit import RowChanges, append_changes
 from lakecdc.iceberg.fence import PositionFence
 from lakecdc.iceberg.staging import stage_equality_deletes, stage_rows
 from lakecdc.iceberg.table import IcebergTable
+from lakecdc.metadata.positions import nearest_carrier
 from lakecdc.run import TableWork
 from tests.conftest import Lake
 
@@ -38,7 +39,7 @@ def append(lake: Lake, name: str, low: int, high: int, text: str = "old", step: 
     """Append rows with ids of a range as one file per partition."""
     rows = lake.spark.range(low, high, step).selectExpr("id", f"concat('{text}', id) v", "cast(id % 2 as int) d")
     table = lake.table(name)
-    append_changes(table, RowChanges(stage_rows(table, rows.coalesce(1))), PositionFence(None))
+    append_changes(table, RowChanges(stage_rows(table, rows.coalesce(1))), _fence(table))
 
 
 def fill(lake: Lake, name: str, files: int = 5, rows: int = 100) -> None:
@@ -53,13 +54,20 @@ def delete_by_key(lake: Lake, name: str, ids: Iterable[int], text: str | None = 
     :param positions: source positions for the summary.
     """
     table, listed = lake.table(name), ", ".join(map(str, ids))
-    rows = lake.sql(f"SELECT id, concat('{text}', id) v, cast(id % 2 as int) d FROM (SELECT explode(array({listed})) id)")
+    rows = lake.sql(
+        f"SELECT id, concat('{text}', id) v, cast(id % 2 as int) d FROM (SELECT explode(array({listed})) id)"
+    )
     rows = rows.selectExpr("cast(id as bigint) id", "v", "d").coalesce(1)
     key = ["id"] if table.java.spec().isUnpartitioned() else ["id", "d"]
     deletes = stage_equality_deletes(table, rows.select(*key), key, table.java.spec().specId())
     added = stage_rows(table, rows) if text else []
     summary = {"lakecdc.positions": positions} if positions else {}
-    append_changes(table, RowChanges(added, deletes, summary=summary), PositionFence(None if positions else None))
+    append_changes(table, RowChanges(added, deletes, summary=summary), _fence(table))
+
+
+def _fence(table: IcebergTable) -> PositionFence:
+    carrier = nearest_carrier((s.id, s.summary) for s in table.ancestors())
+    return PositionFence(carrier.text if carrier else None)
 
 
 def run(lake: Lake, work: TableWork, name: str, **options: Any) -> TableReport:

@@ -1,0 +1,99 @@
+"""Expiring snapshots through Iceberg's own rules, which delete only what no remaining snapshot refers to."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from lakecdc.contract.errors import ConflictError
+from lakecdc.iceberg.jvm import java_class_name, java_message, jvm
+
+if TYPE_CHECKING:
+    from lakecdc.iceberg.table import IcebergTable
+
+_CONFLICTS = {"CommitFailedException", "ValidationException"}
+
+
+@dataclass(frozen=True)
+class Deleted:
+    """Files that an expiry deleted."""
+
+    deleted_data_files: int
+    deleted_position_delete_files: int
+    deleted_equality_delete_files: int
+    deleted_manifests: int
+    deleted_manifest_lists: int
+    deleted_statistics_files: int
+
+    def metrics(self) -> dict[str, int]:
+        """For the report."""
+        return asdict(self)
+
+
+def would_expire(table: IcebergTable, older_than_ms: int, retain_last: int) -> set[int]:
+    """Ids of the snapshots that an expiry would remove; nothing is changed.
+
+    Branches' own ``min-snapshots-to-keep`` and ``max-snapshot-age-ms`` count, as do refs whose age has passed.
+
+    :param older_than_ms: snapshots made before this moment expire, in milliseconds since 1970.
+    :param retain_last: snapshots kept on every branch.
+    """
+    update = table.java.expireSnapshots().expireOlderThan(older_than_ms).retainLast(retain_last)
+    return {int(snapshot.snapshotId()) for snapshot in update.apply()}
+
+
+def expire(table: IcebergTable, older_than_ms: int, retain_last: int) -> Deleted:
+    """Remove snapshots and delete the files that only they referred to.
+
+    :raises ConflictError: other writers won too often; nothing was deleted.
+    """
+    actions = jvm(table.spark).org.apache.iceberg.spark.actions.SparkActions.get(table.spark._jsparkSession)
+    action = actions.expireSnapshots(table.java).expireOlderThan(older_than_ms).retainLast(retain_last)
+    try:
+        result = action.execute()
+    except Exception as error:
+        if java_class_name(error) not in _CONFLICTS:
+            raise
+        raise ConflictError(
+            f"The expiry was refused: {java_message(error)}",
+            table=table.name,
+            hint="No snapshot and no file was removed; run again.",
+        ) from error
+    table.refresh()
+    return Deleted(
+        int(result.deletedDataFilesCount()),
+        int(result.deletedPositionDeleteFilesCount()),
+        int(result.deletedEqualityDeleteFilesCount()),
+        int(result.deletedManifestsCount()),
+        int(result.deletedManifestListsCount()),
+        int(result.deletedStatisticsFilesCount()),
+    )
+
+
+def refs(table: IcebergTable) -> dict[str, int]:
+    """Branches and tags, each with the snapshot it names."""
+    return {str(name): int(ref.snapshotId()) for name, ref in dict(table.java.refs()).items()}
+
+
+def set_tag(table: IcebergTable, tag: str, snapshot_id: int) -> None:
+    """Put a tag on a snapshot, wherever it was before.
+
+    :raises ConflictError: another writer removed the snapshot.
+    """
+    manage = table.java.manageSnapshots()
+    try:
+        (manage.replaceTag if tag in refs(table) else manage.createTag)(tag, snapshot_id).commit()
+    except Exception as error:
+        raise ConflictError(
+            f"Tag {tag!r} could not be put on snapshot {snapshot_id}: {java_message(error)}",
+            table=table.name,
+            hint="Nothing was removed; run again.",
+        ) from error
+    table.refresh()
+
+
+def missing_files(table: IcebergTable, locations: Collection[str]) -> list[str]:
+    """Those of the files that the table's FileIO does not find."""
+    io: Any = table.java.io()
+    return [location for location in locations if not io.newInputFile(location).exists()]

@@ -1,0 +1,182 @@
+"""Expiry deletes what nothing needs, and keeps tags, source positions and the ground of running jobs."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from lakecdc.contract.errors import SpecError, UnsupportedError
+from lakecdc.contract.report import TableReport
+from lakecdc.iceberg.expiry import refs
+from lakecdc.maintain.compact import compact_data_files
+from lakecdc.maintain.expire import expire_snapshots
+from lakecdc.maintain.start_tag import start_tag
+from lakecdc.metadata import names
+from lakecdc.metadata.positions import nearest_carrier
+from tests.conftest import Lake
+from tests.lakecdc.maintain.support import (
+    append,
+    create,
+    delete_by_key,
+    duckdb_rows,
+    files_on_disk,
+    fill,
+    head,
+    live_files,
+    metadata_location,
+    run,
+)
+
+
+def expire_all(lake: Lake, name: str, **options: Any) -> TableReport:
+    """Run the job with everything old enough."""
+    now = datetime.now(UTC).isoformat()
+    return run(lake, expire_snapshots, name, **{"older_than": now, "retain_last": 1} | options)
+
+
+def snapshots(lake: Lake, name: str) -> list[int]:
+    """Ids of all snapshots in the metadata, oldest first."""
+    rows = lake.table(name).metadata("snapshots").orderBy("committed_at").select("snapshot_id").collect()
+    return [row[0] for row in rows]
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_files_of_expired_snapshots_are_gone_and_live_ones_are_not(lake: Lake, version: int) -> None:
+    name = create(lake, version, "d")
+    fill(lake, name)
+    delete_by_key(lake, name, range(10), "new")
+    lake.sql(f"DELETE FROM lake.{name} WHERE id = 100")
+    old = live_files(lake, name)
+    run(lake, compact_data_files, name)
+    before = duckdb_rows(lake, name)
+    report = expire_all(lake, name)
+    assert report.outcome == "done", report.reason
+    assert report.metrics["snapshots_expired"] == 7
+    assert report.metrics["deleted_data_files"] == 12
+    assert report.metrics["deleted_position_delete_files"] == 1
+    assert snapshots(lake, name) == [head(lake, name)]
+    data = {f for f in files_on_disk(lake, name) if "/data/" in f}
+    assert not data & {f for f in old if f not in live_files(lake, name)}
+    assert live_files(lake, name) <= data | files_on_disk(lake, name, ".puffin")
+    assert duckdb_rows(lake, name) == before
+    assert len(files_on_disk(lake, name, ".avro")) == lake.table(name).metadata("manifests").count() + 1
+    assert expire_all(lake, name).outcome == "nothing"
+
+
+def test_defaults_keep_the_last_days(lake: Lake) -> None:
+    name = create(lake, 2)
+    fill(lake, name, files=3, rows=10)
+    report = run(lake, expire_snapshots, name)
+    assert report.outcome == "nothing" and "can go" in (report.reason or "")
+    assert len(snapshots(lake, name)) == 3
+
+
+def test_retain_last_and_the_tables_own_minimum(lake: Lake) -> None:
+    name = create(lake, 2)
+    fill(lake, name, files=6, rows=10)
+    assert expire_all(lake, name, retain_last=4).metrics["snapshots_expired"] == 2
+    assert len(snapshots(lake, name)) == 4
+    lake.table(name).update_properties({"history.expire.min-snapshots-to-keep": "3"})
+    assert expire_all(lake, name, retain_last=1).metrics["snapshots_expired"] == 1
+    assert len(snapshots(lake, name)) == 3
+
+
+def test_dry_run_counts_and_changes_nothing(lake: Lake) -> None:
+    name = create(lake, 3)
+    fill(lake, name)
+    run(lake, compact_data_files, name)
+    before, on_disk = metadata_location(lake, name), files_on_disk(lake, name)
+    report = expire_all(lake, name, dry_run=True)
+    assert report.outcome == "nothing"
+    assert report.metrics["snapshots_expired"] == 5
+    assert (report.metrics["data_files_at_most"], report.metrics["manifest_lists"]) == (5, 5)
+    assert (metadata_location(lake, name), files_on_disk(lake, name)) == (before, on_disk)
+    done = expire_all(lake, name)
+    assert done.metrics["deleted_data_files"] == 5
+    assert done.metrics["deleted_manifests"] == report.metrics["manifests"]
+
+
+def test_tagged_snapshot_can_still_be_read(lake: Lake) -> None:
+    name = create(lake, 2)
+    fill(lake, name)
+    lake.sql(f"ALTER TABLE lake.{name} CREATE TAG month")
+    run(lake, compact_data_files, name)
+    append(lake, name, 1000, 1010)
+    assert expire_all(lake, name).outcome == "done"
+    assert lake.sql(f"SELECT sum(id) FROM lake.{name} VERSION AS OF 'month'").collect()[0][0] == sum(range(500))
+    assert len(duckdb_rows(lake, name)) == 510
+
+
+def test_the_carrier_of_positions_stays_reachable(lake: Lake) -> None:
+    name = create(lake, 3)
+    append(lake, name, 0, 100)
+    delete_by_key(lake, name, range(3), "a", positions="p1")
+    delete_by_key(lake, name, range(3), "b", positions="p2")
+    carrier = head(lake, name)
+    run(lake, compact_data_files, name, min_input_files=2)
+    report = expire_all(lake, name)
+    assert report.metrics["snapshots_expired"] == 2
+    assert report.metrics["snapshots_kept_for_positions"] == 1
+    table = lake.table(name)
+    found = nearest_carrier((s.id, s.summary) for s in table.ancestors())
+    assert found is not None and (found.snapshot_id, found.text) == (carrier, "p2")
+    assert refs(table)[names.POSITIONS_TAG] == carrier
+    delete_by_key(lake, name, range(3), "c", positions="p3")
+    moved = head(lake, name)
+    assert expire_all(lake, name).outcome == "done"
+    assert refs(lake.table(name))[names.POSITIONS_TAG] == moved
+    assert snapshots(lake, name) == [moved]
+
+
+def test_ancestry_of_a_running_jobs_tag_is_kept(lake: Lake) -> None:
+    name = create(lake, 2)
+    fill(lake, name, files=6, rows=10)
+    table, kept = lake.table(name), snapshots(lake, name)[3:]
+    start = table.snapshot(kept[0])
+    assert start is not None
+    with start_tag(table, start, "test"):
+        report = expire_all(lake, name)
+        assert report.metrics["snapshots_expired"] == 3
+        assert report.metrics["snapshots_kept_for_jobs"] == 1
+        assert [s.id for s in reversed(list(lake.table(name).ancestors()))] == kept
+    assert expire_all(lake, name).metrics["snapshots_expired"] == 2
+
+
+def test_tags_of_dead_jobs_go(lake: Lake) -> None:
+    name = create(lake, 2)
+    fill(lake, name, files=3, rows=10)
+    first = snapshots(lake, name)[0]
+    lake.table(name).java.manageSnapshots().createTag("lakecdc-job-dead", first).setMaxRefAgeMs(
+        "lakecdc-job-dead", 1
+    ).commit()
+    dry = expire_all(lake, name, dry_run=True)
+    assert dry.metrics["stale_job_tags"] == 1 and dry.metrics["snapshots_expired"] == 2
+    assert "lakecdc-job-dead" in refs(lake.table(name))
+    assert expire_all(lake, name).metrics["snapshots_expired"] == 2
+    assert set(refs(lake.table(name))) == {"main"}
+
+
+def test_a_branch_with_too_short_a_memory_is_refused(lake: Lake) -> None:
+    name = create(lake, 2)
+    delete_by_key(lake, name, range(3), "a", positions="p1")
+    append(lake, name, 10, 20)
+    append(lake, name, 20, 30)
+    lake.table(name).java.manageSnapshots().setMaxSnapshotAgeMs("main", 1).setMinSnapshotsToKeep("main", 1).commit()
+    with pytest.raises(UnsupportedError, match="retention of its own"):
+        expire_all(lake, name)
+    assert len(snapshots(lake, name)) == 3
+
+
+def test_shared_files_and_bad_moments_are_refused(lake: Lake) -> None:
+    name = create(lake, 2, gc__enabled="false")
+    append(lake, name, 0, 10)
+    with pytest.raises(UnsupportedError, match="gc.enabled"):
+        expire_all(lake, name)
+    with pytest.raises(SpecError, match="no ISO-8601 moment"):
+        expire_all(lake, name, older_than="yesterday")
+
+
+def test_table_without_snapshot(lake: Lake) -> None:
+    assert expire_all(lake, create(lake, 3)).reason == "the table has no snapshot"
