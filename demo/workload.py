@@ -270,7 +270,8 @@ class Workload:
 
     def _rise(self, dead: list[int]) -> list[int]:
         """Some of those that died in an earlier transaction, perhaps hours ago, come back with new rows."""
-        risen, self._buried = self._buried[: len(dead) // 2], [*self._buried[len(dead) // 2 :], *dead]
+        half = (len(dead) + 1) // 2
+        risen, self._buried = self._buried[:half], [*self._buried[half:], *dead]
         for key in risen:
             self.customers.add(key)
         return risen

@@ -1,0 +1,27 @@
+"""The demo's knobs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from demo.settings import Settings, from_environment
+
+
+def test_defaults() -> None:
+    settings = from_environment({})
+    assert (settings.seed, settings.rows, settings.hours) == (42, 200_000, 6)
+    assert settings.folder.parts[-2:] == ("build", "demo")
+
+
+def test_knobs() -> None:
+    settings = from_environment({"DEMO_SEED": "7", "DEMO_ROWS": "500", "DEMO_HOURS": "2", "DEMO_FOLDER": "/x/y"})
+    assert settings == Settings(7, 500, 2, Path("/x/y"))
+
+
+@pytest.mark.parametrize("environment", [{"DEMO_ROWS": "many"}, {"DEMO_ROWS": "3"}, {"DEMO_HOURS": "0"}])
+def test_nonsense_is_refused_by_name(environment: dict[str, str]) -> None:
+    (name,) = environment
+    with pytest.raises(ValueError, match=name):
+        from_environment(environment)
