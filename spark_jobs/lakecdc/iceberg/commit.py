@@ -170,7 +170,7 @@ def _run(table: IcebergTable, commit: Callable[[], None], mark: str, branch: str
         commit()
     except Exception as error:
         kind = java_class_name(error)
-        if kind in _CONFLICTS:
+        if kind in _CONFLICTS or _lost_history(error):
             raise ConflictError(
                 f"The commit was refused: {java_message(error)}",
                 table=table.name,
@@ -190,6 +190,14 @@ def _run(table: IcebergTable, commit: Callable[[], None], mark: str, branch: str
     if found is None:
         raise CommitStateUnknownError("The commit returned, but the table does not show it.", table=table.name)
     return found
+
+
+def _lost_history(error: Exception) -> bool:
+    """Whether a rollback or another job's expiry has cut the way from the start snapshot to the head.
+
+    Iceberg reports it as an illegal argument, which Spark turns into an exception of its own.
+    """
+    return type(error).__name__ == "IllegalArgumentException" and "is not an ancestor of" in str(error)
 
 
 def find_commit(table: IcebergTable, mark: str, branch: str = MAIN) -> Snapshot | None:

@@ -1,0 +1,207 @@
+"""What other writers do between the plan and the commit, and what the conversion makes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lakecdc.contract.errors import CommitStateUnknownError, ConflictError
+from lakecdc.iceberg.commit import replace_data_files
+from lakecdc.iceberg.jvm import iterate
+from lakecdc.iceberg.staging import stage_rows
+from lakecdc.maintain.delete_files import job
+from tests.conftest import Lake
+from tests.lakecdc.maintain.delete_files.support import Rows, change, convert, count, create, insert, run, spark_rows
+
+BOTH = pytest.mark.parametrize("version", [2, 3])
+Meanwhile = Callable[[Callable[[], object]], None]
+
+
+@pytest.fixture
+def meanwhile(monkeypatch: pytest.MonkeyPatch) -> Iterator[Meanwhile]:
+    """Let something happen each time the job is about to commit."""
+
+    def happen(action: Callable[[], object]) -> None:
+        busy = False
+
+        def reach(moment: str) -> None:
+            nonlocal busy
+            if moment == "rewrite_delete_files.before_commit" and not busy:
+                busy = True
+                action()
+                busy = False
+
+        monkeypatch.setattr(job, "reach", reach)
+
+    yield happen
+    monkeypatch.undo()
+
+
+def once(action: Callable[[], object]) -> Callable[[], object]:
+    """The action at the first call, nothing after."""
+    actions = iter([action])
+    return lambda: next(actions, lambda: None)()
+
+
+def table_with_deletes(lake: Lake, version: int, layout: str = "") -> str:
+    name = create(lake, "id bigint NOT NULL, v string", version, layout)
+    insert(lake, name, "SELECT id, 'a' AS v FROM range(20)")
+    change(lake, name, ["id"], "SELECT id FROM range(5)")
+    return name
+
+
+def compact(lake: Lake, name: str) -> None:
+    """Rewrite every data file as Iceberg's own procedure does it by default."""
+    lake.sql(
+        f"CALL lake.system.rewrite_data_files(table => '{name}', options => map('rewrite-all', 'true', "
+        "'delete-file-threshold', '1'))"
+    ).collect()
+
+
+def written_files(lake: Lake, name: str) -> set[str]:
+    """Delete files that the job has written, on disk."""
+    root = Path(lake.table(name).location.removeprefix("file:"))
+    return {str(p) for p in root.rglob("deletes-*/*") if not p.name.startswith(".")}
+
+
+def kept(rows: Rows) -> list[int]:
+    return [row[0] for row in rows]
+
+
+@BOTH
+def test_writers_go_on_meanwhile(lake: Lake, version: int, meanwhile: Meanwhile) -> None:
+    name = table_with_deletes(lake, version)
+
+    def write() -> None:
+        insert(lake, name, "SELECT 100L AS id, 'append' AS v")
+        change(lake, name, ["id"], "SELECT id FROM range(4, 7)", "SELECT 6L AS id, 'upsert' AS v")
+
+    meanwhile(write)
+    report = run(lake, name)
+    assert (report.outcome, report.metrics["conflicts"], report.metrics["commits"]) == ("done", 0, 1)
+    assert kept(spark_rows(lake, name)) == [10, 100, 11, 12, 13, 14, 15, 16, 17, 18, 19, 6, 7, 8, 9]
+    # the delete that came meanwhile is left for the next run
+    assert report.metrics["equality_delete_files_after"] == count(lake, name, 2) == 1
+    meanwhile(lambda: None)
+    convert(lake, name)
+
+
+@BOTH
+def test_compaction_meanwhile_is_answered_with_a_new_plan(lake: Lake, version: int, meanwhile: Meanwhile) -> None:
+    name = table_with_deletes(lake, version)
+    change(lake, name, ["id"], "SELECT id FROM range(10, 12)", "SELECT id, 'b' AS v FROM range(10, 12)")
+    before = spark_rows(lake, name)
+    meanwhile(once(lambda: compact(lake, name)))
+    report = run(lake, name)
+    assert (report.outcome, report.metrics["conflicts"]) in [("done", 1), ("nothing", 1)]
+    assert count(lake, name, 2) == 0
+    assert spark_rows(lake, name) == before
+
+
+def test_conflict_every_time_ends_as_conflict(lake: Lake, meanwhile: Meanwhile) -> None:
+    name = create(lake, "id bigint NOT NULL, v string", 2)
+    # an older file that stays: without it Iceberg drops the equality deletes when all others are rewritten (#10312)
+    insert(lake, name, "SELECT 500L AS id, 'stays' AS v")
+    insert(lake, name, "SELECT id, 'a' AS v FROM range(20)")
+    change(lake, name, ["id"], "SELECT id FROM range(5)")
+
+    def rewrite_at_the_old_sequence_number() -> None:
+        # all rows as they are physically, so that the deletes go on applying to the new file
+        table = lake.table(name)
+        (old,) = (task.file() for task in iterate(table.java.newScan().planFiles()) if task.file().recordCount() == 20)
+        (new,) = stage_rows(table, lake.sql("SELECT id, 'a' AS v FROM range(20)").coalesce(1))
+        rewrite = table.java.newRewrite().dataSequenceNumber(old.dataSequenceNumber())
+        rewrite.deleteFile(old).addFile(new).commit()
+
+    before = spark_rows(lake, name)
+    meanwhile(rewrite_at_the_old_sequence_number)
+    report = run(lake, name)
+    assert (report.outcome, report.failure_class) == ("conflict", "conflict")
+    assert report.metrics["conflicts"] == job.ATTEMPTS
+    assert written_files(lake, name) == set()
+    assert spark_rows(lake, name) == before
+    assert list(dict(lake.table(name).java.refs())) == ["main"]
+
+
+@BOTH
+def test_compaction_that_began_before_and_ends_after_cannot_resurrect_rows(lake: Lake, version: int) -> None:
+    """A converter that commits with ``RewriteFiles`` loses the deletes here: compaction does not see them."""
+    name = create(lake, "id bigint NOT NULL, v string", version)
+    insert(lake, name, "SELECT id, 'a' AS v FROM range(20)")
+    table = lake.table(name)
+    start = table.head()
+    assert start is not None
+    (task,) = iterate(table.java.newScan().planFiles())
+    compacted = stage_rows(table, table.read(start.id))
+    change(lake, name, ["id"], "SELECT id FROM range(5)")
+    convert(lake, name)
+    with pytest.raises(ConflictError, match="found new"):
+        replace_data_files(table, removed=[task.file()], removed_deletes=[], added=compacted, start=start, summary={})
+    assert len(spark_rows(lake, name)) == 15
+
+
+@BOTH
+def test_two_converters_at_once(lake: Lake, version: int, meanwhile: Meanwhile) -> None:
+    name = table_with_deletes(lake, version)
+    before = spark_rows(lake, name)
+    other: list[Any] = []
+    meanwhile(once(lambda: other.append(run(lake, name))))
+    report = run(lake, name)
+    assert (other[0].outcome, other[0].metrics["commits"]) == ("done", 1)
+    assert (report.metrics["conflicts"], report.metrics["commits"]) == (1, 0)
+    assert spark_rows(lake, name) == before
+    assert count(lake, name, 1) == 1
+
+
+@pytest.mark.parametrize(("commits", "conflicts"), [(1, 0), (2, 1)])
+def test_foreign_expiry_meanwhile(lake: Lake, commits: int, conflicts: int, meanwhile: Meanwhile) -> None:
+    """The tag keeps the start snapshot, not those between it and the head: then the job plans anew."""
+    name = table_with_deletes(lake, 2)
+
+    def commit_and_expire() -> None:
+        for value in range(commits):
+            insert(lake, name, f"SELECT {100 + value}L AS id, 'c' AS v")
+        lake.sql(
+            f"CALL lake.system.expire_snapshots(table => '{name}', older_than => TIMESTAMP '2099-01-01 00:00:00', "
+            "retain_last => 1)"
+        )
+
+    meanwhile(once(commit_and_expire))
+    report = run(lake, name)
+    assert (report.outcome, report.metrics["conflicts"]) == ("done", conflicts)
+    assert len(spark_rows(lake, name)) == 15 + commits
+
+
+def test_rollback_meanwhile_is_answered_with_a_new_plan(lake: Lake, meanwhile: Meanwhile) -> None:
+    name = table_with_deletes(lake, 2)
+    earlier = lake.table(name).head()
+    change(lake, name, ["id"], "SELECT id FROM range(10, 15)")
+    assert earlier is not None
+    meanwhile(once(lambda: lake.sql(f"CALL lake.system.rollback_to_snapshot('{name}', {earlier.id})")))
+    report = run(lake, name)
+    assert (report.outcome, report.metrics["conflicts"], report.metrics["commits"]) == ("done", 1, 1)
+    assert len(spark_rows(lake, name)) == 15
+
+
+def test_unknown_commit_state_leaves_the_files(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    name = table_with_deletes(lake, 3)
+
+    def no_answer(*args: object, **kwargs: object) -> None:
+        raise CommitStateUnknownError("no answer", table=name)
+
+    monkeypatch.setattr(job, "replace_deletes", no_answer)
+    with pytest.raises(CommitStateUnknownError):
+        run(lake, name)
+    assert len(written_files(lake, name)) == 1
+
+
+def test_other_branches_keep_their_equality_deletes(lake: Lake) -> None:
+    name = table_with_deletes(lake, 2)
+    lake.sql(f"ALTER TABLE lake.{name} CREATE BRANCH audit")
+    before = sorted(tuple(r) for r in lake.sql(f"SELECT * FROM lake.{name} VERSION AS OF 'audit'").collect())
+    convert(lake, name)
+    after = sorted(tuple(r) for r in lake.sql(f"SELECT * FROM lake.{name} VERSION AS OF 'audit'").collect())
+    assert after == before

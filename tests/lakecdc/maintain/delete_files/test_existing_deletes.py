@@ -1,0 +1,87 @@
+"""Positions that were deleted before stay deleted, whatever kind of file says so; data files of every format."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.conftest import Lake
+from tests.lakecdc.maintain.delete_files.support import change, convert, count, create, insert, spark_rows
+
+ENGINES = pytest.mark.parametrize("engine", ["exact", "join"])
+
+
+def with_position_deletes(lake: Lake, version: int, granularity: str) -> str:
+    """Two data files of ten rows each; Spark's DELETE has taken 0 and 1 from both."""
+    settings = {"write__delete__mode": "merge-on-read", "write__delete__granularity": granularity}
+    name = create(lake, "id bigint, v string", version, **settings)
+    for value in "ab":
+        insert(lake, name, f"SELECT id, '{value}' AS v FROM range(10)")
+    lake.sql(f"DELETE FROM lake.{name} WHERE id < 2")
+    return name
+
+
+@pytest.mark.parametrize("granularity", ["file", "partition"])
+@ENGINES
+def test_position_deletes_of_v2(lake: Lake, granularity: str, engine: str) -> None:
+    name = with_position_deletes(lake, 2, granularity)
+    change(lake, name, ["id"], "SELECT id FROM range(1, 4)")
+    report = convert(lake, name, engine=engine)
+    assert report.metrics["positions"] == 4
+    assert sorted({row[0] for row in spark_rows(lake, name)}) == list(range(4, 10))
+    # those of one file are replaced; one that covers several files stays
+    assert report.metrics["delete_files_superseded"] == (2 if granularity == "file" else 0)
+    assert count(lake, name, 1) == (2 if granularity == "file" else 3)
+
+
+@ENGINES
+def test_deletion_vector_of_v3_becomes_part_of_the_new_one(lake: Lake, engine: str) -> None:
+    name = with_position_deletes(lake, 3, "file")
+    assert count(lake, name, 1) == 2
+    change(lake, name, ["id"], "SELECT id FROM range(1, 4)")
+    report = convert(lake, name, engine=engine)
+    assert (report.metrics["positions"], report.metrics["delete_files_superseded"]) == (4, 2)
+    assert count(lake, name, 1) == 2
+    vectors = lake.table(name).metadata("entries").where("status < 2 AND data_file.content = 1")
+    assert [r[0] for r in vectors.select("data_file.record_count").collect()] == [4, 4]
+
+
+@pytest.mark.parametrize("granularity", ["file", "partition"])
+def test_position_deletes_left_from_v2_in_an_upgraded_table(lake: Lake, granularity: str) -> None:
+    name = with_position_deletes(lake, 2, granularity)
+    lake.sql(f"ALTER TABLE lake.{name} SET TBLPROPERTIES ('format-version'='3')")
+    change(lake, name, ["id"], "SELECT id FROM range(1, 4)")
+    report = convert(lake, name)
+    assert (report.metrics["positions"], report.metrics["deletion_vectors_added"]) == (4, 2)
+    assert sorted({row[0] for row in spark_rows(lake, name)}) == list(range(4, 10))
+
+
+@pytest.mark.parametrize("data_format", ["avro", "orc"])
+@ENGINES
+def test_avro_and_orc(lake: Lake, data_format: str, engine: str) -> None:
+    name = create(lake, "id bigint, v string", 2, write__format__default=data_format)
+    insert(lake, name, "SELECT id, 'a' AS v FROM range(100)")
+    change(lake, name, ["id"], "SELECT id FROM range(30)", "SELECT id, 'b' AS v FROM range(10)")
+    before = spark_rows(lake, name)
+    report = convert_for_spark(lake, name, engine)
+    assert report == 30
+    assert spark_rows(lake, name) == before
+
+
+def convert_for_spark(lake: Lake, name: str, engine: str) -> int:
+    """Convert without the other readers, which do not know these formats; return the positions."""
+    from tests.lakecdc.maintain.delete_files.support import run
+
+    report = run(lake, name, engine=engine)
+    assert (report.outcome, report.metrics["equality_delete_files_after"]) == ("done", 0)
+    return int(report.metrics["positions"])
+
+
+def test_large_file_of_several_row_groups(lake: Lake) -> None:
+    name = create(lake, "id bigint, v string", 3, write__parquet__row_group_size_bytes="16384")
+    insert(lake, name, "SELECT id, concat('value ', hash(id)) AS v FROM range(50000)")
+    change(lake, name, ["id"], "SELECT id FROM range(0, 50000, 7)")
+    report = convert(lake, name, engine="join")
+    assert report.metrics["positions"] == 7143
+    change(lake, name, ["id"], "SELECT id FROM range(0, 50000, 5)")
+    report = convert(lake, name, engine="exact")
+    assert report.metrics["positions"] == 10000 - 1429

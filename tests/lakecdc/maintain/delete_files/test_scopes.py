@@ -1,0 +1,121 @@
+"""An equality delete reaches its spec and partition, or everything if its spec is unpartitioned."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from lakecdc.contract.errors import VerificationError
+from lakecdc.iceberg.scan import Scopes
+from lakecdc.maintain.delete_files import job, plan
+from tests.conftest import Lake
+from tests.lakecdc.maintain.delete_files.support import change, convert, count, create, insert, run, spark_rows
+
+BOTH = pytest.mark.parametrize("version", [2, 3])
+ENGINES = pytest.mark.parametrize("engine", ["exact", "join"])
+
+
+@BOTH
+@ENGINES
+def test_bucket_count_changed_between_batches(lake: Lake, version: int, engine: str) -> None:
+    name = create(lake, "id bigint NOT NULL, v string", version, "bucket(4, id)")
+    insert(lake, name, "SELECT id, 'a' AS v FROM range(40)")
+    lake.sql(f"ALTER TABLE lake.{name} REPLACE PARTITION FIELD bucket(4, id) WITH bucket(3, id)")
+    old, new = 0, int(lake.table(name).java.spec().specId())
+    change(lake, name, ["id"], "SELECT id FROM range(10)", "SELECT id, 'b' AS v FROM range(10)", specs=[old, new])
+    change(lake, name, ["id"], "SELECT id FROM range(5, 15)", specs=[old, new])
+    # reaches nothing: these keys are in files of the old spec
+    change(lake, name, ["id"], "SELECT id FROM range(30, 40)", specs=[new])
+    report = convert(lake, name, engine=engine)
+    assert report.metrics["scopes"] == 7
+    assert len(spark_rows(lake, name)) == 30 - 5 + 5
+
+
+@BOTH
+@ENGINES
+def test_global_deletes_in_a_table_that_is_partitioned_now(lake: Lake, version: int, engine: str) -> None:
+    name = create(lake, "id bigint, region string", version)
+    insert(lake, name, "SELECT id, 'north' AS region FROM range(10)")
+    lake.sql(f"ALTER TABLE lake.{name} ADD PARTITION FIELD region")
+    insert(lake, name, "SELECT id, IF(id % 2 = 0, 'north', 'south') AS region FROM range(10)")
+    new = int(lake.table(name).java.spec().specId())
+    # global, and therefore for both specs: written while the table is unpartitioned for a moment
+    lake.sql(f"ALTER TABLE lake.{name} DROP PARTITION FIELD region")
+    change(lake, name, ["id"], "SELECT id FROM range(2)", specs=[0])
+    lake.sql(f"ALTER TABLE lake.{name} ADD PARTITION FIELD region")
+    change(lake, name, ["id", "region"], "SELECT 4L AS id, 'north' AS region", specs=[new])
+    insert(lake, name, "SELECT 0L AS id, 'south' AS region")
+    report = convert(lake, name, engine=engine)
+    assert report.metrics["scopes"] == 1
+    ids = sorted(row[0] for row in spark_rows(lake, name))
+    assert ids == [0, 2, 2, 3, 3, 4, 5, 5, 6, 6, 7, 7, 8, 8, 9, 9]
+
+
+@ENGINES
+def test_partition_values_that_look_alike(lake: Lake, engine: str) -> None:
+    name = create(lake, "id bigint, p string", 2, "p")
+    values = "SELECT * FROM VALUES ('null'), (NULL), ('a/b=c %'), (''), ('Zürich') AS t(p)"
+    insert(lake, name, f"SELECT id, p FROM range(3) CROSS JOIN ({values})")
+    change(lake, name, ["id", "p"], "SELECT 1L AS id, 'null' AS p UNION ALL SELECT 2L, CAST(NULL AS string)")
+    change(
+        lake, name, ["id", "p"], "SELECT 0L AS id, 'a/b=c %' AS p UNION ALL SELECT 0L, 'Zürich' UNION ALL SELECT 0L, ''"
+    )
+    report = convert(lake, name, engine=engine)
+    assert report.metrics["scopes"] == 5
+    gone = {(1, "null"), (2, None), (0, "a/b=c %"), (0, "Zürich"), (0, "")}
+    assert len(spark_rows(lake, name)) == 10
+    assert not gone & set(spark_rows(lake, name))
+
+
+@BOTH
+def test_groups_are_committed_one_by_one(lake: Lake, version: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    name = create(lake, "id bigint NOT NULL", version, "bucket(4, id)")
+    insert(lake, name, "SELECT id FROM range(40)")
+    change(lake, name, ["id"], "SELECT id FROM range(20)")
+    monkeypatch.setattr(job, "plan", lambda table, start: plan.plan(table, start, group_data_files=1))
+    report = convert(lake, name)
+    assert report.metrics["commits"] == 4
+    assert (report.metrics["positions"], report.metrics["groups_left"]) == (20, 0)
+
+
+def test_time_is_over_between_groups(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    name = create(lake, "id bigint NOT NULL", 2, "bucket(4, id)")
+    insert(lake, name, "SELECT id FROM range(40)")
+    change(lake, name, ["id"], "SELECT id FROM range(20)")
+    monkeypatch.setattr(job, "plan", lambda table, start: plan.plan(table, start, group_data_files=1))
+    rows = spark_rows(lake, name)
+    over = iter([False, True])
+    monkeypatch.setattr(job.Rewrite, "_out_of_time", lambda self: next(over))
+    report = run(lake, name, max_runtime=60.0)
+    assert report.outcome == "done" and "3 groups of scopes are left" in str(report.reason)
+    assert report.metrics["commits"] == 1
+    assert count(lake, name, 2) == 3
+    assert spark_rows(lake, name) == rows
+    monkeypatch.undo()
+    convert(lake, name)
+
+
+def test_max_runtime_that_is_over_at_once_changes_nothing(lake: Lake) -> None:
+    name = create(lake, "id bigint", 2)
+    insert(lake, name, "SELECT id FROM range(4)")
+    change(lake, name, ["id"], "SELECT id FROM range(2)")
+    report = run(lake, name, max_runtime=1e-9)
+    assert (report.metrics["commits"], report.metrics["groups_left"]) == (0, 1)
+
+
+def test_scopes_that_do_not_match_stop_the_job(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If scopes were told apart wrongly, deletes would go without the files they apply to."""
+    name = create(lake, "id bigint NOT NULL", 2, "bucket(4, id)")
+    insert(lake, name, "SELECT id FROM range(40)")
+    change(lake, name, ["id"], "SELECT id FROM range(20)")
+    rows, numbers = spark_rows(lake, name), iter(range(1000))
+
+    def always_another(scopes: Scopes, file: Any) -> int:
+        return next(numbers)
+
+    monkeypatch.setattr(Scopes, "number", always_another)
+    with pytest.raises(VerificationError, match="tears equality deletes from data files"):
+        run(lake, name)
+    assert spark_rows(lake, name) == rows
+    assert count(lake, name, 2) == 4

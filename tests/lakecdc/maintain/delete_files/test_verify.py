@@ -1,0 +1,110 @@
+"""The proof finds what is broken on purpose, and then nothing is published."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from lakecdc.contract.errors import SpecError, VerificationError
+from lakecdc.maintain.delete_files import job, match, verify
+from tests.conftest import Lake
+from tests.lakecdc.maintain.delete_files.support import change, convert, count, create, insert, run, spark_rows
+from tests.lakecdc.maintain.delete_files.test_concurrency import written_files
+
+DAMAGES: dict[str, Callable[[DataFrame], DataFrame]] = {
+    "one too few": lambda rows: rows.where("NOT known AND position <> 3"),
+    "one too many": lambda rows: rows.unionByName(rows.limit(1).withColumn("position", F.lit(15).cast("long"))),
+    "another one": lambda rows: rows.withColumn("position", F.expr("IF(position = 3, 15L, position)")),
+    "shifted": lambda rows: rows.withColumn("position", F.expr("position + 1")),
+    "none": lambda rows: rows.where("false"),
+}
+
+
+def table_with_deletes(lake: Lake, version: int) -> str:
+    name = create(lake, "id bigint, v string", version)
+    insert(lake, name, "SELECT id, 'a' AS v FROM range(20) ORDER BY id")
+    change(lake, name, ["id"], "SELECT id FROM range(5)")
+    return name
+
+
+def damage(monkeypatch: pytest.MonkeyPatch, change: Callable[[DataFrame], DataFrame]) -> None:
+    @contextmanager
+    def damaged(*args: Any) -> Iterator[DataFrame]:
+        with match.deleted_positions(*args) as positions:
+            yield change(positions)
+
+    monkeypatch.setattr(job, "deleted_positions", damaged)
+
+
+@pytest.mark.parametrize("version", [2, 3])
+@pytest.mark.parametrize("kind", DAMAGES)
+def test_a_wrong_result_is_not_published(lake: Lake, version: int, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    name = table_with_deletes(lake, version)
+    head, rows = lake.table(name).head(), spark_rows(lake, name)
+    damage(monkeypatch, DAMAGES[kind])
+    with pytest.raises(VerificationError, match="has 15 live rows") as caught:
+        run(lake, name)
+    assert caught.value.attributes["data_file"].endswith(".parquet")
+    assert lake.table(name).head() == head
+    assert spark_rows(lake, name) == rows
+    assert written_files(lake, name) == set()
+
+
+def test_without_proof_the_damage_would_be_published(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Shows that it is the proof that stops it."""
+    name = table_with_deletes(lake, 2)
+    damage(monkeypatch, DAMAGES["one too few"])
+    report = run(lake, name, verify="off", verify_off_reason="to see what happens")
+    assert report.metrics["verified"] == {"mode": "off", "files": 0, "of": 1, "reason": "to see what happens"}
+    assert len(spark_rows(lake, name)) == 16
+
+
+def test_off_needs_a_reason(lake: Lake) -> None:
+    for reason in (None, "  "):
+        with pytest.raises(SpecError, match="without a reason"):
+            run(lake, "a.b", verify="off", verify_off_reason=reason)
+
+
+def test_sample_says_how_much_it_read(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    name = create(lake, "id bigint", 3)
+    insert(lake, name, "SELECT id FROM range(100)", files=4)
+    change(lake, name, ["id"], "SELECT id FROM range(100) WHERE id % 3 = 0")
+    monkeypatch.setattr(verify, "SAMPLE_MINIMUM", 2)
+    report = convert(lake, name, verify="sample")
+    assert report.metrics["verified"] == {"mode": "sample", "files": 2, "of": 4}
+
+
+def test_delete_set_too_large_for_a_full_proof_is_sampled_and_says_so(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = table_with_deletes(lake, 2)
+    monkeypatch.setattr(verify, "FULL_DELETE_RECORDS", 4)
+    assert convert(lake, name).metrics["verified"]["mode"] == "sample"
+
+
+def test_engine_is_chosen_from_the_number_of_deletes(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    name = table_with_deletes(lake, 2)
+    assert run(lake, name, dry_run=True).metrics["engine"] == "exact"
+    monkeypatch.setattr(match, "EXACT_DELETE_RECORDS", 4)
+    assert run(lake, name, dry_run=True).metrics["engine"] == "join"
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_dry_run_counts_and_changes_nothing(lake: Lake, version: int) -> None:
+    name = table_with_deletes(lake, version)
+    head, refs = lake.table(name).head(), dict(lake.table(name).java.refs())
+    metadata = lake.pyiceberg().load_table(name).metadata_location
+    report = run(lake, name, dry_run=True)
+    assert (report.outcome, report.reason) == ("done", "Dry run: nothing was changed.")
+    assert report.snapshot_before == report.snapshot_after == str(head.id if head else None)
+    assert report.metrics["positions"] == 5
+    assert report.metrics["data_files_touched"] == report.metrics["equality_delete_files_after"] == 1
+    assert report.metrics["commits"] == report.metrics["delete_files_added"] == 0
+    assert lake.pyiceberg().load_table(name).metadata_location == metadata
+    assert list(refs) == list(dict(lake.table(name).java.refs())) == ["main"]
+    assert (count(lake, name, 1), written_files(lake, name)) == (0, set())
