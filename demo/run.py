@@ -184,8 +184,8 @@ def _ingested(run: DagRun) -> str:
 
 
 def _outcomes(run: DagRun) -> list[str]:
-    found = []
-    for task, tables in run.reports.items():
-        outcomes = [str(table.get("outcome")) for table in tables.values()]
-        found.append(f"{task} {'/'.join(sorted(set(outcomes)))}")
-    return found
+    return [
+        f"{task} {'/'.join(sorted({str(table.get('outcome')) for table in tables.values()}))}"
+        for task, tables in run.reports.items()
+        if tables
+    ]

@@ -45,7 +45,7 @@ def run(request: dict[str, Any]) -> dict[str, Any]:
         return {"state": "import error", "tasks": {}, "reports": {}}
     moment = datetime.fromisoformat(request["logical_date"])
     found = bag.dags[request["dag_id"]].test(logical_date=moment, run_after=moment)
-    instances = found.get_task_instances()
+    instances = sorted(found.get_task_instances(), key=lambda ti: str(ti.start_date))
     sys.stdout.flush()
     _keep_logs(Path(request["log"]), request["dag_id"], found.run_id)
     return {

@@ -1,0 +1,220 @@
+"""README and docs: their examples are parsed, imported and compared with the code."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import inspect
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from lakecdc.contract.options import OPTIONS, JobOptions
+from lakecdc.contract.report import parse_report
+from lakecdc.contract.source import PostgresSource
+from lakecdc.contract.spec import parse_spec
+from lakecdc.contract.target import parse_targets
+from local_services.paths import reachable_folder
+from local_services.postgres import Postgres
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+_BLOCK = re.compile(r"^```(\w+) (\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+_LINK = re.compile(r"\]\((?!https?:)([^)#]+)\)")
+
+
+def blocks(kind: str) -> list[Any]:
+    """Every block of a kind, such as ``json spec``, with its page as the test's name."""
+    return [
+        pytest.param(found[3], id=f"{page.stem}-{number}")
+        for page in PAGES
+        for number, found in enumerate(_BLOCK.finditer(page.read_text()))
+        if f"{found[1]} {found[2]}" == kind
+    ]
+
+
+def rows(page: str, columns: int) -> Iterator[list[str]]:
+    """Cells of the tables with so many columns on a page, without headings."""
+    for line in (ROOT / "docs" / page).read_text().splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split("|")] if line.startswith("|") else []
+        if len(cells) == columns and set(cells[-1]) != {"-"}:
+            yield cells
+
+
+def quoted(cell: str) -> list[str]:
+    """What stands in backquotes."""
+    return re.findall(r"`([^`]+)`", cell)
+
+
+@pytest.mark.parametrize("text", blocks("json spec"))
+def test_specs_are_accepted(text: str) -> None:
+    parse_spec(json.loads(text))
+
+
+@pytest.mark.parametrize("text", blocks("json report"))
+def test_reports_are_accepted(text: str) -> None:
+    assert parse_report(json.loads(text)).exit_code() == 3
+
+
+@pytest.mark.parametrize("text", blocks("json target"))
+def test_targets_are_accepted(text: str) -> None:
+    parse_targets(json.loads(text))
+
+
+def in_airflow(code: str, tmp_path: Path) -> str:
+    """Run Python in a process with an empty Airflow home; what it printed last."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("AIRFLOW", "LAKECDC_"))}
+    paths = [str(ROOT), str(ROOT / "spark_jobs"), environment.get("PYTHONPATH", "")]
+    environment |= {"AIRFLOW_HOME": str(tmp_path), "PYTHONPATH": os.pathsep.join(filter(None, paths))}
+    done = subprocess.run([sys.executable, "-W", "error::airflow.exceptions.RemovedInAirflow4Warning", "-c", code],
+                          env=environment, capture_output=True, text=True)  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip().splitlines()[-1]
+
+
+def dags_of(text: str, tmp_path: Path) -> dict[str, list[str]]:
+    """DAGs that Airflow finds in a DAG file, with their tasks."""
+    file = tmp_path / "example.py"
+    file.write_text(text)
+    code = (
+        "import json\n"
+        "from airflow.dag_processing.dagbag import DagBag\n"
+        f"bag = DagBag({str(file)!r})\n"
+        "assert not bag.import_errors, bag.import_errors\n"
+        "print(json.dumps({dag.dag_id: sorted(dag.task_ids) for dag in bag.dags.values()}))"
+    )
+    return dict(json.loads(in_airflow(code, tmp_path)))
+
+
+@pytest.mark.parametrize("text", blocks("python dag"))
+def test_dag_examples_are_imported(text: str, tmp_path: Path) -> None:
+    found = dags_of(text, tmp_path)
+    assert len(found) == 1
+    assert all(tasks for tasks in found.values())
+
+
+def test_the_readmes_dag_has_twenty_lines_and_two_tasks(tmp_path: Path) -> None:
+    (text,) = [found[3] for found in _BLOCK.finditer((ROOT / "README.md").read_text()) if found[2] == "dag"]
+    assert len([line for line in text.splitlines() if line.strip()]) <= 20
+    assert dags_of(text, tmp_path) == {"shop_to_lake": ["ingest", "rewrite_delete_files"]}
+
+
+@pytest.mark.parametrize("text", blocks("json config"))
+def test_configurations_make_dags(text: str, tmp_path: Path) -> None:
+    file = tmp_path / "lake.json"
+    file.write_text(text)
+    names = ["hourly_governance", "nightly_governance", *(["ingest"] if "source" in json.loads(text) else [])]
+    code = (
+        "from airflow_provider_lakecdc import templates\n"
+        f"config = templates.load_config({str(file)!r})\n"
+        f"print([getattr(templates, n + '_dag')(config).dag_id for n in {names!r}])"
+    )
+    assert in_airflow(code, tmp_path) == str([f"lakecdc_{name}" for name in names])
+
+
+@pytest.mark.parametrize("text", blocks("json connection"))
+def test_connections_name_a_catalog(text: str, tmp_path: Path) -> None:
+    code = (
+        "from airflow.sdk import Connection\n"
+        "from airflow_provider_lakecdc.hooks.catalog import catalog_from_connection\n"
+        f"print(catalog_from_connection(Connection.from_json({text!r}, conn_id='lake')).name)"
+    )
+    assert in_airflow(code, tmp_path) == "lake"
+
+
+def test_every_option_is_listed_with_its_default() -> None:
+    common = {field.name for field in dataclasses.fields(JobOptions)}
+    wanted = [
+        (job, field.name, json.dumps(field.default))
+        for job, options in OPTIONS.items()
+        for field in dataclasses.fields(options)
+        if field.name not in common
+    ]
+    found, job = [], ""
+    for first, option, default in rows("job-contract.md", 3):
+        if not quoted(option):
+            continue
+        job = quoted(first)[0] if quoted(first) else job
+        found.append((job, quoted(option)[0], quoted(default)[0]))
+    assert found == [(job, name, default.replace("()", "[]")) for job, name, default in wanted]
+    shared = {quoted(name)[0]: quoted(default)[0] for name, default in rows("job-contract.md", 2) if quoted(default)}
+    assert {name: shared.get(name) for name in common} == {"dry_run": "false", "fail_on": "[]"}
+
+
+def test_every_operator_is_listed_with_its_arguments() -> None:
+    listed = {quoted(name)[0]: quoted(arguments) for name, arguments in rows("operators.md", 2) if "." in name}
+    operators = {name: arguments for name, arguments in listed.items() if name.endswith("Operator")}
+    for name, arguments in operators.items():
+        module, _, class_name = name.partition(".")
+        found = importlib.import_module(f"airflow_provider_lakecdc.operators.{module}")
+        given = list(inspect.signature(getattr(found, class_name).__init__).parameters)
+        assert [n for n in given if n not in {"self", "kwargs", "dry_run", "fail_on"}] == _in_order(arguments, given)
+    modules = {path.stem for path in (ROOT / "airflow_provider_lakecdc" / "operators").glob("*.py")}
+    assert {name.partition(".")[0] for name in operators} == modules - {"__init__", "base"}
+
+
+def _in_order(arguments: list[str], given: list[str]) -> list[str]:
+    assert set(arguments) <= set(given), f"{set(arguments) - set(given)} is no argument"
+    return [name for name in given if name in arguments]
+
+
+def test_every_source_option_is_listed() -> None:
+    listed = {quoted(row[0])[0] for row in rows("ingest-postgres.md", 3) if quoted(row[0])} - {"source"}
+    elsewhere = {"dsn", "password", "type"}
+    assert listed == {field.name for field in dataclasses.fields(PostgresSource)} - elsewhere
+
+
+@pytest.fixture(scope="module")
+def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[psycopg.Connection[Any]]:
+    """A session on a real Postgres."""
+    folder = reachable_folder(tmp_path_factory.mktemp("docs"), "lakecdc-docs-test-")
+    with Postgres(folder / "data") as server, psycopg.connect(server.dsn, autocommit=True) as found:
+        yield found
+
+
+def mapped(session: psycopg.Connection[Any], postgres_type: str) -> str | None:
+    """What the code maps a type to, asked as the ingest job asks."""
+    from lakecdc.ingest.sources.postgres.types import TypeCatalog
+
+    session.execute("DROP TABLE IF EXISTS one")
+    session.execute(f"CREATE TABLE one (value {postgres_type})".encode())
+    query = "SELECT atttypid, atttypmod FROM pg_attribute WHERE attrelid = 'one'::regclass AND attnum = 1"
+    row = session.execute(query).fetchone()
+    assert row is not None
+    return TypeCatalog(session).spark_type(*row)
+
+
+def test_types_become_what_the_page_says(session: psycopg.Connection[Any]) -> None:
+    listed = [
+        (name, quoted(target)[0])
+        for names, target in rows("ingest-postgres.md", 2)
+        if quoted(target) and "`" in names
+        for name in quoted(names)
+    ]
+    assert len(listed) > 30
+    assert [(name, mapped(session, name)) for name, _ in listed] == listed
+
+
+def test_types_that_the_page_calls_unmapped_are_so(session: psycopg.Connection[Any]) -> None:
+    text = (ROOT / "docs" / "ingest-postgres.md").read_text()
+    (line,) = re.findall(r"^Not mapped: (.*?), composite", text, re.MULTILINE)
+    assert len(quoted(line)) > 4
+    assert {name: mapped(session, name) for name in quoted(line)} == dict.fromkeys(quoted(line))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_links_lead_somewhere(page: Path) -> None:
+    assert [link for link in _LINK.findall(page.read_text()) if not (page.parent / link).exists()] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_pages_show_no_path_of_a_machine(page: Path) -> None:
+    assert re.findall(r"/(?:home|root|Users|work)/\S*", page.read_text()) == []
