@@ -120,6 +120,11 @@ class TaskInstance(SimpleNamespace):
         self.xcom[key] = json.loads(json.dumps(value))
 
 
+def changed(context: Any, **parts: Any) -> Any:
+    """A context with some parts replaced; ``Any``, because stand-ins are not what Airflow's types say."""
+    return {**context, **parts}
+
+
 @pytest.fixture
 def context() -> dict[str, Any]:
     """The context of one try, without an Airflow around it."""

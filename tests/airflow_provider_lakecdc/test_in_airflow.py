@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from airflow.sdk import DAG
 
+from airflow_provider_lakecdc.watermark import read_watermark
 from tests.airflow_provider_lakecdc import home
 from tests.airflow_provider_lakecdc.conftest import CATALOG_SECRET, FakeSpark
 from tests.airflow_provider_lakecdc.tables import FedTable
@@ -200,19 +201,17 @@ class TestTheSensor:
     def test_a_deferred_one_goes_on_when_the_table_is_fed(
         self, install: Install, lake: dict[str, str], monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        import airflow_provider_lakecdc.triggers.watermark as triggers
-
         orders = FedTable(lake)
         orders.ingest(FIVE)
-        read, looks = triggers.read_watermark, []
+        looks: list[Any] = []
 
         def feed_after_the_first_look(*arguments: Any) -> Any:
-            looks.append(found := read(*arguments))
+            looks.append(found := read_watermark(*arguments))
             if len(looks) == 1:
                 orders.ingest(SIX)
             return found
 
-        monkeypatch.setattr(triggers, "read_watermark", feed_after_the_first_look)
+        monkeypatch.setattr("airflow_provider_lakecdc.triggers.watermark.read_watermark", feed_after_the_first_look)
         source = WAITING.replace("TIMEOUT", "60").replace("(False, True)", "(True,)")
         run = install("waiting", source).test(run_conf={"moment": SIX})
         assert states(run) == {"deferrable_true": ["success"]}

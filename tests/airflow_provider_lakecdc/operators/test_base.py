@@ -22,7 +22,7 @@ from airflow_provider_lakecdc.exceptions import (
 from airflow_provider_lakecdc.operators.base import REPORT_URI_KEY, LakecdcJobOperator
 from airflow_provider_lakecdc.operators.expire_snapshots import ExpireSnapshotsOperator
 from airflow_provider_lakecdc.operators.rewrite_delete_files import RewriteDeleteFilesOperator
-from tests.airflow_provider_lakecdc.conftest import CATALOG_SECRET, FakeSpark, TaskInstance, connection
+from tests.airflow_provider_lakecdc.conftest import CATALOG_SECRET, FakeSpark, TaskInstance, changed, connection
 
 Context = Any
 pytestmark = pytest.mark.usefixtures("lake")
@@ -83,7 +83,7 @@ def test_the_return_value_holds_facts_by_table(spark_submit: FakeSpark, context:
 def test_every_try_has_its_own_documents(spark_submit: FakeSpark, context: Context) -> None:
     for number in (1, 2):
         ti = TaskInstance(try_number=number, run_id="scheduled__2026-01-01T00:00:00+00:00", map_index=3)
-        rewrite().execute({**context, "ti": ti})
+        rewrite().execute(changed(context, ti=ti))
     uris = [option(call["arguments"], "--report") for call in spark_submit.calls]
     assert uris[0] != uris[1]
     assert "/3/try-1/" in uris[0] and "/3/try-2/" in uris[1]
@@ -136,7 +136,7 @@ class TestSecrets:
         assert not [name for name in os.environ if name.startswith("LAKECDC_SECRET_")]
 
     def test_it_is_masked_in_airflows_log(self, spark_submit: FakeSpark, context: Context) -> None:
-        from airflow.sdk.log import redact
+        from airflow.sdk._shared.secrets_masker import redact
 
         rewrite().execute(context)
         assert CATALOG_SECRET not in str(redact(f"the job printed {CATALOG_SECRET}"))
@@ -271,7 +271,7 @@ class TestAssetEvents:
     def test_a_plain_outlet_gets_the_tables_facts(self, spark_submit: FakeSpark, context: Context) -> None:
         outlet = table_asset("lake", "shop.orders")
         events = _Events()
-        rewrite(outlets=[outlet, Asset("other")]).execute({**context, "outlet_events": events})
+        rewrite(outlets=[outlet, Asset("other")]).execute(changed(context, outlet_events=events))
         assert events[outlet].extra["snapshot_after"] == "9007199254740995"
         assert events[outlet].extra["job"] == "rewrite_delete_files"
         assert list(events.made) == [outlet.uri]
@@ -281,14 +281,14 @@ class TestAssetEvents:
     ) -> None:
         spark_submit.behave({"shop.items": {"outcome": "nothing"}})
         alias, events = tables_alias("lake"), _Events()
-        rewrite("shop.orders", "shop.items", outlets=[alias]).execute({**context, "outlet_events": events})
+        rewrite("shop.orders", "shop.items", outlets=[alias]).execute(changed(context, outlet_events=events))
         ((asset, extra),) = events[alias].added
         assert asset == table_asset("lake", "shop.orders")
         assert extra["table"] == "shop.orders" and extra["metrics"] == {"rows": 3}
 
     def test_a_dry_run_raises_none(self, spark_submit: FakeSpark, context: Context) -> None:
         alias, events = tables_alias("lake"), _Events()
-        rewrite(outlets=[alias], dry_run=True).execute({**context, "outlet_events": events})
+        rewrite(outlets=[alias], dry_run=True).execute(changed(context, outlet_events=events))
         assert events.made == {}
 
 

@@ -13,7 +13,7 @@ from airflow_provider_lakecdc.exceptions import JobBadInputError
 from airflow_provider_lakecdc.operators.ingest import IngestOperator
 from lakecdc.contract.source import PostgresSource
 from lakecdc.contract.spec import parse_spec
-from tests.airflow_provider_lakecdc.conftest import DATABASE_SECRET, FakeSpark, connection
+from tests.airflow_provider_lakecdc.conftest import DATABASE_SECRET, FakeSpark, changed, connection
 
 pytestmark = pytest.mark.usefixtures("lake")
 FILES = {"type": "files", "path": "/data/*.jsonl", "format": "debezium-json"}
@@ -84,7 +84,7 @@ def test_a_source_that_does_not_go_with_the_connection(
 def test_a_backfill_is_refused_with_the_remedy(spark_submit: FakeSpark, context: Any, source: dict[str, Any]) -> None:
     run = SimpleNamespace(run_type=DagRunType.BACKFILL, run_id="backfill__2026-01-01")
     with pytest.raises(JobBadInputError, match="full load"):
-        ingest(source=source).execute({**context, "dag_run": run})
+        ingest(source=source).execute(changed(context, dag_run=run))
     assert spark_submit.calls == []
 
 

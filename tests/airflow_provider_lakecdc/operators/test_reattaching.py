@@ -1,4 +1,4 @@
-"""Law 18: a lost worker's job is taken over, but a cleared task really runs again. YARN's REST interface is real HTTP."""
+"""A lost worker's job is taken over, but a cleared task really runs again. YARN's REST interface is real HTTP."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from airflow_provider_lakecdc.exceptions import JobConflictError
 from airflow_provider_lakecdc.operators.base import REPORT_URI_KEY
 from airflow_provider_lakecdc.operators.compact_data_files import CompactDataFilesOperator
-from tests.airflow_provider_lakecdc.conftest import FakeSpark, TaskInstance, connection
+from tests.airflow_provider_lakecdc.conftest import FakeSpark, TaskInstance, changed, connection
 
 APPLICATION = "application_1700000000000_0001"
 
@@ -64,7 +64,7 @@ def compact() -> CompactDataFilesOperator:
 def test_a_cleared_task_runs_again(spark_submit: FakeSpark, context: Any) -> None:
     compact().execute(context)
     assert context["task_state_store"].values == {}
-    compact().execute({**context, "ti": TaskInstance(try_number=2)})
+    compact().execute(changed(context, ti=TaskInstance(try_number=2)))
     assert len(spark_submit.calls) == 2
 
 
@@ -75,7 +75,7 @@ def test_a_job_that_reported_a_failure_runs_again(spark_submit: FakeSpark, conte
     with pytest.raises(JobConflictError):
         compact().execute(context)
     spark_submit.behave(output=(APPLICATION,))
-    assert compact().execute({**context, "ti": TaskInstance(try_number=2)})["shop.orders"]["outcome"] == "done"
+    assert compact().execute(changed(context, ti=TaskInstance(try_number=2)))["shop.orders"]["outcome"] == "done"
     assert len(spark_submit.calls) == 2
 
 
@@ -90,7 +90,7 @@ def test_a_lost_workers_job_is_taken_over_with_its_report(
     stored = context["task_state_store"].values
     assert stored[lost.external_id_key] == APPLICATION and "try-1" in stored[REPORT_URI_KEY]
 
-    found = compact().execute({**context, "ti": TaskInstance(try_number=2)})
+    found = compact().execute(changed(context, ti=TaskInstance(try_number=2)))
     assert found["shop.orders"]["outcome"] == "done"
     assert len(spark_submit.calls) == 1
     assert stored == {}

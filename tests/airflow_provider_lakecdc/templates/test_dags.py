@@ -67,7 +67,7 @@ class TestEveryDag:
     def test_spark_settings_reach_each_step(self, factory: Any) -> None:
         spark = SparkConfig(conn_id="spark_x", conf={"a": "b"}, driver_memory="3g")
         for task in steps(factory(config(spark=spark))):
-            operator = task.unmap({"tables": ["shop.t0"]})
+            operator: Any = task.unmap({"tables": ["shop.t0"]})
             assert (operator._conn_id, operator.conf, operator._driver_memory) == ("spark_x", {"a": "b"}, "3g")
 
     def test_it_survives_serialisation(self, factory: Any) -> None:
@@ -146,14 +146,17 @@ def test_only_ingestion_raises_events_of_the_tables() -> None:
     assert not any(task.outlets for task in nightly_governance_dag(config()).tasks)
 
 
+def compaction(dag: Any) -> Any:
+    return dag.task_dict["compact_data_files"].unmap({"tables": []}).options
+
+
 def test_the_hourly_compaction_is_light_unless_told_otherwise() -> None:
     def options(**changes: Any) -> Any:
-        return hourly_governance_dag(config(**changes)).task_dict["compact_data_files"].unmap({"tables": []}).options
+        return compaction(hourly_governance_dag(config(**changes)))
 
     assert options()["max_runtime"] > 0
     assert options(options={"compact_data_files": {"min_input_files": 2}})["min_input_files"] == 2
-    nightly = nightly_governance_dag(config()).task_dict["compact_data_files"].unmap({"tables": []})
-    assert nightly.options["max_runtime"] == 0.0
+    assert compaction(nightly_governance_dag(config()))["max_runtime"] == 0.0
 
 
 @pytest.mark.parametrize(

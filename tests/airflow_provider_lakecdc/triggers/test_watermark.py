@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import json
 from typing import Any
 
 import pytest
-from airflow.sdk.module_loading import import_string
 
 from airflow_provider_lakecdc.triggers.watermark import IcebergWatermarkTrigger
 from tests.airflow_provider_lakecdc.tables import FedTable
@@ -30,7 +30,8 @@ async def first_event(waiting: IcebergWatermarkTrigger) -> dict[str, Any]:
 def test_it_is_rebuilt_from_json_and_holds_no_secret(lake: dict[str, str]) -> None:
     path, arguments = trigger().serialize()
     assert arguments == {"table": "shop.orders", "catalog_conn_id": "lake", "moment": FIVE, "poll_interval": 0.01}
-    rebuilt = import_string(path)(**json.loads(json.dumps(arguments)))
+    module, name = path.rsplit(".", 1)
+    rebuilt = getattr(importlib.import_module(module), name)(**json.loads(json.dumps(arguments)))
     assert rebuilt.serialize() == (path, arguments)
 
 
