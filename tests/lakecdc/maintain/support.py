@@ -13,6 +13,7 @@ from lakecdc import failpoints
 from lakecdc.contract.report import TableReport
 from lakecdc.contract.spec import parse_spec
 from lakecdc.iceberg.commit import RowChanges, append_changes
+from lakecdc.iceberg.definition import spec_columns
 from lakecdc.iceberg.fence import PositionFence
 from lakecdc.iceberg.staging import stage_equality_deletes, stage_rows
 from lakecdc.iceberg.table import IcebergTable
@@ -48,21 +49,35 @@ def fill(lake: Lake, name: str, files: int = 5, rows: int = 100) -> None:
         append(lake, name, number, files * rows, step=files)
 
 
-def delete_by_key(lake: Lake, name: str, ids: Iterable[int], text: str | None = None, positions: str = "") -> None:
+def delete_by_key(
+    lake: Lake,
+    name: str,
+    ids: Iterable[int],
+    text: str | None = None,
+    positions: str = "",
+    spec_id: int | None = None,
+) -> None:
     """One commit as a CDC writer makes it: equality deletes, and with ``text`` the rows written anew.
 
     :param positions: source positions for the summary.
+    :param spec_id: partition spec to write the deletes for, default the current one.
     """
     table, listed = lake.table(name), ", ".join(map(str, ids))
     rows = lake.sql(
         f"SELECT id, concat('{text}', id) v, cast(id % 2 as int) d FROM (SELECT explode(array({listed})) id)"
     )
     rows = rows.selectExpr("cast(id as bigint) id", "v", "d").coalesce(1)
-    key = ["id"] if table.java.spec().isUnpartitioned() else ["id", "d"]
-    deletes = stage_equality_deletes(table, rows.select(*key), key, table.java.spec().specId())
+    current = table.java.spec().specId()
+    key = key_columns(table)
+    deletes = stage_equality_deletes(table, rows.select(*key), key, current if spec_id is None else spec_id)
     added = stage_rows(table, rows) if text else []
     summary = {"lakecdc.positions": positions} if positions else {}
     append_changes(table, RowChanges(added, deletes, summary=summary), _fence(table))
+
+
+def key_columns(table: IcebergTable) -> list[str]:
+    """The equality columns a writer of this table must use: the id, and ``d`` if rows are partitioned by it."""
+    return ["id", "d"] if "d" in spec_columns(table, table.java.spec().specId()) else ["id"]
 
 
 def _fence(table: IcebergTable) -> PositionFence:

@@ -1,0 +1,84 @@
+"""Rewriting manifests where many small ones make planning slow."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from lakecdc.contract.options import RewriteManifestsOptions
+from lakecdc.contract.report import TableReport
+from lakecdc.iceberg import manifests as iceberg
+from lakecdc.iceberg.manifests import Manifest
+from lakecdc.maintain.rewrite import nothing
+from lakecdc.metadata import names
+
+if TYPE_CHECKING:
+    from lakecdc.contract.spec import JobSpec
+    from lakecdc.iceberg.table import IcebergTable
+
+JOB = "rewrite_manifests"
+
+
+def rewrite_manifests(table: IcebergTable, spec: JobSpec) -> TableReport:
+    """Rewrite the manifests of one table if they are many, small, and fewer would do.
+
+    :raises ConflictError: another writer was faster.
+    """
+    options, head = spec.options, table.refresh().head()
+    assert isinstance(options, RewriteManifestsOptions)
+    if head is None:
+        return nothing(table, "the table has no snapshot")
+    found, target = iceberg.manifests(table), iceberg.manifest_target_bytes(table)
+    counts = _counts(found, "before")
+    reason = refusal(found, options, target)
+    if reason:
+        return nothing(table, reason, head, **counts)
+    worth_it = worthwhile_specs(found, target)
+    if options.dry_run:
+        return nothing(table, "dry run: nothing was changed", head, **counts, specs=worth_it)
+    started = time.monotonic()
+    for spec_id in worth_it:
+        iceberg.rewrite_manifests(table, spec_id, {names.JOB: JOB})
+    after = table.refresh().head()
+    facts = counts | _counts(iceberg.manifests(table), "after") | {"specs": worth_it}
+    return TableReport(
+        table.name,
+        "done",
+        snapshot_before=str(head.id),
+        snapshot_after=str(after.id) if after else None,
+        metrics=facts | {"seconds": round(time.monotonic() - started, 3)},
+    )
+
+
+def refusal(found: Sequence[Manifest], options: RewriteManifestsOptions, target: int) -> str | None:
+    """Why the manifests may stay as they are; None if they should be rewritten.
+
+    :param target: bytes per manifest that Iceberg aims at.
+    """
+    if len(found) < options.min_manifests:
+        return f"{len(found)} manifests are fewer than {options.min_manifests}"
+    average = sum(m.bytes for m in found) / len(found)
+    if average >= options.min_average_bytes:
+        return f"manifests have {average:.0f} bytes on average, not less than {options.min_average_bytes}"
+    if not worthwhile_specs(found, target):
+        return f"{len(found)} manifests are as few as their specs and the target size of {target} bytes allow"
+    return None
+
+
+def worthwhile_specs(found: Sequence[Manifest], target: int) -> list[int]:
+    """Partition specs whose data or delete manifests could be fewer."""
+    sizes: dict[tuple[int, bool], list[int]] = defaultdict(list)
+    for manifest in found:
+        sizes[manifest.spec_id, manifest.deletes].append(manifest.bytes)
+    return sorted({spec for (spec, _), bytes_ in sizes.items() if len(bytes_) > math.ceil(sum(bytes_) / target)})
+
+
+def _counts(found: Sequence[Manifest], moment: str) -> dict[str, Any]:
+    return {
+        f"manifests_{moment}": len(found),
+        f"delete_manifests_{moment}": sum(m.deletes for m in found),
+        f"average_bytes_{moment}": round(sum(m.bytes for m in found) / len(found)) if found else 0,
+    }

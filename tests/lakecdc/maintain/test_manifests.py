@@ -1,0 +1,71 @@
+"""Many small manifests become few, and only then."""
+
+from __future__ import annotations
+
+import pytest
+
+from lakecdc.contract.options import RewriteManifestsOptions
+from lakecdc.iceberg.manifests import Manifest
+from lakecdc.maintain.manifests import refusal, rewrite_manifests, worthwhile_specs
+from lakecdc.metadata import names
+from tests.conftest import Lake
+from tests.lakecdc.maintain.support import (
+    create,
+    delete_by_key,
+    duckdb_rows,
+    fill,
+    head,
+    metadata_location,
+    run,
+)
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_many_become_few(lake: Lake, version: int) -> None:
+    name = create(lake, version, "bucket(2, id)")
+    fill(lake, name, files=6, rows=10)
+    delete_by_key(lake, name, range(3), "new")
+    delete_by_key(lake, name, range(3))
+    before, location = duckdb_rows(lake, name), metadata_location(lake, name)
+    dry = run(lake, rewrite_manifests, name, dry_run=True)
+    assert dry.outcome == "nothing" and dry.metrics["manifests_before"] == 9
+    assert metadata_location(lake, name) == location
+    report = run(lake, rewrite_manifests, name)
+    assert report.outcome == "done", report.reason
+    assert (report.metrics["manifests_after"], report.metrics["delete_manifests_after"]) == (2, 1)
+    assert report.snapshot_after == str(head(lake, name))
+    assert duckdb_rows(lake, name) == before
+    made = lake.table(name).head()
+    assert made is not None and made.summary[names.JOB] == "rewrite_manifests"
+    again = run(lake, rewrite_manifests, name)
+    assert (again.outcome, again.reason) == ("nothing", "2 manifests are fewer than 8")
+    assert "as few as" in (run(lake, rewrite_manifests, name, min_manifests=1).reason or "")
+
+
+def test_only_specs_with_too_many_are_rewritten(lake: Lake) -> None:
+    name = create(lake, 2)
+    fill(lake, name, files=3, rows=10)
+    lake.sql(f"ALTER TABLE lake.{name} ADD PARTITION FIELD d")
+    fill(lake, name, files=3, rows=10)
+    before = duckdb_rows(lake, name)
+    report = run(lake, rewrite_manifests, name, min_manifests=2)
+    # Iceberg itself merges the manifests of a spec that a commit adds nothing to
+    assert report.metrics["specs"] == [1]
+    assert (report.metrics["manifests_before"], report.metrics["manifests_after"]) == (4, 2)
+    assert duckdb_rows(lake, name) == before
+
+
+def test_table_without_snapshot(lake: Lake) -> None:
+    assert run(lake, rewrite_manifests, create(lake, 2)).reason == "the table has no snapshot"
+
+
+def test_large_manifests_are_left_alone() -> None:
+    found = [Manifest(f"m{n}", 0, 7_000_000, False) for n in range(10)]
+    assert "on average" in (refusal(found, RewriteManifestsOptions(), 8_000_000) or "")
+    assert refusal(found, RewriteManifestsOptions(min_average_bytes=8_000_000), 8_000_000) is None
+
+
+def test_a_spec_is_worth_it_if_fewer_manifests_would_do() -> None:
+    few = [Manifest("a", 0, 10, False), Manifest("b", 0, 10, True), Manifest("c", 1, 10, False)]
+    assert worthwhile_specs(few, 100) == []
+    assert worthwhile_specs([*few, Manifest("d", 1, 10, False)], 100) == [1]
