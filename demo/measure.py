@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from demo.dags import DemoError
+from demo.environment import FAST_START
 from demo.settings import CATALOG, REPOSITORY, Settings
 from demo.shop import TABLES, Table
 
@@ -37,7 +39,8 @@ def measure(settings: Settings, name: str) -> dict[str, Any]:
     properties = json.dumps(settings.catalog_properties)
     command = [sys.executable, "-m", "demo.measure", "--catalog", properties, "--output", str(output)]
     with log.open("wb") as file:
-        done = subprocess.run(command, cwd=REPOSITORY, stdout=file, stderr=subprocess.STDOUT)
+        environment = {**os.environ, "JDK_JAVA_OPTIONS": FAST_START, "SPARK_MASTER": "local[2]"}
+        done = subprocess.run(command, cwd=REPOSITORY, env=environment, stdout=file, stderr=subprocess.STDOUT)
     if done.returncode:
         raise DemoError("The tables could not be measured.", log)
     found: dict[str, Any] = json.loads(output.read_text())

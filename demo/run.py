@@ -179,8 +179,8 @@ def _alone(settings: Settings) -> Iterator[None]:
 
 
 def _ingested(run: DagRun) -> str:
-    lookups = run.total("completions")
-    return f"{run.total('keys'):,} keys, {run.total('delete_files')} delete files, {lookups} values looked up"
+    looked_up = run.total("completions")
+    return f"{run.total('keys'):,} keys, {run.total('delete_files')} delete files, {looked_up} TOAST look-ups"
 
 
 def _outcomes(run: DagRun) -> list[str]:

@@ -11,7 +11,7 @@ import os
 import re
 import sys
 from collections.abc import Iterator
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -43,9 +43,10 @@ def run(request: dict[str, Any]) -> dict[str, Any]:
     if bag.import_errors or request["dag_id"] not in bag.dags:
         print(*bag.import_errors.values(), sep="\n", flush=True)
         return {"state": "import error", "tasks": {}, "reports": {}}
-    moment = datetime.fromisoformat(request["logical_date"])
+    moment, began = datetime.fromisoformat(request["logical_date"]), datetime.now(UTC)
     found = bag.dags[request["dag_id"]].test(logical_date=moment, run_after=moment)
     instances = sorted(found.get_task_instances(), key=lambda ti: str(ti.start_date))
+    _say_when(found, began)
     sys.stdout.flush()
     _keep_logs(Path(request["log"]), request["dag_id"], found.run_id)
     return {
@@ -55,6 +56,16 @@ def run(request: dict[str, Any]) -> dict[str, Any]:
             ti.task_id: ti.xcom_pull(task_ids=ti.task_id, map_indexes=ti.map_index, key="report") for ti in instances
         },
     }
+
+
+def _say_when(found: Any, began: datetime) -> None:
+    """Give the run the moment it began; ``DAG.test`` takes the logical date for it, which is long ago."""
+    from airflow.models.dagrun import DagRun
+    from airflow.utils.session import create_session
+    from sqlalchemy import update
+
+    with create_session() as session:
+        session.execute(update(DagRun).where(DagRun.id == found.id).values(start_date=began))
 
 
 def _keep_logs(log: Path, dag_id: str, run_id: str) -> None:

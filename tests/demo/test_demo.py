@@ -1,0 +1,129 @@
+"""The demo as a user runs it, only smaller, and what it leaves behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from demo.environment import DAGS, variables
+from demo.settings import REPOSITORY, Settings
+from demo.shop import TABLES
+from demo.source import start_again
+from demo.web import WebPage
+from local_services.paths import reachable_folder
+from local_services.process import port_answers
+
+pytestmark = [pytest.mark.demo, pytest.mark.timeout(1800)]
+ROWS, HOURS = 2_000, 2
+
+
+@pytest.fixture(scope="module")
+def settings(tmp_path_factory: pytest.TempPathFactory) -> Settings:
+    """A small demo of its own."""
+    folder = reachable_folder(tmp_path_factory.mktemp("demo"), "lakecdc-demo-test-") / "demo"
+    return Settings(rows=ROWS, hours=HOURS, folder=folder)
+
+
+@pytest.fixture(scope="module")
+def output(settings: Settings) -> str:
+    """What it printed; it has been run."""
+    knobs = {"DEMO_ROWS": str(ROWS), "DEMO_HOURS": str(HOURS), "DEMO_FOLDER": str(settings.folder)}
+    paths = os.pathsep.join(filter(None, [str(REPOSITORY / "spark_jobs"), os.environ.get("PYTHONPATH")]))
+    environment = {**os.environ, **knobs, "PYTHONPATH": paths}
+    command = [sys.executable, "-m", "demo"]
+    done = subprocess.run(command, cwd=REPOSITORY, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def report(output: str, settings: Settings) -> dict[str, Any]:
+    """Its report."""
+    return dict(json.loads(settings.report.read_text()))
+
+
+def test_every_table_equals_its_source(report: dict[str, Any]) -> None:
+    assert {name: table["equal_to_source"] for name, table in report["tables"].items()} == {
+        table.full_name: True for table in TABLES
+    }
+    assert report["equal_to_source"] is True
+    assert all(table["rows"] == table["rows_at_source"] > 0 for table in report["tables"].values())
+
+
+def test_governance_has_paid_the_deletes_back(report: dict[str, Any]) -> None:
+    before = {name: table["before"] for name, table in report["tables"].items()}
+    after = {name: table["after"] for name, table in report["tables"].items()}
+    # the hour that governance has not followed, and the one that it has
+    assert before["shop.orders"]["equality_deletes"] > 0
+    assert before["shop.orders"]["deletion_vectors"] > 0
+    assert before["shop.order_lines"]["position_deletes"] > 0
+    assert {table["equality_deletes"] for table in after.values()} == {0}
+    assert all(after[name]["data_files"] < before[name]["data_files"] for name in after)
+    assert all(table["scan_seconds"] > 0 and table["point_seconds"] > 0 for table in after.values())
+
+
+def test_every_step_has_its_line(output: str) -> None:
+    steps = [line for line in output.splitlines() if line.startswith("[") and line.endswith("...")]
+    numbers = [line[1:].split("/")[0].strip() for line in steps]
+    assert numbers == [str(number) for number in range(1, len(steps) + 1)]
+    assert steps[-1].startswith(f"[{len(steps)}/{len(steps)}]")
+    assert "equal to source" in output
+
+
+def test_what_is_left_is_enough_to_compare_again(report: dict[str, Any], settings: Settings) -> None:
+    assert {path.name for path in settings.expected.iterdir()} == {f"{table.name}.parquet" for table in TABLES}
+    source = start_again(settings)
+    try:
+        with source.connect() as session:
+            for table in TABLES:
+                row = session.execute(f"SELECT count(*) FROM {table.full_name}").fetchone()
+                assert row == (report["tables"][table.full_name]["rows"],)
+    finally:
+        source.stop()
+
+
+def ask(url: str, token: str | None = None, body: dict[str, str] | None = None) -> Any:
+    """Ask Airflow's web server."""
+    headers = {"Content-Type": "application/json", **({"Authorization": f"Bearer {token}"} if token else {})}
+    request = urllib.request.Request(url, json.dumps(body).encode() if body else None, headers)
+    with urllib.request.urlopen(request, timeout=30) as answer:
+        return json.load(answer)
+
+
+def test_the_web_page_shows_the_runs_and_their_logs(report: dict[str, Any], settings: Settings) -> None:
+    with WebPage(settings, variables(settings, 5432)) as page:
+        user, password = page.login
+        token = ask(f"{page.address}/auth/token", body={"username": user, "password": password})["access_token"]
+        api = f"{page.address}/api/v2"
+        runs = {dag: ask(f"{api}/dags/{dag}/dagRuns", token)["dag_runs"] for dag in DAGS.values()}
+        assert {dag: len(found) for dag, found in runs.items()} == {
+            "shop_ingest": HOURS + 1,
+            "shop_hourly_governance": 2,
+            "shop_nightly_governance": 1,
+        }
+        assert {run["state"] for found in runs.values() for run in found} == {"success"}
+        run_id = runs["shop_ingest"][0]["dag_run_id"].replace("+", "%2B")
+        log = ask(f"{api}/dags/shop_ingest/dagRuns/{run_id}/taskInstances/ingest/logs/1?map_index=0", token)
+        assert "Spark-Submit cmd" in json.dumps(log)
+    assert not port_answers(page.port)
+
+
+def test_a_run_that_fails_says_where_to_look(settings: Settings, tmp_path: Path) -> None:
+    from demo.dags import DagRunner, DemoError
+    from demo.environment import prepare
+
+    broken = Settings(rows=ROWS, hours=HOURS, folder=tmp_path / "demo")
+    broken.logs.mkdir(parents=True)
+    environment = variables(broken, 1)
+    prepare(broken, environment)
+    with DagRunner(broken, environment) as runner, pytest.raises(DemoError, match="shop_ingest ended as failed") as e:
+        runner.run("ingest", 0)
+    assert e.value.log == broken.logs / "01-ingest.log"
+    assert "127.0.0.1" in e.value.excerpt()

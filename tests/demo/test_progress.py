@@ -1,0 +1,84 @@
+"""Progress, report and the cutting of logs."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+from rich.console import Console
+
+from demo.compare import Comparison
+from demo.dags import DemoError
+from demo.progress import Progress
+from demo.report import build, show
+from demo.runner import shares
+from demo.settings import Settings
+
+FIGURES = {
+    "shop.orders": {
+        "data_files": 24,
+        "equality_deletes": 8,
+        "position_deletes": 4,
+        "deletion_vectors": 0,
+        "scan_seconds": 1.234,
+        "point_seconds": 0.5,
+    }
+}
+
+
+def printed(comparison: Comparison) -> tuple[bool, str]:
+    """Whether the report calls everything equal, and what it shows."""
+    console = Console(file=io.StringIO(), width=200)
+    report = build(Settings(), 1.0, FIGURES, FIGURES, {"shop.orders": comparison})
+    show(console, report)
+    return report["equal_to_source"], console.file.getvalue()  # type: ignore[attr-defined]
+
+
+def test_report_shows_files_by_kind_and_seconds() -> None:
+    equal, text = printed(Comparison(10, 10))
+    assert equal
+    assert "24 → 24" in text
+    assert "8 eq 4 pos → 8 eq 4 pos" in text
+    assert "1.23 → 1.23" in text
+    assert "yes" in text
+
+
+def test_report_lists_differences() -> None:
+    equal, text = printed(Comparison(10, 11, missing=1, differences=("only at the source: (7, x)",)))
+    assert not equal
+    assert "NO" in text
+    assert "1 rows are missing, 0 are too many" in text
+    assert "only at the source: (7, x)" in text
+
+
+def test_steps_are_shown_while_they_run() -> None:
+    console = Console(file=io.StringIO(), width=200)
+    progress = Progress(console, 2)
+    with progress.step("first") as facts:
+        assert "[ 1/2] first ..." in console.file.getvalue()  # type: ignore[attr-defined]
+        facts.append("7 rows")
+    assert "7 rows" in console.file.getvalue()  # type: ignore[attr-defined]
+
+
+def test_excerpt_shows_errors_before_chatter(tmp_path: Path) -> None:
+    log = tmp_path / "x.log"
+    log.write_text("INFO a\nERROR the disk is full\n" + "INFO b\n" * 50)
+    assert DemoError("x", log).excerpt() == "ERROR the disk is full"
+    log.write_text("INFO a\n" * 50)
+    assert DemoError("x", log).excerpt(3) == "INFO a\nINFO a\nINFO a"
+    assert DemoError("x", tmp_path / "none.log").excerpt() == ""
+
+
+def test_output_is_cut_into_the_shares_of_tasks() -> None:
+    text = "\n".join(
+        [
+            "before",
+            "[DAG TEST] starting task_id=a map_index=0",
+            "of a",
+            "[DAG TEST] end task task_id=a map_index=0",
+            "[DAG TEST] starting task_id=b map_index=-1",
+            "of b",
+            "[DAG TEST] end task task_id=b map_index=-1",
+        ]
+    )
+    assert list(shares(text)) == [("a", "0", "of a\n"), ("b", "-1", "of b\n")]
