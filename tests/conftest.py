@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from lakecdc.iceberg.table import IcebergTable
 
 CATALOG = "lake"
+# tests are over before the optimising compiler has paid for itself; a start of Spark takes less than half the time
+os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
 
 @dataclass

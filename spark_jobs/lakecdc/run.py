@@ -95,17 +95,32 @@ def each_table(do: TableWork) -> Work:
 
 def failure(table: str, error: Exception) -> TableReport:
     """Report a table's failure; a trace goes to the log unless the error is one of ours and explains itself."""
+    kind, text = _explained(error)
     if not isinstance(error, LakecdcError):
         log.error("%s: failed", table, exc_info=error)
-    result = TableReport.failure(table, error)
-    return TableReport(**{**result.__dict__, "reason": mask(result.reason or "")})
+        return TableReport(table, "failed", mask(text), kind)
+    return TableReport.failure(table, error)
+
+
+def _explained(error: Exception) -> tuple[str, str]:
+    """Class and text of a failure."""
+    from lakecdc.iceberg.explain import explain
+
+    if isinstance(error, LakecdcError):
+        return error.failure_class, str(error)
+    told = explain(error)
+    if told is None:
+        return "unknown", reports.describe(error)
+    if told.bad_data:
+        return "bad input", f"A value of the source does not fit its column, nothing was written: {told.text}"
+    return "unknown", told.text
 
 
 def _stopped(job: str, started: str, error: Exception) -> JobReport:
     if not isinstance(error, LakecdcError):
         log.error("%s stopped", job, exc_info=error)
-    kind = error.failure_class if isinstance(error, LakecdcError) else "unknown"
-    return JobReport(job, started, reports.now(), error=mask(reports.describe(error)), failure_class=kind)
+    kind, text = _explained(error)
+    return JobReport(job, started, reports.now(), error=mask(text), failure_class=kind)
 
 
 def _say(report: JobReport, code: int) -> None:

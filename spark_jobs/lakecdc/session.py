@@ -51,7 +51,8 @@ def open_session(catalog: Catalog, name: str) -> SparkSession:
     builder = SparkSession.builder.appName(name)
     settings = dict(_SETTINGS)
     if "PYSPARK_GATEWAY_PORT" not in os.environ:
-        settings |= _BY_HAND | {"spark.jars.packages": ",".join(runtime.packages(catalog.properties))}
+        packages = runtime.packages(resolve(catalog.properties, "catalog.properties"))
+        settings |= _BY_HAND | {"spark.jars.packages": ",".join(packages)}
         builder = builder.master(os.environ.get("SPARK_MASTER", "local[*]"))
         # Python tasks need the packages of this interpreter, and Spark's default is whatever python3 is on the path
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -77,7 +78,10 @@ def use_catalog(spark: SparkSession, catalog: Catalog) -> None:
     try:
         spark.sql(f"SHOW NAMESPACES IN {catalog.name}").collect()
     except Exception as error:
+        from lakecdc.iceberg.explain import explain
+
+        told = explain(error)
         raise SourceUnavailableError(
-            f"The catalog {catalog.name!r} cannot be opened: {str(error).splitlines()[0]}",
+            f"The catalog {catalog.name!r} cannot be opened: {told.text if told else error}.",
             hint="Check its uri, warehouse and credentials; a retry helps only if it was unreachable for a moment.",
         ) from error

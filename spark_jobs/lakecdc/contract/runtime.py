@@ -43,9 +43,12 @@ def packages(properties: Mapping[str, Any]) -> list[str]:
 
 
 def uses_s3(properties: Mapping[str, Any]) -> bool:
-    """Tell whether the catalog's tables may live in S3, from its warehouse, its type and its ``s3.`` properties."""
+    """Tell whether the catalog's tables may live in S3, from its type, its warehouse and its ``s3.`` properties."""
+    warehouse = str(properties.get("warehouse", ""))
+    if warehouse.startswith(("file:", "/", "hdfs:", "gs:", "abfs")):
+        return False
     return (
-        str(properties.get("warehouse", "")).startswith(("s3://", "s3a://"))
+        warehouse.startswith(("s3://", "s3a://"))
         or catalog_type(properties) == "glue"
         or any(key.startswith("s3.") for key in properties)
     )

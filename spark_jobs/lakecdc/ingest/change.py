@@ -73,9 +73,11 @@ class IngestSource(Protocol):
     """Where changes come from. One instance serves one run.
 
     :param refused: tables that it found it cannot feed, each with the reason; the others go on.
+    :param given_up: failed tables that it no longer keeps anything for; they need a full load.
     """
 
     refused: Mapping[str, Exception]
+    given_up: Mapping[str, Exception]
 
     def start(self, positions: Mapping[str, Position | None]) -> None:
         """Check that the source can go on from where the tables stand.

@@ -66,8 +66,8 @@ def ingest(spark: SparkSession, spec: JobSpec) -> list[TableReport]:
         _run_rounds(spark, spec, source, feeds)
     finally:
         source.close()
-    for name, error in source.refused.items():
-        feeds[name].error = feeds[name].error or error
+    for name, error in {**source.refused, **source.given_up}.items():
+        feeds[name].error = error if name in source.given_up else feeds[name].error or error
     return [_report(feed) for feed in feeds.values()]
 
 

@@ -44,6 +44,7 @@ class Files:
     def __init__(self, spark: SparkSession, spec: JobSpec, source: FilesSource) -> None:
         self.spark, self.spec, self.source = spark, spec, source
         self.refused: Mapping[str, Exception] = {}
+        self.given_up: Mapping[str, Exception] = {}
         self._positions: dict[str, Position | None] = {}
         self._failed: set[str] = set()
         self._files: list[str] = []

@@ -1,0 +1,103 @@
+"""Postgres through the log into a table: killed at each of five moments and run again, the table equals the source."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from lakecdc.contract.report import TableReport
+from lakecdc.contract.spec import parse_spec
+from lakecdc.ingest.job import ingest
+from lakecdc.run import run
+from local_services.paths import reachable_folder
+from local_services.postgres import Postgres
+from tests.conftest import Lake
+from tests.lakecdc.ingest.killing import Run
+
+MOMENTS = ["before_staging", "after_staging", "before_commit", "after_commit", "before_slot_advance"]
+COLUMNS = "id, name, amount, notes"
+
+
+class Shop:
+    """One table in a real Postgres and its copy in the lake."""
+
+    def __init__(self, lake: Lake, dsn: str) -> None:
+        self.lake, self.name = lake, lake.new_name("shop")
+        self.session = psycopg.connect(dsn, autocommit=True)
+        self.session.execute("CREATE TABLE orders (id bigint PRIMARY KEY, name text, amount numeric(12,2), notes text)")
+        self.session.execute("ALTER TABLE orders ALTER notes SET STORAGE EXTERNAL")
+        self.session.execute(
+            "INSERT INTO orders SELECT i, 'name ' || i, i / 7.0, repeat(md5(i::text), 400) "
+            "FROM generate_series(1, 300) i"
+        )
+        source = {"type": "postgres", "dsn": dsn, "slot": "kills"}
+        target = {"table": self.name, "source_table": "public.orders", "partition_by": ["bucket(2, id)"]}
+        self.spec: dict[str, Any] = lake.spec("ingest", source=source, target=target)
+
+    def ingest(self) -> TableReport:
+        """Run the job in this process."""
+        report = run(parse_spec(self.spec), ingest)
+        assert not report.error, report.error
+        return report.tables[0]
+
+    def change(self, seed: int) -> None:
+        """Updates that leave the large value alone, deletes, a key change, a re-insert after a delete."""
+        with self.session.transaction():
+            self.session.execute("UPDATE orders SET amount = amount + 1 WHERE id %% 5 = %s", (seed % 5,))
+            self.session.execute("UPDATE orders SET id = id + 1000 WHERE id = %s", (10 + seed,))
+            self.session.execute("DELETE FROM orders WHERE id IN (%s, %s)", (100 + seed, 200 + seed))
+        self.session.execute(
+            "INSERT INTO orders VALUES (%s, 'again', 1, null), (%s, 'new', 2, 'x')", (100 + seed, 5000 + seed)
+        )
+
+    def assert_equal(self) -> None:
+        """Compare row by row; the table is read by DuckDB."""
+        expected = self.session.execute(f"SELECT {COLUMNS} FROM orders ORDER BY id").fetchall()
+        assert sorted(self.lake.duckdb_rows(self.name, COLUMNS)) == expected
+
+
+@pytest.fixture(scope="module")
+def shop(lake: Lake) -> Iterator[Shop]:
+    """The table, loaded in full."""
+    with Postgres(reachable_folder(Path("build/e2e"), "kills") / "data") as server:
+        found = Shop(lake, server.dsn)
+        assert found.ingest().outcome == "done"
+        found.assert_equal()
+        yield found
+        found.session.close()
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_killed_and_run_again(shop: Shop, tmp_path: Path, moment: str) -> None:
+    shop.change(MOMENTS.index(moment))
+    assert Run(tmp_path, shop.spec, f"{moment}=kill").was_killed()
+    committed = moment in ("after_commit", "before_slot_advance")
+    assert shop.ingest().outcome == ("nothing" if committed else "done")
+    shop.assert_equal()
+
+
+def test_killed_in_the_full_load_and_run_again(lake: Lake, shop: Shop, tmp_path: Path) -> None:
+    other = {**shop.spec["target"], "table": lake.new_name("shop")}
+    spec = {**shop.spec, "source": {**shop.spec["source"], "slot": "kills_in_load"}, "target": other}
+    assert Run(tmp_path, spec, "before_commit=kill").was_killed()
+    shop.change(17)
+    report = run(parse_spec(spec), ingest)
+    assert [t.outcome for t in report.tables] == ["done"], report
+    expected = shop.session.execute(f"SELECT {COLUMNS} FROM orders ORDER BY id").fetchall()
+    assert sorted(lake.duckdb_rows(other["table"], COLUMNS)) == expected
+
+
+def test_a_second_run_meanwhile_is_refused(shop: Shop, tmp_path: Path) -> None:
+    shop.change(23)
+    flag = tmp_path / "paused"
+    paused = Run(tmp_path, shop.spec, f"before_commit=pause:{flag}")
+    paused.wait_for(flag)
+    second = run(parse_spec(shop.spec), ingest)
+    assert second.exit_code() == 3 and "Another run is reading the slot" in (second.error or "")
+    flag.unlink()
+    assert paused.report()["tables"][0]["outcome"] == "done"
+    shop.assert_equal()

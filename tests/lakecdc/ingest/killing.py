@@ -1,0 +1,51 @@
+"""Running the ingest script in a process of its own, to kill or pause it at a named moment."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+SCRIPT = Path(__file__).parents[3] / "spark_jobs" / "ingest.py"
+# a start of Spark on a busy machine
+_SECONDS = 300
+
+
+class Run:
+    """One run of the script.
+
+    :param folder: takes spec and report.
+    :param spec: the spec document.
+    :param failpoint: see ``lakecdc.failpoints``.
+    """
+
+    def __init__(self, folder: Path, spec: dict[str, Any], failpoint: str) -> None:
+        self.report_file = folder / "report-of-process.json"
+        spec_file = folder / "spec-of-process.json"
+        spec_file.write_text(json.dumps(spec))
+        environment = {**os.environ, "LAKECDC_FAILPOINT": failpoint, "SPARK_MASTER": "local[1]"}
+        command = [sys.executable, str(SCRIPT), "--spec", str(spec_file), "--report", str(self.report_file)]
+        with (folder / "log-of-process.txt").open("ab") as log:
+            self.process = subprocess.Popen(command, env=environment, stderr=log, stdout=log)
+
+    def was_killed(self) -> bool:
+        """Wait for the end; tell whether SIGKILL made it and no report was written."""
+        return self.process.wait(_SECONDS) == -signal.SIGKILL and not self.report_file.exists()
+
+    def wait_for(self, flag: Path) -> None:
+        """Wait until the process has made a file."""
+        deadline = time.monotonic() + _SECONDS
+        while not flag.exists():
+            assert self.process.poll() is None and time.monotonic() < deadline
+            time.sleep(0.1)
+
+    def report(self) -> dict[str, Any]:
+        """Wait for the end and read the report."""
+        self.process.wait(_SECONDS)
+        found: dict[str, Any] = json.loads(self.report_file.read_text())
+        return found
