@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from rich import box
 from rich.console import Console
 from rich.table import Table as Grid
 
@@ -13,7 +14,7 @@ from demo.compare import Comparison
 from demo.settings import Settings
 
 Figures = Mapping[str, Mapping[str, Any]]
-_KINDS = (("equality_deletes", "eq"), ("position_deletes", "pos"), ("deletion_vectors", "dv"))
+_KINDS = {"equality_deletes": "eq", "position_deletes": "pos", "deletion_vectors": "dv"}
 
 
 def build(
@@ -54,24 +55,18 @@ def write(settings: Settings, report: Mapping[str, Any]) -> None:
 
 def show(console: Console, report: Mapping[str, Any]) -> None:
     """Print the report."""
-    grid = Grid(title="before governance → after", title_justify="left")
-    grid.add_column("table")
-    for heading in ("rows", "data files", "delete files", "full scan, s", "point query, s"):
-        grid.add_column(heading, justify="right")
-    grid.add_column("equal to source")
+    grid = Grid(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False)
+    grid.add_column("table", no_wrap=True)
+    grid.add_column("governed", no_wrap=True)
+    for heading in ("data\nfiles", *_KINDS.values(), "scan\ns", "point\ns", "rows"):
+        grid.add_column(heading, justify="right", no_wrap=True)
+    grid.add_column("equal to\nsource", no_wrap=True)
     for name, table in report["tables"].items():
-        before, after = table["before"], table["after"]
-        grid.add_row(
-            name,
-            f"{table['rows']:,}",
-            f"{before['data_files']} → {after['data_files']}",
-            f"{_deletes(before)} → {_deletes(after)}",
-            f"{before['scan_seconds']:.2f} → {after['scan_seconds']:.2f}",
-            f"{before['point_seconds']:.2f} → {after['point_seconds']:.2f}",
-            "yes" if table["equal_to_source"] else "NO",
-        )
+        equal = "yes" if table["equal_to_source"] else "NO"
+        grid.add_row(name, "before", *_cells(table["before"]), "", "")
+        grid.add_row("", "after", *_cells(table["after"]), f"{table['rows']:,}", equal, end_section=True)
     console.print(grid)
-    console.print("delete files: eq equality deletes, pos position deletes, dv deletion vectors", highlight=False)
+    console.print("eq equality-delete files, pos position-delete files, dv deletion vectors", highlight=False)
     for name, table in report["tables"].items():
         if not table["equal_to_source"]:
             counts = f"{table['missing_rows']} rows are missing, {table['unexpected_rows']} are too many"
@@ -80,5 +75,6 @@ def show(console: Console, report: Mapping[str, Any]) -> None:
             console.print(f"  {difference}", markup=False, highlight=False, soft_wrap=True)
 
 
-def _deletes(figures: Mapping[str, Any]) -> str:
-    return " ".join(f"{figures[kind]} {short}" for kind, short in _KINDS if figures[kind]) or "0"
+def _cells(figures: Mapping[str, Any]) -> list[str]:
+    counts = [str(figures[kind]) for kind in ("data_files", *_KINDS)]
+    return [*counts, f"{figures['scan_seconds']:.2f}", f"{figures['point_seconds']:.2f}"]
