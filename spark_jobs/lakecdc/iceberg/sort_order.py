@@ -62,8 +62,10 @@ class SortOrder:
 
     def describe(self) -> str:
         """The order as text: the same for the same order."""
-        parts = (f"{f.column} {f.transform}{' desc' if f.descending else ''}" for f in self.fields)
-        return ", ".join(part.removesuffix(" identity") for part in parts)
+        return ", ".join(
+            f.column + (f" {f.transform}" if f.transform != "identity" else "") + (" desc" if f.descending else "")
+            for f in self.fields
+        )
 
 
 def table_order(table: IcebergTable) -> SortOrder:

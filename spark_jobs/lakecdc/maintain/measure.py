@@ -110,13 +110,17 @@ def _by_partition(rows: Iterable[Any]) -> Partitions:
                 row.data_bytes or row.file_size_in_bytes,
                 row.record_count,
                 deleted[row.file_path],
-                row.lower,
-                row.upper,
+                _hashable(row.lower),
+                _hashable(row.upper),
                 bool(row.keyless),
                 row.snapshot_id or 0,
             )
             found[facts.spec_id, facts.partition].append(facts)
     return dict(found)
+
+
+def _hashable(bound: Any) -> Any:
+    return bytes(bound) if isinstance(bound, bytearray) else bound
 
 
 def _fields(schema: Any, column: str) -> list[str]:

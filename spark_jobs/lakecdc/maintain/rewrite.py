@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import time
 from collections.abc import Sequence
@@ -12,6 +13,7 @@ from lakecdc import failpoints
 from lakecdc.contract.errors import ConflictError, LakecdcError
 from lakecdc.contract.options import RewriteDataFilesOptions
 from lakecdc.contract.report import TableReport
+from lakecdc.contract.secrets import mask
 from lakecdc.iceberg.commit import replace_data_files
 from lakecdc.iceberg.definition import current_spec_id
 from lakecdc.iceberg.rewrite_guard import EqualityDeleteGuard, refusal_in_sight
@@ -113,12 +115,15 @@ def execute(table: IcebergTable, plan: RewritePlan, options: RewriteDataFilesOpt
         return nothing(table, "dry run: nothing was changed", plan.start, **counts)
     started, tally = time.monotonic(), Tally()
     rewrite = Rewrite(table, plan, wanted, tally)
-    reason, failed = None, None
+    reason: str | None = None
+    failed: Exception | None = None
     with start_tag(table, plan.start, plan.job):
         try:
             left = rewrite.run(batches(plan.units, options.max_group_bytes), options.max_runtime)
             reason = f"stopped after max_runtime; {left} of {len(plan.units)} groups are left" if left else None
-        except LakecdcError as error:
+        except Exception as error:
+            if not isinstance(error, LakecdcError):
+                log.exception("%s: the rewrite failed", table.name)
             failed = error
     facts: dict[str, Any] = {
         "snapshot_before": str(plan.start.id),
@@ -128,7 +133,8 @@ def execute(table: IcebergTable, plan: RewritePlan, options: RewriteDataFilesOpt
         | {"verified": wanted.states, "seconds": round(time.monotonic() - started, 3)},
     }
     if failed is not None:
-        return TableReport.failure(table.name, failed, **facts)
+        report = TableReport.failure(table.name, failed, **facts)
+        return dataclasses.replace(report, reason=mask(report.reason or ""))
     return TableReport(table.name, "done", reason, **facts)
 
 
@@ -194,7 +200,8 @@ class Rewrite:
                 output_spec_id=self.spec_id,
                 # the number of files was measured; a file rolls over only where the measure was far off
                 target_file_size_bytes=2 * self.plan.target,
-                output_sort_order_id=self.plan.order.id,
+                # a table that was created sorted does not know the order 0
+                output_sort_order_id=self.plan.order.id or None,
             )
         return files, verify_rows.fingerprint(dict(seen.get))
 

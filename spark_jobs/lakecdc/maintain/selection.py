@@ -60,11 +60,9 @@ def compaction_units(
         small = {f.location for f in files if f.bytes < target * options.small_file_ratio}
         counts["small_files"] += len(small)
         counts["dirty_files"] += len(dirty)
-        wanted = dirty
-        if _worthwhile([f for f in files if f.location in small], options.min_input_files, target):
-            wanted = dirty | small
-        chosen = [f for f in files if f.location in wanted]
-        for part in _cut(sorted(chosen, key=_position), options.max_group_bytes):
+        wanted = dirty | small if _worth_packing(files, dirty, small, options, target) else dirty
+        chosen = sorted((f for f in files if f.location in wanted), key=_position)
+        for part in _cut(chosen, options.max_group_bytes):
             outputs = output_count(sum(f.live_bytes for f in part), target, options.small_file_ratio)
             if outputs < len(part) or any(f.location in dirty for f in part):
                 units.append(Unit(tuple(part), outputs))
@@ -125,9 +123,22 @@ def batches(units: Sequence[Unit], max_bytes: int) -> list[list[Unit]]:
     return found
 
 
-def _worthwhile(small: Sequence[FileFacts], min_input_files: int, target: int) -> bool:
-    enough_for_one = len(small) > 1 and sum(f.live_bytes for f in small) >= target
-    return len(small) >= min_input_files or enough_for_one
+def _worth_packing(
+    files: Sequence[FileFacts], dirty: set[str], small: set[str], options: CompactDataFilesOptions, target: int
+) -> bool:
+    """Tell whether the small files are many enough, or enough for a full file.
+
+    What is left of dirty files may be small too and is counted as it will be, or the next run would find it.
+    """
+    sizes = [f.live_bytes for f in files if f.location in small - dirty]
+    left = sum(f.live_bytes for f in files if f.location in dirty)
+    if left:
+        outputs = output_count(left, target, options.small_file_ratio)
+        if left / outputs < target * options.small_file_ratio:
+            sizes += [left / outputs] * outputs
+    if len(small) >= options.min_input_files or len(sizes) >= options.min_input_files:
+        return True
+    return len(sizes) > 1 and sum(sizes) >= target
 
 
 def _cut(files: Sequence[FileFacts], max_bytes: int) -> list[list[FileFacts]]:
@@ -144,7 +155,7 @@ def _cut(files: Sequence[FileFacts], max_bytes: int) -> list[list[FileFacts]]:
 
 def _position(file: FileFacts) -> tuple[Any, ...]:
     """Neighbours in the sort order stay together; files without bounds come first."""
-    return (0, file.location) if file.lower is None else (1, file.lower, file.upper, file.location)
+    return (0, file.location) if file.lower is None else (1, file.lower, file.location)
 
 
 def _sorted_together(group: Sequence[FileFacts], known: set[int]) -> bool:

@@ -188,14 +188,40 @@ def test_columns_of_every_type(lake: Lake) -> None:
     )
     name = create(lake, 3, columns=columns)
     for number in range(5):
-        lake.sql(
-            f"INSERT INTO lake.{name} SELECT id, cast(cast(id as string) as binary), id / 3, id / 7, timestamp_seconds(id), "
-            f"timestamp_ntz'2026-01-01', array(1, null), map('k', 1, 'a', {number}), named_struct('x', 1, 'y', null), "
-            "if(id = 3, null, 'x'), null FROM range(20)"
+        values = (
+            "id, cast(cast(id as string) as binary), id / 3, id / 7, timestamp_seconds(id), "
+            f"timestamp_ntz'2026-01-01', array(1, null), map('k', 1, 'a', {number}), "
+            "named_struct('x', 1, 'y', null), if(id = 3, null, 'x'), null"
         )
+        lake.sql(f"INSERT INTO lake.{name} SELECT {values} FROM range(20)")
     before = sorted(map(repr, lake.sql(f"SELECT * FROM lake.{name}").collect()))
     assert run(lake, compact_data_files, name).outcome == "done"
     assert sorted(map(repr, lake.sql(f"SELECT * FROM lake.{name}").collect())) == before
+
+
+def test_partitions_with_odd_names(lake: Lake) -> None:
+    name = create(lake, 3, "v")
+    values = ["a b", "ä/%20+", "d=1", "", "null", None]
+    for number in range(5):
+        rows = lake.spark.createDataFrame([(number, v, 1) for v in values], "id bigint, v string, d int")
+        rows.coalesce(1).writeTo(f"lake.{name}").append()
+    report = run(lake, compact_data_files, name)
+    assert report.outcome == "done", report.reason
+    assert count(lake, name, 0) == len(values)
+    assert sorted(map(repr, lake.duckdb_rows(name))) == sorted(repr((n, v, 1)) for n in range(5) for v in values)
+
+
+def test_position_deletes_of_a_whole_partition_stay_until_nobody_needs_them(lake: Lake) -> None:
+    name = create(lake, 2, "d", **{"write.delete.granularity": "partition"})
+    fill(lake, name)
+    rows = lake.spark.range(2_000, 60_000).selectExpr("id", "uuid() v", "cast(id % 2 as int) d")
+    rows.coalesce(1).writeTo(f"lake.{name}").append()
+    lake.sql(f"DELETE FROM lake.{name} WHERE id % 50 = 7")
+    before, size = spark_rows(lake, name), max(Path(f[5:]).stat().st_size for f in live_files(lake, name))
+    report = run(lake, compact_data_files, name, target_file_size_bytes=size)
+    assert report.outcome == "done" and report.metrics["data_files_removed"] == 10
+    assert count(lake, name, 1) == 1
+    assert spark_rows(lake, name) == before == duckdb_rows(lake, name)
 
 
 @pytest.mark.parametrize("version", [2, 3])

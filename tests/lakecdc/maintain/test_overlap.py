@@ -1,0 +1,57 @@
+"""Overlap depth and overlapping groups, by hand."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from lakecdc.maintain.overlap import KeyRange, overlap_depth, overlapping_groups
+
+
+def ranges(*ends: tuple[object, object], rows: int = 10) -> list[KeyRange]:
+    """Ranges of files of the same number of rows."""
+    return [KeyRange(lower, upper, rows) for lower, upper in ends]
+
+
+@pytest.mark.parametrize(
+    ("files", "depth"),
+    [
+        (ranges(), 1.0),
+        (ranges((1, 9)), 1.0),
+        (ranges((1, 3), (4, 6), (7, 9)), 1.0),
+        (ranges((1, 3), (3, 6), (6, 9)), 1.0),
+        (ranges((1, 9), (1, 9), (1, 9)), 3.0),
+        (ranges(("a", "m"), ("m", "z"), ("a", "z")), 2.0),
+        (ranges((7, 7), (7, 7)), 1.0),
+        (ranges((None, None), (None, None)), 2.0),
+    ],
+)
+def test_depth(files: list[KeyRange], depth: float) -> None:
+    assert overlap_depth(files) == pytest.approx(depth)
+
+
+def test_depth_weighs_by_rows() -> None:
+    large, small = KeyRange(0, 100, 1000), KeyRange(100, 101, 2)
+    assert overlap_depth([large, small, KeyRange(100, 101, 2)]) == pytest.approx(1.004, abs=0.001)
+
+
+def test_a_file_without_bounds_lies_over_all_others() -> None:
+    assert overlap_depth([*ranges((1, 3), (4, 6)), KeyRange(None, None, 20)]) == pytest.approx(2.5)
+    assert overlapping_groups([*ranges((1, 3), (4, 6)), KeyRange(None, None, 1)]) == [[0, 1, 2]]
+
+
+def test_groups() -> None:
+    files = ranges((50, 60), (1, 10), (5, 20), (20, 30), (55, 70), (90, 99))
+    assert overlapping_groups(files) == [[1, 2], [0, 4]]
+    assert overlapping_groups(ranges((None, None))) == []
+
+
+def test_files_outside_groups_never_overlap_anything() -> None:
+    dice = random.Random(4)
+    for _ in range(200):
+        files = [KeyRange(low, low + dice.randrange(20), 1) for low in (dice.randrange(100) for _ in range(12))]
+        grouped = {index for group in overlapping_groups(files) for index in group}
+        for alone in set(range(12)) - grouped:
+            for other in set(range(12)) - {alone}:
+                assert files[alone].upper <= files[other].lower or files[other].upper <= files[alone].lower

@@ -1,0 +1,44 @@
+"""The scripts as a person or the operator starts them: a spec in, a report and an exit code out."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import Lake
+from tests.lakecdc.maintain.support import count, create, fill
+
+SCRIPTS = Path(__file__).parents[3] / "spark_jobs"
+JOBS = ["sort_data_files", "compact_data_files", "rewrite_manifests", "expire_snapshots"]
+
+
+def start(job: str, spec: object, folder: Path) -> tuple[int, dict[str, Any]]:
+    """Run a script; exit code and report."""
+    (folder / "spec.json").write_text(json.dumps(spec))
+    command = [sys.executable, str(SCRIPTS / f"{job}.py"), "--spec", f"{folder}/spec.json", "--report"]
+    environment = os.environ | {"SPARK_MASTER": "local[1]"}
+    code = subprocess.run([*command, f"{folder}/report.json"], env=environment, check=False).returncode
+    return code, json.loads((folder / "report.json").read_text())
+
+
+@pytest.mark.parametrize("job", JOBS)
+def test_a_bad_spec_is_refused_with_exit_code_4(job: str, tmp_path: Path) -> None:
+    code, report = start(job, {"version": 1, "job": job, "options": {"dryrun": True}}, tmp_path)
+    assert code == 4
+    assert "'dry_run'" in str(report["error"]) and report["failure_class"] == "bad input"
+
+
+def test_a_table_is_compacted_beside_one_that_is_missing(lake: Lake, tmp_path: Path) -> None:
+    name = create(lake, 3)
+    fill(lake, name)
+    code, report = start("compact_data_files", lake.spec("compact_data_files", "test.nowhere", name), tmp_path)
+    assert code == 4
+    missing, done = report["tables"]
+    assert (missing["outcome"], done["outcome"]) == ("failed", "done")
+    assert count(lake, name, 0) == 1

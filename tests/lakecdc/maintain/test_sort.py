@@ -1,0 +1,131 @@
+"""Sorting makes disjoint files of the same rows, once."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+
+from lakecdc.contract.errors import InputError
+from lakecdc.maintain.sort import sort_data_files
+from lakecdc.metadata import names
+from tests.conftest import Lake
+from tests.lakecdc.maintain.support import (
+    append,
+    bounds,
+    count,
+    create,
+    delete_by_key,
+    duckdb_rows,
+    files_on_disk,
+    fill,
+    head,
+    live_files,
+    meanwhile,
+    metadata_location,
+    run,
+    spark_rows,
+)
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_overlapping_files_become_disjoint(lake: Lake, version: int) -> None:
+    name = create(lake, version)
+    fill(lake, name, rows=1000)
+    delete_by_key(lake, name, range(40), "new")
+    lake.sql(f"DELETE FROM lake.{name} WHERE id % 100 = 77")
+    before = spark_rows(lake, name)
+    size = lake.table(name).metadata("files").where("content = 0").selectExpr("sum(file_size_in_bytes)").collect()
+    options = {"columns": ["id"], "target_file_size_bytes": size[0][0] // 4}
+    dry = run(lake, sort_data_files, name, dry_run=True, **options)
+    assert dry.metrics["overlap_depth_before"] > 4 and head(lake, name) == int(dry.snapshot_before or 0)
+    report = run(lake, sort_data_files, name, **options)
+    assert report.outcome == "done", report.reason
+    assert report.metrics["overlap_depth_after"] == 1.0
+    assert report.metrics["sorted_by"] == "id"
+    found = bounds(lake.table(name), ["id"])
+    assert len(found) > 1 and all(left[1] < right[0] for left, right in pairwise(found))
+    assert spark_rows(lake, name) == before == duckdb_rows(lake, name)
+    assert count(lake, name, 1) == 0
+    again = run(lake, sort_data_files, name, **options)
+    assert again.outcome == "nothing" and again.metrics["overlap_depth_before"] == 1.0
+
+
+def test_the_tables_order_is_used_and_marked(lake: Lake) -> None:
+    name = create(lake, 3, "d")
+    lake.sql(f"ALTER TABLE lake.{name} WRITE ORDERED BY v DESC, id")
+    fill(lake, name)
+    lineage = f"SELECT id, _row_id, _last_updated_sequence_number FROM lake.{name} ORDER BY id"
+    before = lake.sql(lineage).collect()
+    report = run(lake, sort_data_files, name)
+    assert report.outcome == "done" and report.metrics["partitions_chosen"] == 2
+    assert report.metrics["sorted_by"] == "v desc, id"
+    assert lake.sql(lineage).collect() == before
+    for d in (0, 1):
+        values = [row.v for row in lake.sql(f"SELECT v FROM lake.{name} WHERE d = {d} ORDER BY _file, _pos").collect()]
+        assert values == sorted(values, reverse=True)
+    assert {r[0] for r in lake.table(name).metadata("files").select("sort_order_id").collect()} == {1}
+    made = lake.table(name).head()
+    assert made is not None and made.summary[names.JOB] == "sort_data_files"
+
+
+def test_identifier_fields_are_the_last_resort(lake: Lake) -> None:
+    name = create(lake, 2)
+    fill(lake, name)
+    with pytest.raises(InputError, match="nothing to sort by"):
+        run(lake, sort_data_files, name)
+    with pytest.raises(InputError, match="no such column"):
+        run(lake, sort_data_files, name, columns=["nowhere"])
+    lake.sql(f"ALTER TABLE lake.{name} SET IDENTIFIER FIELDS id")
+    assert run(lake, sort_data_files, name).metrics["sorted_by"] == "id"
+
+
+def test_one_file_and_no_snapshot(lake: Lake) -> None:
+    name = create(lake, 2)
+    assert run(lake, sort_data_files, name, columns=["id"]).reason == "the table has no snapshot"
+    append(lake, name, 0, 10)
+    location = metadata_location(lake, name)
+    report = run(lake, sort_data_files, name, columns=["id"])
+    assert report.outcome == "nothing" and "overlap deeper than 1.5" in (report.reason or "")
+    assert metadata_location(lake, name) == location
+
+
+def test_truncated_bounds_do_not_make_it_sort_for_ever(lake: Lake) -> None:
+    prefix = "x" * 40
+    name = create(lake, 2)
+    for number in range(3):
+        rows = lake.spark.range(200).selectExpr("id", f"concat('{prefix}', uuid()) v", f"{number} d")
+        rows.selectExpr("id", "v", "cast(d as int) d").coalesce(1).writeTo(f"lake.{name}").append()
+    size = lake.table(name).metadata("files").selectExpr("sum(file_size_in_bytes)").collect()[0][0]
+    options = {"columns": ["v"], "target_file_size_bytes": size // 3}
+    assert run(lake, sort_data_files, name, **options).outcome == "done"
+    assert count(lake, name, 0) > 1
+    assert run(lake, sort_data_files, name, **options).outcome == "nothing"
+    append(lake, name, 0, 100, prefix)
+    assert run(lake, sort_data_files, name, **options).outcome == "done"
+
+
+def test_position_delete_meanwhile_is_a_conflict(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    name = create(lake, 3)
+    fill(lake, name)
+    meanwhile(monkeypatch, "rewrite_before_commit", lambda: lake.sql(f"DELETE FROM lake.{name} WHERE id = 5"))
+    assert run(lake, sort_data_files, name, columns=["id"]).outcome == "conflict"
+    assert len(duckdb_rows(lake, name)) == 499
+    assert files_on_disk(lake, name) <= live_files(lake, name)
+
+
+def test_bytes_and_moments_can_be_sorted_by(lake: Lake) -> None:
+    name = create(lake, 2, columns="b binary, t timestamp")
+    lake.sql(f"ALTER TABLE lake.{name} WRITE ORDERED BY b")
+    for number in range(3):
+        values = f"cast(cast(id * 3 + {number} as string) as binary), timestamp_seconds(id * 3 + {number})"
+        lake.sql(f"INSERT INTO lake.{name} SELECT {values} FROM range(5000)")
+    before = lake.sql(f"SELECT * FROM lake.{name} ORDER BY t").collect()
+    for column in ("b", "t"):
+        size = lake.table(name).metadata("files").selectExpr("sum(file_size_in_bytes)").collect()[0][0]
+        options = {"columns": [column], "target_file_size_bytes": size // 3}
+        report = run(lake, sort_data_files, name, **options)
+        assert report.outcome == "done", (column, report.metrics)
+        assert report.metrics["overlap_depth_after"] == 1.0
+        assert run(lake, sort_data_files, name, **options).outcome == "nothing"
+    assert lake.sql(f"SELECT * FROM lake.{name} ORDER BY t").collect() == before
