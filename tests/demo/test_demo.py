@@ -17,7 +17,6 @@ from demo.settings import REPOSITORY, Settings
 from demo.shop import TABLES
 from demo.source import start_again
 from demo.web import WebPage
-from local_services.paths import reachable_folder
 from local_services.process import port_answers
 
 pytestmark = [pytest.mark.demo, pytest.mark.timeout(1800)]
@@ -27,8 +26,7 @@ ROWS, HOURS = 2_000, 2
 @pytest.fixture(scope="module")
 def settings(tmp_path_factory: pytest.TempPathFactory) -> Settings:
     """A small demo of its own."""
-    folder = reachable_folder(tmp_path_factory.mktemp("demo"), "lakecdc-demo-test-") / "demo"
-    return Settings(rows=ROWS, hours=HOURS, folder=folder)
+    return Settings(rows=ROWS, hours=HOURS, folder=tmp_path_factory.mktemp("demo") / "demo")
 
 
 @pytest.fixture(scope="module")

@@ -8,6 +8,7 @@ import inspect
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -178,6 +179,7 @@ def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[psycopg.Connec
     folder = reachable_folder(tmp_path_factory.mktemp("docs"), "lakecdc-docs-test-")
     with Postgres(folder / "data") as server, psycopg.connect(server.dsn, autocommit=True) as found:
         yield found
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def mapped(session: psycopg.Connection[Any], postgres_type: str) -> str | None:
