@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +15,6 @@ from lakecdc.contract.report import TableReport
 from lakecdc.contract.spec import parse_spec
 from lakecdc.ingest.job import ingest
 from lakecdc.run import run
-from local_services.paths import reachable_folder
 from local_services.postgres import Postgres
 from tests.conftest import Lake
 from tests.lakecdc.ingest.killing import Run
@@ -63,12 +64,17 @@ class Shop:
 @pytest.fixture(scope="module")
 def shop(lake: Lake) -> Iterator[Shop]:
     """The table, loaded in full."""
-    with Postgres(reachable_folder(Path("build/e2e"), "kills") / "data") as server:
-        found = Shop(lake, server.dsn)
-        assert found.ingest().outcome == "done"
-        found.assert_equal()
-        yield found
-        found.session.close()
+    folder = Path(tempfile.mkdtemp(prefix="lakecdc-kills-"))
+    folder.chmod(0o755)
+    try:
+        with Postgres(folder / "data") as server:
+            found = Shop(lake, server.dsn)
+            assert found.ingest().outcome == "done"
+            found.assert_equal()
+            yield found
+            found.session.close()
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.mark.parametrize("moment", MOMENTS)
