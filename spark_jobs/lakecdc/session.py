@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lakecdc.contract import runtime
@@ -33,6 +34,8 @@ _BY_HAND = {
     "spark.driver.host": "127.0.0.1",
     "spark.log.level": "WARN",
     "spark.sql.shuffle.partitions": "8",
+    # a script of a checkout finds lakecdc beside itself; the Python tasks it starts do not
+    "spark.executorEnv.PYTHONPATH": str(Path(__file__).resolve().parents[1]),
 }
 
 

@@ -105,9 +105,7 @@ def tasks_reached(
     a table of 100,000 data files takes about a minute.
     """
     view = jvm(table.spark)
-    wanted = view.org.apache.iceberg.util.DeleteFileSet.create()
-    for delete in deletes:
-        wanted.add(delete.java)
+    wanted = _java_set(table, deletes)
     number = 0
     scan = table.java.newScan().useSnapshot(snapshot_id).ignoreResiduals()
     for task in iterate(scan.planFiles()):
@@ -180,10 +178,16 @@ class TaskBuilder:
 
 def only_deletes_of(table: IcebergTable, tasks: Iterable[FileTask], deletes: Iterable[EqualityDelete]) -> bool:
     """Tell whether every equality delete that applies to the tasks is one of ``deletes``."""
-    wanted = jvm(table.spark).org.apache.iceberg.util.DeleteFileSet.create()
-    for delete in deletes:
-        wanted.add(delete.java)
+    wanted = _java_set(table, deletes)
     return all(wanted.containsAll(task.equality) for task in tasks)
+
+
+def with_deletes_of(
+    table: IcebergTable, tasks: Iterable[FileTask], deletes: Iterable[EqualityDelete]
+) -> list[FileTask]:
+    """Those tasks that at least one of ``deletes`` applies to."""
+    wanted, collections = _java_set(table, deletes), jvm(table.spark).java.util.Collections
+    return [task for task in tasks if not collections.disjoint(task.equality, wanted)]
 
 
 def read_staged(table: IcebergTable, group: str) -> DataFrame:
@@ -224,6 +228,14 @@ def field_types(table: IcebergTable, field_ids: Iterable[int]) -> dict[int, str 
     for _, schema in [*schemas, (None, table.java.schema())]:
         known |= {int(c.fieldId()): str(c.type().toString()) for c in schema.columns()}
     return {field_id: known.get(field_id) for field_id in field_ids}
+
+
+def _java_set(table: IcebergTable, deletes: Iterable[EqualityDelete]) -> Any:
+    """Iceberg's set of delete files, which compares them by location and content."""
+    found = jvm(table.spark).org.apache.iceberg.util.DeleteFileSet.create()
+    for delete in deletes:
+        found.add(delete.java)
+    return found
 
 
 def _is_equality(file: Any) -> bool:

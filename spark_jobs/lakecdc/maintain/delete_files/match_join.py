@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from lakecdc.iceberg.scan import TaskBuilder, column_names, read_staged
+from lakecdc.iceberg.scan import TaskBuilder, column_names, read_staged, with_deletes_of
 from lakecdc.iceberg.staging import staged_tasks
 from lakecdc.maintain.delete_files.match_exact import file_numbers
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-    from lakecdc.iceberg.scan import EqualityDelete
+    from lakecdc.iceberg.scan import EqualityDelete, FileTask
     from lakecdc.iceberg.table import IcebergTable
     from lakecdc.maintain.delete_files.plan import Group
 
@@ -35,13 +35,16 @@ def equality_hits(table: IcebergTable, group: Group) -> Iterator[DataFrame]:
     """
     builder = TaskBuilder(table)
     with ExitStack() as stack:
-        rows = stack.enter_context(staged_tasks(table, [builder.task(task.java) for task in group.tasks]))
         hits = []
         for field_ids, deletes in _by_key(group.deletes):
-            staged = stack.enter_context(staged_tasks(table, [builder.keys_of(delete.java) for delete in deletes]))
+            tasks = with_deletes_of(table, group.tasks, deletes)
+            if not tasks:
+                continue
             columns = column_names(table, field_ids)
             assert columns is not None, "choose_engine refuses dropped key columns"
-            hits.append(_hits(_rows(table, rows, columns, group), _keys(table, staged, columns, deletes), len(columns)))
+            data = stack.enter_context(staged_tasks(table, [builder.task(task.java) for task in tasks]))
+            keys = stack.enter_context(staged_tasks(table, [builder.keys_of(delete.java) for delete in deletes]))
+            hits.append(_hits(_rows(table, data, columns, tasks), _keys(table, keys, columns, deletes), len(columns)))
         yield reduce(lambda left, right: left.unionByName(right), hits)
 
 
@@ -52,10 +55,10 @@ def _by_key(deletes: Iterable[EqualityDelete]) -> list[tuple[tuple[int, ...], li
     return list(sets.items())
 
 
-def _rows(table: IcebergTable, staged: str, columns: Sequence[str], group: Group) -> DataFrame:
+def _rows(table: IcebergTable, staged: str, columns: Sequence[str], tasks: Sequence[FileTask]) -> DataFrame:
     """Physical rows: k0…, position, file_number, sequence_number, scope."""
     rows = _read(table, staged, columns, F.col("_pos").alias("position"))
-    return rows.join(F.broadcast(file_numbers(table, group.tasks)), "_file").drop("_file")
+    return rows.join(F.broadcast(file_numbers(table, tasks)), "_file").drop("_file")
 
 
 def _keys(table: IcebergTable, staged: str, columns: Sequence[str], deletes: Sequence[EqualityDelete]) -> DataFrame:

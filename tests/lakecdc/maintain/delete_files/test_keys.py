@@ -31,8 +31,7 @@ ROWS = """
 """
 
 
-@pytest.mark.parametrize("version", [2, 3])
-@ENGINES
+@pytest.mark.parametrize(("version", "engine"), [(2, "exact"), (3, "join")])
 def test_keys_of_many_types_and_several_key_sets_in_one_table(lake: Lake, version: int, engine: str) -> None:
     name = create(lake, COLUMNS, version)
     for column, row in [("s", 0), ("b", 0), ("i", 0), ("l", 0), ("dec", 0), ("d", 0), ("ts", 0), ("tz", 0)]:
