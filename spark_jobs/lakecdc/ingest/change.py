@@ -33,11 +33,14 @@ class Column:
 
     :param type: Spark SQL type, such as ``decimal(12,2)``.
     :param required: NOT NULL; only key columns are created so.
+    :param fill: value that the source shows in rows older than the column (``ADD COLUMN … DEFAULT``), although its log
+        does not carry it; None if there is none.
     """
 
     name: str
     type: str
     required: bool = False
+    fill: object = None
 
 
 @dataclass(frozen=True)

@@ -99,12 +99,14 @@ def _feed(spark: SparkSession, spec: JobSpec, feed: Feed, batch: TableBatch) -> 
         if batch.changes is not None and not batch.full_load:
             _count_events(feed, stats(_folded(batch)))
         return
-    if batch.changes is None and feed.carrier is not None and not batch.truncate_order:
+    quiet = batch.changes is None and feed.carrier is not None and not batch.truncate_order
+    if not quiet or (feed.table is not None and tables.lacks_columns(feed.table, batch)):
+        feed.table, schema_changes = tables.prepare(spark, spec.catalog.name, feed.table, batch)
+        if schema_changes:
+            feed.metrics.setdefault("schema_changes", []).extend(schema_changes)
+    if quiet:
         _keep_quiet(feed, batch)
         return
-    feed.table, schema_changes = tables.prepare(spark, spec.catalog.name, feed.table, batch)
-    if schema_changes:
-        feed.metrics.setdefault("schema_changes", []).extend(schema_changes)
     _commit(feed, batch)
     feed.add(seconds=round(time.monotonic() - began, 3))
 

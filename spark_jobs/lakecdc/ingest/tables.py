@@ -46,10 +46,41 @@ def prepare(
             table=table.name,
             hint="Ingest into a new table, or add the columns (string, timestamp) if its rows need no order.",
         )
+    to_fill = _columns_to_fill(table, batch)
     changes = definition.evolve(table, [(c.name, c.type) for c in batch.columns])
     if changes:
         definition.make_view(table, _HIDDEN)
+    if to_fill:
+        _fill(table, [c for c in batch.columns if c.name in to_fill and c.fill is not None])
     return table, changes
+
+
+def lacks_columns(table: IcebergTable, batch: TableBatch) -> bool:
+    """Tell whether the source has columns that the table has not."""
+    return not {c.name for c in batch.columns} <= set(table.column_names)
+
+
+def _columns_to_fill(table: IcebergTable, batch: TableBatch) -> set[str]:
+    """Columns whose older rows show a default at the source.
+
+    They are noted in the table before they are added, so that a run killed in between does not forget them.
+    """
+    pending = set(filter(None, table.properties.get(names.FILL, "").split(",")))
+    present = set(table.column_names)
+    new = {c.name for c in batch.columns if c.fill is not None and c.name not in present}
+    if new - pending:
+        table.update_properties({names.FILL: ",".join(sorted(pending | new))})
+    return pending | new
+
+
+def _fill(table: IcebergTable, columns: Sequence[Column]) -> None:
+    if columns and table.head() is not None:
+        values = ", ".join(
+            f"{definition.quoted_column(c.name)} = CAST(:v{i} AS {c.type})" for i, c in enumerate(columns)
+        )
+        table.spark.sql(f"UPDATE {table.sql_name} SET {values}", {f"v{i}": c.fill for i, c in enumerate(columns)})
+        table.refresh()
+    table.update_properties({names.FILL: None})
 
 
 def create(spark: SparkSession, catalog: str, batch: TableBatch) -> IcebergTable:

@@ -18,3 +18,5 @@ POSITIONS_TAG = "lakecdc-positions"
 JOB_TAG_PREFIX = "lakecdc-job-"
 #: summary: sort order that a sort gave its files, so that the next one knows they need no second
 SORTED_BY = "lakecdc.sorted-by"
+#: table property: columns whose older rows are still to be filled with the source's default, comma-separated
+FILL = "lakecdc.columns-to-fill"

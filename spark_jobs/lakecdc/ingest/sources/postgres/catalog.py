@@ -26,6 +26,12 @@ _COLUMNS = """
 SELECT attname, atttypid, atttypmod, attgenerated <> '' FROM pg_attribute
 WHERE attrelid = %s AND attnum > 0 AND NOT attisdropped ORDER BY attnum
 """
+# what rows older than a column show of it (ADD COLUMN … DEFAULT); the log does not carry it
+_MISSING_VALUES = """
+SELECT DISTINCT ON (attname) attname, (attmissingval::text::text[])[1] FROM pg_attribute
+WHERE (attrelid = %(oid)s OR attrelid IN (SELECT relid FROM pg_partition_tree(%(oid)s)))
+  AND atthasmissing AND NOT attisdropped ORDER BY attname, attrelid
+"""
 # only an index that is checked at once can tell rows apart in the log
 _PRIMARY_KEY = """
 SELECT a.attname FROM pg_index i, unnest(i.indkey) WITH ORDINALITY k(attnum, place), pg_attribute a
@@ -134,6 +140,11 @@ def read_table(session: Session, target: Target) -> SourceTable:
     for leaf in leaves:
         _check_leaf(table, leaf)
     return table
+
+
+def missing_values(session: Session, oid: int) -> dict[str, str]:
+    """Text of the value that rows older than a column show of it, by column; of constant defaults only."""
+    return {row[0]: row[1] for row in session.execute(_MISSING_VALUES, {"oid": oid}) if row[1] is not None}
 
 
 def _index_key(leaves: tuple[Leaf, ...]) -> tuple[str, ...]:

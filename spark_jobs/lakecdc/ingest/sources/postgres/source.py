@@ -7,7 +7,7 @@ import os
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +20,7 @@ from lakecdc.ingest.change import Column, TableBatch
 from lakecdc.ingest.formats.pgoutput import Wanted
 from lakecdc.ingest.sources.postgres import log as wal
 from lakecdc.ingest.sources.postgres import slots, snapshot
-from lakecdc.ingest.sources.postgres.catalog import SourceTable, read_table, target_columns
+from lakecdc.ingest.sources.postgres.catalog import SourceTable, missing_values, read_table, target_columns
 from lakecdc.ingest.sources.postgres.connect import address, connect, explain, lsn, lsn_text
 from lakecdc.ingest.sources.postgres.slots import Publication, Slot
 from lakecdc.ingest.sources.postgres.types import TypeCatalog, typed
@@ -81,7 +81,7 @@ class PostgresIngest:
     spark: SparkSession
     spec: JobSpec
     refused: Mapping[str, Exception] = field(default_factory=dict)
-    given_up: dict[str, Exception] = field(default_factory=dict)
+    given_up: Mapping[str, Exception] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         assert isinstance(self.spec.source, PostgresSource)
@@ -89,6 +89,8 @@ class PostgresIngest:
         self._where = address(self.source)
         self._refused: dict[str, Exception] = {}
         self.refused = self._refused
+        self._given_up: dict[str, Exception] = {}
+        self.given_up = self._given_up
         self._feeds: dict[str, Feed] = {}
         # positions that hold the slot although their tables take no batches
         self._held: dict[str, int] = {}
@@ -331,12 +333,32 @@ class PostgresIngest:
         return TableBatch(
             target=table.target,
             key=table.key,
-            columns=feed.columns,
+            columns=self._with_fill(feed),
             changes=changes,
             position=self._position(feed, to, moment),
             truncate_order=wal.truncate_order(found, table.oid, self._epoch),
             facts=facts,
         )
+
+    def _with_fill(self, feed: Feed) -> tuple[Column, ...]:
+        """The columns with what rows older than them show, in the columns' types."""
+        texts = missing_values(self._session, feed.table.oid)
+        wanted = [c for c in feed.columns if c.name in texts]
+        if not wanted:
+            return feed.columns
+        row = self._session.execute(
+            "SELECT array_agg(attname::text), array_agg(atttypid::bigint) FROM pg_attribute "
+            "WHERE attrelid = %s AND attname = ANY(%s)",
+            (feed.table.oid, [c.name for c in wanted]),
+        ).fetchone()
+        assert row is not None
+        kinds = dict(zip(row[0] or [], row[1] or [], strict=True))
+        wanted = [c for c in wanted if c.name in kinds]
+        values = [typed(F.lit(texts[c.name]), self._types.base_name(kinds[c.name]), c.type, c.name) for c in wanted]
+        found = self.spark.range(1).select(*[v.alias(f"v{i}") for i, v in enumerate(values)]).first()
+        assert found is not None
+        fills = {c.name: found[i] for i, c in enumerate(wanted)}
+        return tuple(replace(c, fill=fills.get(c.name)) for c in feed.columns)
 
     def _position(self, feed: Feed, to: int, moment: datetime | None) -> Position:
         """A table that was ahead of the others stays where it is."""
@@ -378,7 +400,7 @@ class PostgresIngest:
         reach("before_slot_advance")
         with self._asking():
             self._give_up()
-            gone = [self._end().lsn] if self.given_up and not (self._live() or self._held) else []
+            gone = [self._end().lsn] if self._given_up and not (self._live() or self._held) else []
         live = [feed.at for feed in self._live()]
         places = gone + live + list(self._held.values())
         messages = self._round.summary.messages if self._round else 0
@@ -399,7 +421,7 @@ class PostgresIngest:
             if now - at > limit:
                 error = _full_load(f"It keeps {now - at} bytes of log at the source, more than {limit}", name)
                 log.warning("%s", error)
-                self.given_up[name] = error
+                self._given_up[name] = error
                 del self._held[name]
 
     def _end_load(self) -> None:
