@@ -180,7 +180,11 @@ def truncate_order(found: Round, oid: int, epoch: int) -> str | None:
 
 
 def _value(field: str, column: Column, relations: Sequence[Relation], types: TypeCatalog) -> Expression:
-    """A column's value, wherever it stands in each version of the table; null in versions without it."""
+    """A column's value, wherever it stands in each version of the table.
+
+    In versions from before the column it is what the source shows in such rows now.
+    """
+    older = F.lit(column.fill).cast(column.type)
     found: Expression | None = None
     for relation in relations:
         for place, candidate in enumerate(relation.columns):
@@ -191,4 +195,4 @@ def _value(field: str, column: Column, relations: Sequence[Relation], types: Typ
                     return value
                 here = F.col("version") == relation.version
                 found = F.when(here, value) if found is None else found.when(here, value)
-    return F.lit(None).cast(column.type) if found is None else found
+    return older if found is None else found.otherwise(older)

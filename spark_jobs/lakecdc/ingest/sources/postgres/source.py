@@ -325,15 +325,15 @@ class PostgresIngest:
     def _batch(self, found: wal.Round, feed: Feed, to: int, moment: datetime, facts: Mapping[str, Any]) -> TableBatch:
         table, events = feed.table, found.summary.events.get(feed.table.oid)
         relations = found.relations(table.oid)
-        changes = None
+        if relations:
+            feed.columns = target_columns(table.target, table.key, relations[-1].columns, self._types)
+        columns, changes = self._with_fill(feed), None
         if events:
-            if relations:
-                feed.columns = target_columns(table.target, table.key, relations[-1].columns, self._types)
-            changes = wal.changes(found, table.oid, table.key, feed.columns, self._types, self._epoch)
+            changes = wal.changes(found, table.oid, table.key, columns, self._types, self._epoch)
         return TableBatch(
             target=table.target,
             key=table.key,
-            columns=self._with_fill(feed),
+            columns=columns,
             changes=changes,
             position=self._position(feed, to, moment),
             truncate_order=wal.truncate_order(found, table.oid, self._epoch),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -19,10 +20,11 @@ def run(shop: Shop, **source: Any) -> dict[str, TableReport]:
     return {report.table: report for report in ingest(shop.lake.spark, shop.spec(**source))}
 
 
-def differs(shop: Shop, name: str, columns: str) -> bool:
-    """Tell whether a target differs from its source, as DuckDB reads it."""
-    source = shop.sql(f"SELECT {columns} FROM {name}")
-    return sorted(shop.lake.duckdb_rows(name, columns), key=str) != sorted(source, key=str)
+def differs(shop: Shop, name: str, columns: str) -> list[Any]:
+    """Rows that only the target, as DuckDB reads it, or only its source has."""
+    source, target = shop.sql(f"SELECT {columns} FROM {name}"), shop.lake.duckdb_rows(name, columns)
+    only = {"target": Counter(target) - Counter(source), "source": Counter(source) - Counter(target)}
+    return sorted(((side, row) for side, rows in only.items() for row in rows.elements()), key=str)
 
 
 @pytest.mark.parametrize("version", [2, 3])
