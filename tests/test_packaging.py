@@ -5,6 +5,7 @@ from __future__ import annotations
 import configparser
 import importlib
 import importlib.util
+import os
 import re
 import shutil
 import subprocess
@@ -168,20 +169,49 @@ def test_setup_reads_javas_version(
     assert bootstrap.java_major() == major
 
 
-def test_wheel_holds_both_roots_and_nothing_else(tmp_path: Path, setup_cfg: configparser.ConfigParser) -> None:
-    source = tmp_path / "source"
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel, built from a copy of the sources."""
+    folder = tmp_path_factory.mktemp("wheel")
+    source = folder / "source"
     source.mkdir()
     for name in ("setup.cfg", "pyproject.toml", "LICENSE", "README.md"):
-        if (ROOT / name).exists():
-            shutil.copy(ROOT / name, source)
+        shutil.copy(ROOT / name, source)
     for name in (PROVIDER, "spark_jobs"):
         shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))
-    command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "-o", str(tmp_path / "dist"), str(source)]
+    command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "-o", str(folder / "dist"), str(source)]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    (wheel,) = (tmp_path / "dist").glob("*.whl")
+    (built,) = (folder / "dist").glob("*.whl")
+    return built
+
+
+def test_wheel_holds_both_roots_and_nothing_else(wheel: Path, setup_cfg: configparser.ConfigParser) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     folders = {name.rpartition("/")[0].replace("/", ".") for name in names if ".dist-info" not in name}
     assert folders == set(setup_cfg["options"]["packages"].split())
     scripts = {f"lakecdc/jobs/{path.name}" for path in (ROOT / "spark_jobs").glob("*.py")}
     assert scripts <= set(names)
+
+
+def test_wheel_installs_into_a_clean_environment(wheel: Path, tmp_path: Path, bootstrap: ModuleType) -> None:
+    uv, python = bootstrap.find_uv(), tmp_path / "env" / "bin" / "python"
+    environment = {"HOME": str(tmp_path), "AIRFLOW_HOME": str(tmp_path / "airflow"), "PATH": os.environ["PATH"]}
+    cached = {name: value for name, value in os.environ.items() if name.startswith(("UV_", "PIP_", "SSL_", "XDG_"))}
+    cache = subprocess.run([uv, "cache", "dir"], capture_output=True, text=True, check=True).stdout.strip()
+    installing = {**cached, **environment, "UV_CACHE_DIR": cache, "UV_SYSTEM_CERTS": "1", "UV_NATIVE_TLS": "1"}
+    constraints = tmp_path / "constraints.txt"
+    constraints.write_text(
+        "\n".join(re.findall(r"^[\w.-]+==[^\\\n]+", (ROOT / "requirements.lock").read_text(), re.MULTILINE))
+    )
+    subprocess.run(
+        [uv, "venv", "-q", "--python", sys.executable, str(python.parent.parent)], check=True, env=installing
+    )
+    install = [uv, "pip", "install", "-q", "--python", str(python), "-c", str(constraints), str(wheel)]
+    done = subprocess.run(install, capture_output=True, text=True, env=installing)
+    assert done.returncode == 0, done.stderr
+    listing = [str(python.with_name("airflow")), "providers", "list", "-o", "plain"]
+    shown = subprocess.run(listing, capture_output=True, text=True, env=environment, cwd=tmp_path)
+    assert "airflow-provider-lakecdc" in shown.stdout, shown.stderr
+    check = "import lakecdc.jobs, airflow_provider_lakecdc.operators.ingest, sys; sys.exit('pyspark' in sys.modules)"
+    assert subprocess.run([str(python), "-c", check], env=environment, cwd=tmp_path).returncode == 0
