@@ -202,15 +202,16 @@ class Rewrite:
     def _dry_run(self) -> TableReport:
         found = self._planned(self._before)
         for group in found.groups:
-            self._result.data_files += len(group.tasks)
             if not group.tasks:
                 continue
             engine = choose_engine(self._table, group, self._options.engine)
             self._result.engines.add(engine)
             with self._phases.phase("match"), deleted_positions(self._table, group, engine) as positions:
-                known = F.bool_or("known").alias("known")
-                found_rows = positions.groupBy("file_number", "position").agg(known)
-                self._result.positions += found_rows.where("NOT known").count()
+                each = positions.groupBy("file_number", "position").agg(F.bool_or("known").alias("known"))
+                news = each.where("NOT known").agg(F.count("*"), F.countDistinct("file_number")).head()
+            assert news is not None, "an aggregate without groups has one row"
+            self._result.positions += news[0]
+            self._result.data_files += news[1]
         self._result.groups_left = len(found.groups)
         return self._report()
 
@@ -248,6 +249,7 @@ class Rewrite:
             "equality_delete_files_after": len(left),
             "equality_deletes": sum(delete.records for delete in deletes),
             "scopes": self._plan.scopes if self._plan else 0,
+            "data_files_reached": sum(len(group.tasks) for group in self._plan.groups) if self._plan else 0,
             "data_files_touched": result.data_files,
             "positions": result.positions,
             "delete_files_added": 0 if vectors else result.added,

@@ -83,10 +83,12 @@ def test_reinsert_after_delete_and_data_of_the_same_commit_survive(lake: Lake, v
     insert(lake, name, "SELECT id, 'first' AS v FROM range(10)")
     change(lake, name, ["id"], "SELECT id FROM range(10)")
     insert(lake, name, "SELECT id, 'back' AS v FROM range(3)")
-    change(lake, name, ["id"], "SELECT id FROM range(1)", "SELECT 0L AS id, 'same commit' AS v")
+    change(lake, name, ["id"], "SELECT id FROM range(2)", "SELECT id, 'same commit' AS v FROM range(2)")
+    # makes the file of the commit before a file to be looked at, together with the deletes of its own commit
+    change(lake, name, ["id"], "SELECT 1L AS id")
     report = convert(lake, name, engine=engine)
-    assert spark_rows(lake, name) == [(0, "same commit"), (1, "back"), (2, "back")]
-    assert report.metrics["positions"] == 11
+    assert spark_rows(lake, name) == [(0, "same commit"), (2, "back")]
+    assert report.metrics["positions"] == 13
 
 
 @ENGINES
