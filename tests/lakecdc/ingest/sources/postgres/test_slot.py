@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from postgres_slot import main
+from lakecdc.jobs.postgres_slot import main
 
 from lakecdc.ingest.sources.postgres.connect import lsn
 from lakecdc.metadata.positions import Position
