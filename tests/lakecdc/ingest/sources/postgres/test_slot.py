@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pytest
-from lakecdc.jobs.postgres_slot import main
 
 from lakecdc.ingest.sources.postgres.connect import lsn
 from lakecdc.metadata.positions import Position
 
 from .conftest import Shop
+
+# under this name it is installed; in the checkout its folder is spark_jobs
+main = import_module("lakecdc.jobs.postgres_slot").main
 
 
 def confirmed(shop: Shop) -> int:
