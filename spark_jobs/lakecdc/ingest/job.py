@@ -99,6 +99,9 @@ def _feed(spark: SparkSession, spec: JobSpec, feed: Feed, batch: TableBatch) -> 
         if batch.changes is not None and not batch.full_load:
             _count_events(feed, stats(_folded(batch)))
         return
+    if batch.changes is None and feed.table is None:
+        # nothing has told the columns yet, so there is nothing to make a table of
+        return
     quiet = batch.changes is None and feed.carrier is not None and not batch.truncate_order
     if not quiet or (feed.table is not None and tables.lacks_columns(feed.table, batch)):
         feed.table, schema_changes = tables.prepare(spark, spec.catalog.name, feed.table, batch)

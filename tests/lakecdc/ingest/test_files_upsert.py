@@ -212,3 +212,13 @@ def test_view_hides_own_columns(lake: Lake, tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text(lines(History.of(81, 4).events))
     run_ingest(lake, tmp_path, {"table": name, "key": ["id"]})
     assert sorted(lake.spark.table(f"lake.{name}_view").columns) == ["doc", "id", "n", "name"]
+
+
+def test_a_table_without_events_is_not_made(lake: Lake, tmp_path: Path) -> None:
+    name, history = lake.new_name("files"), History.of(91, 4)
+    (tmp_path / "a.jsonl").write_text(lines(history.events))
+    target = {"table": name, "key": ["id"], "source_table": "shop.elsewhere"}
+    assert run_ingest(lake, tmp_path, target).tables[0].outcome == "nothing"
+    assert not lake.spark.catalog.tableExists(f"lake.{name}")
+    assert_done(run_ingest(lake, tmp_path, {**target, "source_table": "shop.t"}))
+    assert rows(lake, name) == by_key(history.expected())
