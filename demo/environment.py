@@ -9,17 +9,16 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from demo.jvm import FastStart
 from demo.settings import CATALOG, REPOSITORY, SHOP, Settings
 from demo.shop import TABLES
 
 #: Airflow connection of the shop's database
 SOURCE_CONNECTION = "shop_db"
-#: the JVM's second compiler costs an application of a few seconds more than it brings back
-FAST_START = "-XX:TieredStopAtLevel=1"
 DAGS = {name: f"{SHOP}_{name}" for name in ("ingest", "hourly_governance", "nightly_governance")}
 
 
-def dag_config() -> dict[str, Any]:
+def dag_config(settings: Settings) -> dict[str, Any]:
     """What ``LAKECDC_CONFIG`` says to the DAG files: see ``airflow_provider_lakecdc.templates.config``."""
     return {
         "dag_id_prefix": SHOP,
@@ -34,12 +33,14 @@ def dag_config() -> dict[str, Any]:
                 "spark.ui.enabled": "false",
                 "spark.driver.bindAddress": "127.0.0.1",
                 "spark.driver.host": "127.0.0.1",
-                "spark.driver.extraJavaOptions": FAST_START,
+                "spark.driver.extraJavaOptions": FastStart(settings).option,
             },
         },
         "options": {
             # a night is over sooner here: what the hours have left behind goes at once
             "expire_snapshots": {"max_age": 1.0, "retain_last": 2},
+            # and a bucket has gathered enough small files for the hourly compaction after three hours
+            "hourly_governance.compact_data_files": {"min_input_files": 4},
             "nightly_governance.compact_data_files": {"min_input_files": 2, "delete_ratio": 0.01},
         },
         # a failure is to be seen, not to be waited for
@@ -96,7 +97,8 @@ def prepare(settings: Settings, environment: dict[str, str]) -> None:
     :raises subprocess.CalledProcessError: if Airflow cannot make it; its output is in the log.
     """
     settings.airflow_home.mkdir(parents=True)
-    Path(environment["LAKECDC_CONFIG"]).write_text(json.dumps(dag_config(), indent=2) + "\n")
+    FastStart(settings).record()
+    Path(environment["LAKECDC_CONFIG"]).write_text(json.dumps(dag_config(settings), indent=2) + "\n")
     with migrate_log(settings).open("wb") as log:
         command = [sys.executable, "-m", "airflow", "db", "migrate"]
         subprocess.run(command, env=environment, check=True, stdout=log, stderr=subprocess.STDOUT)

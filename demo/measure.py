@@ -1,7 +1,4 @@
-"""What reading costs and which files there are: a small Spark job of the demo's own, run by hand.
-
-python -m demo.measure --catalog '{"type": "sql", …}' --output measured.json
-"""
+"""What reading costs and which files there are: a small Spark job of the demo's own, run by :func:`measure`."""
 
 from __future__ import annotations
 
@@ -16,9 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from demo.dags import DemoError
-from demo.environment import FAST_START
+from demo.jvm import FastStart
 from demo.settings import CATALOG, REPOSITORY, Settings
 from demo.shop import TABLES, Table
+from lakecdc.contract import runtime
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -36,15 +34,30 @@ def measure(settings: Settings, name: str) -> dict[str, Any]:
     :raises DemoError: if the application fails.
     """
     log, output = settings.logs / f"{name}.log", settings.logs / f"{name}.json"
-    properties = json.dumps(settings.catalog_properties)
-    command = [sys.executable, "-m", "demo.measure", "--catalog", properties, "--output", str(output)]
+    folder = Path(sys.executable).parent
+    command = [str(folder / "spark-submit"), "--master", "local[2]", "--driver-memory", "2g"]
+    command += ["--driver-java-options", FastStart(settings).option]
+    command += ["--packages", ",".join(runtime.packages(settings.catalog_properties))]
+    for setting in ("spark.ui.enabled=false", "spark.driver.bindAddress=127.0.0.1", "spark.driver.host=127.0.0.1"):
+        command += ["--conf", setting]
+    command += [__file__, "--catalog", json.dumps(settings.catalog_properties), "--output", str(output)]
     with log.open("wb") as file:
-        environment = {**os.environ, "JDK_JAVA_OPTIONS": FAST_START, "SPARK_MASTER": "local[2]"}
-        done = subprocess.run(command, cwd=REPOSITORY, env=environment, stdout=file, stderr=subprocess.STDOUT)
+        done = subprocess.run(command, env=_environment(), stdout=file, stderr=subprocess.STDOUT)
     if done.returncode:
         raise DemoError("The tables could not be measured.", log)
     found: dict[str, Any] = json.loads(output.read_text())
     return found
+
+
+def _environment() -> dict[str, str]:
+    paths = [str(REPOSITORY), str(REPOSITORY / "spark_jobs")]
+    # the virtual environment need not be activated, and its Python is the one with the packages
+    return {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(filter(None, [*paths, os.environ.get("PYTHONPATH")])),
+        "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)]),
+        "PYSPARK_PYTHON": sys.executable,
+    }
 
 
 def main() -> None:
