@@ -27,8 +27,10 @@ def main() -> int:
         "--source", action="store_true", help="start the Postgres that the last run has left, until Ctrl-C"
     )
     arguments = parser.parse_args()
-    # servers are stopped by the same way out, whoever ends the demo
-    signal.signal(signal.SIGTERM, _interrupt)
+    # servers are stopped by the same way out, whoever ends the demo; a shell that starts it in the background has
+    # SIGINT ignored, which a child inherits
+    for ending in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(ending, _interrupt)
     try:
         settings = from_environment()
         if arguments.source:
