@@ -67,6 +67,7 @@ def show(console: Console, report: Mapping[str, Any]) -> None:
         grid.add_row("", "after", *_cells(table["after"]), f"{table['rows']:,}", equal, end_section=True)
     console.print(grid)
     console.print("eq equality-delete files, pos position-delete files, dv deletion vectors", highlight=False)
+    console.print(f"{report['seconds']:.0f} s in all", highlight=False)
     for name, table in report["tables"].items():
         if not table["equal_to_source"]:
             counts = f"{table['missing_rows']} rows are missing, {table['unexpected_rows']} are too many"

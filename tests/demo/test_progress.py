@@ -9,6 +9,7 @@ from rich.console import Console
 
 from demo.compare import Comparison
 from demo.dags import DemoError
+from demo.jvm import FastStart
 from demo.progress import Progress
 from demo.report import build, show
 from demo.runner import shares
@@ -82,3 +83,22 @@ def test_output_is_cut_into_the_shares_of_tasks() -> None:
         ]
     )
     assert list(shares(text)) == [("a", "0", "of a\n"), ("b", "-1", "of b\n")]
+
+
+def test_the_archive_of_classes_is_left_used_and_forgotten(tmp_path: Path) -> None:
+    settings = Settings(folder=tmp_path)
+    settings.airflow_home.mkdir()
+    options, archive = settings.airflow_home / "jvm.options", settings.airflow_home / "spark-classes.jsa"
+    fast_start = FastStart(settings)
+    assert str(options) in fast_start.option
+    fast_start.record()
+    assert f"-XX:ArchiveClassesAtExit={archive}" in options.read_text()
+    # an application that was killed leaves none
+    fast_start.use()
+    assert str(archive) not in options.read_text()
+    archive.touch()
+    fast_start.use()
+    assert f"-XX:SharedArchiveFile={archive}" in options.read_text()
+    fast_start.forget()
+    assert str(archive) not in options.read_text()
+    assert not archive.exists()
