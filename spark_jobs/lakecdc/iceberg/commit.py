@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from lakecdc.contract.errors import CommitStateUnknownError, ConflictError
+from lakecdc.contract.errors import CommitStateUnknownError, ConflictError, InputError
 from lakecdc.iceberg.jvm import gateway, java_class_name, java_list, java_message, jvm
 from lakecdc.iceberg.table import MAIN
 from lakecdc.metadata import names
@@ -53,11 +53,12 @@ def append_changes(
     :param truncate: expression of rows to remove first, in the same metadata commit.
     :param tag: tag to move to the new snapshot, in the same metadata commit.
     :raises ConflictError: the fence refused, or another writer won too often.
+    :raises InputError: the rows to remove share files with later ones.
     """
     _callbacks(table)
     transaction = table.java.newTransaction()
     if truncate is not None:
-        transaction.newDelete().deleteFromRowFilter(truncate).commit()
+        _truncate(table, transaction, truncate)
     mark = str(uuid.uuid4())
 
     def commit() -> None:
@@ -141,6 +142,19 @@ def replace_data_files(
         rewrite.toBranch(branch).commit()
 
     return _run(table, commit, mark, branch)
+
+
+def _truncate(table: IcebergTable, transaction: Any, rows: Any) -> None:
+    try:
+        transaction.newDelete().deleteFromRowFilter(rows).commit()
+    except Exception as error:
+        if java_class_name(error) not in _CONFLICTS:
+            raise
+        raise InputError(
+            "A TRUNCATE arrived after changes that followed it, and the rows before and after it share files.",
+            table=table.name,
+            hint="Load the table anew.",
+        ) from error
 
 
 def _row_delta(delta: Any, changes: RowChanges, mark: str) -> Any:

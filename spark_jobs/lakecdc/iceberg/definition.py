@@ -14,7 +14,6 @@ from lakecdc.iceberg.table import IcebergTable
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from lakecdc.iceberg.table import Field
 
 log = logging.getLogger(__name__)
 
@@ -178,8 +177,3 @@ def _string_set(spark: SparkSession, values: Sequence[str]) -> Any:
     for value in values:
         out.add(value)
     return out
-
-
-def fields_by_name(table: IcebergTable) -> dict[str, Field]:
-    """Columns of the current schema by name."""
-    return {field.name: field for field in table.fields}

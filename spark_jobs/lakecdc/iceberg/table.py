@@ -172,10 +172,6 @@ class IcebergTable:
         at = f" VERSION AS OF {snapshot_id}" if snapshot_id is not None else ""
         return self.spark.sql(f"SELECT {columns} FROM {self.sql_name}{at} WHERE {where}")
 
-    def set_properties(self, **changes: str | None) -> None:
-        """Set, or with None remove, table properties in one metadata commit; ``__`` in a name stands for a dot."""
-        self.update_properties({key.replace("__", "."): value for key, value in changes.items()})
-
     def update_properties(self, changes: dict[str, str | None]) -> None:
         """Set, or with None remove, table properties in one metadata commit."""
         update = self.java.updateProperties()

@@ -151,8 +151,3 @@ def check_partitioning(table: IcebergTable, key: Sequence[str], spec_ids: Sequen
                 table=table.name,
                 hint=f"Partition by the key, such as bucket(8, {key[0]}), or add the columns to the key.",
             )
-
-
-def column_types(columns: Sequence[Column]) -> dict[str, str]:
-    """Spark SQL type by column name."""
-    return {column.name: column.type for column in columns}

@@ -222,3 +222,39 @@ def test_a_table_without_events_is_not_made(lake: Lake, tmp_path: Path) -> None:
     assert not lake.spark.catalog.tableExists(f"lake.{name}")
     assert_done(run_ingest(lake, tmp_path, {**target, "source_table": "shop.t"}))
     assert rows(lake, name) == by_key(history.expected())
+
+
+def truncate(history: History) -> None:
+    history.rows.clear()
+    history.lsn += 10
+    source = {
+        **history.events[-1]["value"]["source"],
+        "lsn": history.lsn,
+        "sequence": f'["{history.lsn}","{history.lsn}"]',
+    }
+    value = {"op": "t", "before": None, "after": None, "source": source}
+    history.events.append(
+        {**history.events[-1], "offset": len(history.events), "key": None, "value": value, "headers": []}
+    )
+
+
+def test_truncate_within_a_batch_and_too_late(lake: Lake, tmp_path: Path) -> None:
+    name, history = lake.new_name("files"), History(random.Random(4))
+    for key in range(5):
+        history.insert(key)
+    target = {"table": name, "key": ["id"]}
+    (tmp_path / "a.jsonl").write_text(lines(history.events))
+    assert_done(run_ingest(lake, tmp_path, target))
+    first = len(history.events)
+    history.insert(10)
+    truncate(history)
+    late = history.events[-1]
+    history.insert(11)
+    (tmp_path / "b.jsonl").write_text(lines([e for e in history.events[first:] if e is not late]))
+    assert_done(run_ingest(lake, tmp_path, target))
+    (tmp_path / "c.jsonl").write_text(lines([late]))
+    report = run_ingest(lake, tmp_path, target)
+    assert report.exit_code() == 4 and "TRUNCATE arrived after" in (report.tables[0].reason or "")
+    other = lake.new_name("files")
+    assert_done(run_ingest(lake, tmp_path, {**target, "table": other}))
+    assert rows(lake, other) == history.expected()

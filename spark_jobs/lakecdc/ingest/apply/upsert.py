@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from lakecdc.contract.errors import InputError
+from lakecdc.contract.errors import ConflictError, InputError
 from lakecdc.contract.target import ORDER_COLUMN, TIME_COLUMN
 from lakecdc.failpoints import reach
 from lakecdc.iceberg import definition
@@ -89,7 +89,8 @@ def upsert(
         snapshot = append_changes(
             table, changes, PositionFence(started_from), truncate=truncate, tag=names.POSITIONS_TAG
         )
-    except InputError:
+    except (InputError, ConflictError):
+        # after any other error the commit may have arrived: then the files stay, for orphan removal to judge
         discard(table, [*data_files, *delete_files])
         raise
     reach("after_commit")
