@@ -76,7 +76,8 @@ class TestTheProvidersDags:
         spark_submit.behave({"shop.items": {"outcome": "nothing", "reason": "no change since x"}})
         run = install("lakecdc_ingest", dag_file("lakecdc_ingest")).test()
         assert states(run) == {"ingest": ["success", "success"]}
-        assert [call["spec"]["tables"] for call in spark_submit.calls] == [["shop.orders"], ["shop.items"]]
+        # the scheduler may begin mapped tasks in any order
+        assert sorted(call["spec"]["tables"] for call in spark_submit.calls) == [["shop.items"], ["shop.orders"]]
         assert asset_events(run.run_id) == {"iceberg://lake/shop.orders": "9007199254740995"}
         names = [ti.rendered_map_index for ti in sorted(run.get_task_instances(), key=lambda ti: ti.map_index)]
         assert names == ["shop.orders", "shop.items"]
