@@ -39,8 +39,8 @@ def dag_config(settings: Settings) -> dict[str, Any]:
         "options": {
             # a night is over sooner here: what the hours have left behind goes at once
             "expire_snapshots": {"max_age": 1.0, "retain_last": 2},
-            # and a bucket has gathered enough small files for the hourly compaction after two hours
-            "hourly_governance.compact_data_files": {"min_input_files": 3},
+            # and so much of the first files is dead after some hours that the hourly compaction takes them up
+            "hourly_governance.compact_data_files": {"delete_ratio": 0.12},
             "nightly_governance.compact_data_files": {"min_input_files": 2, "delete_ratio": 0.01},
         },
         # a failure is to be seen, not to be waited for

@@ -18,7 +18,7 @@ from demo.expected import export
 from demo.jvm import FastStart
 from demo.measure import measure
 from demo.progress import Progress
-from demo.settings import Settings
+from demo.settings import Settings, shown
 from demo.shop import TABLES
 from demo.source import Source
 from demo.web import WebPage
@@ -66,7 +66,7 @@ class Demo:
             shutil.rmtree(folder)
         self.settings.logs.mkdir(parents=True)
         settings = f"seed {self.settings.seed}, {self.settings.rows:,} rows, {self.settings.hours} hours"
-        self.console.print(f"{settings}, everything in {folder}", markup=False, highlight=False, soft_wrap=True)
+        self.console.print(f"{settings}, everything in {shown(folder)}", markup=False, highlight=False, soft_wrap=True)
 
     def _start(self) -> dict[str, str]:
         assert self.source is not None
@@ -156,7 +156,7 @@ class Demo:
             ("logs", self.settings.logs),
         )
         for name, place in places:
-            self.console.print(f"{name + ':':24}{place}", markup=False, highlight=False, soft_wrap=True)
+            self.console.print(f"{name + ':':24}{shown(place)}", markup=False, highlight=False, soft_wrap=True)
 
 
 def run(settings: Settings, console: Console, ui: bool = False) -> int:
@@ -165,7 +165,7 @@ def run(settings: Settings, console: Console, ui: bool = False) -> int:
         with _alone(settings):
             return 0 if Demo(settings, console).run(ui) else 1
     except DemoError as error:
-        console.print(f"{error}\nlast lines of {error.log}:\n{error.excerpt()}", markup=False, highlight=False)
+        console.print(f"{error}\nlast lines of {shown(error.log)}:\n{error.excerpt()}", markup=False, highlight=False)
         return 1
 
 

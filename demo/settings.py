@@ -76,7 +76,13 @@ class Settings:
     @property
     def governed_hours(self) -> range:
         """Hours that hourly governance follows at once; after the others it stays away, so that debt builds up."""
-        return range(1, self.hours // 2 + 1)
+        return range(1, max(1, self.hours // 3) + 1)
+
+
+def shown(path: Path) -> str:
+    """A path as the user would type it."""
+    here = Path.cwd()
+    return str(path.relative_to(here) if path.is_relative_to(here) else path)
 
 
 def from_environment(environment: Mapping[str, str] = os.environ) -> Settings:
