@@ -23,7 +23,7 @@ class IngestOperator(LakecdcJobOperator):
     Postgres logs and event files are cursors: a run reads what is new since the last one and ignores its data
     interval. A backfill would therefore read nothing or the wrong thing, and is refused.
 
-    :param source: the ``source`` of the job spec, see ``lakecdc.contract.source``. (templated)
+    :param source: the ``source`` of the job spec, see ``lakecdc.contract.sources``. (templated)
     :param targets: the ``target`` of the job spec, one object per table. (templated)
     :param source_conn_id: connection of type ``postgres`` that gives the source's address and login. (templated)
     :param tables: tables among the targets to feed; default: all. (templated)

@@ -9,7 +9,7 @@ from airflow_provider_lakecdc.operators.ingest import IngestOperator
 from airflow_provider_lakecdc.templates.config import LakeConfig
 from airflow_provider_lakecdc.templates.steps import mapped_step, new_dag
 from lakecdc.contract.secrets import refuse_literals
-from lakecdc.contract.source import parse_source
+from lakecdc.contract.sources import parse_source
 from lakecdc.contract.target import parse_targets
 
 _DOC = """

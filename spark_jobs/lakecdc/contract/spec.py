@@ -12,7 +12,7 @@ from lakecdc.contract import fields
 from lakecdc.contract.errors import SpecError
 from lakecdc.contract.options import OPTIONS, JobOptions
 from lakecdc.contract.secrets import refuse_literals
-from lakecdc.contract.source import Source, parse_source
+from lakecdc.contract.sources import Source, parse_source
 from lakecdc.contract.target import Target, parse_targets
 
 VERSION = 1
