@@ -20,7 +20,7 @@ import pytest
 
 from lakecdc.contract.options import OPTIONS, JobOptions
 from lakecdc.contract.report import parse_report
-from lakecdc.contract.sources import PostgresSource
+from lakecdc.contract.sources.postgres import PostgresSource
 from lakecdc.contract.spec import parse_spec
 from lakecdc.contract.target import parse_targets
 from local_services.paths import reachable_folder

@@ -11,7 +11,7 @@ from airflow.sdk.api.datamodels._generated import DagRunType
 
 from airflow_provider_lakecdc.exceptions import JobBadInputError
 from airflow_provider_lakecdc.operators.ingest import IngestOperator
-from lakecdc.contract.sources import PostgresSource
+from lakecdc.contract.sources.postgres import PostgresSource
 from lakecdc.contract.spec import parse_spec
 from tests.airflow_provider_lakecdc.conftest import DATABASE_SECRET, FakeSpark, changed, connection
 

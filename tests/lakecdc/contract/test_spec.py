@@ -8,7 +8,8 @@ import pytest
 
 from lakecdc.contract.errors import SpecError
 from lakecdc.contract.options import OPTIONS, RewriteDeleteFilesOptions
-from lakecdc.contract.sources import FilesSource, PostgresSource
+from lakecdc.contract.sources.files import FilesSource
+from lakecdc.contract.sources.postgres import PostgresSource
 from lakecdc.contract.spec import loads, parse_spec
 
 CATALOG = {"name": "lake", "properties": {"type": "sql", "uri": "sqlite:////tmp/c.db", "warehouse": "file:///tmp/w"}}

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 
 from lakecdc.contract.errors import InputError, LakecdcError
-from lakecdc.contract.sources import FilesSource
+from lakecdc.contract.sources.files import FilesSource
 from lakecdc.ingest.change import Column, TableBatch
 from lakecdc.ingest.formats import debezium_json
 from lakecdc.ingest.formats.debezium_json import Survey

@@ -7,7 +7,7 @@ from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 from lakecdc.contract.errors import SpecError
-from lakecdc.contract.sources import PostgresSource
+from lakecdc.contract.sources.postgres import PostgresSource
 from lakecdc.ingest.sources.postgres import slots
 from lakecdc.ingest.sources.postgres.catalog import read_table
 from lakecdc.ingest.sources.postgres.connect import Address, address, connect, lsn_text

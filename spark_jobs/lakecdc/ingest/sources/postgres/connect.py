@@ -11,7 +11,7 @@ from lakecdc.contract.secrets import resolve
 if TYPE_CHECKING:
     import psycopg
 
-    from lakecdc.contract.sources import PostgresSource
+    from lakecdc.contract.sources.postgres import PostgresSource
 
 OLDEST = 130000
 _SETTINGS = (

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import functions as F
 
 from lakecdc.contract.errors import InputError, LakecdcError, SourceUnavailableError
-from lakecdc.contract.sources import PostgresSource
+from lakecdc.contract.sources.postgres import PostgresSource
 from lakecdc.failpoints import reach
 from lakecdc.ingest.change import Column, TableBatch
 from lakecdc.ingest.formats.pgoutput import Wanted
