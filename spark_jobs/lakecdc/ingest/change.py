@@ -11,6 +11,8 @@ Columns of the frame, one row per change event:
                The decoder delivers the delete of the old key as an event of its own as well
 ``order``      the order key (see ``order``)
 ``source_time``  timestamp at which the source committed the event
+``late``       optional: the event does not lie above its own source partition's mark. Without the column an event is
+               late if it does not lie above the table's highest order key
 =============  =======================================================================================
 """
 
@@ -82,10 +84,12 @@ class IngestSource(Protocol):
     refused: Mapping[str, Exception]
     given_up: Mapping[str, Exception]
 
-    def start(self, positions: Mapping[str, Position | None]) -> None:
+    def start(self, positions: Mapping[str, Position | None], recorded: Mapping[str, Position]) -> None:
         """Check that the source can go on from where the tables stand.
 
         :param positions: position of every target table by name; None for one that was never fed.
+        :param recorded: ends of batches that an interrupted run has written to a table's side tables already; a batch
+            of the table must end exactly there, so that they can skip what they hold.
         :raises LakecdcError: if it cannot; nothing has been written by then.
         """
 

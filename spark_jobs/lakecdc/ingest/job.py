@@ -62,7 +62,7 @@ def ingest(spark: SparkSession, spec: JobSpec) -> list[TableReport]:
     feeds = {target.table: _open(spark, spec, target.table) for target in spec.targets}
     source = open_source(spark, spec)
     try:
-        source.start({name: feed.position for name, feed in feeds.items()})
+        source.start({name: feed.position for name, feed in feeds.items()}, {})
         _run_rounds(spark, spec, source, feeds)
     finally:
         source.close()

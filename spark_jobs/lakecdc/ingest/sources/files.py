@@ -49,7 +49,7 @@ class Files:
         self._failed: set[str] = set()
         self._files: list[str] = []
 
-    def start(self, positions: Mapping[str, Position | None]) -> None:
+    def start(self, positions: Mapping[str, Position | None], recorded: Mapping[str, Position]) -> None:
         """List the files and find out which of them each table has not seen.
 
         :raises InputError: if a path names nothing that can be read.

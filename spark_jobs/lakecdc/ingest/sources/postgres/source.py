@@ -102,7 +102,7 @@ class PostgresIngest:
 
     # -- start ------------------------------------------------------------------------------------------------
 
-    def start(self, positions: Mapping[str, Position | None]) -> None:
+    def start(self, positions: Mapping[str, Position | None], recorded: Mapping[str, Position]) -> None:
         """Check everything, then make publication, slot and snapshot as far as they are missing."""
         self._session_or_none = connect(self._where)
         with self._asking():

@@ -110,7 +110,7 @@ class Shop:
         """
         found = self.open(**source)
         try:
-            found.start({t["table"]: self.model.positions.get(t["table"]) for t in self.targets})
+            found.start({t["table"]: self.model.positions.get(t["table"]) for t in self.targets}, {})
             for number, batches in enumerate(found.rounds(), 1):
                 for batch in batches:
                     if batch.target.table == failing:

@@ -136,7 +136,7 @@ def test_a_table_killed_in_its_full_load_begins_again(shop: Shop) -> None:
     """One table is in, the other is not; the slot is there already."""
     done, lost = tables(shop, "done", "lost")
     source = shop.open()
-    source.start({})
+    source.start({}, {})
     for batch in next(source.rounds()):
         if batch.target.table == done:
             shop.model.apply(batch)
@@ -151,7 +151,7 @@ def test_a_table_killed_in_its_full_load_begins_again(shop: Shop) -> None:
 
 def test_a_slot_left_by_a_run_killed_in_its_first_load_is_taken_over(shop: Shop) -> None:
     (name,) = tables(shop, "t")
-    shop.open().start({})
+    shop.open().start({}, {})
     insert(shop, "t", 1)
     found = shop.open()
     found.close()

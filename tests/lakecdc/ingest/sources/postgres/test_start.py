@@ -25,7 +25,7 @@ def start(shop: Shop, **source: Any) -> dict[str, Exception]:
     """Start a run and end it; the refused tables."""
     found = shop.open(**source)
     try:
-        found.start({t["table"]: shop.model.positions.get(t["table"]) for t in shop.targets})
+        found.start({t["table"]: shop.model.positions.get(t["table"]) for t in shop.targets}, {})
         return dict(found.refused)
     finally:
         found.close()
@@ -116,7 +116,7 @@ def test_an_index_can_be_the_identity(shop: Shop) -> None:
 def test_a_second_run_is_a_conflict(shop: Shop) -> None:
     table(shop)
     first = shop.open()
-    first.start({})
+    first.start({}, {})
     with pytest.raises(ConflictError, match="Another run is reading the slot"):
         start(shop)
     first.close()
