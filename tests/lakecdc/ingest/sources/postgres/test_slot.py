@@ -169,7 +169,7 @@ def test_a_table_that_joins_later_is_loaded_beside_the_log(shop: Shop) -> None:
     insert(shop, "first", 1)
     insert(shop, "second", 1)
     source = shop.open()
-    source.start(shop.model.positions)
+    source.start(shop.model.positions, {})
     insert(shop, "second", 2)
     insert(shop, "first", 2)
     for batches in source.rounds():
@@ -229,7 +229,7 @@ def test_slot_and_publication_by_hand(shop: Shop, tmp_path: Path, capsys: pytest
     shop.run(create=False)
     assert ids(shop, name) == [0, 1]
     source = shop.open()
-    source.start(shop.model.positions)
+    source.start(shop.model.positions, {})
     assert run("drop", 3) == {}
     source.close()
     assert run("drop") == {"dropped": [f"slot {shop.schema}", f"publication {shop.schema}"]}
