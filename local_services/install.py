@@ -13,7 +13,7 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-from local_services import go
+from local_services import apt, go, mariadb
 from local_services.paths import TOOLS
 from local_services.process import ServiceError
 
@@ -46,15 +46,12 @@ def install_packages() -> None:
     if os.geteuid() != 0 or shutil.which("apt-get") is None:
         raise ServiceError(f"missing for the service tests: apt-get install {' '.join(missing)}")
     say(f"installing {' '.join(missing)}")
-    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    subprocess.run(["apt-get", "update", "-qq"], check=True, env=environment)
-    command = ["apt-get", "install", "-y", "-qq", "--no-install-recommends", *missing]
-    subprocess.run(command, check=True, env=environment, stdout=subprocess.DEVNULL)
+    apt.install(missing)
 
 
 def missing_packages() -> list[str]:
     """Return the Debian packages of the programs that are still needed."""
-    missing = []
+    missing = [] if mariadb.is_installed() else ["mariadb-server"]
     if not VERSITYGW.exists() and shutil.which("go") is None:
         # Without certificates Go cannot reach its proxy, and nothing else pulls them in.
         missing += ["golang-go", "ca-certificates"]

@@ -94,8 +94,7 @@ class Postgres(Service):
         :raises ServiceError: if the server's account cannot get to the data folder
         """
         self.data_dir.mkdir(parents=True, exist_ok=True)
-        if self.account:
-            self._hand_over(self.account)
+        self.hand_over(self.data_dir)
         self.data_dir.chmod(0o700)
         if not (self.data_dir / "PG_VERSION").exists():
             flags = [
@@ -137,15 +136,6 @@ class Postgres(Service):
         except psycopg.OperationalError:
             return False
         return True
-
-    def _hand_over(self, account: Account) -> None:
-        closed = first_closed_folder(self.data_dir, account)
-        if closed:
-            raise ServiceError(
-                f"postgres refuses to run as root and {account.name} may not enter {closed}, which holds the data "
-                f"folder {self.data_dir}: choose a folder elsewhere, or `chmod o+x {closed}`"
-            )
-        os.chown(self.data_dir, account.uid, account.gid)
 
     def _binary(self, name: str) -> Path:
         return installed_binaries(self.account) / name

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from local_services.paths import Account
+from local_services.paths import Account, first_closed_folder
 
 LOG_TAIL = 2000
 
@@ -131,6 +131,21 @@ class Service(ABC):
     def crash_signal(self) -> signal.Signals:
         """Return the signal that ends the server without tidying up."""
         return signal.SIGKILL
+
+    def hand_over(self, folder: Path) -> None:
+        """Give a folder to the account the server runs as; nothing happens if that is the current user.
+
+        :raises ServiceError: if the account may not enter one of the folder's parents
+        """
+        if self.account is None:
+            return
+        closed = first_closed_folder(folder, self.account)
+        if closed:
+            raise ServiceError(
+                f"{self.name} does not run as root and {self.account.name} may not enter {closed}, which holds the "
+                f"data folder {folder}: choose a folder elsewhere, or `chmod o+x {closed}`"
+            )
+        os.chown(folder, self.account.uid, self.account.gid)
 
     def run_tool(self, command: Sequence[str]) -> None:
         """Run a helper program as the server's account.

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from local_services import go, install
+from local_services import apt, go, install
 from local_services.process import ServiceError
 
 
@@ -56,9 +56,10 @@ def test_without_root_the_missing_packages_are_named(tmp_path: Path, monkeypatch
     monkeypatch.setattr(install, "VERSITYGW", tmp_path / "absent")
     monkeypatch.setattr(install, "ICEBERG_REST", tmp_path / "absent")
     monkeypatch.setattr(install, "java_major", lambda: 17)
+    monkeypatch.setattr(install.mariadb, "is_installed", lambda: False)
     monkeypatch.setattr("shutil.which", lambda name: None)
     monkeypatch.setattr("os.geteuid", lambda: 1000)
-    expected = "apt-get install golang-go ca-certificates maven openjdk-17-jdk-headless"
+    expected = "apt-get install mariadb-server golang-go ca-certificates maven openjdk-17-jdk-headless"
     with pytest.raises(ServiceError, match=expected):
         install.install_packages()
 
@@ -69,6 +70,7 @@ def test_nothing_is_installed_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     folder = tmp_path / "rest"
     folder.mkdir()
     (folder / ".stamp").write_text(install.recipe())
+    monkeypatch.setattr(install.mariadb, "is_installed", lambda: True)
     monkeypatch.setattr(install, "VERSITYGW", program)
     monkeypatch.setattr(install, "ICEBERG_REST", folder)
 
@@ -84,3 +86,14 @@ def test_a_changed_pom_is_installed_anew(tmp_path: Path) -> None:
     assert not install.is_stamped(tmp_path)
     (tmp_path / ".stamp").write_text(install.recipe())
     assert install.is_stamped(tmp_path)
+
+
+def test_daemons_are_forbidden_only_while_packages_are_installed(tmp_path: Path) -> None:
+    policy = tmp_path / "policy-rc.d"
+    with apt.no_daemons(policy):
+        assert subprocess.run([str(policy)]).returncode == 101
+    assert not policy.exists()
+    policy.write_text("the machine's own")
+    with apt.no_daemons(policy):
+        assert policy.read_text() == "the machine's own"
+    assert policy.exists()

@@ -1,0 +1,40 @@
+"""Debian packages installed without the daemons that they would start."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+POLICY = Path("/usr/sbin/policy-rc.d")
+
+
+def install(packages: Sequence[str]) -> None:
+    """Install packages by apt-get, as root.
+
+    :param packages: their names
+    """
+    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    subprocess.run(["apt-get", "update", "-qq"], check=True, env=environment)
+    command = ["apt-get", "install", "-y", "-qq", "--no-install-recommends", *packages]
+    with no_daemons(POLICY):
+        subprocess.run(command, check=True, env=environment, stdout=subprocess.DEVNULL)
+
+
+@contextmanager
+def no_daemons(policy: Path) -> Iterator[None]:
+    """Keep packages from starting their daemons meanwhile; a policy that is there already stays.
+
+    :param policy: the script that Debian's packages ask first; exit status 101 forbids
+    """
+    if policy.exists() or not policy.parent.is_dir():
+        yield
+        return
+    policy.write_text("#!/bin/sh\nexit 101\n")
+    policy.chmod(0o755)
+    try:
+        yield
+    finally:
+        policy.unlink()

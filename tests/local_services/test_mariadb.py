@@ -1,0 +1,79 @@
+"""MariaDB as a local process: a row-based log, a restart, a crash, errors that say what to do."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from local_services import mariadb
+from local_services.mariadb import MariaDB
+from local_services.paths import Account
+from local_services.process import ServiceError
+
+pytestmark = pytest.mark.services
+
+
+@pytest.fixture
+def open_folder() -> Iterator[Path]:
+    """A folder any account may enter, which ``tmp_path`` is not."""
+    folder = Path(tempfile.mkdtemp(prefix="lakecdc-test-"))
+    folder.chmod(0o755)
+    yield folder
+    shutil.rmtree(folder)
+
+
+def query(server: MariaDB, statement: str) -> list[Any]:
+    """Run one statement and return its rows."""
+    with server.connect() as session, session.cursor() as cursor:
+        cursor.execute(statement)
+        return list(cursor.fetchall())
+
+
+def test_logs_rows_and_survives_a_restart_and_a_crash(open_folder: Path) -> None:
+    data = open_folder / "data"
+    with MariaDB(data, keep_data=True) as server:
+        wanted = "log_bin, @@binlog_format, @@binlog_row_image, @@binlog_row_metadata, @@gtid_strict_mode"
+        assert query(server, f"SELECT @@{wanted}") == [(1, "ROW", "FULL", "FULL", 1)]
+        query(server, "CREATE DATABASE shop")
+        query(server, "CREATE TABLE shop.t (id int PRIMARY KEY)")
+        query(server, "INSERT INTO shop.t VALUES (1)")
+        kinds = {row[2] for row in query(server, "SHOW BINLOG EVENTS")}
+        assert {"Gtid", "Table_map", "Write_rows_v1", "Xid"} <= kinds
+    assert not server.running
+    again = MariaDB(data, settings={"server-id": "7"}).start()
+    try:
+        assert query(again, "SELECT id, @@server_id FROM shop.t") == [(1, 7)]
+        query(again, "INSERT INTO shop.t VALUES (2)")
+        port = again.port
+        again.stop(crash=True)
+        again.start()
+        assert again.port == port
+        assert query(again, "SELECT count(*) FROM shop.t") == [(2,)]
+    finally:
+        again.stop()
+    assert not data.exists(), "not kept: removed at the stop"
+
+
+def test_start_says_why_the_server_ended(open_folder: Path) -> None:
+    with pytest.raises(ServiceError, match="PSYCHIC"):
+        MariaDB(open_folder / "data", settings={"binlog-format": "PSYCHIC"}).start()
+
+
+def test_closed_parent_stops_the_start_with_a_remedy(open_folder: Path) -> None:
+    parent = open_folder / "parent"
+    parent.mkdir(mode=0o700)
+    server = MariaDB(parent / "data")
+    server.account = Account("stranger", 4711, 4711)
+    with pytest.raises(ServiceError, match="chmod o\\+x .*parent"):
+        server.start()
+
+
+def test_a_missing_program_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mariadb, "_PLACES", "/nowhere")
+    with pytest.raises(ServiceError, match="mariadbd is missing: python -m local_services.install"):
+        mariadb.program_path("mariadbd")
