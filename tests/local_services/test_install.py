@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from local_services import apt, go, install
+from local_services import apt, go, install, mariadb
 from local_services.process import ServiceError
 
 
@@ -56,7 +56,7 @@ def test_without_root_the_missing_packages_are_named(tmp_path: Path, monkeypatch
     monkeypatch.setattr(install, "VERSITYGW", tmp_path / "absent")
     monkeypatch.setattr(install, "ICEBERG_REST", tmp_path / "absent")
     monkeypatch.setattr(install, "java_major", lambda: 17)
-    monkeypatch.setattr(install.mariadb, "is_installed", lambda: False)
+    monkeypatch.setattr(mariadb, "is_installed", lambda: False)
     monkeypatch.setattr("shutil.which", lambda name: None)
     monkeypatch.setattr("os.geteuid", lambda: 1000)
     expected = "apt-get install mariadb-server golang-go ca-certificates maven openjdk-17-jdk-headless"
@@ -70,7 +70,7 @@ def test_nothing_is_installed_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     folder = tmp_path / "rest"
     folder.mkdir()
     (folder / ".stamp").write_text(install.recipe())
-    monkeypatch.setattr(install.mariadb, "is_installed", lambda: True)
+    monkeypatch.setattr(mariadb, "is_installed", lambda: True)
     monkeypatch.setattr(install, "VERSITYGW", program)
     monkeypatch.setattr(install, "ICEBERG_REST", folder)
 
