@@ -1,4 +1,4 @@
-"""Install what the service tests need and the demo does not: the S3 server and the REST catalog.
+"""Install what the service tests need and the demo does not: S3, a REST catalog, Kafka.
 
 Run as ``python -m local_services.install``; does nothing where everything is in place.
 """
@@ -13,7 +13,7 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-from local_services import apt, go, mariadb
+from local_services import apt, go, kafka_jars, mariadb
 from local_services.paths import TOOLS
 from local_services.process import ServiceError
 
@@ -28,6 +28,7 @@ def main() -> None:
     install_packages()
     install_s3_server()
     install_rest_catalog()
+    install_kafka()
 
 
 def say(text: str) -> None:
@@ -55,11 +56,10 @@ def missing_packages() -> list[str]:
     if not VERSITYGW.exists() and shutil.which("go") is None:
         # Without certificates Go cannot reach its proxy, and nothing else pulls them in.
         missing += ["golang-go", "ca-certificates"]
-    if not is_stamped(ICEBERG_REST):
-        if shutil.which("mvn") is None:
-            missing.append("maven")
-        if shutil.which("javac") is None:
-            missing.append(f"openjdk-{java_major()}-jdk-headless")
+    if not (is_stamped(ICEBERG_REST) and kafka_jars.is_installed()) and shutil.which("mvn") is None:
+        missing.append("maven")
+    if not is_stamped(ICEBERG_REST) and shutil.which("javac") is None:
+        missing.append(f"openjdk-{java_major()}-jdk-headless")
     return missing
 
 
@@ -94,6 +94,13 @@ def install_rest_catalog() -> None:
     run([*maven, "-DincludeScope=runtime", f"-DoutputDirectory={jars}"])
     run(["javac", "--release", "17", "-cp", f"{jars}/*", "-d", str(classes), str(HERE / "IcebergRest.java")])
     (ICEBERG_REST / ".stamp").write_text(recipe())
+
+
+def install_kafka() -> None:
+    """Fetch the jars of Kafka, Kafka Connect and Debezium."""
+    if not kafka_jars.is_installed():
+        say("fetching Kafka, Kafka Connect and Debezium")
+        kafka_jars.install(run)
 
 
 def is_stamped(folder: Path) -> bool:

@@ -1,0 +1,124 @@
+"""A Kafka Connect worker with Debezium's connectors as a local process."""
+
+from __future__ import annotations
+
+import json
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from local_services.iceberg_rest import java
+from local_services.kafka import JVM, Kafka
+from local_services.kafka_jars import class_path
+from local_services.process import Service, ServiceError
+
+
+class Connect(Service):
+    """A standalone worker; how far its connectors have read is in a file, so that a restart goes on from there.
+
+    :param folder: offsets, settings and log go here, made if need be and kept after ``stop``
+    :param kafka: the broker it writes to, running
+    :param schemas: put the schema into every message, as Connect does by default
+    :param port: port of its REST interface; a free one if None
+    """
+
+    name = "connect"
+    ready_seconds = 120
+
+    def __init__(self, folder: Path, kafka: Kafka, *, schemas: bool = False, port: int | None = None) -> None:
+        self.folder = folder.absolute()
+        self.kafka = kafka
+        self.schemas = schemas
+        super().__init__(self.folder / "connect.log", port)
+
+    @property
+    def uri(self) -> str:
+        """Address of the REST interface."""
+        return f"http://127.0.0.1:{self.port}"
+
+    def prepare(self) -> None:
+        """Write the settings."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self._settings_file.write_text("".join(f"{key}={value}\n" for key, value in self._settings().items()))
+
+    def command(self) -> Sequence[str]:
+        """Return the command line of the server."""
+        main = "org.apache.kafka.connect.cli.ConnectStandalone"
+        return [java(), "-Xms64m", "-Xmx512m", *JVM, "-cp", class_path(), main, str(self._settings_file)]
+
+    def is_ready(self) -> bool:
+        """Return whether the REST interface answers."""
+        try:
+            self.request("GET", "/connectors")
+        except (OSError, ServiceError):
+            return False
+        return True
+
+    def run_connector(self, name: str, settings: Mapping[str, str], *, seconds: float = 60) -> None:
+        """Make or change a connector and wait until its task runs.
+
+        :param name: the connector's name
+        :param settings: its settings, ``connector.class`` included
+        :param seconds: how long to wait
+        :raises ServiceError: if the settings are refused, the task fails or does not run in time
+        """
+        self.request("PUT", f"/connectors/{name}/config", {"name": name, "tasks.max": "1", **settings})
+        deadline = time.monotonic() + seconds
+        while not self._runs(name):
+            if time.monotonic() > deadline:
+                raise ServiceError(f"{self.name}: the connector {name} does not run after {seconds} s")
+            time.sleep(0.1)
+
+    def request(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
+        """Call the REST interface.
+
+        :param method: HTTP method
+        :param path: path with a leading slash
+        :param body: JSON to send
+        :return: the decoded answer, None if it is empty
+        :raises ServiceError: if the worker refuses; the message holds its answer
+        """
+        data = None if body is None else json.dumps(body).encode()
+        headers = {"Content-Type": "application/json"}
+        call = urllib.request.Request(self.uri + path, method=method, data=data, headers=headers)
+        try:
+            with urllib.request.urlopen(call, timeout=60) as answer:
+                text = answer.read()
+        except urllib.error.HTTPError as error:
+            raise ServiceError(f"{self.name}: {error.code} {error.read().decode(errors='replace')[:2000]}") from None
+        return json.loads(text) if text else None
+
+    def _runs(self, name: str) -> bool:
+        try:
+            tasks = self.request("GET", f"/connectors/{name}/status")["tasks"]
+        except ServiceError:
+            # right after the PUT the status may not be there yet
+            return False
+        failed = [task["trace"] for task in tasks if task["state"] == "FAILED"]
+        if failed:
+            raise ServiceError(f"{self.name}: the connector {name} failed:\n{failed[0][:3000]}")
+        return bool(tasks) and all(task["state"] == "RUNNING" for task in tasks)
+
+    @property
+    def _settings_file(self) -> Path:
+        return self.folder / "worker.properties"
+
+    def _settings(self) -> dict[str, str]:
+        schemas = str(self.schemas).lower()
+        return {
+            "bootstrap.servers": self.kafka.bootstrap_servers,
+            "key.converter": "org.apache.kafka.connect.json.JsonConverter",
+            "value.converter": "org.apache.kafka.connect.json.JsonConverter",
+            "key.converter.schemas.enable": schemas,
+            "value.converter.schemas.enable": schemas,
+            "offset.storage.file.filename": str(self.folder / "offsets.dat"),
+            "offset.flush.interval.ms": "500",
+            "listeners": self.uri,
+            "rest.advertised.host.name": "127.0.0.1",
+            # all connectors are on the one class path
+            "plugin.discovery": "service_load",
+            "connector.client.config.override.policy": "All",
+        }

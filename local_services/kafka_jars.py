@@ -1,0 +1,47 @@
+"""The jars of Kafka, Kafka Connect and Debezium: where they are, and fetching them with Maven."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from local_services.paths import TOOLS
+from local_services.process import ServiceError
+
+POM = Path(__file__).resolve().parent / "kafka_pom" / "pom.xml"
+KAFKA = TOOLS / "kafka"
+LIBRARY = KAFKA / "lib"
+
+
+def is_installed() -> bool:
+    """Return whether the jars are those that the pom asks for now."""
+    stamp = KAFKA / ".stamp"
+    return stamp.exists() and stamp.read_text() == recipe()
+
+
+def recipe() -> str:
+    """Return a hash of what the jars are chosen by."""
+    return hashlib.sha256(POM.read_bytes()).hexdigest()
+
+
+def install(run: Callable[[Sequence[str]], None]) -> None:
+    """Fetch the jars.
+
+    :param run: runs a program, raising an error if it fails
+    """
+    shutil.rmtree(KAFKA, ignore_errors=True)
+    maven = ["mvn", "-B", "-ntp", "-q", "-f", str(POM), "dependency:copy-dependencies"]
+    run([*maven, "-DincludeScope=runtime", f"-DoutputDirectory={LIBRARY}"])
+    (KAFKA / ".stamp").write_text(recipe())
+
+
+def class_path() -> str:
+    """Return the class path of all servers made from these jars.
+
+    :raises ServiceError: if they are not installed
+    """
+    if not is_installed():
+        raise ServiceError("Kafka's jars are missing: python -m local_services.install")
+    return f"{LIBRARY}/*"

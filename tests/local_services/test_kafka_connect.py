@@ -1,0 +1,99 @@
+"""Real Kafka and real Debezium: topics survive a crash, a connector delivers what a table holds."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from local_services import kafka_jars
+from local_services.connect import Connect
+from local_services.kafka import Kafka
+from local_services.postgres import Postgres
+from local_services.process import ServiceError
+
+pytestmark = pytest.mark.services
+
+
+@pytest.fixture
+def kafka(tmp_path: Path) -> Iterator[Kafka]:
+    with Kafka(tmp_path / "kafka") as server:
+        yield server
+
+
+def read(kafka: Kafka, topic: str, count: int) -> list[Any]:
+    """The first messages of a topic's partition 0, decoded."""
+    consumer = Consumer({"bootstrap.servers": kafka.bootstrap_servers, "group.id": "test", "log_level": 0})
+    consumer.assign([TopicPartition(topic, 0, OFFSET_BEGINNING)])
+    found: list[Any] = []
+    deadline = time.monotonic() + 60
+    while len(found) < count and time.monotonic() < deadline:
+        found += [json.loads(m.value() or b"null") for m in consumer.consume(count - len(found), 0.5) if not m.error()]
+    consumer.close()
+    return found
+
+
+def test_topics_survive_a_crash_on_the_same_port(kafka: Kafka) -> None:
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+    admin.create_topics([NewTopic("kept", 1, 1)])["kept"].result(30)
+    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
+    producer.produce("kept", b"1")
+    assert producer.flush(30) == 0
+    address = kafka.bootstrap_servers
+    kafka.stop(crash=True)
+    kafka.start()
+    assert kafka.bootstrap_servers == address
+    assert read(kafka, "kept", 1) == [1]
+
+
+def test_debezium_delivers_a_postgres_table(kafka: Kafka, tmp_path: Path) -> None:
+    folder = Path(tempfile.mkdtemp(prefix="lakecdc-test-"))
+    folder.chmod(0o755)
+    try:
+        with Postgres(folder / "data") as postgres, Connect(tmp_path / "connect", kafka) as connect:
+            with psycopg.connect(postgres.dsn, autocommit=True) as session:
+                session.execute("CREATE TABLE t (id int PRIMARY KEY, v text)")
+                session.execute("INSERT INTO t VALUES (1, 'a')")
+                connect.run_connector("pg", connector(postgres))
+                session.execute("UPDATE t SET v = 'b'")
+                events = read(kafka, "pg.public.t", 2)
+            assert [(e["op"], e["after"]) for e in events] == [("r", {"id": 1, "v": "a"}), ("u", {"id": 1, "v": "b"})]
+            classes = {plugin["class"].rpartition(".")[2] for plugin in connect.request("GET", "/connector-plugins")}
+            assert {"PostgresConnector", "MySqlConnector", "MariaDbConnector"} <= classes
+            with pytest.raises(ServiceError, match="400"):
+                connect.run_connector("bad", {"connector.class": "io.debezium.connector.postgresql.PostgresConnector"})
+    finally:
+        shutil.rmtree(folder)
+
+
+def connector(postgres: Postgres) -> dict[str, str]:
+    return {
+        "connector.class": "io.debezium.connector.postgresql.PostgresConnector",
+        "database.hostname": "127.0.0.1",
+        "database.port": str(postgres.port),
+        "database.user": "postgres",
+        "database.password": "x",
+        "database.dbname": "postgres",
+        "topic.prefix": "pg",
+        "plugin.name": "pgoutput",
+        "slot.name": "dbz",
+        "poll.interval.ms": "50",
+        "topic.creation.default.replication.factor": "1",
+        "topic.creation.default.partitions": "1",
+    }
+
+
+def test_missing_jars_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kafka_jars, "KAFKA", tmp_path / "absent")
+    with pytest.raises(ServiceError, match="python -m local_services.install"):
+        Kafka(tmp_path / "kafka").start()
