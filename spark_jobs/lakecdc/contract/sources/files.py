@@ -34,10 +34,10 @@ class FilesSource:
     def check_targets(self, targets: tuple[Target, ...]) -> None:
         """Refuse targets that event files cannot feed.
 
-        :raises SpecError: a target without a key.
+        :raises SpecError: a target without a key that needs one.
         """
         for target in targets:
-            if not target.key:
+            if target.keyed and not target.key:
                 raise SpecError(
                     "No key is given, and event files do not tell one.",
                     table=target.table,
