@@ -49,9 +49,12 @@ class IngestOptions(JobOptions):
     """Options of ``ingest``.
 
     :param max_batches: micro-batches per run; 0 means until the source's end as seen at the start.
+    :param max_delete_files: outstanding equality-delete files at which a table of mode ``upsert`` takes no further
+        batch until ``rewrite_delete_files`` has run, and one of mode ``auto`` merges; 0 is no limit.
     """
 
     max_batches: int = 0
+    max_delete_files: int = 0
 
 
 @dataclass(frozen=True)

@@ -3,15 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from lakecdc.contract import fields
 from lakecdc.contract.errors import SpecError
 
-#: columns that lakecdc adds to every keyed table; a view named ``<table>_view`` hides them
+#: columns that lakecdc adds to every table; a view named ``<table>_view`` hides them, except in mode ``history``
 ORDER_COLUMN = "_lakecdc_order"
 TIME_COLUMN = "_lakecdc_source_time"
+#: further columns of a change log: the kind of event, its columns whose value the source left out because it had not
+#: changed, and the key (JSON) that the row had before the event gave it another one
+OP_COLUMN = "_lakecdc_op"
+UNCHANGED_COLUMN = "_lakecdc_unchanged"
+OLD_KEY_COLUMN = "_lakecdc_old_key"
+
+Encoding = Literal[
+    "base64",
+    "decimal_bytes",
+    "variable_decimal",
+    "epoch_days",
+    "epoch_millis",
+    "epoch_micros",
+    "epoch_nanos",
+    "time_millis",
+    "time_micros",
+    "time_nanos",
+]
+Mode = Literal["upsert", "merge", "auto", "append", "history"]
+#: modes whose tables hold one row per key; the other two only ever append
+KEYED_MODES = ("upsert", "merge", "auto")
 
 
 @dataclass(frozen=True)
@@ -20,30 +41,63 @@ class Target:
 
     :param table: ``namespace.name`` in the catalog.
     :param key: the columns that identify a row; empty means the source's primary key, where the source tells it.
-    :param mode: only ``upsert`` so far: the table holds the source's current rows.
+    :param mode: ``upsert`` and ``merge`` hold the source's current rows, by equality deletes or by ``MERGE INTO``;
+        ``auto`` takes the better of the two for each batch; ``append`` adds the rows of a source that only inserts;
+        ``history`` adds one row per change event.
     :param partition_by: Iceberg transforms in SQL, such as ``bucket(8, id)`` or ``days(ts)``; used when creating.
+        With ``upsert`` they derive from the key.
     :param format_version: of a table to be created.
     :param source_table: ``schema.table`` at the source; default: the table's own name, in any schema for files.
     :param columns: types to use instead of the derived ones, Spark SQL type by column name.
+    :param encodings: how the source writes a column that no schema explains, by column name: ``base64``,
+        ``decimal_bytes`` (Debezium's precise decimals), ``variable_decimal``, ``epoch_days``, ``epoch_millis``,
+        ``epoch_micros``, ``epoch_nanos``, ``time_millis``, ``time_micros`` or ``time_nanos``.
     :param exclude_columns: source columns to leave out.
     :param properties: further table properties, used when creating.
+    :param merge_mode: how ``MERGE`` changes files; default: the table's ``write.merge.mode``, merge-on-read in a table
+        made by lakecdc.
+    :param history_table: ``namespace.name`` of a change log that is fed from the same batches, with the keyed modes.
+    :param history_partition_by: its transforms, such as ``days(_lakecdc_source_time)``; used when creating.
     """
 
     table: str
     key: tuple[str, ...] = ()
-    mode: Literal["upsert"] = "upsert"
+    mode: Mode = "upsert"
     partition_by: tuple[str, ...] = ()
     format_version: Literal[2, 3] = 2
     source_table: str | None = None
     columns: dict[str, str] = field(default_factory=dict)
+    encodings: dict[str, Encoding] = field(default_factory=dict)
     exclude_columns: tuple[str, ...] = ()
     properties: dict[str, str] = field(default_factory=dict)
+    merge_mode: Literal["copy-on-write", "merge-on-read"] | None = None
+    history_table: str | None = None
+    history_partition_by: tuple[str, ...] = ()
+
+    @property
+    def keyed(self) -> bool:
+        """Whether the table holds one row per key."""
+        return self.mode in KEYED_MODES
+
+    def history(self) -> Target:
+        """The target's change log as a target of its own."""
+        assert self.history_table
+        return replace(
+            self,
+            table=self.history_table,
+            mode="history",
+            partition_by=self.history_partition_by,
+            properties={},
+            merge_mode=None,
+            history_table=None,
+            history_partition_by=(),
+        )
 
 
 def parse_targets(document: Any) -> tuple[Target, ...]:
     """Check the spec's ``target``, one object or a list of them.
 
-    :raises SpecError: an empty list, a table named twice, a key that is excluded.
+    :raises SpecError: an empty list, a table named twice, a key that is excluded, settings of another mode.
     """
     if isinstance(document, Mapping):
         targets: tuple[Target, ...] = (fields.parse(Target, document, "target"),)
@@ -53,12 +107,36 @@ def parse_targets(document: Any) -> tuple[Target, ...]:
         raise SpecError("target must be an object or a non-empty list of objects, one per table.")
     seen: set[str] = set()
     for target in targets:
-        if "." not in target.table or not all(target.table.split(".")):
-            raise SpecError(f"target.table is {target.table!r}.", hint='It must be "namespace.name".')
-        if target.table in seen:
-            raise SpecError(f"target names {target.table!r} twice.")
-        seen.add(target.table)
-        dropped = set(target.key) & set(target.exclude_columns)
-        if dropped:
-            raise SpecError(f"The key column {sorted(dropped)[0]!r} is also excluded.", table=target.table)
+        for name, place in ((target.table, "table"), (target.history_table, "history_table")):
+            if name is not None:
+                _check_name(name, place)
+                if name in seen:
+                    raise SpecError(f"target names {name!r} twice.")
+                seen.add(name)
+        _check(target)
     return targets
+
+
+def _check_name(name: str, place: str) -> None:
+    if "." not in name or not all(name.split(".")):
+        raise SpecError(f"target.{place} is {name!r}.", hint='It must be "namespace.name".')
+
+
+def _check(target: Target) -> None:
+    dropped = set(target.key) & set(target.exclude_columns)
+    if dropped:
+        raise SpecError(f"The key column {sorted(dropped)[0]!r} is also excluded.", table=target.table)
+    if target.history_table and not target.keyed:
+        raise SpecError(
+            f"A target of mode {target.mode!r} has a history_table.",
+            table=target.table,
+            hint="Leave it out: a history table stands beside a table of mode upsert, merge or auto.",
+        )
+    if target.history_partition_by and not target.history_table:
+        raise SpecError("history_partition_by is set without a history_table.", table=target.table)
+    if target.merge_mode and target.mode not in ("merge", "auto"):
+        raise SpecError(
+            f"merge_mode is set, but mode {target.mode!r} never merges.",
+            table=target.table,
+            hint="Use mode merge or auto, or leave merge_mode out.",
+        )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 #: files below this share of the target size count as small
@@ -46,7 +46,7 @@ def from_summary(summary: Mapping[str, str]) -> TableHealth:
     """
 
     def total(name: str) -> int:
-        return int(summary.get(f"total-{name}") or 0)
+        return _number(summary, f"total-{name}")
 
     return TableHealth(
         data_files=total("data-files"),
@@ -56,3 +56,29 @@ def from_summary(summary: Mapping[str, str]) -> TableHealth:
         records=total("records"),
         bytes=total("files-size"),
     )
+
+
+def equality_delete_files(summaries: Iterable[Mapping[str, str]]) -> int:
+    """Live equality-delete files, from snapshot summaries alone.
+
+    Summaries have no total of them, so added and removed ones are counted back to a snapshot without equality
+    deletes. Where expiry has cut the way there, all live delete files count.
+
+    :param summaries: summaries of a branch, from its head towards the root.
+    """
+    head: Mapping[str, str] | None = None
+    count = 0
+    for summary in summaries:
+        head = head if head is not None else summary
+        if not _number(summary, "total-equality-deletes"):
+            return count
+        count += _number(summary, "added-equality-delete-files")
+        if _number(summary, "total-delete-files") == _number(summary, "added-delete-files"):
+            # nothing older is left
+            return count
+        count -= _number(summary, "removed-equality-delete-files")
+    return from_summary(head).delete_files if head else 0
+
+
+def _number(summary: Mapping[str, str], name: str) -> int:
+    return int(summary.get(name) or 0)

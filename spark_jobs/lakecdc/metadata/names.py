@@ -20,3 +20,7 @@ JOB_TAG_PREFIX = "lakecdc-job-"
 SORTED_BY = "lakecdc.sorted-by"
 #: table property: columns whose older rows are still to be filled with the source's default, comma-separated
 FILL = "lakecdc.columns-to-fill"
+#: summary of a side table: the target's state that the commit goes with, so that an interrupted batch is recognised
+SIDE_OF = "lakecdc.side-of"
+#: prefix of the short-lived branches on which a MERGE is made before it is published
+MERGE_BRANCH_PREFIX = "lakecdc_merge_"

@@ -68,7 +68,13 @@ def test_refused(change: dict[str, Any], says: str) -> None:
     [
         ({"target": {"table": "shop.orders"}}, 'Add "key"'),
         ({"target": []}, "non-empty list"),
-        ({"target": {"table": "shop.orders", "key": ["id"], "mode": "merge"}}, "target.mode is 'merge'"),
+        ({"target": {"table": "shop.orders", "key": ["id"], "mode": "replace"}}, "target.mode is 'replace'"),
+        ({"target": {"table": "shop.orders", "mode": "merge"}}, 'Add "key"'),
+        ({"target": {"table": "shop.orders", "mode": "append", "history_table": "shop.h"}}, "mode 'append'"),
+        ({"target": {"table": "shop.orders", "key": ["id"], "history_table": "h"}}, "history_table is 'h'"),
+        ({"target": {"table": "shop.orders", "key": ["id"], "history_table": "shop.orders"}}, "twice"),
+        ({"target": {"table": "shop.orders", "key": ["id"], "merge_mode": "merge-on-read"}}, "never merges"),
+        ({"target": {"table": "shop.orders", "key": ["id"], "history_partition_by": ["id"]}}, "without a"),
         ({"target": {"table": "shop.orders", "key": ["id"], "exclude_columns": ["id"]}}, "also excluded"),
         ({"target": [{"table": "a.b", "key": ["x"]}, {"table": "a.b", "key": ["x"]}]}, "twice"),
         ({"source": {"type": "ftp"}}, "source.type is 'ftp'"),
@@ -114,3 +120,18 @@ def test_another_job_s_spec_is_refused() -> None:
 def test_not_json() -> None:
     with pytest.raises(SpecError, match="not JSON"):
         loads("{")
+
+
+def test_a_history_table_is_a_target_of_its_own() -> None:
+    target = {"table": "shop.orders", "key": ["id"], "mode": "merge", "merge_mode": "copy-on-write"}
+    target |= {"history_table": "shop.orders_history", "history_partition_by": ["days(_lakecdc_source_time)"]}
+    (parsed,) = parse_spec(ingest(target={**target, "partition_by": ["country"], "properties": {"a": "b"}})).targets
+    history = parsed.history()
+    assert (history.table, history.mode, history.key) == ("shop.orders_history", "history", ("id",))
+    assert (history.partition_by, history.properties) == (("days(_lakecdc_source_time)",), {})
+    assert parsed.keyed and not history.keyed
+
+
+@pytest.mark.parametrize("mode", ["append", "history"])
+def test_modes_that_only_append_need_no_key(mode: str) -> None:
+    assert parse_spec(ingest(target={"table": "shop.orders", "mode": mode})).targets[0].key == ()
