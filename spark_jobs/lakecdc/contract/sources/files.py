@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from lakecdc.contract.errors import SpecError
+from lakecdc.contract.sources.formats import UNAVAILABLE_VALUE, MessageFormat
 from lakecdc.contract.target import Target
 
 
@@ -15,16 +16,20 @@ class FilesSource:
 
     :param path: a path, glob or URI, or a list of them.
     :param format: name of the event format.
+    :param order_by: with ``json``: the member that rises with every change of a row; default: arrival decides.
+    :param unavailable_value: the placeholder that Debezium is configured to write for unchanged large values.
     :param records: ``value`` when a line is one event, ``kafka`` when a line is a dumped Kafka record
         (``topic, partition, offset, timestamp, key, value, headers``).
     :param max_files_per_run: bound on new files that one run takes up, in order of their names; 0 is no bound.
     """
 
     path: str | tuple[str, ...]
-    format: Literal["debezium-json"]
+    format: MessageFormat
     type: Literal["files"] = "files"
     records: Literal["value", "kafka"] = "value"
     max_files_per_run: int = 0
+    order_by: str | None = None
+    unavailable_value: str = UNAVAILABLE_VALUE
 
     @property
     def paths(self) -> tuple[str, ...]:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
@@ -14,9 +12,10 @@ from pyspark.sql import functions as F
 from lakecdc.contract.errors import InputError, LakecdcError
 from lakecdc.contract.sources.files import FilesSource
 from lakecdc.ingest.change import Column, TableBatch
-from lakecdc.ingest.formats import debezium_json
-from lakecdc.ingest.formats.debezium_json import Survey
-from lakecdc.ingest.tables import open_target
+from lakecdc.ingest.formats.decode import Known, decode
+from lakecdc.ingest.formats.envelope import Reading
+from lakecdc.ingest.formats.messages import from_dumped_records, from_values
+from lakecdc.ingest.sources.message_batches import known_types, table_batch, with_read_through
 from lakecdc.metadata.positions import Position
 
 if TYPE_CHECKING:
@@ -46,6 +45,7 @@ class Files:
         self.refused: Mapping[str, Exception] = {}
         self.given_up: Mapping[str, Exception] = {}
         self._positions: dict[str, Position | None] = {}
+        self._recorded: dict[str, Position] = {}
         self._failed: set[str] = set()
         self._files: list[str] = []
 
@@ -61,10 +61,20 @@ class Files:
             if position and position.source != "files"
         }
         self._failed = set(self.refused)
+        self._recorded = dict(recorded)
         self._files = self._list()
 
     def rounds(self) -> Iterator[list[TableBatch]]:
-        """One round: all files a table has not seen, or the first ``max_files_per_run`` of them."""
+        """One round: all files a table has not seen, or the first ``max_files_per_run`` of them.
+
+        Where a run was interrupted, a round before it repeats the files of the interrupted batch.
+        """
+        if self._recorded:
+            yield self._round()
+            self._recorded = {}
+        yield self._round()
+
+    def _round(self) -> list[TableBatch]:
         batches = []
         for target in self.spec.targets:
             if target.table not in self._failed:
@@ -73,7 +83,7 @@ class Files:
                 except LakecdcError as error:
                     self.failed(target.table, error)
                     self.refused = {**self.refused, target.table: error}
-        yield batches
+        return batches
 
     def applied(self, table: str, position: Position) -> None:
         """Remember where the table stands."""
@@ -102,9 +112,7 @@ class Files:
     def _batch(self, target: Target) -> TableBatch:
         position = self._positions.get(target.table)
         seen = _decode_seen(position)
-        new = [name for name in self._files if _fingerprint(name) not in seen]
-        if self.source.max_files_per_run:
-            new = new[: self.source.max_files_per_run]
+        new = self._new_files(target.table, seen)
         after = _position(target, seen | {_fingerprint(name) for name in new}, position)
         facts: dict[str, object] = {"files_read": len(new)}
         if not new:
@@ -112,39 +120,39 @@ class Files:
             return TableBatch(target, target.key, columns, None, after, in_order=False, facts=facts)
         return self._decoded(target, new, after, facts)
 
+    def _new_files(self, table: str, seen: set[str]) -> list[str]:
+        """The files of a table's batch, in order of their names.
+
+        :raises InputError: if a file of an interrupted batch is gone.
+        """
+        new = [name for name in self._files if _fingerprint(name) not in seen]
+        if table not in self._recorded:
+            return new[: self.source.max_files_per_run or None]
+        wanted = _decode_seen(self._recorded[table]) - seen
+        again = [name for name in new if _fingerprint(name) in wanted]
+        if len(again) < len(wanted):
+            raise InputError(
+                f"An interrupted run has written {len(wanted)} files to the history table and not to this one, and "
+                f"{len(wanted) - len(again)} of them are no longer there.",
+                table=table,
+                hint="Put the files back, then run again.",
+            )
+        return again
+
     def _decoded(self, target: Target, files: list[str], after: Position, facts: dict[str, object]) -> TableBatch:
         lines = self._lines(files)
-        envelopes = debezium_json.envelopes(lines, self.source.records, _EPOCH).where("op IS NOT NULL")
-        found = _choose(target, debezium_json.survey(envelopes))
-        if found is None:
-            columns = tuple(Column(k, "string") for k in target.key)
-            return TableBatch(target, target.key, columns, None, after, in_order=False, facts=facts)
-        table = open_target(self.spark, self.spec.catalog.name, target.table)
-        known = {}
-        if table is not None:
-            known = {f.name: f.dataType.simpleString() for f in self.spark.table(table.sql_name).schema.fields}
-        seen = [c for c in found.columns if c.name not in target.exclude_columns]
-        absent = [Column(n, t) for n, t in known.items() if n in target.key and n not in {c.name for c in seen}]
-        columns = tuple(debezium_json.typed([*seen, *absent], known, target.columns))
-        missing = sorted(set(target.key) - {c.name for c in columns})
-        if missing:
-            raise InputError(f"The key columns {missing} are not in the events.", table=target.table)
-        mine = envelopes.where(F.col("source_table").eqNullSafe(F.lit(found.source_table)))
-        changes = debezium_json.changes(mine, columns, target.key)
-        newest = mine.agg(F.max("source_time")).first()[0]  # type: ignore[index]
-        if newest is not None:
-            after = replace(after, read_through=newest.replace(tzinfo=UTC).isoformat())
-        facts = {**facts, "events": found.events, "source_lag_seconds": _lag(newest)}
-        return TableBatch(
-            target,
-            target.key,
-            columns,
-            changes,
-            after,
-            in_order=False,
-            truncate_order=found.truncate_order,
-            facts=facts,
+        messages = from_dumped_records(lines) if self.source.records == "kafka" else from_values(lines)
+        settings = {"order_by": self.source.order_by} if self.source.order_by else {}
+        reading = Reading(_EPOCH, self.source.unavailable_value, settings)
+        position = self._positions.get(target.table)
+        known = Known(
+            known_types(self.spark, self.spec.catalog.name, target.table),
+            high_order=position.high_order if position else None,
         )
+        # what no table can be told of is kept once, with the first
+        adopt = target == self.spec.targets[0]
+        found = decode(messages, self.source.format, target, reading, known, adopt=adopt)
+        return table_batch(target, found, with_read_through(after, found.newest), facts)
 
     def _lines(self, files: list[str]) -> DataFrame:
         """Lines with a number that rises in reading order: rank of the file, MiB of the split, line in the task."""
@@ -153,29 +161,9 @@ class Files:
         block = F.shiftright(F.input_file_block_start(), 20)
         line = F.monotonically_increasing_id().bitwiseAND(F.lit(0xFFFFFF))
         arrival = F.shiftleft(rank.cast("bigint"), 48) + F.shiftleft(block, 24) + line
-        frame = self.spark.read.text(files).select("value", arrival.alias("arrival"))
+        place = F.concat(F.input_file_name(), F.lit("#"), F.hex(F.xxhash64("value")))
+        frame = self.spark.read.text(files).select("value", arrival.alias("arrival"), place.alias("place"))
         return frame.where("length(trim(value)) > 0")
-
-
-def _choose(target: Target, surveys: list[Survey]) -> Survey | None:
-    """The source table that feeds a target.
-
-    :raises InputError: if the events are of several tables and the target does not say which it wants.
-    """
-    by_name = {s.source_table or "": s for s in surveys}
-    if target.source_table:
-        return by_name.get(target.source_table)
-    if len(surveys) <= 1:
-        return surveys[0] if surveys else None
-    stem = target.table.rpartition(".")[2]
-    own = [s for name, s in by_name.items() if name.rpartition(".")[2] == stem]
-    if len(own) == 1:
-        return own[0]
-    raise InputError(
-        f"The events are of several source tables: {', '.join(sorted(by_name))}.",
-        table=target.table,
-        hint='Name the one to take as "source_table" in the target.',
-    )
 
 
 def _fingerprint(name: str) -> str:
@@ -198,7 +186,3 @@ def _position(target: Target, seen: set[str], before: Position | None) -> Positi
         )
     read_through = before.read_through if before else None
     return Position("files", _IDENTITY, {"files": "".join(sorted(seen))}, read_through)
-
-
-def _lag(newest: datetime | None) -> float | None:
-    return round((datetime.now(UTC) - newest.replace(tzinfo=UTC)).total_seconds(), 3) if newest else None

@@ -1,0 +1,94 @@
+"""Canal's flat messages: many rows per message, all values as text, types in ``mysqlType``.
+
+They carry no binlog position. Order: ``es`` (the binlog's time), then ``id`` (the batch), then the row in the message.
+A TRUNCATE arrives as DDL.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING
+
+from lakecdc.ingest.formats.envelope import NOT_JSON, PARSED, Format, Reading, envelope, member, number, text
+from lakecdc.ingest.formats.values import Field
+from lakecdc.ingest.order import order_sql
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+# rows of one message that keep their order; Canal cuts its batches far below
+_ROWS_BITS = 20
+_TYPE = f"upper({text('type')})"
+_DDL = (
+    *("CREATE", "ALTER", "ERASE", "QUERY", "TRUNCATE", "RENAME", "CINDEX", "DINDEX", "GTID"),
+    *("XACOMMIT", "XAROLLBACK", "MHEARTBEAT"),
+)
+_OPS = "CASE {0} WHEN 'INSERT' THEN 'c' WHEN 'INIT' THEN 'r' WHEN 'UPDATE' THEN 'u' WHEN 'DELETE' THEN 'd' END"
+_INTEGERS = {"tinyint": "int", "smallint": "int", "mediumint": "int", "int": "int", "integer": "int", "year": "int"}
+_OTHERS = {
+    "bigint": "bigint",
+    "float": "float",
+    "double": "double",
+    "real": "double",
+    "date": "date",
+    "datetime": "timestamp_ntz",
+    "timestamp": "timestamp",
+    "bool": "boolean",
+    "boolean": "boolean",
+}
+
+
+def envelopes(messages: DataFrame, reading: Reading) -> DataFrame:
+    """See :class:`lakecdc.ingest.formats.envelope.Format`."""
+    parsed = messages.selectExpr(*PARSED)
+    rows = "try_variant_get(v, '$.data', 'array<variant>')"
+    # a message without rows still has to be judged
+    exploded = parsed.selectExpr("*", f"posexplode_outer({rows}) AS (nth, row)")
+    exploded = exploded.selectExpr("*", "get(try_variant_get(v, '$.old', 'array<variant>'), nth) AS old")
+    op = _OPS.format(_TYPE)
+    truncate = f"({_TYPE} = 'TRUNCATE' OR regexp_like({text('sql')}, '(?i)^\\\\s*truncate\\\\b'))"
+    ordinal = f"coalesce({number('id')}, 0) * {1 << _ROWS_BITS} + coalesce(nth, 0)"
+    rank = f"CASE WHEN {_TYPE} = 'INIT' THEN 0 ELSE 8 END"
+    es = f"coalesce({number('es')}, {number('ts')}, 0)"
+    return envelope(
+        exploded,
+        op=f"CASE WHEN {truncate} THEN 't' WHEN row IS NOT NULL THEN {op} END",
+        problem=f"""CASE WHEN value IS NULL OR {truncate} THEN NULL WHEN v IS NULL THEN {NOT_JSON}
+          WHEN {op} IS NOT NULL AND row IS NULL THEN 'unknown-message: it has no rows in data'
+          WHEN {op} IS NULL AND NOT coalesce({text("isDdl")} = 'true' OR {_TYPE} IN {_DDL}, false)
+          THEN 'unknown-message: its type is none that Canal knows' END""",
+        source_table=f"concat_ws('.', {text('database')}, {text('table')})",
+        before=f"CASE WHEN {op} = 'd' THEN row WHEN {op} = 'u' THEN old END",
+        after=f"CASE WHEN {op} != 'd' THEN row END",
+        schema=f"CAST(CASE WHEN row IS NOT NULL THEN {member('mysqlType')} END AS string)",
+        order=order_sql(str(reading.epoch), es, ordinal, rank, es, "arrival"),
+        time_us=f"{es} * 1000",
+    )
+
+
+def fields(schema: str) -> tuple[Field, ...]:
+    """Columns out of ``mysqlType``.
+
+    :param schema: JSON object of MySQL types by column.
+    """
+    return tuple(Field(name, sql_type(kind)) for name, kind in (json.loads(schema) or {}).items())
+
+
+def sql_type(mysql_type: str) -> str:
+    """The Spark SQL type of a MySQL column type such as ``decimal(10,2) unsigned``."""
+    lowered = mysql_type.lower()
+    base = re.split(r"[ (]", lowered, maxsplit=1)[0]
+    unsigned = "unsigned" in lowered
+    if base in ("decimal", "numeric"):
+        digits = re.search(r"\((\d+)(?:\s*,\s*(\d+))?\)", lowered)
+        precision, scale = (int(digits[1]), int(digits[2] or 0)) if digits else (10, 0)
+        return f"decimal({precision},{scale})" if precision <= 38 else "string"
+    if base == "bigint" and unsigned:
+        return "decimal(20,0)"
+    if base in ("int", "integer") and unsigned:
+        return "bigint"
+    return _INTEGERS.get(base) or _OTHERS.get(base, "string")
+
+
+FORMAT = Format(envelopes, fields)

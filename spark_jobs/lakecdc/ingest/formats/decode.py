@@ -1,0 +1,179 @@
+"""From messages to the changes of one table: choose its messages, find its columns, type them, set misfits apart."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F
+
+from lakecdc.contract.errors import InputError
+from lakecdc.ingest.change import Column
+from lakecdc.ingest.formats import find_format
+from lakecdc.ingest.formats.changes import Typing, decoded, only_deletes, union
+from lakecdc.ingest.formats.lone_tombstones import placed
+from lakecdc.ingest.formats.survey import Survey, merge_fields, survey
+from lakecdc.ingest.formats.values import Field
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column as Expression
+    from pyspark.sql import DataFrame
+
+    from lakecdc.contract.target import Target
+    from lakecdc.ingest.formats.envelope import Reading
+
+_ROWS = ("r", "c", "u", "d")
+
+
+@dataclass(frozen=True)
+class Known:
+    """What is known of a table before a batch.
+
+    :param types: Spark SQL types of the target's columns by name; empty if there is no table yet.
+    :param marks: highest order key applied by ``topic/partition``; None where they cannot be trusted, so that the
+        table's highest order key decides which events are late.
+    :param high_order: highest order key applied.
+    """
+
+    types: Mapping[str, str]
+    marks: Mapping[str, str] | None = None
+    high_order: str | None = None
+
+
+@dataclass(frozen=True)
+class Decoded:
+    """The messages of a batch as changes of one table.
+
+    :param columns: the table's columns; only its key if the batch has no event of it.
+    :param changes: the change frame, persisted; None if there is no event.
+    :param rejected: messages that cannot be applied (``changes.REJECTED``); None if there are none.
+    :param rejections: how many.
+    :param truncate_order: order key of the last TRUNCATE.
+    :param newest: source time of the newest event, without zone, UTC.
+    :param events: row events and TRUNCATEs.
+    :param high_orders: highest order key of the batch by ``topic/partition``.
+    """
+
+    columns: tuple[Column, ...]
+    changes: DataFrame | None = None
+    rejected: DataFrame | None = None
+    rejections: int = 0
+    truncate_order: str | None = None
+    newest: datetime | None = None
+    events: int = 0
+    high_orders: Mapping[str, str] | None = None
+
+
+def decode(
+    messages: DataFrame, format_name: str, target: Target, reading: Reading, known: Known, *, adopt: bool = True
+) -> Decoded:
+    """Decode a batch for one table.
+
+    :param messages: the message frame.
+    :param format_name: name of the format.
+    :param known: what is known of the table.
+    :param adopt: whether messages of no known source table (such as text that is no JSON) are this table's to reject.
+    :return: the changes; the caller clears Spark's cache when the batch is done.
+    :raises InputError: if the events do not tell which table or columns are meant; nothing has been written then.
+    """
+    read = find_format(format_name)
+    envelopes = read.envelopes(messages, reading)
+    found = survey(envelopes, read)
+    mine = choose(target, [s for s in found if s.source_table])
+    chosen = [s for s in found if s in mine or (s.source_table is None and (adopt or s.events))]
+    if not any(s.events or s.problems or (read.tombstones and s.tombstones) for s in chosen):
+        return Decoded(_key_columns(target))
+    fields = _fields(target, merge_fields(s.fields for s in chosen), known.types)
+    typing = Typing(fields, target.key, read, reading, known.marks)
+    envelopes = envelopes.where(_of_tables(chosen))
+    rows = envelopes.where(F.col("op").isin(*_ROWS) | F.col("problem").isNotNull())
+    frames = [decoded(rows, typing)]
+    topics = _topics(target, chosen, found)
+    if read.tombstones and any(s.tombstones for s in found) and target.key and topics:
+        of_mine = read.envelopes(messages, reading).where(F.col("topic").isin(topics))
+        lone = placed(of_mine, known.marks, known.high_order, reading)
+        if lone is not None:
+            frames.append(only_deletes(lone, typing))
+    # one decoding serves the fold, the history, look-ups of placeholders and the quarantine
+    both = union(frames).persist()
+    rejections = both.where("rejected IS NOT NULL").count()
+    orders = {place: order for s in chosen for place, order in s.high_orders.items()}
+    changes = both.where("rejected IS NULL").drop("rejected")
+    return Decoded(
+        tuple(f.column for f in fields),
+        changes if known.marks is not None else changes.drop("late"),
+        both.where("rejected IS NOT NULL").select("rejected.*") if rejections else None,
+        rejections,
+        max((s.truncate_order for s in chosen if s.truncate_order), default=None),
+        max((s.newest for s in chosen if s.newest), default=None),
+        sum(s.events for s in chosen),
+        orders,
+    )
+
+
+def choose(target: Target, surveys: Sequence[Survey]) -> list[Survey]:
+    """The source tables that feed a target.
+
+    :raises InputError: if the events are of several tables and the target does not say which it wants.
+    """
+    if target.source_table:
+        return [s for s in surveys if s.source_table == target.source_table]
+    if len(surveys) <= 1:
+        return list(surveys)
+    stem = target.table.rpartition(".")[2]
+    own = [s for s in surveys if str(s.source_table).rpartition(".")[2] == stem]
+    if len(own) == 1:
+        return own
+    raise InputError(
+        f"The events are of several source tables: {', '.join(sorted(str(s.source_table) for s in surveys))}.",
+        table=target.table,
+        hint='Name the one to take as "source_table" in the target.',
+    )
+
+
+def _topics(target: Target, chosen: Sequence[Survey], found: Sequence[Survey]) -> list[str]:
+    """Topics whose tombstones are this table's: those of its events, or named like it and of nobody else's."""
+    mine = {t for s in chosen for t in s.topics if s.source_table or s.events}
+    others = {t for s in found if s not in chosen and s.source_table for t in s.topics}
+    stem = (target.source_table or target.table).rpartition(".")[2]
+    alike = {t for s in found for t in s.topics if t.rpartition(".")[2] == stem}
+    return sorted((mine | alike) - others)
+
+
+def _of_tables(chosen: Sequence[Survey]) -> Expression:
+    names = [s.source_table for s in chosen if s.source_table]
+    condition = F.col("source_table").isin(names) if names else F.lit(False)
+    return condition | F.col("source_table").isNull() if any(s.source_table is None for s in chosen) else condition
+
+
+def _fields(target: Target, seen: tuple[Field, ...], known: Mapping[str, str]) -> tuple[Field, ...]:
+    """Columns with the types they are to have: the target's override, else the table's, else the derived one.
+
+    :raises InputError: if a key column is nowhere to be seen.
+    """
+    wanted = [f for f in seen if f.name not in target.exclude_columns]
+    absent = [Field(k, known[k]) for k in target.key if k in known and k not in {f.name for f in wanted}]
+    overridden = [Field(k, target.columns[k]) for k in target.key if k in target.columns]
+    names = {f.name for f in (*wanted, *absent)}
+    fields = [*wanted, *absent, *(f for f in overridden if f.name not in names)]
+    missing = sorted(set(target.key) - {f.name for f in fields})
+    if missing:
+        raise InputError(f"The key columns {missing} are not in the events.", table=target.table)
+    return tuple(_typed(f, target, known) for f in fields)
+
+
+def _typed(field: Field, target: Target, known: Mapping[str, str]) -> Field:
+    encoding = target.encodings.get(field.name)
+    sql_type = target.columns.get(field.name) or known.get(field.name) or field.type
+    typed = field.with_type(sql_type)
+    if encoding:
+        scale = re.search(r",\s*(\d+)\)$", sql_type)
+        typed = replace(typed, encoding=encoding, scale=int(scale[1]) if scale else 0)
+    return typed
+
+
+def _key_columns(target: Target) -> tuple[Column, ...]:
+    return tuple(Column(k, target.columns.get(k, "string")) for k in target.key)

@@ -1,0 +1,130 @@
+"""The envelope frame: a message frame after its format has read the envelopes, before any column is typed.
+
+Beside the message's own columns (``MESSAGE``):
+
+=================  ================================================================================
+``op``             ``r``, ``c``, ``u``, ``d``, ``t`` (TRUNCATE), ``x`` (tombstone); null for a message that is
+                   knowingly no row event (heartbeat, transaction, schema change)
+``problem``        why the message cannot be read, ``rule: reason``; null if it can
+``source_table``   ``schema.table`` or ``database.table``; null if the format does not tell it
+``before``         variant of the row before, or of its key or its changed columns only; or null
+``after``          variant of the row after; null for a delete
+``record_key``     variant of the message's key; or null
+``old_key``        variant of the key the row had before, where the format links the two; or null
+``schema``         text of the row's schema in the format's own notation; or null
+``order``          the order key
+``source_time``    when the source committed, or null
+=================  ================================================================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from lakecdc.ingest.formats.values import Field
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+#: columns of the message that stay with its envelope
+MESSAGE = ("topic", "partition", "offset", "place", "key", "value", "headers")
+NO_VARIANT = "CAST(NULL AS variant)"
+NOT_JSON = "'not-json: the value is no JSON'"
+#: a message in JSON, parsed
+PARSED = ("*", "try_parse_json(CAST(value AS string)) AS v", "try_parse_json(CAST(key AS string)) AS k")
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What a source knows that a format needs.
+
+    :param epoch: number of the source's identity, 0 to 65535.
+    :param unavailable_value: Debezium's ``unavailable.value.placeholder``.
+    :param settings: further settings of the format.
+    """
+
+    epoch: int
+    unavailable_value: str = "__debezium_unavailable_value"
+    settings: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Format:
+    """A format of change events.
+
+    :param envelopes: message frame to envelope frame.
+    :param fields: columns out of the text in ``schema``, as far as it tells them.
+    :param placeholders: whether values may stand for "unchanged".
+    :param tombstones: whether a null value deletes its key.
+    """
+
+    envelopes: Callable[[DataFrame, Reading], DataFrame]
+    fields: Callable[[str], tuple[Field, ...]] = lambda schema: ()
+    placeholders: bool = False
+    tombstones: bool = False
+
+
+def envelope(
+    parsed: DataFrame,
+    *,
+    op: str,
+    problem: str,
+    order: str,
+    time_us: str,
+    source_table: str = "CAST(NULL AS string)",
+    before: str = NO_VARIANT,
+    after: str = NO_VARIANT,
+    record_key: str = "k",
+    old_key: str = NO_VARIANT,
+    schema: str = "CAST(NULL AS string)",
+) -> DataFrame:
+    """An envelope frame from SQL expressions over a parsed message frame; see the module for their meaning.
+
+    :param time_us: microseconds since 1970, or null.
+    """
+    columns = {
+        "op": op,
+        "problem": problem,
+        "source_table": f"nullif({source_table}, '')",
+        "before": _object(before),
+        "after": _object(after),
+        "record_key": _object(record_key),
+        "old_key": old_key,
+        "schema": schema,
+        "order": order,
+        "source_time": f"timestamp_micros({time_us})",
+    }
+    named = parsed.selectExpr(*MESSAGE, *[f"{sql} AS `{name}`" for name, sql in columns.items()])
+    # what cannot be read is no row event
+    return (
+        named.selectExpr("*", "CASE WHEN problem IS NULL THEN op END AS known_op")
+        .drop("op")
+        .withColumnRenamed("known_op", "op")
+    )
+
+
+def _object(sql: str) -> str:
+    """A variant, null where the JSON says null."""
+    return sql if sql == NO_VARIANT else f"CASE WHEN NOT is_variant_null({sql}) THEN {sql} END"
+
+
+def text(path: str, of: str = "v") -> str:
+    """SQL of a text at a JSON path, null if there is none."""
+    return f"try_variant_get({of}, '$.{path}', 'string')"
+
+
+def number(path: str, of: str = "v") -> str:
+    """SQL of a long at a JSON path, null if there is none."""
+    return f"try_variant_get({of}, '$.{path}', 'bigint')"
+
+
+def member(path: str, of: str = "v") -> str:
+    """SQL of a variant at a JSON path, null if there is none."""
+    return f"try_variant_get({of}, '$.{path}', 'variant')"
+
+
+def digits(sql: str) -> str:
+    """SQL of the number at the end of a text such as ``binlog.000012``."""
+    return f"try_cast(nullif(regexp_extract({sql}, '(\\\\d+)$', 1), '') AS bigint)"

@@ -1,0 +1,52 @@
+"""Maxwell's messages.
+
+Order: the binlog position where it is emitted (``output_binlog_position``), else time, transaction and place in it.
+The last row of a transaction says ``commit`` and has no ``xoffset``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lakecdc.ingest.formats.envelope import NOT_JSON, PARSED, Format, Reading, envelope, member, number, text
+from lakecdc.ingest.order import order_sql
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_LAST_OF_TRANSACTION = (1 << 20) - 1
+_TYPE = text("type")
+_OPS = f"""CASE {_TYPE} WHEN 'insert' THEN 'c' WHEN 'update' THEN 'u' WHEN 'delete' THEN 'd'
+  WHEN 'bootstrap-insert' THEN 'r' END"""
+_NO_ROW_EVENTS = (
+    *("bootstrap-start", "bootstrap-complete", "table-create", "table-alter", "table-drop"),
+    *("database-create", "database-alter", "database-drop", "heartbeat"),
+)
+# binlog.000012:4567
+_FILE = f"try_cast(nullif(regexp_extract({text('position')}, '(\\\\d+):\\\\d+$', 1), '') AS bigint)"
+_PLACE = f"try_cast(nullif(regexp_extract({text('position')}, ':(\\\\d+)$', 1), '') AS bigint)"
+
+
+def envelopes(messages: DataFrame, reading: Reading) -> DataFrame:
+    """See :class:`lakecdc.ingest.formats.envelope.Format`."""
+    parsed = messages.selectExpr(*PARSED)
+    position = f"coalesce({_FILE} * 4294967296 + {_PLACE}, {number('ts')}, 0)"
+    nth = f"coalesce({number('xoffset')}, {_LAST_OF_TRANSACTION})"
+    ordinal = f"coalesce({number('xid')}, 0) * {_LAST_OF_TRANSACTION + 1} + {nth}"
+    rank = f"CASE WHEN {_TYPE} = 'bootstrap-insert' THEN 0 ELSE 8 END"
+    seconds = f"coalesce({number('ts')}, 0)"
+    return envelope(
+        parsed,
+        op=_OPS,
+        problem=f"""CASE WHEN value IS NULL THEN NULL WHEN v IS NULL THEN {NOT_JSON}
+          WHEN {_OPS} IS NULL AND NOT coalesce({_TYPE} IN {_NO_ROW_EVENTS}, false)
+          THEN 'unknown-message: its type is none that Maxwell knows' END""",
+        source_table=f"concat_ws('.', {text('database')}, {text('table')})",
+        before=f"CASE {_TYPE} WHEN 'delete' THEN {member('data')} WHEN 'update' THEN {member('old')} END",
+        after=f"CASE WHEN {_TYPE} != 'delete' THEN {member('data')} END",
+        order=order_sql(str(reading.epoch), position, ordinal, rank, f"{seconds} * 1000", "arrival"),
+        time_us=f"{number('ts')} * 1000000",
+    )
+
+
+FORMAT = Format(envelopes)

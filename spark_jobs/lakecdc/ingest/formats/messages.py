@@ -1,0 +1,76 @@
+"""The message frame: what file and queue sources hand to a format.
+
+===============  ==================================================================================
+``topic``        topic, or null for files
+``partition``    partition of the topic, 0 for files
+``offset``       offset in the partition; null for files that are no dump of a topic
+``timestamp``    time of the record, null for files
+``key``          raw key, binary, or null
+``value``        raw value, binary; null is a tombstone
+``headers``      array of ``struct<key string, value binary>``, or null
+``arrival``      long that rises in the order of arrival; the last tie-breaker of the order key
+``place``        text that names the message at its source, such as ``shop.orders/3@1234``
+===============  ==================================================================================
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+HEADERS = "array<struct<key:string,value:binary>>"
+SCHEMA = (
+    "topic string, partition int, offset bigint, timestamp timestamp, key binary, value binary, "
+    f"headers {HEADERS}, arrival bigint, place string"
+)
+
+
+def from_values(lines: DataFrame) -> DataFrame:
+    """Messages from lines that are one event each.
+
+    :param lines: columns ``value`` (text), ``arrival`` (long) and ``place`` (text).
+    """
+    return lines.selectExpr(
+        "CAST(NULL AS string) AS topic",
+        "0 AS partition",
+        "CAST(NULL AS bigint) AS offset",
+        "CAST(NULL AS timestamp) AS timestamp",
+        "CAST(NULL AS binary) AS key",
+        "CAST(value AS binary) AS value",
+        f"CAST(NULL AS {HEADERS}) AS headers",
+        "arrival",
+        "place",
+    )
+
+
+def from_dumped_records(lines: DataFrame) -> DataFrame:
+    """Messages from lines that are dumped Kafka records: ``topic, partition, offset, timestamp, key, value, headers``.
+
+    Key and value may be JSON or text that holds JSON; a line that is no record stays whole, so that it is kept.
+
+    :param lines: as for :func:`from_values`.
+    """
+    parsed = lines.selectExpr("value AS line", "arrival", "place", "try_parse_json(value) AS v")
+    headers = (
+        "transform(try_variant_get(v, '$.headers', 'array<array<string>>'), "
+        "h -> named_struct('key', h[0], 'value', CAST(h[1] AS binary)))"
+    )
+    raw = "CAST(CASE WHEN is_variant_null({0}) THEN NULL ELSE CAST({0} AS string) END AS binary)"
+    return parsed.selectExpr(
+        "try_variant_get(v, '$.topic', 'string') AS topic",
+        "coalesce(try_variant_get(v, '$.partition', 'int'), 0) AS partition",
+        "try_variant_get(v, '$.offset', 'bigint') AS offset",
+        "timestamp_millis(try_variant_get(v, '$.timestamp', 'bigint')) AS timestamp",
+        f"{raw.format(_member('key'))} AS key",
+        f"CASE WHEN {_member('value')} IS NULL THEN CAST(line AS binary) "
+        f"ELSE {raw.format(_member('value'))} END AS value",
+        f"{headers} AS headers",
+        "coalesce(try_variant_get(v, '$.offset', 'bigint'), arrival) AS arrival",
+        "place",
+    )
+
+
+def _member(name: str) -> str:
+    return f"try_variant_get(v, '$.{name}', 'variant')"

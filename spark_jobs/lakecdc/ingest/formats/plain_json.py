@@ -1,0 +1,42 @@
+"""JSON objects that are rows, flat or nested: each is the state of its key; a null value deletes it.
+
+Order: ``order_by`` of the source names a member that rises with every change (a version, a time), else arrival decides.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lakecdc.ingest.formats import values
+from lakecdc.ingest.formats.envelope import NOT_JSON, PARSED, Format, Reading, envelope
+from lakecdc.ingest.order import order_sql
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+def envelopes(messages: DataFrame, reading: Reading) -> DataFrame:
+    """See :class:`lakecdc.ingest.formats.envelope.Format`."""
+    name = reading.settings.get("order_by")
+    where = values.path(name) if name else "'$.x'"
+    instant = f"unix_micros(try_cast(try_variant_get(v, {where}, 'string') AS timestamp))"
+    position = f"coalesce(try_variant_get(v, {where}, 'bigint'), {instant})" if name else "0"
+    lacks = f"WHEN {position} IS NULL THEN 'no-order: no number or time in {_said(name)}'" if name else ""
+    millis = "coalesce(unix_millis(timestamp), 0)"
+    return envelope(
+        messages.selectExpr(*PARSED),
+        op="CASE WHEN value IS NULL OR is_variant_null(v) THEN 'x' ELSE 'u' END",
+        problem=f"""CASE WHEN value IS NULL OR is_variant_null(v) THEN NULL WHEN v IS NULL THEN {NOT_JSON}
+          WHEN NOT schema_of_variant(v) LIKE 'OBJECT%' THEN 'unknown-message: the value is no JSON object'
+          {lacks} END""",
+        after="v",
+        order=order_sql(str(reading.epoch), f"coalesce({position}, 0)", "0", "8", millis, "arrival"),
+        time_us="unix_micros(timestamp)",
+    )
+
+
+def _said(name: str | None) -> str:
+    return (name or "").replace("'", "")
+
+
+FORMAT = Format(envelopes, tombstones=True)

@@ -1,0 +1,135 @@
+"""One look through a batch's envelopes: which tables, which columns, how far the source got."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F
+
+from lakecdc.ingest.formats.values import Field
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, Row
+
+    from lakecdc.ingest.formats.envelope import Format
+
+_PLAIN = {"BIGINT": "bigint", "BOOLEAN": "boolean", "STRING": "string", "DOUBLE": "double"}
+
+
+@dataclass(frozen=True)
+class Survey:
+    """What is known of the messages of one source table.
+
+    :param source_table: ``schema.table`` or ``database.table``; None if the format does not tell.
+    :param fields: columns of the row images, from the format's schema where it has one, else from the JSON values.
+    :param events: row events.
+    :param problems: messages that cannot be read.
+    :param tombstones: messages without a value.
+    :param truncate_order: order key of the last TRUNCATE; None if there is none.
+    :param newest: source time of the newest event, without zone, UTC.
+    :param high_orders: highest order key by ``topic/partition``.
+    :param topics: topics of the messages, tombstones included.
+    """
+
+    source_table: str | None
+    fields: tuple[Field, ...]
+    events: int
+    problems: int
+    tombstones: int
+    truncate_order: str | None
+    newest: datetime | None
+    high_orders: dict[str, str]
+    topics: frozenset[str] = frozenset()
+
+
+def survey(envelopes: DataFrame, read: Format) -> list[Survey]:
+    """Measure an envelope frame in one pass, by source table.
+
+    :param envelopes: see ``envelope``.
+    :param read: their format.
+    """
+    is_row = F.col("op").isin("r", "c", "u", "d")
+    rows = (
+        envelopes.groupBy("source_table", F.concat_ws("/", "topic", "partition").alias("partition"))
+        .agg(
+            F.expr("schema_of_variant_agg(after)").alias("after"),
+            F.expr("schema_of_variant_agg(before)").alias("before"),
+            F.expr("max_by(schema, order) FILTER (WHERE schema IS NOT NULL)").alias("schema"),
+            F.count_if(is_row | (F.col("op") == "t")).alias("events"),
+            F.count_if(F.col("problem").isNotNull()).alias("problems"),
+            F.count_if(F.col("op") == "x").alias("tombstones"),
+            F.max(F.when(F.col("op") == "t", F.col("order"))).alias("truncate_order"),
+            F.max(F.when(is_row, F.col("order"))).alias("high_order"),
+            F.max("source_time").alias("newest"),
+        )
+        .collect()
+    )
+    tables = sorted({row["source_table"] for row in rows}, key=str)
+    return [_merged(name, [r for r in rows if r["source_table"] == name], read) for name in tables]
+
+
+def _merged(name: str | None, rows: list[Row], read: Format) -> Survey:
+    told = [read.fields(row["schema"]) for row in sorted(rows, key=_order) if row["schema"]]
+    seen = [_fields(row["after"]) or _fields(row["before"]) for row in rows]
+    return Survey(
+        name,
+        told[-1] if told and told[-1] else merge_fields(seen),
+        sum(row["events"] for row in rows),
+        sum(row["problems"] for row in rows),
+        sum(row["tombstones"] for row in rows),
+        max((row["truncate_order"] for row in rows if row["truncate_order"]), default=None),
+        max((row["newest"] for row in rows if row["newest"]), default=None),
+        {row["partition"]: row["high_order"] for row in rows if row["high_order"]},
+        frozenset(row["partition"].rpartition("/")[0] for row in rows if "/" in row["partition"]),
+    )
+
+
+def _order(row: Row) -> str:
+    return row["high_order"] or ""
+
+
+def merge_fields(seen: Iterable[tuple[Field, ...]]) -> tuple[Field, ...]:
+    """Columns that hold the values of several lists of columns; of two types that do not agree, text wins."""
+    merged: dict[str, Field] = {}
+    for field in (f for fields in seen for f in fields):
+        known = merged.setdefault(field.name, field)
+        if known.type != field.type:
+            numbers = {known.type, field.type} <= {"bigint", "double"}
+            merged[field.name] = known.with_type("double" if numbers else "string")
+    return tuple(merged.values())
+
+
+def _fields(schema: str | None) -> tuple[Field, ...]:
+    """Top-level members of a variant schema such as ``OBJECT<id: BIGINT, tags: ARRAY<STRING>>``."""
+    if not schema or not schema.startswith("OBJECT<"):
+        return ()
+    fields = []
+    for item in _split(schema[len("OBJECT<") : -1]):
+        name, _, kind = item.strip().rpartition(": ") if "<" not in item else item.strip().partition(": ")
+        if kind == "VOID":
+            continue  # only nulls so far: the column comes when its first value does
+        plain = "double" if re.match(r"DECIMAL|FLOAT", kind) else _PLAIN.get(kind, "string")
+        fields.append(Field(_unquoted(name), plain))
+    return tuple(fields)
+
+
+def _split(text: str) -> list[str]:
+    """Split at commas outside brackets and backquotes."""
+    parts, depth, quoted, current = [], 0, False, ""
+    for character in text:
+        quoted ^= character == "`"
+        depth += 0 if quoted else {"<": 1, "(": 1, ">": -1, ")": -1}.get(character, 0)
+        if character == "," and not depth and not quoted:
+            parts.append(current)
+            current = ""
+        else:
+            current += character
+    return [*parts, current] if current.strip() else parts
+
+
+def _unquoted(name: str) -> str:
+    return name[1:-1].replace("``", "`") if name.startswith("`") else name

@@ -1,0 +1,176 @@
+"""Values out of JSON: a column's type, how the format writes it, and whether it fits.
+
+A value that does not fit its type is found, never cut and never made null: ``misfit`` tells it from a real null.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import uuid
+from base64 import b64encode
+from dataclasses import dataclass, replace
+
+from lakecdc.ingest.change import Column
+
+_INTEGERS = ("tinyint", "smallint", "int", "bigint")
+# types whose values a database keeps out of line, so that they can be left out of an update's log
+_LARGE = re.compile(r"string|binary|decimal")
+_DECIMAL = re.compile(r"decimal\((\d+),\s*(\d+)\)")
+_VARIABLE = (("scale", "int"), ("value", "string"))
+# years 1 to 9999, in days since 1970
+_FIRST_DAY, _LAST_DAY, _DAY = -719162, 2932896, 86_400_000_000
+
+
+@dataclass(frozen=True)
+class Field:
+    """A column as a format delivers it.
+
+    :param type: Spark SQL type it is to have.
+    :param encoding: how the JSON value stands for it: ``plain``; ``base64``; ``decimal_bytes`` (unscaled, big-endian,
+        base64; the scale is the type's, or the field's for type string); ``variable_decimal`` (an object of scale and
+        such bytes); ``epoch_days``, ``epoch_millis``, ``epoch_micros``, ``epoch_nanos``; ``time_millis``,
+        ``time_micros``, ``time_nanos`` of the day.
+    :param scale: of ``decimal_bytes``.
+    """
+
+    name: str
+    type: str
+    encoding: str = "plain"
+    scale: int = 0
+
+    @property
+    def column(self) -> Column:
+        """The column of the target table."""
+        return Column(self.name, self.type)
+
+    def with_type(self, sql_type: str) -> Field:
+        """The same values in another type."""
+        plain_binary = sql_type == "binary" and self.encoding == "plain"
+        return replace(self, type=sql_type, encoding="base64" if plain_binary else self.encoding)
+
+
+def path(name: str) -> str:
+    """SQL literal of the JSON path of a top-level member."""
+    return _literal(f'$["{name}"]')
+
+
+def _literal(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"
+
+
+def value(image: str, field: Field) -> str:
+    """SQL of a column's value in a row image; null where it is null, absent or does not fit.
+
+    :param image: SQL of the image's variant.
+    """
+    where = path(field.name)
+    if field.encoding == "plain":
+        return _plain(image, where, field.type)
+    text = f"try_variant_get({image}, {where}, 'string')"
+    if field.encoding == "base64":
+        return f"try_to_binary({text}, 'base64')"
+    if field.encoding == "decimal_bytes":
+        return _cast(_unscaled(text, str(field.scale)), field.type, field.scale)
+    if field.encoding == "variable_decimal":
+        inner = [f"try_variant_get({image}, {where[:-1]}.{part}', '{kind}')" for part, kind in _VARIABLE]
+        return _cast(_unscaled(inner[1], inner[0]), field.type)
+    return _time(f"try_variant_get({image}, {where}, 'bigint')", field.encoding, field.type)
+
+
+def misfit(image: str, field: Field) -> str | None:
+    """SQL that is true for a value that does not fit the column; None if every value does."""
+    where, found = path(field.name), value(image, field)
+    if field.type == "string" and field.encoding == "plain":
+        return None
+    raw = f"try_variant_get({image}, {where}, 'variant')"
+    lost = f"({raw} IS NOT NULL AND NOT is_variant_null({raw}) AND {found} IS NULL)"
+    if field.encoding != "plain":
+        return lost
+    if field.type in _INTEGERS:
+        # a cast would cut the fraction off
+        return f"({lost} OR coalesce(try_variant_get({image}, {where}, 'double') != CAST({found} AS double), false))"
+    if _DECIMAL.match(field.type):
+        whole = f"try_variant_get({image}, {where}, 'decimal(38,18)')"
+        return f"({lost} OR coalesce({whole} != {found}, false))"
+    return lost
+
+
+def is_placeholder(image: str, field: Field, unavailable_value: str) -> str | None:
+    """SQL that is true for a value that stands for "unchanged"; None if the column cannot hold one.
+
+    :param unavailable_value: the placeholder's text.
+    """
+    if not _LARGE.match(field.type):
+        return None
+    shapes = ", ".join(_literal(s) for s in placeholder_shapes(unavailable_value))
+    return f"try_variant_get({image}, {path(field.name)}, 'string') IN ({shapes})"
+
+
+def placeholder_shapes(unavailable_value: str) -> tuple[str, ...]:
+    """How Debezium writes its placeholder in columns of different types, as JSON text.
+
+    Source: Debezium's ``UnchangedToastedPlaceholder``: text, bytes, arrays of text, bytes, integers and uuid, hstore.
+    """
+    raw = unavailable_value.encode()
+    if unavailable_value.startswith("hex:"):
+        raw = bytes.fromhex(unavailable_value[4:])
+    text = raw.decode("utf-8", "replace")
+    encoded = b64encode(raw).decode()
+    named = uuid.UUID(bytes=hashlib.md5(raw).digest(), version=3)
+    shapes: list[object] = [[text], [encoded], list(raw), [str(named)], {text: text}]
+    written = [json.dumps(shape, separators=(",", ":"), ensure_ascii=False) for shape in shapes]
+    return (text, encoded, raw.hex(), *written, *(f'{{"scale":{s},"value":"{encoded}"}}' for s in (0,)))
+
+
+def _plain(image: str, where: str, sql_type: str) -> str:
+    if sql_type in _INTEGERS or sql_type in ("double", "float", "boolean", "string") or _DECIMAL.match(sql_type):
+        return f"try_variant_get({image}, {where}, '{sql_type}')"
+    text = f"try_variant_get({image}, {where}, 'string')"
+    return f"try_to_binary({text}, 'base64')" if sql_type == "binary" else f"try_cast({text} AS {sql_type})"
+
+
+def _let(sql: str, name: str, body: str) -> str:
+    """SQL that evaluates an expression once and uses it several times."""
+    return f"get(transform(array({sql}), {name} -> {body}), 0)"
+
+
+def _cast(text: str, sql_type: str, scale: int = 18) -> str:
+    """Cast a text; a decimal that would have to be rounded becomes null.
+
+    :param scale: digits after the point that the text has at most.
+    """
+    if _DECIMAL.match(sql_type):
+        exact = f"try_cast(t AS {sql_type})"
+        return _let(text, "t", f"CASE WHEN {exact} = try_cast(t AS decimal(38,{scale})) THEN {exact} END")
+    return f"try_cast({text} AS {sql_type})"
+
+
+def _unscaled(base64: str, scale: str) -> str:
+    """Decimal text of a big-endian two's complement number of up to 16 bytes, in base64."""
+    padded = "lpad(h, 32, CASE WHEN substr(h, 1, 1) >= '8' THEN 'F' ELSE '0' END)"
+    high = "CAST(conv(substr(p, 1, 16), 16, -10) AS decimal(38,0))"
+    low = "CAST(conv(substr(p, 17, 16), 16, 10) AS decimal(20,0))"
+    whole = f"try_add(try_multiply({high}, CAST(18446744073709551616 AS decimal(20,0))), {low})"
+    number = _let(f"CASE WHEN length(h) <= 32 THEN {padded} END", "p", f"CAST({whole} AS string)")
+    number = _let(f"hex(try_to_binary({base64}, 'base64'))", "h", number)
+    sign = "CASE WHEN n LIKE '-%' THEN '-' ELSE '' END"
+    point = f"CASE WHEN {scale} > 0 THEN '.' ELSE '' END"
+    pointed = f"concat({sign}, substr(f, 1, length(f) - {scale}), {point}, substr(f, length(f) - {scale} + 1))"
+    figures = _let("replace(n, '-', '')", "d", f"lpad(d, greatest(length(d), {scale} + 1), '0')")
+    return _let(number, "n", _let(figures, "f", pointed))
+
+
+def _time(number: str, encoding: str, sql_type: str) -> str:
+    kind, _, unit = encoding.partition("_")
+    if unit == "days":
+        days = f"CASE WHEN n BETWEEN {_FIRST_DAY} AND {_LAST_DAY} THEN date_from_unix_date(CAST(n AS int)) END"
+        return f"CAST({_let(number, 'n', days)} AS {sql_type})"
+    to_micros = {"millis": "try_multiply(n, 1000L)", "micros": "n", "nanos": "n DIV 1000"}[unit]
+    # Postgres' infinity arrives as the ends of the range, which no timestamp of Iceberg's can hold
+    inside = f"m BETWEEN {_FIRST_DAY} * {_DAY} AND {_LAST_DAY + 1} * {_DAY} - 1"
+    made = "timestamp_micros(m)" if kind == "epoch" else "date_format(timestamp_micros(m), 'HH:mm:ss.SSSSSS')"
+    micros = _let(number, "n", to_micros)
+    return f"CAST({_let(micros, 'm', f'CASE WHEN {inside} THEN {made} END')} AS {sql_type})"

@@ -1,0 +1,55 @@
+"""What every source of messages does with a decoded batch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from lakecdc.ingest.change import TableBatch
+from lakecdc.ingest.tables import open_target
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from lakecdc.contract.target import Target
+    from lakecdc.ingest.formats.decode import Decoded
+    from lakecdc.metadata.positions import Position
+
+
+def known_types(spark: SparkSession, catalog: str, table: str) -> dict[str, str]:
+    """Spark SQL types of a target's columns by name; empty if there is no table yet."""
+    found = open_target(spark, catalog, table)
+    if found is None:
+        return {}
+    return {f.name: f.dataType.simpleString() for f in spark.table(found.sql_name).schema.fields}
+
+
+def with_read_through(position: Position, newest: datetime | None) -> Position:
+    """The position after a batch whose newest event has this source time (without zone, UTC)."""
+    if newest is None:
+        return position
+    moment = newest.replace(tzinfo=UTC).isoformat()
+    return replace(position, read_through=max(moment, position.read_through or moment))
+
+
+def table_batch(target: Target, found: Decoded, after: Position, facts: Mapping[str, object]) -> TableBatch:
+    """The batch of one table.
+
+    :param after: where the source stands after it.
+    :param facts: the source's own numbers for the report.
+    """
+    lag = (datetime.now(UTC) - found.newest.replace(tzinfo=UTC)).total_seconds() if found.newest else None
+    return TableBatch(
+        target,
+        target.key,
+        found.columns,
+        found.changes,
+        after,
+        in_order=False,
+        truncate_order=found.truncate_order,
+        rejected=found.rejected,
+        rejections=found.rejections,
+        facts={**facts, "events": found.events, "source_lag_seconds": round(lag, 3) if lag is not None else None},
+    )

@@ -1,0 +1,65 @@
+"""Decoding messages in a test, down to the rows that a table would hold."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from lakecdc.contract.target import Target
+from lakecdc.ingest.fold import fold
+from lakecdc.ingest.formats.decode import Decoded, Known, decode
+from lakecdc.ingest.formats.envelope import Reading
+from lakecdc.ingest.formats.messages import from_dumped_records, from_values
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+PRODUCTS = Target("shop.products", key=("id",))
+
+
+def decode_lines(
+    spark: SparkSession,
+    name: str,
+    lines: Sequence[str],
+    target: Target = PRODUCTS,
+    known: Known | None = None,
+    reading: Reading | None = None,
+    *,
+    records: bool = False,
+) -> Decoded:
+    """Decode event lines, or dumped Kafka records; a line's place in the list is its arrival."""
+    rows = [(line, i, f"f#{i}") for i, line in enumerate(lines)]
+    frame = spark.createDataFrame(rows, "value string, arrival bigint, place string")
+    messages = from_dumped_records(frame) if records else from_values(frame)
+    return decode(messages, name, target, reading or Reading(1), known or Known({}))
+
+
+def record(
+    value: Any, key: Any = None, topic: str = "db.shop.products", partition: int = 0, offset: int = 0, **headers: Any
+) -> str:
+    """A dumped Kafka record."""
+    pairs = [[f"__debezium.{name}", json.dumps(content)] for name, content in headers.items()]
+    return json.dumps(
+        {
+            "topic": topic,
+            "partition": partition,
+            "offset": offset,
+            "timestamp": 1_700_000_000_000 + offset,
+            "key": key,
+            "value": value,
+            "headers": pairs,
+        }
+    )
+
+
+def state(found: Decoded, columns: Sequence[str]) -> list[tuple[Any, ...]]:
+    """The rows that the changes leave, by key."""
+    assert found.changes is not None
+    rows = fold(found.changes).where("op != 'd'").select("row.*").collect()
+    return sorted(tuple(r[c] for c in columns) for r in rows)
+
+
+def rejections(found: Decoded) -> list[tuple[str, str]]:
+    """Rule and reason of what cannot be applied."""
+    return sorted((r["rule"], r["reason"]) for r in found.rejected.collect()) if found.rejected is not None else []

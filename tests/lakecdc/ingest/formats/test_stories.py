@@ -1,0 +1,51 @@
+"""The same history in every format ends in the same table, in whatever order and how often its messages come."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+
+import pytest
+from pyspark.sql import SparkSession
+
+from lakecdc.ingest.formats.decode import Decoded
+from tests.lakecdc.ingest.formats.decoding import decode_lines, rejections, state
+from tests.lakecdc.ingest.formats.stories import COLUMNS, ENCODINGS, final
+
+
+@pytest.fixture(autouse=True)
+def no_cache(spark: SparkSession) -> Iterator[None]:
+    yield
+    spark.catalog.clearCache()
+
+
+def rounded(found: Decoded) -> list[tuple[object, ...]]:
+    """Float columns hold what a float can."""
+    return [(*r[:3], round(r[3], 4)) for r in state(found, COLUMNS)]
+
+
+@pytest.mark.parametrize("name", ENCODINGS)
+def test_final_state(spark: SparkSession, name: str) -> None:
+    fmt, encode, story = ENCODINGS[name]
+    found = decode_lines(spark, fmt, encode(story))
+    assert rounded(found) == final(story)
+    assert rejections(found) == []
+    assert found.events == sum(len(images) for _, images in story)
+
+
+@pytest.mark.parametrize("name", ENCODINGS)
+def test_shuffled_and_repeated(spark: SparkSession, name: str) -> None:
+    fmt, encode, story = ENCODINGS[name]
+    lines = encode(story)
+    mixed = lines + lines[3:9]
+    random.Random(name).shuffle(mixed)
+    assert rounded(decode_lines(spark, fmt, mixed)) == final(story)
+
+
+@pytest.mark.parametrize("name", ENCODINGS)
+def test_garbage_is_set_apart_and_the_rest_goes_on(spark: SparkSession, name: str) -> None:
+    fmt, encode, story = ENCODINGS[name]
+    found = decode_lines(spark, fmt, ["{not json", *encode(story), '"text"', "[1]"])
+    assert rounded(found) == final(story)
+    assert [rule for rule, _ in rejections(found)] == ["not-json", "unknown-message", "unknown-message"]
+    assert found.rejections == 3
