@@ -8,12 +8,18 @@ from typing import Any
 from lakecdc.contract import fields
 from lakecdc.contract.errors import SpecError
 from lakecdc.contract.sources.files import FilesSource
+from lakecdc.contract.sources.kafka import KafkaSource
 from lakecdc.contract.sources.mysql import MysqlSource
 from lakecdc.contract.sources.postgres import PostgresSource
 from lakecdc.contract.target import Target
 
-Source = FilesSource | MysqlSource | PostgresSource
-_TYPES: dict[str, type[Source]] = {"files": FilesSource, "mysql": MysqlSource, "postgres": PostgresSource}
+Source = FilesSource | KafkaSource | MysqlSource | PostgresSource
+_TYPES: dict[str, type[Source]] = {
+    "files": FilesSource,
+    "kafka": KafkaSource,
+    "mysql": MysqlSource,
+    "postgres": PostgresSource,
+}
 
 
 def parse_source(document: Any, targets: tuple[Target, ...]) -> Source:

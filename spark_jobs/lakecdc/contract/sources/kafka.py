@@ -1,0 +1,154 @@
+"""The ``source`` of an ingest spec: Kafka topics."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Literal
+
+from lakecdc.contract.errors import SpecError
+from lakecdc.contract.secrets import is_reference
+from lakecdc.contract.sources.formats import UNAVAILABLE_VALUE, MessageFormat
+from lakecdc.contract.target import Target
+
+#: client settings that this source decides itself
+OWN_SETTINGS = frozenset(
+    {
+        "bootstrap.servers",
+        "group.id",
+        "group.instance.id",
+        "enable.auto.commit",
+        "enable.auto.offset.store",
+        "auto.offset.reset",
+        "enable.partition.eof",
+    }
+)
+# secrets that their names do not tell
+_SECRET_SETTINGS = frozenset({"ssl.key.pem", "sasl.jaas.config", "sasl.oauthbearer.config"})
+
+
+@dataclass(frozen=True)
+class KafkaSource:
+    """Topics of a Kafka cluster, read by offsets; no consumer group is joined and no offset is committed to Kafka.
+
+    :param bootstrap_servers: ``host:port``, several separated by commas.
+    :param format: name of the event format.
+    :param topics: names of topics; give these or ``topic_pattern``.
+    :param topic_pattern: regular expression of whole topic names; topics that appear later are picked up.
+    :param routes: which topics feed a target: regular expression of whole topic names by the target's name. Other
+        targets take the topics that end with their ``source_table``, or whose last part is the table's own name; a
+        single target takes all ``topics``.
+    :param settings: client settings in librdkafka's names, such as ``security.protocol`` or ``sasl.mechanism``;
+        passwords are secret references.
+    :param start: where a table begins that was never fed: ``earliest``, ``latest`` (the table must exist) or a moment
+        in ISO-8601 with a zone, compared with the records' timestamps. Later topics and partitions begin at their
+        beginning.
+    :param end_time: moment to stop at, ISO-8601 with a zone; default: the topics' ends when the run begins.
+    :param max_offsets_per_batch: bound on the offsets of one table's micro-batch.
+    :param max_batch_bytes: bound on its keys and values, estimated from records that are looked at; 0 is no bound.
+    :param accept_topic_ids: ids of topics made anew that may be read from their beginning, as changes that come after
+        everything read before.
+    :param accept_gaps: go on at the oldest record where retention has removed events that were not read.
+    :param order_by: with ``json``: the member that rises with every change of a row; default: arrival decides.
+    :param unavailable_value: the placeholder that Debezium is configured to write for unchanged large values.
+    """
+
+    bootstrap_servers: str
+    format: MessageFormat
+    type: Literal["kafka"] = "kafka"
+    topics: tuple[str, ...] = ()
+    topic_pattern: str | None = None
+    routes: dict[str, str] = field(default_factory=dict)
+    settings: dict[str, Any] = field(default_factory=dict)
+    start: str = "earliest"
+    end_time: str | None = None
+    max_offsets_per_batch: int = 1_000_000
+    max_batch_bytes: int = 256 * 1024 * 1024
+    accept_topic_ids: tuple[str, ...] = ()
+    accept_gaps: bool = False
+    order_by: str | None = None
+    unavailable_value: str = UNAVAILABLE_VALUE
+
+    def __post_init__(self) -> None:
+        if bool(self.topics) == bool(self.topic_pattern):
+            raise SpecError("source needs either topics or topic_pattern.")
+        for where, pattern in {"topic_pattern": self.topic_pattern, **self.routes}.items():
+            _check_pattern(where, pattern)
+        _check_settings(self.settings)
+        if self.start not in ("earliest", "latest"):
+            moment(self.start, "source.start")
+        if self.end_time is not None:
+            moment(self.end_time, "source.end_time")
+        for name, least in (("max_offsets_per_batch", 1), ("max_batch_bytes", 0)):
+            if getattr(self, name) < least:
+                raise SpecError(f"source.{name} is {getattr(self, name)}.", hint=f"It must be at least {least}.")
+
+    def check_targets(self, targets: tuple[Target, ...]) -> None:
+        """Refuse targets that topics cannot feed.
+
+        :raises SpecError: a target without a key that needs one, or a route to no target.
+        """
+        for name in self.routes:
+            if name not in {target.table for target in targets}:
+                raise SpecError(f"source.routes names {name!r}, which is no target.")
+        for target in targets:
+            if target.keyed and not target.key:
+                raise SpecError(
+                    "No key is given, and topics do not tell one.",
+                    table=target.table,
+                    hint='Add "key": ["column", …] to its target.',
+                )
+
+    def wants(self, topic: str) -> bool:
+        """Tell whether the topic is among those to be read."""
+        return topic in self.topics or bool(self.topic_pattern and re.fullmatch(self.topic_pattern, topic))
+
+    def topics_of(self, target: Target, topics: Sequence[str], *, single: bool) -> list[str]:
+        """The topics that feed a target.
+
+        :param topics: topics that the source wants and that exist.
+        :param single: it is the spec's only target.
+        """
+        if target.table in self.routes:
+            return [topic for topic in topics if re.fullmatch(self.routes[target.table], topic)]
+        if single and self.topics:
+            return list(topics)
+        name = target.source_table or target.table.rpartition(".")[2]
+        return [topic for topic in topics if topic == name or topic.endswith(f".{name}")]
+
+
+def moment(text: str, where: str) -> datetime:
+    """Read a moment with its zone.
+
+    :raises SpecError: anything else; an Airflow interval that is not there becomes an empty text or ``None``.
+    """
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        found = None
+    if found is None or found.tzinfo is None:
+        raise SpecError(
+            f"{where} is {text!r}.",
+            hint="Give a moment such as 2026-01-31T00:00:00+00:00. Runs without a data interval have none to template.",
+        )
+    return found
+
+
+def _check_pattern(where: str, pattern: str | None) -> None:
+    try:
+        re.compile(pattern or "")
+    except re.error as error:
+        raise SpecError(f"The regular expression of source.{where} is wrong: {error}.") from error
+
+
+def _check_settings(settings: Mapping[str, Any]) -> None:
+    for name, value in settings.items():
+        if name in OWN_SETTINGS:
+            raise SpecError(f"source.settings has {name!r}, which the source sets itself.", hint="Leave it out.")
+        if name in _SECRET_SETTINGS and not is_reference(value):
+            raise SpecError(
+                f"source.settings[{name!r}] holds a secret as a literal.",
+                hint='Give a reference instead, {"env": "NAME"} or {"file": "/path"}, which only the job resolves.',
+            )

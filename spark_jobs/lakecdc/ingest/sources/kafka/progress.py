@@ -1,0 +1,142 @@
+"""How far a table has been fed from its topics, and how that is kept in a position.
+
+The position's offsets are a JSON object::
+
+    {"epoch": 1,                                    number of the topics' identity; one more when a topic is made anew
+     "topics": {"pg.shop.orders": {"id": "…", "next": [12, 40]}},    topic id, next offset of each partition
+     "marks": "…",                                  highest order key applied by partition, packed
+     "strict": "…",                                 why marks cannot be trusted any more; then there are none
+     "truncated": "…"}                              order key of the last TRUNCATE
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from lakecdc.ingest.sources.kafka.cluster import Place
+from lakecdc.ingest.sources.kafka.read import Range
+from lakecdc.metadata.positions import MAX_BYTES, Position
+
+SOURCE = "kafka"
+# room for the parts of a position beside the offsets: identity, read-through, highest order key
+_RESERVED_BYTES = 512
+TOO_MANY = "too many partitions to keep a mark for each"
+
+
+@dataclass(frozen=True)
+class Followed:
+    """One topic that feeds the table.
+
+    :param id: its topic id; empty where brokers know none.
+    :param next: next offset to read, by partition.
+    """
+
+    id: str
+    next: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far one table is.
+
+    :param marks: highest order key applied by partition; a partition that fed nothing yet has none.
+    :param strict: why a key may have left its partition, so that marks say nothing; None if all is well.
+    :param truncated: order key of the last TRUNCATE; events below it that come later are void.
+    """
+
+    epoch: int = 1
+    topics: Mapping[str, Followed] = field(default_factory=dict)
+    marks: Mapping[Place, str] = field(default_factory=dict)
+    strict: str | None = None
+    truncated: str | None = None
+
+    @property
+    def next(self) -> dict[Place, int]:
+        """Next offset to read by partition."""
+        return {(name, p): offset for name, topic in self.topics.items() for p, offset in enumerate(topic.next)}
+
+    def trusted_marks(self) -> dict[str, str] | None:
+        """Marks by ``topic/partition``; None if they cannot be trusted.
+
+        A partition that fed nothing has the lowest mark: none of its keys can be in the table.
+        """
+        if self.strict:
+            return None
+        return {f"{topic}/{partition}": self.marks.get((topic, partition), "") for topic, partition in self.next}
+
+    def made_strict(self, reason: str) -> Progress:
+        """The same with marks that are not trusted any more; the first reason stays."""
+        return replace(self, strict=self.strict or reason, marks={})
+
+    def read_up_to(
+        self, ends: Mapping[Place, int], orders: Mapping[str, str], truncated: str | None = None
+    ) -> Progress:
+        """The progress after a batch.
+
+        :param ends: where the batch ends, by partition.
+        :param orders: highest order key of the batch by ``topic/partition``.
+        :param truncated: order key of the batch's last TRUNCATE.
+        """
+        topics = {
+            name: replace(t, next=tuple(ends.get((name, p), offset) for p, offset in enumerate(t.next)))
+            for name, t in self.topics.items()
+        }
+        marks = dict(self.marks)
+        if not self.strict:
+            for place in self.next:
+                order = orders.get("{}/{}".format(*place))
+                if order:
+                    marks[place] = max(order, marks.get(place, ""))
+        last = max(filter(None, (self.truncated, truncated)), default=None)
+        return replace(self, topics=topics, marks=marks, truncated=last)
+
+
+def encode(progress: Progress) -> dict[str, Any]:
+    """The offsets of a position; without marks if they would make it too large."""
+    offsets: dict[str, Any] = {
+        "epoch": progress.epoch,
+        "topics": {name: {"id": t.id, "next": list(t.next)} for name, t in progress.topics.items()},
+    }
+    if progress.truncated:
+        offsets["truncated"] = progress.truncated
+    if progress.strict:
+        return {**offsets, "strict": progress.strict}
+    packed = {**offsets, "marks": _pack(progress)} if progress.marks else offsets
+    if len(json.dumps(packed)) > MAX_BYTES - _RESERVED_BYTES:
+        return {**offsets, "strict": TOO_MANY}
+    return packed
+
+
+def decode(position: Position) -> Progress:
+    """The progress that a position holds."""
+    offsets = position.offsets
+    topics = {name: Followed(t["id"], tuple(t["next"])) for name, t in offsets["topics"].items()}
+    progress = Progress(int(offsets["epoch"]), topics, {}, offsets.get("strict"), offsets.get("truncated"))
+    marks = _unpack(progress, offsets["marks"]) if "marks" in offsets else {}
+    return replace(progress, marks=marks)
+
+
+def _pack(progress: Progress) -> str:
+    text = "\n".join(progress.marks.get(place, "") for place in sorted(progress.next))
+    return base64.b64encode(zlib.compress(text.encode(), 9)).decode()
+
+
+def _unpack(progress: Progress, packed: str) -> dict[Place, str]:
+    orders = zlib.decompress(base64.b64decode(packed)).decode().split("\n")
+    return {place: order for place, order in zip(sorted(progress.next), orders, strict=True) if order}
+
+
+def bounded(starts: Mapping[Place, int], ends: Mapping[Place, int], most: int) -> list[Range]:
+    """The ranges of the next batch: all that is left, or shares of it in proportion to what each partition has left.
+
+    :param most: offsets the batch may span; a partition with anything left gets at least one.
+    """
+    left = {place: ends[place] - start for place, start in starts.items() if ends[place] > start}
+    total = sum(left.values())
+    shares = left if total <= most else {place: max(1, n * most // total) for place, n in left.items()}
+    return [Range(*place, starts[place], starts[place] + n) for place, n in sorted(shares.items())]

@@ -1,0 +1,85 @@
+"""What a few records tell before a batch is read: how large they are, and whether a key stays in its partition."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaError, TopicPartition
+
+from lakecdc.ingest.sources.kafka.cluster import Place, consumer_settings
+
+_RECORDS = 200
+_SECONDS = 3.0
+OTHER_KEY = "the records are not keyed by the table's key columns, so that a key may lie in any partition"
+
+
+class Samples:
+    """Records from the beginning of what is to be read.
+
+    :param records: key and value of each.
+    """
+
+    def __init__(self, records: Sequence[tuple[bytes | None, bytes | None]]) -> None:
+        self._records = records
+
+    @property
+    def mean_bytes(self) -> float:
+        """Mean size of key and value; 0 without records."""
+        sizes = [len(key or b"") + len(value or b"") for key, value in self._records]
+        return sum(sizes) / len(sizes) if sizes else 0.0
+
+    def keyed_by(self, columns: Sequence[str]) -> bool:
+        """Tell whether each record's key is an object of just these columns; a TRUNCATE needs none."""
+        return all(_names(key) == set(columns) for key, value in self._records if key is not None or _is_row(value))
+
+
+def take(settings: Mapping[str, Any], starts: Mapping[Place, int]) -> Samples:
+    """Look at some records of each partition.
+
+    :param settings: client settings, secrets resolved.
+    :param starts: where to begin, only partitions that hold something there.
+    """
+    if not starts:
+        return Samples([])
+    consumer = Consumer({**consumer_settings(settings), "queued.max.messages.kbytes": 1024})
+    found: list[tuple[bytes | None, bytes | None]] = []
+    try:
+        consumer.assign([TopicPartition(*place, offset) for place, offset in starts.items()])
+        waiting = len(starts)
+        while waiting and len(found) < _RECORDS:
+            messages = consumer.consume(_RECORDS, 0.2) or consumer.consume(1, _SECONDS)
+            if not messages:
+                break
+            for message in messages:
+                error = message.error()
+                if error is None:
+                    found.append((message.key(), message.value()))
+                elif error.code() == KafkaError._PARTITION_EOF:
+                    waiting -= 1
+    finally:
+        consumer.close()
+    return Samples(found)
+
+
+def _names(key: bytes | None) -> set[str] | None:
+    document = _json(key)
+    if isinstance(document, dict) and set(document) == {"schema", "payload"}:
+        document = document["payload"]
+    return set(document) if isinstance(document, dict) else None
+
+
+def _is_row(value: bytes | None) -> bool:
+    """Whether a record without a key is about a row, as far as can be seen."""
+    document = _json(value)
+    if isinstance(document, dict) and isinstance(document.get("payload"), dict):
+        document = document["payload"]
+    return not (isinstance(document, dict) and document.get("op") in ("t", "m"))
+
+
+def _json(text: bytes | None) -> Any:
+    try:
+        return json.loads(text) if text is not None else None
+    except ValueError:
+        return None

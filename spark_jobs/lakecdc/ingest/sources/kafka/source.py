@@ -1,0 +1,261 @@
+"""The Kafka source: from the tables' positions to the topics' ends, in bounded micro-batches."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import functions as F
+
+from lakecdc.contract.errors import InputError, LakecdcError
+from lakecdc.contract.sources.kafka import KafkaSource
+from lakecdc.failpoints import reach
+from lakecdc.ingest.change import Column, TableBatch
+from lakecdc.ingest.formats.decode import Decoded, Known, decode
+from lakecdc.ingest.formats.envelope import Reading
+from lakecdc.ingest.sources.kafka import progress as kept
+from lakecdc.ingest.sources.kafka import samples, topology
+from lakecdc.ingest.sources.kafka.cluster import Cluster, Place
+from lakecdc.ingest.sources.kafka.progress import Progress, bounded
+from lakecdc.ingest.sources.kafka.read import Range, messages
+from lakecdc.ingest.sources.kafka.topology import Topology
+from lakecdc.ingest.sources.message_batches import known_types, table_batch, with_read_through
+from lakecdc.ingest.tables import open_target
+from lakecdc.metadata.positions import Position
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from lakecdc.contract.spec import JobSpec
+    from lakecdc.contract.target import Target
+
+log = logging.getLogger(__name__)
+
+_IDENTITY = "topic-ids"
+
+
+@dataclass
+class Feed:
+    """One table during a run.
+
+    :param names: the topics that feed it.
+    :param position: where it stands; None if it was never fed.
+    :param progress: the same, decoded, and put right by what the cluster says.
+    :param goal: where its first batch must end, as an interrupted run has recorded it.
+    :param record_bytes: mean size of a record; None until some were looked at.
+    """
+
+    target: Target
+    names: list[str]
+    position: Position | None
+    progress: Progress
+    goal: Progress | None = None
+    record_bytes: float | None = None
+
+
+class KafkaIngest:
+    """Topics as an ingest source; see :class:`lakecdc.ingest.change.IngestSource`.
+
+    :param settings: client settings with ``bootstrap.servers``, secrets resolved.
+    """
+
+    def __init__(self, spark: SparkSession, spec: JobSpec, settings: Mapping[str, Any]) -> None:
+        assert isinstance(spec.source, KafkaSource)
+        self.spark, self.spec, self.source = spark, spec, spec.source
+        self.refused: dict[str, Exception] = {}
+        self.given_up: Mapping[str, Exception] = {}
+        self._settings = dict(settings)
+        self._feeds: dict[str, Feed] = {}
+        self._topology = Topology({}, {}, {}, {}, {})
+
+    def start(self, positions: Mapping[str, Position | None], recorded: Mapping[str, Position]) -> None:
+        """Ask the cluster once and check that each table can go on.
+
+        :raises SourceUnavailableError: if the cluster does not answer.
+        """
+        self._topology = topology.survey(Cluster(self._settings), self.source)
+        self._name_unused()
+        for target in self.spec.targets:
+            try:
+                feed = self._opened(target, positions.get(target.table), recorded.get(target.table))
+                self._feeds[target.table] = feed
+            except LakecdcError as error:
+                self.refused[target.table] = error
+        reach("after_source_start")
+
+    def rounds(self) -> Iterator[list[TableBatch]]:
+        """Micro-batches until every table is at the end that was seen at the start."""
+        while True:
+            yield [batch for name in list(self._feeds) if (batch := self._batch(name)) is not None]
+            if not any(self._left(feed) for feed in self._feeds.values()):
+                return
+
+    def applied(self, table: str, position: Position) -> None:
+        """Remember where the table stands."""
+        feed = self._feeds[table]
+        feed.position, feed.progress, feed.goal = position, kept.decode(position), None
+
+    def failed(self, table: str, error: Exception) -> None:
+        """Leave the table out from now on."""
+        self._feeds.pop(table, None)
+
+    def finish_round(self) -> None:
+        """Let go of what the round kept in memory."""
+        reach("after_round")
+        self.spark.catalog.clearCache()
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def _name_unused(self) -> None:
+        topics, single = list(self._topology.topics), len(self.spec.targets) == 1
+        used = {name for t in self.spec.targets for name in self.source.topics_of(t, topics, single=single)}
+        unused = sorted(set(topics) - used)
+        if unused:
+            log.info("Topics that feed no target: %s", ", ".join(unused))
+
+    def _opened(self, target: Target, position: Position | None, recorded: Position | None) -> Feed:
+        if position is not None and position.source != kept.SOURCE:
+            raise InputError(f"It has been fed from a source of type {position.source!r}.", table=target.table)
+        names = self._topics_of(target)
+        if position is None and self.source.start == "latest" and not self._exists(target):
+            raise InputError(
+                'It does not exist, so that there is nothing to keep the place of "latest" in.',
+                table=target.table,
+                hint="Create the table first, or give a moment as source.start.",
+            )
+        found = kept.decode(position) if position else Progress()
+        found = topology.checked(found, names, self._topology, self.source, target)
+        return Feed(target, names, position, found, kept.decode(recorded) if recorded else None)
+
+    def _topics_of(self, target: Target) -> list[str]:
+        missing = [name for name in self.source.topics if name not in self._topology.topics]
+        if missing:
+            raise InputError(
+                f"The topics {', '.join(missing)} do not exist.",
+                table=target.table,
+                hint="Check source.topics, and that the login may describe them.",
+            )
+        single = len(self.spec.targets) == 1
+        names = self.source.topics_of(target, list(self._topology.topics), single=single)
+        if not names and self.source.topics:
+            raise InputError(
+                f"None of the topics {', '.join(self.source.topics)} is called like it.",
+                table=target.table,
+                hint="Name the topics that feed it in source.routes.",
+            )
+        return names
+
+    def _exists(self, target: Target) -> bool:
+        return open_target(self.spark, self.spec.catalog.name, target.table) is not None
+
+    def _plan(self, feed: Feed) -> list[Range]:
+        """The ranges of the table's next batch; its progress is where they begin."""
+        first = feed.position is None
+        if feed.goal is not None:
+            return self._repeated(feed, first)
+        feed.progress = topology.extended(feed.progress, feed.names, self._topology, first=first)
+        starts = self._wanted(feed)
+        if feed.record_bytes is None:
+            self._look(feed, starts)
+        most = self.source.max_offsets_per_batch
+        if self.source.max_batch_bytes and feed.record_bytes:
+            most = min(most, max(1, int(self.source.max_batch_bytes / feed.record_bytes)))
+        return bounded(starts, self._ends(starts), most)
+
+    def _repeated(self, feed: Feed, first: bool) -> list[Range]:
+        """The ranges of a batch that an interrupted run has recorded.
+
+        :raises InputError: if the topics do not hold it any more.
+        """
+        assert feed.goal is not None
+        ends, names = feed.goal.next, [name for name in feed.goal.topics if name in feed.names]
+        gone = [place for place, end in ends.items() if place[0] in names and self._topology.highs.get(place, 0) < end]
+        if gone or len(names) < len(feed.goal.topics):
+            raise InputError(
+                "An interrupted run has written a batch to its history table, and the topics do not hold it any more: "
+                f"{sorted(feed.goal.topics)}.",
+                table=feed.target.table,
+                hint="Keep the same topics in the spec until that batch is through; else load the table anew.",
+            )
+        grown = topology.extended(feed.progress, names, self._topology, first=first).next
+        feed.progress = replace(feed.goal, marks=feed.progress.marks)
+        return [Range(*place, grown[place], end) for place, end in sorted(ends.items()) if end > grown[place]]
+
+    def _wanted(self, feed: Feed) -> dict[Place, int]:
+        """Where the table's topics go on; topics that the spec has given up are left alone."""
+        return {place: offset for place, offset in feed.progress.next.items() if place[0] in feed.names}
+
+    def _ends(self, starts: Mapping[Place, int]) -> dict[Place, int]:
+        return {place: max(offset, self._topology.ends[place]) for place, offset in starts.items()}
+
+    def _left(self, feed: Feed) -> int:
+        starts = self._wanted(feed)
+        ends = self._ends(starts)
+        return sum(ends[place] - offset for place, offset in starts.items())
+
+    def _look(self, feed: Feed, starts: Mapping[Place, int]) -> None:
+        ends = self._ends(starts)
+        looked = samples.take(self._settings, {p: offset for p, offset in starts.items() if ends[p] > offset})
+        feed.record_bytes = looked.mean_bytes
+        if feed.target.keyed and len(feed.progress.next) > 1 and not looked.keyed_by(feed.target.key):
+            feed.progress = feed.progress.made_strict(samples.OTHER_KEY)
+
+    def _batch(self, name: str) -> TableBatch | None:
+        feed = self._feeds[name]
+        try:
+            ranges = self._plan(feed)
+            return self._read(feed, ranges) if ranges else self._quiet(feed)
+        except LakecdcError as error:
+            self.failed(name, error)
+            self.refused[name] = error
+            return None
+
+    def _quiet(self, feed: Feed) -> TableBatch:
+        columns = tuple(Column(k, feed.target.columns.get(k, "string")) for k in feed.target.key)
+        after = self._after(feed, feed.progress)
+        return TableBatch(
+            feed.target, feed.target.key, columns, None, after, in_order=False, facts=self._facts(feed, [])
+        )
+
+    def _read(self, feed: Feed, ranges: list[Range]) -> TableBatch:
+        marks, position = feed.progress.trusted_marks(), feed.position
+        known = Known(
+            known_types(self.spark, self.spec.catalog.name, feed.target.table),
+            marks,
+            position.high_order if position else None,
+        )
+        reading = Reading(feed.progress.epoch, self.source.unavailable_value, self._format_settings())
+        frame = messages(self.spark, self._settings, ranges)
+        found = decode(frame, self.source.format, feed.target, reading, known)
+        reach("after_read")
+        found = _without_truncated(found, feed.progress.truncated)
+        ends = {(r.topic, r.partition): r.end for r in ranges}
+        done = feed.progress.read_up_to(ends, found.high_orders or {}, found.truncate_order)
+        after = with_read_through(self._after(feed, done), found.newest)
+        return table_batch(feed.target, found, after, self._facts(feed, ranges))
+
+    def _format_settings(self) -> dict[str, str]:
+        return {"order_by": self.source.order_by} if self.source.order_by else {}
+
+    def _after(self, feed: Feed, progress: Progress) -> Position:
+        read_through = feed.position.read_through if feed.position else None
+        return Position(kept.SOURCE, _IDENTITY, kept.encode(progress), read_through)
+
+    def _facts(self, feed: Feed, ranges: list[Range]) -> dict[str, object]:
+        read = sum(r.end - r.start for r in ranges)
+        return {
+            "offsets_read": read,
+            "offsets_left": self._left(feed) - read,
+            "topics": len(feed.names),
+            "order_by_partition": feed.progress.strict or "yes",
+        }
+
+
+def _without_truncated(found: Decoded, truncated: str | None) -> Decoded:
+    """Events from before a TRUNCATE that an earlier batch has applied are void: partitions do not keep their order."""
+    if found.changes is None or truncated is None:
+        return found
+    return replace(found, changes=found.changes.where(F.col("order") >= truncated))

@@ -1,0 +1,104 @@
+"""A real Kafka for the tests of this folder, and a shop whose history is produced into its topics."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewPartitions
+from confluent_kafka.cimpl import NewTopic
+
+from lakecdc.contract.report import TableReport
+from lakecdc.contract.spec import parse_spec
+from lakecdc.ingest.job import ingest
+from lakecdc.run import run
+from local_services.kafka import Kafka
+from tests.conftest import Lake
+
+Event = dict[str, Any]
+COLUMNS = "id, name, n, doc"
+
+
+@dataclass
+class Topics:
+    """A Kafka and a lake.
+
+    :param number: tells the topics of one test from those of another.
+    """
+
+    kafka: Kafka
+    lake: Lake
+    number: int
+    targets: list[dict[str, Any]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.admin = AdminClient({"bootstrap.servers": self.kafka.bootstrap_servers})
+
+    def topic(self, stem: str = "shop.t") -> str:
+        """The name of a topic of this test."""
+        return f"pg{self.number}.{stem}"
+
+    def create(self, topic: str, partitions: int = 1, **config: str) -> None:
+        """Create a topic."""
+        settings = {key.replace("_", "."): value for key, value in config.items()}
+        self.admin.create_topics([NewTopic(topic, partitions, 1, config=settings)])[topic].result(30)
+
+    def delete(self, topic: str) -> None:
+        """Delete a topic and wait until it is gone."""
+        self.admin.delete_topics([topic])[topic].result(30)
+        while topic in self.admin.list_topics(timeout=10).topics:
+            pass
+
+    def grow(self, topic: str, partitions: int) -> None:
+        """Add partitions."""
+        self.admin.create_partitions([NewPartitions(topic, partitions)])[topic].result(30)
+
+    def produce(self, topic: str, events: Iterable[Event], partitions: int = 1) -> None:
+        """Produce events in their order, partitioned by their key as a connector does; deletes get a tombstone."""
+        producer = Producer({"bootstrap.servers": self.kafka.bootstrap_servers, "linger.ms": 5})
+        for event in events:
+            key = None if event["key"] is None else json.dumps(event["key"]).encode()
+            place = {"partition": zlib.crc32(key or b"") % partitions, "key": key}
+            headers = [(name, value.encode()) for name, value in event["headers"]]
+            producer.produce(topic, value=json.dumps(event["value"]).encode(), headers=headers, **place)
+            if event["value"]["op"] == "d":
+                producer.produce(topic, value=None, **place)
+        assert producer.flush(60) == 0
+
+    def spec(self, targets: Sequence[dict[str, Any]] | dict[str, Any], **source: Any) -> dict[str, Any]:
+        """An ingest spec."""
+        options = source.pop("options", {})
+        document = {"type": "kafka", "bootstrap_servers": self.kafka.bootstrap_servers, "format": "debezium-json"}
+        return self.lake.spec("ingest", source={**document, **source}, target=targets, options=options)
+
+    def ingest(self, targets: Sequence[dict[str, Any]] | dict[str, Any], **source: Any) -> list[TableReport]:
+        """Run the job in this process."""
+        report = run(parse_spec(self.spec(targets, **source)), ingest)
+        assert not report.error, report.error
+        return list(report.tables)
+
+    def rows(self, table: str, columns: str = COLUMNS) -> list[tuple[Any, ...]]:
+        """The table's rows as DuckDB reads them, sorted by key."""
+        return sorted(self.lake.duckdb_rows(table, columns), key=lambda row: row[0])
+
+
+@pytest.fixture(scope="package")
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]:
+    """A Kafka node."""
+    with Kafka(tmp_path_factory.mktemp("kafka")) as server:
+        yield server
+
+
+_numbers = itertools.count()
+
+
+@pytest.fixture
+def topics(kafka: Kafka, lake: Lake) -> Topics:
+    """Topics of one test."""
+    return Topics(kafka, lake, next(_numbers))
