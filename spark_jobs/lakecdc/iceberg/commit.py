@@ -70,6 +70,27 @@ def append_changes(
     return _run(table, commit, mark, MAIN)
 
 
+def commit_to_branch(
+    table: IcebergTable, changes: RowChanges, fence: PositionFence, branch: str, then: Callable[[Any], None]
+) -> Snapshot:
+    """Commit to a branch and publish it as main, in one metadata commit.
+
+    :param fence: refuses the commit if another run has moved the positions that the branch began with.
+    :param then: what else the transaction does; it must move main to the branch.
+    :raises ConflictError: the fence refused, main is no ancestor of the branch any more, or another writer won.
+    """
+    _callbacks(table)
+    transaction = table.java.newTransaction()
+    mark = str(uuid.uuid4())
+
+    def commit() -> None:
+        _row_delta(transaction.newRowDelta().validateWith(fence).toBranch(branch), changes, mark).commit()
+        then(transaction)
+        transaction.commitTransaction()
+
+    return _run(table, commit, mark, MAIN)
+
+
 def replace_deletes(
     table: IcebergTable,
     changes: RowChanges,
@@ -211,7 +232,8 @@ def _lost_history(error: Exception) -> bool:
 
     Iceberg reports it as an illegal argument, which Spark turns into an exception of its own.
     """
-    return type(error).__name__ == "IllegalArgumentException" and "is not an ancestor of" in str(error)
+    told = ("is not an ancestor of", "not an ancestor", "does not exist: lakecdc_merge_")
+    return type(error).__name__ == "IllegalArgumentException" and any(part in str(error) for part in told)
 
 
 def find_commit(table: IcebergTable, mark: str, branch: str = MAIN) -> Snapshot | None:

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from lakecdc.contract.options import IngestOptions
 from lakecdc.contract.report import TableReport
-from lakecdc.ingest import tables, tombstones
-from lakecdc.ingest.apply.upsert import upsert, with_high_order
+from lakecdc.failpoints import reach
+from lakecdc.ingest import quarantine, tables, tombstones
+from lakecdc.ingest.apply import events, modes
+from lakecdc.ingest.apply.history_table import HistoryTable, open_history
+from lakecdc.ingest.apply.publish import Applied, with_high_order
 from lakecdc.ingest.change import IngestSource, TableBatch
 from lakecdc.ingest.completion import complete
 from lakecdc.ingest.fold import FoldStats, fold, stats
@@ -24,6 +29,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from lakecdc.contract.spec import JobSpec
+    from lakecdc.contract.target import Target
     from lakecdc.iceberg.table import IcebergTable
 
 log = logging.getLogger(__name__)
@@ -36,6 +42,7 @@ class Feed:
     :param table: None until the first batch creates it.
     :param carrier: the nearest ancestor that carries a position; None if it was never fed.
     :param position: where the table stands, quiet stretches included.
+    :param history: the change log beside it, if it has one.
     :param metrics: what goes into the report.
     """
 
@@ -44,6 +51,7 @@ class Feed:
     carrier: Carrier | None = None
     position: Position | None = None
     snapshot_before: str | None = None
+    history: HistoryTable | None = None
     error: Exception | None = None
     commits: int = 0
     metrics: dict[str, Any] = field(default_factory=dict)
@@ -59,10 +67,11 @@ def ingest(spark: SparkSession, spec: JobSpec) -> list[TableReport]:
 
     :raises LakecdcError: if the source as a whole cannot be read; a single table's failure is in its report.
     """
-    feeds = {target.table: _open(spark, spec, target.table) for target in spec.targets}
+    feeds = {target.table: _open(spark, spec, target) for target in spec.targets}
     source = open_source(spark, spec)
     try:
-        source.start({name: feed.position for name, feed in feeds.items()}, {})
+        recorded = {f.name: f.history.recorded for f in feeds.values() if f.history and f.history.recorded}
+        source.start({name: feed.position for name, feed in feeds.items()}, recorded)
         _run_rounds(spark, spec, source, feeds)
     finally:
         source.close()
@@ -94,11 +103,12 @@ def _feed(spark: SparkSession, spec: JobSpec, feed: Feed, batch: TableBatch) -> 
     """Take one batch into one table."""
     began = time.monotonic()
     feed.metrics.update(batch.facts)
+    quarantine.check_share(batch, getattr(spec.options, "max_quarantined_fraction", 1.0))
     if spec.options.dry_run:
         tables.check_columns(batch)
-        if batch.changes is not None and not batch.full_load:
-            _count_events(feed, stats(_folded(batch)))
+        _count_only(feed, batch)
         return
+    _quarantine(spark, spec, feed, batch)
     if batch.changes is None and feed.table is None:
         # nothing has told the columns yet, so there is nothing to make a table of
         return
@@ -110,30 +120,83 @@ def _feed(spark: SparkSession, spec: JobSpec, feed: Feed, batch: TableBatch) -> 
     if quiet:
         _keep_quiet(feed, batch)
         return
-    _commit(feed, batch)
+    _commit(feed, batch, getattr(spec.options, "max_delete_files", 0))
     feed.add(seconds=round(time.monotonic() - began, 3))
 
 
-def _commit(feed: Feed, batch: TableBatch) -> None:
+def _quarantine(spark: SparkSession, spec: JobSpec, feed: Feed, batch: TableBatch) -> None:
+    """Side table first: what cannot be applied is kept before the target moves on."""
+    assert isinstance(spec.options, IngestOptions)
+    if batch.rejected is None:
+        return
+    name = quarantine.table_name(spec.options, batch.target.table)
+    feed.add(quarantined=quarantine.keep(spark, spec.catalog.name, name, batch))
+    feed.metrics["quarantine_table"] = name
+    reach("after_quarantine")
+
+
+def _commit(feed: Feed, batch: TableBatch, max_delete_files: int) -> None:
+    assert feed.table is not None
+    modes.check_debt(feed.table, batch, max_delete_files)
+    with _kept(feed, batch) as kept:
+        measured = None
+        if not kept.target.keyed or feed.history:
+            measured = None if kept.full_load else events.measure(kept)
+        if not kept.target.keyed:
+            _commit_events(feed, kept, measured)
+            return
+        _append_history(feed, kept, measured)
+        _commit_rows(feed, kept, max_delete_files)
+
+
+def _commit_rows(feed: Feed, batch: TableBatch, max_delete_files: int) -> None:
     assert feed.table is not None
     mark = feed.position.high_order if feed.position else None
     if batch.full_load or batch.changes is None:
         # a full load reads every key once: folding it would shuffle and store the whole table for nothing
-        _write(feed, batch, batch.changes, 0, with_high_order(batch.position, mark, batch.truncate_order))
+        position = with_high_order(batch.position, mark, batch.truncate_order)
+        _write(feed, batch, "upsert" if batch.target.mode == "upsert" else "merge", batch.changes, 0, position)
         return
     folded = _folded(batch).persist()
     try:
         measured = stats(folded)
         _count_events(feed, measured)
         position = with_high_order(batch.position, mark, measured.high_order, batch.truncate_order)
-        _write(feed, batch, _ready(feed, batch, folded, measured, mark), measured.keys, position)
+        mode, choice = modes.choose(feed.table, batch, folded, measured.keys, max_delete_files)
+        feed.metrics.update(choice)
+        _write(feed, batch, mode, _ready(feed, batch, folded, measured, mark, mode), measured.keys, position)
     finally:
         folded.unpersist()
 
 
-def _write(feed: Feed, batch: TableBatch, rows: DataFrame | None, keys: int, position: Position) -> None:
+def _commit_events(feed: Feed, batch: TableBatch, measured: events.EventStats | None) -> None:
+    """Take one batch into a table that is only appended to."""
     assert feed.table is not None
-    applied = upsert(feed.table, batch, rows, keys, position, feed.carrier.text if feed.carrier else None)
+    started = feed.carrier.text if feed.carrier else None
+    applied, position = events.append_events(feed.table, batch, measured, feed.position, started)
+    if measured:
+        feed.add(**{f"events_{op}": n for op, n in measured.events.items()})
+    _note(feed, applied, position)
+
+
+def _append_history(feed: Feed, batch: TableBatch, measured: events.EventStats | None) -> None:
+    """Side table first: the batch's events go into the change log unless it holds them already."""
+    if feed.history is None:
+        return
+    assert feed.table is not None
+    applied = feed.history.append(batch, measured, feed.table, feed.carrier)
+    if applied:
+        feed.add(history_rows=applied.rows, history_data_files=applied.data_files, history_commits=1)
+
+
+def _write(feed: Feed, batch: TableBatch, mode: str, rows: DataFrame | None, keys: int, position: Position) -> None:
+    assert feed.table is not None
+    reach("after_side_tables")
+    started = feed.carrier.text if feed.carrier else None
+    _note(feed, modes.apply_rows(mode, feed.table, batch, rows, keys, position, started), position)
+
+
+def _note(feed: Feed, applied: Applied, position: Position) -> None:
     feed.carrier, feed.position = Carrier(applied.snapshot.id, position.encode()), position
     feed.commits += 1
     feed.add(
@@ -144,6 +207,19 @@ def _write(feed: Feed, batch: TableBatch, rows: DataFrame | None, keys: int, pos
     )
 
 
+@contextmanager
+def _kept(feed: Feed, batch: TableBatch) -> Iterator[TableBatch]:
+    """The batch, its events kept while they are read more than once; a full load is too much to be kept."""
+    if batch.changes is None or batch.full_load or (batch.target.keyed and not feed.history):
+        yield batch
+        return
+    changes = batch.changes.persist()
+    try:
+        yield replace(batch, changes=changes)
+    finally:
+        changes.unpersist()
+
+
 def _folded(batch: TableBatch) -> DataFrame:
     assert batch.changes is not None
     changes = batch.changes
@@ -152,12 +228,17 @@ def _folded(batch: TableBatch) -> DataFrame:
     return fold(changes)
 
 
-def _ready(feed: Feed, batch: TableBatch, folded: DataFrame, measured: FoldStats, mark: str | None) -> DataFrame:
+def _ready(
+    feed: Feed, batch: TableBatch, folded: DataFrame, measured: FoldStats, mark: str | None, mode: str
+) -> DataFrame:
     """The folded rows that may be applied: not older than the table's, without placeholders."""
     assert feed.table is not None
     rows = folded
     if not batch.in_order and mark and measured.low_order and measured.low_order <= mark:
-        rows, suspects, older = drop_older(rows, feed.table, batch.key, mark)
+        suspects = older = 0
+        # a MERGE judges the order by itself; only what is to be completed must not be older than the stored row
+        if mode != "merge" or measured.open_keys:
+            rows, suspects, older = drop_older(rows, feed.table, batch.key, mark)
         rows, deleted = tombstones.drop_deleted(feed.table, rows, batch.key, mark)
         feed.add(suspects=suspects, older_dropped=older + deleted)
     if measured.open_keys:
@@ -177,14 +258,25 @@ def _keep_quiet(feed: Feed, batch: TableBatch) -> None:
         feed.position = position
 
 
-def _open(spark: SparkSession, spec: JobSpec, name: str) -> Feed:
+def _open(spark: SparkSession, spec: JobSpec, target: Target) -> Feed:
+    name = target.table
     feed = Feed(name, tables.open_target(spark, spec.catalog.name, name))
     if feed.table is not None:
         head = feed.table.head()
         feed.snapshot_before = str(head.id) if head else None
         feed.carrier = nearest_carrier((s.id, s.summary) for s in feed.table.ancestors())
         feed.position = current_position(feed.carrier, feed.table.properties)
+    feed.history = open_history(spark, spec.catalog.name, target, feed.table, feed.carrier)
     return feed
+
+
+def _count_only(feed: Feed, batch: TableBatch) -> None:
+    if batch.changes is None or batch.full_load:
+        return
+    if batch.target.keyed:
+        _count_events(feed, stats(_folded(batch)))
+    else:
+        feed.add(**{f"events_{op}": n for op, n in events.measure(batch).events.items()})
 
 
 def _count_events(feed: Feed, measured: FoldStats) -> None:

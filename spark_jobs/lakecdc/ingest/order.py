@@ -44,3 +44,9 @@ def order_sql(
 
     parts = (digits(epoch, 4), digits(position, 16), digits(ordinal, 16), digits(rank, 1), digits(time, 12))
     return f"concat({', '.join(parts)}, {digits(offset, 16)})"
+
+
+def time_of(order: str) -> int:
+    """The source time in an order key, milliseconds since 1970."""
+    begin = 4 + 16 + 16 + 1
+    return int(order[begin : begin + 12], 16)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from lakecdc.contract.errors import InputError
-from lakecdc.contract.target import ORDER_COLUMN, TIME_COLUMN
+from lakecdc.contract.target import OLD_KEY_COLUMN, OP_COLUMN, ORDER_COLUMN, TIME_COLUMN, UNCHANGED_COLUMN, Target
 from lakecdc.iceberg import definition
 from lakecdc.iceberg.table import IcebergTable, exists
 from lakecdc.metadata import names
@@ -39,17 +39,19 @@ def prepare(
     if table is None:
         table = create(spark, catalog, batch)
         return table, []
-    missing = [c for c in (*batch.key, ORDER_COLUMN, TIME_COLUMN) if c not in table.column_names]
+    own = [name for name, _, _ in own_columns(batch.target)]
+    missing = [c for c in (*batch.key, *own) if c not in table.column_names]
     if missing:
         raise InputError(
             f"The table lacks {', '.join(missing)}; it was not made by lakecdc.",
             table=table.name,
             hint="Ingest into a new table, or add the columns (string, timestamp) if its rows need no order.",
         )
-    to_fill = _columns_to_fill(table, batch)
+    # only a table of current rows follows the source where that fills older rows; past events stay as they were
+    to_fill = _columns_to_fill(table, batch) if batch.target.keyed else set()
     changes = definition.evolve(table, [(c.name, c.type) for c in batch.columns])
     if changes:
-        definition.make_view(table, _HIDDEN)
+        _make_view(table, batch.target)
     if to_fill:
         _fill(table, [c for c in batch.columns if c.name in to_fill and c.fill is not None])
     return table, changes
@@ -86,12 +88,14 @@ def _fill(table: IcebergTable, columns: Sequence[Column]) -> None:
 def create(spark: SparkSession, catalog: str, batch: TableBatch) -> IcebergTable:
     """Create the target of a batch with lakecdc's layout."""
     target = batch.target
-    columns = [(c.name, c.type, c.name in batch.key) for c in batch.columns] + definition.own_columns()
+    # the row of a TRUNCATE in a change log has no key
+    required = () if target.mode == "history" else batch.key
+    columns = [(c.name, c.type, c.name in required) for c in batch.columns] + own_columns(target)
     properties = {
         "format-version": str(target.format_version),
         "write.delete.mode": "merge-on-read",
         "write.update.mode": "merge-on-read",
-        "write.merge.mode": "merge-on-read",
+        "write.merge.mode": target.merge_mode or "merge-on-read",
         "write.parquet.compression-codec": "zstd",
         # a busy table must never make an ingest give up (Iceberg's default is 4)
         "commit.retry.num-retries": "20",
@@ -108,11 +112,26 @@ def create(spark: SparkSession, catalog: str, batch: TableBatch) -> IcebergTable
         columns,
         partition_by=target.partition_by,
         properties=properties,
-        identifier=batch.key,
+        identifier=batch.key if target.keyed else (),
     )
-    check_partitioning(table, batch.key)
-    definition.make_view(table, _HIDDEN)
+    if target.mode == "upsert":
+        check_partitioning(table, batch.key)
+    _make_view(table, target)
     return table
+
+
+def own_columns(target: Target) -> list[tuple[str, str, bool]]:
+    """The columns that lakecdc adds to a target's table: name, SQL type, NOT NULL."""
+    if target.mode != "history":
+        return definition.own_columns()
+    kinds = [(OP_COLUMN, "string"), (UNCHANGED_COLUMN, "array<string>"), (OLD_KEY_COLUMN, "string")]
+    return [*[(name, kind, False) for name, kind in kinds], *definition.own_columns()]
+
+
+def _make_view(table: IcebergTable, target: Target) -> None:
+    """A change log has no view: without lakecdc's own columns its rows mean nothing."""
+    if target.mode != "history":
+        definition.make_view(table, _HIDDEN)
 
 
 def check_columns(batch: TableBatch) -> None:
@@ -121,16 +140,17 @@ def check_columns(batch: TableBatch) -> None:
     :raises InputError: naming the columns.
     """
     table, names_ = batch.target.table, [c.name for c in batch.columns]
-    if not batch.key:
+    if not batch.key and batch.target.keyed:
         raise InputError(
-            "The source table has no key, and mode upsert needs one.",
+            f"The source table has no key, and mode {batch.target.mode} needs one.",
             table=table,
-            hint='Give it a primary key, or name columns that identify a row as "key" in its target.',
+            hint='Give it a primary key, name columns that identify a row as "key" in its target, or use mode append '
+            "or history.",
         )
     missing = sorted(set(batch.key) - set(names_))
     if missing:
         raise InputError(f"The key columns {missing} are not among the source's columns {names_}.", table=table)
-    lowered = [name.lower() for name in (*names_, *_HIDDEN)]
+    lowered = [name.lower() for name in (*names_, *[own[0] for own in own_columns(batch.target)])]
     twice = {name for name in lowered if lowered.count(name) > 1}
     if twice:
         raise InputError(f"Column names differ by case only, or are reserved: {sorted(twice)}.", table=table)
@@ -143,11 +163,17 @@ def check_partitioning(table: IcebergTable, key: Sequence[str], spec_ids: Sequen
     :raises InputError: naming the columns.
     """
     for spec_id in spec_ids if spec_ids is not None else [definition.current_spec_id(table)]:
-        outside = sorted(set(definition.spec_columns(table, spec_id)) - set(key))
+        outside = columns_outside_key(table, key, spec_id)
         if outside:
             raise InputError(
                 f"Partition spec {spec_id} derives from {outside}, which are not key columns: "
                 "a changed row could not be found in its old partition.",
                 table=table.name,
-                hint=f"Partition by the key, such as bucket(8, {key[0]}), or add the columns to the key.",
+                hint=f"Partition by the key, such as bucket(8, {key[0]}), add the columns to the key, or use mode "
+                "merge.",
             )
+
+
+def columns_outside_key(table: IcebergTable, key: Sequence[str], spec_id: int) -> list[str]:
+    """Columns that a partition spec derives from although they are not part of the key."""
+    return sorted(set(definition.spec_columns(table, spec_id)) - set(key))

@@ -1,0 +1,110 @@
+"""Scratch branches: a statement of Spark SQL is carried out on one and published with a position, or not at all."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from lakecdc.contract.errors import ConflictError
+from lakecdc.iceberg.commit import RowChanges, commit_to_branch
+from lakecdc.iceberg.table import MAIN
+from lakecdc.metadata import names
+
+if TYPE_CHECKING:
+    from lakecdc.iceberg.fence import PositionFence
+    from lakecdc.iceberg.table import IcebergTable, Snapshot
+
+# whoever expires snapshots removes a branch that its run has left behind
+_MAX_AGE_MS = 24 * 3600 * 1000
+
+
+class HeadMovedError(ConflictError):
+    """Another commit came between the making of the branch and its publication; the statement has to run again."""
+
+
+@contextmanager
+def branch(table: IcebergTable, base: Snapshot) -> Iterator[str]:
+    """A branch that begins at a snapshot; it is removed in the end, whatever happens.
+
+    :param base: main's head.
+    :return: its name.
+    """
+    name = f"{names.MERGE_BRANCH_PREFIX}{base.id}_{uuid.uuid4().hex[:8]}"
+    manage = table.java.manageSnapshots().createBranch(name, base.id)
+    manage.setMaxRefAgeMs(name, _MAX_AGE_MS).commit()
+    table.refresh()
+    try:
+        yield name
+    finally:
+        remove(table, [name])
+
+
+def publish(
+    table: IcebergTable, name: str, base: Snapshot, fence: PositionFence, summary: Mapping[str, str], tag: str
+) -> Snapshot:
+    """Make a branch the table's state: positions on top, main moved forward, tag moved, branches gone, in one commit.
+
+    Branches of other runs cannot be published after this, so they go too.
+
+    :param base: the snapshot the branch began at; main must still be there.
+    :param summary: summary entries of the snapshot that becomes main's head.
+    :raises HeadMovedError: main has moved.
+    :raises ConflictError: another run has moved the positions.
+    """
+
+    def move(transaction: Any) -> None:
+        manage = transaction.manageSnapshots().fastForwardBranch(MAIN, name)
+        tip = transaction.table().snapshot(name).snapshotId()
+        manage = manage.replaceTag(tag, tip) if tag in _refs(transaction.table()) else manage.createTag(tag, tip)
+        for stale in _scratch(transaction.table()):
+            manage = manage.removeBranch(stale)
+        manage.commit()
+
+    table.refresh()
+    head = table.head()
+    if head is None or head.id != base.id:
+        raise HeadMovedError("The table's head moved.", table=table.name)
+    try:
+        return commit_to_branch(table, RowChanges(summary=summary), fence, name, move)
+    except ConflictError as error:
+        table.refresh()
+        head = table.head()
+        if head is not None and head.id != base.id:
+            raise HeadMovedError(error.message, table=table.name, hint=error.hint) from error
+        raise
+
+
+def remove(table: IcebergTable, wanted: Iterable[str]) -> None:
+    """Remove branches as far as they are there."""
+    table.refresh()
+    there = [name for name in wanted if name in _refs(table.java)]
+    if not there:
+        return
+    manage = table.java.manageSnapshots()
+    for name in there:
+        manage = manage.removeBranch(name)
+    manage.commit()
+    table.refresh()
+
+
+def remove_stale(table: IcebergTable) -> list[str]:
+    """Remove scratch branches that can no longer be published because main has moved on.
+
+    :return: their names.
+    """
+    head = table.head()
+    current = f"{names.MERGE_BRANCH_PREFIX}{head.id if head else None}_"
+    stale = [name for name in _scratch(table.java) if not name.startswith(current)]
+    if stale:
+        remove(table, stale)
+    return stale
+
+
+def _scratch(java: Any) -> list[str]:
+    return [name for name in _refs(java) if name.startswith(names.MERGE_BRANCH_PREFIX)]
+
+
+def _refs(java: Any) -> list[str]:
+    return [str(name) for name in java.refs().keySet()]

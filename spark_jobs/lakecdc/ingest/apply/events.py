@@ -1,0 +1,184 @@
+"""Modes ``append`` and ``history``: rows are only ever added.
+
+``history`` keeps one row per change event: its columns as the event gave them (of a delete only the key, unless the
+event tells more), ``_lakecdc_op`` (``r`` full load, ``c``, ``u``, ``d``, ``t`` TRUNCATE), the columns that the source
+left out because they had not changed (null in the row, named in ``_lakecdc_unchanged``), the key that the row had
+before (``_lakecdc_old_key``, JSON), order key and source time. ``append`` keeps the row images alone.
+
+An event that arrives again is recognised by its order key and its values together; events that are not late, or lie
+above the highest order key held, need no look.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import reduce
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F
+
+from lakecdc.contract.errors import InputError
+from lakecdc.contract.target import OLD_KEY_COLUMN, OP_COLUMN, ORDER_COLUMN, TIME_COLUMN, UNCHANGED_COLUMN
+from lakecdc.iceberg import definition
+from lakecdc.iceberg.definition import quoted_column
+from lakecdc.iceberg.staging import stage_rows
+from lakecdc.ingest.apply.publish import Applied, Staged, publish, with_high_order
+from lakecdc.ingest.apply.rows import clustered
+from lakecdc.ingest.order import time_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import StructField
+
+    from lakecdc.iceberg.table import IcebergTable
+    from lakecdc.ingest.change import TableBatch
+    from lakecdc.metadata.positions import Position
+
+_OPS = "rcud"
+_EXAMPLES = {"u": "an update", "d": "a delete"}
+
+
+@dataclass(frozen=True)
+class EventStats:
+    """Facts about the events of a batch.
+
+    :param events: number by op.
+    :param low_order: lowest order key of an event that may have come before; None without such events.
+    :param high_order: highest order key.
+    """
+
+    events: dict[str, int]
+    low_order: str | None
+    high_order: str | None
+
+    @property
+    def total(self) -> int:
+        """Number of events."""
+        return sum(self.events.values())
+
+
+def measure(batch: TableBatch) -> EventStats:
+    """Count a batch's events in one pass."""
+    if batch.changes is None:
+        return EventStats(dict.fromkeys(_OPS, 0), None, None)
+    counts = [F.count_if(F.col("op") == op).alias(op) for op in _OPS]
+    late = F.coalesce("late", F.lit(True)) if "late" in batch.changes.columns else F.lit(True)
+    low = F.min(F.when(late, F.col("order"))).alias("low")
+    row = batch.changes.agg(*counts, low, F.max("order").alias("high")).first()
+    assert row is not None
+    return EventStats({op: int(row[op]) for op in _OPS}, row["low"], row["high"])
+
+
+def append_events(
+    table: IcebergTable,
+    batch: TableBatch,
+    measured: EventStats | None,
+    before: Position | None,
+    started_from: str | None,
+    *,
+    note: Mapping[str, str] | None = None,
+    moment: str = "",
+) -> tuple[Applied, Position]:
+    """Commit the events of a batch to a table of mode ``append`` or ``history``.
+
+    :param measured: None for a full load, whose rows are all new.
+    :param before: where the table stands.
+    :param started_from: summary text of the position it stands at, for the fence.
+    :param note: further entries of the summary.
+    :param moment: prefix of the fail points.
+    :return: what was written, and the position that was committed.
+    :raises InputError: mode ``append``, and the events change or remove rows; nothing has been written then.
+    :raises ConflictError: another run has moved the positions.
+    """
+    if batch.target.mode == "append":
+        _refuse_changes(batch, measured)
+    rows = events_of(table, batch)
+    mark = before.high_order if before else None
+    if measured is not None and rows is not None:
+        rows = _not_held(table, batch, rows, measured, mark)
+    high = measured.high_order if measured else None
+
+    def stage(staged: Staged) -> None:
+        if rows is not None:
+            staged.data_files += _stage(table, batch, rows, measured.total if measured else 0)
+
+    position = with_high_order(batch.position, mark, high, batch.truncate_order)
+    return publish(table, stage, position, started_from, note=note, moment=moment), position
+
+
+def events_of(table: IcebergTable, batch: TableBatch) -> DataFrame | None:
+    """The events in the table's columns; None if there are none."""
+    fields = table.spark.table(table.sql_name).schema.fields
+    rows = None
+    if batch.changes is not None:
+        rows = batch.changes.select(*[_value(f, batch).cast(f.dataType).alias(f.name) for f in fields])
+    if batch.truncate_order and batch.target.mode == "history":
+        truncate = _truncate(table, fields, batch.truncate_order)
+        rows = truncate if rows is None else rows.unionByName(truncate)
+    return rows
+
+
+def _value(f: StructField, batch: TableBatch) -> Column:
+    own = {
+        OP_COLUMN: F.col("op"),
+        ORDER_COLUMN: F.col("order"),
+        TIME_COLUMN: F.col("source_time"),
+        UNCHANGED_COLUMN: F.when(F.size("open") > 0, F.col("open")),
+        OLD_KEY_COLUMN: F.to_json("old_key") if batch.key else F.lit(None),
+    }
+    if f.name in own:
+        return own[f.name]
+    if f.name not in {c.name for c in batch.columns}:
+        return F.lit(None)
+    left_out = F.coalesce(F.array_contains("open", f.name), F.lit(False))
+    value = F.when(~left_out, F.col("row")[f.name])
+    return F.coalesce(value, F.col("key")[f.name]) if f.name in batch.key else value
+
+
+def _truncate(table: IcebergTable, fields: list[StructField], order: str) -> DataFrame:
+    known = {OP_COLUMN: F.lit("t"), ORDER_COLUMN: F.lit(order), TIME_COLUMN: F.timestamp_millis(F.lit(time_of(order)))}
+    columns = [known.get(f.name, F.lit(None)).cast(f.dataType).alias(f.name) for f in fields]
+    return table.spark.range(1).select(*columns)
+
+
+def _refuse_changes(batch: TableBatch, measured: EventStats | None) -> None:
+    found = [op for op in _EXAMPLES if measured and measured.events[op]]
+    what = "a TRUNCATE" if batch.truncate_order else _EXAMPLES[found[0]] if found else None
+    if what:
+        raise InputError(
+            f"The source has {what}, and mode append can only add rows; nothing of the batch was written.",
+            table=batch.target.table,
+            hint="Feed a new table in mode history to keep every event, or in mode upsert to hold the current rows.",
+        )
+
+
+def _not_held(
+    table: IcebergTable, batch: TableBatch, rows: DataFrame, measured: EventStats, mark: str | None
+) -> DataFrame:
+    """Without what is there twice in the batch, or in the table already."""
+    compared = _compared(table, batch)
+    if not batch.in_order:
+        rows = rows.dropDuplicates(compared)
+    low = min(filter(None, (measured.low_order, batch.truncate_order)), default=None)
+    if not mark or not low or low > mark:
+        return rows
+    held = table.read().where(F.col(ORDER_COLUMN).between(low, mark)).select(*map(quoted_column, compared))
+    same = [rows[quoted_column(c)].eqNullSafe(held[quoted_column(c)]) for c in compared if c != ORDER_COLUMN]
+    on = reduce(lambda a, b: a & b, same, rows[ORDER_COLUMN] == held[ORDER_COLUMN])
+    return rows.join(held, on, "left_anti")
+
+
+def _compared(table: IcebergTable, batch: TableBatch) -> list[str]:
+    """Columns that make an event the same; Spark cannot compare maps and variants."""
+    there = {c.name for c in batch.columns} | {ORDER_COLUMN, OP_COLUMN, UNCHANGED_COLUMN, OLD_KEY_COLUMN}
+    fields = table.spark.table(table.sql_name).schema.fields
+    simple = [f.name for f in fields if not any(kind in f.dataType.simpleString() for kind in ("map<", "variant"))]
+    return [name for name in simple if name in there]
+
+
+def _stage(table: IcebergTable, batch: TableBatch, rows: DataFrame, count: int) -> list[object]:
+    # in the order of events, so that replays are looked for in few files
+    spec_id = definition.current_spec_id(table)
+    ordered = clustered(table, rows, [ORDER_COLUMN], spec_id, count, spread=batch.full_load)
+    return [f for f in stage_rows(table, ordered) if int(f.recordCount())]

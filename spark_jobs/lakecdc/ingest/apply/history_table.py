@@ -1,0 +1,138 @@
+"""The change log beside a target of a keyed mode: both are fed in one pass and stand at one position.
+
+The log is committed first. Its summary says which state of the target the batch goes with. If a run is killed between
+the two commits, the target still has that state in the next run: then the source ends a batch exactly at the log's
+position, and the log, which holds the batch already, is left alone.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from lakecdc.contract.errors import InputError
+from lakecdc.contract.target import ORDER_COLUMN
+from lakecdc.ingest import tables
+from lakecdc.ingest.apply.events import EventStats, append_events
+from lakecdc.metadata import names
+from lakecdc.metadata.positions import Carrier, Position, nearest_carrier
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from lakecdc.contract.target import Target
+    from lakecdc.iceberg.table import IcebergTable
+    from lakecdc.ingest.apply.publish import Applied
+    from lakecdc.ingest.change import TableBatch
+
+
+@dataclass
+class HistoryTable:
+    """The change log of one target during a run.
+
+    :param table: None until the first batch creates it.
+    :param carrier: the snapshot that carries its position; None if it was never fed.
+    :param recorded: end of the batch that an interrupted run has written here and not to the target.
+    :param unfinished_load: such a batch is a full load: it cannot be repeated as it was and is taken back.
+    :param load_mark: highest order key before that load.
+    :param refused: why it cannot be fed; raised once a batch comes, so that other tables are not held up.
+    """
+
+    spark: SparkSession
+    catalog: str
+    target: Target
+    table: IcebergTable | None = None
+    carrier: Carrier | None = None
+    recorded: Position | None = None
+    unfinished_load: bool = False
+    load_mark: str | None = None
+    refused: InputError | None = None
+
+    def append(
+        self, batch: TableBatch, measured: EventStats | None, target: IcebergTable, carrier: Carrier | None
+    ) -> Applied | None:
+        """Write a batch's events unless they are there already.
+
+        :param batch: the target's batch.
+        :param measured: None for a full load.
+        :param target: the table the log stands beside.
+        :param carrier: where the target stands before the batch.
+        :return: None if nothing had to be written.
+        :raises ConflictError: another run has moved the log's position.
+        :raises InputError: the table is no change log of the target.
+        """
+        if self.refused:
+            raise self.refused
+        if self.recorded is not None and same_place(self.recorded, batch.position):
+            self.recorded = None
+            return None
+        if batch.changes is None and not batch.truncate_order:
+            return None
+        own = replace(batch, target=self.target)
+        self.table, _ = tables.prepare(self.spark, self.catalog, self.table, own)
+        self._take_back()
+        before = self.carrier.position if self.carrier else None
+        note = {names.SIDE_OF: _side_of(target, carrier, batch.full_load, before)}
+        started = self.carrier.text if self.carrier else None
+        applied, position = append_events(self.table, own, measured, before, started, note=note, moment="history_")
+        self.carrier = Carrier(applied.snapshot.id, position.encode())
+        return applied
+
+    def _take_back(self) -> None:
+        """Remove the rows of a full load whose target never came to hold it."""
+        if not self.unfinished_load:
+            return
+        assert self.table is not None
+        where = "true" if self.load_mark is None else f"{ORDER_COLUMN} > :mark"
+        self.spark.sql(f"DELETE FROM {self.table.sql_name} WHERE {where}", {"mark": self.load_mark or ""})
+        self.table.refresh()
+        self.unfinished_load = False
+
+
+def open_history(
+    spark: SparkSession, catalog: str, target: Target, table: IcebergTable | None, carrier: Carrier | None
+) -> HistoryTable | None:
+    """The change log of a target, or None if it has none.
+
+    :param table: the target's table; None if ingest has to create it.
+    :param carrier: where the target stands.
+    """
+    if target.history_table is None:
+        return None
+    history = HistoryTable(spark, catalog, target.history())
+    history.table = tables.open_target(spark, catalog, target.history_table)
+    if history.table is None:
+        return history
+    history.carrier = nearest_carrier((s.id, s.summary) for s in history.table.ancestors())
+    if history.carrier is None:
+        return history
+    found = history.table.snapshot(history.carrier.snapshot_id)
+    assert found is not None
+    note = json.loads(found.summary.get(names.SIDE_OF, "{}"))
+    if not note:
+        history.refused = InputError(
+            f"It is not the history table of {target.table}: it is fed on its own.",
+            table=target.history_table,
+            hint="Name another table as history_table.",
+        )
+        return history
+    if table is not None and (note["table"], note["after"]) == (table.uuid, _id(carrier)):
+        history.unfinished_load, history.load_mark = note["full_load"], note["mark"]
+        history.recorded = None if note["full_load"] else history.carrier.position
+    return history
+
+
+def same_place(one: Position, other: Position) -> bool:
+    """Whether two positions are the same place of the same source."""
+    return (one.source, one.identity, one.offsets) == (other.source, other.identity, other.offsets)
+
+
+def _side_of(target: IcebergTable, carrier: Carrier | None, full_load: bool, before: Position | None) -> str:
+    mark = before.high_order if before else None
+    note: dict[str, Any] = {"table": target.uuid, "after": _id(carrier), "full_load": full_load, "mark": mark}
+    return json.dumps(note, sort_keys=True)
+
+
+def _id(carrier: Carrier | None) -> str | None:
+    return str(carrier.snapshot_id) if carrier else None

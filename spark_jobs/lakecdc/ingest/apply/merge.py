@@ -1,0 +1,205 @@
+"""Mode ``merge``: Iceberg's ``MERGE INTO`` with the order check in its condition.
+
+The join is bounded by what the batch's keys allow: literal values of few keys or else their bounds, and the buckets
+they fall into. Partition columns outside the key bound nothing, because a row may leave its partition: that is what
+this mode can do and ``upsert`` cannot.
+
+The statement runs on a scratch branch made of the head. A second, empty commit on it carries the position; both
+become visible at once when main is moved forward to it, in the transaction that moves the tag. A run whose head or
+position has been overtaken cannot publish. The position is not written by the statement itself because Spark would
+take it from the session, where tables that are fed at the same time would find it too.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import functions as F
+
+from lakecdc.contract.errors import ConflictError
+from lakecdc.contract.target import ORDER_COLUMN
+from lakecdc.failpoints import reach
+from lakecdc.iceberg import scratch
+from lakecdc.iceberg.definition import quoted_column
+from lakecdc.iceberg.fence import PositionFence
+from lakecdc.ingest.apply.publish import Applied, Staged, publish, summary
+from lakecdc.ingest.apply.rows import stage_images, table_columns
+from lakecdc.metadata import names
+from lakecdc.metadata.positions import nearest_carrier
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from lakecdc.iceberg.table import IcebergTable, Snapshot
+    from lakecdc.ingest.change import TableBatch
+    from lakecdc.metadata.positions import Position
+
+log = logging.getLogger(__name__)
+
+_ATTEMPTS = 4
+# Iceberg compares a list of at most 200 values with a file's bounds
+_MOST_VALUES = 200
+_MERGE_MODE = "write.merge.mode"
+_DELETED = "_lakecdc_deleted"
+
+
+def merge(
+    table: IcebergTable,
+    batch: TableBatch,
+    rows: DataFrame | None,
+    keys: int,
+    position: Position,
+    started_from: str | None,
+) -> Applied:
+    """Commit one folded batch.
+
+    :param rows: ``key, op, row, order, source_time``, one row per key; None for a commit of the position alone.
+    :param keys: number of rows, to size the write.
+    :param position: where the source stands after the batch.
+    :param started_from: summary text of the position the batch started from, for the fence.
+    :raises ConflictError: another run has moved the positions, or other writers moved the head too often.
+    """
+    _set_mode(table, batch.target.merge_mode)
+    empty = table.head() is None
+    if empty or batch.full_load or (rows is None and not batch.truncate_order):
+
+        def stage(staged: Staged) -> None:
+            if rows is not None:
+                staged.data_files += stage_images(table, batch, rows, keys)
+
+        truncate = None if empty else batch.truncate_order
+        return publish(table, stage, position, started_from, truncate_order=truncate)
+    reach("before_staging")
+    with _source(table, batch, rows) as source:
+        for left in reversed(range(_ATTEMPTS)):
+            try:
+                return _attempt(table, batch, source, position, started_from)
+            except scratch.HeadMovedError as error:
+                if not left:
+                    raise ConflictError(
+                        f"Other writers moved the table's head during each of {_ATTEMPTS} merges.",
+                        table=table.name,
+                        hint="Run maintenance and ingest of a merged table one after the other, then run again.",
+                    ) from error
+                log.info("%s: the head moved during the merge, once more", table.name)
+    raise AssertionError
+
+
+def _attempt(
+    table: IcebergTable, batch: TableBatch, source: _Source | None, position: Position, started_from: str | None
+) -> Applied:
+    base = table.refresh().head()
+    assert base is not None
+    fence = PositionFence(started_from)
+    carrier = nearest_carrier((s.id, s.summary) for s in table.ancestors())
+    if (carrier.text if carrier else None) != started_from:
+        raise ConflictError(fence.errorMessage(), table=table.name, hint="Nothing was published; run again.")
+    with scratch.branch(table, base) as branch:
+        name = f"{table.sql_name}.{quoted_column('branch_' + branch)}"
+        if batch.truncate_order:
+            # rows without an order key are older than any event
+            older = f"coalesce({ORDER_COLUMN}, '') < :order"
+            table.spark.sql(f"DELETE FROM {name} WHERE {older}", {"order": batch.truncate_order})
+        if source is not None:
+            table.spark.sql(_statement(table, name, source), source.values)
+        reach("after_staging")
+        merged = table.refresh().head(branch)
+        reach("before_commit")
+        snapshot = scratch.publish(table, branch, base, fence, summary(position), names.POSITIONS_TAG)
+    reach("after_commit")
+    return _applied(snapshot, merged if merged and merged.id != base.id else None)
+
+
+def _applied(snapshot: Snapshot, merged: Snapshot | None) -> Applied:
+    def number(name: str) -> int:
+        return int(merged.summary.get(name) or 0) if merged else 0
+
+    return Applied(
+        snapshot,
+        number("added-data-files"),
+        number("added-delete-files"),
+        number("added-records"),
+        number("added-files-size"),
+    )
+
+
+class _Source:
+    """The batch as a view, and what its keys say about the rows they can meet.
+
+    :param view: its name.
+    :param bounds: SQL conditions on the target ``t``.
+    :param values: their literals.
+    """
+
+    def __init__(self, view: str, key: tuple[str, ...]) -> None:
+        self.view, self.key = view, key
+        self.bounds: list[str] = []
+        self.values: dict[str, Any] = {}
+
+    def literal(self, value: Any, sql_type: str) -> str:
+        """A value as SQL of a type."""
+        name = f"v{len(self.values)}"
+        self.values[name] = value
+        return f"CAST(:{name} AS {sql_type})"
+
+
+@contextmanager
+def _source(table: IcebergTable, batch: TableBatch, rows: DataFrame | None) -> Iterator[_Source | None]:
+    if rows is None:
+        yield None
+        return
+    key = [F.col("key")[k].alias(k) for k in batch.key]
+    others = [c for c, f in zip(table_columns(table, batch), _fields(table), strict=True) if f not in batch.key]
+    frame = rows.select(*key, *others, (F.col("op") == "d").alias(_DELETED))
+    source = _Source(f"lakecdc_{uuid.uuid4().hex}", batch.key)
+    _bound(table, source, frame)
+    frame.createOrReplaceTempView(source.view)
+    try:
+        yield source
+    finally:
+        table.spark.catalog.dropTempView(source.view)
+
+
+def _bound(table: IcebergTable, source: _Source, frame: DataFrame) -> None:
+    fields = {f.name: f.dataType.simpleString() for f in table.spark.table(table.sql_name).schema.fields}
+    columns = [F.col(quoted_column(k)) for k in source.key]
+    measures = [f(c) for c in columns for f in (F.min, F.max, F.approx_count_distinct)]
+    ends = frame.agg(*measures).first()
+    assert ends is not None
+    for place, name in enumerate(source.key):
+        low, high, count = ends[3 * place : 3 * place + 3]
+        if low is None:
+            continue
+        column, kind = f"t.{quoted_column(name)}", fields[name]
+        source.bounds.append(f"{column} >= {source.literal(low, kind)} AND {column} <= {source.literal(high, kind)}")
+        if count <= 2 * _MOST_VALUES:
+            values = [r[0] for r in frame.select(quoted_column(name)).distinct().limit(_MOST_VALUES + 1).collect()]
+            if len(values) <= _MOST_VALUES:
+                source.bounds[-1] = f"{column} IN ({', '.join(source.literal(v, kind) for v in values)})"
+
+
+def _statement(table: IcebergTable, name: str, source: _Source) -> str:
+    on = [f"t.{quoted_column(k)} = s.{quoted_column(k)}" for k in source.key] + source.bounds
+    newer = f"s.{ORDER_COLUMN} >= coalesce(t.{ORDER_COLUMN}, '')"
+    columns = [quoted_column(c) for c in _fields(table)]
+    assignments = ", ".join(f"t.{c} = s.{c}" for c in columns)
+    return f"""
+        MERGE INTO {name} t USING {source.view} s ON {" AND ".join(on)}
+        WHEN MATCHED AND {newer} AND s.{_DELETED} THEN DELETE
+        WHEN MATCHED AND {newer} THEN UPDATE SET {assignments}
+        WHEN NOT MATCHED AND NOT s.{_DELETED} THEN
+          INSERT ({", ".join(columns)}) VALUES ({", ".join(f"s.{c}" for c in columns)})"""
+
+
+def _fields(table: IcebergTable) -> list[str]:
+    return [str(name) for name in table.spark.table(table.sql_name).columns]
+
+
+def _set_mode(table: IcebergTable, wanted: str | None) -> None:
+    if wanted and table.properties.get(_MERGE_MODE, "copy-on-write") != wanted:
+        table.update_properties({_MERGE_MODE: wanted})
+        table.refresh()

@@ -1,0 +1,65 @@
+"""Which module applies a batch."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lakecdc.iceberg import scratch
+from lakecdc.ingest.apply import auto, debt
+from lakecdc.ingest.apply.merge import merge
+from lakecdc.ingest.apply.upsert import upsert
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from pyspark.sql import DataFrame
+
+    from lakecdc.iceberg.table import IcebergTable
+    from lakecdc.ingest.apply.publish import Applied
+    from lakecdc.ingest.change import TableBatch
+    from lakecdc.metadata.positions import Position
+
+
+def check_debt(table: IcebergTable, batch: TableBatch, max_delete_files: int) -> None:
+    """Stop a table that may take no more equality deletes, before anything of the batch is written.
+
+    :raises ConflictError: naming the job that pays the debt back.
+    """
+    if batch.target.mode == "upsert" and batch.changes is not None and not batch.full_load:
+        debt.check(table, max_delete_files)
+
+
+def choose(
+    table: IcebergTable, batch: TableBatch, folded: DataFrame, keys: int, max_delete_files: int
+) -> tuple[str, dict[str, Any]]:
+    """How a folded batch is to be applied, and what the report says about it.
+
+    :return: ``upsert`` or ``merge``, and metrics.
+    """
+    if batch.target.mode != "auto":
+        return batch.target.mode, {}
+    choice = auto.choose(table, batch, folded, keys, max_delete_files)
+    return choice.mode, {"mode_chosen": choice.mode, "mode_reason": choice.reason}
+
+
+def apply_rows(
+    mode: str,
+    table: IcebergTable,
+    batch: TableBatch,
+    rows: DataFrame | None,
+    keys: int,
+    position: Position,
+    started_from: str | None,
+) -> Applied:
+    """Commit folded rows, or a position alone, to a table of one row per key.
+
+    :param mode: ``upsert`` or ``merge``; of a batch that is not folded, the target's mode.
+    :param rows: ``key, op, row, order, source_time``; None for a commit of the position alone.
+    :param keys: number of rows.
+    :param started_from: summary text of the position the batch started from.
+    """
+    # without rows, or with the first rows of a table, both are the same, but upsert asks for partitions of the key
+    do = upsert if mode == "upsert" else merge
+    applied = do(table, batch, rows, keys, position, started_from)
+    scratch.remove_stale(table)
+    return applied

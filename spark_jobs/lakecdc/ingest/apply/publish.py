@@ -1,0 +1,107 @@
+"""The commit that all modes but ``merge`` end in: staged files, the positions in the summary, behind the fence."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from lakecdc.contract.errors import ConflictError, InputError
+from lakecdc.contract.target import ORDER_COLUMN
+from lakecdc.failpoints import reach
+from lakecdc.iceberg.commit import RowChanges, append_changes, row_filter
+from lakecdc.iceberg.fence import PositionFence
+from lakecdc.iceberg.staging import discard
+from lakecdc.metadata import names
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from lakecdc.iceberg.table import IcebergTable, Snapshot
+    from lakecdc.metadata.positions import Position
+
+
+@dataclass(frozen=True)
+class Applied:
+    """What a commit wrote.
+
+    :param data_files: number of data files.
+    :param delete_files: number of delete files.
+    :param rows: rows in the data files.
+    :param bytes: size of all these files.
+    """
+
+    snapshot: Snapshot
+    data_files: int
+    delete_files: int
+    rows: int
+    bytes: int
+
+
+@dataclass
+class Staged:
+    """Files that have been written and not been committed yet."""
+
+    data_files: list[Any] = field(default_factory=list)
+    delete_files: list[Any] = field(default_factory=list)
+
+    @property
+    def files(self) -> list[Any]:
+        """All of them."""
+        return [*self.data_files, *self.delete_files]
+
+
+def publish(
+    table: IcebergTable,
+    stage: Callable[[Staged], None],
+    position: Position,
+    started_from: str | None,
+    *,
+    truncate_order: str | None = None,
+    note: Mapping[str, str] | None = None,
+    moment: str = "",
+) -> Applied:
+    """Stage files and commit them with a position.
+
+    :param stage: writes the files and tells them; may write none.
+    :param position: where the source stands after the batch.
+    :param started_from: summary text of the position the batch started from, for the fence.
+    :param truncate_order: rows with a lower order key are removed in the same metadata commit.
+    :param note: further entries of the summary.
+    :param moment: prefix of the fail points.
+    :raises ConflictError: another run has moved the positions.
+    """
+    reach(f"{moment}before_staging")
+    staged = Staged()
+    try:
+        stage(staged)
+        reach(f"{moment}after_staging")
+        changes = RowChanges(staged.data_files, staged.delete_files, summary={**summary(position), **(note or {})})
+        reach(f"{moment}before_commit")
+        truncate = row_filter(table, ORDER_COLUMN, "lessThan", truncate_order) if truncate_order else None
+        snapshot = append_changes(
+            table, changes, PositionFence(started_from), truncate=truncate, tag=names.POSITIONS_TAG
+        )
+    except (InputError, ConflictError):
+        # after any other error the commit may have arrived: then the files stay, for orphan removal to judge
+        discard(table, staged.files)
+        raise
+    reach(f"{moment}after_commit")
+    return Applied(
+        snapshot,
+        len(staged.data_files),
+        len(staged.delete_files),
+        sum(int(f.recordCount()) for f in staged.data_files),
+        sum(int(f.fileSizeInBytes()) for f in staged.files),
+    )
+
+
+def summary(position: Position) -> dict[str, str]:
+    """What every snapshot of ingest says in its summary."""
+    through = {names.READ_THROUGH: position.read_through} if position.read_through else {}
+    return {names.POSITIONS: position.encode(), names.JOB: "ingest", **through}
+
+
+def with_high_order(position: Position, *orders: str | None) -> Position:
+    """The position with the highest of some order keys."""
+    return replace(position, high_order=max((o for o in orders if o), default=None))

@@ -1,0 +1,129 @@
+"""Feeding tables from files of events, and what they must hold then."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import random
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from lakecdc.contract.report import TableReport
+from lakecdc.contract.spec import parse_spec
+from lakecdc.ingest.job import ingest
+from lakecdc.run import run
+from tests.conftest import Lake
+from tests.lakecdc.ingest.histories import PLACEHOLDER, History, lines
+
+Events = list[dict[str, Any]]
+COLUMNS = "id, name, n, doc"
+EVENT_COLUMNS = f"_lakecdc_op, {COLUMNS}, _lakecdc_unchanged, _lakecdc_old_key"
+
+
+class PlainHistory(History):
+    """Events that need nothing from before: whole images and no key changes, so that any order of arrival will do."""
+
+    def statement(self, keys: int) -> None:
+        key = self.rng.randrange(keys)
+        if key not in self.rows:
+            self.insert(key)
+        elif self.rng.random() < 0.3:
+            self.delete(key)
+        else:
+            self.update(key, touch_doc=True)
+
+
+@dataclass
+class Feed:
+    """Files of events and the target they feed.
+
+    :param target: settings of the target besides table and key.
+    """
+
+    lake: Lake
+    folder: Path
+    target: dict[str, Any]
+    table: str = ""
+    files: int = 0
+    options: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.table = self.table or self.lake.new_name("mode")
+
+    @property
+    def spec(self) -> dict[str, Any]:
+        source = {"type": "files", "path": f"{self.folder}/*.jsonl", "format": "debezium-json", "records": "kafka"}
+        target = {"table": self.table, "key": ["id"], **self.target}
+        return self.lake.spec("ingest", source=source, target=target, options=self.options)
+
+    def write(self, events: Events) -> None:
+        """One more file."""
+        (self.folder / f"{self.files:04d}.jsonl").write_text(lines(events))
+        self.files += 1
+
+    def run(self) -> TableReport:
+        report = run(parse_spec(self.spec), ingest)
+        assert not report.error, report.error
+        return report.tables[0]
+
+    def take(self, events: Events) -> TableReport:
+        """One more file, and a run that must succeed."""
+        self.write(events)
+        report = self.run()
+        assert report.outcome == "done", report.reason
+        return report
+
+    def rows(self, table: str = "", columns: str = COLUMNS) -> list[tuple[Any, ...]]:
+        """What DuckDB reads."""
+        return sorted(self.lake.duckdb_rows(table or self.table, columns), key=str)
+
+
+def in_batches(history: History, *cuts: int) -> list[Events]:
+    """The events in order, cut so that the two events of a key change stay together."""
+    moved = {i for i, event in enumerate(history.events) if event["headers"]}
+    places = [0, *(cut + (cut in moved) for cut in cuts), len(history.events)]
+    return [history.events[low:high] for low, high in itertools.pairwise(places)]
+
+
+def scattered(history: History, seed: int, batches: int) -> list[Events]:
+    """The events in any order over some batches, a third of them twice."""
+    rng = random.Random(seed)
+    events = history.events + rng.sample(history.events, len(history.events) // 3)
+    rng.shuffle(events)
+    size = -(-len(events) // batches)
+    return [events[i : i + size] for i in range(0, len(events), size)]
+
+
+def final_rows(history: History) -> list[tuple[Any, ...]]:
+    """The rows the source holds."""
+    return sorted(history.expected(), key=str)
+
+
+def event_rows(events: Iterable[dict[str, Any]]) -> list[tuple[Any, ...]]:
+    """What a change log must hold of events."""
+    return sorted((_event_row(event) for event in events), key=str)
+
+
+def _event_row(event: dict[str, Any]) -> tuple[Any, ...]:
+    op, after = event["value"]["op"], event["value"]["after"]
+    if op == "d":
+        return ("d", event["key"]["id"], None, None, None, None, None)
+    unchanged = [name for name, value in after.items() if value == PLACEHOLDER]
+    values = (None if name in unchanged else after[name] for name in ("id", "name", "n", "doc"))
+    old_key = json.dumps(json.loads(event["headers"][0][1]), separators=(",", ":")) if event["headers"] else None
+    return (op, *values, unchanged or None, old_key)
+
+
+def truncate(history: History) -> dict[str, Any]:
+    """A TRUNCATE at the source."""
+    history.rows.clear()
+    history.lsn += 10
+    sequence = json.dumps([str(history.lsn), str(history.lsn)])
+    source = {**history.events[-1]["value"]["source"], "lsn": history.lsn, "sequence": sequence}
+    value = {"op": "t", "before": None, "after": None, "source": source}
+    offset = len(history.events)
+    event = {**history.events[-1], "offset": offset, "key": None, "value": value, "headers": []}
+    history.events.append(event)
+    return event
