@@ -12,6 +12,7 @@ _PACKAGE = "airflow_provider_lakecdc"
 _OPERATORS = (
     "base",
     "ingest",
+    "replay_quarantine",
     "rewrite_delete_files",
     "sort_data_files",
     "compact_data_files",

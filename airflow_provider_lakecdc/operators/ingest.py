@@ -28,6 +28,10 @@ class IngestOperator(LakecdcJobOperator):
     :param source_conn_id: connection of type ``postgres`` that gives the source's address and login. (templated)
     :param tables: tables among the targets to feed; default: all. (templated)
     :param max_batches: micro-batches per run; 0 reads to the source's end as seen at the start.
+    :param max_delete_files: equality-delete files at which a table waits for ``rewrite_delete_files``; 0 is no limit.
+    :param quarantine_table: ``namespace.name`` of the table for messages that cannot be applied; default:
+        ``lakecdc_quarantine`` in each target's namespace.
+    :param max_quarantined_fraction: share of a batch's messages, 0 to 1, above which a table fails instead.
     :param dry_run: plan and measure, change nothing.
     :param fail_on: outcomes that fail the task although they are not failures, such as ``nothing``.
     :param kwargs: see :class:`LakecdcJobOperator`.
@@ -48,11 +52,21 @@ class IngestOperator(LakecdcJobOperator):
         targets: Sequence[Mapping[str, Any]],
         source_conn_id: str | None = None,
         max_batches: int | str = 0,
+        max_delete_files: int | str = 0,
+        quarantine_table: str | None = None,
+        max_quarantined_fraction: float | str = 0.1,
         dry_run: bool | str = False,
         fail_on: Sequence[Outcome] = (),
         **kwargs: Any,
     ) -> None:
-        options = {"max_batches": max_batches, "dry_run": dry_run, "fail_on": fail_on}
+        options = {
+            "max_batches": max_batches,
+            "max_delete_files": max_delete_files,
+            "quarantine_table": quarantine_table,
+            "max_quarantined_fraction": max_quarantined_fraction,
+            "dry_run": dry_run,
+            "fail_on": fail_on,
+        }
         super().__init__(options=options, **kwargs)
         self.source = source
         self.targets = targets

@@ -51,10 +51,30 @@ class IngestOptions(JobOptions):
     :param max_batches: micro-batches per run; 0 means until the source's end as seen at the start.
     :param max_delete_files: outstanding equality-delete files at which a table of mode ``upsert`` takes no further
         batch until ``rewrite_delete_files`` has run, and one of mode ``auto`` merges; 0 is no limit.
+    :param quarantine_table: ``namespace.name`` of the table that keeps messages which cannot be applied; default:
+        ``lakecdc_quarantine`` in the target's namespace.
+    :param max_quarantined_fraction: share of a batch's messages, 0 to 1, above which the table fails instead.
     """
 
     max_batches: int = 0
     max_delete_files: int = 0
+    quarantine_table: str | None = None
+    max_quarantined_fraction: float = 0.1
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.max_quarantined_fraction <= 1:
+            raise SpecError(f"options.max_quarantined_fraction is {self.max_quarantined_fraction}, not 0 to 1.")
+
+
+@dataclass(frozen=True)
+class ReplayQuarantineOptions(IngestOptions):
+    """Options of ``replay_quarantine``: those of ``ingest``, and
+
+    :param rules: enter only messages that broke one of these rules again, such as ``type``; default: all.
+    """
+
+    rules: tuple[str, ...] = ()
+    max_quarantined_fraction: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -134,6 +154,7 @@ class ExpireSnapshotsOptions(JobOptions):
 
 OPTIONS: dict[str, type[JobOptions]] = {
     "ingest": IngestOptions,
+    "replay_quarantine": ReplayQuarantineOptions,
     "rewrite_delete_files": RewriteDeleteFilesOptions,
     "sort_data_files": SortDataFilesOptions,
     "compact_data_files": CompactDataFilesOptions,

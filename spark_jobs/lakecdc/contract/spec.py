@@ -16,6 +16,8 @@ from lakecdc.contract.sources import Source, parse_source
 from lakecdc.contract.target import Target, parse_targets
 
 VERSION = 1
+#: jobs whose specs have a source and targets
+FEEDING_JOBS = ("ingest", "replay_quarantine")
 _CATALOG_NAME = re.compile(r"[A-Za-z_]\w*\Z")
 _KEYS = {"version", "job", "catalog", "tables", "options", "source", "target"}
 
@@ -40,8 +42,8 @@ class JobSpec:
     :param catalog: where the tables live.
     :param tables: ``namespace.name`` of each table to work on.
     :param options: the job's own options, already typed.
-    :param source: where changes come from (``ingest`` only).
-    :param targets: how each table is to be fed (``ingest`` only).
+    :param source: where changes come from (``FEEDING_JOBS`` only).
+    :param targets: how each table is to be fed (``FEEDING_JOBS`` only).
     """
 
     job: str
@@ -73,13 +75,13 @@ def parse_spec(document: Any, job: str | None = None) -> JobSpec:
     for table in tables:
         check_table_name(table, "tables")
     catalog = parse_catalog(document.get("catalog"))
-    if name == "ingest":
+    if name in FEEDING_JOBS:
         targets = _select(parse_targets(document.get("target")), tables)
         source = parse_source(document.get("source"), targets)
         return JobSpec(name, catalog, tuple(t.table for t in targets), options, source, targets)
     for key in ("source", "target"):
         if key in document:
-            raise SpecError(f"{key!r} belongs to the job 'ingest', not to {name!r}.")
+            raise SpecError(f"{key!r} belongs to the job {FEEDING_JOBS[0]!r}, not to {name!r}.")
     if not tables:
         raise SpecError("tables names no table.", hint='Give at least one, such as "tables": ["shop.orders"].')
     return JobSpec(name, catalog, tables, options)

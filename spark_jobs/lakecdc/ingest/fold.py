@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
 
 
 @dataclass(frozen=True)
@@ -35,9 +35,11 @@ def fold(changes: DataFrame) -> DataFrame:
     """Reduce a change frame to one row per key.
 
     :param changes: the change frame of one batch.
-    :return: ``key, op, row, open, old_key, order, source_time`` of the key's last event, plus event counts by op.
+    :return: ``key, op, row, open, old_key, order, source_time, late`` of the key's last event, plus event counts by op.
     """
-    last = F.max_by(F.struct("op", "row", "open", "old_key", "order", "source_time"), "order").alias("last")
+    if "late" not in changes.columns:
+        changes = changes.withColumn("late", F.lit(True))
+    last = F.max_by(F.struct("op", "row", "open", "old_key", "order", "source_time", "late"), "order").alias("last")
     counts = [F.count_if(F.col("op") == op).alias(f"n_{op}") for op in "rcud"]
     return changes.groupBy("key").agg(last, *counts).select("key", "last.*", *[f"n_{op}" for op in "rcud"])
 
@@ -61,6 +63,14 @@ def stats(folded: DataFrame) -> FoldStats:
     return FoldStats(events, row["keys"], row["open_keys"], row["low"], row["high"], row["time"])
 
 
-def is_open():  # type: ignore[no-untyped-def]
+def is_suspect(mark: str) -> Column:
+    """Column condition: the row may be older than what the table holds.
+
+    :param mark: highest order key applied to the table; a row above it is newer whatever its source partition.
+    """
+    return (F.col("order") <= mark) & F.coalesce("late", F.lit(True))
+
+
+def is_open() -> Column:
     """Column condition: the row still has placeholders."""
     return (F.col("op") != "d") & (F.coalesce(F.size("open"), F.lit(0)) > 0)

@@ -8,6 +8,7 @@ from pyspark.sql import functions as F
 
 from lakecdc.contract.target import ORDER_COLUMN
 from lakecdc.iceberg.definition import quoted_column
+from lakecdc.ingest.fold import is_suspect
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -38,14 +39,15 @@ def read_keys(table: IcebergTable, keys: DataFrame, key: Sequence[str], snapshot
 def drop_older(folded: DataFrame, table: IcebergTable, key: Sequence[str], mark: str) -> tuple[DataFrame, int, int]:
     """Leave out folded rows that are older than what the table holds.
 
-    Only *suspects* are looked up: a row whose order key does not lie above the mark, the highest one applied so far.
+    Only *suspects* are looked up: a row that is late in its own source partition and whose order key does not lie above
+    the highest one applied so far.
     "Not older" wins: a row with the stored order key is applied again, which changes nothing.
 
     :param folded: result of ``fold``.
     :param mark: highest order key applied to the table.
     :return: the rows that remain, the number of suspects, and how many of them were older.
     """
-    suspects = folded.where(F.col("order") <= mark).select("key", "order").localCheckpoint()
+    suspects = folded.where(is_suspect(mark)).select("key", "order").localCheckpoint()
     count = suspects.count()
     if not count:
         return folded, 0, 0

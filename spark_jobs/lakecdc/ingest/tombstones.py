@@ -13,6 +13,7 @@ from pyspark.sql import functions as F
 from lakecdc.contract.target import ORDER_COLUMN, TIME_COLUMN
 from lakecdc.iceberg import definition
 from lakecdc.iceberg.table import IcebergTable, exists
+from lakecdc.ingest.fold import is_suspect
 from lakecdc.ingest.lookup import read_keys
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ def drop_deleted(target: IcebergTable, rows: DataFrame, key: Sequence[str], mark
     :return: the rows that remain and how many were left out.
     """
     table = _open(target)
-    suspects = rows.where((F.col("order") <= mark) & (F.col("op") != "d")).select("key", "order")
+    suspects = rows.where(is_suspect(mark) & (F.col("op") != "d")).select("key", "order")
     if table is None or suspects.isEmpty():
         return rows, 0
     held = read_keys(table, suspects.select("key.*").distinct(), key)

@@ -45,8 +45,8 @@ def decoded(envelopes: DataFrame, typing: Typing) -> DataFrame:
     :return: the change frame, each row with ``rejected``: null, or the message with rule and reason if it cannot be
         applied. One row per event, two where an update moves the key.
     """
-    typed = envelopes.select(
-        *MESSAGE,
+    typed = envelopes.withColumnRenamed("key", "raw_key").select(
+        *(c if c != "key" else "raw_key" for c in MESSAGE),
         *("op", "problem", "source_table", "order", "source_time"),
         _row(typing).alias("row"),
         _open(typing).alias("open"),
@@ -129,7 +129,11 @@ def _rejected(typing: Typing) -> Column:
         )
         .otherwise(F.concat(F.lit("no value for the key columns "), F.array_join(no_key, ", ")))
     )
-    message = F.struct(rule.alias("rule"), reason.alias("reason"), *[F.col(c) for c in REJECTED[2:]])
+    message = F.struct(
+        rule.alias("rule"),
+        reason.alias("reason"),
+        *[F.col(c if c != "key" else "raw_key").alias(c) for c in REJECTED[2:]],
+    )
     return F.when(rule.isNotNull(), message)
 
 

@@ -15,5 +15,6 @@ if TYPE_CHECKING:
 def open_source(spark: SparkSession, spec: JobSpec) -> IngestSource:
     """Open the source of an ingest spec; its package is imported now, so that its driver is needed only if used."""
     assert spec.source is not None
-    found: IngestSource = import_module(f"{__name__}.{spec.source.type}").open_source(spark, spec)
+    name = "quarantine" if spec.job == "replay_quarantine" else spec.source.type
+    found: IngestSource = import_module(f"{__name__}.{name}").open_source(spark, spec)
     return found

@@ -1,0 +1,149 @@
+"""The quarantine: messages that cannot be applied, kept whole, so that nothing is lost and the run goes on.
+
+One Iceberg table per namespace, ``<namespace>.lakecdc_quarantine``, partitioned by target: the raw key, value and
+headers, the place at the source, the order key as far as it is known, the rule that was broken and why, and when it was
+first seen. A message is kept once per target, whatever is replayed. ``replay_quarantine`` enters them again.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F
+
+from lakecdc.contract.errors import InputError
+from lakecdc.iceberg import definition
+from lakecdc.iceberg.table import IcebergTable, exists
+from lakecdc.ingest.formats.messages import HEADERS
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from lakecdc.contract.options import IngestOptions
+    from lakecdc.ingest.change import TableBatch
+
+NAME = "lakecdc_quarantine"
+#: column name, type, NOT NULL
+COLUMNS = (
+    ("target", "string", True),
+    ("place", "string", True),
+    ("rule", "string", True),
+    ("reason", "string", True),
+    ("first_seen", "timestamp", True),
+    ("source_table", "string", False),
+    ("source_time", "timestamp", False),
+    ("order_key", "string", False),
+    ("topic", "string", False),
+    ("partition", "int", False),
+    ("offset", "bigint", False),
+    ("raw_key", "binary", False),
+    ("raw_value", "binary", False),
+    ("headers", HEADERS, False),
+)
+
+
+def table_name(options: IngestOptions, target: str) -> str:
+    """Name of the quarantine that a target's messages go to."""
+    return options.quarantine_table or f"{target.rpartition('.')[0]}.{NAME}"
+
+
+def check_share(batch: TableBatch, limit: float) -> None:
+    """Refuse a batch of which too much cannot be applied: then it is the feed that is wrong, not a message.
+
+    :param limit: highest share, 0 to 1.
+    :raises InputError: naming an example; nothing has been written then.
+    """
+    events = int(str(batch.facts.get("events", 0)))
+    total = max(events, batch.rejections)
+    if batch.rejected is None or batch.rejections <= limit * total:
+        return
+    example = batch.rejected.select("place", "rule", "reason").first()
+    assert example is not None
+    raise InputError(
+        f"{batch.rejections} of {total} messages cannot be applied, more than the share of {limit:g} that may be "
+        f"quarantined; for example {example['place']}: {example['reason']} ({example['rule']}).",
+        table=batch.target.table,
+        hint="Correct format, key, columns or encodings of the feed, or raise options.max_quarantined_fraction.",
+        rejected=batch.rejections,
+    )
+
+
+def keep(spark: SparkSession, catalog: str, name: str, batch: TableBatch) -> int:
+    """Keep a batch's rejected messages.
+
+    :param name: the quarantine.
+    :return: how many were not there before.
+    """
+    if batch.rejected is None:
+        return 0
+    table = open_quarantine(spark, catalog, name) or _create(spark, catalog, name)
+    known = spark.table(table.sql_name).where(F.col("target") == batch.target.table).select("target", "place")
+    rows = _rows(batch.rejected, batch.target.table).join(known, ["target", "place"], "left_anti").localCheckpoint()
+    count = rows.count()
+    if count:
+        rows.select(*[c for c, _, _ in COLUMNS]).coalesce(1).writeTo(table.sql_name).append()
+    return count
+
+
+def _rows(rejected: DataFrame, target: str) -> DataFrame:
+    return rejected.select(
+        F.lit(target).alias("target"),
+        *("place", "rule", "reason", "source_table", "source_time", "topic", "partition", "offset", "headers"),
+        F.current_timestamp().alias("first_seen"),
+        F.col("order").alias("order_key"),
+        F.col("key").alias("raw_key"),
+        F.col("value").alias("raw_value"),
+    ).dropDuplicates(["place"])
+
+
+def messages(table: IcebergTable, target: str, rules: Sequence[str] = ()) -> DataFrame:
+    """A target's messages as a message frame, with their original place in the order of arrival.
+
+    :param rules: only those that broke one of these; default: all.
+    """
+    kept = table.spark.table(table.sql_name).where(F.col("target") == target)
+    if rules:
+        kept = kept.where(F.col("rule").isin(*rules))
+    # the order key ends with the place of arrival
+    arrival = "CAST(conv(substr(order_key, -16), 16, -10) AS bigint)"
+    return kept.selectExpr(
+        *("topic", "partition", "offset", "CAST(NULL AS timestamp) AS timestamp", "raw_key AS key"),
+        *("raw_value AS value", "headers", f"coalesce({arrival}, offset, 0) AS arrival", "place"),
+    )
+
+
+def release(table: IcebergTable, target: str, places: DataFrame) -> int:
+    """Let messages go that have been applied.
+
+    :param places: column ``place``.
+    :return: how many.
+    """
+    view = "lakecdc_released"
+    places.createOrReplaceTempView(view)
+    count = places.count()
+    if count:
+        table.spark.sql(
+            f"DELETE FROM {table.sql_name} WHERE target = :target AND place IN (SELECT place FROM {view})",
+            {"target": target},
+        )
+    table.spark.catalog.dropTempView(view)
+    return count
+
+
+def open_quarantine(spark: SparkSession, catalog: str, name: str) -> IcebergTable | None:
+    """The quarantine, or None if nothing was ever kept."""
+    return IcebergTable(spark, catalog, name) if exists(spark, catalog, name) else None
+
+
+def _create(spark: SparkSession, catalog: str, name: str) -> IcebergTable:
+    return definition.create_table(
+        spark,
+        catalog,
+        name,
+        COLUMNS,
+        partition_by=("target",),
+        properties={"format-version": "2", "commit.retry.num-retries": "20", "write.delete.mode": "copy-on-write"},
+        identifier=(),
+    )

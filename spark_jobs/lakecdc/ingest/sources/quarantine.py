@@ -1,0 +1,106 @@
+"""The quarantine as a source: its messages are decoded again, with the order keys they had.
+
+The targets' positions stay where they are; what is older than the stored row or a remembered delete changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+
+
+from lakecdc.contract.errors import InputError
+from lakecdc.contract.options import ReplayQuarantineOptions
+from lakecdc.ingest import quarantine
+from lakecdc.ingest.change import TableBatch
+from lakecdc.ingest.formats.decode import Known, decode
+from lakecdc.ingest.formats.envelope import Reading
+from lakecdc.ingest.sources.message_batches import known_types, table_batch
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from lakecdc.contract.spec import JobSpec
+    from lakecdc.contract.target import Target
+    from lakecdc.metadata.positions import Position
+
+
+class Quarantine:
+    """The quarantined messages of a spec's targets, as an ingest source."""
+
+    def __init__(self, spark: SparkSession, spec: JobSpec) -> None:
+        assert isinstance(spec.options, ReplayQuarantineOptions)
+        self.spark, self.spec, self.options = spark, spec, spec.options
+        self.refused: Mapping[str, Exception] = {}
+        self.given_up: Mapping[str, Exception] = {}
+        self._positions: dict[str, Position] = {}
+        self._entered: dict[str, DataFrame] = {}
+
+    def start(self, positions: Mapping[str, Position | None], recorded: Mapping[str, Position]) -> None:
+        """Take the targets in that have been fed from this source.
+
+        :raises InputError: if the source has no messages.
+        """
+        if not hasattr(self.spec.source, "format"):
+            raise InputError("This source has no messages, so nothing of it was ever quarantined.")
+        self.refused = {
+            name: InputError("It has not been fed yet, so nothing of it is in quarantine.", table=name)
+            for name, position in positions.items()
+            if position is None
+        }
+        self._positions = {name: position for name, position in positions.items() if position is not None}
+
+    def rounds(self) -> Iterator[list[TableBatch]]:
+        """One round with everything that waits."""
+        yield [b for t in self.spec.targets if t.table in self._positions and (b := self._batch(t)) is not None]
+
+    def applied(self, table: str, position: Position) -> None:
+        """Release what has been applied."""
+        entered = self._entered.pop(table, None)
+        if entered is not None:
+            kept = quarantine.open_quarantine(self.spark, self.spec.catalog.name, self._name(table))
+            assert kept is not None
+            quarantine.release(kept, table, entered)
+
+    def failed(self, table: str, error: Exception) -> None:
+        """Its messages stay."""
+        self._entered.pop(table, None)
+
+    def finish_round(self) -> None:
+        """Let go of what the round kept in memory."""
+        self.spark.catalog.clearCache()
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def _name(self, target: str) -> str:
+        return quarantine.table_name(self.options, target)
+
+    def _batch(self, target: Target) -> TableBatch | None:
+        table = quarantine.open_quarantine(self.spark, self.spec.catalog.name, self._name(target.table))
+        if table is None:
+            return None
+        messages = quarantine.messages(table, target.table, self.options.rules).localCheckpoint()
+        waiting = messages.count()
+        if not waiting:
+            return None
+        source, position = self.spec.source, self._positions[target.table]
+        order_by = getattr(source, "order_by", None)
+        reading = Reading(
+            int(position.offsets.get("epoch", 1)),
+            getattr(source, "unavailable_value", Reading.unavailable_value),
+            {"order_by": order_by} if order_by else {},
+        )
+        known = Known(known_types(self.spark, self.spec.catalog.name, target.table), high_order=position.high_order)
+        found = decode(messages, source.format, target, reading, known)  # type: ignore[union-attr]
+        entered = messages.select("place")
+        if found.rejected is not None:
+            entered = entered.join(found.rejected.select("place"), "place", "left_anti")
+        self._entered[target.table] = entered.distinct().localCheckpoint()
+        facts = {"quarantined_before": waiting, "quarantined_still": found.rejections}
+        return table_batch(target, found, position, facts)
+
+
+def open_source(spark: SparkSession, spec: JobSpec) -> Quarantine:
+    """Open the quarantine of a replay spec."""
+    return Quarantine(spark, spec)

@@ -1,0 +1,9 @@
+"""Enter quarantined messages again: ``replay_quarantine.py --spec URI --report URI``."""
+
+import sys
+
+from lakecdc.ingest.job import ingest
+from lakecdc.run import main
+
+if __name__ == "__main__":
+    sys.exit(main("replay_quarantine", ingest))

@@ -1,0 +1,101 @@
+"""What cannot be applied is kept, once, and enters again with the order key it had."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from lakecdc.contract.report import JobReport
+from lakecdc.contract.spec import parse_spec
+from lakecdc.ingest.job import ingest
+from lakecdc.run import run
+from tests.conftest import Lake
+
+
+def event(lsn: int, op: str, row: dict[str, Any]) -> str:
+    source = {"connector": "postgresql", "schema": "s", "table": "t", "lsn": lsn, "ts_ms": 1_700_000_000_000 + lsn}
+    images = {"before": row, "after": None} if op == "d" else {"before": None, "after": row}
+    return json.dumps({"op": op, **images, "source": source})
+
+
+class Fed:
+    """A table fed from event files, its quarantine in the test's own table."""
+
+    def __init__(self, lake: Lake, folder: Path, **columns: str) -> None:
+        self.lake, self.folder = lake, folder
+        self.name, self.quarantine = lake.new_name("fed"), lake.new_name("quarantine")
+        self.target: dict[str, Any] = {"table": self.name, "key": ["id"], "columns": {"id": "bigint", **columns}}
+        self.files = 0
+
+    def write(self, *lines: str) -> None:
+        self.files += 1
+        (self.folder / f"{self.files}.jsonl").write_text("".join(line + "\n" for line in lines))
+
+    def run(self, job: str = "ingest", **options: Any) -> JobReport:
+        source = {"type": "files", "path": f"{self.folder}/*.jsonl", "format": "debezium-json"}
+        options = {"quarantine_table": self.quarantine, "max_quarantined_fraction": 1.0, **options}
+        spec = self.lake.spec(job, source=source, target=self.target, options=options)
+        return run(parse_spec(spec), ingest)
+
+    def rows(self) -> list[tuple[Any, ...]]:
+        return sorted(self.lake.duckdb_rows(self.name, "id, n"))
+
+    def kept(self) -> list[tuple[Any, ...]]:
+        return sorted(self.lake.duckdb_rows(self.quarantine, "rule, raw_value"))
+
+
+def test_bad_messages_are_kept_whole_and_the_rest_is_applied(lake: Lake, tmp_path: Path) -> None:
+    fed = Fed(lake, tmp_path, n="int")
+    bad = [event(2, "c", {"id": 2, "n": "many"}), "{broken", event(3, "c", {"n": 3}), '{"op": "z"}']
+    fed.write(event(1, "c", {"id": 1, "n": 1}), *bad, event(4, "c", {"id": 4, "n": None}))
+    report = fed.run().tables[0]
+    assert report.outcome == "done", report.reason
+    assert report.metrics["quarantined"] == 4
+    assert fed.rows() == [(1, 1), (4, None)]
+    rules = ["type", "not-json", "no-key", "unknown-message"]
+    assert fed.kept() == sorted((rule, line.encode()) for rule, line in zip(rules, bad, strict=True))
+
+
+def test_too_many_bad_messages_fail_the_table_and_nothing_is_written(lake: Lake, tmp_path: Path) -> None:
+    fed = Fed(lake, tmp_path, n="int")
+    fed.write(event(1, "c", {"id": 1, "n": 1}), event(2, "c", {"id": 2, "n": "x"}))
+    report = fed.run(max_quarantined_fraction=0.4).tables[0]
+    assert report.outcome == "failed" and report.failure_class == "bad input"
+    assert "1 of 2 messages" in str(report.reason) and "n (int)" in str(report.reason)
+    assert not lake.sql(f"SHOW TABLES IN lake.test LIKE '{fed.name.partition('.')[2]}'").collect()
+
+
+def test_a_replay_never_overwrites_what_is_newer(lake: Lake, tmp_path: Path) -> None:
+    fed = Fed(lake, tmp_path, n="int")
+    fed.write(
+        event(1, "c", {"id": 1, "n": 1}), event(2, "u", {"id": 1, "n": "12x"}), event(3, "c", {"id": 3, "n": "3x"})
+    )
+    fed.run()
+    fed.write(event(4, "u", {"id": 1, "n": 4}), event(5, "c", {"id": 5, "n": "x5"}), event(6, "d", {"id": 5}))
+    fed.run()
+    assert fed.rows() == [(1, 4)] and len(fed.kept()) == 3
+    # nothing has been corrected: all stay, kept once
+    still = fed.run("replay_quarantine").tables[0]
+    assert still.metrics["quarantined_still"] == 3 and len(fed.kept()) == 3
+    lake.sql(f"ALTER TABLE lake.{fed.name} ADD COLUMN m string")
+    lake.sql(f"UPDATE lake.{fed.name} SET m = CAST(n AS string)")
+    lake.sql(f"ALTER TABLE lake.{fed.name} DROP COLUMN n")
+    lake.sql(f"ALTER TABLE lake.{fed.name} RENAME COLUMN m TO n")
+    fed.target["columns"]["n"] = "string"
+    report = fed.run("replay_quarantine").tables[0]
+    assert report.outcome == "done", report.reason
+    # 1 had a newer state, 5 had been deleted
+    assert fed.rows() == [(1, "4"), (3, "3x")]
+    assert fed.kept() == []
+    assert fed.run("replay_quarantine").tables[0].outcome == "nothing"
+
+
+def test_one_rule_can_be_replayed_alone(lake: Lake, tmp_path: Path) -> None:
+    fed = Fed(lake, tmp_path, n="int")
+    fed.write(event(1, "c", {"id": 1, "n": 1}), event(2, "c", {"id": 2, "n": "x"}), "{broken")
+    fed.run()
+    del fed.target["columns"]["n"]
+    report = fed.run("replay_quarantine", rules=["not-json"]).tables[0]
+    assert report.metrics["quarantined_before"] == 1
+    assert len(fed.kept()) == 2
