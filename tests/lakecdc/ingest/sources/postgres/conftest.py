@@ -1,4 +1,4 @@
-"""A Postgres for the tests of this folder, and a small model of what the job does with batches."""
+"""A Postgres for the tests of this folder, and one test's slot and tables on it."""
 
 from __future__ import annotations
 
@@ -14,56 +14,10 @@ import psycopg
 import pytest
 
 from lakecdc.contract.spec import JobSpec, parse_spec
-from lakecdc.ingest.change import TableBatch
 from lakecdc.ingest.sources.postgres.source import PostgresIngest
-from lakecdc.metadata.positions import Position, decode
 from local_services.postgres import Postgres
 from tests.conftest import Lake
-
-Key = tuple[Any, ...]
-
-
-@dataclass
-class Model:
-    """What tables fed by the job would hold.
-
-    :param tables: rows by key by table.
-    :param positions: positions by table.
-    :param batches: every batch applied, with its events as rows.
-    """
-
-    tables: dict[str, dict[Key, dict[str, Any]]] = field(default_factory=dict)
-    positions: dict[str, Position | None] = field(default_factory=dict)
-    batches: list[tuple[TableBatch, list[Any]]] = field(default_factory=list)
-    types: dict[str, dict[str, str]] = field(default_factory=dict)
-
-    def apply(self, batch: TableBatch) -> None:
-        """Apply one batch, event by event in order."""
-        name = batch.target.table
-        rows = self.tables.setdefault(name, {})
-        self.types[name] = {column.name: column.type for column in batch.columns}
-        events = batch.changes.orderBy("order").collect() if batch.changes is not None else []
-        self.batches.append((batch, events))
-        before = dict(rows)
-        if batch.truncate_order:
-            rows.clear()
-            events = [event for event in events if event["order"] >= batch.truncate_order]
-        for event in events:
-            key = tuple(event["key"])
-            assert event["order"] > max((row["_order"] for row in [rows.get(key)] if row), default="")
-            if event["op"] == "d":
-                before[key] = rows.pop(key, None) or before.get(key, {})
-                continue
-            row = event["row"].asDict(recursive=True)
-            for column in event["open"] or ():
-                row[column] = before.get(tuple(event["old_key"] or key), rows.get(key, {}))[column]
-            rows[key] = before[key] = {**row, "_order": event["order"]}
-        self.positions[name] = decode(batch.position.encode())
-
-    def rows(self, table: str, *columns: str) -> list[tuple[Any, ...]]:
-        """The rows of a table, sorted; all columns unless some are named."""
-        found = self.tables[table].values()
-        return sorted(tuple(r[c] for c in columns or [k for k in r if k != "_order"]) for r in found)
+from tests.lakecdc.ingest.sources.model import Model
 
 
 @dataclass
@@ -102,15 +56,18 @@ class Shop:
         """A source for one run."""
         return PostgresIngest(self.lake.spark, self.spec(**source))
 
-    def run(self, failing: str = "", rounds: int = 0, **source: Any) -> PostgresIngest:
+    def run(
+        self, failing: str = "", rounds: int = 0, recorded: dict[str, Position] | None = None, **source: Any
+    ) -> PostgresIngest:
         """One run of the job.
 
         :param failing: a table that cannot be fed.
         :param rounds: stop after so many, as a killed run would, without the last one's end.
+        :param recorded: ends of interrupted batches.
         """
         found = self.open(**source)
         try:
-            found.start({t["table"]: self.model.positions.get(t["table"]) for t in self.targets}, {})
+            found.start({t["table"]: self.model.positions.get(t["table"]) for t in self.targets}, recorded or {})
             for number, batches in enumerate(found.rounds(), 1):
                 for batch in batches:
                     if batch.target.table == failing:

@@ -1,0 +1,161 @@
+"""What the sources share that are databases: checks of columns, full loads by chunks, errors of tasks."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, TypeVar
+
+from pyspark.sql import functions as F
+
+from lakecdc.contract.errors import InputError
+from lakecdc.contract.target import ORDER_COLUMN, TIME_COLUMN, Target
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column as Expression
+    from pyspark.sql import DataFrame
+
+    from lakecdc.ingest.change import Column
+
+T = TypeVar("T")
+_ERROR_LINE = re.compile(r"(psycopg\.|pymysql\.|lakecdc\.)?[\w.]+: \S")
+
+
+def check_names(target: Target, names: Sequence[str]) -> None:
+    """Refuse source columns whose names a table cannot have together.
+
+    :raises InputError: names that differ in case only, or that lakecdc keeps for itself.
+    """
+    lower = Counter(name.lower() for name in names)
+    for name in names:
+        if lower[name.lower()] > 1:
+            raise InputError(
+                f"Two columns differ from {name!r} in case at most, which the catalog cannot tell apart.",
+                table=target.table,
+                hint='Leave one out with "exclude_columns".',
+            )
+        if name.lower() in (ORDER_COLUMN, TIME_COLUMN):
+            raise InputError(f"The source has a column {name!r}; lakecdc keeps its own there.", table=target.table)
+
+
+def check_named_columns(target: Target, label: str, key: Sequence[str], names: set[str]) -> None:
+    """Refuse a target that names columns which its source table has not, or excludes its key.
+
+    :param label: the source table, for messages.
+    :param names: the columns it has.
+    :raises InputError: naming the first such column.
+    """
+    for place, wanted in (("key", key), ("exclude_columns", target.exclude_columns), ("columns", target.columns)):
+        for column in wanted:
+            if column not in names:
+                raise InputError(f"{label} has no column {column!r}, which {place} names.", table=target.table)
+    left_out = sorted(set(key) & set(target.exclude_columns))
+    if left_out:
+        raise InputError(f"The key column {left_out[0]!r} is also excluded.", table=target.table)
+
+
+def column_type(target: Target, column: str, derived: str | None, source_type: str) -> str:
+    """The type of a target's column in Spark's own spelling.
+
+    :param derived: what the source's type becomes; None if there is nothing.
+    :param source_type: its name, for messages.
+    :raises InputError: if there is no type, or the target gives one that Spark does not know.
+    """
+    if column in target.columns:
+        return _canonical(target, column)
+    if derived is None:
+        raise InputError(
+            f"Column {column!r} has type {source_type}, which has no counterpart in Iceberg.",
+            table=target.table,
+            hint=f'Leave it out with "exclude_columns": ["{column}"], or keep its text with '
+            f'"columns": {{"{column}": "string"}} of its target.',
+        )
+    return derived
+
+
+def _canonical(target: Target, column: str) -> str:
+    from pyspark.sql.types import DataType
+
+    given = target.columns[column]
+    try:
+        return DataType.fromDDL(given).simpleString()
+    except Exception as error:
+        raise InputError(
+            f"columns gives {column!r} the type {given!r}, which Spark does not know.", table=target.table
+        ) from error
+
+
+def cast_or_stop(text: Expression, readable: Expression, target_type: str, column: str) -> Expression:
+    """Cast a value's text; evaluating the result raises if the type cannot hold the value.
+
+    :param text: the value.
+    :param readable: the same, null where Spark would misread it.
+    :param column: its name, for the error.
+    """
+    reason = F.concat(
+        F.lit(f"Column {column!r}: the value "),
+        F.substr(text, F.lit(1), F.lit(40)),
+        F.lit(f' does not fit into {target_type}. Give the column the type string with "columns" of its target.'),
+    )
+    refused = F.raise_error(reason).cast(target_type)
+    return F.coalesce(readable.try_cast(target_type), F.when(text.isNotNull(), refused))
+
+
+def full_load_frame(
+    texts: DataFrame,
+    key: Sequence[str],
+    columns: Sequence[Column],
+    values: Mapping[str, Expression],
+    order: str,
+    time: datetime,
+) -> DataFrame:
+    """The change frame of a full load.
+
+    :param texts: the rows as string columns.
+    :param columns: the target's columns.
+    :param values: expression of each column, from the string columns.
+    :param order: order key of every row, below that of any change.
+    :param time: the source's clock when the reading began.
+    """
+    row = F.struct(*[values[column.name].alias(column.name) for column in columns])
+    known = {column.name: column for column in columns}
+    key_type = ", ".join(f"{quoted(name)}: {known[name].type}" for name in key)
+    return texts.select(row.alias("row")).select(
+        F.lit("r").alias("op"),
+        F.struct(*[F.col("row")[name].alias(name) for name in key]).alias("key"),
+        "row",
+        F.lit(None).cast("array<string>").alias("open"),
+        F.lit(None).cast(f"struct<{key_type}>").alias("old_key"),
+        F.lit(order).alias("order"),
+        F.lit(time).alias("source_time"),
+    )
+
+
+def deal(found: Sequence[T], parallelism: int) -> tuple[tuple[T, ...], ...]:
+    """Deal chunks out to at most ``parallelism`` tasks."""
+    count = max(1, min(parallelism, len(found)))
+    return tuple(tuple(found[i::count]) for i in range(count))
+
+
+def cause(error: Exception) -> str:
+    """The line of a failed task's trace that tells what happened."""
+    lines = [line.strip() for line in str(error).splitlines()]
+    told = [line for line in lines if _ERROR_LINE.match(line) and not line.startswith("org.apache.spark")]
+    return (told or lines)[0].rstrip(".")
+
+
+def full_load_needed(what: str, table: str) -> InputError:
+    """The error of a table whose position cannot be gone on from.
+
+    :param what: why.
+    """
+    return InputError(
+        f"{what}: a full load is needed.", table=table, hint="Drop the target table; the next run loads it."
+    )
+
+
+def quoted(name: str) -> str:
+    """A column's name in a Spark expression or type."""
+    return "`" + name.replace("`", "``") + "`"

@@ -1,0 +1,29 @@
+"""MySQL and MariaDB read directly: full loads by key ranges, then the binary log."""
+
+from __future__ import annotations
+
+import importlib.util
+from typing import TYPE_CHECKING
+
+from lakecdc.contract.errors import InputError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from lakecdc.contract.spec import JobSpec
+    from lakecdc.ingest.change import IngestSource
+
+
+def open_source(spark: SparkSession, spec: JobSpec) -> IngestSource:
+    """The source of an ingest spec whose source is of type ``mysql``.
+
+    :raises LakecdcError: if the driver's package is missing, or the password's reference leads nowhere.
+    """
+    if importlib.util.find_spec("pymysql") is None:
+        raise InputError(
+            "The Python package pymysql is missing, on the driver at least.",
+            hint='Install "pymysql" where driver and executors run, or ship it in an environment archive.',
+        )
+    from lakecdc.ingest.sources.mysql.source import MysqlIngest
+
+    return MysqlIngest(spark, spec)

@@ -1,0 +1,244 @@
+"""A source table as the server describes it, and whether it can be fed into a target."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from lakecdc.contract.errors import InputError
+from lakecdc.contract.target import Target
+from lakecdc.ingest.change import Column
+from lakecdc.ingest.sources.database import check_named_columns, check_names, column_type
+from lakecdc.ingest.sources.mysql.connect import query
+from lakecdc.ingest.sources.mysql.table_map import BINARY, Named
+from lakecdc.ingest.sources.mysql.types import BASES, MysqlType
+from lakecdc.ingest.sources.mysql.values import python_encoding
+
+if TYPE_CHECKING:
+    from lakecdc.contract.sources.mysql import MysqlSource
+    from lakecdc.ingest.sources.mysql.connect import Session
+    from lakecdc.ingest.sources.mysql.decoder import Relation
+
+_COLUMNS = """
+SELECT COLUMN_NAME, DATA_TYPE, COLUMN_TYPE, CHARACTER_SET_NAME, NUMERIC_PRECISION, NUMERIC_SCALE, EXTRA, IS_NULLABLE,
+  COLUMN_DEFAULT, GENERATION_EXPRESSION
+FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s ORDER BY ORDINAL_POSITION
+"""
+_TABLE = """
+SELECT TABLE_SCHEMA, TABLE_NAME, TABLE_TYPE, ENGINE FROM information_schema.TABLES
+WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s
+"""
+_KEYS = """
+SELECT INDEX_NAME, COLUMN_NAME FROM information_schema.STATISTICS
+WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s AND SUB_PART IS NULL AND COLUMN_NAME IS NOT NULL
+ORDER BY INDEX_NAME <> 'PRIMARY', INDEX_NAME, SEQ_IN_INDEX
+"""
+_CASCADES = """
+SELECT CONSTRAINT_NAME, REFERENCED_TABLE_NAME, DELETE_RULE, UPDATE_RULE
+FROM information_schema.REFERENTIAL_CONSTRAINTS WHERE CONSTRAINT_SCHEMA = %s AND TABLE_NAME = %s
+"""
+_MEMBER = re.compile(r"'((?:[^']|'')*)'")
+_LITERAL = re.compile(r"(?s)'(?:[^']|'')*'|[+-]?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?|\Z")
+_QUIET_RULES = {"RESTRICT", "NO ACTION"}
+
+
+@dataclass(frozen=True)
+class SourceColumn:
+    """A column at the source, as it is now.
+
+    :param type_name: its type in full, for messages.
+    :param generated: computed when it is read, so that the log need not carry it.
+    :param default: SQL literal that rows show which are older than the column; None is null.
+    :param computed_default: such rows show something that no literal tells.
+    """
+
+    named: Named
+    type_name: str
+    generated: bool = False
+    default: str | None = None
+    computed_default: bool = False
+
+    @property
+    def name(self) -> str:
+        """The column's name."""
+        return self.named.name
+
+    @property
+    def base(self) -> str:
+        """See :class:`MysqlType`."""
+        return self.named.type.base if self.named.type else ""
+
+
+@dataclass(frozen=True)
+class SourceTable:
+    """A source table and the target it feeds.
+
+    :param key: the key columns, from the target or from the source; empty if there are none.
+    :param leading: column that begins an index, the primary key's if there is one; full loads are cut by it.
+    """
+
+    target: Target
+    schema: str
+    name: str
+    columns: tuple[SourceColumn, ...]
+    key: tuple[str, ...]
+    leading: str | None
+
+    @property
+    def label(self) -> str:
+        """``database.table`` for messages."""
+        return f"{self.schema}.{self.name}"
+
+
+def source_name(target: Target, source: MysqlSource) -> tuple[str, str]:
+    """Database and name of a target's source table."""
+    namespace, name = target.table.split(".")[-2:]
+    if target.source_table is None:
+        return source.database or namespace, name
+    schema, dot, table = target.source_table.partition(".")
+    return (schema, table) if dot else (source.database or namespace, schema)
+
+
+def read_table(session: Session, target: Target, source: MysqlSource, mariadb: bool) -> SourceTable:
+    """Read and check a target's source table.
+
+    :raises InputError: if it cannot feed the target.
+    """
+    place = source_name(target, source)
+    found = query(session, _TABLE, place)
+    if not found:
+        raise InputError(
+            f"The source has no table {'.'.join(place)}, or the user may not see it.",
+            table=target.table,
+            hint='Set "source_table" of its target to "database.table".',
+        )
+    schema, name, kind, engine = found[0]
+    if kind != "BASE TABLE":
+        raise InputError(f"{schema}.{name} is not an ordinary table ({kind.lower()}).", table=target.table)
+    columns = tuple(_column(row, mariadb) for row in query(session, _COLUMNS, (schema, name)))
+    indexes = query(session, _KEYS, (schema, name))
+    primary = tuple(column for index, column in indexes if index == "PRIMARY")
+    table = SourceTable(target, schema, name, columns, target.key or primary, str(indexes[0][1]) if indexes else None)
+    _check(session, table, source, engine)
+    return table
+
+
+def _check(session: Session, table: SourceTable, source: MysqlSource, engine: str) -> None:
+    target = table.target
+    if engine and engine.upper() != "INNODB":
+        raise InputError(
+            f"{table.label} is kept by {engine}, which has no transactions: its rows and its log never meet exactly.",
+            table=target.table,
+            hint=f"Run ALTER TABLE {table.label} ENGINE = InnoDB.",
+        )
+    if target.keyed and not table.key:
+        raise InputError(
+            f"{table.label} has no primary key and the target names no key, so that mode {target.mode} cannot tell "
+            "its rows apart.",
+            table=target.table,
+            hint='Add a primary key, give the target a "key", or use mode append or history.',
+        )
+    check_named_columns(target, table.label, table.key, {column.name for column in table.columns})
+    if source.allow_cascades:
+        return
+    for constraint, parent, on_delete, on_update in query(session, _CASCADES, (table.schema, table.name)):
+        if {on_delete, on_update} - _QUIET_RULES:
+            raise InputError(
+                f"The foreign key {constraint!r} of {table.label} changes its rows when rows of {parent} change "
+                f"(ON DELETE {on_delete}, ON UPDATE {on_update}), and such changes are not part of the log.",
+                table=target.table,
+                hint="Let the application change the rows, or set source.allow_cascades if the rules never act.",
+            )
+
+
+def target_columns(table: SourceTable, columns: Iterable[tuple[str, str, str | None]]) -> tuple[Column, ...]:
+    """The target's columns for the source's.
+
+    :param columns: name, base and Spark type of each, in order.
+    :raises InputError: naming the first column that has no type or whose name cannot be used.
+    """
+    target = table.target
+    kept = [column for column in columns if column[0] not in target.exclude_columns]
+    check_names(target, [name for name, _base, _type in kept])
+    by_name = {column.name: column for column in table.columns}
+    found = []
+    for name, base, spark_type in kept:
+        known = by_name.get(name)
+        kind = column_type(target, name, spark_type, known.type_name if known else base)
+        if known and known.generated:
+            raise InputError(
+                f"Column {name!r} is generated when it is read, and the log need not carry it.",
+                table=target.table,
+                hint=f'Leave it out with "exclude_columns": ["{name}"], or make it STORED at the source.',
+            )
+        if known and known.named.charset != BINARY and python_encoding(known.named.charset) is None:
+            raise InputError(
+                f"Column {name!r} has the character set {known.named.charset}, which Python cannot read.",
+                table=target.table,
+                hint=f'Leave it out with "exclude_columns": ["{name}"], or convert it to utf8mb4 at the source.',
+            )
+        found.append(Column(name, kind, name in table.key))
+    return tuple(found)
+
+
+def described(table: SourceTable) -> list[tuple[str, str, str | None]]:
+    """The table's columns as they are now, in the form of :func:`target_columns`."""
+    return [(c.name, c.base, c.named.type.spark if c.named.type else None) for c in table.columns]
+
+
+def bases(table: SourceTable, relations: Iterable[Relation]) -> dict[str, str]:
+    """Base of each column by name, the newest description first."""
+    found: dict[str, str] = {}
+    for relation in reversed([*relations]):
+        for name, base, _type in relation.columns:
+            found.setdefault(name, base)
+    return {**{c.name: c.base for c in table.columns}, **found}
+
+
+def _column(row: tuple[object, ...], mariadb: bool) -> SourceColumn:
+    name, kind, full, charset, precision, scale, extra, nullable, default, expression = row
+    base, full_type, flags = BASES.get(str(kind).lower()), str(full), str(extra or "").upper()
+    unsigned = "unsigned" in full_type.lower().split() or "zerofill" in full_type.lower()
+    found = None
+    if base == "decimal":
+        found = MysqlType(base, unsigned, int(str(precision)), int(str(scale)))
+    elif base == "bit":
+        found = MysqlType(base, unsigned, int(str(precision)))
+    elif base:
+        found = MysqlType(
+            base, unsigned and base in ("tinyint", "smallint", "mediumint", "int", "bigint", "float", "double")
+        )
+    members = tuple(m.replace("''", "'") for m in _MEMBER.findall(full_type)) if base in ("enum", "set") else ()
+    named = Named(str(name), found, unsigned, str(charset or BINARY), members)
+    generated = "VIRTUAL" in flags
+    literal, computed = _default(default, mariadb, flags, nullable == "YES", base or "", members)
+    return SourceColumn(named, full_type, generated, literal, computed or bool(expression))
+
+
+def _default(
+    default: object, mariadb: bool, flags: str, nullable: bool, base: str, members: tuple[str, ...]
+) -> tuple[str | None, bool]:
+    """The literal that rows older than the column show, and whether there is one that no literal tells."""
+    if "AUTO_INCREMENT" in flags or "DEFAULT_GENERATED" in flags:
+        return None, True
+    if default is None or (mariadb and str(default).upper() == "NULL"):
+        return (None, False) if nullable else (_implicit(base, members), False)
+    text = str(default)
+    if not mariadb:
+        # MySQL tells a constant without its quotes; what is computed was told by the flags
+        text = text if base == "bit" else "'" + text.replace("'", "''") + "'"
+        return text, text.upper().startswith("'CURRENT_TIMESTAMP")
+    return (text, False) if _LITERAL.fullmatch(text) else (None, True)
+
+
+def _implicit(base: str, members: tuple[str, ...]) -> str | None:
+    """What a NOT NULL column without a default shows in older rows; null for the zero dates."""
+    if base in ("date", "datetime", "timestamp"):
+        return None
+    if base == "enum":
+        return "'" + members[0].replace("'", "''") + "'" if members else None
+    if base == "time":
+        return "'00:00:00'"
+    return "''" if base in ("char", "varchar", "text", "set", "json", "binary", "varbinary", "blob") else "0"

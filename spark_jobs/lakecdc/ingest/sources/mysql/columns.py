@@ -1,0 +1,62 @@
+"""What rows show of a column that is younger than they are: the log does not carry it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import functions as F
+
+from lakecdc.ingest.sources.database import full_load_needed
+from lakecdc.ingest.sources.mysql.connect import query
+from lakecdc.ingest.sources.mysql.types import BYTES, typed
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from lakecdc.ingest.change import Column
+    from lakecdc.ingest.sources.mysql.catalog import SourceTable
+    from lakecdc.ingest.sources.mysql.connect import Session
+
+
+def checked_fills(
+    spark: SparkSession, session: Session, table: SourceTable, columns: Sequence[Column], added: Iterable[str]
+) -> dict[str, Any]:
+    """The value of each column in rows that are older than it, in the column's type; null is left out.
+
+    :param columns: the target's.
+    :param added: columns that the log saw being added.
+    :raises InputError: such a column has no constant default, so that only the source knows its values.
+    """
+    known = {column.name: column for column in table.columns}
+    new = {name.lower() for name in added}
+    for column in table.columns:
+        if column.name.lower() in new and column.computed_default and column.name in {c.name for c in columns}:
+            raise full_load_needed(
+                f"The column {column.name!r} was added to {table.label} with a default that is computed",
+                table.target.table,
+            )
+    wanted = [c for c in columns if c.name in known and known[c.name].default is not None]
+    if not wanted:
+        return {}
+    asked = [_as_text(str(known[c.name].default), known[c.name].base) for c in wanted]
+    texts = query(session, f"SELECT {', '.join(asked)}")[0]
+    values = [
+        typed(F.lit(None if text is None else str(text)), known[c.name].base, c.type, c.name).alias(f"v{i}")
+        for i, (c, text) in enumerate(zip(wanted, texts, strict=True))
+    ]
+    found = spark.range(1).select(*values).first()
+    assert found is not None
+    return {c.name: found[i] for i, c in enumerate(wanted) if found[i] is not None}
+
+
+def with_fills(columns: Sequence[Column], fills: Mapping[str, Any]) -> tuple[Column, ...]:
+    """The columns with what older rows show of them."""
+    return tuple(replace(column, fill=fills.get(column.name)) for column in columns)
+
+
+def _as_text(literal: str, base: str) -> str:
+    if base in BYTES:
+        return f"HEX({literal})"
+    return f"{literal} + 0" if base == "bit" else f"CAST({literal} AS CHAR)"

@@ -1,0 +1,144 @@
+"""Connections to the source, with the settings under which every value has one text form."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from ssl import CERT_NONE, SSLContext, create_default_context
+from typing import TYPE_CHECKING, Any
+
+from lakecdc.contract.errors import InputError, LakecdcError, SourceUnavailableError
+from lakecdc.contract.secrets import resolve
+
+if TYPE_CHECKING:
+    import pymysql
+
+    from lakecdc.contract.sources.mysql import MysqlSource
+
+    Session = pymysql.Connection[Any]
+
+_CONNECT_SECONDS = 20
+_SETTINGS = {
+    "time_zone": "'+00:00'",
+    # no mode may refuse or change what is read: a zero date as a chunk's bound, padded blanks, ANSI quotes
+    "sql_mode": "''",
+    # a full load must not be ended by limits meant for web requests
+    "wait_timeout": "28800",
+    "net_write_timeout": "3600",
+}
+# access denied in its several forms
+_NO_RIGHT = {1044, 1045, 1142, 1143, 1227, 1370, 1698}
+
+
+@dataclass(frozen=True)
+class Address:
+    """Where the source is.
+
+    :param place: ``host:port`` for messages.
+    :param login: arguments of ``pymysql.connect``, the password among them; never shown.
+    :param ssl: see the source's settings of these names.
+    """
+
+    place: str
+    login: Mapping[str, Any] = field(repr=False)
+    ssl: str = "disabled"
+    ssl_ca: str | None = None
+    ssl_cert: str | None = None
+    ssl_key: str | None = None
+
+    def ssl_context(self) -> SSLContext | None:
+        """What encrypts connections; None if nothing does."""
+        if self.ssl == "disabled":
+            return None
+        context = create_default_context(cafile=self.ssl_ca)
+        context.check_hostname = self.ssl == "verify_identity"
+        if self.ssl == "required":
+            context.verify_mode = CERT_NONE
+        if self.ssl_cert:
+            context.load_cert_chain(self.ssl_cert, self.ssl_key)
+        return context
+
+
+def address(source: MysqlSource) -> Address:
+    """The address that a spec names, its password resolved.
+
+    :raises SpecError: if the password's reference leads nowhere.
+    """
+    login = {
+        "host": source.host,
+        "port": source.port,
+        "user": source.user,
+        "password": resolve(source.password, "source.password") or "",
+    }
+    return Address(f"{source.host}:{source.port}", login, source.ssl, source.ssl_ca, source.ssl_cert, source.ssl_key)
+
+
+def connect(where: Address, *, texts: bool = False) -> Session:
+    """Open a session in which every value has one text form.
+
+    :param texts: deliver values as the server writes them, not as Python's types.
+    :raises SourceUnavailableError: naming host and port.
+    """
+    import pymysql
+
+    extra: dict[str, Any] = {"conv": {}} if texts else {}
+    try:
+        session = pymysql.connect(
+            **where.login,
+            **extra,
+            ssl=where.ssl_context(),
+            ssl_disabled=where.ssl == "disabled",
+            charset="utf8mb4",
+            autocommit=True,
+            connect_timeout=_CONNECT_SECONDS,
+            init_command="SET " + ", ".join(f"{name} = {value}" for name, value in _SETTINGS.items()),
+        )
+    except (pymysql.MySQLError, OSError) as error:
+        raise SourceUnavailableError(
+            f"The MySQL server at {where.place} cannot be reached: {one_line(error)}.",
+            hint="Check host, port, user, password and source.ssl, and that the server runs.",
+        ) from error
+    return session
+
+
+def query(session: Session, statement: str, parameters: Sequence[object] = ()) -> list[tuple[Any, ...]]:
+    """Run a statement and fetch its rows."""
+    with session.cursor() as cursor:
+        cursor.execute(statement, parameters or None)
+        return list(cursor.fetchall())
+
+
+def variables(session: Session, *names: str) -> dict[str, str]:
+    """Global server variables by name; one that the server does not know is left out.
+
+    :param names: in lower case.
+    """
+    quoted = ", ".join(["%s"] * len(names))
+    rows = query(session, f"SHOW GLOBAL VARIABLES WHERE variable_name IN ({quoted})", names)
+    return {name.lower(): str(value) for name, value in rows}
+
+
+def explain(error: Exception, where: Address, doing: str) -> LakecdcError:
+    """Our error for one of the server's.
+
+    :param doing: what was tried, such as ``read the table``.
+    """
+    text = f"The MySQL server at {where.place} could not {doing}: {one_line(error)}."
+    if error.args and error.args[0] in _NO_RIGHT:
+        hint = (
+            "The user needs SELECT on the tables, REPLICATION SLAVE, and REPLICATION CLIENT "
+            "(MariaDB: BINLOG MONITOR); full loads from MySQL need RELOAD too."
+        )
+        return InputError(text, hint=hint)
+    return SourceUnavailableError(text)
+
+
+def quoted(*names: str) -> str:
+    """Identifiers as MySQL takes them, joined by dots."""
+    return ".".join("`" + name.replace("`", "``") + "`" for name in names)
+
+
+def one_line(error: Exception) -> str:
+    """An error's text without line ends and without its last full stop."""
+    text = str(error.args[1]) if len(error.args) > 1 else str(error)
+    return " ".join(text.split()).rstrip(".")

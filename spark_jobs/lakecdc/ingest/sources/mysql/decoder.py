@@ -1,0 +1,501 @@
+"""Events of the binary log as rows of Arrow batches; nothing here knows Spark or talks to a server.
+
+Layouts: MySQL's source documentation, namespace ``binary_log``; MariaDB's Knowledge Base, "Replication Protocol".
+Every event is looked at: one that could carry rows and cannot be read stops the reading, it is never passed over.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from lakecdc.ingest.sources.mysql import statements
+from lakecdc.ingest.sources.mysql.place import Place
+from lakecdc.ingest.sources.mysql.table_map import LayoutError, LogColumn, Named, length, read_columns, table_name
+from lakecdc.ingest.sources.mysql.values import is_zero_date
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+#: Spark SQL schema of the decoded rows; the last row of a read has kind ``end`` and only ``summary``. ``old`` holds
+#: the key columns only
+SCHEMA = (
+    "relation int, version int, kind string, position bigint, ordinal bigint, seconds bigint, "
+    "new array<string>, old array<string>, moved boolean, summary string"
+)
+NAMES = [part.split()[0] for part in SCHEMA.split(", ")]
+_BATCH_ROWS = 20_000
+_BATCH_BYTES = 16 * 1024 * 1024
+_HEADER = struct.Struct("<IBIIIH")
+_STANDALONE = 0x01
+_GEOMETRY_TYPE = 255
+#: kinds of row events by event type, and whether extra data stands before the columns
+_ROWS = {
+    **{23: ("c", False), 24: ("u", False), 25: ("d", False)},
+    **{30: ("c", True), 31: ("u", True), 32: ("d", True)},
+}
+_QUERY, _ROTATE, _FORMAT, _XID, _TABLE_MAP, _XA_PREPARE, _MARIADB_GTID = 2, 4, 15, 16, 19, 38, 162
+_GTIDS = (33, 34, 42, _MARIADB_GTID)
+_REFUSED = {
+    39: "partial JSON updates (binlog_row_value_options = PARTIAL_JSON)",
+    40: "compressed transactions (binlog_transaction_compression = ON)",
+    **dict.fromkeys(range(165, 172), "compressed events (log_bin_compress = ON)"),
+    **dict.fromkeys((20, 21, 22), "row events of a version before MySQL 5.1.18"),
+    26: "a note that the source lost events (LOST_EVENTS)",
+}
+
+
+class LogError(ValueError):
+    """The log cannot be read any further; the message says why."""
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What a reader wants to know of one table.
+
+    :param start: see :attr:`Place.number`; events before it are already applied.
+    :param key: columns that identify a row.
+    :param excluded: columns that are left out.
+    :param now: the columns as the server tells them now, for logs that do not name them.
+    """
+
+    schema: str
+    table: str
+    start: int
+    key: tuple[str, ...]
+    excluded: frozenset[str]
+    now: tuple[Named, ...]
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Where a read ends: at the first boundary between transactions that one of these names.
+
+    :param stop: see :attr:`Place.number`.
+    :param events: row events of wanted tables.
+    :param transaction: row events of one transaction above which the read fails; 0 is no limit.
+    """
+
+    stop: int
+    events: int
+    transaction: int = 0
+
+
+@dataclass(frozen=True)
+class Relation:
+    """A table's columns at one moment of the log.
+
+    :param version: counts the different descriptions within one read, from 0.
+    :param columns: name, base and Spark type of each.
+    """
+
+    table: int
+    version: int
+    columns: tuple[tuple[str, str, str | None], ...]
+
+
+@dataclass
+class Summary:
+    """What one read has seen.
+
+    :param file: file and byte of the boundary where it ended.
+    :param gtid: the last transaction's identifier; empty if there was none.
+    :param seconds: its time, since 1970.
+    :param events: number of events by table and kind.
+    :param truncates: place, ordinal and time of each table's last TRUNCATE.
+    :param added: columns that statements added, by table.
+    :param lost: why a table can only be loaded in full.
+    :param zero_dates: dates that are none, by table.
+    :param bytes: bytes of log read.
+    """
+
+    file: str
+    pos: int
+    gtid: str = ""
+    seconds: int = 0
+    total: int = 0
+    bytes: int = 0
+    events: dict[int, dict[str, int]] = field(default_factory=dict)
+    truncates: dict[int, tuple[int, int, int]] = field(default_factory=dict)
+    relations: list[Relation] = field(default_factory=list)
+    altered: list[int] = field(default_factory=list)
+    added: dict[int, list[str]] = field(default_factory=dict)
+    lost: dict[int, str] = field(default_factory=dict)
+    zero_dates: dict[int, int] = field(default_factory=dict)
+
+    @property
+    def place(self) -> Place:
+        """Where it ended."""
+        return Place(self.file, self.pos)
+
+    def to_json(self) -> dict[str, Any]:
+        """As a JSON object."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any]) -> Summary:
+        """Back from a JSON object."""
+        by_table = ("events", "truncates", "added", "lost", "zero_dates")
+        found = {**document, **{k: {int(t): v for t, v in document[k].items()} for k in by_table}}
+        found["truncates"] = {table: tuple(place) for table, place in found["truncates"].items()}
+        found["relations"] = [
+            Relation(r["table"], r["version"], tuple((c[0], c[1], c[2]) for c in r["columns"]))
+            for r in document["relations"]
+        ]
+        return cls(**found)
+
+
+class _Layout:
+    """A table's rows as one Table_map event describes them."""
+
+    def __init__(self, table: int, version: int, wanted: Wanted, columns: tuple[LogColumn, ...]) -> None:
+        self.table, self.version, self.start, self.columns = table, version, wanted.start, columns
+        names = [column.name for column in columns]
+        self.absent = next((k for k in wanted.key if k not in names), None)
+        self.key = [names.index(k) for k in wanted.key if k in names]
+        self.kept = [name not in wanted.excluded for name in names]
+        self.bitmap = (1 << len(columns)) - 1
+        keys = frozenset(self.key)
+        plan = [(c.codec.text, c.codec.size, c.codec.prefix, c.codec.dated) for c in columns]
+        self.all = [step if kept else (None, *step[1:]) for step, kept in zip(plan, self.kept, strict=True)]
+        self.keys = [step if place in keys else (None, *step[1:]) for place, step in enumerate(plan)]
+
+
+class Decoder:
+    """Turns events into rows; one instance reads one stretch of the log.
+
+    :param wanted: the tables to deliver.
+    :param charsets: character set by collation number.
+    :param begin: where the stretch begins, between two transactions.
+    :param fold: table names are compared without case, as the server does (``lower_case_table_names``).
+    :param checksum: whether events end with a checksum before the log says so itself.
+    """
+
+    def __init__(
+        self,
+        wanted: Mapping[int, Wanted],
+        charsets: Mapping[int, str],
+        begin: Place,
+        limits: Limits,
+        *,
+        mariadb: bool,
+        fold: bool = False,
+        checksum: bool = True,
+    ) -> None:
+        self.summary = Summary(begin.file, begin.pos)
+        self.done = begin.number >= limits.stop
+        self._wanted, self._charsets, self._limits = wanted, charsets, limits
+        self._mariadb, self._fold = mariadb, fold
+        self._tail = 4 if checksum else 0
+        self._tables = {self._folded(w.schema, w.table): number for number, w in wanted.items()}
+        self._layouts: dict[bytes, _Layout | None] = {}
+        self._by_id: dict[int, _Layout | None] = {}
+        self._relations: dict[int, Relation] = {}
+        self._rows = _Rows()
+        self._file, self._at = begin.file, begin.pos
+        self._gtid, self._seconds = "", 0
+        # inside a group of events; and inside one that COMMIT, XID or ROLLBACK ends
+        self._inside = self._begun = False
+        self._ordinal = 0
+        self._touched: set[int] = set()
+
+    def batches(self, events: Iterable[bytes]) -> Iterator[pa.RecordBatch]:
+        """Decode events until a limit is reached or they end.
+
+        :param events: in the order of the log, each with its header.
+        :return: batches of :data:`SCHEMA` of bounded size, without the closing row.
+        :raises LogError: an event that cannot be read.
+        """
+        for event in events:
+            self._take(event)
+            if self._rows.full:
+                yield self._rows.batch()
+                self._rows = _Rows()
+            if self.done:
+                break
+        if len(self._rows):
+            yield self._rows.batch()
+
+    def _take(self, event: bytes) -> None:
+        seconds, kind, server, size, end, _flags = _HEADER.unpack_from(event)
+        self.summary.bytes += len(event)
+        artificial = not end or (kind == _ROTATE and not seconds)
+        start = self._at
+        if not artificial:
+            start = self._advance(end, size)
+        body_end = len(event) - self._tail
+        if kind in _REFUSED:
+            raise LogError(f"The log holds {_REFUSED[kind]} at {self._file}:{start}, which cannot be read.")
+        if kind in _ROWS:
+            self._row_event(event, body_end, kind, start, seconds)
+        elif kind == _TABLE_MAP:
+            self._inside = True
+            self._table_map(event[19:body_end])
+        elif kind == _QUERY:
+            self._query(event, body_end, start, seconds)
+        elif kind in (_XID, _XA_PREPARE):
+            self._end_of_transaction(event, kind, seconds)
+        elif kind in _GTIDS:
+            self._begin(event, kind, server, start)
+        elif kind == _FORMAT:
+            # its last five bytes are the kind of checksum of all events, and its own checksum
+            self._tail = 4 if event[-5] == 1 else 0
+        elif kind == _ROTATE:
+            self._rotate(event[27:body_end].decode())
+        if not self._inside:
+            self._boundary()
+
+    def _advance(self, end: int, size: int) -> int:
+        """Move on to an event's end, whose number in the log has 32 bits; return its beginning."""
+        end |= self._at & ~0xFFFFFFFF
+        self._at = end if end >= self._at else end + (1 << 32)
+        return self._at - size
+
+    def _rotate(self, file: str) -> None:
+        if file != self._file:
+            self._file, self._at = file, 4
+            # numbers of tables begin anew when the server does, and then a new file begins
+            self._by_id.clear()
+            if self._inside:
+                # the server died within the transaction, which it then rolled back
+                self._refuse_touched("was changed by a transaction that the source's log does not end")
+                self._inside = self._begun = False
+
+    def _boundary(self) -> None:
+        summary = self.summary
+        summary.file, summary.pos = self._file, self._at
+        if self._seconds:
+            summary.gtid, summary.seconds = self._gtid, self._seconds
+        self.done = summary.place.number >= self._limits.stop or summary.total >= self._limits.events
+
+    # -- transactions -----------------------------------------------------------------------------------------
+
+    def _begin(self, event: bytes, kind: int, server: int, start: int) -> None:
+        self._inside, self._ordinal = True, 0
+        self._touched.clear()
+        if kind == _MARIADB_GTID:
+            sequence, domain, flags = struct.unpack_from("<QIB", event, 19)
+            self._gtid = f"{domain}-{server}-{sequence}"
+            self._begun = not flags & _STANDALONE
+        elif kind == 33:
+            source, number = event[20:36].hex(), int.from_bytes(event[36:44], "little")
+            parts = (source[:8], source[8:12], source[12:16], source[16:20], source[20:])
+            self._gtid, self._begun = f"{'-'.join(parts)}:{number}", False
+        else:
+            self._begun = False
+
+    def _end_of_transaction(self, event: bytes, kind: int, seconds: int) -> None:
+        if kind == _XA_PREPARE and not event[19]:
+            self._refuse_touched("was changed by an XA transaction, whose fate the log tells only later")
+        self._end(seconds)
+
+    def _end(self, seconds: int) -> None:
+        self._inside = self._begun = False
+        self._seconds = seconds
+        self._by_id.clear()
+
+    def _query(self, event: bytes, end: int, start: int, seconds: int) -> None:
+        schema_size, variables = event[27], int.from_bytes(event[30:32], "little")
+        at = 32 + variables
+        schema, statement = event[at : at + schema_size].decode(), event[at + schema_size + 1 : end]
+        first, second = statements.first_words(statement)
+        if first == "BEGIN" or (first, second) in (("START", "TRANSACTION"), ("XA", "START")):
+            self._inside = self._begun = True
+            self._ordinal = 0
+            self._touched.clear()
+        elif self._begun and first in ("COMMIT", "ROLLBACK") and second != "TO":
+            if first == "ROLLBACK":
+                self._refuse_touched("was changed by a transaction that the log ends with ROLLBACK")
+            self._end(seconds)
+        else:
+            self._statement(statement.decode("utf-8", "replace"), schema, start, seconds)
+            if not self._begun:
+                self._end(seconds)
+
+    def _statement(self, statement: str, schema: str, start: int, seconds: int) -> None:
+        position = Place(self._file, start).number
+        for effect in statements.effects(statement, schema):
+            for number in self._numbers(effect.schema, effect.table):
+                if position < self._wanted[number].start:
+                    continue
+                if effect.kind == "lost":
+                    self.summary.lost.setdefault(number, f"{effect.detail} at {self._file}:{start}")
+                elif effect.kind == "altered":
+                    self.summary.altered.append(number)
+                    self.summary.added.setdefault(number, []).extend([effect.detail] if effect.detail else [])
+                else:
+                    self._count(number, "t")
+                    self.summary.truncates[number] = (position, self._ordinal, seconds)
+
+    def _numbers(self, schema: str, table: str | None) -> list[int]:
+        if table is None:
+            return [n for n, w in self._wanted.items() if self._folded(w.schema, "") == self._folded(schema, "")]
+        found = self._tables.get(self._folded(schema, table))
+        return [] if found is None else [found]
+
+    def _folded(self, schema: str, table: str) -> tuple[str, str]:
+        return (schema.lower(), table.lower()) if self._fold else (schema, table)
+
+    def _refuse_touched(self, why: str) -> None:
+        for number in self._touched:
+            self.summary.lost.setdefault(number, why)
+
+    # -- rows -------------------------------------------------------------------------------------------------
+
+    def _table_map(self, event: bytes) -> None:
+        number, body = int.from_bytes(event[:6], "little"), event[8:]
+        if body not in self._layouts:
+            self._layouts[body] = self._layout(body)
+        self._by_id[number] = self._layouts[body]
+
+    def _layout(self, body: bytes) -> _Layout | None:
+        schema, table, at = table_name(body)
+        number = self._tables.get(self._folded(schema, table))
+        if number is None:
+            return None
+        wanted = self._wanted[number]
+        try:
+            columns = read_columns(body, at, self._charsets, wanted.now, self._mariadb)
+        except LayoutError as error:
+            self.summary.lost.setdefault(number, str(error))
+            return None
+        described = tuple((c.name, c.type.base, c.type.spark) for c in columns)
+        known = self._relations.get(number)
+        if known is None or known.columns != described:
+            known = Relation(number, known.version + 1 if known else 0, described)
+            self._relations[number] = known
+            self.summary.relations.append(known)
+        return _Layout(number, known.version, wanted, columns)
+
+    def _row_event(self, event: bytes, end: int, kind: int, start: int, seconds: int) -> None:
+        self._inside = True
+        layout = self._by_id.get(int.from_bytes(event[19:25], "little"))
+        position = Place(self._file, start).number
+        if layout is None or position < layout.start or layout.table in self.summary.lost:
+            return
+        self._touched.add(layout.table)
+        try:
+            self._read_rows(layout, event, end, kind, (position, seconds))
+        except (LayoutError, UnicodeDecodeError, IndexError, struct.error) as error:
+            self.summary.lost.setdefault(layout.table, f"has rows at {self._file}:{start} that cannot be read: {error}")
+
+    def _read_rows(self, layout: _Layout, event: bytes, end: int, kind: int, place: tuple[int, int]) -> None:
+        op, extra = _ROWS[kind]
+        at = 27 + (int.from_bytes(event[27:29], "little") if extra else 0)
+        count, at = length(event, at)
+        width = (count + 7) // 8
+        images = 2 if op == "u" else 1
+        present = [int.from_bytes(event[at + i * width : at + (i + 1) * width], "little") for i in range(images)]
+        at += width * images
+        if layout.absent or any(bitmap & layout.bitmap != layout.bitmap for bitmap in present):
+            what = f"lack the key column {layout.absent!r}" if layout.absent else "are not whole (binlog_row_image)"
+            raise LayoutError(f"they {what}")
+        add, ordinal = self._rows.add, self._ordinal
+        facts = (layout.table, layout.version)
+        while at < end:
+            ordinal += 1
+            where = (place[0], ordinal, place[1])
+            if op == "c":
+                new, at = self._image(layout, layout.all, event, at, width)
+                add((*facts, "c", *where, False), new, None)
+            elif op == "d":
+                old, at = self._image(layout, layout.keys, event, at, width)
+                add((*facts, "d", *where, False), None, [old[k] for k in layout.key])
+            else:
+                old, at = self._image(layout, layout.keys, event, at, width)
+                new, at = self._image(layout, layout.all, event, at, width)
+                before, moved = [old[k] for k in layout.key], any(old[k] != new[k] for k in layout.key)
+                if moved:
+                    add((*facts, "d", *where, False), None, before)
+                    self._count(layout.table, "d", 1, rows=0)
+                add((*facts, "u", *where, moved), new, before if moved else None)
+        self._count(layout.table, op, ordinal - self._ordinal)
+        self._rows.bytes += len(event)
+        self._ordinal = ordinal
+        if 0 < self._limits.transaction < ordinal:
+            raise LogError(
+                f"A transaction at {self._file} has more than {self._limits.transaction} row events "
+                "(source.max_transaction_events)."
+            )
+
+    def _image(
+        self, layout: _Layout, plan: list[tuple[Any, ...]], event: bytes, at: int, width: int
+    ) -> tuple[list[str | None], int]:
+        """The values of one row image, null for those that the plan leaves out, and where it ends."""
+        nulls = int.from_bytes(event[at : at + width], "little")
+        at += width
+        found: list[str | None] = []
+        append = found.append
+        for text, size, prefix, dated in plan:
+            if nulls & 1:
+                append(None)
+            else:
+                if prefix:
+                    size = int.from_bytes(event[at : at + prefix], "little")
+                    at += prefix
+                end = at + size
+                if text is None:
+                    append(None)
+                else:
+                    value = text(event[at:end])
+                    if dated and is_zero_date(value):
+                        zeros = self.summary.zero_dates
+                        zeros[layout.table] = zeros.get(layout.table, 0) + 1
+                    append(value)
+                at = end
+            nulls >>= 1
+        return found, at
+
+    def _count(self, table: int, kind: str, number: int = 1, rows: int | None = None) -> None:
+        kinds = self.summary.events.setdefault(table, {})
+        kinds[kind] = kinds.get(kind, 0) + number
+        self.summary.total += number if rows is None else rows
+
+
+class _Rows:
+    """Rows under way to an Arrow batch."""
+
+    def __init__(self) -> None:
+        self.bytes = 0
+        self._facts: list[tuple[Any, ...]] = []
+        self._new: list[list[str | None] | None] = []
+        self._old: list[list[str | None] | None] = []
+
+    def __len__(self) -> int:
+        return len(self._facts)
+
+    @property
+    def full(self) -> bool:
+        """Enough for one batch."""
+        return len(self._facts) >= _BATCH_ROWS or self.bytes >= _BATCH_BYTES
+
+    def add(self, facts: tuple[Any, ...], new: list[str | None] | None, old: list[str | None] | None) -> None:
+        self._facts.append(facts)
+        self._new.append(new)
+        self._old.append(old)
+
+    def batch(self) -> pa.RecordBatch:
+        """The Arrow batch."""
+        import pyarrow as pa
+
+        kinds = [pa.int32(), pa.int32(), pa.string(), pa.int64(), pa.int64(), pa.int64(), pa.bool_()]
+        columns = zip(*self._facts, strict=True)
+        *head, moved = [pa.array(values, kind) for values, kind in zip(columns, kinds, strict=True)]
+        texts = pa.list_(pa.string())
+        arrays = [*head, pa.array(self._new, texts), pa.array(self._old, texts), moved]
+        return pa.RecordBatch.from_arrays([*arrays, pa.nulls(len(self), pa.string())], names=NAMES)
+
+
+def closing_batch(summary: str) -> pa.RecordBatch:
+    """The last row of a read."""
+    import pyarrow as pa
+
+    kinds = [pa.int32(), pa.int32(), pa.string(), pa.int64(), pa.int64(), pa.int64()]
+    texts = pa.list_(pa.string())
+    arrays = [
+        pa.array(["end"]) if name == "kind" else pa.nulls(1, kind) for name, kind in zip(NAMES[:6], kinds, strict=True)
+    ]
+    arrays += [pa.nulls(1, texts), pa.nulls(1, texts), pa.nulls(1, pa.bool_()), pa.array([summary])]
+    return pa.RecordBatch.from_arrays(arrays, names=NAMES)

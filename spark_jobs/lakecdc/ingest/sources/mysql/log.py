@@ -1,0 +1,216 @@
+"""The log: one Spark task dumps it and decodes; a round stays on disk, for each table to take its events."""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pyspark import StorageLevel
+from pyspark.sql import functions as F
+
+from lakecdc.contract.errors import InputError, LakecdcError, SourceUnavailableError
+from lakecdc.ingest.order import order_key, order_sql
+from lakecdc.ingest.sources.database import cause
+from lakecdc.ingest.sources.mysql import decoder
+from lakecdc.ingest.sources.mysql.connect import Address, connect, query
+from lakecdc.ingest.sources.mysql.decoder import Decoder, Limits, LogError, Relation, Summary, Wanted
+from lakecdc.ingest.sources.mysql.place import Place
+from lakecdc.ingest.sources.mysql.server import Server
+from lakecdc.ingest.sources.mysql.types import typed
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import Column as Expression
+    from pyspark.sql import DataFrame, SparkSession
+
+    from lakecdc.ingest.change import Column
+
+_DUMP, _NON_BLOCKING = 0x12, 0x01
+_SETTINGS = (
+    "SET @master_binlog_checksum = @@global.binlog_checksum",
+    "SET @source_binlog_checksum = @@global.binlog_checksum",
+    # MariaDB would otherwise rewrite events for a replica that knows no global transaction identifiers
+    "SET @mariadb_slave_capability = 4",
+)
+
+
+@dataclass(frozen=True)
+class ReadLog:
+    """What the task of a round runs.
+
+    :param server_id: what the reader calls itself; 0 is nobody.
+    :param begin: where the round begins.
+    :param wanted: the tables, by number.
+    """
+
+    where: Address
+    server: Server
+    server_id: int
+    begin: Place
+    limits: Limits
+    wanted: Mapping[int, Wanted]
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Read the round, once for the one row that arrives."""
+        for batch in batches:
+            for _ in range(batch.num_rows):
+                found = self.decoder()
+                if not found.done:
+                    yield from found.batches(dump(self.where, self.begin, self.server_id))
+                yield decoder.closing_batch(json.dumps(found.summary.to_json()))
+
+    def decoder(self) -> Decoder:
+        """A decoder of the round."""
+        server = self.server
+        return Decoder(
+            self.wanted,
+            server.charsets,
+            self.begin,
+            self.limits,
+            mariadb=server.mariadb,
+            fold=server.fold,
+            checksum=server.checksum,
+        )
+
+
+def dump(where: Address, begin: Place, server_id: int) -> Iterator[bytes]:
+    """The log's events from a place to its present end.
+
+    Command ``COM_BINLOG_DUMP`` as ``mysqlbinlog --read-from-remote-server`` sends it: the server ends the dump at the
+    log's end instead of waiting. Each packet is one event behind a zero byte.
+    """
+    session = connect(where)
+    try:
+        for setting in _SETTINGS:
+            query(session, setting)
+        body = struct.pack("<BIHI", _DUMP, begin.pos, _NON_BLOCKING, server_id) + begin.file.encode()
+        # pymysql has no public way to send a command of one's own
+        session._write_bytes(struct.pack("<I", len(body)) + body)  # type: ignore[attr-defined]
+        session._next_seq_id = 1  # type: ignore[attr-defined]
+        while True:
+            packet = session._read_packet()
+            if packet.is_eof_packet():
+                return
+            yield packet.get_all_data()[1:]
+    finally:
+        # what the server still sends of an abandoned dump is not waited for
+        session._force_close()  # type: ignore[attr-defined]
+
+
+@dataclass
+class Round:
+    """One round of the log, on the executors' disks until it is released.
+
+    :param decoded: rows of ``decoder.SCHEMA``.
+    """
+
+    decoded: DataFrame
+    summary: Summary
+
+    def release(self) -> None:
+        """Free the disk."""
+        self.decoded.unpersist()
+
+    def relations(self, table: int) -> list[Relation]:
+        """The descriptions of a table in this round, oldest first."""
+        return [relation for relation in self.summary.relations if relation.table == table]
+
+
+def read(spark: SparkSession, task: ReadLog) -> Round:
+    """Read a round.
+
+    :raises LakecdcError: if the task fails.
+    """
+    from pyspark.errors import PySparkException
+
+    decoded = spark.range(0, 1, 1, 1).mapInArrow(task, decoder.SCHEMA).persist(StorageLevel.DISK_ONLY)
+    try:
+        last = decoded.where("kind = 'end'").select("summary").first()
+    except PySparkException as error:
+        decoded.unpersist()
+        raise explain_task(error, task) from error
+    assert last is not None
+    return Round(decoded, Summary.from_json(json.loads(last["summary"])))
+
+
+def explain_task(error: Exception, task: ReadLog) -> LakecdcError:
+    """Our error for a task that failed."""
+    told = cause(error)
+    text = f"The log of the MySQL server at {task.where.place} cannot be read from {task.begin} on: {told}."
+    if "(1236," in told:
+        hint = "If it was purged, drop the target tables so that they are loaded in full, and keep the log for longer."
+        return InputError(text, hint=f"{hint} (binlog_expire_logs_seconds)")
+    if LogError.__name__ in told:
+        return InputError(
+            text, hint="Mend the source's settings, then drop the target tables so that they are loaded in full."
+        )
+    return SourceUnavailableError(text)
+
+
+def changes(
+    found: Round,
+    table: int,
+    key: Sequence[str],
+    columns: Sequence[Column],
+    bases: Mapping[str, str],
+    literals: Mapping[str, Any],
+    epoch: int,
+) -> DataFrame:
+    """The change frame of one table in a round.
+
+    :param columns: the target's columns.
+    :param bases: see ``MysqlType.base``, by column.
+    :param literals: what rows show that are older than a column, by column.
+    :param epoch: of the order keys.
+    """
+    relations = found.relations(table)
+    new = {c.name: _value("new", c, relations, literals).alias(c.name) for c in columns}
+    gone = F.col("kind") == "d"
+    row = F.struct(*new.values())
+    if key:
+        types = {c.name: c.type for c in columns}
+        old_key = F.struct(*[typed(F.get("old", F.lit(i)), bases[k], types[k], k).alias(k) for i, k in enumerate(key)])
+        image = F.when(~gone, row)
+    else:
+        old_key = F.struct()
+        # all there is to tell a row of a table without a key
+        image = F.when(
+            gone, F.struct(*[_value("old", c, relations, literals).alias(c.name) for c in columns])
+        ).otherwise(row)
+    order = order_sql(str(epoch), "position", "ordinal", "8", "seconds * 1000")
+    return found.decoded.where((F.col("relation") == table) & (F.col("kind") != "end")).select(
+        F.col("kind").alias("op"),
+        F.when(gone, old_key).otherwise(F.struct(*[new[k] for k in key])).alias("key"),
+        image.alias("row"),
+        F.lit(None).cast("array<string>").alias("open"),
+        F.when(F.col("moved"), old_key).alias("old_key"),
+        F.expr(order).alias("order"),
+        F.timestamp_seconds("seconds").alias("source_time"),
+    )
+
+
+def truncate_order(found: Round, table: int, epoch: int) -> str | None:
+    """Order key of a table's last TRUNCATE in a round."""
+    place = found.summary.truncates.get(table)
+    return order_key(epoch, place[0], place[1], time=place[2] * 1000) if place else None
+
+
+def _value(field: str, column: Column, relations: Sequence[Relation], literals: Mapping[str, Any]) -> Expression:
+    """A column's value, wherever it stands in each version of the table.
+
+    In versions from before the column it is what the source shows in such rows now.
+    """
+    older = F.lit(literals.get(column.name)).cast(column.type)
+    found: Expression | None = None
+    for relation in relations:
+        for place, (name, base, _type) in enumerate(relation.columns):
+            if name == column.name:
+                value = typed(F.get(field, F.lit(place)), base, column.type, column.name)
+                if len(relations) == 1:
+                    return value
+                here = F.col("version") == relation.version
+                found = F.when(here, value) if found is None else found.when(here, value)
+    return older if found is None else found.otherwise(older)

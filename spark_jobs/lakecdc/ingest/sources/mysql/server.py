@@ -1,0 +1,183 @@
+"""The server: whether its log can be read, who it is, and where its log stands."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from lakecdc.contract.errors import InputError
+from lakecdc.ingest.sources.mysql.connect import query, variables
+from lakecdc.ingest.sources.mysql.place import Place
+
+if TYPE_CHECKING:
+    from lakecdc.ingest.sources.mysql.connect import Session
+
+#: setting, what it must be, and what is wrong with any other value
+_NEEDED = (
+    ("log_bin", "ON", "it writes no binary log"),
+    ("binlog_format", "ROW", "its log does not tell the rows that statements changed"),
+    ("binlog_row_image", "FULL", "its log leaves out columns of changed rows"),
+)
+_FORBIDDEN = (
+    ("binlog_row_value_options", "", "its log holds parts of JSON documents"),
+    ("binlog_transaction_compression", "OFF", "its log is compressed"),
+    ("log_bin_compress", "OFF", "its log is compressed"),
+)
+_SYNTAX_ERROR = 1064
+
+
+@dataclass(frozen=True)
+class Server:
+    """What a run has to know about the server.
+
+    :param identity: what tells this source from another.
+    :param fold: table names are compared without case.
+    :param checksum: events end with a checksum.
+    :param charsets: character set by collation number.
+    """
+
+    mariadb: bool
+    identity: str
+    fold: bool
+    checksum: bool
+    charsets: dict[int, str]
+
+
+def read_server(session: Session) -> Server:
+    """Look at the server's settings.
+
+    :raises InputError: if its log cannot be used; the message names the setting and what to do.
+    """
+    names = [name for name, _value, _why in (*_NEEDED, *_FORBIDDEN)]
+    identity = ("version", "server_uuid", "server_id", "gtid_domain_id", "lower_case_table_names", "binlog_checksum")
+    found = variables(session, *names, *identity)
+    check_settings(found)
+    mariadb = "mariadb" in found["version"].lower()
+    uuid = found.get("server_uuid")
+    if mariadb or not uuid:
+        name = f"mariadb:{found['server_id']}:{found.get('gtid_domain_id', '0')}"
+    else:
+        name = f"mysql:{uuid}"
+    fold = found.get("lower_case_table_names", "0") != "0"
+    checksum = found.get("binlog_checksum", "NONE").upper() == "CRC32"
+    return Server(mariadb, name, fold, checksum, _charsets(session))
+
+
+def check_settings(found: dict[str, str]) -> None:
+    """Refuse settings under which the log does not tell all changes.
+
+    :raises InputError: naming the first of them.
+    """
+    for name, needed, why in (*_NEEDED, *_FORBIDDEN):
+        value = found.get(name, needed)
+        if value.upper() != needed:
+            wanted = f"SET GLOBAL {name} = '{needed}'" if name != "log_bin" else "log_bin in its configuration"
+            raise InputError(
+                f"The source has {name} = {value}: {why}.",
+                hint=f"Give the server {wanted}, keep it so in its configuration, and let sessions that are open "
+                "now reconnect.",
+                setting=name,
+            )
+
+
+def _charsets(session: Session) -> dict[int, str]:
+    # since MariaDB 10.10 one collation may belong to several character sets, with a number for each
+    try:
+        rows = query(
+            session, "SELECT ID, CHARACTER_SET_NAME FROM information_schema.COLLATION_CHARACTER_SET_APPLICABILITY"
+        )
+    except Exception:
+        rows = query(session, "SELECT ID, CHARACTER_SET_NAME FROM information_schema.COLLATIONS")
+    return {int(number): str(name) for number, name in rows if number is not None and name is not None}
+
+
+def log_end(session: Session, server: Server) -> tuple[Place, datetime]:
+    """Where the log ends now, and the server's clock just before.
+
+    :raises InputError: if there is no log.
+    """
+    clock = now(session)
+    statements = ["SHOW MASTER STATUS"] if server.mariadb else ["SHOW BINARY LOG STATUS", "SHOW MASTER STATUS"]
+    for statement in statements:
+        try:
+            rows = query(session, statement)
+        except Exception as error:
+            if statement == statements[-1] or not error.args or error.args[0] != _SYNTAX_ERROR:
+                raise
+        else:
+            if rows:
+                return Place(rows[0][0], int(rows[0][1])), clock
+    raise InputError("The source writes no binary log.", hint="Set log_bin in the server's configuration.")
+
+
+def now(session: Session) -> datetime:
+    """The server's clock."""
+    value: datetime = query(session, "SELECT UTC_TIMESTAMP(6)")[0][0]
+    return value.replace(tzinfo=UTC)
+
+
+def begin_snapshot(session: Session, server: Server) -> tuple[Place, datetime]:
+    """Begin a transaction whose snapshot shows exactly what lies before a place in the log; the place, and the clock.
+
+    The log's plain end is no such place: a transaction stands in the log before its rows can be seen. MariaDB tells
+    the place of a snapshot; at MySQL a global read lock, held for a moment, waits until what is logged can be seen.
+    Whatever any session reads later shows these transactions too.
+    """
+    clock = now(session)
+    query(session, "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+    if server.mariadb:
+        query(session, "START TRANSACTION WITH CONSISTENT SNAPSHOT")
+        return snapshot_place(session), clock
+    query(session, "FLUSH TABLES WITH READ LOCK")
+    try:
+        query(session, "START TRANSACTION WITH CONSISTENT SNAPSHOT")
+        return log_end(session, server)[0], clock
+    finally:
+        query(session, "UNLOCK TABLES")
+
+
+def snapshot_place(session: Session) -> Place:
+    """The place in the log of MariaDB's snapshot of this session's transaction."""
+    found = {str(n).lower(): v for n, v in query(session, "SHOW STATUS LIKE 'binlog_snapshot_%'")}
+    return Place(found["binlog_snapshot_file"], int(found["binlog_snapshot_position"]))
+
+
+def check_place(session: Session, server: Server, place: Place, gtid: str) -> str | None:
+    """Why the log cannot be read from a place on; None if it can.
+
+    :param gtid: what was read last before it, see :func:`merged_gtid`.
+    """
+    sizes = {str(row[0]): int(row[1]) for row in query(session, "SHOW BINARY LOGS")}
+    if place.file not in sizes:
+        return f"The log file {place.file} is gone from the source (purged, or the log was reset)"
+    if place.pos > sizes[place.file]:
+        return f"The source's log file {place.file} ends before the table's position {place.pos}: it was restored"
+    if not gtid:
+        return None
+    if server.mariadb:
+        told = str(query(session, "SELECT BINLOG_GTID_POS(%s, %s)", (place.file, place.pos))[0][0] or "")
+        same = set(gtid.split(",")) <= set(told.split(","))
+    else:
+        told = "another set of transactions"
+        same = bool(query(session, "SELECT GTID_SUBSET(%s, @@GLOBAL.gtid_executed)", (gtid,))[0][0])
+    return None if same else f"At {place} the source's log has {told}, not {gtid}: it was reset or restored"
+
+
+def gtid_at(session: Session, server: Server, place: Place) -> str:
+    """MariaDB's global transaction identifiers up to a place; empty at MySQL, whose list knows no bounds."""
+    if not server.mariadb:
+        return ""
+    return str(query(session, "SELECT BINLOG_GTID_POS(%s, %s)", (place.file, place.pos))[0][0] or "")
+
+
+def merged_gtid(before: str, last: str) -> str:
+    """What was read last, by replication domain, after another transaction.
+
+    :param before: the same before it.
+    :param last: the transaction's identifier; empty if there was none.
+    """
+    if not last or ":" in last:
+        return last or before
+    domains = {part.split("-")[0]: part for part in (*filter(None, before.split(",")), last)}
+    return ",".join(domains.values())

@@ -1,0 +1,230 @@
+"""Full loads: tables cut into ranges of their leading key column, each range read by a Spark task.
+
+Sessions of MySQL cannot share a snapshot. So a place in the log is noted first, before which every reader sees every
+transaction; a chunk that is read later may show newer rows. The log is then read from that place on, and as every
+change carries the whole row, replaying what a chunk has already seen ends in the same rows. The rows carry the order
+key of that place with the rank of a read, below every change.
+
+Where rows are only added (modes append and history) nothing converges, so one task reads the whole table in one
+transaction, whose snapshot shows exactly what lies before its place in the log.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pyspark import StorageLevel
+from pyspark.sql import functions as F
+
+from lakecdc.ingest.sources.mysql.catalog import SourceTable
+from lakecdc.ingest.sources.mysql.connect import Address, connect, query, quoted
+from lakecdc.ingest.sources.mysql.place import Place, place_of
+from lakecdc.ingest.sources.mysql.server import Server, begin_snapshot
+from lakecdc.ingest.sources.mysql.types import BYTES, DATED
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark import Accumulator
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+    from lakecdc.ingest.sources.mysql.connect import Session
+
+_ROWS = 10_000
+PLACE = "_lakecdc_place"
+_ZERO_DATE = "^(0000|.{5}00|.{8}00)"
+#: types whose order in an index is that of their text as a literal
+_ORDERED = frozenset(
+    {
+        *("tinyint", "smallint", "mediumint", "int", "bigint", "decimal", "year", "char", "varchar"),
+        *("date", "datetime", "timestamp", "binary", "varbinary"),
+    }
+)
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """A range of rows.
+
+    :param condition: SQL on the leading key column.
+    """
+
+    condition: str
+
+
+def chunks(session: Session, table: SourceTable, rows: int) -> list[Chunk]:
+    """Cut a table by the values of its leading key column, found by steps through its index.
+
+    :param session: one that delivers texts.
+    :param rows: rows per chunk; more share one where they share the value.
+    """
+    column = next((c for c in table.columns if c.name == table.leading), None)
+    if column is None or column.base not in _ORDERED:
+        return [Chunk("true")]
+    name = quoted(column.name)
+    bounds: list[str] = []
+    while bound := _next_bound(session, table, name, column.base in BYTES, rows, bounds[-1] if bounds else None):
+        bounds.append(bound)
+    if not bounds:
+        return [Chunk("true")]
+    # a null lies in no range; a primary key has none, another key may
+    first = Chunk(f"({name} < {bounds[0]} OR {name} IS NULL)")
+    middle = [Chunk(f"{name} >= {low} AND {name} < {high}") for low, high in zip(bounds, bounds[1:], strict=False)]
+    return [first, *middle, Chunk(f"{name} >= {bounds[-1]}")]
+
+
+def _next_bound(
+    session: Session, table: SourceTable, name: str, is_bytes: bool, rows: int, last: str | None
+) -> str | None:
+    """The literal some rows further on, or of the first larger value; None at the end."""
+    source = quoted(table.schema, table.name)
+    value = f"HEX({name})" if is_bytes else name
+    after = f"WHERE {name} >= {last}" if last else f"WHERE {name} IS NOT NULL"
+    found = query(session, f"SELECT {value} FROM {source} {after} ORDER BY {name} LIMIT 1 OFFSET {rows}")
+    bound = _literal(session, found[0][0], is_bytes) if found else None
+    if bound is None or bound != last:
+        return bound
+    found = query(session, f"SELECT {value} FROM {source} WHERE {name} > {last} ORDER BY {name} LIMIT 1")
+    return _literal(session, found[0][0], is_bytes) if found else None
+
+
+def _literal(session: Session, text: Any, is_bytes: bool) -> str:
+    return f"x'{text}'" if is_bytes else str(session.literal(str(text)))
+
+
+def expression(name: str, base: str) -> str:
+    """What a SELECT asks for, so that full load and log deliver the same text."""
+    column = quoted(name)
+    if base in BYTES:
+        return f"HEX({column})"
+    if base == "bit":
+        return f"{column} + 0"
+    # a float as text has six digits only; as a double it is exact, and so is -0
+    return f"{column} * 1e0" if base == "float" else column
+
+
+@dataclass(frozen=True)
+class ReadChunks:
+    """What a task of a full load runs: reads its share of the chunks.
+
+    :param source: the table, quoted.
+    :param shares: chunks by number of the task.
+    :param columns: names of the columns to read.
+    :param expressions: what to ask for them.
+    :param dated: places of the columns whose zero dates are counted.
+    :param zero_dates: where to.
+    """
+
+    where: Address
+    source: str
+    shares: tuple[tuple[Chunk, ...], ...]
+    columns: tuple[str, ...]
+    expressions: tuple[str, ...]
+    dated: tuple[int, ...]
+    zero_dates: Accumulator[int] | None = None
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Read the chunks of the tasks whose numbers arrive."""
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                session = connect(self.where, texts=True)
+                try:
+                    for chunk in self.shares[number]:
+                        yield from self.read(session, chunk)
+                finally:
+                    session.close()
+
+    def read(self, session: Session, chunk: Chunk) -> Iterator[pa.RecordBatch]:
+        """Read one chunk through a session that delivers texts."""
+        import pyarrow as pa
+        from pymysql.cursors import SSCursor
+
+        with session.cursor(SSCursor) as cursor:
+            cursor.execute(f"SELECT {', '.join(self.expressions)} FROM {self.source} WHERE {chunk.condition}")
+            while rows := cursor.fetchmany(_ROWS):
+                arrays = [pa.array(values, pa.string()) for values in zip(*rows, strict=True)]
+                self._count_zero_dates(arrays)
+                yield pa.RecordBatch.from_arrays(arrays, names=list(self.columns))
+
+    def _count_zero_dates(self, arrays: Sequence[Any]) -> None:
+        import pyarrow.compute as pc
+
+        found = sum(pc.sum(pc.match_substring_regex(arrays[i], _ZERO_DATE)).as_py() or 0 for i in self.dated)
+        if found and self.zero_dates is not None:
+            self.zero_dates.add(found)
+
+
+@dataclass(frozen=True)
+class ReadExactly:
+    """What the one task of an exact full load runs; its last row holds only the place, as JSON, in :data:`PLACE`.
+
+    :param chunks: its only share is read.
+    """
+
+    server: Server
+    chunks: ReadChunks
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Read the table, once for the one row that arrives."""
+        for batch in batches:
+            for _ in range(batch.num_rows):
+                yield from self._read()
+
+    def _read(self) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
+
+        session = connect(self.chunks.where, texts=True)
+        names = [*self.chunks.columns, PLACE]
+        try:
+            place, _clock = begin_snapshot(session, self.server)
+            for chunk in self.chunks.shares[0]:
+                for rows in self.chunks.read(session, chunk):
+                    yield pa.RecordBatch.from_arrays([*rows.columns, pa.nulls(len(rows), pa.string())], names=names)
+        finally:
+            session.close()
+        last = [*(pa.nulls(1, pa.string()) for _ in self.chunks.columns), pa.array([json.dumps(place.offsets())])]
+        yield pa.RecordBatch.from_arrays(last, names=names)
+
+
+def texts(spark: SparkSession, task: ReadChunks) -> DataFrame:
+    """The rows of a full load as string columns."""
+    parts = len(task.shares)
+    return spark.range(0, parts, 1, parts).mapInArrow(task, _schema(task.columns))
+
+
+def exact_texts(spark: SparkSession, task: ReadExactly) -> tuple[DataFrame, Place]:
+    """The same of an exact one, kept on the executors' disks, and its place in the log."""
+    rows = spark.range(0, 1, 1, 1).mapInArrow(task, _schema([*task.chunks.columns, PLACE]))
+    kept = rows.persist(StorageLevel.DISK_ONLY)
+    last = kept.where(F.col(PLACE).isNotNull()).select(PLACE).first()
+    assert last is not None
+    return kept, place_of(json.loads(last[0]))
+
+
+def _schema(names: Sequence[str]) -> StructType:
+    from pyspark.sql.types import StringType, StructField, StructType
+
+    return StructType([StructField(name, StringType()) for name in names])
+
+
+def read_chunks(
+    where: Address,
+    table: SourceTable,
+    shares: tuple[tuple[Chunk, ...], ...],
+    names: Sequence[str],
+    zero_dates: Accumulator[int] | None,
+) -> ReadChunks:
+    """The task that reads some columns of a table."""
+    known = {column.name: column.base for column in table.columns}
+    return ReadChunks(
+        where,
+        quoted(table.schema, table.name),
+        shares,
+        tuple(names),
+        tuple(expression(name, known[name]) for name in names),
+        tuple(place for place, name in enumerate(names) if known[name] in DATED),
+        zero_dates,
+    )

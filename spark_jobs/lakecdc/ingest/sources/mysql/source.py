@@ -1,0 +1,334 @@
+"""MySQL and MariaDB as an ingest source: full load of each new table, then the log in rounds."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import functions as F
+
+from lakecdc.contract.errors import InputError, LakecdcError, SourceUnavailableError
+from lakecdc.contract.sources.mysql import MysqlSource
+from lakecdc.failpoints import reach
+from lakecdc.ingest.change import Column, TableBatch
+from lakecdc.ingest.order import RANK_READ, order_key
+from lakecdc.ingest.sources.database import deal, full_load_frame, full_load_needed, quoted
+from lakecdc.ingest.sources.mysql import log as binlog
+from lakecdc.ingest.sources.mysql import server as servers
+from lakecdc.ingest.sources.mysql import snapshot
+from lakecdc.ingest.sources.mysql.catalog import SourceTable, bases, described, read_table, target_columns
+from lakecdc.ingest.sources.mysql.columns import checked_fills, with_fills
+from lakecdc.ingest.sources.mysql.connect import Address, address, connect, explain
+from lakecdc.ingest.sources.mysql.decoder import Limits, Wanted
+from lakecdc.ingest.sources.mysql.place import Place, place_of
+from lakecdc.ingest.sources.mysql.types import typed
+from lakecdc.metadata.positions import Position
+
+if TYPE_CHECKING:
+    from pyspark import Accumulator
+    from pyspark.sql import DataFrame, SparkSession
+
+    from lakecdc.contract.spec import JobSpec
+    from lakecdc.ingest.sources.mysql.connect import Session
+
+log = logging.getLogger(__name__)
+
+TYPE = "mysql"
+_NO_LIMIT = 1 << 62
+
+
+@dataclass
+class Feed:
+    """A table during a run.
+
+    :param number: of the table in this run.
+    :param columns: the target's columns as last seen.
+    :param position: where the target stands; None before its full load is applied.
+    :param stop: place where a batch of an interrupted run ended; the next one must end there too.
+    :param failed: it takes no more batches.
+    """
+
+    number: int
+    table: SourceTable
+    columns: tuple[Column, ...]
+    position: Position | None
+    stop: int = 0
+    zero_dates: int = 0
+    failed: bool = False
+
+    @property
+    def place(self) -> Place:
+        """The position; every transaction before it is in the table."""
+        assert self.position is not None
+        return place_of(self.position.offsets)
+
+
+@dataclass
+class MysqlIngest:
+    """The source of one run; see :class:`lakecdc.ingest.change.IngestSource`.
+
+    :param refused: tables that cannot be fed, by name of their target. It grows when the log tells of something that
+        only a full load can mend.
+    :param given_up: stays empty: this source keeps nothing for a table.
+    """
+
+    spark: SparkSession
+    spec: JobSpec
+    refused: Mapping[str, Exception] = field(default_factory=dict)
+    given_up: Mapping[str, Exception] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        assert isinstance(self.spec.source, MysqlSource)
+        self.source: MysqlSource = self.spec.source
+        self._where: Address = address(self.source)
+        self._refused: dict[str, Exception] = {}
+        self.refused = self._refused
+        self._feeds: dict[str, Feed] = {}
+        self._round: binlog.Round | None = None
+        self._kept: list[DataFrame] = []
+        self._session_or_none: Session | None = None
+        self._zero_dates: Accumulator[int] | None = None
+
+    # -- start ------------------------------------------------------------------------------------------------
+
+    def start(self, positions: Mapping[str, Position | None], recorded: Mapping[str, Position]) -> None:
+        """Check everything, then note the place in the log from which new tables go on."""
+        self._session_or_none = connect(self._where)
+        with self._asking():
+            self._server = servers.read_server(self._session)
+            for name, position in positions.items():
+                if position is not None:
+                    self._check_identity(name, position)
+            self._epoch = max((int(p.offsets.get("epoch", 1)) for p in positions.values() if p), default=1)
+            for number, target in enumerate(self.spec.targets):
+                self._admit(number, target.table, positions.get(target.table), recorded.get(target.table))
+            if any(feed.position is None for feed in self._feeds.values()):
+                self._begin, self._begin_time = servers.begin_snapshot(self._session, self._server)
+                self._session.rollback()
+                self._begin_gtid = servers.gtid_at(self._session, self._server, self._begin)
+                reach("after_snapshot_place")
+
+    def _admit(self, number: int, name: str, position: Position | None, recorded: Position | None) -> None:
+        """Take a table in, or refuse it without stopping the others."""
+        target = next(t for t in self.spec.targets if t.table == name)
+        try:
+            table = read_table(self._session, target, self.source, self._server.mariadb)
+            columns = target_columns(table, described(table))
+            twin = next((n for n, f in self._feeds.items() if f.table.label == table.label), None)
+            if twin:
+                raise InputError(f"{table.label} already feeds {twin}.", hint="Feed the other one in a job of its own.")
+            if position:
+                self._check_place(name, position)
+            feed = Feed(number, table, columns, position)
+            if position and recorded:
+                feed.stop = place_of(recorded.offsets).number
+            self._feeds[name] = feed
+        except LakecdcError as error:
+            self._refuse(name, error)
+
+    def _refuse(self, name: str, error: LakecdcError) -> None:
+        error.table = error.table or name
+        self._refused[name] = error
+        self._feeds.pop(name, None)
+
+    def _check_identity(self, name: str, position: Position) -> None:
+        if position.source != TYPE:
+            raise InputError(f"The table was fed from a source of type {position.source}.", table=name)
+        if position.identity != self._server.identity:
+            raise InputError(
+                f"Its position {place_of(position.offsets)} belongs to the log of {position.identity}, but the server "
+                f"at {self._where.place} is {self._server.identity}: another server, a restored one, or a replica "
+                "that was promoted. Positions mean nothing in another server's log.",
+                table=name,
+                hint="Give the right source.host, or drop the target table so that it is loaded in full.",
+            )
+
+    def _check_place(self, name: str, position: Position) -> None:
+        place, gtid = place_of(position.offsets), str(position.offsets.get("gtid", ""))
+        wrong = servers.check_place(self._session, self._server, place, gtid)
+        if wrong:
+            raise full_load_needed(wrong, name)
+
+    # -- rounds -----------------------------------------------------------------------------------------------
+
+    def rounds(self) -> Iterator[list[TableBatch]]:
+        """First the new tables' full load, then the log up to where it ended at that moment."""
+        loads = [feed for feed in self._feeds.values() if feed.position is None]
+        if loads:
+            with self._asking():
+                batches = [self._load(feed) for feed in loads]
+            yield batches
+        end: tuple[Place, datetime] | None = None
+        while self._live():
+            with self._asking():
+                end = end or servers.log_end(self._session, self._server)
+                begin = min((feed.place for feed in self._live()), key=lambda place: place.number)
+                found = self._read(begin, end[0])
+                place = found.summary.place
+                reached = place.number >= end[0].number or place == begin
+                moment = end[1] if reached else datetime.fromtimestamp(found.summary.seconds, UTC)
+                batches = self._batches(found, moment)
+            yield batches
+            if reached:
+                return
+
+    def _live(self) -> list[Feed]:
+        return [feed for feed in self._feeds.values() if not feed.failed and feed.position]
+
+    def _read(self, begin: Place, end: Place) -> binlog.Round:
+        live = self._live()
+        stops = [feed.stop for feed in live if feed.stop > feed.place.number]
+        events = _NO_LIMIT if stops else self.source.max_batch_events
+        limits = Limits(min([end.number, *stops]), events, self.source.max_transaction_events)
+        wanted = {feed.number: self._wanted(feed) for feed in live}
+        task = binlog.ReadLog(self._where, self._server, self.source.server_id, begin, limits, wanted)
+        self._round = binlog.read(self.spark, task)
+        return self._round
+
+    def _wanted(self, feed: Feed) -> Wanted:
+        table = feed.table
+        excluded = frozenset(table.target.exclude_columns)
+        now = tuple(column.named for column in table.columns)
+        return Wanted(table.schema, table.name, feed.place.number, table.key, excluded, now)
+
+    def _batches(self, found: binlog.Round, moment: datetime) -> list[TableBatch]:
+        lag = max(0.0, (servers.now(self._session) - moment).total_seconds())
+        facts = {"source_lag_seconds": round(lag, 3), "log_bytes": found.summary.bytes}
+        batches = []
+        for feed in self._live():
+            try:
+                batches.append(self._batch(found, feed, moment, facts))
+            except LakecdcError as error:
+                self._refuse(feed.table.target.table, error)
+        return batches
+
+    def _batch(self, found: binlog.Round, feed: Feed, moment: datetime, facts: Mapping[str, Any]) -> TableBatch:
+        summary, number, name = found.summary, feed.number, feed.table.target.table
+        if number in summary.lost:
+            raise full_load_needed(f"The source table {feed.table.label} {summary.lost[number]}", name)
+        relations, altered = found.relations(number), number in summary.altered
+        if altered:
+            feed.table = read_table(self._session, feed.table.target, self.source, self._server.mariadb)
+        if altered or relations:
+            feed.columns = target_columns(feed.table, described(feed.table) if altered else relations[-1].columns)
+        table, columns, fills = feed.table, feed.columns, {}
+        if altered or len(relations) > 1:
+            fills = checked_fills(self.spark, self._session, table, columns, summary.added.get(number, ()))
+            columns = with_fills(columns, fills)
+        changes, kinds = None, summary.events.get(number, {})
+        if kinds:
+            known = bases(table, relations)
+            changes = binlog.changes(found, number, table.key, columns, known, fills, self._epoch)
+        feed.zero_dates += summary.zero_dates.get(number, 0)
+        return TableBatch(
+            target=table.target,
+            key=table.key,
+            columns=columns,
+            changes=changes,
+            position=self._position(feed, summary.place, summary.gtid, moment),
+            truncate_order=binlog.truncate_order(found, number, self._epoch),
+            facts={**facts, **self._zero_date_facts(feed)},
+        )
+
+    def _zero_date_facts(self, feed: Feed) -> dict[str, int]:
+        loaded = self._zero_dates.value if self._zero_dates is not None else 0
+        found = feed.zero_dates + loaded
+        return {"zero_dates": found} if found else {}
+
+    def _position(self, feed: Feed, to: Place, gtid: str, moment: datetime | None) -> Position:
+        """A table that was ahead of the others stays where it is."""
+        before = feed.position
+        read_through = moment.astimezone(UTC).isoformat(timespec="microseconds") if moment else None
+        if before and before.read_through and read_through:
+            read_through = max(before.read_through, read_through)
+        old = str(before.offsets.get("gtid", "")) if before else ""
+        if before and feed.place.number >= to.number:
+            to, gtid = feed.place, ""
+        offsets = {**to.offsets(), "epoch": self._epoch, "gtid": servers.merged_gtid(old, gtid)}
+        return Position(TYPE, self._server.identity, offsets, read_through)
+
+    # -- full load --------------------------------------------------------------------------------------------
+
+    def _load(self, feed: Feed) -> TableBatch:
+        table = feed.table
+        names = [column.name for column in feed.columns]
+        session = connect(self._where, texts=True)
+        try:
+            found = snapshot.chunks(session, table, self.source.chunk_rows)
+        finally:
+            session.close()
+        reach("after_chunks")
+        self._zero_dates = self._zero_dates or self.spark.sparkContext.accumulator(0)
+        place, gtid = self._begin, self._begin_gtid
+        parallelism = self.source.full_load_parallelism if table.target.keyed else 1
+        task = snapshot.read_chunks(self._where, table, deal(found, parallelism), names, self._zero_dates)
+        if table.target.keyed:
+            texts = snapshot.texts(self.spark, task)
+        else:
+            exact = snapshot.ReadExactly(self._server, task)
+            kept, place = snapshot.exact_texts(self.spark, exact)
+            self._kept.append(kept)
+            texts = kept.where(F.col(snapshot.PLACE).isNull())
+            gtid = servers.gtid_at(self._session, self._server, place)
+        known = bases(table, ())
+        values = {c.name: typed(F.col(quoted(c.name)), known[c.name], c.type, c.name) for c in feed.columns}
+        order = order_key(self._epoch, place.number, 0, RANK_READ)
+        return TableBatch(
+            target=table.target,
+            key=table.key,
+            columns=feed.columns,
+            changes=full_load_frame(texts, table.key, feed.columns, values, order, self._begin_time),
+            position=self._position(feed, place, gtid, None),
+            full_load=True,
+            facts={"full_load_chunks": len(found)},
+        )
+
+    # -- what the job tells -----------------------------------------------------------------------------------
+
+    def applied(self, table: str, position: Position) -> None:
+        """The table stands at ``position`` now, committed."""
+        self._feeds[table].position = position
+
+    def failed(self, table: str, error: Exception) -> None:
+        """The table takes no more batches; the next run goes on from its position, if the log still holds it."""
+        self._feeds[table].failed = True
+
+    def finish_round(self) -> None:
+        """Free the disk of the round; the server keeps its log by its own rules."""
+        reach("before_round_release")
+        self._release_round()
+
+    def _release_round(self) -> None:
+        for kept in self._kept:
+            kept.unpersist()
+        self._kept.clear()
+        if self._round:
+            self._round.release()
+            self._round = None
+
+    def close(self) -> None:
+        """Release session and disk."""
+        self._release_round()
+        if self._session_or_none:
+            self._session_or_none.close()
+            self._session_or_none = None
+
+    @contextmanager
+    def _asking(self) -> Iterator[None]:
+        """Explain what the server refuses meanwhile."""
+        import pymysql
+
+        try:
+            yield
+        except pymysql.MySQLError as error:
+            raise explain(error, self._where, "be read from") from error
+
+    @property
+    def _session(self) -> Session:
+        if self._session_or_none is None:
+            raise SourceUnavailableError("The source is not open.")
+        return self._session_or_none

@@ -1,0 +1,284 @@
+"""Table_map events: which columns the rows of a table have at one moment of the log, and how their values stand there.
+
+Layout: MySQL's source documentation, class ``Table_map_event``; names, signs, character sets and the values of
+enumerations come in its optional metadata, fully so under ``binlog_row_metadata = FULL``. What is missing is taken
+from what the server says of the table now, as long as that can be the same table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from lakecdc.ingest.sources.mysql import values
+from lakecdc.ingest.sources.mysql.types import MysqlType
+from lakecdc.ingest.sources.mysql.values import Codec
+
+BINARY = "binary"
+_INTEGERS = {1: ("tinyint", 1), 2: ("smallint", 2), 9: ("mediumint", 3), 3: ("int", 4), 8: ("bigint", 8)}
+_NUMBERS = frozenset({*_INTEGERS, 4, 5, 13, 246})
+_PLAIN: dict[int, tuple[str, Callable[[], Codec]]] = {
+    13: ("year", values.year),
+    10: ("date", values.day),
+    14: ("date", values.day),
+    7: ("timestamp", values.old_instant),
+    11: ("time", values.old_duration),
+    12: ("datetime", values.old_moment),
+}
+_WITH_PLACES = {17: ("timestamp", values.instant), 18: ("datetime", values.moment), 19: ("time", values.duration)}
+_METADATA_BYTES = {
+    **dict.fromkeys((4, 5, 17, 18, 19, 140, 242, 245, 252, 255), 1),
+    **dict.fromkeys((15, 16, 141, 246, 247, 248, 253, 254), 2),
+}
+_CHARACTERS = frozenset({15, 252, 253, 254})
+_STRING, _ENUM, _SET, _BLOB, _GEOMETRY, _BIT, _JSON, _DECIMAL = 254, 247, 248, 252, 255, 16, 245, 246
+_VARCHAR, _FLOAT, _DOUBLE = (15, 253), 4, 5
+
+
+class LayoutError(ValueError):
+    """Rows of a table cannot be read; the message says why."""
+
+
+@dataclass(frozen=True)
+class Named:
+    """What is known of a column besides how its values stand in the log.
+
+    :param type: as the server tells it now; None for one that the log told itself.
+    :param charset: name of the character set; ``binary`` for bytes.
+    :param members: values of an ENUM or SET.
+    """
+
+    name: str
+    type: MysqlType | None = None
+    unsigned: bool = False
+    charset: str = BINARY
+    members: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class LogColumn:
+    """A column of the rows in the log.
+
+    :param codec: how its values stand there.
+    """
+
+    name: str
+    type: MysqlType
+    codec: Codec = field(compare=False)
+
+
+@dataclass
+class Optional:
+    """The optional metadata of one event, by column where it is there."""
+
+    names: list[str] = field(default_factory=list)
+    unsigned: dict[int, bool] = field(default_factory=dict)
+    collations: dict[int, int] = field(default_factory=dict)
+    members: dict[int, list[bytes]] = field(default_factory=dict)
+    known: set[int] = field(default_factory=set)
+
+
+def table_name(body: bytes) -> tuple[str, str, int]:
+    """Schema and table of a Table_map event, and where its columns begin.
+
+    :param body: from the schema's length on.
+    """
+    end = 1 + body[0]
+    schema, at = body[1:end].decode(), end + 1
+    end = at + 1 + body[at]
+    return schema, body[at + 1 : end].decode(), end + 1
+
+
+def read_columns(
+    body: bytes, at: int, charsets: Mapping[int, str], now: Sequence[Named], mariadb: bool
+) -> tuple[LogColumn, ...]:
+    """The columns of a Table_map event.
+
+    :param body: see :func:`table_name`.
+    :param at: where the columns begin.
+    :param charsets: name of the character set by collation number.
+    :param now: the table's columns as the server tells them now.
+    :param mariadb: MariaDB counts geometries among the columns with a character set.
+    :raises LayoutError: a column that cannot be read.
+    """
+    count, at = length(body, at)
+    codes = list(body[at : at + count])
+    size, at = length(body, at + count)
+    kinds, metas = _real_types(codes, body[at : at + size])
+    told = _optional(body, at + size + (count + 7) // 8, kinds, mariadb)
+    named = _named(told, kinds, charsets) if told.names else _as_now(kinds, metas, now)
+    return tuple(_column(kind, meta, column) for kind, meta, column in zip(kinds, metas, named, strict=True))
+
+
+def length(data: bytes, at: int) -> tuple[int, int]:
+    """A length-encoded integer and where it ends."""
+    first = data[at]
+    if first < 251:
+        return first, at + 1
+    size = {252: 2, 253: 3, 254: 8}[first]
+    return int.from_bytes(data[at + 1 : at + 1 + size], "little"), at + 1 + size
+
+
+def _real_types(codes: Sequence[int], metadata: bytes) -> tuple[list[int], list[bytes]]:
+    kinds, metas, at = [], [], 0
+    for code in codes:
+        size = _METADATA_BYTES.get(code, 0)
+        meta = metadata[at : at + size]
+        at += size
+        if code == _STRING:
+            # two of a long CHAR's length bits hide, inverted, in the type
+            kind = meta[0] | 0x30
+            meta = (((meta[0] & 0x30) ^ 0x30) << 4 | meta[1]).to_bytes(2, "little")
+            code = kind if kind in (_ENUM, _SET) else _STRING
+        kinds.append(code)
+        metas.append(meta)
+    return kinds, metas
+
+
+def _optional(body: bytes, at: int, kinds: Sequence[int], mariadb: bool) -> Optional:
+    found = Optional()
+    characters = [i for i, k in enumerate(kinds) if k in _CHARACTERS or (mariadb and k == _GEOMETRY)]
+    chosen = [i for i, k in enumerate(kinds) if k in (_ENUM, _SET)]
+    while at < len(body):
+        kind = body[at]
+        size, at = length(body, at + 1)
+        value, at = body[at : at + size], at + size
+        if kind == 1:
+            numbers = [i for i, k in enumerate(kinds) if k in _NUMBERS]
+            found.unsigned = {i: bool(value[n >> 3] & 0x80 >> (n & 7)) for n, i in enumerate(numbers)}
+        elif kind in (2, 10):
+            found.collations |= _default_collations(value, characters if kind == 2 else chosen)
+        elif kind in (3, 11):
+            found.collations |= dict(zip(characters if kind == 3 else chosen, _lengths(value), strict=True))
+        elif kind == 4:
+            found.names = [name.decode() for name in _strings(value)]
+        elif kind in (5, 6):
+            wanted = [i for i, k in enumerate(kinds) if k == (_SET if kind == 5 else _ENUM)]
+            found.members |= dict(zip(wanted, _lists(value), strict=True))
+    return found
+
+
+def _default_collations(value: bytes, columns: Sequence[int]) -> dict[int, int]:
+    default, *rest = _lengths(value)
+    found = dict.fromkeys(columns, default)
+    for place, collation in zip(rest[::2], rest[1::2], strict=True):
+        found[columns[place]] = collation
+    return found
+
+
+def _lengths(value: bytes) -> list[int]:
+    found, at = [], 0
+    while at < len(value):
+        number, at = length(value, at)
+        found.append(number)
+    return found
+
+
+def _strings(value: bytes) -> list[bytes]:
+    found, at = [], 0
+    while at < len(value):
+        size, at = length(value, at)
+        found.append(value[at : at + size])
+        at += size
+    return found
+
+
+def _lists(value: bytes) -> list[list[bytes]]:
+    found, at = [], 0
+    while at < len(value):
+        count, at = length(value, at)
+        members = []
+        for _ in range(count):
+            size, at = length(value, at)
+            members.append(value[at : at + size])
+            at += size
+        found.append(members)
+    return found
+
+
+def _named(told: Optional, kinds: Sequence[int], charsets: Mapping[int, str]) -> list[Named]:
+    found = []
+    for i, name in enumerate(told.names):
+        charset = BINARY
+        if i in told.collations and kinds[i] != _GEOMETRY:
+            collation = told.collations[i]
+            if collation not in charsets:
+                raise LayoutError(f"Column {name!r} has the collation {collation}, which the server does not know.")
+            charset = charsets[collation]
+        members = told.members.get(i, [])
+        texts = tuple(member.decode(_encoding(name, charset)) for member in members)
+        found.append(Named(name, None, told.unsigned.get(i, False), charset, texts))
+    return found
+
+
+def _as_now(kinds: Sequence[int], metas: Sequence[bytes], now: Sequence[Named]) -> list[Named]:
+    """The server's description of today, if it can be that of the rows."""
+    remedy = "set binlog_row_metadata = FULL at the source and load the table anew"
+    if len(kinds) != len(now):
+        raise LayoutError(f"The log has rows of {len(kinds)} columns, the table now has {len(now)}; {remedy}.")
+    for kind, meta, column in zip(kinds, metas, now, strict=True):
+        assert column.type is not None
+        read = _column(kind, meta, column).type
+        if replace(read, unsigned=False) != replace(column.type, unsigned=False):
+            raise LayoutError(f"Column {column.name!r} was {read.base} in the log and is {column.type.base}; {remedy}.")
+    return list(now)
+
+
+def _column(kind: int, meta: bytes, column: Named) -> LogColumn:
+    def made(base: str, codec: Codec, precision: int = 0, scale: int = 0) -> LogColumn:
+        return LogColumn(column.name, MysqlType(base, column.unsigned, precision, scale), codec)
+
+    if kind in _INTEGERS:
+        base, size = _INTEGERS[kind]
+        return made(base, values.integer(size, column.unsigned))
+    if kind in _PLAIN:
+        base, codec = _PLAIN[kind]
+        return LogColumn(column.name, MysqlType(base), codec())
+    if kind in _WITH_PLACES:
+        base, with_places = _WITH_PLACES[kind]
+        return made(base, with_places(meta[0]))
+    if kind in (_FLOAT, _DOUBLE):
+        return made("float" if kind == _FLOAT else "double", values.real(meta[0]))
+    if kind == _DECIMAL:
+        return made("decimal", values.decimal(meta[0], meta[1]), meta[0], meta[1])
+    if kind == _BIT:
+        width = meta[0] + 8 * meta[1]
+        return made("bit", values.bits((width + 7) // 8), width)
+    if kind in (_ENUM, _SET):
+        choose = values.enumeration if kind == _ENUM else values.selection
+        # the low byte is the size; the type stands in the high one
+        return made("enum" if kind == _ENUM else "set", choose(meta[0], column.members))
+    return _lengthy(kind, meta, column)
+
+
+def _lengthy(kind: int, meta: bytes, column: Named) -> LogColumn:
+    """A column whose values stand behind their lengths."""
+    size = int.from_bytes(meta, "little")
+    if kind == _JSON:
+        return LogColumn(column.name, MysqlType("json"), values.json_document(size))
+    if kind == _GEOMETRY:
+        return LogColumn(column.name, MysqlType("geometry"), values.octets(size))
+    if kind != _BLOB and kind != _STRING and kind not in _VARCHAR:
+        raise LayoutError(f"Column {column.name!r} has the log's type {kind}, which is not known.")
+    prefix = size if kind == _BLOB else 1 if size < 256 else 2
+    is_bytes = column.charset == BINARY
+    if kind == _BLOB:
+        base = "blob" if is_bytes else "text"
+    elif kind == _STRING:
+        base = "binary" if is_bytes else "char"
+    else:
+        base = "varbinary" if is_bytes else "varchar"
+    if is_bytes:
+        codec = values.octets(prefix, size if kind == _STRING else 0)
+    else:
+        codec = values.characters(prefix, _encoding(column.name, column.charset))
+    return LogColumn(column.name, MysqlType(base), codec)
+
+
+def _encoding(column: str, charset: str) -> str:
+    if charset == BINARY:
+        return "utf-8"
+    found = values.python_encoding(charset)
+    if found is None:
+        raise LayoutError(f"Column {column!r} has the character set {charset}, which Python cannot read.")
+    return found

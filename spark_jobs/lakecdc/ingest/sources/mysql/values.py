@@ -1,0 +1,296 @@
+"""Values of the binary log as the text that the server writes for them in a result.
+
+A value in a row image is a run of bytes, of a fixed size or behind its length. Layouts: MySQL's ``rpl`` internals
+manual ("Table_map_event", "Rows_event") and the comments on ``my_datetime_packed_to_binary`` and ``decimal2bin``.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import date, timedelta
+from functools import lru_cache
+
+Text = Callable[[bytes], str]
+
+_DIGITS_TO_BYTES = (0, 1, 1, 2, 2, 3, 3, 4, 4, 4)
+_FLOAT, _DOUBLE = struct.Struct("<f"), struct.Struct("<d")
+_EPOCH = date(1970, 1, 1)
+ZERO_MOMENT = "0000-00-00 00:00:00"
+
+
+@dataclass(frozen=True)
+class Codec:
+    """How one column's values stand in a row image.
+
+    :param text: the value's text from its bytes.
+    :param size: bytes of every value, if ``prefix`` is 0.
+    :param prefix: bytes of the length that stands before the value.
+    :param dated: the text begins with a date, which may be zero.
+    """
+
+    text: Text
+    size: int = 0
+    prefix: int = 0
+    dated: bool = False
+
+
+def integer(size: int, unsigned: bool) -> Codec:
+    """An integer, little-endian."""
+    if unsigned:
+        return Codec(lambda raw: str(int.from_bytes(raw, "little")), size)
+    return Codec(lambda raw: str(int.from_bytes(raw, "little", signed=True)), size)
+
+
+def bits(size: int) -> Codec:
+    """A bit field as a number, big-endian."""
+    return Codec(lambda raw: str(int.from_bytes(raw, "big")), size)
+
+
+def real(size: int) -> Codec:
+    """A float as the double nearest to it, which casts back to the same float; or a double."""
+    layout = _FLOAT if size == 4 else _DOUBLE
+    return Codec(lambda raw: repr(layout.unpack(raw)[0]), size)
+
+
+def year() -> Codec:
+    """A year, 0 for the year 0000."""
+    return Codec(lambda raw: str(1900 + raw[0]) if raw[0] else "0", 1)
+
+
+def characters(prefix: int, encoding: str) -> Codec:
+    """Text in a character set.
+
+    :param encoding: see :func:`python_encoding`.
+    """
+    if encoding == "utf-8":
+        return Codec(lambda raw: raw.decode(), prefix=prefix)
+    if encoding == "cp1252":
+        return Codec(_latin1, prefix=prefix)
+    return Codec(lambda raw: raw.decode(encoding), prefix=prefix)
+
+
+def octets(prefix: int, padded: int = 0) -> Codec:
+    """Bytes as hexadecimal digits.
+
+    :param padded: size of a BINARY column, whose trailing zero bytes the log leaves out.
+    """
+    if padded:
+        return Codec(lambda raw: raw.ljust(padded, b"\0").hex(), prefix=prefix)
+    return Codec(lambda raw: raw.hex(), prefix=prefix)
+
+
+def enumeration(size: int, values: Sequence[str]) -> Codec:
+    """An ENUM; index 0 is what a refused value became, shown as the empty string."""
+    texts = ("", *values)
+    return Codec(lambda raw: texts[int.from_bytes(raw, "little")], size)
+
+
+def selection(size: int, values: Sequence[str]) -> Codec:
+    """A SET, its members in the order of the definition."""
+
+    def text(raw: bytes) -> str:
+        mask = int.from_bytes(raw, "little")
+        return ",".join(value for place, value in enumerate(values) if mask >> place & 1)
+
+    return Codec(text, size)
+
+
+def json_document(prefix: int) -> Codec:
+    """MySQL's binary JSON; MariaDB's is plain text."""
+    return Codec(_json, prefix=prefix)
+
+
+def decimal(precision: int, scale: int) -> Codec:
+    """A DECIMAL: groups of nine digits as big-endian integers, the sign in the first bit."""
+    whole = precision - scale
+    lead, groups = whole % 9, whole // 9
+    tail_groups, tail = scale // 9, scale % 9
+    # digits and bytes of each group, those before the point first
+    before = ([(lead, _DIGITS_TO_BYTES[lead])] if lead else []) + [(9, 4)] * groups
+    after = [(9, 4)] * tail_groups + ([(tail, _DIGITS_TO_BYTES[tail])] if tail else [])
+    size = sum(length for _digits, length in before + after)
+
+    def digits(raw: bytes, at: int, parts: list[tuple[int, int]]) -> str:
+        found = []
+        for count, length in parts:
+            found.append(f"{int.from_bytes(raw[at : at + length], 'big'):0{count}d}")
+            at += length
+        return "".join(found)
+
+    point = sum(length for _digits, length in before)
+
+    def text(raw: bytes) -> str:
+        negative = not raw[0] & 0x80
+        if negative:
+            raw = bytes(octet ^ 0xFF for octet in raw)
+        raw = bytes((raw[0] ^ 0x80,)) + raw[1:]
+        sign, number = "-" if negative else "", digits(raw, 0, before).lstrip("0") or "0"
+        return f"{sign}{number}.{digits(raw, point, after)}" if scale else sign + number
+
+    return Codec(text, size)
+
+
+@lru_cache(65536)
+def day_text(number: int) -> str:
+    """The text of a day.
+
+    :param number: year * 512 + month * 32 + day.
+    """
+    return f"{number >> 9:04d}-{number >> 5 & 15:02d}-{number & 31:02d}"
+
+
+@lru_cache(65536)
+def _day_since_1970(number: int) -> str:
+    return (_EPOCH + timedelta(number)).isoformat()
+
+
+def is_zero_date(text: str) -> bool:
+    """Tell whether year, month or day of a date's text is zero."""
+    return text[:4] == "0000" or text[5:7] == "00" or text[8:10] == "00"
+
+
+def day() -> Codec:
+    """A DATE."""
+    return Codec(lambda raw: day_text(int.from_bytes(raw, "little")), 3, dated=True)
+
+
+def clock(seconds: int) -> str:
+    """``hh:mm:ss`` of six bits each, more for the hours."""
+    return f"{seconds >> 12:02d}:{seconds >> 6 & 63:02d}:{seconds & 63:02d}"
+
+
+def fraction(value: int, places: int) -> str:
+    """The digits after the second, point included.
+
+    :param value: as stored: two digits per byte.
+    :param places: declared number of digits, 0 to 6.
+    """
+    return f".{value:0{places + places % 2}d}"[: places + 1] if places else ""
+
+
+def moment(places: int) -> Codec:
+    """A DATETIME: 1 bit, year * 13 + month in 17, then day, hour, minute, second, then the fraction."""
+
+    def text(raw: bytes) -> str:
+        value = int.from_bytes(raw[:5], "big") & 0x7FFFFFFFFF
+        days = value >> 17
+        months = days >> 5
+        number = (months // 13) << 9 | (months % 13) << 5 | days & 31
+        return f"{day_text(number)} {clock(value & 0x1FFFF)}{fraction(int.from_bytes(raw[5:], 'big'), places)}"
+
+    return Codec(text, 5 + (places + 1) // 2, dated=True)
+
+
+def instant(places: int) -> Codec:
+    """A TIMESTAMP in UTC: seconds since 1970, then the fraction; all zero is the zero date."""
+
+    def text(raw: bytes) -> str:
+        seconds, rest = int.from_bytes(raw[:4], "big"), int.from_bytes(raw[4:], "big")
+        if not seconds and not rest:
+            return ZERO_MOMENT + fraction(0, places)
+        days, seconds = divmod(seconds, 86400)
+        hours, seconds = divmod(seconds, 3600)
+        return (
+            f"{_day_since_1970(days)} {clock(hours << 12 | seconds // 60 << 6 | seconds % 60)}{fraction(rest, places)}"
+        )
+
+    return Codec(text, 4 + (places + 1) // 2, dated=True)
+
+
+def duration(places: int) -> Codec:
+    """A TIME, which may be negative: then the whole number with its fraction is."""
+    extra = (places + 1) // 2
+    middle, mask = 0x800000 << 8 * extra, (1 << 8 * extra) - 1
+
+    def text(raw: bytes) -> str:
+        value = int.from_bytes(raw, "big") - middle
+        sign, value = ("-", -value) if value < 0 else ("", value)
+        return f"{sign}{clock(value >> 8 * extra)}{fraction(value & mask, places)}"
+
+    return Codec(text, 3 + extra)
+
+
+def old_instant() -> Codec:
+    """A TIMESTAMP of a table made before MySQL 5.6."""
+    newer = instant(0)
+    return Codec(lambda raw: newer.text(raw[::-1]), 4, dated=True)
+
+
+def old_moment() -> Codec:
+    """A DATETIME of a table made before MySQL 5.6: its digits as one number."""
+
+    def text(raw: bytes) -> str:
+        t = f"{int.from_bytes(raw, 'little'):014d}"
+        return f"{t[:4]}-{t[4:6]}-{t[6:8]} {t[8:10]}:{t[10:12]}:{t[12:]}"
+
+    return Codec(text, 8, dated=True)
+
+
+def old_duration() -> Codec:
+    """A TIME of a table made before MySQL 5.6: its digits as one number."""
+
+    def text(raw: bytes) -> str:
+        value = int.from_bytes(raw, "little", signed=True)
+        digits = f"{abs(value):06d}"
+        return f"{'-' if value < 0 else ''}{digits[:-4]}:{digits[-4:-2]}:{digits[-2:]}"
+
+    return Codec(text, 3)
+
+
+def _latin1(raw: bytes) -> str:
+    try:
+        return raw.decode("cp1252")
+    except UnicodeDecodeError:
+        # MySQL's latin1 keeps control characters in the five places that cp1252 leaves free
+        return "".join(bytes((o,)).decode("cp1252" if o not in _FREE else "latin-1") for o in raw)
+
+
+_FREE = frozenset(b"\x81\x8d\x8f\x90\x9d")
+
+
+def _json(raw: bytes) -> str:
+    import json
+
+    from pymysqlreplication.json_binary import parse_json
+
+    def plain(value: object) -> object:
+        if isinstance(value, bytes):
+            return value.decode()
+        if isinstance(value, dict):
+            return {plain(key): plain(item) for key, item in value.items()}
+        return [plain(item) for item in value] if isinstance(value, list) else value
+
+    # an empty value is what a strict server never stores and an IGNORE does
+    return json.dumps(plain(parse_json(raw[0], raw[1:])), ensure_ascii=False) if raw else "null"
+
+
+_ENCODINGS = {
+    **dict.fromkeys(("utf8mb4", "utf8mb3", "utf8"), "utf-8"),
+    "latin1": "cp1252",
+    "ascii": "ascii",
+    **dict.fromkeys(("ucs2", "utf16"), "utf-16-be"),
+    "utf16le": "utf-16-le",
+    "utf32": "utf-32-be",
+    "latin2": "iso8859-2",
+    "latin5": "iso8859-9",
+    "latin7": "iso8859-13",
+    "greek": "iso8859-7",
+    "hebrew": "iso8859-8",
+    "koi8r": "koi8-r",
+    "koi8u": "koi8-u",
+    **{name: name for name in ("cp1250", "cp1251", "cp1256", "cp1257", "cp850", "cp852", "cp866", "cp932")},
+    **{name: name for name in ("gbk", "gb2312", "gb18030", "big5")},
+    "euckr": "euc-kr",
+    "sjis": "shift_jis",
+    **dict.fromkeys(("ujis", "eucjpms"), "euc-jp"),
+    "tis620": "tis-620",
+    "macroman": "mac-roman",
+    "macce": "mac-latin2",
+}
+
+
+def python_encoding(charset: str) -> str | None:
+    """Python's name of a character set of MySQL; None if Python has none."""
+    return _ENCODINGS.get(charset)

@@ -1,0 +1,114 @@
+"""A MariaDB for the tests of this folder, and one test's database on it."""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lakecdc.contract.spec import JobSpec, parse_spec
+from lakecdc.ingest.sources.mysql.source import MysqlIngest
+from lakecdc.metadata.positions import Position
+from local_services.mariadb import MariaDB
+from tests.conftest import Lake
+from tests.lakecdc.ingest.sources.model import Model
+
+
+@dataclass
+class Shop:
+    """One test's database on the shared server."""
+
+    server: MariaDB
+    lake: Lake
+    number: int
+    model: Model = field(default_factory=Model)
+    targets: list[dict[str, Any]] = field(default_factory=list)
+    recorded: dict[str, Position] = field(default_factory=dict)
+
+    @property
+    def schema(self) -> str:
+        """The database of this test's tables."""
+        return f"s{self.number}"
+
+    def sql(self, *statements: str) -> list[tuple[Any, ...]]:
+        """Run statements at the source in one session; the rows of the last one. ``s.`` is this test's database."""
+        with self.server.connect(database=self.schema) as session, session.cursor() as cursor:
+            for statement in statements:
+                cursor.execute(statement.replace("s.", f"{self.schema}."))
+            return list(cursor.fetchall())
+
+    def target(self, table: str, **rest: Any) -> str:
+        """Add a target; its name in the catalog."""
+        self.targets.append({"table": f"{self.schema}.{table}", **rest})
+        return f"{self.schema}.{table}"
+
+    def spec(self, **source: Any) -> JobSpec:
+        """The ingest spec of this test."""
+        login = {"host": "127.0.0.1", "port": self.server.port, "user": "root"}
+        document = {"type": "mysql", **login, **source}
+        options = {"dry_run": document.pop("dry_run", False)}
+        return parse_spec(self.lake.spec("ingest", source=document, target=self.targets, options=options))
+
+    def open(self, **source: Any) -> MysqlIngest:
+        """A source for one run."""
+        return MysqlIngest(self.lake.spark, self.spec(**source))
+
+    def start(self, **source: Any) -> dict[str, Exception]:
+        """Start a run and end it; the refused tables."""
+        found = self.open(**source)
+        try:
+            found.start({t["table"]: self.model.positions.get(t["table"]) for t in self.targets}, self.recorded)
+            return dict(found.refused)
+        finally:
+            found.close()
+
+    def run(self, failing: str = "", rounds: int = 0, **source: Any) -> MysqlIngest:
+        """One run of the job.
+
+        :param failing: a table that cannot be fed.
+        :param rounds: stop after so many, as a killed run would, without the last one's end.
+        """
+        found = self.open(**source)
+        try:
+            found.start({t["table"]: self.model.positions.get(t["table"]) for t in self.targets}, self.recorded)
+            for number, batches in enumerate(found.rounds(), 1):
+                for batch in batches:
+                    if batch.target.table == failing:
+                        found.failed(failing, RuntimeError("told to"))
+                    else:
+                        self.model.apply(batch)
+                        found.applied(batch.target.table, batch.position)
+                if number == rounds:
+                    break
+                found.finish_round()
+        finally:
+            found.close()
+        return found
+
+
+@pytest.fixture(scope="package")
+def server() -> Iterator[MariaDB]:
+    """A MariaDB server."""
+    folder = Path(tempfile.mkdtemp(prefix="lakecdc-test-"))
+    folder.chmod(0o755)
+    with MariaDB(folder / "data") as found:
+        yield found
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+_numbers = itertools.count()
+
+
+@pytest.fixture
+def shop(server: MariaDB, lake: Lake) -> Shop:
+    """A fresh database."""
+    found = Shop(server, lake, next(_numbers))
+    with server.connect() as session, session.cursor() as cursor:
+        cursor.execute(f"CREATE DATABASE {found.schema}")
+    return found

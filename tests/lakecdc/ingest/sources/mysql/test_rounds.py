@@ -1,0 +1,254 @@
+"""Full load and log of real tables: what arrives, in which order, from which position."""
+
+from __future__ import annotations
+
+import threading
+from decimal import Decimal
+
+import pytest
+
+from lakecdc.metadata.positions import Position
+
+from .conftest import Shop
+
+pytestmark = pytest.mark.services
+
+ALL = "SELECT * FROM s.orders ORDER BY id"
+
+
+def test_full_load_and_log_meet(shop: Shop) -> None:
+    shop.sql(
+        "CREATE TABLE s.orders (id int PRIMARY KEY, amount decimal(10,2), note text)",
+        r"INSERT INTO s.orders SELECT seq, seq + 0.5, CASE seq % 3 WHEN 0 THEN '' WHEN 1 THEN 'a\n\"b\",' END "
+        "FROM seq_1_to_1000",
+    )
+    name = shop.target("orders")
+    shop.run(chunk_rows=130)
+    assert shop.model.batches[0][0].full_load
+    assert shop.model.batches[0][0].facts["full_load_chunks"] == 8
+    assert shop.model.rows(name) == shop.sql(ALL)
+    shop.sql(
+        "UPDATE s.orders SET note = 'changed' WHERE id <= 10",
+        "DELETE FROM s.orders WHERE id > 990",
+        "INSERT INTO s.orders VALUES (2000, 7, null)",
+    )
+    shop.run()
+    assert shop.model.rows(name) == shop.sql(ALL)
+    assert shop.model.tables[name][(2000,)]["amount"] == Decimal("7.00")
+    shop.run()
+    assert shop.model.batches[-1][0].changes is None
+
+
+@pytest.mark.parametrize(
+    ("columns", "key", "rows", "chunks"),
+    [
+        ("k varchar(20) COLLATE utf8mb4_general_ci", "k", "concat('Kä''\\\\', seq)", 10),
+        ("k varchar(20) CHARACTER SET latin1", "k", "concat('é', seq)", 10),
+        ("k varbinary(9)", "k", "unhex(hex(seq))", 10),
+        ("k bigint unsigned", "k", "18446744073709551615 - seq", 10),
+        ("k decimal(20,3)", "k", "seq / 7", 10),
+        ("k datetime(6)", "k", "'2024-01-01' + INTERVAL seq * 1001 MICROSECOND", 10),
+        ("k int, l int", "k, l", "seq % 3, seq", 3),
+        ("k double", "k", "seq", 1),
+        ("k enum('b','a'), l int", "k, l", "1 + seq % 2, seq", 1),
+    ],
+)
+def test_keys_of_every_kind_are_cut_into_chunks(shop: Shop, columns: str, key: str, rows: str, chunks: int) -> None:
+    shop.sql(f"CREATE TABLE s.t ({columns}, v int, PRIMARY KEY ({key}))")
+    shop.sql(f"INSERT INTO s.t SELECT {rows}, seq FROM seq_1_to_1000")
+    name = shop.target("t")
+    shop.run(rounds=1, chunk_rows=100)
+    assert sorted(shop.model.rows(name, "v")) == [(i,) for i in range(1, 1001)]
+    assert shop.model.batches[0][0].facts["full_load_chunks"] == chunks
+
+
+def test_a_key_of_the_target_is_loaded_by_the_primary_key(shop: Shop) -> None:
+    shop.sql("CREATE TABLE s.t (id int PRIMARY KEY, code varchar(9), v int)")
+    shop.sql("INSERT INTO s.t SELECT seq, concat('c', seq), 0 FROM seq_1_to_100")
+    name = shop.target("t", key=["code"])
+    shop.run(chunk_rows=30)
+    assert shop.model.batches[0][0].facts["full_load_chunks"] == 4
+    shop.sql("UPDATE s.t SET code = 'moved', v = 1 WHERE id = 7", "DELETE FROM s.t WHERE id = 8")
+    shop.run()
+    assert shop.model.rows(name, "id", "code", "v") == shop.sql("SELECT * FROM s.t ORDER BY id")
+
+
+def test_writes_during_the_full_load_arrive(shop: Shop) -> None:
+    shop.sql("CREATE TABLE s.orders (id int PRIMARY KEY, amount int, note varchar(9))")
+    shop.sql("INSERT INTO s.orders SELECT seq, 0, 'n' FROM seq_1_to_500")
+    name = shop.target("orders")
+    found = shop.open(chunk_rows=20)
+    found.start({}, {})
+    # seen by the chunks, and replayed by the log
+    shop.sql("UPDATE s.orders SET id = id + 1000 WHERE id % 7 = 0", "DELETE FROM s.orders WHERE id % 11 = 0")
+    rounds = found.rounds()
+    batches = next(rounds)
+    stop = threading.Event()
+
+    def write() -> None:
+        step = 0
+        while not stop.is_set():
+            step += 1
+            shop.sql(f"UPDATE s.orders SET amount = amount + 1, id = id + 1 WHERE id = {2000 + step}",
+                     f"REPLACE INTO s.orders VALUES ({step % 500}, {step}, 'w'), ({2001 + step}, 1, 'x')")  # fmt: skip
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        for batch in batches:
+            shop.model.apply(batch)
+            found.applied(batch.target.table, batch.position)
+        for batch in next(rounds):
+            shop.model.apply(batch)
+            found.applied(batch.target.table, batch.position)
+    finally:
+        stop.set()
+        writer.join()
+    found.close()
+    shop.run()
+    assert shop.model.rows(name) == shop.sql(ALL)
+
+
+def test_key_changes_swaps_and_reinserts(shop: Shop) -> None:
+    shop.sql("CREATE TABLE s.t (a int, b varchar(9), v int, PRIMARY KEY (b, a))")
+    shop.sql("INSERT INTO s.t SELECT seq, concat('b', seq), seq FROM seq_1_to_5")
+    name = shop.target("t")
+    shop.run()
+    assert shop.model.batches[0][0].key == ("b", "a")
+    shop.sql(
+        "BEGIN", "UPDATE s.t SET a = 100 WHERE a = 1", "UPDATE s.t SET a = 1, b = 'b1' WHERE a = 2",
+        "SAVEPOINT here", "DELETE FROM s.t", "ROLLBACK TO here", "UPDATE s.t SET a = 2, b = 'b2' WHERE a = 100",
+        "DELETE FROM s.t WHERE a = 3", "INSERT INTO s.t VALUES (3, 'b3', 33)", "COMMIT",
+        "BEGIN", "DELETE FROM s.t", "ROLLBACK", "UPDATE s.t SET b = 'B5' WHERE b = 'b5'",
+    )  # fmt: skip
+    shop.run()
+    assert shop.model.rows(name, "a", "b", "v") == shop.sql("SELECT * FROM s.t ORDER BY a, b")
+    events = shop.model.batches[-1][1]
+    assert [(e["op"], tuple(e["key"]), e["old_key"] and tuple(e["old_key"])) for e in events if "b1" in e["key"]][
+        :2
+    ] == [
+        ("d", ("b1", 1), None),
+        ("u", ("b1", 100), ("b1", 1)),
+    ]
+    assert events[0]["source_time"] is not None and len(events[0]["order"]) == 65
+
+
+def test_truncate_voids_what_came_before(shop: Shop) -> None:
+    shop.sql("CREATE TABLE s.t (id int PRIMARY KEY, v int)", "CREATE TABLE s.other (id int PRIMARY KEY)")
+    shop.sql("INSERT INTO s.t VALUES (1, 1)", "INSERT INTO s.other VALUES (1)")
+    name, other = shop.target("t"), shop.target("other")
+    shop.run()
+    shop.sql("INSERT INTO s.t VALUES (2, 2)", "TRUNCATE s.t", "INSERT INTO s.t VALUES (3, 3)")
+    shop.run()
+    assert shop.model.rows(name) == [(3, 3)]
+    assert shop.model.rows(other) == [(1,)]
+    shop.sql("TRUNCATE TABLE s.t", "TRUNCATE s.other")
+    shop.run()
+    assert shop.model.batches[-1][0].truncate_order
+    assert shop.model.rows(name) == shop.model.rows(other) == []
+
+
+def test_a_transaction_is_never_cut(shop: Shop) -> None:
+    shop.sql("CREATE TABLE s.t (id int PRIMARY KEY, v int)")
+    name = shop.target("t")
+    shop.run()
+    for start in (0, 100, 200):
+        shop.sql(f"INSERT INTO s.t SELECT seq, 0 FROM seq_{start + 1}_to_{start + 100}", "FLUSH BINARY LOGS")
+    before = len(shop.model.batches)
+    shop.run(max_batch_events=50)
+    assert [len(events) for _batch, events in shop.model.batches[before:] if events] == [100, 100, 100]
+    assert len(shop.model.rows(name)) == 300
+
+
+def test_a_recorded_batch_ends_where_it_ended(shop: Shop) -> None:
+    shop.sql("CREATE TABLE s.t (id int PRIMARY KEY)", "CREATE TABLE s.u (id int PRIMARY KEY)")
+    name, other = shop.target("t"), shop.target("u")
+    shop.run()
+    for i in range(6):
+        shop.sql(f"INSERT INTO s.t VALUES ({i})", f"INSERT INTO s.u VALUES ({i})")
+    positions = {**shop.model.positions}
+    interrupted = shop.open(max_batch_events=7)
+    interrupted.start(positions, {})
+    ends: dict[str, Position] = {batch.target.table: batch.position for batch in next(interrupted.rounds())}
+    interrupted.close()
+    shop.sql("INSERT INTO s.t VALUES (100)")
+    shop.recorded = {name: ends[name]}
+    before = len(shop.model.batches)
+    shop.run(max_batch_events=2)
+    batches = [(batch, events) for batch, events in shop.model.batches[before:] if batch.target.table == name]
+    assert batches[0][0].position.offsets == ends[name].offsets
+    assert len(batches[0][1]) == 4 and len(batches) > 2, "the limit counts again behind it"
+    assert shop.model.rows(name) == shop.sql("SELECT * FROM s.t ORDER BY id")
+    assert shop.model.rows(other) == shop.sql("SELECT * FROM s.u ORDER BY id")
+
+
+def test_columns_come_and_go_during_the_run(shop: Shop) -> None:
+    shop.sql("CREATE TABLE s.t (id int PRIMARY KEY, a int, b text)", "INSERT INTO s.t VALUES (1, 1, 'one')")
+    name = shop.target("t")
+    shop.run()
+    shop.sql(
+        "INSERT INTO s.t VALUES (2, 2, 'two')",
+        "ALTER TABLE s.t ADD COLUMN c decimal(6,2) DEFAULT 9.5, ADD d varchar(9) NOT NULL, DROP COLUMN a",
+        "INSERT INTO s.t VALUES (3, 'three', 3.5, 'd')",
+        "UPDATE s.t SET b = 'two!' WHERE id = 2",
+    )
+    shop.run()
+    batch, events = shop.model.batches[-1]
+    assert [(c.name, c.type, c.required, c.fill) for c in batch.columns] == [
+        ("id", "int", True, None), ("b", "string", False, None), ("c", "decimal(6,2)", False, Decimal("9.50")),
+        ("d", "string", False, ""),
+    ]  # fmt: skip
+    assert [tuple(e["row"]) for e in events] == [
+        (2, "two", Decimal("9.50"), ""), (3, "three", Decimal("3.50"), "d"), (2, "two!", Decimal("9.50"), ""),
+    ]  # fmt: skip
+    assert shop.model.rows(name, "id", "b") == shop.sql("SELECT id, b FROM s.t ORDER BY id")
+
+
+def test_names_in_any_case(shop: Shop) -> None:
+    shop.sql('CREATE TABLE s.`Order Lines` (`Id` int PRIMARY KEY, `a b` text, `sel.ect` int, `q``"t` int)')
+    shop.sql("INSERT INTO s.`Order Lines` VALUES (1, 'x', 2, 3)")
+    name = shop.target("lines", source_table=f"{shop.schema}.Order Lines")
+    shop.run()
+    shop.sql("INSERT INTO s.`Order Lines` VALUES (2, 'y', 3, 4)")
+    shop.run()
+    assert shop.model.rows(name) == [(1, "x", 2, 3), (2, "y", 3, 4)]
+    assert set(shop.model.types[name]) == {"Id", "a b", "sel.ect", 'q`"t'}
+
+
+def test_log_files_change_and_the_server_restarts(shop: Shop) -> None:
+    shop.sql("CREATE TABLE s.t (id int PRIMARY KEY, v longtext)")
+    name = shop.target("t")
+    shop.run()
+    shop.sql("INSERT INTO s.t VALUES (1, 'a')", "FLUSH BINARY LOGS", "INSERT INTO s.t VALUES (2, 'b')")
+    shop.server.keep_data = True
+    shop.server.stop()
+    shop.server.start()
+    shop.server.keep_data = False
+    # a packet larger than the protocol's 16 MB
+    shop.sql("INSERT INTO s.t VALUES (3, 'c')", "UPDATE s.t SET v = repeat('x', 18000000) WHERE id = 1")
+    shop.run()
+    assert [(i, len(v)) for i, v in shop.model.rows(name)] == [(1, 18_000_000), (2, 1), (3, 1)]
+
+
+def test_a_dry_run_reads_and_moves_nothing(shop: Shop) -> None:
+    shop.sql("CREATE TABLE s.t (id int PRIMARY KEY)", "INSERT INTO s.t VALUES (1)")
+    name = shop.target("t")
+    shop.run(rounds=1, dry_run=True)
+    assert shop.model.rows(name) == [(1,)]
+
+
+def test_a_table_without_a_key_is_loaded_exactly(shop: Shop) -> None:
+    shop.sql("CREATE TABLE s.t (v int)", "INSERT INTO s.t SELECT seq FROM seq_1_to_100")
+    shop.target("t", mode="append")
+    found = shop.open()
+    found.start({}, {})
+    # between the start and the reading: neither twice nor never
+    shop.sql("INSERT INTO s.t VALUES (1000)")
+    values = []
+    for batches in found.rounds():
+        for batch in batches:
+            values += [e["row"]["v"] for e in batch.changes.collect()] if batch.changes is not None else []
+            found.applied(batch.target.table, batch.position)
+        found.finish_round()
+    found.close()
+    assert sorted(values) == [*range(1, 101), 1000]
