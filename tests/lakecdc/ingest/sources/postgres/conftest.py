@@ -15,6 +15,7 @@ import pytest
 
 from lakecdc.contract.spec import JobSpec, parse_spec
 from lakecdc.ingest.sources.postgres.source import PostgresIngest
+from lakecdc.metadata.positions import Position
 from local_services.postgres import Postgres
 from tests.conftest import Lake
 from tests.lakecdc.ingest.sources.model import Model
