@@ -1,7 +1,8 @@
-"""An Airflow connection of type ``postgres`` as the source of an ingest job."""
+"""An Airflow connection of type ``postgres`` or ``mysql`` as the source of an ingest job."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -12,41 +13,88 @@ from airflow_provider_lakecdc.hooks.secrets import SecretEnvironment, is_secret
 if TYPE_CHECKING:
     from airflow.sdk import Connection
 
-CONN_TYPE = "postgres"
-_MISSING = (
-    "that describes the source database",
-    '{"conn_type": "postgres", "host": "db.example.com", "login": "lakecdc", "password": "…", "schema": "shop"}',
-)
 # extras of Airflow's Postgres connections that are not libpq's
 _NOT_LIBPQ = {"cursor", "iam", "redshift", "aws_conn_id", "cluster-identifier", "region_name", "sqlalchemy_query"}
 
 
-def source_from_connection(source: Mapping[str, Any], conn_id: str) -> tuple[dict[str, Any], SecretEnvironment]:
-    """Complete a Postgres source with the address and login of an Airflow connection.
+# by type of the connection, which is that of the source: what such a connection looks like, and what it gives
+_EXAMPLES = {
+    "postgres": '{"conn_type": "postgres", "host": "db.example.com", "login": "lakecdc", "password": "…", '
+    '"schema": "shop"}',
+    "mysql": '{"conn_type": "mysql", "host": "db.example.com", "login": "lakecdc", "password": "…", "schema": "shop"}',
+}
+_GIVEN = {
+    "postgres": {"dsn", "password"},
+    "mysql": {"host", "port", "user", "password", "database", "ssl", "ssl_ca", "ssl_cert", "ssl_key"},
+}
+# PyMySQL's and mysqlclient's names in the connection's extra
+_SSL_MODES = {
+    "disabled": "disabled",
+    "preferred": "required",
+    "required": "required",
+    "verify_ca": "verify_ca",
+    "verify_identity": "verify_identity",
+}
 
-    :param source: the ``source`` of an ingest spec without ``dsn`` and ``password``.
-    :param conn_id: connection of type ``postgres``; its extra may hold libpq's own parameters such as ``sslmode``.
+
+def source_from_connection(source: Mapping[str, Any], conn_id: str) -> tuple[dict[str, Any], SecretEnvironment]:
+    """Complete a database source with the address and login of an Airflow connection.
+
+    :param source: the ``source`` of an ingest spec without what the connection gives.
+    :param conn_id: connection of type ``postgres``, whose extra may hold libpq's own parameters such as ``sslmode``;
+        or of type ``mysql``, whose extra may hold ``ssl_mode`` and ``ssl`` with ``ca``, ``cert`` and ``key``.
     :return: the completed source and the secrets it refers to.
     :raises JobBadInputError: if both give the address, or the types do not fit.
     """
-    connection = find_connection(conn_id, *_MISSING)
-    kind = source.get("type", CONN_TYPE)
-    if connection.conn_type != CONN_TYPE or kind != CONN_TYPE:
+    expected = str(source.get("type", "postgres"))
+    connection = find_connection(conn_id, "that describes the source database", _EXAMPLES.get(expected, ""))
+    kind = str(source.get("type", connection.conn_type))
+    if connection.conn_type != kind or kind not in _GIVEN:
         raise JobBadInputError(
             f"A source of type {kind!r} cannot use the connection {conn_id!r} of type {connection.conn_type!r}.",
-            hint=f"source_conn_id needs a source and a connection of type {CONN_TYPE!r}.",
+            hint=f"source_conn_id needs a source and a connection of the same type, {' or '.join(sorted(_GIVEN))}.",
         )
-    if given := {"dsn", "password"} & set(source):
+    if given := _GIVEN[kind] & set(source):
         raise JobBadInputError(
             f"The source has {' and '.join(sorted(given))}, and source_conn_id={conn_id!r} gives them as well.",
             hint="Leave one of the two out.",
         )
     secrets = SecretEnvironment(conn_id)
-    completed = {**source, "type": kind, "dsn": conninfo(connection)}
+    address = {"dsn": conninfo(connection)} if kind == "postgres" else mysql_address(connection)
+    completed = {**source, "type": kind, **address}
     if connection.password:
         completed["password"] = secrets.refer("password", connection.password)
     secrets.hide_from_logs()
     return completed, secrets
+
+
+def mysql_address(connection: Connection) -> dict[str, Any]:
+    """What a ``mysql`` source takes from a connection, without the password.
+
+    :raises JobBadInputError: an ``ssl_mode`` that the source does not know.
+    """
+    extra = connection.extra_dejson
+    files = extra.get("ssl") or {}
+    # Airflow keeps a nested object of a connection's extra as text where it was typed into the form
+    files = json.loads(files) if isinstance(files, str) else files
+    given = str(extra.get("ssl_mode", "verify_ca" if files.get("ca") else "disabled"))
+    mode = _SSL_MODES.get(given.lower())
+    if mode is None:
+        raise JobBadInputError(
+            f"The connection {connection.conn_id!r} has the ssl_mode {given!r}.",
+            hint=f"It must be one of {', '.join(_SSL_MODES)}.",
+        )
+    parts = {
+        "host": connection.host or "localhost",
+        "port": connection.port,
+        "user": connection.login or "",
+        "database": connection.schema,
+        "ssl": mode,
+        "ssl_ca": files.get("ca"),
+        "ssl_cert": files.get("cert"),
+        "ssl_key": files.get("key"),
+    }
+    return {key: value for key, value in parts.items() if value not in (None, "")}
 
 
 def conninfo(connection: Connection) -> str:

@@ -1,4 +1,4 @@
-"""Connections of type postgres as libpq strings."""
+"""Connections of type postgres as libpq strings, of type mysql as settings of the source."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ import psycopg
 import pytest
 from airflow.sdk import Connection
 
-from airflow_provider_lakecdc.hooks.source import conninfo
+from airflow_provider_lakecdc.exceptions import JobBadInputError
+from airflow_provider_lakecdc.hooks.source import conninfo, mysql_address, source_from_connection
+from lakecdc.contract.sources import parse_source
+from lakecdc.contract.sources.mysql import MysqlSource
 
 
 def described(**fields: Any) -> Connection:
@@ -37,3 +40,34 @@ def test_passwords_and_what_is_not_libpqs_stay_out() -> None:
         described(host="h", password="pw", extra={"sslpassword": "pw2", "cursor": "dictcursor", "iam": True})
     )
     assert text == "host=h"
+
+
+def mysql(**fields: Any) -> Connection:
+    extra = json.dumps(fields.pop("extra", {}))
+    return Connection(conn_id="db", conn_type="mysql", extra=extra, **fields)
+
+
+def test_a_mysql_connection_becomes_settings_that_the_source_takes() -> None:
+    files = {"ca": "/ca.pem", "cert": "/c.pem", "key": "/k.pem"}
+    connection = mysql(host="h", port=3307, login="u", password="pw", schema="shop", extra={"ssl": files})
+    assert mysql_address(connection) == {
+        "host": "h", "port": 3307, "user": "u", "database": "shop", "ssl": "verify_ca", "ssl_ca": "/ca.pem",
+        "ssl_cert": "/c.pem", "ssl_key": "/k.pem",
+    }  # fmt: skip
+    assert mysql_address(mysql(host="h", extra={"ssl_mode": "VERIFY_IDENTITY"}))["ssl"] == "verify_identity"
+    assert mysql_address(mysql(host="h", login="u")) == {"host": "h", "user": "u", "ssl": "disabled"}
+    document = {**mysql_address(mysql(host="h", login="u")), "type": "mysql"}
+    assert parse_source(document, ()) == MysqlSource(host="h", user="u")
+    with pytest.raises(JobBadInputError, match="ssl_mode 'sometimes'"):
+        mysql_address(mysql(host="h", extra={"ssl_mode": "sometimes"}))
+
+
+def test_the_password_travels_as_a_reference(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AIRFLOW_CONN_SHOP", json.dumps({"conn_type": "mysql", "host": "h", "password": "hush"}))
+    source, secrets = source_from_connection({"type": "mysql", "chunk_rows": 5}, "shop")
+    assert "hush" not in json.dumps(source) and source["password"] == {"env": next(iter(secrets.values))}
+    assert source["chunk_rows"] == 5
+    with pytest.raises(JobBadInputError, match="The source has host, and"):
+        source_from_connection({"type": "mysql", "host": "other"}, "shop")
+    with pytest.raises(JobBadInputError, match="'postgres' cannot use the connection 'shop' of type 'mysql'"):
+        source_from_connection({"type": "postgres"}, "shop")
