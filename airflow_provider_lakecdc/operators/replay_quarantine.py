@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_provider_lakecdc.operators.ingest import IngestOperator
+from lakecdc.contract.options import Outcome
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -14,20 +15,47 @@ if TYPE_CHECKING:
 class ReplayQuarantineOperator(IngestOperator):
     """Enters messages again that could not be applied, after the feed or the target has been corrected.
 
-    It takes the source and targets of the ingest task as they are now. Messages keep the order key they had, so that
-    an old one never overwrites a newer state; what can be applied leaves the quarantine, the rest stays.
+    It takes source and targets of the ingest task as they are now. Messages keep the order key they had, so that an
+    old one never overwrites a newer state; what can be applied leaves the quarantine, the rest stays.
 
+    :param source: the ``source`` of the ingest task. (templated)
+    :param targets: the targets of the ingest task. (templated)
+    :param source_conn_id: its connection. (templated)
     :param rules: enter only messages that broke one of these rules, such as ``type``; default: all.
-    :param kwargs: see :class:`IngestOperator`.
+    :param max_batches: has no effect here; everything that waits is one batch.
+    :param max_delete_files: see :class:`IngestOperator`, like the options after it.
     """
 
     job_name: ClassVar[str] = "replay_quarantine"
 
     def __init__(
-        self, *, rules: Sequence[str] = (), max_quarantined_fraction: float | str = 1.0, **kwargs: Any
+        self,
+        *,
+        source: Mapping[str, Any],
+        targets: Sequence[Mapping[str, Any]],
+        source_conn_id: str | None = None,
+        rules: Sequence[str] | str = (),
+        max_batches: int | str = 0,
+        max_delete_files: int | str = 0,
+        quarantine_table: str | None = None,
+        max_quarantined_fraction: float | str = 1.0,
+        dry_run: bool | str = False,
+        fail_on: Sequence[Outcome] = (),
+        **kwargs: Any,
     ) -> None:
-        super().__init__(max_quarantined_fraction=max_quarantined_fraction, **kwargs)
-        self.options["rules"] = list(rules)
+        super().__init__(
+            source=source,
+            targets=targets,
+            source_conn_id=source_conn_id,
+            max_batches=max_batches,
+            max_delete_files=max_delete_files,
+            quarantine_table=quarantine_table,
+            max_quarantined_fraction=max_quarantined_fraction,
+            dry_run=dry_run,
+            fail_on=fail_on,
+            **kwargs,
+        )
+        self.options["rules"] = rules
 
     def check_run(self, context: Context) -> None:
         """Any run may replay: the messages are what waits now, whatever the data interval."""

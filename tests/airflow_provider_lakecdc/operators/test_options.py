@@ -12,17 +12,20 @@ from airflow_provider_lakecdc.operators.base import LakecdcJobOperator
 from airflow_provider_lakecdc.operators.compact_data_files import CompactDataFilesOperator
 from airflow_provider_lakecdc.operators.expire_snapshots import ExpireSnapshotsOperator
 from airflow_provider_lakecdc.operators.ingest import IngestOperator
+from airflow_provider_lakecdc.operators.replay_quarantine import ReplayQuarantineOperator
 from airflow_provider_lakecdc.operators.rewrite_delete_files import RewriteDeleteFilesOperator
 from airflow_provider_lakecdc.operators.rewrite_manifests import RewriteManifestsOperator
 from airflow_provider_lakecdc.operators.sort_data_files import SortDataFilesOperator
 from airflow_provider_lakecdc.submission import typed_options
 from lakecdc.contract.fields import parse
 from lakecdc.contract.options import OPTIONS
+from lakecdc.contract.spec import FEEDING_JOBS
 
 OPERATORS: dict[str, type[LakecdcJobOperator]] = {
     operator.job_name: operator
     for operator in (
         IngestOperator,
+        ReplayQuarantineOperator,
         RewriteDeleteFilesOperator,
         SortDataFilesOperator,
         CompactDataFilesOperator,
@@ -35,7 +38,7 @@ PARTS: dict[str, Any] = {"source": {}, "targets": []}
 
 
 def build(job: str, **arguments: Any) -> LakecdcJobOperator:
-    parts = PARTS if job == "ingest" else {}
+    parts = PARTS if job in FEEDING_JOBS else {}
     return OPERATORS[job](**{"task_id": "t", "tables": ["a.b"], **parts, **arguments})
 
 
@@ -72,7 +75,7 @@ def test_template_fields_are_attributes(job: str) -> None:
 
 @pytest.mark.parametrize("job", OPTIONS)
 def test_it_can_be_mapped_over_groups(job: str) -> None:
-    parts = PARTS if job == "ingest" else {}
+    parts = PARTS if job in FEEDING_JOBS else {}
     mapped = OPERATORS[job].partial(task_id="t", dry_run=True, **parts).expand(tables=[["a.b"], ["a.c"]])
     operator = mapped.unmap({"tables": ["a.c"]})
     assert isinstance(operator, LakecdcJobOperator)

@@ -45,7 +45,10 @@ def envelopes(messages: DataFrame, reading: Reading) -> DataFrame:
     parsed = parsed.selectExpr("*", f"{unwrapped('v')} AS e", f"{unwrapped('k')} AS own_key")
     parsed = parsed.selectExpr("*", "schema_of_variant(e) LIKE 'OBJECT%' AS is_object")
     gone = "value IS NULL OR is_variant_null(e)"
-    op = f"CASE WHEN {_DELETED} THEN 'd' WHEN {_OP} IN ('r', 'c', 'u', 'd', 't') THEN {_OP} END"
+    logical = f"({text('op', 'e')} = 'm' AND {text('source.connector', 'e')} IS NOT NULL)"
+    op = (
+        f"CASE WHEN {logical} THEN NULL WHEN {_DELETED} THEN 'd' WHEN {_OP} IN ('r', 'c', 'u', 'd', 't') THEN {_OP} END"
+    )
     row = f"CASE WHEN is_object THEN to_variant_object({_COLUMNS}) END"
     rank = f"CASE WHEN {_OP} = 'r' THEN 0 ELSE 8 END"
     return envelope(
@@ -53,7 +56,8 @@ def envelopes(messages: DataFrame, reading: Reading) -> DataFrame:
         op=f"CASE WHEN {gone} THEN 'x' ELSE {op} END",
         problem=f"""CASE WHEN {gone} THEN NULL WHEN v IS NULL THEN {NOT_JSON}
           WHEN NOT is_object THEN 'unknown-message: the value is no JSON object'
-          WHEN {op} IS NULL AND {_OP} != 'm' THEN 'unknown-message: __op is none that Debezium knows' END""",
+          WHEN {op} IS NULL AND NOT coalesce({logical}, false)
+          THEN 'unknown-message: __op is none that Debezium knows' END""",
         source_table=f"concat_ws('.', coalesce({_either('schema', text)}, {_either('db', text)}), "
         f"{_either('table', text)})",
         before=f"CASE WHEN {op} = 'd' THEN {row} END",

@@ -82,8 +82,12 @@ def decode(
     read = find_format(format_name)
     envelopes = read.envelopes(messages, reading)
     found = survey(envelopes, read)
-    mine = choose(target, [s for s in found if s.source_table])
-    chosen = [s for s in found if s in mine or (s.source_table is None and (adopt or s.events))]
+    mine = choose(target, [s for s in found if s.source_table and s.events])
+    others = [s for s in found if s.source_table and s.events and s not in mine]
+    chosen = [
+        *mine,
+        *(s for s in found if s not in [*mine, *others] and _is_mine(s, target, mine, others, adopt=adopt)),
+    ]
     if not any(s.events or s.problems or (read.tombstones and s.tombstones) for s in chosen):
         return Decoded(_key_columns(target))
     fields = _fields(target, merge_fields(s.fields for s in chosen), known.types)
@@ -120,7 +124,8 @@ def choose(target: Target, surveys: Sequence[Survey]) -> list[Survey]:
     :raises InputError: if the events are of several tables and the target does not say which it wants.
     """
     if target.source_table:
-        return [s for s in surveys if s.source_table == target.source_table]
+        ending = f".{target.source_table}"
+        return [s for s in surveys if f".{s.source_table}".endswith(ending)]
     if len(surveys) <= 1:
         return list(surveys)
     stem = target.table.rpartition(".")[2]
@@ -132,6 +137,16 @@ def choose(target: Target, surveys: Sequence[Survey]) -> list[Survey]:
         table=target.table,
         hint='Name the one to take as "source_table" in the target.',
     )
+
+
+def _is_mine(one: Survey, target: Target, mine: Sequence[Survey], others: Sequence[Survey], *, adopt: bool) -> bool:
+    """Whether messages without a row event are this table's, for whose topic nobody else's events have come."""
+    if not one.source_table:
+        return adopt or bool(one.events)
+    stem = (target.source_table or target.table).rpartition(".")[2]
+    named = one.source_table.rpartition(".")[2] == stem
+    topics = {t for s in mine for t in s.topics}
+    return (named or bool(one.topics & topics) or adopt) and not one.topics & {t for s in others for t in s.topics}
 
 
 def _topics(target: Target, chosen: Sequence[Survey], found: Sequence[Survey]) -> list[str]:

@@ -6,7 +6,7 @@ Beside the message's own columns (``MESSAGE``):
 ``op``             ``r``, ``c``, ``u``, ``d``, ``t`` (TRUNCATE), ``x`` (tombstone); null for a message that is
                    knowingly no row event (heartbeat, transaction, schema change)
 ``problem``        why the message cannot be read, ``rule: reason``; null if it can
-``source_table``   ``schema.table`` or ``database.table``; null if the format does not tell it
+``source_table``   ``schema.table`` or ``database.table``; the topic if the format does not tell it; or null
 ``before``         variant of the row before, or of its key or its changed columns only; or null
 ``after``          variant of the row after; null for a delete
 ``record_key``     variant of the message's key; or null
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 #: columns of the message that stay with its envelope
 MESSAGE = ("topic", "partition", "offset", "place", "key", "value", "headers")
+_OF_A_TABLE = ("r", "c", "u", "d", "t")
 NO_VARIANT = "CAST(NULL AS variant)"
 NOT_JSON = "'not-json: the value is no JSON'"
 #: a message in JSON, parsed
@@ -87,7 +88,9 @@ def envelope(
     columns = {
         "op": op,
         "problem": problem,
-        "source_table": f"nullif({source_table}, '')",
+        # where the format does not tell the table, the topic does
+        "source_table": f"coalesce(nullif({source_table}, ''), "
+        f"CASE WHEN ({op}) IN {_OF_A_TABLE} OR ({problem}) IS NOT NULL THEN topic END)",
         "before": _object(before),
         "after": _object(after),
         "record_key": _object(record_key),

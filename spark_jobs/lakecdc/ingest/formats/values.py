@@ -19,6 +19,11 @@ _INTEGERS = ("tinyint", "smallint", "int", "bigint")
 _LARGE = re.compile(r"string|binary|decimal")
 _DECIMAL = re.compile(r"decimal\((\d+),\s*(\d+)\)")
 _VARIABLE = (("scale", "int"), ("value", "string"))
+# MySQL's times may be negative or longer than a day
+_TIME_OF_DAY = (
+    "format_string('%s%02d:%02d:%02d.%06d', CASE WHEN m < 0 THEN '-' ELSE '' END, abs(m) DIV 3600000000, "
+    "abs(m) DIV 60000000 % 60, abs(m) DIV 1000000 % 60, abs(m) % 1000000)"
+)
 # years 1 to 9999, in days since 1970
 _FIRST_DAY, _LAST_DAY, _DAY = -719162, 2932896, 86_400_000_000
 
@@ -129,6 +134,9 @@ def _plain(image: str, where: str, sql_type: str) -> str:
     if sql_type in _INTEGERS or sql_type in ("double", "float", "boolean", "string") or _DECIMAL.match(sql_type):
         return f"try_variant_get({image}, {where}, '{sql_type}')"
     text = f"try_variant_get({image}, {where}, 'string')"
+    if sql_type == "date":
+        # Debezium's ISO dates end with a zone
+        text = f"regexp_replace({text}, 'Z$', '')"
     return f"try_to_binary({text}, 'base64')" if sql_type == "binary" else f"try_cast({text} AS {sql_type})"
 
 
@@ -171,6 +179,5 @@ def _time(number: str, encoding: str, sql_type: str) -> str:
     to_micros = {"millis": "try_multiply(n, 1000L)", "micros": "n", "nanos": "n DIV 1000"}[unit]
     # Postgres' infinity arrives as the ends of the range, which no timestamp of Iceberg's can hold
     inside = f"m BETWEEN {_FIRST_DAY} * {_DAY} AND {_LAST_DAY + 1} * {_DAY} - 1"
-    made = "timestamp_micros(m)" if kind == "epoch" else "date_format(timestamp_micros(m), 'HH:mm:ss.SSSSSS')"
-    micros = _let(number, "n", to_micros)
-    return f"CAST({_let(micros, 'm', f'CASE WHEN {inside} THEN {made} END')} AS {sql_type})"
+    made = f"CASE WHEN {inside} THEN timestamp_micros(m) END" if kind == "epoch" else _TIME_OF_DAY
+    return f"CAST({_let(_let(number, 'n', to_micros), 'm', made)} AS {sql_type})"

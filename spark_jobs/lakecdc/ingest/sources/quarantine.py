@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
-
 from lakecdc.contract.errors import InputError
 from lakecdc.contract.options import ReplayQuarantineOptions
 from lakecdc.ingest import quarantine

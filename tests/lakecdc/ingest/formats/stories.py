@@ -224,8 +224,8 @@ def dms(story: list[Statement]) -> list[str]:
     for number, op, before, after, _ in events(story):
         moment = datetime.fromtimestamp(BEGAN + number, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
         old = {f"BI_{k}": v for k, v in (before or {}).items() if op == "u"}
-        metadata = {**control, "record-type": "data", "operation": names[op], "timestamp": moment}
-        metadata["transaction-id"] = 670014899490
+        own: Row = {"record-type": "data", "operation": names[op], "timestamp": moment, "transaction-id": 670014899490}
+        metadata: Row = {**control, **own}
         lines.append(json.dumps({"data": {**old, **(after or before or {})}, "metadata": metadata}))
     return lines
 

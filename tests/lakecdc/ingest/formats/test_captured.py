@@ -1,0 +1,171 @@
+"""Events captured from real Debezium connectors: types, placeholders, key changes, TRUNCATE, other messages."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import uuid
+from collections.abc import Iterator
+from decimal import Decimal
+from hashlib import md5
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import Row, SparkSession
+
+from lakecdc.contract.errors import InputError
+from lakecdc.contract.target import Target
+from lakecdc.ingest.fold import fold
+from lakecdc.ingest.formats.decode import Decoded, Known
+from lakecdc.ingest.formats.values import placeholder_shapes
+from tests.lakecdc.ingest.formats.decoding import decode_lines, record, rejections, state
+
+CAPTURED = Path(__file__).parent / "captured"
+CUSTOMERS = Target(
+    "shop.customers",
+    key=("id",),
+    columns={"balance": "decimal(12,2)", "n": "decimal(10,4)", "born": "date", "ts": "timestamp_ntz", "b": "binary"},
+    encodings={"balance": "decimal_bytes", "n": "variable_decimal", "born": "epoch_days", "ts": "epoch_micros"},
+)
+
+
+@pytest.fixture(autouse=True)
+def no_cache(spark: SparkSession) -> Iterator[None]:
+    yield
+    spark.catalog.clearCache()
+
+
+def lines(name: str) -> list[str]:
+    return (CAPTURED / f"{name}.jsonl").read_text().splitlines()
+
+
+def last(found: Decoded) -> dict[Any, Row]:
+    """The last event of every key."""
+    assert found.changes is not None
+    return {row["key"]["id"]: row for row in fold(found.changes).collect()}
+
+
+def test_postgres(spark: SparkSession) -> None:
+    found = decode_lines(spark, "debezium-json", lines("postgres"), CUSTOMERS, records=True)
+    rows = last(found)
+    assert {key: row["op"] for key, row in rows.items()} == {1: "u", 2: "d", 3: "d", 4: "c", 30: "c"}
+    ann = rows[1]["row"]
+    assert (ann["name"], ann["balance"], ann["n"], ann["i8"]) == ("Ann2", Decimal("0.10"), Decimal("1.2300"), 2**53 + 1)
+    assert (ann["born"], ann["b"]) == (datetime.date(1990, 2, 28), b"\xde\xad\xbe\xef")
+    assert ann["ts"] == datetime.datetime(2024, 1, 2, 3, 4, 5, 123456)
+    assert (ann["j"], ann["tags"]) == ('{"a": [1, 2.50]}', '["a",null,"b c"]')
+    assert rows[1]["open"] == ["doc"]
+    assert rows[30]["open"] == ["doc"] and rows[30]["old_key"]["id"] == 3
+    assert found.truncate_order and found.truncate_order > max(row["order"] for row in rows.values())
+    assert rejections(found) == []
+
+
+def test_a_topic_of_another_table_and_of_transactions_leave_no_trace(spark: SparkSession) -> None:
+    target = Target("shop.orders_full", key=("cust", "line"))
+    found = decode_lines(spark, "debezium-json", lines("postgres_transactions"), target, records=True)
+    assert state(found, ("cust", "line", "qty", "note")) == [(1, 1, 5, "snap"), (1, 2, 8, "tx")]
+    assert rejections(found) == [] and found.events == 6
+
+
+def test_mariadb(spark: SparkSession) -> None:
+    target = Target(
+        "shop.customers",
+        key=("id",),
+        columns={"balance": "decimal(12,2)", "dt": "timestamp_ntz", "d": "date", "t": "string"},
+        encodings={"balance": "decimal_bytes", "dt": "epoch_micros", "d": "epoch_days", "t": "time_micros"},
+    )
+    rows = last(decode_lines(spark, "debezium-json", lines("mariadb"), target, records=True))
+    assert {key: row["op"] for key, row in rows.items()} == {1: "u", 2: "d", 3: "d", 30: "u", 40: "c"}
+    ann = rows[1]["row"]
+    assert (ann["balance"], ann["d"], ann["t"]) == (Decimal("12345.67"), datetime.date(2024, 2, 29), "-01:02:03.500000")
+    assert (rows[30]["row"]["name"], rows[40]["row"]["extra"]) == ("odku", 9)
+
+
+def test_flattened_with_iso_times_and_the_table_told_by_the_topic(spark: SparkSession) -> None:
+    types = {"balance": "decimal(12,2)", "born": "date", "ts": "timestamp_ntz", "tstz": "timestamp"}
+    target = Target("shop.customers", key=("id",), columns=types)
+    found = decode_lines(spark, "debezium-flat-json", lines("postgres_flat"), target, records=True)
+    rows = last(found)
+    assert {key: row["op"] for key, row in rows.items()} == {1: "u", 2: "d", 3: "d", 4: "c", 30: "c"}
+    ann = rows[1]["row"]
+    assert (ann["balance"], ann["born"]) == (Decimal("0.10"), datetime.date(1990, 2, 28))
+    assert ann["ts"] == datetime.datetime(2024, 1, 2, 3, 4, 5, 123456)
+    assert rows[1]["open"] == ["doc"] and not [c.name for c in found.columns if c.name.startswith("__")]
+    assert rejections(found) == []
+
+
+@pytest.mark.parametrize("shape", placeholder_shapes("__debezium_unavailable_value"))
+def test_every_shape_of_the_placeholder_leaves_its_column_open(spark: SparkSession, shape: str) -> None:
+    plain = not shape.startswith(("[", "{"))
+    value = shape if plain else json.loads(shape)
+    source = {"connector": "postgresql", "schema": "s", "table": "products", "lsn": 9, "snapshot": "false"}
+    line = json.dumps({"op": "u", "before": None, "after": {"id": 1, "v": value, "w": "kept"}, "source": source})
+    changes = decode_lines(spark, "debezium-json", [line]).changes
+    assert changes is not None
+    assert [r["open"] for r in changes.collect()] == [["v"]]
+
+
+def test_a_uuid_placeholder_is_the_name_based_one() -> None:
+    named = uuid.UUID(bytes=md5(b"__debezium_unavailable_value").digest(), version=3)
+    assert f'["{named}"]' in placeholder_shapes("__debezium_unavailable_value")
+
+
+def envelope(lsn: int, op: str, row: dict[str, Any], table: str = "products") -> dict[str, Any]:
+    source = {"connector": "postgresql", "schema": "shop", "table": table, "lsn": lsn, "snapshot": "false"}
+    return {"op": op, "before": row if op == "d" else None, "after": None if op == "d" else row, "source": source}
+
+
+def test_a_lone_tombstone_deletes_what_came_before_it_and_nothing_after(spark: SparkSession) -> None:
+    events = [
+        record(envelope(10, "c", {"id": 1, "v": 1}), {"id": 1}, offset=0),
+        record(envelope(20, "c", {"id": 2, "v": 2}), {"id": 2}, offset=1),
+        record(None, {"id": 1}, offset=2),
+        record(envelope(30, "c", {"id": 3, "v": 3}), {"id": 3}, offset=3),
+        record(None, {"id": 4}, offset=4),
+        record(envelope(40, "c", {"id": 4, "v": 4}), {"id": 4}, offset=5),
+    ]
+    for arrived in (events, events[::-1]):
+        found = decode_lines(spark, "debezium-json", arrived, records=True)
+        assert state(found, ("id", "v")) == [(2, 2), (3, 3), (4, 4)]
+
+
+def test_a_tombstone_behind_its_delete_says_nothing(spark: SparkSession) -> None:
+    events = [
+        record(envelope(10, "c", {"id": 1, "v": 1}), {"id": 1}, offset=0),
+        record(envelope(20, "d", {"id": 1}), {"id": 1}, offset=1),
+        record(None, {"id": 1}, offset=2),
+    ]
+    found = decode_lines(spark, "debezium-json", events, records=True)
+    assert found.changes is not None and found.changes.count() == 2
+
+
+def test_an_event_is_late_only_in_its_own_partition(spark: SparkSession) -> None:
+    first = decode_lines(spark, "debezium-json", [record(envelope(10, "c", {"id": 1}), partition=0)], records=True)
+    assert first.high_orders
+    (mark,) = first.high_orders.values()
+    events = [
+        record(envelope(5, "c", {"id": 5}), partition=0, offset=1),
+        record(envelope(11, "c", {"id": 11}), partition=0, offset=2),
+        record(envelope(6, "c", {"id": 6}), partition=1),
+    ]
+    known = Known({}, marks={"db.shop.products/0": mark, "db.shop.products/1": mark.replace("a", "1", 1)})
+    found = decode_lines(spark, "debezium-json", events, known=known, records=True)
+    assert found.changes is not None
+    late = {r["key"]["id"]: r["late"] for r in found.changes.collect()}
+    assert late[5] and not late[11]
+
+
+def test_several_tables_need_a_name(spark: SparkSession) -> None:
+    events = [json.dumps(envelope(1, "c", {"id": 1}, "a")), json.dumps(envelope(2, "c", {"id": 1}, "b"))]
+    with pytest.raises(InputError, match=r"shop\.a, shop\.b"):
+        decode_lines(spark, "debezium-json", events)
+
+
+def test_a_key_change_of_a_format_with_old_values(spark: SparkSession) -> None:
+    data, old = [{"id": "2", "v": "x"}], [{"id": "1"}]
+    line = {"data": data, "old": old, "type": "UPDATE", "database": "d", "table": "t", "es": 1, "id": 1, "isDdl": False}
+    found = decode_lines(spark, "canal-json", [json.dumps({**line, "mysqlType": {"id": "int", "v": "text"}})])
+    assert found.changes is not None
+    told = sorted((r["op"], r["key"]["id"], r["old_key"] and r["old_key"]["id"]) for r in found.changes.collect())
+    assert told == [("d", 1, None), ("u", 2, 1)]
