@@ -87,7 +87,7 @@ def _until_end(consumer: Any, piece: Range) -> Iterator[pa.RecordBatch]:
     """
     heard = time.monotonic()
     while True:
-        found = consumer.consume(_ROWS, 1.0)
+        found = consumer.consume(_ROWS, 0.1)
         inside, reached = _sorted_out(found, piece)
         if inside:
             yield _arrow(inside)
