@@ -1,4 +1,4 @@
-"""An Airflow connection of type ``postgres`` or ``mysql`` as the source of an ingest job."""
+"""An Airflow connection of type ``postgres``, ``mysql`` or ``kafka`` as the source of an ingest job."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_lakecdc.exceptions import JobBadInputError
+from airflow_provider_lakecdc.hooks.kafka import kafka_address
 from airflow_provider_lakecdc.hooks.lookup import find_connection
 from airflow_provider_lakecdc.hooks.secrets import SecretEnvironment, is_secret
 
@@ -22,10 +23,12 @@ _EXAMPLES = {
     "postgres": '{"conn_type": "postgres", "host": "db.example.com", "login": "lakecdc", "password": "…", '
     '"schema": "shop"}',
     "mysql": '{"conn_type": "mysql", "host": "db.example.com", "login": "lakecdc", "password": "…", "schema": "shop"}',
+    "kafka": '{"conn_type": "kafka", "extra": {"bootstrap.servers": "broker.example.com:9092"}}',
 }
 _GIVEN = {
     "postgres": {"dsn", "password"},
     "mysql": {"host", "port", "user", "password", "database", "ssl", "ssl_ca", "ssl_cert", "ssl_key"},
+    "kafka": {"bootstrap_servers", "settings"},
 }
 # PyMySQL's and mysqlclient's names in the connection's extra
 _SSL_MODES = {
@@ -38,16 +41,17 @@ _SSL_MODES = {
 
 
 def source_from_connection(source: Mapping[str, Any], conn_id: str) -> tuple[dict[str, Any], SecretEnvironment]:
-    """Complete a database source with the address and login of an Airflow connection.
+    """Complete a source with the address and login of an Airflow connection.
 
     :param source: the ``source`` of an ingest spec without what the connection gives.
     :param conn_id: connection of type ``postgres``, whose extra may hold libpq's own parameters such as ``sslmode``;
-        or of type ``mysql``, whose extra may hold ``ssl_mode`` and ``ssl`` with ``ca``, ``cert`` and ``key``.
+        or of type ``mysql``, whose extra may hold ``ssl_mode`` and ``ssl`` with ``ca``, ``cert`` and ``key``; or of
+        type ``kafka``, whose extra holds librdkafka's settings.
     :return: the completed source and the secrets it refers to.
     :raises JobBadInputError: if both give the address, or the types do not fit.
     """
     expected = str(source.get("type", "postgres"))
-    connection = find_connection(conn_id, "that describes the source database", _EXAMPLES.get(expected, ""))
+    connection = find_connection(conn_id, "that describes the source", _EXAMPLES.get(expected, ""))
     kind = str(source.get("type", connection.conn_type))
     if connection.conn_type != kind or kind not in _GIVEN:
         raise JobBadInputError(
@@ -60,12 +64,17 @@ def source_from_connection(source: Mapping[str, Any], conn_id: str) -> tuple[dic
             hint="Leave one of the two out.",
         )
     secrets = SecretEnvironment(conn_id)
-    address = {"dsn": conninfo(connection)} if kind == "postgres" else mysql_address(connection)
-    completed = {**source, "type": kind, **address}
-    if connection.password:
+    completed = {**source, "type": kind, **_address(kind, connection, secrets)}
+    if connection.password and "password" in _GIVEN[kind]:
         completed["password"] = secrets.refer("password", connection.password)
     secrets.hide_from_logs()
     return completed, secrets
+
+
+def _address(kind: str, connection: Connection, secrets: SecretEnvironment) -> dict[str, Any]:
+    if kind == "kafka":
+        return kafka_address(connection, secrets)
+    return {"dsn": conninfo(connection)} if kind == "postgres" else mysql_address(connection)
 
 
 def mysql_address(connection: Connection) -> dict[str, Any]:

@@ -25,8 +25,8 @@ OWN_SETTINGS = frozenset(
         "enable.partition.eof",
     }
 )
-# secrets that their names do not tell
-_SECRET_SETTINGS = frozenset({"ssl.key.pem", "sasl.jaas.config", "sasl.oauthbearer.config"})
+#: client settings that are secrets although their names do not tell
+SECRET_SETTINGS = frozenset({"ssl.key.pem", "sasl.jaas.config", "sasl.oauthbearer.config"})
 
 
 @dataclass(frozen=True)
@@ -147,7 +147,7 @@ def _check_settings(settings: Mapping[str, Any]) -> None:
     for name, value in settings.items():
         if name in OWN_SETTINGS:
             raise SpecError(f"source.settings has {name!r}, which the source sets itself.", hint="Leave it out.")
-        if name in _SECRET_SETTINGS and not is_reference(value):
+        if name in SECRET_SETTINGS and not is_reference(value):
             raise SpecError(
                 f"source.settings[{name!r}] holds a secret as a literal.",
                 hint='Give a reference instead, {"env": "NAME"} or {"file": "/path"}, which only the job resolves.',

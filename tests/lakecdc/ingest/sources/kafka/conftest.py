@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewPartitions
-from confluent_kafka.cimpl import NewTopic
+from confluent_kafka import Producer, TopicCollection
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewPartitions, NewTopic
 
 from lakecdc.contract.report import TableReport
 from lakecdc.contract.spec import parse_spec
@@ -59,16 +59,28 @@ class Topics:
         """Add partitions."""
         self.admin.create_partitions([NewPartitions(topic, partitions)])[topic].result(30)
 
-    def produce(self, topic: str, events: Iterable[Event], partitions: int = 1) -> None:
-        """Produce events in their order, partitioned by their key as a connector does; deletes get a tombstone."""
+    def admin_id(self, topic: str) -> str:
+        """The topic's id as the cluster tells it."""
+        (found,) = self.admin.describe_topics(TopicCollection([topic])).values()
+        return str(found.result(30).topic_id)
+
+    def produce(
+        self, topic: str, events: Iterable[Event], partitions: int = 1, times: Sequence[int] | None = None
+    ) -> None:
+        """Produce events in their order, partitioned by their key as a connector does; deletes get a tombstone.
+
+        :param times: the records' timestamps, milliseconds since 1970; default: now.
+        """
         producer = Producer({"bootstrap.servers": self.kafka.bootstrap_servers, "linger.ms": 5})
-        for event in events:
+        for number, event in enumerate(events):
             key = None if event["key"] is None else json.dumps(event["key"]).encode()
-            place = {"partition": zlib.crc32(key or b"") % partitions, "key": key}
-            headers = [(name, value.encode()) for name, value in event["headers"]]
-            producer.produce(topic, value=json.dumps(event["value"]).encode(), headers=headers, **place)
+            partition = zlib.crc32(key or b"") % partitions
+            headers: list[tuple[str, str | bytes | None]] = [(name, v.encode()) for name, v in event["headers"]]
+            moment = times[number] if times else 0
+            value = json.dumps(event["value"]).encode()
+            producer.produce(topic, value, key, partition, timestamp=moment, headers=headers)
             if event["value"]["op"] == "d":
-                producer.produce(topic, value=None, **place)
+                producer.produce(topic, None, key, partition)
         assert producer.flush(60) == 0
 
     def spec(self, targets: Sequence[dict[str, Any]] | dict[str, Any], **source: Any) -> dict[str, Any]:

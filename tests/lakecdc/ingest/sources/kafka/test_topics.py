@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import random
+import zlib
 from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import TopicPartition
 
 from lakecdc.contract.report import TableReport
 from tests.lakecdc.ingest.histories import History
@@ -22,16 +25,245 @@ def only(reports: list[TableReport]) -> TableReport:
     return report
 
 
+def refused(reports: list[TableReport]) -> str:
+    """Why the one table was refused as bad input."""
+    (report,) = reports
+    assert (report.outcome, report.failure_class) == ("failed", "bad input"), report
+    return report.reason or ""
+
+
+def position(report: TableReport) -> dict[str, Any]:
+    """The offsets in the report."""
+    found: dict[str, Any] = report.metrics["position"]
+    return found
+
+
 def test_partitions_in_several_batches_and_runs(topics: Topics) -> None:
-    name, topic, history = topics.lake.new_name("kafka"), topics.topic(), History.of(1, 120)
+    name, topic, history = topics.lake.new_name("kafka"), topics.topic(), History.of(1, 60)
     target = {"table": name, "key": ["id"], "partition_by": ["bucket(2, id)"]}
     topics.create(topic, 3)
     half = len(history.events) // 2
     topics.produce(topic, history.events[:half], 3)
     first = only(topics.ingest(target, topics=[topic], max_offsets_per_batch=20))
-    assert first.metrics["commits"] > 2 and first.metrics["offsets_left"] == 0
+    assert first.metrics["commits"] > 1 and first.metrics["offsets_left"] == 0
     topics.produce(topic, history.events[half:], 3)
     only(topics.ingest(target, topics=[topic]))
     assert topics.rows(name) == history.expected()
     (again,) = topics.ingest(target, topics=[topic])
     assert again.outcome == "nothing"
+
+
+def test_bytes_bound_a_batch(topics: Topics) -> None:
+    name, topic, history = topics.lake.new_name("kafka"), topics.topic(), History.of(3, 12)
+    topics.create(topic)
+    topics.produce(topic, history.events)
+    size = len(json.dumps(history.events[0]["value"]))
+    report = only(topics.ingest({"table": name, "key": ["id"]}, topics=[topic], max_batch_bytes=6 * size))
+    assert report.metrics["commits"] > 1
+    assert topics.rows(name) == history.expected()
+
+
+def test_replayed_and_shuffled_events_change_nothing(topics: Topics) -> None:
+    name, topic, history = topics.lake.new_name("kafka"), topics.topic(), History.of(7, 50)
+    target = {"table": name, "key": ["id"]}
+    topics.create(topic, 2)
+    topics.produce(topic, history.events, 2)
+    only(topics.ingest(target, topics=[topic]))
+    # what a connector sends again after a crash; the placeholders of key changes need their own order
+    again = [e for e in history.events if not e["headers"]]
+    random.Random(1).shuffle(again)
+    topics.produce(topic, again, 2)
+    report = only(topics.ingest(target, topics=[topic]))
+    assert report.metrics["suspects"] > 0
+    assert topics.rows(name) == history.expected()
+
+
+def test_in_order_batch_reads_no_data_file(topics: Topics) -> None:
+    """One partition lags: its events lie below the table's highest order key, but above their partition's mark."""
+    name, topic, history = topics.lake.new_name("kafka"), topics.topic(), History(random.Random(2))
+    target = {"table": name, "key": ["id"]}
+    topics.create(topic, 2)
+    for key in range(8):
+        history.insert(key)
+    topics.produce(topic, history.events, 2)
+    only(topics.ingest(target, topics=[topic]))
+    first = len(history.events)
+    for key in range(8):
+        history.update(key, touch_doc=True)
+    updates = history.events[first:]
+    ahead = partition_of(updates[-1])
+    lagging = [e for e in updates if partition_of(e) != ahead]
+    assert lagging
+    topics.produce(topic, [e for e in updates if partition_of(e) == ahead], 2)
+    only(topics.ingest(target, topics=[topic]))
+    topics.produce(topic, lagging, 2)
+    data = Path(topics.lake.table(name).location.removeprefix("file:")) / "data"
+    hidden = {path: path.with_suffix(".hidden") for path in data.rglob("*.parquet")}
+    for path, away in hidden.items():
+        path.rename(away)
+    report = only(topics.ingest(target, topics=[topic]))
+    assert report.metrics["order_by_partition"] == "yes"
+    for path, away in hidden.items():
+        away.rename(path)
+    assert topics.rows(name) == history.expected()
+
+
+def partition_of(event: dict[str, Any]) -> int:
+    """Where ``Topics.produce`` puts an event, of two partitions."""
+    return zlib.crc32(json.dumps(event["key"]).encode()) % 2
+
+
+def test_topics_that_appear_are_read_from_their_beginning(topics: Topics) -> None:
+    one, two = topics.lake.new_name("kafka"), topics.lake.new_name("kafka")
+    stems = [name.rpartition(".")[2] for name in (one, two)]
+    targets = [{"table": name, "key": ["id"]} for name in (one, two)]
+    pattern = rf"pg{topics.number}\..*"
+    history = History.of(11, 10)
+    topics.create(topics.topic(stems[0]))
+    topics.create(topics.topic("transaction"))
+    topics.produce(topics.topic(stems[0]), history.events)
+    reports = topics.ingest(targets, topic_pattern=pattern)
+    assert [r.outcome for r in reports] == ["done", "nothing"], reports
+    topics.create(topics.topic(stems[1]), 2)
+    topics.produce(topics.topic(stems[1]), history.events, 2)
+    reports = topics.ingest(targets, topic_pattern=pattern)
+    assert [r.outcome for r in reports] == ["nothing", "done"], reports
+    assert topics.rows(one) == topics.rows(two) == history.expected()
+
+
+def test_a_topic_made_anew_is_refused_until_it_is_accepted(topics: Topics) -> None:
+    name, topic, history = topics.lake.new_name("kafka"), topics.topic(), History.of(13, 12)
+    target = {"table": name, "key": ["id"]}
+    topics.create(topic)
+    topics.produce(topic, history.events)
+    before = position(only(topics.ingest(target, topics=[topic])))["topics"][topic]["id"]
+    topics.delete(topic)
+    assert "do not exist" in refused(topics.ingest(target, topics=[topic]))
+    topics.create(topic)
+    # positions start lower, as after a restore of the source
+    again = History(random.Random(1), rows=dict(history.rows), lsn=10)
+    again.insert(50)
+    again.delete(min(history.rows))
+    topics.produce(topic, again.events)
+    reason = refused(topics.ingest(target, topics=[topic]))
+    assert "is not the one that fed it" in reason and before in reason
+    assert topics.rows(name) == history.expected()
+    found = topics.admin_id(topic)
+    report = only(topics.ingest(target, topics=[topic], accept_topic_ids=[found]))
+    assert position(report)["epoch"] == 2
+    assert topics.rows(name) == again.expected()
+
+
+def test_offsets_that_retention_removed_are_refused(topics: Topics) -> None:
+    name, topic, history = topics.lake.new_name("kafka"), topics.topic(), History(random.Random(1))
+    target = {"table": name, "key": ["id"]}
+    topics.create(topic)
+    history.insert(1)
+    topics.produce(topic, history.events)
+    only(topics.ingest(target, topics=[topic]))
+    for key in range(2, 6):
+        history.insert(key)
+    topics.produce(topic, history.events[1:])
+    done = topics.admin.delete_records([TopicPartition(topic, 0, 3)])
+    assert [future.result(30).low_watermark for future in done.values()] == [3]
+    reason = refused(topics.ingest(target, topics=[topic]))
+    assert "no longer holds the offset 1" in reason and "accept_gaps" in reason
+    only(topics.ingest(target, topics=[topic], accept_gaps=True))
+    assert [row[0] for row in topics.rows(name)] == [1, 4, 5]
+
+
+def test_more_partitions_make_the_order_strict(topics: Topics) -> None:
+    name, topic, history = topics.lake.new_name("kafka"), topics.topic(), History.of(17, 30)
+    target = {"table": name, "key": ["id"]}
+    topics.create(topic)
+    topics.produce(topic, history.events)
+    assert "marks" in position(only(topics.ingest(target, topics=[topic])))
+    topics.grow(topic, 4)
+    # replayed after the change: a key's old states lie in a partition that never fed any
+    topics.produce(topic, [e for e in history.events if not e["headers"]], 4)
+    report = only(topics.ingest(target, topics=[topic]))
+    assert "got more partitions" in position(report)["strict"] and "marks" not in position(report)
+    assert len(position(report)["topics"][topic]["next"]) == 4
+    assert report.metrics["suspects"] > 0
+    assert topics.rows(name) == history.expected()
+
+
+def test_a_truncate_voids_what_other_partitions_deliver_later(topics: Topics) -> None:
+    name, topic, history = topics.lake.new_name("kafka"), topics.topic(), History(random.Random(4))
+    target = {"table": name, "key": ["id"]}
+    topics.create(topic, 2)
+    for key in range(6):
+        history.insert(key)
+    late = [e for e in history.events if partition_of(e) == 1]
+    history.lsn += 10
+    sequence = json.dumps([str(history.lsn - 5), str(history.lsn)])
+    source = {**history.events[-1]["value"]["source"], "lsn": history.lsn, "sequence": sequence}
+    truncate: dict[str, Any] = {
+        "key": None,
+        "headers": [],
+        "value": {"op": "t", "before": None, "after": None, "source": source},
+    }
+    topics.produce(topic, [e for e in history.events if e not in late], 2)
+    topics.produce(topic, [truncate], 1)
+    only(topics.ingest(target, topics=[topic]))
+    topics.produce(topic, late, 2)
+    history.rows.clear()
+    history.insert(99)
+    topics.produce(topic, history.events[-1:], 2)
+    only(topics.ingest(target, topics=[topic]))
+    assert topics.rows(name) == history.expected()
+
+
+def test_time_bounds_a_run(topics: Topics) -> None:
+    name, topic, history = topics.lake.new_name("kafka"), topics.topic(), History(random.Random(5))
+    target = {"table": name, "key": ["id"]}
+    topics.create(topic)
+    for key in range(4):
+        history.insert(key)
+    day = 86_400_000
+    topics.produce(topic, history.events, times=[day * i for i in range(1, 5)])
+    bounds = {"start": "1970-01-03T00:00:00+00:00", "end_time": "1970-01-04T00:00:00+00:00"}
+    only(topics.ingest(target, topics=[topic], **bounds))
+    assert [row[0] for row in topics.rows(name)] == [1]
+    only(topics.ingest(target, topics=[topic]))
+    assert [row[0] for row in topics.rows(name)] == [1, 2, 3]
+
+
+def test_latest_needs_a_table(topics: Topics) -> None:
+    name, topic, history = topics.lake.new_name("kafka"), topics.topic(), History(random.Random(6))
+    target = {"table": name, "key": ["id"], "columns": {"id": "bigint"}}
+    topics.create(topic)
+    history.insert(1)
+    topics.produce(topic, history.events)
+    assert "latest" in refused(topics.ingest(target, topics=[topic], start="latest"))
+
+
+def test_several_topics_feed_one_table_by_route(topics: Topics) -> None:
+    name, other = topics.lake.new_name("kafka"), topics.lake.new_name("kafka")
+    one, two = History(random.Random(1)), History(random.Random(2))
+    for key in range(4):
+        one.insert(key)
+        two.insert(key + 10)
+    names = [topics.topic("north.t"), topics.topic("south.t")]
+    for topic, history in zip(names, (one, two), strict=True):
+        topics.create(topic)
+        topics.produce(topic, history.events)
+    routes = {name: rf"pg{topics.number}\.\w+\.t", other: rf"pg{topics.number}\.north\.t"}
+    targets = [{"table": table, "key": ["id"]} for table in (name, other)]
+    reports = topics.ingest(targets, topics=names, routes=routes)
+    assert [r.outcome for r in reports] == ["done", "done"], reports
+    assert "several topics" in reports[0].metrics["order_by_partition"]
+    assert topics.rows(name) == [*one.expected(), *two.expected()]
+    assert topics.rows(other) == one.expected()
+
+
+def test_an_unreachable_cluster_is_told_from_bad_input(topics: Topics, monkeypatch: pytest.MonkeyPatch) -> None:
+    from lakecdc.contract.spec import parse_spec
+    from lakecdc.ingest.job import ingest
+    from lakecdc.ingest.sources.kafka import cluster
+    from lakecdc.run import run
+
+    monkeypatch.setattr(cluster, "_SECONDS", 2.0)
+    spec = topics.spec({"table": "test.none", "key": ["id"]}, topics=["t"], bootstrap_servers="127.0.0.1:1")
+    report = run(parse_spec(spec), ingest)
+    assert report.failure_class == "cluster" and "127.0.0.1:1" in (report.error or "")

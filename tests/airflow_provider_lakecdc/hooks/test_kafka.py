@@ -1,0 +1,53 @@
+"""Connections of type kafka as settings of the source, their secrets aside."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from airflow.sdk import Connection
+
+from airflow_provider_lakecdc.exceptions import JobBadInputError
+from airflow_provider_lakecdc.hooks.kafka import kafka_address
+from airflow_provider_lakecdc.hooks.secrets import SecretEnvironment
+from lakecdc.contract.sources import parse_source
+from lakecdc.contract.sources.kafka import KafkaSource
+
+
+def described(**extra: Any) -> Connection:
+    return Connection(conn_id="bus", conn_type="kafka", extra=json.dumps(extra))
+
+
+def test_settings_go_on_and_those_of_a_group_stay_out() -> None:
+    secrets = SecretEnvironment("bus")
+    connection = described(
+        **{
+            "bootstrap.servers": "a:9092,b:9092",
+            "group.id": "team",
+            "auto.offset.reset": "latest",
+            "security.protocol": "SASL_SSL",
+            "sasl.username": "u",
+            "sasl.password": "pw",
+            "ssl.key.pem": "-----BEGIN",
+        }
+    )
+    address = kafka_address(connection, secrets)
+    assert address == {
+        "bootstrap_servers": "a:9092,b:9092",
+        "settings": {
+            "security.protocol": "SASL_SSL",
+            "sasl.username": "u",
+            "sasl.password": {"env": "LAKECDC_SECRET_BUS_SASL_PASSWORD"},
+            "ssl.key.pem": {"env": "LAKECDC_SECRET_BUS_SSL_KEY_PEM"},
+        },
+    }
+    assert set(secrets.values.values()) == {"pw", "-----BEGIN"}
+    source = parse_source({"type": "kafka", "topics": ["t"], "format": "json", **address}, ())
+    assert isinstance(source, KafkaSource)
+
+
+@pytest.mark.parametrize("extra", [{}, {"bootstrap.servers": "a:9092", "error_cb": {"a": 1}}])
+def test_what_cannot_be_used_is_refused(extra: dict[str, Any]) -> None:
+    with pytest.raises(JobBadInputError, match="bus"):
+        kafka_address(described(**extra), SecretEnvironment("bus"))

@@ -1,0 +1,91 @@
+"""Positions in topics: what is kept, what does not fit, how a batch is bounded. No server needed."""
+
+from __future__ import annotations
+
+import json
+import random
+
+import pytest
+
+from lakecdc.ingest.order import order_key
+from lakecdc.ingest.sources.kafka import progress as kept
+from lakecdc.ingest.sources.kafka.progress import Followed, Progress, bounded
+from lakecdc.ingest.sources.kafka.read import Range, split
+from lakecdc.ingest.sources.kafka.samples import Samples
+from lakecdc.metadata.positions import MAX_BYTES, Position
+from lakecdc.metadata.positions import decode as decode_position
+
+
+def position(progress: Progress) -> Position:
+    return Position("kafka", "topic-ids", kept.encode(progress), "2026-01-01T00:00:00+00:00", order_key(1, 2**40))
+
+
+def of(partitions: int, topic: str = "pg.shop.orders") -> Progress:
+    rng = random.Random(1)
+    marks = {(topic, p): order_key(1, 10**9 + rng.randrange(10**6), rng.randrange(99)) for p in range(partitions)}
+    return Progress(1, {topic: Followed("id", tuple(range(partitions)))}, marks)
+
+
+@pytest.mark.parametrize("partitions", [1, 3, 100])
+def test_what_is_kept_comes_back(partitions: int) -> None:
+    progress = of(partitions)
+    again = kept.decode(decode_position(position(progress).encode()))
+    assert again == progress
+    assert again.trusted_marks() == {f"pg.shop.orders/{p}": order for (_, p), order in progress.marks.items()}
+
+
+def test_marks_that_do_not_fit_are_given_up_and_say_so() -> None:
+    text = position(of(900)).encode()
+    assert len(text) <= MAX_BYTES
+    again = kept.decode(decode_position(text))
+    assert again.trusted_marks() is None and again.strict == kept.TOO_MANY
+    assert again.next == of(900).next
+
+
+def test_a_partition_that_fed_nothing_is_never_late() -> None:
+    progress = Progress(1, {"t": Followed("id", (5, 0))}, {("t", 0): "b"})
+    assert progress.trusted_marks() == {"t/0": "b", "t/1": ""}
+    after = progress.read_up_to({("t", 0): 9, ("t", 1): 2}, {"t/0": "a", "t/1": "c"}, "d")
+    assert (after.next, after.marks, after.truncated) == (
+        {("t", 0): 9, ("t", 1): 2},
+        {("t", 0): "b", ("t", 1): "c"},
+        "d",
+    )
+    strict = after.made_strict("why").made_strict("another")
+    assert strict.strict == "why" and strict.trusted_marks() is None
+    assert kept.decode(position(strict)) == strict
+
+
+def test_batches_take_shares_of_what_is_left() -> None:
+    starts = {("t", 0): 0, ("t", 1): 10, ("t", 2): 7}
+    ends = {("t", 0): 100, ("t", 1): 20, ("t", 2): 7}
+    assert bounded(starts, ends, 1000) == [Range("t", 0, 0, 100), Range("t", 1, 10, 20)]
+    assert bounded(starts, ends, 22) == [Range("t", 0, 0, 20), Range("t", 1, 10, 12)]
+    assert bounded(starts, ends, 1) == [Range("t", 0, 0, 1), Range("t", 1, 10, 11)]
+
+
+def test_pieces_cover_ranges_once() -> None:
+    ranges = [Range("t", 0, 5, 100_005), Range("t", 1, 0, 3)]
+    pieces = split(ranges, 4)
+    assert [p for p in pieces if p.partition == 1] == [ranges[1]]
+    cut = [p for p in pieces if p.partition == 0]
+    assert len(cut) == 4 and (cut[0].start, cut[-1].end) == (5, 100_005)
+    assert all(a.end == b.start for a, b in zip(cut, cut[1:], strict=False))
+    assert len(split([Range("t", 0, 0, 1000)], 8)) == 1
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "keyed"),
+    [
+        ({"id": 1}, {"op": "c"}, True),
+        ({"schema": {}, "payload": {"id": 1}}, {"op": "c"}, True),
+        ({"id": 1, "region": 2}, {"op": "c"}, False),
+        (None, {"op": "c"}, False),
+        (None, {"op": "t"}, True),
+        (None, {"payload": {"op": "t"}}, True),
+        (7, {"op": "c"}, False),
+    ],
+)
+def test_records_tell_whether_they_are_keyed_by_the_table(key: object, value: object, keyed: bool) -> None:
+    raw = None if key is None else json.dumps(key).encode()
+    assert Samples([(raw, json.dumps(value).encode())]).keyed_by(("id",)) is keyed
