@@ -1,8 +1,8 @@
 """Mode ``merge``: Iceberg's ``MERGE INTO`` with the order check in its condition.
 
-The join is bounded by what the batch's keys allow: literal values of few keys or else their bounds, and the buckets
-they fall into. Partition columns outside the key bound nothing, because a row may leave its partition: that is what
-this mode can do and ``upsert`` cannot.
+The join is bounded by what the batch's keys allow: literal values of few keys or else their bounds, which Iceberg
+compares with partitions (values also with buckets) and with the bounds of files. Partition columns outside the key
+bound nothing, because a row may leave its partition: that is what this mode can do and ``upsert`` cannot.
 
 The statement runs on a scratch branch made of the head. A second, empty commit on it carries the position; both
 become visible at once when main is moved forward to it, in the transaction that moves the tag. A run whose head or
@@ -32,7 +32,7 @@ from lakecdc.metadata import names
 from lakecdc.metadata.positions import nearest_carrier
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
 
     from lakecdc.iceberg.table import IcebergTable, Snapshot
     from lakecdc.ingest.change import TableBatch
@@ -141,10 +141,10 @@ class _Source:
         self.values: dict[str, Any] = {}
 
     def literal(self, value: Any, sql_type: str) -> str:
-        """A value as SQL of a type."""
+        """A value of :func:`_plain` as SQL of a type."""
         name = f"v{len(self.values)}"
         self.values[name] = value
-        return f"CAST(:{name} AS {sql_type})"
+        return f"timestamp_micros(:{name})" if sql_type == "timestamp" else f"CAST(:{name} AS {sql_type})"
 
 
 @contextmanager
@@ -155,6 +155,8 @@ def _source(table: IcebergTable, batch: TableBatch, rows: DataFrame | None) -> I
     key = [F.col("key")[k].alias(k) for k in batch.key]
     others = [c for c, f in zip(table_columns(table, batch), _fields(table), strict=True) if f not in batch.key]
     frame = rows.select(*key, *others, (F.col("op") == "d").alias(_DELETED))
+    # copy-on-write reads the source more than once, and Spark refuses one that a file's line numbers are part of
+    frame = frame.localCheckpoint()
     source = _Source(f"lakecdc_{uuid.uuid4().hex}", batch.key)
     _bound(table, source, frame)
     frame.createOrReplaceTempView(source.view)
@@ -165,21 +167,39 @@ def _source(table: IcebergTable, batch: TableBatch, rows: DataFrame | None) -> I
 
 
 def _bound(table: IcebergTable, source: _Source, frame: DataFrame) -> None:
-    fields = {f.name: f.dataType.simpleString() for f in table.spark.table(table.sql_name).schema.fields}
-    columns = [F.col(quoted_column(k)) for k in source.key]
-    measures = [f(c) for c in columns for f in (F.min, F.max, F.approx_count_distinct)]
-    ends = frame.agg(*measures).first()
+    types = {f.name: f.dataType.simpleString() for f in table.spark.table(table.sql_name).schema.fields}
+    bounded = [k for k in source.key if types[k] != "binary"]
+    measures = [f(F.col(quoted_column(k))) for k in bounded for f in (F.min, F.max, F.approx_count_distinct)]
+    if not measures:
+        return
+    found = frame.agg(*[m.alias(f"m{i}") for i, m in enumerate(measures)])
+    kinds = [types[k] if i < 2 else "bigint" for k in bounded for i in range(3)]
+    ends = found.select(*[_plain(f"m{i}", kind) for i, kind in enumerate(kinds)]).first()
     assert ends is not None
-    for place, name in enumerate(source.key):
+    for place, name in enumerate(bounded):
         low, high, count = ends[3 * place : 3 * place + 3]
         if low is None:
             continue
-        column, kind = f"t.{quoted_column(name)}", fields[name]
-        source.bounds.append(f"{column} >= {source.literal(low, kind)} AND {column} <= {source.literal(high, kind)}")
-        if count <= 2 * _MOST_VALUES:
-            values = [r[0] for r in frame.select(quoted_column(name)).distinct().limit(_MOST_VALUES + 1).collect()]
-            if len(values) <= _MOST_VALUES:
-                source.bounds[-1] = f"{column} IN ({', '.join(source.literal(v, kind) for v in values)})"
+        column, kind = f"t.{quoted_column(name)}", types[name]
+        values = _few_values(frame, name, kind) if count <= 2 * _MOST_VALUES else []
+        if values:
+            source.bounds.append(f"{column} IN ({', '.join(source.literal(v, kind) for v in values)})")
+        else:
+            bounds = (source.literal(low, kind), source.literal(high, kind))
+            source.bounds.append(f"{column} >= {bounds[0]} AND {column} <= {bounds[1]}")
+
+
+def _few_values(frame: DataFrame, name: str, sql_type: str) -> list[Any]:
+    """The distinct values of a key column; none if they are too many."""
+    values = frame.select(_plain(quoted_column(name), sql_type)).distinct().limit(_MOST_VALUES + 1).collect()
+    return [row[0] for row in values] if len(values) <= _MOST_VALUES else []
+
+
+def _plain(column: str, sql_type: str) -> Column:
+    """A column as values that come back from Python unchanged; a ``datetime`` would take this machine's time zone."""
+    if sql_type == "timestamp":
+        return F.unix_micros(column)
+    return F.col(column).cast("string") if sql_type == "timestamp_ntz" else F.col(column)
 
 
 def _statement(table: IcebergTable, name: str, source: _Source) -> str:

@@ -1,0 +1,75 @@
+"""Mode auto takes what the measured facts speak for, and delete debt has a limit."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+from lakecdc.contract.spec import parse_spec
+from lakecdc.maintain.delete_files.job import rewrite_delete_files
+from lakecdc.run import each_table, run
+from tests.conftest import Lake
+from tests.lakecdc.ingest.apply.support import Feed, PlainHistory, final_rows, in_batches
+from tests.lakecdc.ingest.histories import History
+
+
+def inserted(keys: int) -> PlainHistory:
+    history = PlainHistory(random.Random(keys))
+    for key in range(keys):
+        history.insert(key)
+    return history
+
+
+def test_few_keys_are_upserted_and_many_merged(lake: Lake, tmp_path: Path) -> None:
+    feed, history = Feed(lake, tmp_path, {"mode": "auto", "partition_by": ["bucket(2, id)"]}), inserted(30)
+    first = feed.take(history.events).metrics
+    assert (first["mode_chosen"], first["mode_reason"]) == ("upsert", "the table is empty")
+    history.update(3, touch_doc=True)
+    few = feed.take(history.events[-1:]).metrics
+    assert few["mode_chosen"] == "upsert" and few["mode_reason"].startswith("1 keys; ")
+    for key in range(0, 30, 2):
+        history.update(key, touch_doc=True)
+    many = feed.take(history.events[-15:]).metrics
+    assert many["mode_chosen"] == "merge" and many["mode_reason"].startswith("15 keys; ")
+    assert feed.rows() == final_rows(history)
+
+
+def test_partitions_outside_the_key_are_merged(lake: Lake, tmp_path: Path) -> None:
+    feed, history = Feed(lake, tmp_path, {"mode": "auto", "partition_by": ["truncate(3, name)"]}), History.of(2, 40)
+    for events in in_batches(history, 15, 30):
+        metrics = feed.take(events).metrics
+        assert metrics["mode_chosen"] == "merge" and "derive from name" in metrics["mode_reason"]
+    assert feed.rows() == final_rows(history)
+
+
+def test_debt_makes_auto_merge(lake: Lake, tmp_path: Path) -> None:
+    feed, history = Feed(lake, tmp_path, {"mode": "auto"}, options={"max_delete_files": 1}), inserted(20)
+    feed.take(history.events)
+    for expected in ("upsert", "merge"):
+        history.update(1, touch_doc=True)
+        metrics = feed.take(history.events[-1:]).metrics
+        assert metrics["mode_chosen"] == expected
+    assert "1 equality-delete files are outstanding" in metrics["mode_reason"]
+    assert feed.rows() == final_rows(history)
+
+
+def test_debt_stops_upsert_until_it_is_paid(lake: Lake, tmp_path: Path) -> None:
+    log = f"{lake.new_name('log')}"
+    feed = Feed(lake, tmp_path, {"history_table": log}, options={"max_delete_files": 2})
+    history = inserted(10)
+    feed.take(history.events)
+    for _ in range(2):
+        history.update(1, touch_doc=True)
+        feed.take(history.events[-1:])
+    history.update(2, touch_doc=True)
+    feed.write(history.events[-1:])
+    report = feed.run()
+    assert (report.outcome, report.failure_class) == ("conflict", "conflict")
+    assert "2 equality-delete files" in (report.reason or "") and "rewrite_delete_files" in (report.reason or "")
+    assert report.snapshot_before == report.snapshot_after
+    assert len(feed.rows(log)) == len(history.events) - 1
+    paid = run(parse_spec(lake.spec("rewrite_delete_files", feed.table)), each_table(rewrite_delete_files))
+    assert paid.tables[0].outcome == "done"
+    assert feed.run().outcome == "done"
+    assert feed.rows() == final_rows(history)
+    assert len(feed.rows(log)) == len(history.events)

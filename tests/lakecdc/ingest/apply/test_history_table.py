@@ -1,0 +1,213 @@
+"""A change log beside a table of current rows: one pass, one position, nothing twice."""
+
+from __future__ import annotations
+
+import collections
+import random
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lakecdc.contract.target import Target
+from lakecdc.ingest.apply.events import measure
+from lakecdc.ingest.apply.history_table import open_history, same_place
+from lakecdc.ingest.apply.modes import apply_rows
+from lakecdc.ingest.apply.publish import with_high_order
+from lakecdc.ingest.change import Column, TableBatch
+from lakecdc.ingest.tables import prepare
+from lakecdc.metadata.positions import Position, nearest_carrier
+from tests.conftest import Lake
+from tests.lakecdc.ingest.apply.support import (
+    EVENT_COLUMNS,
+    Feed,
+    PlainHistory,
+    event_rows,
+    final_rows,
+    in_batches,
+    scattered,
+    truncate,
+)
+from tests.lakecdc.ingest.histories import History
+from tests.lakecdc.ingest.killing import Run
+
+
+def with_history(lake: Lake, folder: Path, **target: Any) -> tuple[Feed, str]:
+    name = lake.new_name("side")
+    log = f"{name}_history"
+    settings = {"history_table": log, "history_partition_by": ["days(_lakecdc_source_time)"], **target}
+    return Feed(lake, folder, settings, table=name), log
+
+
+def position_of(lake: Lake, name: str) -> Position:
+    carrier = nearest_carrier((s.id, s.summary) for s in lake.table(name).ancestors())
+    assert carrier
+    return carrier.position
+
+
+def assert_both(feed: Feed, log: str, history: History) -> None:
+    assert feed.rows() == final_rows(history)
+    assert feed.rows(log, EVENT_COLUMNS) == event_rows(history.events)
+    assert position_of(feed.lake, log).offsets == position_of(feed.lake, feed.table).offsets
+
+
+@pytest.mark.parametrize("mode", ["upsert", "merge"])
+def test_both_tables_from_one_pass(lake: Lake, tmp_path: Path, mode: str) -> None:
+    feed, log = with_history(lake, tmp_path, mode=mode, partition_by=["bucket(2, id)"])
+    history = History.of(1, 40)
+    for events in in_batches(history, 15, 30):
+        report = feed.take(events)
+        assert report.metrics["history_rows"] == len(events)
+    assert_both(feed, log, history)
+    assert feed.run().outcome == "nothing"
+
+
+def test_scattered_events(lake: Lake, tmp_path: Path) -> None:
+    (feed, log), history = with_history(lake, tmp_path), PlainHistory.of(2, 40)
+    for events in scattered(history, 2, 3):
+        feed.take(events)
+    assert_both(feed, log, history)
+
+
+def test_truncate_reaches_both(lake: Lake, tmp_path: Path) -> None:
+    (feed, log), history = with_history(lake, tmp_path), PlainHistory(random.Random(3))
+    history.insert(1)
+    history.insert(2)
+    feed.take(history.events)
+    truncate(history)
+    history.insert(3)
+    feed.take(history.events[2:])
+    assert feed.rows() == final_rows(history)
+    assert feed.rows(log, "_lakecdc_op, id") == [("c", 1), ("c", 2), ("c", 3), ("t", None)]
+
+
+@pytest.mark.parametrize("mode", ["upsert", "merge"])
+def test_failing_between_the_commits(lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str) -> None:
+    feed, log = with_history(lake, tmp_path, mode=mode)
+    history = History.of(4, 40)
+    first, second, third = in_batches(history, 15, 28)
+    for failing in (first, second):
+        feed.write(failing)
+        monkeypatch.setattr("lakecdc.failpoints._seen", collections.Counter())
+        monkeypatch.setenv("LAKECDC_FAILPOINT", "after_side_tables=raise")
+        assert "after_side_tables" in (feed.run().reason or "")
+        monkeypatch.delenv("LAKECDC_FAILPOINT")
+        # what arrives meanwhile must not become part of the interrupted batch
+        if failing is second:
+            feed.write(third)
+        else:
+            assert feed.run().outcome == "done"
+    report = feed.run()
+    assert (report.outcome, report.metrics["commits"], report.metrics["history_rows"]) == ("done", 2, len(third))
+    assert_both(feed, log, history)
+
+
+def test_killed_between_the_commits(lake: Lake, tmp_path: Path) -> None:
+    (feed, log), history = with_history(lake, tmp_path), History.of(5, 30)
+    first, second, third = in_batches(history, 10, 20)
+    feed.take(first)
+    feed.write(second)
+    assert Run(tmp_path, feed.spec, "after_side_tables=kill").was_killed()
+    assert len(feed.rows(log)) == len(first) + len(second)
+    feed.take(third)
+    assert_both(feed, log, history)
+
+
+def test_a_file_of_the_interrupted_batch_is_gone(lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (feed, log), history = with_history(lake, tmp_path), PlainHistory.of(6, 20)
+    first, second = in_batches(history, 10)
+    feed.take(first)
+    feed.write(second)
+    monkeypatch.setenv("LAKECDC_FAILPOINT", "after_side_tables=raise")
+    feed.run()
+    monkeypatch.delenv("LAKECDC_FAILPOINT")
+    (tmp_path / "0001.jsonl").unlink()
+    report = feed.run()
+    assert report.failure_class == "bad input" and "Put the files back" in (report.reason or "")
+    assert len(feed.rows(log)) == len(history.events)
+
+
+def test_a_table_fed_on_its_own_is_no_history_table(lake: Lake, tmp_path: Path) -> None:
+    log, history = lake.new_name("alone"), PlainHistory.of(7, 6)
+    (tmp_path / "alone").mkdir()
+    Feed(lake, tmp_path / "alone", {"mode": "history"}, table=log).take(history.events)
+    feed = Feed(lake, tmp_path, {"history_table": log})
+    feed.write(history.events)
+    report = feed.run()
+    assert report.failure_class == "bad input" and "fed on its own" in (report.reason or "")
+    assert len(feed.rows(log)) == len(history.events)
+
+
+class Loads:
+    """Full loads of a table with a history table, as a database source makes them."""
+
+    def __init__(self, lake: Lake) -> None:
+        self.lake = lake
+        name = lake.new_name("load")
+        self.target = Target(name, ("id",), history_table=f"{name}_history")
+        self.log = f"{name}_history"
+
+    def batch(self, place: int, rows: dict[int, str], *, full_load: bool = True) -> TableBatch:
+        op = "r" if full_load else "u"
+        values = ", ".join(f"({key}L, '{value}')" for key, value in rows.items())
+        changes = self.lake.spark.sql(
+            f"SELECT '{op}' op, struct(id) key, struct(id, v) row, CAST(NULL AS array<string>) open, "
+            f"CAST(NULL AS struct<id: bigint>) old_key, '{place:04d}' order, current_timestamp() source_time "
+            f"FROM VALUES {values} AS t(id, v)"
+        )
+        columns = (Column("id", "bigint", True), Column("v", "string"))
+        position = Position("test", "one", {"place": place})
+        return TableBatch(self.target, ("id",), columns, changes, position, full_load=full_load)
+
+    def feed(self, batch: TableBatch, *, interrupted: bool = False) -> None:
+        """One run of one batch."""
+        table = None
+        if self.lake.spark.catalog.tableExists(f"lake.{self.target.table}"):
+            table = self.lake.table(self.target.table)
+        carrier = nearest_carrier((s.id, s.summary) for s in table.ancestors()) if table else None
+        history = open_history(self.lake.spark, "lake", self.target, table, carrier)
+        assert history
+        table, _ = prepare(self.lake.spark, "lake", table, batch)
+        measured = None if batch.full_load else measure(batch)
+        history.append(batch, measured, table, carrier)
+        if interrupted:
+            return
+        rows = batch.changes.select("key", "op", "row", "order", "source_time")  # type: ignore[union-attr]
+        position = with_high_order(batch.position, measured.high_order if measured else None)
+        apply_rows("upsert", table, batch, rows, 10, position, carrier.text if carrier else None)
+
+    def rows(self) -> list[tuple[Any, ...]]:
+        return sorted(self.lake.duckdb_rows(self.log, "_lakecdc_op, id, v, _lakecdc_order"))
+
+
+def test_a_full_load_that_was_interrupted_is_taken_back(lake: Lake) -> None:
+    loads = Loads(lake)
+    loads.feed(loads.batch(5, {1: "a", 2: "b", 3: "gone"}), interrupted=True)
+    assert len(loads.rows()) == 3
+    loads.feed(loads.batch(7, {1: "a2", 2: "b"}))
+    assert loads.rows() == [("r", 1, "a2", "0007"), ("r", 2, "b", "0007")]
+    loads.feed(loads.batch(9, {1: "a3"}, full_load=False))
+    assert len(loads.rows()) == 3
+    # the target is dropped and loaded anew: the log goes on
+    lake.sql(f"DROP TABLE lake.{loads.target.table}")
+    loads.feed(loads.batch(11, {1: "a4"}), interrupted=True)
+    loads.feed(loads.batch(12, {1: "a5"}))
+    assert [r[3] for r in loads.rows()] == ["0007", "0012", "0007", "0009"]
+
+
+def test_smaller_batches_than_the_interrupted_one(lake: Lake) -> None:
+    loads = Loads(lake)
+    loads.feed(loads.batch(1, {1: "a"}))
+    one, two = (loads.batch(place, {place: "b"}, full_load=False) for place in (2, 3))
+    assert one.changes and two.changes
+    loads.feed(replace(two, changes=one.changes.unionByName(two.changes)), interrupted=True)
+    loads.feed(one)
+    loads.feed(two)
+    assert loads.rows() == [("r", 1, "a", "0001"), ("u", 2, "b", "0002"), ("u", 3, "b", "0003")]
+
+
+def test_same_place_ignores_what_was_applied() -> None:
+    here = Position("files", "x", {"a": 1}, "2026-01-01", "00ff")
+    assert same_place(here, Position("files", "x", {"a": 1}))
+    assert not same_place(here, Position("files", "y", {"a": 1}, "2026-01-01", "00ff"))
