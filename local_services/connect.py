@@ -22,16 +22,26 @@ class Connect(Service):
     :param folder: offsets, settings and log go here, made if need be and kept after ``stop``
     :param kafka: the broker it writes to, running
     :param schemas: put the schema into every message, as Connect does by default
+    :param settings: worker settings that override or extend ours, such as ``offset.flush.interval.ms``
     :param port: port of its REST interface; a free one if None
     """
 
     name = "connect"
     ready_seconds = 120
 
-    def __init__(self, folder: Path, kafka: Kafka, *, schemas: bool = False, port: int | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        kafka: Kafka,
+        *,
+        schemas: bool = False,
+        settings: Mapping[str, str] | None = None,
+        port: int | None = None,
+    ) -> None:
         self.folder = folder.absolute()
         self.kafka = kafka
         self.schemas = schemas
+        self.settings = dict(settings or {})
         super().__init__(self.folder / "connect.log", port)
 
     @property
@@ -121,4 +131,5 @@ class Connect(Service):
             # all connectors are on the one class path
             "plugin.discovery": "service_load",
             "connector.client.config.override.policy": "All",
+            **self.settings,
         }
