@@ -77,6 +77,15 @@ def _address(kind: str, connection: Connection, secrets: SecretEnvironment) -> d
     return {"dsn": conninfo(connection)} if kind == "postgres" else mysql_address(connection)
 
 
+def stand_in(kind: str) -> dict[str, str]:
+    """What a source of a type lacks until its connection is known, for checking the rest of it.
+
+    :param kind: the source's type.
+    """
+    required = {"postgres": ("dsn",), "mysql": ("host", "user"), "kafka": ("bootstrap_servers",)}
+    return dict.fromkeys(required.get(kind, ()), "from the connection")
+
+
 def mysql_address(connection: Connection) -> dict[str, Any]:
     """What a ``mysql`` source takes from a connection, without the password.
 

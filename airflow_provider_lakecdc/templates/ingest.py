@@ -5,6 +5,7 @@ from __future__ import annotations
 from airflow.sdk import DAG
 
 from airflow_provider_lakecdc.assets import tables_alias
+from airflow_provider_lakecdc.hooks.source import stand_in
 from airflow_provider_lakecdc.operators.ingest import IngestOperator
 from airflow_provider_lakecdc.templates.config import LakeConfig
 from airflow_provider_lakecdc.templates.steps import mapped_step, new_dag
@@ -39,8 +40,8 @@ def ingest_dag(config: LakeConfig) -> DAG:
             config,
             config.target_tables,
             config.job_options("ingest", "ingest"),
-            # a replication slot has one reader, so its tables share one application
-            tables_per_application=0 if kind == "postgres" else config.tables_per_application,
+            # a replication slot has one reader, and a log is best read once: its tables share one application
+            tables_per_application=0 if kind in ("postgres", "mysql") else config.tables_per_application,
             source=config.source,
             targets=list(config.targets),
             source_conn_id=config.source_conn_id,
@@ -50,6 +51,6 @@ def ingest_dag(config: LakeConfig) -> DAG:
 
 
 def _check(config: LakeConfig) -> None:
-    address = {"dsn": "from the connection"} if config.source_conn_id else {}
-    parse_source({**config.source, **address}, parse_targets(list(config.targets)))
+    address = stand_in(str(config.source.get("type"))) if config.source_conn_id else {}
+    parse_source({**address, **config.source}, parse_targets(list(config.targets)))
     refuse_literals(config.source, "source")

@@ -20,6 +20,7 @@ import pytest
 
 from lakecdc.contract.options import OPTIONS, JobOptions
 from lakecdc.contract.report import parse_report
+from lakecdc.contract.sources.mysql import MysqlSource
 from lakecdc.contract.sources.postgres import PostgresSource
 from lakecdc.contract.spec import parse_spec
 from lakecdc.contract.target import parse_targets
@@ -167,10 +168,21 @@ def _in_order(arguments: list[str], given: list[str]) -> list[str]:
     return [name for name in given if name in arguments]
 
 
-def test_every_source_option_is_listed() -> None:
-    listed = {quoted(row[0])[0] for row in rows("ingest-postgres.md", 3) if quoted(row[0])} - {"source"}
-    elsewhere = {"dsn", "password", "type"}
-    assert listed == {field.name for field in dataclasses.fields(PostgresSource)} - elsewhere
+@pytest.mark.parametrize(
+    ("page", "source", "elsewhere"),
+    [
+        ("ingest-postgres.md", PostgresSource, {"dsn", "password", "type"}),
+        ("ingest-mysql.md", MysqlSource, {"type"}),
+    ],
+)
+def test_every_source_option_is_listed(page: str, source: type[Any], elsewhere: set[str]) -> None:
+    listed = {quoted(row[0])[0]: row[2] for row in rows(page, 3) if quoted(row[0])}
+    del listed["source"]
+    options = {field.name: field for field in dataclasses.fields(source)}
+    assert set(listed) == set(options) - elsewhere
+    for name, default in listed.items():
+        if quoted(default):
+            assert quoted(default) == [str(options[name].default).lower()]
 
 
 @pytest.fixture(scope="module")

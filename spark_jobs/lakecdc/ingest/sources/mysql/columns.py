@@ -37,7 +37,7 @@ def checked_fills(
                 f"The column {column.name!r} was added to {table.label} with a default that is computed",
                 table.target.table,
             )
-    wanted = [c for c in columns if c.name in known and known[c.name].default is not None]
+    wanted = [c for c in columns if c.name in known and not c.required and known[c.name].default is not None]
     if not wanted:
         return {}
     asked = [_as_text(str(known[c.name].default), known[c.name].base) for c in wanted]

@@ -427,26 +427,25 @@ class Decoder:
         nulls = int.from_bytes(event[at : at + width], "little")
         at += width
         found: list[str | None] = []
-        append = found.append
+        append, number = found.append, int.from_bytes
         for text, size, prefix, dated in plan:
             if nulls & 1:
                 append(None)
             else:
                 if prefix:
-                    size = int.from_bytes(event[at : at + prefix], "little")
+                    size = number(event[at : at + prefix], "little")
                     at += prefix
                 end = at + size
-                if text is None:
-                    append(None)
-                else:
-                    value = text(event[at:end])
-                    if dated and is_zero_date(value):
-                        zeros = self.summary.zero_dates
-                        zeros[layout.table] = zeros.get(layout.table, 0) + 1
-                    append(value)
+                value = None if text is None else text(event[at:end])
+                append(value)
                 at = end
+                if dated and value is not None and is_zero_date(value):
+                    self._count_zero_date(layout.table)
             nulls >>= 1
         return found, at
+
+    def _count_zero_date(self, table: int) -> None:
+        self.summary.zero_dates[table] = self.summary.zero_dates.get(table, 0) + 1
 
     def _count(self, table: int, kind: str, number: int = 1, rows: int | None = None) -> None:
         kinds = self.summary.events.setdefault(table, {})

@@ -113,8 +113,7 @@ def log_end(session: Session, server: Server) -> tuple[Place, datetime]:
 
 def now(session: Session) -> datetime:
     """The server's clock."""
-    value: datetime = query(session, "SELECT UTC_TIMESTAMP(6)")[0][0]
-    return value.replace(tzinfo=UTC)
+    return datetime.fromtimestamp(float(query(session, "SELECT UNIX_TIMESTAMP(NOW(6))")[0][0]), UTC)
 
 
 def begin_snapshot(session: Session, server: Server) -> tuple[Place, datetime]:

@@ -105,29 +105,30 @@ def json_document(prefix: int) -> Codec:
 def decimal(precision: int, scale: int) -> Codec:
     """A DECIMAL: groups of nine digits as big-endian integers, the sign in the first bit."""
     whole = precision - scale
-    lead, groups = whole % 9, whole // 9
-    tail_groups, tail = scale // 9, scale % 9
-    # digits and bytes of each group, those before the point first
-    before = ([(lead, _DIGITS_TO_BYTES[lead])] if lead else []) + [(9, 4)] * groups
-    after = [(9, 4)] * tail_groups + ([(tail, _DIGITS_TO_BYTES[tail])] if tail else [])
-    size = sum(length for _digits, length in before + after)
-
-    def digits(raw: bytes, at: int, parts: list[tuple[int, int]]) -> str:
-        found = []
-        for count, length in parts:
-            found.append(f"{int.from_bytes(raw[at : at + length], 'big'):0{count}d}")
-            at += length
-        return "".join(found)
-
-    point = sum(length for _digits, length in before)
+    # digits of each group; the first and the last may be short
+    groups = [
+        *([whole % 9] if whole % 9 else []),
+        *[9] * (whole // 9 + scale // 9),
+        *([scale % 9] if scale % 9 else []),
+    ]
+    sizes = [_DIGITS_TO_BYTES[digits] for digits in groups]
+    size = sum(sizes)
+    plan = [(8 * sum(sizes[i + 1 :]), (1 << 8 * sizes[i]) - 1, 10**digits) for i, digits in enumerate(groups)]
+    sign, every = 1 << 8 * size - 1, (1 << 8 * size) - 1
 
     def text(raw: bytes) -> str:
-        negative = not raw[0] & 0x80
-        if negative:
-            raw = bytes(octet ^ 0xFF for octet in raw)
-        raw = bytes((raw[0] ^ 0x80,)) + raw[1:]
-        sign, number = "-" if negative else "", digits(raw, 0, before).lstrip("0") or "0"
-        return f"{sign}{number}.{digits(raw, point, after)}" if scale else sign + number
+        stored = int.from_bytes(raw, "big")
+        # a negative number has all its bits turned round, the sign's too
+        negative = not stored & sign
+        stored ^= sign ^ every if negative else sign
+        value = 0
+        for shift, mask, power in plan:
+            value = value * power + (stored >> shift & mask)
+        digits = str(value)
+        if scale:
+            digits = digits.zfill(scale + 1)
+            digits = f"{digits[:-scale]}.{digits[-scale:]}"
+        return f"-{digits}" if negative else digits
 
     return Codec(text, size)
 
@@ -148,7 +149,7 @@ def _day_since_1970(number: int) -> str:
 
 def is_zero_date(text: str) -> bool:
     """Tell whether year, month or day of a date's text is zero."""
-    return text[:4] == "0000" or text[5:7] == "00" or text[8:10] == "00"
+    return "-00" in text or text.startswith("0000")
 
 
 def day() -> Codec:
@@ -156,6 +157,7 @@ def day() -> Codec:
     return Codec(lambda raw: day_text(int.from_bytes(raw, "little")), 3, dated=True)
 
 
+@lru_cache(65536)
 def clock(seconds: int) -> str:
     """``hh:mm:ss`` of six bits each, more for the hours."""
     return f"{seconds >> 12:02d}:{seconds >> 6 & 63:02d}:{seconds & 63:02d}"

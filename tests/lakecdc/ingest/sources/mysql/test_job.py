@@ -1,0 +1,122 @@
+"""The ingest job from MariaDB into Iceberg tables, read back by another engine."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from lakecdc.contract.report import TableReport
+from lakecdc.ingest.job import ingest
+
+from .conftest import Shop
+
+pytestmark = pytest.mark.services
+
+
+def run(shop: Shop, **source: Any) -> dict[str, TableReport]:
+    """One run of the job."""
+    return {report.table: report for report in ingest(shop.lake.spark, shop.spec(**source))}
+
+
+def differs(shop: Shop, name: str, columns: str) -> list[Any]:
+    """Rows that only the target, as DuckDB reads it, or only its source has."""
+    source, target = shop.sql(f"SELECT {columns} FROM {name}"), shop.lake.duckdb_rows(name, columns)
+    only = {"target": Counter(target) - Counter(source), "source": Counter(source) - Counter(target)}
+    return sorted(((side, row) for side, rows in only.items() for row in rows.elements()), key=str)
+
+
+class History:
+    """Random statements on two tables: ``flat`` with a simple key, ``deep`` with a composite one."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)
+        self.columns = ["id", "v", "amount", "note"]
+        self.added = 0
+
+    def statements(self, count: int) -> list[str]:
+        """Some statements, some of them in transactions."""
+        found = []
+        for _ in range(count):
+            few = [self.one() for _ in range(self.random.randrange(1, 4))]
+            found += ["BEGIN", *few, self.random.choice(["COMMIT", "COMMIT", "ROLLBACK"])] if len(few) > 1 else few
+            if self.random.random() < 0.03:
+                found.append(self.random.choice(["TRUNCATE TABLE s.flat", "TRUNCATE s.deep", "FLUSH BINARY LOGS"]))
+            if self.random.random() < 0.03 and self.added < 3:
+                self.added += 1
+                found.append(f"ALTER TABLE s.flat ADD COLUMN x{self.added} int DEFAULT {self.added}")
+                self.columns.append(f"x{self.added}")
+        return found
+
+    def one(self) -> str:
+        """One statement; those that a key forbids are passed over by IGNORE."""
+        key, other = self.random.randrange(30), self.random.randrange(30)
+        value = self.random.randrange(1000)
+        return self.random.choice(
+            [
+                f"INSERT IGNORE INTO s.flat (id, v, amount) VALUES ({key}, 'v{value}', {value} / 8)",
+                f"REPLACE INTO s.flat (id, v, note) VALUES ({key}, 'r{value}', repeat('ä', {value}))",
+                f"INSERT INTO s.flat (id, v) VALUES ({key}, 'o') ON DUPLICATE KEY UPDATE v = 'odku{value}'",
+                f"UPDATE s.flat SET amount = {value} / 4 WHERE id % 7 = {key % 7}",
+                f"UPDATE IGNORE s.flat SET id = {other} WHERE id = {key}",
+                f"DELETE FROM s.flat WHERE id = {key}",
+                f"REPLACE INTO s.deep VALUES ({key}, 'k{other % 3}', {value})",
+                f"UPDATE IGNORE s.deep SET a = {other}, b = 'k{value % 3}' WHERE a = {key}",
+                f"DELETE FROM s.deep WHERE a = {key} AND b = 'k1'",
+            ]
+        )
+
+
+@pytest.mark.parametrize(("seed", "version"), [(1, 2), (2, 3), (3, 2)])
+def test_random_histories_equal_their_source_after_every_run(shop: Shop, seed: int, version: int) -> None:
+    history = History(seed)
+    shop.sql("CREATE TABLE s.flat (id bigint PRIMARY KEY, v varchar(40), amount decimal(12,3), note text)")
+    shop.sql("CREATE TABLE s.deep (a int, b varchar(9), v int, PRIMARY KEY (b, a))")
+    flat = shop.target("flat", partition_by=["bucket(4, id)"], format_version=version)
+    deep = shop.target("deep", format_version=version)
+    shop.lake.sql(f"CREATE NAMESPACE IF NOT EXISTS lake.{shop.schema}")
+    shop.sql(*history.statements(25))
+    for batch_events in (500_000, 9, 30, 500_000):
+        reports = run(shop, max_batch_events=batch_events, chunk_rows=7)
+        assert {report.outcome for report in reports.values()} <= {"done", "nothing"}, reports
+        assert not differs(shop, flat, ", ".join(history.columns))
+        assert not differs(shop, deep, "a, b, v")
+        shop.sql(*history.statements(40))
+    run(shop)
+    last = run(shop)
+    assert {report.outcome for report in last.values()} == {"nothing"}
+    assert last[flat].metrics["read_through"] == last[deep].metrics["read_through"] is not None
+    assert not differs(shop, flat, ", ".join(history.columns))
+
+
+def test_one_big_transaction_and_its_rollback(shop: Shop) -> None:
+    shop.sql("CREATE TABLE s.big (id int PRIMARY KEY, v varchar(20), n int)")
+    name = shop.target("big")
+    shop.lake.sql(f"CREATE NAMESPACE IF NOT EXISTS lake.{shop.schema}")
+    run(shop)
+    shop.sql(
+        "BEGIN", "INSERT INTO s.big SELECT seq, concat('v', seq), 0 FROM seq_1_to_200000",
+        "UPDATE s.big SET n = n + 1 WHERE id % 2 = 0", "DELETE FROM s.big WHERE id % 5 = 0", "COMMIT",
+        "BEGIN", "DELETE FROM s.big", "ROLLBACK",
+    )  # fmt: skip
+    report = run(shop, max_batch_events=1000)[name]
+    assert report.outcome == "done" and report.metrics["events_c"] == 200_000, report
+    assert shop.lake.duckdb_rows(name, "count(*), sum(id), sum(n)") == shop.sql(
+        "SELECT count(*), sum(id), sum(n) FROM s.big"
+    )
+
+
+def test_a_table_without_a_key_is_appended_exactly_once(shop: Shop) -> None:
+    shop.sql("CREATE TABLE s.visits (seen datetime(3), who varchar(20))")
+    shop.sql("INSERT INTO s.visits SELECT '2024-01-01' + INTERVAL seq SECOND, 'x' FROM seq_1_to_100")
+    name = shop.target("visits", mode="append")
+    shop.lake.sql(f"CREATE NAMESPACE IF NOT EXISTS lake.{shop.schema}")
+    assert run(shop)[name].outcome == "done"
+    shop.sql("INSERT INTO s.visits VALUES (now(3), 'y'), (now(3), 'y')")
+    assert run(shop)[name].outcome == "done"
+    assert not differs(shop, name, "seen, who")
+    shop.sql("DELETE FROM s.visits WHERE who = 'x'")
+    report = run(shop)[name]
+    assert report.outcome == "failed" and "append" in str(report.reason)
