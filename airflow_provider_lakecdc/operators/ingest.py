@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
 #: types of sources that are read from where the last run ended, whatever the run's data interval
-CURSOR_SOURCES = frozenset({"files", "postgres"})
+CURSOR_SOURCES = frozenset({"files", "kafka", "mysql", "postgres"})
 
 
 class IngestOperator(LakecdcJobOperator):
