@@ -43,6 +43,8 @@ def main(job: str, work: Work, argv: list[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     logging.getLogger("py4j").setLevel(logging.WARNING)
+    # what Spark refuses is reported by us, in one line
+    logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
     started, spec = reports.now(), None
     try:
         spec = parse_spec(loads(documents.read_text(arguments.spec)), job)

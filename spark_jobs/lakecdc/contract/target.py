@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from lakecdc.contract import fields
+from lakecdc.contract.cleaning import Cleaning
 from lakecdc.contract.errors import SpecError
 
 #: columns that lakecdc adds to every table; a view named ``<table>_view`` hides them, except in mode ``history``
@@ -53,6 +54,9 @@ class Target:
         ``decimal_bytes`` (Debezium's precise decimals), ``variable_decimal``, ``epoch_days``, ``epoch_millis``,
         ``epoch_micros``, ``epoch_nanos``, ``time_millis``, ``time_micros`` or ``time_nanos``.
     :param exclude_columns: source columns to leave out.
+    :param clean: renaming, computed columns, filter, selection, event time.
+    :param on_truncate: what a TRUNCATE at the source does: ``apply`` empties the table, ``mark`` keeps its rows and
+        says so in snapshot summary and report, ``stop`` fails the table.
     :param properties: further table properties, used when creating.
     :param merge_mode: how ``MERGE`` changes files; default: the table's ``write.merge.mode``, merge-on-read in a table
         made by lakecdc.
@@ -69,6 +73,8 @@ class Target:
     columns: dict[str, str] = field(default_factory=dict)
     encodings: dict[str, Encoding] = field(default_factory=dict)
     exclude_columns: tuple[str, ...] = ()
+    clean: Cleaning | None = None
+    on_truncate: Literal["apply", "mark", "stop"] = "apply"
     properties: dict[str, str] = field(default_factory=dict)
     merge_mode: Literal["copy-on-write", "merge-on-read"] | None = None
     history_table: str | None = None

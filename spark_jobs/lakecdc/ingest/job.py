@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any
 from lakecdc.contract.options import IngestOptions
 from lakecdc.contract.report import TableReport
 from lakecdc.failpoints import reach
-from lakecdc.ingest import quarantine, tables, tombstones
+from lakecdc.ingest import quarantine, tables, tombstones, truncate
 from lakecdc.ingest.apply import events, modes
 from lakecdc.ingest.apply.history_table import HistoryTable, open_history
 from lakecdc.ingest.apply.publish import Applied, with_high_order
 from lakecdc.ingest.change import IngestSource, TableBatch
+from lakecdc.ingest.cleaning import cleaned, completed, opened
 from lakecdc.ingest.completion import complete
 from lakecdc.ingest.fold import FoldStats, fold, stats
 from lakecdc.ingest.lookup import drop_older
@@ -102,8 +103,10 @@ def _run_rounds(spark: SparkSession, spec: JobSpec, source: IngestSource, feeds:
 def _feed(spark: SparkSession, spec: JobSpec, feed: Feed, batch: TableBatch) -> None:
     """Take one batch into one table."""
     began = time.monotonic()
-    feed.metrics.update(batch.facts)
     quarantine.check_share(batch, getattr(spec.options, "max_quarantined_fraction", 1.0))
+    batch = cleaned(spark, batch)
+    feed.metrics.update(batch.facts)
+    truncate.check(batch)
     if spec.options.dry_run:
         tables.check_columns(batch)
         _count_only(feed, batch)
@@ -146,7 +149,7 @@ def _commit(feed: Feed, batch: TableBatch, max_delete_files: int) -> None:
             _commit_events(feed, kept, measured)
             return
         _append_history(feed, kept, measured)
-        _commit_rows(feed, kept, max_delete_files)
+        _commit_rows(feed, truncate.marked(feed.table, kept, feed.metrics), max_delete_files)
 
 
 def _commit_rows(feed: Feed, batch: TableBatch, max_delete_files: int) -> None:
@@ -244,7 +247,9 @@ def _ready(
     if measured.open_keys:
         rows, lookups = complete(rows, batch, feed.table)
         feed.add(completions=measured.open_keys, completion_lookups=lookups)
-    if not batch.in_order and measured.events["d"]:
+    were_open = opened(folded, batch) if measured.open_keys else set()
+    rows = completed(feed.table.spark, rows, batch, were_open)
+    if not batch.in_order and (measured.events["d"] or (batch.target.clean and batch.target.clean.filter)):
         tombstones.remember(feed.table, rows, batch.key)
     return rows
 

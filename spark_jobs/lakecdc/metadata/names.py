@@ -24,3 +24,5 @@ FILL = "lakecdc.columns-to-fill"
 SIDE_OF = "lakecdc.side-of"
 #: prefix of the short-lived branches on which a MERGE is made before it is published
 MERGE_BRANCH_PREFIX = "lakecdc_merge_"
+#: table property: source time of the last TRUNCATE that a target with ``on_truncate: mark`` was told of
+TRUNCATED = "lakecdc.truncated-at"

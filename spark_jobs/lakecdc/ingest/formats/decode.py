@@ -52,7 +52,7 @@ class Decoded:
     :param rejected: messages that cannot be applied (``changes.REJECTED``); None if there are none.
     :param rejections: how many.
     :param truncate_order: order key of the last TRUNCATE.
-    :param newest: source time of the newest event, without zone, UTC.
+    :param newest: source time of the newest event.
     :param events: row events and TRUNCATEs.
     :param high_orders: highest order key of the batch by ``topic/partition``.
     """

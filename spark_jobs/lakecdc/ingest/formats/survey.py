@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
@@ -30,7 +30,7 @@ class Survey:
     :param problems: messages that cannot be read.
     :param tombstones: messages without a value.
     :param truncate_order: order key of the last TRUNCATE; None if there is none.
-    :param newest: source time of the newest event, without zone, UTC.
+    :param newest: source time of the newest event.
     :param high_orders: highest order key by ``topic/partition``.
     :param topics: topics of the messages, tombstones included.
     """
@@ -64,7 +64,7 @@ def survey(envelopes: DataFrame, read: Format) -> list[Survey]:
             F.count_if(F.col("op") == "x").alias("tombstones"),
             F.max(F.when(F.col("op") == "t", F.col("order"))).alias("truncate_order"),
             F.max(F.when(is_row, F.col("order"))).alias("high_order"),
-            F.max("source_time").alias("newest"),
+            F.max(F.unix_micros("source_time")).alias("newest"),
         )
         .collect()
     )
@@ -82,10 +82,15 @@ def _merged(name: str | None, rows: list[Row], read: Format) -> Survey:
         sum(row["problems"] for row in rows),
         sum(row["tombstones"] for row in rows),
         max((row["truncate_order"] for row in rows if row["truncate_order"]), default=None),
-        max((row["newest"] for row in rows if row["newest"]), default=None),
+        max((moment(row["newest"]) for row in rows if row["newest"] is not None), default=None),
         {row["partition"]: row["high_order"] for row in rows if row["high_order"]},
         frozenset(row["partition"].rpartition("/")[0] for row in rows if "/" in row["partition"]),
     )
+
+
+def moment(micros: int) -> datetime:
+    """Microseconds since 1970 as a moment in UTC, whatever the zone of this process."""
+    return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=micros)
 
 
 def _order(row: Row) -> str:

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from lakecdc.ingest.change import TableBatch
+from lakecdc.ingest.cleaning import known_source_types
 from lakecdc.ingest.tables import open_target
 
 if TYPE_CHECKING:
@@ -18,19 +19,20 @@ if TYPE_CHECKING:
     from lakecdc.metadata.positions import Position
 
 
-def known_types(spark: SparkSession, catalog: str, table: str) -> dict[str, str]:
-    """Spark SQL types of a target's columns by name; empty if there is no table yet."""
-    found = open_target(spark, catalog, table)
+def known_types(spark: SparkSession, catalog: str, target: Target) -> dict[str, str]:
+    """Spark SQL types of a target's columns by the source's names; empty if there is no table yet."""
+    found = open_target(spark, catalog, target.table)
     if found is None:
         return {}
-    return {f.name: f.dataType.simpleString() for f in spark.table(found.sql_name).schema.fields}
+    types = {f.name: f.dataType.simpleString() for f in spark.table(found.sql_name).schema.fields}
+    return known_source_types(target, types)
 
 
 def with_read_through(position: Position, newest: datetime | None) -> Position:
-    """The position after a batch whose newest event has this source time (without zone, UTC)."""
+    """The position after a batch whose newest event has this source time."""
     if newest is None:
         return position
-    moment = newest.replace(tzinfo=UTC).isoformat()
+    moment = newest.isoformat()
     return replace(position, read_through=max(moment, position.read_through or moment))
 
 
@@ -40,7 +42,7 @@ def table_batch(target: Target, found: Decoded, after: Position, facts: Mapping[
     :param after: where the source stands after it.
     :param facts: the source's own numbers for the report.
     """
-    lag = (datetime.now(UTC) - found.newest.replace(tzinfo=UTC)).total_seconds() if found.newest else None
+    lag = (datetime.now(UTC) - found.newest).total_seconds() if found.newest else None
     return TableBatch(
         target,
         target.key,

@@ -10,10 +10,14 @@ from typing import TYPE_CHECKING
 
 from lakecdc.contract.errors import InputError
 from lakecdc.contract.options import ReplayQuarantineOptions
+from lakecdc.contract.sources.files import FilesSource
 from lakecdc.ingest import quarantine
 from lakecdc.ingest.change import TableBatch
-from lakecdc.ingest.formats.decode import Known, decode
+from lakecdc.ingest.formats.decode import Decoded, Known, decode
 from lakecdc.ingest.formats.envelope import Reading
+from lakecdc.ingest.formats.rows import read_cells
+from lakecdc.ingest.formats.rows.changes import decode_cells
+from lakecdc.ingest.sources.files import row_reading
 from lakecdc.ingest.sources.message_batches import known_types, table_batch
 
 if TYPE_CHECKING:
@@ -83,21 +87,28 @@ class Quarantine:
         waiting = messages.count()
         if not waiting:
             return None
-        source, position = self.spec.source, self._positions[target.table]
-        order_by = getattr(source, "order_by", None)
-        reading = Reading(
-            int(position.offsets.get("epoch", 1)),
-            getattr(source, "unavailable_value", Reading.unavailable_value),
-            {"order_by": order_by} if order_by else {},
-        )
-        known = Known(known_types(self.spark, self.spec.catalog.name, target.table), high_order=position.high_order)
-        found = decode(messages, source.format, target, reading, known)  # type: ignore[union-attr]
+        position = self._positions[target.table]
+        found = self._decoded(target, messages, position)
         entered = messages.select("place")
         if found.rejected is not None:
             entered = entered.join(found.rejected.select("place"), "place", "left_anti")
         self._entered[target.table] = entered.distinct().localCheckpoint()
         facts = {"quarantined_before": waiting, "quarantined_still": found.rejections}
         return table_batch(target, found, position, facts)
+
+    def _decoded(self, target: Target, messages: DataFrame, position: Position) -> Decoded:
+        source = self.spec.source
+        types = known_types(self.spark, self.spec.catalog.name, target)
+        if isinstance(source, FilesSource) and source.has_rows:
+            return decode_cells(read_cells(messages, source, types), target, types, row_reading(source))
+        order_by = getattr(source, "order_by", None)
+        reading = Reading(
+            int(position.offsets.get("epoch", 1)),
+            getattr(source, "unavailable_value", Reading.unavailable_value),
+            {"order_by": order_by} if order_by else {},
+        )
+        known = Known(types, high_order=position.high_order)
+        return decode(messages, source.format, target, reading, known)  # type: ignore[union-attr]
 
 
 def open_source(spark: SparkSession, spec: JobSpec) -> Quarantine:

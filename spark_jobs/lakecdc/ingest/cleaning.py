@@ -1,0 +1,234 @@
+"""Cleaning on the way: columns renamed, computed and selected, rows filtered, event time watched.
+
+An event whose source left out a value that a computed column needs leaves that column open as well; it is computed
+again once the row is complete.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F
+
+from lakecdc.contract.errors import InputError
+from lakecdc.iceberg.expressions import referenced_columns
+from lakecdc.ingest.change import Column, TableBatch
+from lakecdc.ingest.fold import is_open
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column as Expression
+    from pyspark.sql import DataFrame, SparkSession
+
+    from lakecdc.contract.cleaning import Cleaning
+    from lakecdc.contract.target import Target
+
+# the rest of a change while its row's columns stand at the top, where expressions find them
+_CHANGE = "_lakecdc_change"
+
+
+def cleaned(spark: SparkSession, batch: TableBatch) -> TableBatch:
+    """The batch with its target's cleaning applied to every event.
+
+    :raises InputError: an expression that Spark refuses, or a column that is not there; nothing has been written then.
+    """
+    clean = batch.target.clean
+    if clean is None:
+        return batch
+    renamed = [replace(c, name=clean.renamed(c.name)) for c in batch.columns]
+    key = tuple(clean.renamed(k) for k in batch.key)
+    _check_names(batch.target, clean, [c.name for c in batch.columns], key)
+    computed = _computed(spark, batch.target, clean, renamed)
+    kept = _kept(clean, renamed, computed, key)
+    if clean.filter:
+        _type(spark, batch.target, kept, clean.filter, "filter")
+    batch = replace(batch, key=key, columns=tuple(kept))
+    if batch.changes is None:
+        return batch
+    changes = _with_key(batch.changes, key)
+    inputs = {name: _inputs(spark, renamed, sql) for name, sql in clean.compute.items()}
+    changes = _reopened(changes, clean, inputs, [c.name for c in kept])
+    changes = _rows(changes, clean, renamed, kept)
+    if clean.filter and (batch.full_load or not batch.target.keyed):
+        changes = _filtered(changes, batch, clean.filter)
+    return replace(batch, changes=changes, facts={**batch.facts, **_watermark(changes, clean)})
+
+
+def opened(folded: DataFrame, batch: TableBatch) -> set[str]:
+    """Columns that are open in some folded row; looked for only if any is computed."""
+    if batch.target.clean is None or not batch.target.clean.compute:
+        return set()
+    return {row[0] for row in folded.where(is_open()).select(F.explode("open")).distinct().collect()}
+
+
+def completed(spark: SparkSession, rows: DataFrame, batch: TableBatch, were_open: set[str]) -> DataFrame:
+    """Complete rows: what was computed from a placeholder is computed again, then the filter decides.
+
+    :param rows: folded rows, ``key, op, row, …``.
+    :param were_open: result of :func:`opened`.
+    :raises InputError: if a computed column needs a value that the source left out and the table does not keep.
+    """
+    clean = batch.target.clean
+    if clean is None:
+        return rows
+    if were_open:
+        rows = _computed_again(spark, rows, batch, clean, were_open)
+    if clean.filter:
+        stays = f"coalesce({clean.filter}, false)"
+        rows = _spread(rows, {c.name: c.name for c in batch.columns})
+        rows = rows.select(f"{_CHANGE}.*", F.expr(stays).alias("stays"))
+        gone = (F.col("op") != "d") & ~F.col("stays")
+        rows = rows.withColumn("op", F.when(gone, "d").otherwise(F.col("op"))).drop("stays")
+    return rows
+
+
+def known_source_types(target: Target, types: Mapping[str, str]) -> dict[str, str]:
+    """Types of a table's columns by the names that the source gives them; computed ones say nothing of the source."""
+    clean = target.clean
+    if clean is None:
+        return dict(types)
+    back = {new: old for old, new in clean.rename.items()}
+    return {back.get(name, name): kind for name, kind in types.items() if name not in clean.compute}
+
+
+def _check_names(target: Target, clean: Cleaning, there: list[str], key: tuple[str, ...]) -> None:
+    lost = sorted({*clean.rename, *target.key} - set(there)) if there else []
+    if lost:
+        raise InputError(f"clean names {lost}, which the source does not have.", table=target.table)
+    after = [clean.renamed(name) for name in there]
+    if len(set(after)) < len(after):
+        raise InputError("clean.rename gives a column the name of another one.", table=target.table)
+    if set(key) & set(clean.compute):
+        raise InputError("A key column cannot be computed.", table=target.table, hint="Compute a column beside it.")
+    known = {*after, *clean.compute}
+    for name in (*clean.select, *([clean.event_time] if clean.event_time else [])):
+        if name not in known:
+            raise InputError(f"clean names the column {name!r}, which is not there.", table=target.table)
+
+
+def _computed(spark: SparkSession, target: Target, clean: Cleaning, renamed: list[Column]) -> list[Column]:
+    return [Column(name, _type(spark, target, renamed, sql, name)) for name, sql in clean.compute.items()]
+
+
+def _kept(clean: Cleaning, renamed: list[Column], computed: list[Column], key: tuple[str, ...]) -> list[Column]:
+    replaced = {c.name: c for c in computed}
+    there = [replaced.pop(c.name, c) for c in renamed]
+    there += replaced.values()
+    return [c for c in there if not clean.select or c.name in clean.select or c.name in key]
+
+
+def _empty(spark: SparkSession, columns: list[Column]) -> DataFrame:
+    return spark.range(0).select(*[F.lit(None).cast(c.type).alias(c.name) for c in columns])
+
+
+def _type(spark: SparkSession, target: Target, columns: list[Column], sql: str, what: str) -> str:
+    try:
+        return _empty(spark, columns).select(F.expr(sql).alias("x")).schema["x"].dataType.simpleString()
+    except Exception as error:
+        raise InputError(
+            f"clean: Spark refuses the expression of {what!r}: {str(error).splitlines()[0]}",
+            table=target.table,
+            hint=f"It may use these columns: {', '.join(c.name for c in columns)}.",
+        ) from error
+
+
+def _inputs(spark: SparkSession, columns: list[Column], sql: str) -> set[str]:
+    """Columns that an expression needs."""
+    named = {name.lower() for name in referenced_columns(spark, sql)}
+    return {c.name for c in columns if "*" in named or c.name.lower() in named}
+
+
+def _with_key(changes: DataFrame, key: tuple[str, ...]) -> DataFrame:
+    def struct(name: str) -> Expression:
+        there = changes.select(f"{name}.*").columns
+        named = F.struct(*[F.col(name)[old].alias(new) for old, new in zip(there, key, strict=True)])
+        return F.when(F.col(name).isNotNull(), named)
+
+    return changes.withColumns({"key": struct("key"), "old_key": struct("old_key")}) if key else changes
+
+
+def _reopened(changes: DataFrame, clean: Cleaning, inputs: Mapping[str, set[str]], kept: list[str]) -> DataFrame:
+    """Open columns under their new names; computed ones are open where an input is."""
+    renames = F.create_map(*[F.lit(x) for pair in clean.rename.items() for x in pair]) if clean.rename else None
+    names = F.col("open")
+    if renames is not None:
+        known = renames
+        names = F.transform(names, lambda n: F.coalesce(F.try_element_at(known, n), n))
+    more = [
+        F.when(F.arrays_overlap(names, F.array(*map(F.lit, sorted(needs)))), F.lit(name))
+        for name, needs in inputs.items()
+        if needs
+    ]
+    if more:
+        # a computed column that replaces a source column is open only if its inputs are
+        plain = F.filter(names, lambda n: ~n.isin(*inputs))
+        names = F.array_distinct(F.concat(plain, F.array_compact(F.array(*more))))
+    names = F.filter(names, lambda n: n.isin(*kept))
+    return changes.withColumn("open", F.when(F.col("open").isNotNull() & (F.size(names) > 0), names))
+
+
+def _spread(changes: DataFrame, names: Mapping[str, str]) -> DataFrame:
+    """The row's columns at the top under new names, the change in one column beside them."""
+    columns = [F.col("row")[old].alias(new) for old, new in names.items()]
+    return changes.select(F.struct(*changes.columns).alias(_CHANGE), *columns)
+
+
+def _rows(changes: DataFrame, clean: Cleaning, renamed: list[Column], kept: list[Column]) -> DataFrame:
+    old = {new: name for name, new in clean.rename.items()}
+    spread = _spread(changes, {old.get(c.name, c.name): c.name for c in renamed})
+    values = [
+        (F.expr(clean.compute[c.name]) if c.name in clean.compute else F.col(f"`{c.name}`")).alias(c.name) for c in kept
+    ]
+    return _put_row(spread, values)
+
+
+def _put_row(spread: DataFrame, values: list[Expression]) -> DataFrame:
+    made = spread.select(_CHANGE, F.struct(*values).alias("made"))
+    row = F.when(F.col(f"{_CHANGE}.row").isNotNull(), F.col("made"))
+    return made.select(f"{_CHANGE}.*", row.alias("made")).drop("row").withColumnRenamed("made", "row")
+
+
+def _filtered(changes: DataFrame, batch: TableBatch, condition: str) -> DataFrame:
+    """Events of rows outside the filter go; an update that may have left it is a delete."""
+    spread = _spread(changes, {c.name: c.name for c in batch.columns})
+    told = spread.select(f"{_CHANGE}.*", F.expr(f"coalesce({condition}, false)").alias("stays"))
+    told = told.where("op = 'd' OR op = 'u' OR stays")
+    left = (F.col("op") == "u") & ~F.col("stays")
+    row = F.when(~left, F.col("row"))
+    op = F.when(left, F.lit("d")).otherwise(F.col("op"))
+    return told.withColumns({"op": op, "row": row}).drop("stays")
+
+
+def _computed_again(
+    spark: SparkSession, rows: DataFrame, batch: TableBatch, clean: Cleaning, opened: set[str]
+) -> DataFrame:
+    columns = list(batch.columns)
+    names = [c.name for c in columns]
+    again = {name: sql for name, sql in clean.compute.items() if name in opened}
+    for name, sql in again.items():
+        needs = {n.lower() for n in referenced_columns(spark, sql)}
+        if name.lower() in needs or not needs <= {"*", *(n.lower() for n in names)}:
+            raise InputError(
+                f"The source left large values out of its events, and {name!r} is computed from a column that is not "
+                "kept.",
+                table=batch.target.table,
+                hint="Keep its inputs under their own names in clean.select, or set REPLICA IDENTITY FULL.",
+            )
+    if not again:
+        return rows
+    spread = _spread(rows, {n: n for n in names})
+    return _put_row(spread, [(F.expr(again[n]) if n in again else F.col(f"`{n}`")).alias(n) for n in names])
+
+
+def _watermark(changes: DataFrame, clean: Cleaning) -> dict[str, str]:
+    """The newest event time less the lateness, ISO-8601, UTC."""
+    if clean.event_time is None:
+        return {}
+    micros = F.max(F.unix_micros(F.col("row")[clean.event_time].cast("timestamp"))).alias("newest")
+    row = changes.agg(micros).first()
+    if row is None or row["newest"] is None:
+        return {}
+    newest = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=row["newest"])
+    return {"watermark": (newest - timedelta(seconds=clean.lateness_seconds)).isoformat()}

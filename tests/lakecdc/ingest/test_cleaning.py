@@ -1,0 +1,160 @@
+"""Rows are cleaned on their way, whatever the order of events, unchanged values and filters bring."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lakecdc.contract.report import JobReport
+from lakecdc.contract.spec import parse_spec
+from lakecdc.ingest.job import ingest
+from lakecdc.run import run
+from tests.conftest import Lake
+
+UNCHANGED = "__debezium_unavailable_value"
+
+
+def event(lsn: int, op: str, row: dict[str, Any] | None, table: str = "t") -> str:
+    source = {"connector": "postgresql", "schema": "s", "table": table, "lsn": lsn, "ts_ms": 1_700_000_000_000 + lsn}
+    images = {"before": row, "after": None} if op == "d" else {"before": None, "after": row}
+    return json.dumps({"op": op, **images, "source": source})
+
+
+class Fed:
+    """A table fed from event files, one run a file."""
+
+    def __init__(self, lake: Lake, folder: Path, **target: Any) -> None:
+        self.lake, self.folder, self.files = lake, folder, 0
+        self.target = {"table": lake.new_name("clean"), "key": ["id"], **target}
+
+    def run(self, *lines: str) -> JobReport:
+        self.files += 1
+        (self.folder / f"{self.files}.jsonl").write_text("".join(line + "\n" for line in lines))
+        source = {"type": "files", "path": f"{self.folder}/*.jsonl", "format": "debezium-json"}
+        return run(parse_spec(self.lake.spec("ingest", source=source, target=self.target)), ingest)
+
+    def done(self, *lines: str) -> dict[str, Any]:
+        report = self.run(*lines).tables[0]
+        assert report.outcome == "done", report.reason
+        return dict(report.metrics)
+
+    def rows(self, columns: str) -> list[tuple[Any, ...]]:
+        return sorted(self.lake.duckdb_rows(self.target["table"], columns))
+
+
+def row(id: int, name: str, day: str, doc: Any) -> dict[str, Any]:
+    return {"id": id, "name": name, "day": day, "doc": doc if doc == UNCHANGED else json.dumps(doc)}
+
+
+CLEAN = {
+    "rename": {"id": "customer_id", "name": "full_name"},
+    "compute": {
+        "day": "to_date(day, 'dd.MM.yyyy')",
+        "city": "get_json_object(doc, '$.city')",
+        "label": "concat(full_name, ' of ', get_json_object(doc, '$.city'))",
+    },
+    "select": ["full_name", "day", "city", "label", "doc"],
+    "event_time": "day",
+    "lateness_seconds": 3600,
+}
+
+
+def test_rename_compute_select_and_watermark(lake: Lake, tmp_path: Path) -> None:
+    fed = Fed(lake, tmp_path, clean=CLEAN, partition_by=["bucket(2, customer_id)"])
+    first = fed.done(
+        event(1, "c", row(1, "Ann", "28.02.1990", {"city": "Bonn"})),
+        event(2, "c", row(2, "Bob", "01.03.1990", {"city": "Kiel"})),
+    )
+    assert first["watermark"] == "1990-02-28T23:00:00+00:00"
+    # the document stays as it is; what is computed from it and from the new name is computed again
+    fed.done(event(3, "u", row(1, "Anna", "28.02.1990", UNCHANGED)), event(4, "d", {"id": 2}))
+    assert fed.rows("customer_id, full_name, day::text, city, label") == [
+        (1, "Anna", "1990-02-28", "Bonn", "Anna of Bonn")
+    ]
+    assert fed.done(event(5, "u", row(1, "Anna", "28.02.1990", {"city": "Ulm"})))["data_files"] == 1
+    assert fed.rows("label, doc") == [("Anna of Ulm", '{"city": "Ulm"}')]
+
+
+def test_a_late_event_is_still_recognised_under_a_renamed_key(lake: Lake, tmp_path: Path) -> None:
+    fed = Fed(lake, tmp_path, clean={"rename": {"id": "key"}})
+    fed.done(event(5, "c", {"id": 1, "n": 5}), event(6, "c", {"id": 2, "n": 6}))
+    fed.done(event(3, "u", {"id": 1, "n": 3}), event(7, "d", {"id": 2}))
+    fed.done(event(4, "u", {"id": 2, "n": 4}))
+    assert fed.rows("key, n") == [(1, 5)]
+
+
+def test_an_update_that_leaves_the_filter_deletes(lake: Lake, tmp_path: Path) -> None:
+    fed = Fed(lake, tmp_path, clean={"filter": "n > 10"})
+    fed.done(*[event(i, "c", {"id": i, "n": n}) for i, n in enumerate((5, 20, 30, None), 1)])
+    assert fed.rows("id, n") == [(2, 20), (3, 30)]
+    fed.done(event(11, "u", {"id": 2, "n": 9}), event(12, "u", {"id": 1, "n": 11}))
+    assert fed.rows("id, n") == [(1, 11), (3, 30)]
+    # an older state in which the row was inside comes late: the row has left
+    fed.done(event(10, "u", {"id": 2, "n": 99}))
+    assert fed.rows("id, n") == [(1, 11), (3, 30)]
+
+
+def test_history_shows_an_update_that_leaves_the_filter_as_a_delete(lake: Lake, tmp_path: Path) -> None:
+    fed = Fed(lake, tmp_path, mode="history", clean={"filter": "n > 10"})
+    fed.done(event(1, "c", {"id": 1, "n": 5}), event(2, "c", {"id": 2, "n": 20}), event(3, "u", {"id": 2, "n": 1}))
+    assert fed.rows("id, _lakecdc_op, n") == [(2, "c", 20), (2, "d", None)]
+
+
+def test_a_computed_column_whose_input_is_not_kept_stops_at_a_placeholder(lake: Lake, tmp_path: Path) -> None:
+    clean = {"compute": {"city": "get_json_object(doc, '$.city')"}, "select": ["name", "city"]}
+    fed = Fed(lake, tmp_path, clean=clean)
+    fed.done(event(1, "c", row(1, "Ann", "", {"city": "Bonn"})))
+    report = fed.run(event(2, "u", row(1, "Anna", "", UNCHANGED))).tables[0]
+    assert report.failure_class == "bad input" and "'city' is computed" in str(report.reason)
+    assert fed.rows("id, name, city") == [(1, "Ann", "Bonn")]
+
+
+@pytest.mark.parametrize(
+    ("clean", "says"),
+    [
+        ({"compute": {"x": "nope + 1"}}, "nope"),
+        ({"filter": "whatever = 1"}, "whatever"),
+        ({"rename": {"gone": "x"}}, "gone"),
+        ({"rename": {"n": "id"}}, "the name of another"),
+        ({"select": ["gone"]}, "gone"),
+        ({"compute": {"id": "1"}}, "key column"),
+    ],
+)
+def test_what_cannot_work_is_refused_before_anything_is_written(
+    lake: Lake, tmp_path: Path, clean: dict[str, Any], says: str
+) -> None:
+    fed = Fed(lake, tmp_path, clean=clean)
+    report = fed.run(event(1, "c", {"id": 1, "n": 1})).tables[0]
+    assert report.failure_class == "bad input" and says in str(report.reason)
+    assert not lake.sql(f"SHOW TABLES IN lake.test LIKE '{fed.target['table'].partition('.')[2]}'").collect()
+
+
+TRUNCATE = event(5, "t", None)
+
+
+def test_truncate_is_applied(lake: Lake, tmp_path: Path) -> None:
+    fed = Fed(lake, tmp_path)
+    fed.done(event(1, "c", {"id": 1, "n": 1}), event(2, "c", {"id": 2, "n": 2}))
+    fed.done(event(4, "u", {"id": 1, "n": 4}), TRUNCATE, event(6, "c", {"id": 3, "n": 3}))
+    assert fed.rows("id, n") == [(3, 3)]
+
+
+def test_truncate_is_only_marked(lake: Lake, tmp_path: Path) -> None:
+    fed = Fed(lake, tmp_path, on_truncate="mark")
+    fed.done(event(1, "c", {"id": 1, "n": 1}))
+    metrics = fed.done(event(4, "u", {"id": 1, "n": 4}), TRUNCATE, event(6, "c", {"id": 3, "n": 3}))
+    assert fed.rows("id, n") == [(1, 4), (3, 3)]
+    marked = "2023-11-14T22:13:20.005000+00:00"
+    assert metrics["truncate_marked"] == marked
+    assert lake.table(fed.target["table"]).properties["lakecdc.truncated-at"] == marked
+
+
+def test_truncate_stops(lake: Lake, tmp_path: Path) -> None:
+    fed = Fed(lake, tmp_path, on_truncate="stop")
+    fed.done(event(1, "c", {"id": 1, "n": 1}))
+    report = fed.run(TRUNCATE, event(6, "c", {"id": 3, "n": 3})).tables[0]
+    assert report.failure_class == "bad input" and "truncated at 2023-11-14" in str(report.reason)
+    assert fed.rows("id, n") == [(1, 1)]
