@@ -20,6 +20,7 @@ import pytest
 
 from lakecdc.contract.options import OPTIONS, JobOptions
 from lakecdc.contract.report import parse_report
+from lakecdc.contract.sources.kafka import KafkaSource
 from lakecdc.contract.sources.mysql import MysqlSource
 from lakecdc.contract.sources.postgres import PostgresSource
 from lakecdc.contract.spec import parse_spec
@@ -173,6 +174,7 @@ def _in_order(arguments: list[str], given: list[str]) -> list[str]:
     [
         ("ingest-postgres.md", PostgresSource, {"dsn", "password", "type"}),
         ("ingest-mysql.md", MysqlSource, {"type"}),
+        ("ingest-kafka.md", KafkaSource, {"type"}),
     ],
 )
 def test_every_source_option_is_listed(page: str, source: type[Any], elsewhere: set[str]) -> None:

@@ -223,7 +223,7 @@ class KafkaIngest:
     def _read(self, feed: Feed, ranges: list[Range]) -> TableBatch:
         marks, position = feed.progress.trusted_marks(), feed.position
         known = Known(
-            known_types(self.spark, self.spec.catalog.name, feed.target.table),
+            known_types(self.spark, self.spec.catalog.name, feed.target),
             marks,
             position.high_order if position else None,
         )
@@ -231,9 +231,10 @@ class KafkaIngest:
         frame = messages(self.spark, self._settings, ranges)
         found = decode(frame, self.source.format, feed.target, reading, known)
         reach("after_read")
-        found = _without_truncated(found, feed.progress.truncated)
+        applies = feed.target.on_truncate == "apply"
+        found = _without_truncated(found, feed.progress.truncated if applies else None)
         ends = {(r.topic, r.partition): r.end for r in ranges}
-        done = feed.progress.read_up_to(ends, found.high_orders or {}, found.truncate_order)
+        done = feed.progress.read_up_to(ends, found.high_orders or {}, found.truncate_order if applies else None)
         after = with_read_through(self._after(feed, done), found.newest)
         return table_batch(feed.target, found, after, self._facts(feed, ranges))
 
