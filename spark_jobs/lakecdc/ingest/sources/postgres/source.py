@@ -92,6 +92,8 @@ class PostgresIngest:
         self._given_up: dict[str, Exception] = {}
         self.given_up = self._given_up
         self._feeds: dict[str, Feed] = {}
+        # where an interrupted run has left a table's side tables: a round has to end there
+        self._recorded: dict[str, Position] = {}
         # positions that hold the slot although their tables take no batches
         self._held: dict[str, int] = {}
         self._round: wal.Round | None = None
@@ -105,6 +107,7 @@ class PostgresIngest:
     def start(self, positions: Mapping[str, Position | None], recorded: Mapping[str, Position]) -> None:
         """Check everything, then make publication, slot and snapshot as far as they are missing."""
         self._session_or_none = connect(self._where)
+        self._recorded = dict(recorded)
         with self._asking():
             self._start(positions)
 
@@ -232,7 +235,10 @@ class PostgresIngest:
     # -- rounds -----------------------------------------------------------------------------------------------
 
     def rounds(self) -> Iterator[list[TableBatch]]:
-        """First the new tables' full load, then the log up to where it ended at that moment."""
+        """First the new tables' full load, then the log up to where it ended at that moment.
+
+        A batch that was interrupted is repeated first: a round ends where it did.
+        """
         loads = [feed for feed in self._feeds.values() if feed.position is None]
         if loads:
             with self._asking():
@@ -245,10 +251,22 @@ class PostgresIngest:
         while self._live() and not reached:
             with self._asking():
                 end = end or self._end()
-                found = self._read(end)
-                reached = found.summary.messages < self._messages_limit
-                batches = self._batches(found, end, reached)
+                stop = self._recorded_end()
+                found = self._read(stop or end)
+                whole = found.summary.messages < self._messages_limit
+                batches = self._batches(found, stop or end, whole)
+                reached = whole and stop is None
             yield batches
+
+    def _recorded_end(self) -> End | None:
+        """The nearest recorded end that its table has not reached yet."""
+        ends = []
+        for feed in self._live():
+            recorded = self._recorded.get(feed.table.target.table)
+            if recorded and lsn(recorded.offsets["lsn"]) > feed.at:
+                moment = recorded.read_through or _moment(0).isoformat()
+                ends.append((lsn(recorded.offsets["lsn"]), datetime.fromisoformat(moment)))
+        return End(*min(ends)) if ends else None
 
     def _live(self) -> list[Feed]:
         return [feed for feed in self._feeds.values() if not feed.failed and feed.position]
