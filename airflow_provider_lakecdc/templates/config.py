@@ -90,7 +90,7 @@ class LakeConfig:
     :param source: the ``source`` of the ingest spec.
     :param source_conn_id: connection of type ``postgres`` that completes the source.
     :param targets: the ``target`` objects of the ingest spec, one per table.
-    :param tables: tables to maintain; default: those of the targets.
+    :param tables: tables to maintain; default: those of the targets and their history tables.
     :param spark: how jobs are submitted.
     :param options: options by job, or by ``<dag>.<job>``, which go before those of the job alone.
     :param schedules: when the DAGs run.
@@ -137,8 +137,9 @@ class LakeConfig:
 
     @property
     def maintained_tables(self) -> list[str]:
-        """Tables that are maintained."""
-        return list(self.tables) or self.target_tables
+        """Tables that are maintained: those that are named, or the targets and the history tables beside them."""
+        beside = [str(target["history_table"]) for target in self.targets if target.get("history_table")]
+        return list(self.tables) or [*self.target_tables, *beside]
 
     @property
     def first_day(self) -> datetime:

@@ -103,3 +103,11 @@ def test_groups_of_nothing_are_refused() -> None:
         groups_of_tables([])
     with pytest.raises(ValueError, match="-1"):
         groups_of_tables(["a"], -1)
+
+
+def test_history_tables_are_maintained_beside_their_targets() -> None:
+    targets = [{"table": "shop.orders", "history_table": "shop.orders_history"}, {"table": "shop.items"}]
+    config = parse_config({"targets": targets})
+    assert config.target_tables == ["shop.orders", "shop.items"]
+    assert config.maintained_tables == ["shop.orders", "shop.items", "shop.orders_history"]
+    assert parse_config({"targets": targets, "tables": ["shop.items"]}).maintained_tables == ["shop.items"]
