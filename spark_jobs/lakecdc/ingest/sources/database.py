@@ -16,6 +16,7 @@ from lakecdc.contract.target import ORDER_COLUMN, TIME_COLUMN, Target
 if TYPE_CHECKING:
     from pyspark.sql import Column as Expression
     from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
 
     from lakecdc.ingest.change import Column
 
@@ -131,6 +132,13 @@ def full_load_frame(
         F.lit(order).alias("order"),
         F.lit(time).alias("source_time"),
     )
+
+
+def string_schema(names: Sequence[str]) -> StructType:
+    """A schema of string columns."""
+    from pyspark.sql.types import StringType, StructField, StructType
+
+    return StructType([StructField(name, StringType()) for name in names])
 
 
 def deal(found: Sequence[T], parallelism: int) -> tuple[tuple[T, ...], ...]:

@@ -6,6 +6,7 @@ import importlib.util
 from typing import TYPE_CHECKING
 
 from lakecdc.contract.errors import InputError
+from lakecdc.contract.sources.mysql import MysqlSource
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -27,3 +28,16 @@ def open_source(spark: SparkSession, spec: JobSpec) -> IngestSource:
     from lakecdc.ingest.sources.mysql.source import MysqlIngest
 
     return MysqlIngest(spark, spec)
+
+
+def source_tables(spark: SparkSession, spec: JobSpec) -> list[str]:
+    """All tables that the user may see, ``database.table``.
+
+    :raises LakecdcError: if the server cannot be reached.
+    """
+    from lakecdc.ingest.sources.mysql.catalog import list_tables
+    from lakecdc.ingest.sources.mysql.connect import address, connect
+
+    assert isinstance(spec.source, MysqlSource)
+    with connect(address(spec.source)) as session:
+        return list_tables(session)

@@ -26,6 +26,10 @@ SELECT COLUMN_NAME, DATA_TYPE, COLUMN_TYPE, CHARACTER_SET_NAME, NUMERIC_PRECISIO
   COLUMN_DEFAULT, GENERATION_EXPRESSION
 FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s ORDER BY ORDINAL_POSITION
 """
+_TABLES = """
+SELECT table_schema, table_name FROM information_schema.tables WHERE table_type = 'BASE TABLE'
+  AND table_schema NOT IN ('mysql', 'sys', 'information_schema', 'performance_schema')
+"""
 _TABLE = """
 SELECT TABLE_SCHEMA, TABLE_NAME, TABLE_TYPE, ENGINE FROM information_schema.TABLES
 WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s
@@ -99,6 +103,11 @@ def source_name(target: Target, source: MysqlSource) -> tuple[str, str]:
         return source.database or namespace, name
     schema, dot, table = target.source_table.partition(".")
     return (schema, table) if dot else (source.database or namespace, schema)
+
+
+def list_tables(session: Session) -> list[str]:
+    """The tables that a user made, ``database.table``."""
+    return [f"{schema}.{name}" for schema, name in query(session, _TABLES)]
 
 
 def read_table(session: Session, target: Target, source: MysqlSource, mariadb: bool) -> SourceTable:

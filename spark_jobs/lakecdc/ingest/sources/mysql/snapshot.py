@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark import StorageLevel
 from pyspark.sql import functions as F
 
+from lakecdc.ingest.sources.database import string_schema
 from lakecdc.ingest.sources.mysql.catalog import SourceTable
 from lakecdc.ingest.sources.mysql.connect import Address, connect, query, quoted
 from lakecdc.ingest.sources.mysql.place import Place, place_of
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark import Accumulator
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructType
 
     from lakecdc.ingest.sources.mysql.connect import Session
 
@@ -84,15 +84,17 @@ def _next_bound(
     value = f"HEX({name})" if is_bytes else name
     after = f"WHERE {name} >= {last}" if last else f"WHERE {name} IS NOT NULL"
     found = query(session, f"SELECT {value} FROM {source} {after} ORDER BY {name} LIMIT 1 OFFSET {rows}")
-    bound = _literal(session, found[0][0], is_bytes) if found else None
+    bound = _literal(found[0][0], is_bytes) if found else None
     if bound is None or bound != last:
         return bound
     found = query(session, f"SELECT {value} FROM {source} WHERE {name} > {last} ORDER BY {name} LIMIT 1")
-    return _literal(session, found[0][0], is_bytes) if found else None
+    return _literal(found[0][0], is_bytes) if found else None
 
 
-def _literal(session: Session, text: Any, is_bytes: bool) -> str:
-    return f"x'{text}'" if is_bytes else str(session.literal(str(text)))
+def _literal(text: Any, is_bytes: bool) -> str:
+    from pymysql.converters import escape_string
+
+    return f"x'{text}'" if is_bytes else f"'{escape_string(str(text))}'"
 
 
 def expression(name: str, base: str) -> str:
@@ -192,22 +194,16 @@ class ReadExactly:
 def texts(spark: SparkSession, task: ReadChunks) -> DataFrame:
     """The rows of a full load as string columns."""
     parts = len(task.shares)
-    return spark.range(0, parts, 1, parts).mapInArrow(task, _schema(task.columns))
+    return spark.range(0, parts, 1, parts).mapInArrow(task, string_schema(task.columns))
 
 
 def exact_texts(spark: SparkSession, task: ReadExactly) -> tuple[DataFrame, Place]:
     """The same of an exact one, kept on the executors' disks, and its place in the log."""
-    rows = spark.range(0, 1, 1, 1).mapInArrow(task, _schema([*task.chunks.columns, PLACE]))
+    rows = spark.range(0, 1, 1, 1).mapInArrow(task, string_schema([*task.chunks.columns, PLACE]))
     kept = rows.persist(StorageLevel.DISK_ONLY)
     last = kept.where(F.col(PLACE).isNotNull()).select(PLACE).first()
     assert last is not None
     return kept, place_of(json.loads(last[0]))
-
-
-def _schema(names: Sequence[str]) -> StructType:
-    from pyspark.sql.types import StringType, StructField, StructType
-
-    return StructType([StructField(name, StringType()) for name in names])
 
 
 def read_chunks(

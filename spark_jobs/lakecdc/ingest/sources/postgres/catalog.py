@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lakecdc.contract.errors import InputError
-from lakecdc.contract.target import ORDER_COLUMN, TIME_COLUMN, Target
+from lakecdc.contract.target import Target
 from lakecdc.ingest.change import Column
+from lakecdc.ingest.sources.database import check_named_columns, check_names, column_type
 
 if TYPE_CHECKING:
     import psycopg
@@ -18,6 +18,11 @@ if TYPE_CHECKING:
 
     Session = psycopg.Connection[tuple[Any, ...]]
 
+_TABLES = """
+SELECT n.nspname, c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE c.relkind IN ('r', 'p') AND NOT c.relispartition AND c.relpersistence = 'p'
+  AND n.nspname !~ '^pg_' AND n.nspname != 'information_schema'
+"""
 _TABLE = """
 SELECT c.oid, c.relkind::text FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE n.nspname = %s AND c.relname = %s
@@ -113,6 +118,11 @@ def source_name(target: Target) -> tuple[str, str]:
     return (schema, name) if dot else ("public", schema)
 
 
+def list_tables(session: Session) -> list[str]:
+    """The tables that a user made, ``schema.table``."""
+    return [f"{schema}.{name}" for schema, name in session.execute(_TABLES)]
+
+
 def read_table(session: Session, target: Target) -> SourceTable:
     """Read and check a target's source table.
 
@@ -160,19 +170,7 @@ def _check_key(table: SourceTable) -> None:
             table=table.target.table,
             hint='Add a primary key, or run ALTER TABLE … REPLICA IDENTITY FULL and give the target a "key".',
         )
-    names = {column.name for column in table.columns}
-    for place, wanted in (("key", table.key), ("exclude_columns", table.target.exclude_columns)):
-        for column in wanted:
-            if column not in names:
-                raise InputError(
-                    f"{table.label} has no column {column!r}, which {place} names.", table=table.target.table
-                )
-    for column in table.target.columns:
-        if column not in names:
-            raise InputError(f"{table.label} has no column {column!r}, which columns names.", table=table.target.table)
-    left_out = sorted(set(table.key) & set(table.target.exclude_columns))
-    if left_out:
-        raise InputError(f"The key column {left_out[0]!r} is also excluded.", table=table.target.table)
+    check_named_columns(table.target, table.label, table.key, {column.name for column in table.columns})
 
 
 def _check_leaf(table: SourceTable, leaf: Leaf) -> None:
@@ -205,48 +203,16 @@ def target_columns(
     :raises InputError: naming the first column that has no type or whose name cannot be used.
     """
     kept = [column for column in columns if column.name not in target.exclude_columns]
-    _check_names(target, [column.name for column in kept])
+    check_names(target, [column.name for column in kept])
     found = []
     for column in kept:
-        spark_type = target.columns.get(column.name) or types.spark_type(column.type_oid, column.type_modifier)
-        if spark_type is None:
-            raise InputError(
-                f"Column {column.name!r} has type {types.name(column.type_oid)}, which has no counterpart in Iceberg.",
-                table=target.table,
-                hint=f'Leave it out with "exclude_columns": ["{column.name}"], or keep its text with '
-                f'"columns": {{"{column.name}": "string"}} of its target.',
-            )
+        derived = types.spark_type(column.type_oid, column.type_modifier)
+        kind = column_type(target, column.name, derived, types.name(column.type_oid))
         if getattr(column, "generated", False):
             raise InputError(
                 f"Column {column.name!r} is generated, and Postgres leaves generated columns out of its log.",
                 table=target.table,
                 hint=f'Leave it out with "exclude_columns": ["{column.name}"].',
             )
-        found.append(Column(column.name, _canonical(target, column.name, spark_type), column.name in key))
+        found.append(Column(column.name, kind, column.name in key))
     return tuple(found)
-
-
-def _canonical(target: Target, column: str, spark_type: str) -> str:
-    if column not in target.columns:
-        return spark_type
-    from pyspark.sql.types import DataType
-
-    try:
-        return DataType.fromDDL(spark_type).simpleString()
-    except Exception as error:
-        raise InputError(
-            f"columns gives {column!r} the type {spark_type!r}, which Spark does not know.", table=target.table
-        ) from error
-
-
-def _check_names(target: Target, names: list[str]) -> None:
-    lower = Counter(name.lower() for name in names)
-    for name in names:
-        if lower[name.lower()] > 1:
-            raise InputError(
-                f"Two columns differ from {name!r} in case at most, which the catalog cannot tell apart.",
-                table=target.table,
-                hint='Leave one out with "exclude_columns".',
-            )
-        if name.lower() in (ORDER_COLUMN, TIME_COLUMN):
-            raise InputError(f"The source has a column {name!r}; lakecdc keeps its own there.", table=target.table)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from lakecdc.contract.errors import SourceUnavailableError
 from lakecdc.ingest.formats import pgoutput
 from lakecdc.ingest.formats.pgoutput import Decoder, Relation, Summary, Wanted
 from lakecdc.ingest.order import order_key, order_sql
+from lakecdc.ingest.sources.database import cause
 from lakecdc.ingest.sources.postgres.connect import Address, connect, lsn_text
 from lakecdc.ingest.sources.postgres.types import TypeCatalog, typed
 
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
     from lakecdc.ingest.change import Column
 
-_ERROR_LINE = re.compile(r"(psycopg\.|lakecdc\.)?[\w.]+: \S")
 _PEEK = """
 COPY (SELECT data FROM pg_logical_slot_peek_binary_changes({slot}, {upto}::pg_lsn, {messages},
   'proto_version', '1', 'publication_names', {publication})) TO STDOUT (FORMAT binary)
@@ -133,13 +132,6 @@ def read(spark: SparkSession, task: ReadLog) -> Round:
         ) from error
     assert last is not None
     return Round(decoded, Summary.from_json(json.loads(last["summary"])))
-
-
-def cause(error: Exception) -> str:
-    """The line of a failed task's trace that tells what happened."""
-    lines = [line.strip() for line in str(error).splitlines()]
-    told = [line for line in lines if _ERROR_LINE.match(line) and not line.startswith("org.apache.spark")]
-    return (told or lines)[0].rstrip(".")
 
 
 def publication_list(name: str) -> str:

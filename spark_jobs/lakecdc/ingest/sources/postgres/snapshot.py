@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql import functions as F
-
 from lakecdc.ingest.order import RANK_READ, order_key
+from lakecdc.ingest.sources.database import full_load_frame, string_schema
 from lakecdc.ingest.sources.postgres.connect import Address, connect, explain, lsn
 
 if TYPE_CHECKING:
@@ -208,31 +207,7 @@ def frame(
     :param values: Spark expression of each column, from the string columns that ``copy`` delivers.
     :param epoch: of the order keys, which lie below those of any change.
     """
-    from pyspark.sql.types import StringType, StructField, StructType
-
-    schema = StructType([StructField(name, StringType()) for name in copy.columns])
     numbers = spark.range(0, len(copy.shares), 1, len(copy.shares))
-    texts = numbers.mapInArrow(copy, schema)
-    row = F.struct(*[values[column.name].alias(column.name) for column in columns])
-    key = [F.col("row")[name].alias(name) for name in table.key]
-    key_type = ", ".join(f"`{c.name.replace('`', '``')}`: {c.type}" for c in _by_name(columns, table.key))
-    return texts.select(row.alias("row")).select(
-        F.lit("r").alias("op"),
-        F.struct(*key).alias("key"),
-        "row",
-        F.lit(None).cast("array<string>").alias("open"),
-        F.lit(None).cast(f"struct<{key_type}>").alias("old_key"),
-        F.lit(order_key(epoch, snapshot.lsn, 0, RANK_READ)).alias("order"),
-        F.lit(snapshot.time).alias("source_time"),
-    )
-
-
-def deal(found: Sequence[Chunk], parallelism: int) -> tuple[tuple[Chunk, ...], ...]:
-    """Deal chunks out to at most ``parallelism`` tasks."""
-    count = max(1, min(parallelism, len(found)))
-    return tuple(tuple(found[i::count]) for i in range(count))
-
-
-def _by_name(columns: Sequence[Column], names: Sequence[str]) -> list[Column]:
-    known = {column.name: column for column in columns}
-    return [known[name] for name in names]
+    texts = numbers.mapInArrow(copy, string_schema(copy.columns))
+    order = order_key(epoch, snapshot.lsn, 0, RANK_READ)
+    return full_load_frame(texts, table.key, columns, values, order, snapshot.time)

@@ -18,6 +18,7 @@ from lakecdc.contract.sources.postgres import PostgresSource
 from lakecdc.failpoints import reach
 from lakecdc.ingest.change import Column, TableBatch
 from lakecdc.ingest.formats.pgoutput import Wanted
+from lakecdc.ingest.sources.database import deal, full_load_needed, quoted
 from lakecdc.ingest.sources.postgres import log as wal
 from lakecdc.ingest.sources.postgres import slots, snapshot
 from lakecdc.ingest.sources.postgres.catalog import SourceTable, missing_values, read_table, target_columns
@@ -142,7 +143,7 @@ class PostgresIngest:
             if twin:
                 raise InputError(f"{table.label} already feeds {twin}.", hint="Give it a slot of its own.")
             if position and position.offsets.get("oid", table.oid) != table.oid:
-                raise _full_load(f"The source table {table.label} was dropped and made anew", name)
+                raise full_load_needed(f"The source table {table.label} was dropped and made anew", name)
             self._feeds[name] = Feed(table, columns, position)
         except LakecdcError as error:
             self._refuse(name, error, position)
@@ -197,7 +198,9 @@ class PostgresIngest:
             missing = (table.schema, table.name) not in published
             try:
                 if missing and feed.position:
-                    raise _full_load(f"The publication {publication.name!r} lost {table.label}", table.target.table)
+                    raise full_load_needed(
+                        f"The publication {publication.name!r} lost {table.label}", table.target.table
+                    )
                 if missing and not self.source.create:
                     raise InputError(
                         f"The publication {publication.name!r} lacks {table.label}, and source.create is false.",
@@ -221,7 +224,7 @@ class PostgresIngest:
             else:
                 continue
             # its position is passed already, it cannot hold the slot any more
-            self._refuse(name, _full_load(what, name), None)
+            self._refuse(name, full_load_needed(what, name), None)
 
     def _prepare_load(self, publication: Publication, slot: Slot | None, new: list[SourceTable]) -> None:
         """Publish the new tables first and take the snapshot then: the log has all that the snapshot does not show."""
@@ -277,11 +280,11 @@ class PostgresIngest:
             taken = self._snapshot = self._plain_snapshot()
         table = feed.table
         found = snapshot.chunks(self._session, table, self.source.chunk_bytes)
-        shares = snapshot.deal(found, self.source.full_load_parallelism)
+        shares = deal(found, self.source.full_load_parallelism)
         names = tuple(column.name for column in feed.columns)
         copy = snapshot.CopyChunks(self._where, taken.name, shares, names)
         kinds = {c.name: self._types.base_name(c.type_oid) for c in table.columns}
-        values = {c.name: typed(F.col(_quoted(c.name)), kinds[c.name], c.type, c.name) for c in feed.columns}
+        values = {c.name: typed(F.col(quoted(c.name)), kinds[c.name], c.type, c.name) for c in feed.columns}
         changes = snapshot.frame(self.spark, copy, table, feed.columns, values, taken, self._epoch)
         return TableBatch(
             target=table.target,
@@ -437,7 +440,7 @@ class PostgresIngest:
         now = self._end().lsn
         for name, at in [*self._held.items()]:
             if now - at > limit:
-                error = _full_load(f"It keeps {now - at} bytes of log at the source, more than {limit}", name)
+                error = full_load_needed(f"It keeps {now - at} bytes of log at the source, more than {limit}", name)
                 log.warning("%s", error)
                 self._given_up[name] = error
                 del self._held[name]
@@ -479,15 +482,5 @@ class PostgresIngest:
         return self._session_or_none
 
 
-def _full_load(what: str, table: str) -> InputError:
-    return InputError(
-        f"{what}: a full load is needed.", table=table, hint="Drop the target table; the next run loads it."
-    )
-
-
 def _moment(micros: int) -> datetime:
     return datetime.fromtimestamp(micros / 1_000_000, UTC)
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"

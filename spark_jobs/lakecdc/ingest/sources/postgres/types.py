@@ -35,6 +35,8 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F
 
+from lakecdc.ingest.sources.database import cast_or_stop
+
 if TYPE_CHECKING:
     import psycopg
     from pyspark.sql import Column
@@ -158,13 +160,4 @@ def typed(text: Column, source_type: str, target_type: str, column: str) -> Colu
     if target_type in ("date", "timestamp", "timestamp_ntz"):
         # Spark would read a year BC as one AD
         readable = F.when(~F.endswith(text, F.lit("BC")), text)
-    return F.coalesce(readable.try_cast(target_type), F.when(text.isNotNull(), _refuse(text, target_type, column)))
-
-
-def _refuse(text: Column, target_type: str, column: str) -> Column:
-    reason = F.concat(
-        F.lit(f"Column {column!r}: the value "),
-        F.substr(text, F.lit(1), F.lit(40)),
-        F.lit(f' does not fit into {target_type}. Give the column the type string with "columns" of its target.'),
-    )
-    return F.raise_error(reason).cast(target_type)
+    return cast_or_stop(text, readable, target_type, column)

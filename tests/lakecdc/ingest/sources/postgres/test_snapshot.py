@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from lakecdc.ingest.sources.database import deal
 from lakecdc.ingest.sources.postgres import snapshot
 from lakecdc.ingest.sources.postgres.log import values
-from lakecdc.ingest.sources.postgres.snapshot import Chunk, blocks, deal, parse
+from lakecdc.ingest.sources.postgres.snapshot import Chunk, blocks, parse
 
 
 def test_null_and_the_empty_string_differ() -> None:
