@@ -68,6 +68,13 @@ def create_table(
     return table.refresh()
 
 
+def order_by(table: IcebergTable, columns: Sequence[str]) -> None:
+    """Set the table's sort order, which writers keep within a file and ``sort_data_files`` across files."""
+    listed = ", ".join(quoted_column(column) for column in columns)
+    table.spark.sql(f"ALTER TABLE {table.sql_name} WRITE LOCALLY ORDERED BY {listed}")
+    table.refresh()
+
+
 def make_view(table: IcebergTable, hidden: Sequence[str], suffix: str = "_view") -> None:
     """Create or replace the view ``<table>_view`` without lakecdc's own columns, where the catalog can hold views."""
     columns = ", ".join(quoted_column(c) for c in table.column_names if c not in hidden)

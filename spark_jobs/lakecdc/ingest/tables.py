@@ -116,6 +116,9 @@ def create(spark: SparkSession, catalog: str, batch: TableBatch) -> IcebergTable
     )
     if target.mode == "upsert":
         check_partitioning(table, batch.key)
+    if not target.keyed:
+        # without identifier fields the nightly sort would not know what to sort by
+        definition.order_by(table, [ORDER_COLUMN])
     _make_view(table, target)
     return table
 

@@ -99,7 +99,14 @@ def _misfits(typing: Typing) -> Column:
     return F.array_compact(F.array(*found)) if found else F.array().cast("array<string>")
 
 
+def _no_key() -> Column:
+    """The key of a table that has none; Spark stores no struct without fields."""
+    return F.struct(F.lit(None).cast("string").alias("none"))
+
+
 def _key(image: str, typing: Typing) -> Column:
+    if not typing.key:
+        return _no_key()
     fields = {f.name: f for f in typing.fields}
     return F.struct(*[F.expr(values.value(image, fields[k])).alias(k) for k in typing.key])
 
@@ -107,7 +114,7 @@ def _key(image: str, typing: Typing) -> Column:
 def _first_known(first: Column, second: Column, typing: Typing) -> Column:
     """Key columns of one image, those that it lacks from another."""
     if not typing.key:
-        return F.struct(F.lit(None).alias("none"))
+        return _no_key()
     return F.struct(*[F.coalesce(first[k], second[k]).alias(k) for k in typing.key])
 
 

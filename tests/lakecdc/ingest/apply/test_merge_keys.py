@@ -1,0 +1,65 @@
+"""The literals that bound a merge's join mean the same to Spark as the keys they were taken from."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from lakecdc.contract.target import Target
+from lakecdc.ingest.apply.modes import apply_rows
+from lakecdc.ingest.apply.publish import with_high_order
+from lakecdc.ingest.change import Column, TableBatch
+from lakecdc.ingest.tables import prepare
+from lakecdc.metadata.positions import Position, nearest_carrier
+from tests.conftest import Lake
+
+# SQL of a key made of a number
+KEYS = {
+    "s": ("string", "concat('key ''', id)"),
+    "dec": ("decimal(12,3)", "CAST(id / 8 AS decimal(12,3))"),
+    "day": ("date", "date_add(DATE '2024-02-20', CAST(id AS int))"),
+    "at": ("timestamp", "timestamp_micros(1711846800000000 + id * 1800000001)"),
+    "local": ("timestamp_ntz", "CAST(timestamp_micros(1711846800000000 + id * 1800000001) AS timestamp_ntz)"),
+    "b": ("binary", "CAST(concat('x', id) AS binary)"),
+    "yes": ("boolean", "id % 2 = 0"),
+    "dotted.name": ("int", "CAST(id AS int)"),
+}
+
+
+@pytest.fixture
+def far_away(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """This process is in another time zone than the session, one with summer time."""
+    monkeypatch.setenv("TZ", "Europe/Berlin")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+@pytest.mark.usefixtures("far_away")
+@pytest.mark.parametrize("columns", [["s", "dec", "day", "at"], ["local", "b", "yes", "dotted.name"]])
+def test_few_and_many_keys_of_every_type(lake: Lake, columns: list[str]) -> None:
+    target = Target(lake.new_name("keys"), tuple(columns), mode="merge")
+    table, number = None, 0
+    for number, (keys, value) in enumerate([(600, "old"), (500, "many"), (4, "few")]):
+        batch = make(lake, target, number, keys, value)
+        table, _ = prepare(lake.spark, "lake", table, batch)
+        carrier = nearest_carrier((s.id, s.summary) for s in table.ancestors())
+        assert batch.changes is not None
+        position = with_high_order(batch.position, f"{number:04d}")
+        apply_rows("merge", table, batch, batch.changes, keys, position, carrier.text if carrier else None)
+        table.refresh()
+    counts = dict(lake.sql(f"SELECT v, count(*) FROM lake.{target.table} GROUP BY v").collect())
+    assert counts == {"old": 100, "many": 496, "few": 4}
+
+
+def make(lake: Lake, target: Target, number: int, keys: int, value: str) -> TableBatch:
+    key = ", ".join(f"{KEYS[name][1]} AS `{name}`" for name in target.key)
+    changes = lake.sql(
+        f"SELECT 'u' op, struct({key}) key, struct({key}, '{value}' AS v) row, "
+        f"'{number:04d}' order, current_timestamp() source_time FROM range({keys})"
+    )
+    columns = (*[Column(name, KEYS[name][0], True) for name in target.key], Column("v", "string"))
+    return TableBatch(target, target.key, columns, changes, Position("test", "one", {"place": number}))
