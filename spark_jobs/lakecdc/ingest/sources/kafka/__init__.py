@@ -29,5 +29,19 @@ def open_source(spark: SparkSession, spec: JobSpec) -> KafkaIngest:
             f"The Kafka client cannot be imported: {error}.",
             hint="Install confluent-kafka where driver and executors run (it is in the extra 'spark').",
         ) from error
-    settings = resolve(spec.source.settings, "source.settings")
-    return KafkaIngest(spark, spec, {**settings, "bootstrap.servers": spec.source.bootstrap_servers})
+    return KafkaIngest(spark, spec, _settings(spec.source))
+
+
+def source_tables(spark: SparkSession, spec: JobSpec) -> list[str]:
+    """The topics that the source wants.
+
+    :raises LakecdcError: if the cluster does not answer.
+    """
+    from lakecdc.ingest.sources.kafka.cluster import Cluster
+
+    assert isinstance(spec.source, KafkaSource)
+    return list(Cluster(_settings(spec.source)).topics(spec.source.wants))
+
+
+def _settings(source: KafkaSource) -> dict[str, str]:
+    return {**resolve(source.settings, "source.settings"), "bootstrap.servers": source.bootstrap_servers}

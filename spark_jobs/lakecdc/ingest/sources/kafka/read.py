@@ -23,6 +23,18 @@ _ROWS = 4096
 # below this many offsets a consumer of its own is not worth its start
 _SMALLEST_PIECE = 20_000
 _PATIENCE_SECONDS = 60.0
+# errors that the client gets over by itself while a broker is away
+_PASSING = (
+    "_TRANSPORT",
+    "_ALL_BROKERS_DOWN",
+    "_RESOLVE",
+    "_TIMED_OUT",
+    "REQUEST_TIMED_OUT",
+    "LEADER_NOT_AVAILABLE",
+    "NOT_LEADER_FOR_PARTITION",
+    "BROKER_NOT_AVAILABLE",
+    "REPLICA_NOT_AVAILABLE",
+)
 
 
 @dataclass(frozen=True)
@@ -101,6 +113,7 @@ def _until_end(consumer: Any, piece: Range) -> Iterator[pa.RecordBatch]:
 def _sorted_out(found: Sequence[Any], piece: Range) -> tuple[list[Any], bool]:
     from confluent_kafka import KafkaError, KafkaException
 
+    passing = {getattr(KafkaError, name) for name in _PASSING}
     inside, reached = [], False
     for message in found:
         error = message.error()
@@ -112,7 +125,7 @@ def _sorted_out(found: Sequence[Any], piece: Range) -> tuple[list[Any], bool]:
                 reached = True
         elif error.code() == KafkaError._PARTITION_EOF:
             reached |= message.offset() >= piece.end
-        elif error.fatal() or not error.retriable():
+        elif error.code() not in passing:
             raise KafkaException(error, f"{piece} cannot be read: {error.str()}")
     return inside, reached
 
