@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 #: Spark SQL schema of the decoded rows; the last row of a read has kind ``end`` and only ``summary``. ``old`` holds
-#: the key columns only
+#: the key columns only, or all columns of a table without a key
 SCHEMA = (
     "relation int, version int, kind string, position bigint, ordinal bigint, seconds bigint, "
     "new array<string>, old array<string>, moved boolean, summary string"
@@ -161,6 +161,10 @@ class _Layout:
         plan = [(c.codec.text, c.codec.size, c.codec.prefix, c.codec.dated) for c in columns]
         self.all = [step if kept else (None, *step[1:]) for step, kept in zip(plan, self.kept, strict=True)]
         self.keys = [step if place in keys else (None, *step[1:]) for place, step in enumerate(plan)]
+        self.keyed = bool(wanted.key)
+        if not self.keyed:
+            # all there is to tell a row by
+            self.key, self.keys = list(range(len(columns))), self.all
 
 
 class Decoder:
@@ -406,7 +410,8 @@ class Decoder:
             else:
                 old, at = self._image(layout, layout.keys, event, at, width)
                 new, at = self._image(layout, layout.all, event, at, width)
-                before, moved = [old[k] for k in layout.key], any(old[k] != new[k] for k in layout.key)
+                before = [old[k] for k in layout.key]
+                moved = layout.keyed and any(old[k] != new[k] for k in layout.key)
                 if moved:
                     add((*facts, "d", *where, False), None, before)
                     self._count(layout.table, "d", 1, rows=0)

@@ -120,3 +120,15 @@ def test_a_table_without_a_key_is_appended_exactly_once(shop: Shop) -> None:
     shop.sql("DELETE FROM s.visits WHERE who = 'x'")
     report = run(shop)[name]
     assert report.outcome == "failed" and "append" in str(report.reason)
+
+
+def test_a_history_without_a_key_tells_whole_rows(shop: Shop) -> None:
+    shop.sql("CREATE TABLE s.visits (n int, who varchar(20))", "INSERT INTO s.visits VALUES (1, 'x'), (2, 'y')")
+    name = shop.target("visits", mode="history")
+    shop.lake.sql(f"CREATE NAMESPACE IF NOT EXISTS lake.{shop.schema}")
+    run(shop)
+    shop.sql("UPDATE s.visits SET n = 3 WHERE who = 'x'", "DELETE FROM s.visits WHERE who = 'y'")
+    assert run(shop)[name].outcome == "done"
+    assert sorted(shop.lake.duckdb_rows(name, "_lakecdc_op, n, who"), key=str) == [
+        ("d", 2, "y"), ("r", 1, "x"), ("r", 2, "y"), ("u", 3, "x"),
+    ]  # fmt: skip

@@ -1,0 +1,40 @@
+"""The types that the page about MySQL promises are those that the code makes."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.demo.test_docs import ROOT, quoted, rows
+
+from .conftest import Shop
+
+pytestmark = pytest.mark.services
+
+
+def test_types_become_what_the_page_says(shop: Shop) -> None:
+    listed = [
+        (name, quoted(target)[0])
+        for names, target in rows("ingest-mysql.md", 2)
+        if quoted(target) and "`" in names
+        for name in quoted(names)
+    ]
+    assert len(listed) > 30
+    columns = ", ".join(f"c{i} {name}" for i, (name, _type) in enumerate(listed))
+    shop.sql(f"CREATE TABLE s.t (id int PRIMARY KEY, {columns})")
+    shop.target("t")
+    source = shop.open()
+    source.start({}, {})
+    (feed,) = source._feeds.values()
+    source.close()
+    assert [(listed[i][0], column.type) for i, column in enumerate(feed.columns[1:])] == listed
+
+
+def test_types_that_the_page_calls_unmapped_are_so(shop: Shop) -> None:
+    text = (ROOT / "docs" / "ingest-mysql.md").read_text()
+    (line,) = re.findall(r"^Not mapped: (.*?), compressed", text, re.MULTILINE)
+    for i, name in enumerate(quoted(line)):
+        shop.sql(f"CREATE TABLE s.t{i} (id int PRIMARY KEY, odd {name})")
+        shop.target(f"t{i}")
+    assert len(shop.start()) == len(quoted(line)) > 2
