@@ -7,6 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from lakecdc.contract.spec import parse_spec
+from lakecdc.maintain.sort import sort_data_files
+from lakecdc.run import each_table, run
 from tests.conftest import Lake
 from tests.lakecdc.ingest.apply.support import (
     EVENT_COLUMNS,
@@ -46,6 +49,16 @@ def test_history_has_no_view_and_needs_no_key(lake: Lake, tmp_path: Path) -> Non
     feed.take(history.events)
     assert sorted(feed.rows(columns="_lakecdc_op")) == sorted((e["value"]["op"],) for e in history.events)
     assert not lake.spark.catalog.tableExists(f"lake.{feed.table}_view")
+
+
+def test_the_nightly_sort_knows_what_to_sort_by(lake: Lake, tmp_path: Path) -> None:
+    feed, history = Feed(lake, tmp_path, {"mode": "history"}), PlainHistory.of(11, 12)
+    for events in (history.events[::2], history.events[1::2]):
+        feed.take(events)
+    spec = lake.spec("sort_data_files", feed.table, options={"min_overlap_depth": 0.5})
+    report = run(parse_spec(spec), each_table(sort_data_files)).tables[0]
+    assert report.outcome == "done", report.reason
+    assert feed.rows(columns=EVENT_COLUMNS) == event_rows(history.events)
 
 
 def test_truncate_is_a_row_of_the_history(lake: Lake, tmp_path: Path) -> None:
