@@ -1,0 +1,132 @@
+"""Events that no server of the tests writes: files beyond 4 GiB, a server that died, events that cannot be read."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+
+from lakecdc.ingest.sources.mysql.decoder import Decoder, Limits, LogError, Summary, Wanted
+from lakecdc.ingest.sources.mysql.place import Place
+from lakecdc.ingest.sources.mysql.table_map import Named
+from lakecdc.ingest.sources.mysql.types import MysqlType
+
+GTID, QUERY, ROTATE, XID, TABLE_MAP, WRITE, UPDATE = 162, 2, 4, 16, 19, 23, 24
+NOW = (Named("id", MysqlType("int")), Named("v", MysqlType("int")))
+WANTED = {0: Wanted("db", "t", 0, ("id",), frozenset(), NOW)}
+
+
+class Log:
+    """Writes events one behind the other."""
+
+    def __init__(self, at: int = 4) -> None:
+        self.at, self.events = at, list[bytes]()
+
+    def add(self, kind: int, body: bytes, seconds: int = 7) -> Log:
+        size = 19 + len(body)
+        self.at += size
+        self.events.append(struct.pack("<IBIIIH", seconds, kind, 1, size, self.at & 0xFFFFFFFF, 0) + body)
+        return self
+
+    def begin(self, number: int = 1) -> Log:
+        return self.add(GTID, struct.pack("<QIB", number, 0, 0) + bytes(6))
+
+    def rows(self, *ids: int, kind: int = WRITE, padding: int = 0) -> Log:
+        columns = b"\x02\x03\x03" + b"\x00" + b"\x00"
+        self.add(TABLE_MAP, bytes((9, 0, 0, 0, 0, 0)) + b"\0\0" + b"\x02db\0\x01t\0" + columns)
+        images = b"".join(b"\0" + struct.pack("<ii", i, i) for i in ids)
+        self.add(kind, bytes((9, 0, 0, 0, 0, 0)) + b"\0\0\x02" + b"\x03" * (kind - WRITE + 1) + images)
+        self.at += padding
+        return self
+
+    def query(self, statement: bytes) -> Log:
+        return self.add(QUERY, bytes(8) + b"\x02" + bytes(4) + b"db\0" + statement)
+
+    def commit(self) -> Log:
+        return self.add(XID, bytes(8))
+
+
+def decode(log: Iterable[bytes], begin: int = 4, **limits: Any) -> tuple[list[dict[str, Any]], Summary]:
+    bounds = Limits(limits.get("stop", 1 << 62), limits.get("events", 1 << 62))
+    decoder = Decoder(WANTED, {}, Place("binlog.000001", begin), bounds, mariadb=True, checksum=False)
+    rows = [row for batch in decoder.batches(log) for row in batch.to_pylist()]
+    return rows, Summary.from_json(decoder.summary.to_json())
+
+
+def test_a_batch_ends_between_two_transactions() -> None:
+    log = Log().begin(1).rows(1, 2).rows(3).commit()
+    first = log.at
+    log.begin(2).rows(4).commit()
+    rows, summary = decode(log.events, events=1)
+    assert [(r["kind"], r["new"]) for r in rows] == [("c", ["1", "1"]), ("c", ["2", "2"]), ("c", ["3", "3"])]
+    assert [r["ordinal"] for r in rows] == [1, 2, 3] and rows[0]["position"] == rows[1]["position"]
+    assert (summary.pos, summary.gtid, summary.seconds) == (first, "0-1-1", 7)
+    _rows, summary = decode(log.events, stop=Place("binlog.000001", first + 1).number)
+    assert (summary.pos, summary.gtid) == (log.at, "0-1-2")
+
+
+def test_an_end_inside_a_transaction_is_no_boundary() -> None:
+    log = Log().begin(1).rows(1).commit()
+    first = log.at
+    rows, summary = decode(log.begin(2).rows(2).events)
+    assert (summary.pos, summary.gtid) == (first, "0-1-1")
+
+
+def test_a_transaction_beyond_4_gib_stays_in_order() -> None:
+    log = Log(2**32 - 500).begin().rows(1, padding=2**31).rows(2, padding=2**31).rows(3, 4).commit()
+    after = Log().begin(2).rows(5).commit()
+    rotate = Log(log.at).add(ROTATE, struct.pack("<Q", 4) + b"binlog.000002")
+    rows, summary = decode([*log.events, *rotate.events, *after.events], begin=2**32 - 500)
+    order = [(r["position"], r["ordinal"]) for r in rows]
+    assert [r["new"][0] for r in rows] == ["1", "2", "3", "4", "5"]
+    assert order == sorted(order) and len({*order}) == 5
+    assert summary.place == Place("binlog.000002", after.at)
+
+
+@pytest.mark.parametrize(
+    ("ending", "why"),
+    [
+        (lambda log: log.add(ROTATE, struct.pack("<Q", 4) + b"binlog.000002"), "does not end"),
+        (lambda log: log.query(b"ROLLBACK"), "ends with ROLLBACK"),
+        (lambda log: log.add(38, b"\0" + bytes(12)), "XA transaction"),
+    ],
+)
+def test_rows_of_a_transaction_that_may_not_count_stop_their_table(ending: Any, why: str) -> None:
+    _rows, summary = decode(ending(Log().begin().rows(1)).events)
+    assert why in summary.lost[0]
+
+
+def test_a_rolled_back_savepoint_and_a_one_phase_xa_transaction_end_nothing_early() -> None:
+    log = Log().begin().rows(1).query(b"ROLLBACK TO `s`").rows(2).add(38, b"\x01" + bytes(12))
+    rows, summary = decode(log.events)
+    assert len(rows) == 2 and not summary.lost and summary.pos == log.at
+
+
+@pytest.mark.parametrize("kind", [20, 26, 39, 40, 165, 166, 171])
+def test_events_that_could_carry_rows_are_never_passed_over(kind: int) -> None:
+    with pytest.raises(LogError, match="which cannot be read"):
+        decode(Log().begin().add(kind, bytes(20)).events)
+
+
+def test_unknown_events_without_rows_are_passed_over() -> None:
+    _rows, summary = decode(Log().add(160, b"UPDATE t SET").add(161, bytes(8)).add(27, b"binlog.000001").events)
+    assert not summary.lost and summary.total == 0
+
+
+def test_a_key_change_is_a_delete_and_an_update_with_the_old_key() -> None:
+    rows, summary = decode(Log().begin().rows(1, 2, 5, 5, kind=UPDATE).commit().events)
+    found = [(r["kind"], r["old"], r["new"], r["moved"]) for r in rows]
+    assert found == [("d", ["1"], None, False), ("u", ["1"], ["2", "2"], True), ("u", None, ["5", "5"], False)]
+    assert summary.events == {0: {"d": 1, "u": 2}} and summary.total == 2
+
+
+def test_what_lies_before_a_tables_position_is_passed_over() -> None:
+    log = Log().begin(1).rows(1).commit()
+    start = Place("binlog.000001", log.at).number
+    log.query(b"TRUNCATE t").begin(2).rows(2).commit()
+    wanted = {0: Wanted("db", "t", start + 1, ("id",), frozenset(), NOW)}
+    decoder = Decoder(wanted, {}, Place("binlog.000001", 4), Limits(1 << 62, 1 << 62), mariadb=True, checksum=False)
+    rows = [row["new"] for batch in decoder.batches(log.events) for row in batch.to_pylist()]
+    assert rows == [["2", "2"]] and not decoder.summary.truncates
