@@ -20,14 +20,16 @@ CURSOR_SOURCES = frozenset({"files", "kafka", "mysql", "postgres"})
 class IngestOperator(LakecdcJobOperator):
     """Feeds Iceberg tables with the changes of one source, from the position each table stands at.
 
-    Postgres logs and event files are cursors: a run reads what is new since the last one and ignores its data
-    interval. A backfill would therefore read nothing or the wrong thing, and is refused.
+    Of a source of type ``jdbc`` a run reads its data interval, unless the source has an ``interval`` itself (null with
+    an integer as the cursor). Logs of databases, topics and files are cursors: a run reads what is new since the last
+    one and ignores its data interval. A backfill would therefore read nothing or the wrong thing, and is refused.
 
     :param source: the ``source`` of the job spec, see ``lakecdc.contract.sources``. (templated)
     :param targets: the ``target`` of the job spec, one object per table. (templated)
     :param source_conn_id: connection of type ``postgres`` that gives the source's address and login. (templated)
     :param tables: tables among the targets to feed; default: all. (templated)
     :param max_batches: micro-batches per run; 0 reads to the source's end as seen at the start.
+    :param parallel_tables: tables that are written at once.
     :param max_delete_files: equality-delete files at which a table waits for ``rewrite_delete_files``; 0 is no limit.
     :param quarantine_table: ``namespace.name`` of the table for messages that cannot be applied; default:
         ``lakecdc_quarantine`` in each target's namespace.
@@ -52,6 +54,7 @@ class IngestOperator(LakecdcJobOperator):
         targets: Sequence[Mapping[str, Any]],
         source_conn_id: str | None = None,
         max_batches: int | str = 0,
+        parallel_tables: int | str = 4,
         max_delete_files: int | str = 0,
         quarantine_table: str | None = None,
         max_quarantined_fraction: float | str = 0.1,
@@ -61,6 +64,7 @@ class IngestOperator(LakecdcJobOperator):
     ) -> None:
         options = {
             "max_batches": max_batches,
+            "parallel_tables": parallel_tables,
             "max_delete_files": max_delete_files,
             "quarantine_table": quarantine_table,
             "max_quarantined_fraction": max_quarantined_fraction,
@@ -73,13 +77,18 @@ class IngestOperator(LakecdcJobOperator):
         self.source_conn_id = source_conn_id
 
     def check_run(self, context: Context) -> None:
-        """Refuse a backfill of a cursor source.
+        """Refuse a backfill of a cursor source; give a source that is addressed by time the run's data interval.
 
         :raises JobBadInputError: if the run is one.
         """
         kind = self.source.get("type", "postgres" if self.source_conn_id else None)
+        if kind == "jdbc" and "interval" not in self.source:
+            ends = {"start": context.get("data_interval_start"), "end": context.get("data_interval_end")}
+            interval = {name: moment.isoformat() if moment else "" for name, moment in ends.items()}
+            self.source = {**self.source, "interval": interval}
         run = context.get("dag_run")
-        if run is not None and run.run_type == "backfill" and kind in CURSOR_SOURCES:
+        is_cursor = kind in CURSOR_SOURCES or (kind == "jdbc" and self.source["interval"] is None)
+        if run is not None and run.run_type == "backfill" and is_cursor:
             raise JobBadInputError(
                 f"A source of type {kind!r} is a cursor: it cannot be asked for the changes of a past interval, "
                 f"so the backfill run {run.run_id} would not load what it stands for.",

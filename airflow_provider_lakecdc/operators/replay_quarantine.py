@@ -23,7 +23,7 @@ class ReplayQuarantineOperator(IngestOperator):
     :param source_conn_id: its connection. (templated)
     :param rules: enter only messages that broke one of these rules, such as ``type``; default: all.
     :param max_batches: has no effect here; everything that waits is one batch.
-    :param max_delete_files: see :class:`IngestOperator`, like the options after it.
+    :param parallel_tables: see :class:`IngestOperator`, like the options after it.
     """
 
     job_name: ClassVar[str] = "replay_quarantine"
@@ -36,6 +36,7 @@ class ReplayQuarantineOperator(IngestOperator):
         source_conn_id: str | None = None,
         rules: Sequence[str] | str = (),
         max_batches: int | str = 0,
+        parallel_tables: int | str = 4,
         max_delete_files: int | str = 0,
         quarantine_table: str | None = None,
         max_quarantined_fraction: float | str = 1.0,
@@ -48,6 +49,7 @@ class ReplayQuarantineOperator(IngestOperator):
             targets=targets,
             source_conn_id=source_conn_id,
             max_batches=max_batches,
+            parallel_tables=parallel_tables,
             max_delete_files=max_delete_files,
             quarantine_table=quarantine_table,
             max_quarantined_fraction=max_quarantined_fraction,

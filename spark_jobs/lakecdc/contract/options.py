@@ -49,6 +49,7 @@ class IngestOptions(JobOptions):
     """Options of ``ingest``.
 
     :param max_batches: micro-batches per run; 0 means until the source's end as seen at the start.
+    :param parallel_tables: tables that are written at once.
     :param max_delete_files: outstanding equality-delete files at which a table of mode ``upsert`` takes no further
         batch until ``rewrite_delete_files`` has run, and one of mode ``auto`` merges; 0 is no limit.
     :param quarantine_table: ``namespace.name`` of the table that keeps messages which cannot be applied; default:
@@ -57,11 +58,14 @@ class IngestOptions(JobOptions):
     """
 
     max_batches: int = 0
+    parallel_tables: int = 4
     max_delete_files: int = 0
     quarantine_table: str | None = None
     max_quarantined_fraction: float = 0.1
 
     def __post_init__(self) -> None:
+        if self.parallel_tables < 1:
+            raise SpecError(f"options.parallel_tables is {self.parallel_tables}, not 1 or more.")
         if not 0 <= self.max_quarantined_fraction <= 1:
             raise SpecError(f"options.max_quarantined_fraction is {self.max_quarantined_fraction}, not 0 to 1.")
 

@@ -8,6 +8,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from lakecdc.contract.errors import SpecError
+from lakecdc.contract.sources.jdbc import JdbcSource
 
 ICEBERG_VERSION = "1.12.0"
 SPARK_MINOR = "4.1"
@@ -40,6 +41,11 @@ def packages(properties: Mapping[str, Any]) -> list[str]:
     if uses_s3(properties):
         found.append(_AWS_BUNDLE)
     return found
+
+
+def source_packages(source: object) -> list[str]:
+    """Maven coordinates that a spec's source needs besides: the driver of a ``jdbc`` source."""
+    return [_JDBC_DRIVERS[source.dialect]] if isinstance(source, JdbcSource) else []
 
 
 def uses_s3(properties: Mapping[str, Any]) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
@@ -49,6 +50,12 @@ class Target:
         With ``upsert`` they derive from the key.
     :param format_version: of a table to be created.
     :param source_table: ``schema.table`` at the source; default: the table's own name, in any schema for files.
+    :param source_tables: regular expressions of source tables, matched against ``schema.table`` or its last part. If
+        ``table`` has ``{table}`` in it (and ``{schema}``), each of them feeds a target of its own; else all of them
+        feed this one, as shards.
+    :param exclude_source_tables: regular expressions of those to leave out.
+    :param source_column: with shards: the column that receives the source table's name. As part of ``key`` it keeps
+        the shards' rows apart.
     :param columns: types to use instead of the derived ones, Spark SQL type by column name.
     :param encodings: how the source writes a column that no schema explains, by column name: ``base64``,
         ``decimal_bytes`` (Debezium's precise decimals), ``variable_decimal``, ``epoch_days``, ``epoch_millis``,
@@ -70,6 +77,9 @@ class Target:
     partition_by: tuple[str, ...] = ()
     format_version: Literal[2, 3] = 2
     source_table: str | None = None
+    source_tables: tuple[str, ...] = ()
+    exclude_source_tables: tuple[str, ...] = ()
+    source_column: str | None = None
     columns: dict[str, str] = field(default_factory=dict)
     encodings: dict[str, Encoding] = field(default_factory=dict)
     exclude_columns: tuple[str, ...] = ()
@@ -84,6 +94,38 @@ class Target:
     def keyed(self) -> bool:
         """Whether the table holds one row per key."""
         return self.mode in KEYED_MODES
+
+    @property
+    def is_pattern(self) -> bool:
+        """Whether it stands for one target for each source table that is found."""
+        return "{" in self.table
+
+    def wants(self, source_table: str) -> bool:
+        """Whether a source table is meant by ``source_tables``.
+
+        :param source_table: such as ``shop.orders``, with any parts before, such as a topic's prefix.
+        """
+        parts = source_table.split(".")
+        names = [".".join(parts[i:]) for i in range(len(parts))]
+
+        def among(patterns: tuple[str, ...]) -> bool:
+            return any(re.fullmatch(p, n) for p in patterns for n in names)
+
+        return among(self.source_tables) and not among(self.exclude_source_tables)
+
+    def for_source_table(self, source_table: str) -> Target:
+        """The target of one source table."""
+        parts = ["", *source_table.split(".")]
+        names = {"schema": parts[-2], "table": parts[-1]}
+        history = self.history_table.format(**names) if self.history_table else None
+        return replace(
+            self,
+            table=self.table.format(**names),
+            history_table=history,
+            source_table=source_table,
+            source_tables=(),
+            exclude_source_tables=(),
+        )
 
     def history(self) -> Target:
         """The target's change log as a target of its own."""
@@ -129,6 +171,7 @@ def _check_name(name: str, place: str) -> None:
 
 
 def _check(target: Target) -> None:
+    _check_source_tables(target)
     dropped = set(target.key) & set(target.exclude_columns)
     if dropped:
         raise SpecError(f"The key column {sorted(dropped)[0]!r} is also excluded.", table=target.table)
@@ -146,3 +189,29 @@ def _check(target: Target) -> None:
             table=target.table,
             hint="Use mode merge or auto, or leave merge_mode out.",
         )
+
+
+def _check_source_tables(target: Target) -> None:
+    for name in (target.table, target.history_table or ""):
+        try:
+            name.format(schema="s", table="t")
+        except (KeyError, IndexError, ValueError) as error:
+            raise SpecError(f"target names {name!r}.", hint="Only {schema} and {table} are replaced.") from error
+    for pattern in (*target.source_tables, *target.exclude_source_tables):
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            raise SpecError(f"The regular expression {pattern!r} is wrong: {error}.", table=target.table) from error
+    if target.is_pattern and ("{table}" not in target.table or not target.source_tables):
+        raise SpecError(
+            f"target.table is {target.table!r}.",
+            hint='A pattern has "{table}" in it and goes with source_tables, such as ["shop\\..*"].',
+        )
+    if target.is_pattern and target.history_table and "{table}" not in target.history_table:
+        raise SpecError("Many tables would share one history_table.", hint='Put "{table}" in its name as well.')
+    if target.source_table and target.source_tables:
+        raise SpecError("source_table and source_tables are both given.", table=target.table)
+    if target.exclude_source_tables and not target.source_tables:
+        raise SpecError("exclude_source_tables is given without source_tables.", table=target.table)
+    if target.source_column and (target.is_pattern or not target.source_tables):
+        raise SpecError("source_column goes with the source_tables of shards.", table=target.table)

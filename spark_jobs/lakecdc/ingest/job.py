@@ -5,9 +5,12 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
+
+from pyspark.util import inheritable_thread_target
 
 from lakecdc.contract.options import IngestOptions
 from lakecdc.contract.report import TableReport
@@ -19,6 +22,7 @@ from lakecdc.ingest.apply.publish import Applied, with_high_order
 from lakecdc.ingest.change import IngestSource, TableBatch
 from lakecdc.ingest.cleaning import cleaned, completed, opened
 from lakecdc.ingest.completion import complete
+from lakecdc.ingest.discovery import expanded
 from lakecdc.ingest.fold import FoldStats, fold, stats
 from lakecdc.ingest.lookup import drop_older
 from lakecdc.ingest.sources import open_source
@@ -68,6 +72,7 @@ def ingest(spark: SparkSession, spec: JobSpec) -> list[TableReport]:
 
     :raises LakecdcError: if the source as a whole cannot be read; a single table's failure is in its report.
     """
+    spec = expanded(spark, spec)
     feeds = {target.table: _open(spark, spec, target) for target in spec.targets}
     source = open_source(spark, spec)
     try:
@@ -84,20 +89,43 @@ def ingest(spark: SparkSession, spec: JobSpec) -> list[TableReport]:
 def _run_rounds(spark: SparkSession, spec: JobSpec, source: IngestSource, feeds: Mapping[str, Feed]) -> None:
     bound = getattr(spec.options, "max_batches", 0)
     for number, batches in enumerate(source.rounds(), 1):
-        for batch in batches:
-            feed = feeds[batch.target.table]
+        for batch, error in _each(spark, spec, feeds, batches):
+            name = batch.target.table
             try:
-                _feed(spark, spec, feed, batch)
-                if not spec.options.dry_run:
-                    source.applied(feed.name, batch.position)
-            except Exception as error:
-                feed.error = error
-                source.failed(feed.name, error)
+                if error is None and not spec.options.dry_run:
+                    source.applied(name, batch.position)
+            except Exception as refused:
+                error = refused
+            if error is not None:
+                feeds[name].error = error
+                source.failed(name, error)
         if spec.options.dry_run:
             return
         source.finish_round()
         if number == bound:
             return
+
+
+def _each(
+    spark: SparkSession, spec: JobSpec, feeds: Mapping[str, Feed], batches: list[TableBatch]
+) -> Iterator[tuple[TableBatch, Exception | None]]:
+    """Feed the tables of a round, several at once; tell each as it is done."""
+
+    def one(batch: TableBatch) -> Exception | None:
+        try:
+            _feed(spark, spec, feeds[batch.target.table], batch)
+        except Exception as error:
+            return error
+        return None
+
+    at_once = min(getattr(spec.options, "parallel_tables", 1), len(batches))
+    if at_once <= 1:
+        yield from ((batch, one(batch)) for batch in batches)
+        return
+    with ThreadPoolExecutor(at_once) as pool:
+        running = {pool.submit(inheritable_thread_target(spark)(one), batch): batch for batch in batches}
+        for done in as_completed(running):
+            yield running[done], done.result()
 
 
 def _feed(spark: SparkSession, spec: JobSpec, feed: Feed, batch: TableBatch) -> None:

@@ -7,6 +7,7 @@ first seen. A message is kept once per target, whatever is replayed. ``replay_qu
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
@@ -120,7 +121,7 @@ def release(table: IcebergTable, target: str, places: DataFrame) -> int:
     :param places: column ``place``.
     :return: how many.
     """
-    view = "lakecdc_released"
+    view = "lakecdc_released_" + re.sub(r"\W", "_", target)
     places.createOrReplaceTempView(view)
     count = places.count()
     if count:

@@ -8,14 +8,16 @@ from typing import Any
 from lakecdc.contract import fields
 from lakecdc.contract.errors import SpecError
 from lakecdc.contract.sources.files import FilesSource
+from lakecdc.contract.sources.jdbc import JdbcSource
 from lakecdc.contract.sources.kafka import KafkaSource
 from lakecdc.contract.sources.mysql import MysqlSource
 from lakecdc.contract.sources.postgres import PostgresSource
 from lakecdc.contract.target import Target
 
-Source = FilesSource | KafkaSource | MysqlSource | PostgresSource
+Source = FilesSource | JdbcSource | KafkaSource | MysqlSource | PostgresSource
 _TYPES: dict[str, type[Source]] = {
     "files": FilesSource,
+    "jdbc": JdbcSource,
     "kafka": KafkaSource,
     "mysql": MysqlSource,
     "postgres": PostgresSource,
@@ -35,4 +37,15 @@ def parse_source(document: Any, targets: tuple[Target, ...]) -> Source:
         raise SpecError(f"source.type is {kind!r}.", hint=f"It must be one of {', '.join(_TYPES)}.")
     source = fields.parse(_TYPES[kind], document, "source")
     source.check_targets(targets)
+    _check_shards(source, targets)
     return source
+
+
+def _check_shards(source: Source, targets: tuple[Target, ...]) -> None:
+    for target in targets:
+        if target.source_tables and not target.is_pattern and not hasattr(source, "format"):
+            raise SpecError(
+                f"Several tables of a source of type {source.type!r} cannot feed one target.",
+                table=target.table,
+                hint='Put "{table}" into the target\'s name, or read the shards through Kafka.',
+            )

@@ -1,4 +1,4 @@
-"""The ``source`` of an ingest spec: event files."""
+"""The ``source`` of an ingest spec: files of change events or of rows."""
 
 from __future__ import annotations
 
@@ -6,45 +6,78 @@ from dataclasses import dataclass
 from typing import Literal
 
 from lakecdc.contract.errors import SpecError
-from lakecdc.contract.sources.formats import UNAVAILABLE_VALUE, MessageFormat
+from lakecdc.contract.sources.formats import (
+    ROW_FORMATS,
+    UNAVAILABLE_VALUE,
+    CsvSettings,
+    MessageFormat,
+    RowFormat,
+    TextSettings,
+    XmlSettings,
+)
 from lakecdc.contract.target import Target
 
 
 @dataclass(frozen=True)
 class FilesSource:
-    """Change events in files, each file read once per table.
+    """Change events or rows in files, each file read once per table.
 
     :param path: a path, glob or URI, or a list of them.
-    :param format: name of the event format.
-    :param order_by: with ``json``: the member that rises with every change of a row; default: arrival decides.
+    :param format: name of the format.
+    :param order_by: with ``json``, ``csv``, ``xml``, ``parquet`` and ``text``: the column that rises with every change
+        of a row; default: arrival decides, in order of the files' names.
     :param unavailable_value: the placeholder that Debezium is configured to write for unchanged large values.
     :param records: ``value`` when a line is one event, ``kafka`` when a line is a dumped Kafka record
         (``topic, partition, offset, timestamp, key, value, headers``).
     :param max_files_per_run: bound on new files that one run takes up, in order of their names; 0 is no bound.
+    :param csv: settings of the format ``csv``.
+    :param xml: settings of the format ``xml``, required there.
+    :param text: settings of the format ``text``, required there.
+    :param timestamp_format: how times are written in text, such as ``dd/MMM/yyyy:HH:mm:ss Z`` (Spark's patterns);
+        default: ISO-8601.
     """
 
     path: str | tuple[str, ...]
-    format: MessageFormat
+    format: MessageFormat | RowFormat
     type: Literal["files"] = "files"
     records: Literal["value", "kafka"] = "value"
     max_files_per_run: int = 0
     order_by: str | None = None
     unavailable_value: str = UNAVAILABLE_VALUE
+    csv: CsvSettings | None = None
+    xml: XmlSettings | None = None
+    text: TextSettings | None = None
+    timestamp_format: str | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("csv", "xml", "text"):
+            given = getattr(self, name)
+            if given is not None and self.format != name:
+                raise SpecError(f"source.{name} is set, but the format is {self.format!r}.", hint="Leave it out.")
+            if given is None and self.format == name and name != "csv":
+                raise SpecError(f"source.{name} is missing, which the format {name!r} needs.")
+        if self.has_rows and self.records == "kafka":
+            raise SpecError(f"Files of format {self.format!r} are no dumped records.", hint="Leave records out.")
 
     @property
     def paths(self) -> tuple[str, ...]:
         """The paths as a tuple."""
         return (self.path,) if isinstance(self.path, str) else self.path
 
+    @property
+    def has_rows(self) -> bool:
+        """Whether the files hold rows instead of change events."""
+        return self.format in ROW_FORMATS
+
     def check_targets(self, targets: tuple[Target, ...]) -> None:
-        """Refuse targets that event files cannot feed.
+        """Refuse targets that files cannot feed.
 
         :raises SpecError: a target without a key that needs one.
         """
         for target in targets:
             if target.keyed and not target.key:
                 raise SpecError(
-                    "No key is given, and event files do not tell one.",
+                    "No key is given, and files do not tell one.",
                     table=target.table,
                     hint='Add "key": ["column", …] to its target.',
                 )

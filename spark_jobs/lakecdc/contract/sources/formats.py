@@ -1,8 +1,12 @@
-"""Names of the event formats that message sources take."""
+"""Names of the formats that sources take: events in messages, and rows in files."""
 
 from __future__ import annotations
 
+import re
+from dataclasses import dataclass
 from typing import Literal
+
+from lakecdc.contract.errors import SpecError
 
 MessageFormat = Literal[
     "debezium-json",
@@ -13,5 +17,89 @@ MessageFormat = Literal[
     "dms-json",
     "json",
 ]
+RowFormat = Literal["csv", "xml", "parquet", "text"]
+#: formats whose files hold rows instead of change events
+ROW_FORMATS = ("csv", "xml", "parquet", "text")
 #: Debezium's default for ``unavailable.value.placeholder``
 UNAVAILABLE_VALUE = "__debezium_unavailable_value"
+_JAVA_GROUP = re.compile(r"\(\?<([A-Za-z_]\w*)>")
+
+
+@dataclass(frozen=True)
+class CsvSettings:
+    """How ``csv`` files are written; the defaults are those of RFC 4180.
+
+    :param header: the first line of every file names its columns.
+    :param names: columns of files without a header, in order.
+    :param delimiter: one character between fields.
+    :param quote: character around fields that hold delimiters; empty if there is none.
+    :param escape: character before a quote inside a quoted field.
+    :param comment: lines that begin with this text are left out; empty if there are none.
+    :param multiline: quoted fields may hold line breaks; a task then reads each file whole.
+    :param null_value: text that stands for null, beside an empty field.
+    """
+
+    header: bool = True
+    names: tuple[str, ...] = ()
+    delimiter: str = ","
+    quote: str = '"'
+    escape: str = '"'
+    comment: str = ""
+    multiline: bool = False
+    null_value: str = ""
+
+    def __post_init__(self) -> None:
+        for name, least in (("delimiter", 1), ("quote", 0), ("escape", 0)):
+            if not least <= len(getattr(self, name)) <= 1:
+                raise SpecError(f"source.csv.{name} is {getattr(self, name)!r}.", hint="It must be one character.")
+        if self.header == bool(self.names):
+            raise SpecError("source.csv needs either a header or names.", hint='Set "header": false with "names".')
+
+
+@dataclass(frozen=True)
+class XmlSettings:
+    """How ``xml`` files are written.
+
+    :param row_tag: the element that is a row; its children and attributes are the columns.
+    :param attribute_prefix: what the columns of attributes begin with.
+    """
+
+    row_tag: str
+    attribute_prefix: str = "_"
+
+    def __post_init__(self) -> None:
+        if not re.fullmatch(r"[\w:.-]+", self.row_tag):
+            raise SpecError(f"source.xml.row_tag is {self.row_tag!r}.", hint="Give an element's name without brackets.")
+
+
+@dataclass(frozen=True)
+class TextSettings:
+    """How the lines of ``text`` files, such as logs, become rows.
+
+    :param pattern: regular expression of a whole line; its named groups are the columns, ``(?P<name>…)`` or
+        ``(?<name>…)``.
+    :param null_value: text that stands for null, beside an empty group.
+    """
+
+    pattern: str
+    null_value: str = ""
+
+    def __post_init__(self) -> None:
+        try:
+            names = self.groups()
+        except re.error as error:
+            raise SpecError(f"The regular expression of source.text.pattern is wrong: {error}.") from error
+        if not names:
+            raise SpecError("source.text.pattern has no named group.", hint="Name columns so: (?P<status>[0-9]+).")
+
+    def groups(self) -> dict[str, int]:
+        """Numbers of the named groups."""
+        return dict(re.compile(_JAVA_GROUP.sub(r"(?P<\1>", self.pattern)).groupindex)
+
+    def unnamed(self) -> str:
+        """The pattern with its groups numbered alone: Java allows no underscore in their names."""
+        return re.sub(r"\(\?P?<[A-Za-z_]\w*>", "(", self.pattern)
+
+
+#: formats whose messages carry the table's key as their own
+KEY_IN_MESSAGE = ("debezium-json", "debezium-flat-json", "debezium-avro")

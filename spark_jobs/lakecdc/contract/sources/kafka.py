@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from lakecdc.contract.errors import SpecError
 from lakecdc.contract.secrets import is_reference
-from lakecdc.contract.sources.formats import UNAVAILABLE_VALUE, MessageFormat
+from lakecdc.contract.sources.formats import KEY_IN_MESSAGE, MessageFormat, UNAVAILABLE_VALUE
 from lakecdc.contract.target import Target
 
 #: client settings that this source decides itself
@@ -94,9 +94,9 @@ class KafkaSource:
             if name not in {target.table for target in targets}:
                 raise SpecError(f"source.routes names {name!r}, which is no target.")
         for target in targets:
-            if target.keyed and not target.key:
+            if target.keyed and not target.key and self.format not in KEY_IN_MESSAGE:
                 raise SpecError(
-                    "No key is given, and topics do not tell one.",
+                    f"No key is given, and messages of format {self.format!r} do not tell one.",
                     table=target.table,
                     hint='Add "key": ["column", …] to its target.',
                 )
@@ -113,6 +113,8 @@ class KafkaSource:
         """
         if target.table in self.routes:
             return [topic for topic in topics if re.fullmatch(self.routes[target.table], topic)]
+        if target.source_tables:
+            return [topic for topic in topics if target.wants(topic)]
         if single and self.topics:
             return list(topics)
         name = target.source_table or target.table.rpartition(".")[2]

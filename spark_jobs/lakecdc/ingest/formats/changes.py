@@ -29,6 +29,7 @@ class Typing:
     :param fields: its columns.
     :param key: names of its key columns.
     :param marks: highest order key applied by ``topic/partition``; None if there are none to trust.
+    :param source_column: column that takes the source table's name; None for none.
     """
 
     fields: tuple[Field, ...]
@@ -36,6 +37,11 @@ class Typing:
     read: Format
     reading: Reading
     marks: Mapping[str, str] | None = None
+    source_column: str | None = None
+
+    def value(self, image: str, field: Field) -> str:
+        """SQL of a column's value in a row image."""
+        return "source_table" if field.name == self.source_column else values.value(image, field)
 
 
 def decoded(envelopes: DataFrame, typing: Typing) -> DataFrame:
@@ -68,7 +74,7 @@ def decoded(envelopes: DataFrame, typing: Typing) -> DataFrame:
 
 
 def _row(typing: Typing) -> Column:
-    return F.struct(*[F.expr(values.value("after", f)).alias(f.name) for f in typing.fields])
+    return F.struct(*[F.expr(typing.value("after", f)).alias(f.name) for f in typing.fields])
 
 
 def _open(typing: Typing) -> Column:
@@ -89,7 +95,7 @@ def _open(typing: Typing) -> Column:
 def _misfits(typing: Typing) -> Column:
     """Names of the columns whose value does not fit their type."""
     found = []
-    for field in typing.fields:
+    for field in (f for f in typing.fields if f.name != typing.source_column):
         sql = values.misfit("after", field)
         if sql:
             unchanged = values.is_placeholder("after", field, typing.reading.unavailable_value)
@@ -108,7 +114,7 @@ def _key(image: str, typing: Typing) -> Column:
     if not typing.key:
         return _no_key()
     fields = {f.name: f for f in typing.fields}
-    return F.struct(*[F.expr(values.value(image, fields[k])).alias(k) for k in typing.key])
+    return F.struct(*[F.expr(typing.value(image, fields[k])).alias(k) for k in typing.key])
 
 
 def _first_known(first: Column, second: Column, typing: Typing) -> Column:

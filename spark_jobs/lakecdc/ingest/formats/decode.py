@@ -48,6 +48,7 @@ class Decoded:
     """The messages of a batch as changes of one table.
 
     :param columns: the table's columns; only its key if the batch has no event of it.
+    :param key: its key columns, the target's or else those of the messages' keys.
     :param changes: the change frame, persisted; None if there is no event.
     :param rejected: messages that cannot be applied (``changes.REJECTED``); None if there are none.
     :param rejections: how many.
@@ -58,6 +59,7 @@ class Decoded:
     """
 
     columns: tuple[Column, ...]
+    key: tuple[str, ...]
     changes: DataFrame | None = None
     rejected: DataFrame | None = None
     rejections: int = 0
@@ -89,9 +91,13 @@ def decode(
         *(s for s in found if s not in [*mine, *others] and _is_mine(s, target, mine, others, adopt=adopt)),
     ]
     if not any(s.events or s.problems or (read.tombstones and s.tombstones) for s in chosen):
-        return Decoded(_key_columns(target))
+        return Decoded(_key_columns(target), target.key)
+    target = replace(target, key=target.key or _message_key(target, mine))
     fields = _fields(target, merge_fields(s.fields for s in chosen), known.types)
-    typing = Typing(fields, target.key, read, reading, known.marks)
+    # a row may come from several shards, whose positions say nothing of each other's
+    shards_mix = bool(target.source_tables) and target.source_column not in target.key
+    marks = None if shards_mix else known.marks
+    typing = Typing(fields, target.key, read, reading, marks, target.source_column)
     envelopes = envelopes.where(_of_tables(chosen))
     rows = envelopes.where(F.col("op").isin(*_ROWS) | F.col("problem").isNotNull())
     frames = [decoded(rows, typing)]
@@ -108,7 +114,8 @@ def decode(
     changes = both.where("rejected IS NULL").drop("rejected")
     return Decoded(
         tuple(f.column for f in fields),
-        changes if known.marks is not None else changes.drop("late"),
+        target.key,
+        changes if marks is not None else changes.drop("late"),
         both.where("rejected IS NOT NULL").select("rejected.*") if rejections else None,
         rejections,
         max((s.truncate_order for s in chosen if s.truncate_order), default=None),
@@ -126,6 +133,8 @@ def choose(target: Target, surveys: Sequence[Survey]) -> list[Survey]:
     if target.source_table:
         ending = f".{target.source_table}"
         return [s for s in surveys if f".{s.source_table}".endswith(ending)]
+    if target.source_tables:
+        return [s for s in surveys if target.wants(str(s.source_table))]
     if len(surveys) <= 1:
         return list(surveys)
     stem = target.table.rpartition(".")[2]
@@ -170,6 +179,8 @@ def _fields(target: Target, seen: tuple[Field, ...], known: Mapping[str, str]) -
     :raises InputError: if a key column is nowhere to be seen.
     """
     wanted = [f for f in seen if f.name not in target.exclude_columns]
+    if target.source_column:
+        wanted = [*(f for f in wanted if f.name != target.source_column), Field(target.source_column, "string")]
     absent = [Field(k, known[k]) for k in target.key if k in known and k not in {f.name for f in wanted}]
     overridden = [Field(k, target.columns[k]) for k in target.key if k in target.columns]
     names = {f.name for f in (*wanted, *absent)}
@@ -188,6 +199,23 @@ def _typed(field: Field, target: Target, known: Mapping[str, str]) -> Field:
         scale = re.search(r",\s*(\d+)\)$", sql_type)
         typed = replace(typed, encoding=encoding, scale=int(scale[1]) if scale else 0)
     return typed
+
+
+def _message_key(target: Target, mine: Sequence[Survey]) -> tuple[str, ...]:
+    """Key columns as the messages' keys name them.
+
+    :raises InputError: if a table that needs a key has none there.
+    """
+    if not target.keyed:
+        return ()
+    keys = {s.key for s in mine if s.key}
+    if len(keys) != 1:
+        raise InputError(
+            "No key is given, and the messages' keys do not tell one.",
+            table=target.table,
+            hint='Add "key": ["column", …] to its target.',
+        )
+    return keys.pop()
 
 
 def _key_columns(target: Target) -> tuple[Column, ...]:

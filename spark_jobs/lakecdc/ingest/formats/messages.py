@@ -27,10 +27,11 @@ SCHEMA = (
 )
 
 
-def from_values(lines: DataFrame) -> DataFrame:
+def from_values(lines: DataFrame, *more: str) -> DataFrame:
     """Messages from lines that are one event each.
 
     :param lines: columns ``value`` (text), ``arrival`` (long) and ``place`` (text).
+    :param more: further columns to keep.
     """
     return lines.selectExpr(
         "CAST(NULL AS string) AS topic",
@@ -42,6 +43,7 @@ def from_values(lines: DataFrame) -> DataFrame:
         f"CAST(NULL AS {HEADERS}) AS headers",
         "arrival",
         "place",
+        *more,
     )
 
 

@@ -33,6 +33,7 @@ class Survey:
     :param newest: source time of the newest event.
     :param high_orders: highest order key by ``topic/partition``.
     :param topics: topics of the messages, tombstones included.
+    :param key: members of the messages' keys.
     """
 
     source_table: str | None
@@ -44,6 +45,7 @@ class Survey:
     newest: datetime | None
     high_orders: dict[str, str]
     topics: frozenset[str] = frozenset()
+    key: tuple[str, ...] = ()
 
 
 def survey(envelopes: DataFrame, read: Format) -> list[Survey]:
@@ -58,6 +60,7 @@ def survey(envelopes: DataFrame, read: Format) -> list[Survey]:
         .agg(
             F.expr("schema_of_variant_agg(after)").alias("after"),
             F.expr("schema_of_variant_agg(before)").alias("before"),
+            F.expr("schema_of_variant_agg(record_key)").alias("record_key"),
             F.expr("max_by(schema, order) FILTER (WHERE schema IS NOT NULL)").alias("schema"),
             F.count_if(is_row | (F.col("op") == "t")).alias("events"),
             F.count_if(F.col("problem").isNotNull()).alias("problems"),
@@ -85,6 +88,7 @@ def _merged(name: str | None, rows: list[Row], read: Format) -> Survey:
         max((moment(row["newest"]) for row in rows if row["newest"] is not None), default=None),
         {row["partition"]: row["high_order"] for row in rows if row["high_order"]},
         frozenset(row["partition"].rpartition("/")[0] for row in rows if "/" in row["partition"]),
+        tuple(f.name for f in merge_fields(_fields(row["record_key"]) for row in rows)),
     )
 
 

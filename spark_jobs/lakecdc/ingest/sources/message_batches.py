@@ -45,7 +45,7 @@ def table_batch(target: Target, found: Decoded, after: Position, facts: Mapping[
     lag = (datetime.now(UTC) - found.newest).total_seconds() if found.newest else None
     return TableBatch(
         target,
-        target.key,
+        found.key,
         found.columns,
         found.changes,
         after,

@@ -6,6 +6,7 @@ import importlib.util
 from typing import TYPE_CHECKING
 
 from lakecdc.contract.errors import InputError
+from lakecdc.contract.sources.postgres import PostgresSource
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -28,3 +29,16 @@ def open_source(spark: SparkSession, spec: JobSpec) -> IngestSource:
     from lakecdc.ingest.sources.postgres.source import PostgresIngest
 
     return PostgresIngest(spark, spec)
+
+
+def source_tables(spark: SparkSession, spec: JobSpec) -> list[str]:
+    """All tables of the database, ``schema.table``; a partitioned table counts, its partitions do not.
+
+    :raises LakecdcError: if the database cannot be reached.
+    """
+    from lakecdc.ingest.sources.postgres.catalog import list_tables
+    from lakecdc.ingest.sources.postgres.connect import address, connect
+
+    assert isinstance(spec.source, PostgresSource)
+    with connect(address(spec.source)) as session:
+        return list_tables(session)

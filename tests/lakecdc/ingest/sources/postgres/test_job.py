@@ -55,3 +55,28 @@ def test_tables_equal_their_source_after_every_run(shop: Shop, version: int) -> 
     last = run(shop)
     assert {report.outcome for report in last.values()} == {"nothing"}
     assert last[empty].metrics["read_through"] == last[orders].metrics["read_through"] is not None
+
+
+def test_whole_database_with_tables_that_appear_later_and_a_bad_one(shop: Shop) -> None:
+    shop.sql("CREATE TABLE s.orders (id int PRIMARY KEY, v text); INSERT INTO s.orders VALUES (1, 'a')")
+    shop.sql("CREATE TABLE s.keyless (v text); CREATE TABLE s.log_2026 (id int PRIMARY KEY)")
+    shop.lake.sql(f"CREATE NAMESPACE IF NOT EXISTS lake.{shop.schema}")
+    shop.targets.append(
+        {
+            "table": "{schema}.{table}",
+            "source_tables": [rf"{shop.schema}\..*"],
+            "exclude_source_tables": ["log_.*"],
+            "format_version": 3,
+        }
+    )
+    first = run(shop)
+    orders, keyless, late = (f"{shop.schema}.{name}" for name in ("orders", "keyless", "late"))
+    assert {name: report.outcome for name, report in first.items()} == {orders: "done", keyless: "failed"}
+    assert "no key" in str(first[keyless].reason) or "primary key" in str(first[keyless].reason)
+    shop.sql("CREATE TABLE s.late (id int PRIMARY KEY, v text); INSERT INTO s.late VALUES (1, 'x'), (2, 'y')")
+    shop.sql("UPDATE s.orders SET v = 'b'")
+    second = run(shop)
+    assert {second[orders].outcome, second[late].outcome} == {"done"}
+    shop.sql("DELETE FROM s.late WHERE id = 1; INSERT INTO s.orders VALUES (2, 'c')")
+    run(shop)
+    assert not differs(shop, orders, "id, v") and not differs(shop, late, "id, v")

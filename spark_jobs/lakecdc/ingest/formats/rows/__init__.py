@@ -1,0 +1,37 @@
+"""The formats whose files hold rows: every one turns records into cells, which then get the table's types.
+
+The cells frame has the message's own columns (``envelope.MESSAGE``), ``arrival``, ``cells`` (a struct, one member per
+column, text as a rule) and ``problem`` (why the record cannot be read, ``rule: reason``, or null).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from lakecdc.ingest.formats.rows import columnar, delimited, elements, lines
+from lakecdc.ingest.formats.rows.cells import Cells
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from lakecdc.contract.sources.files import FilesSource
+
+
+def read_cells(messages: DataFrame, source: FilesSource, known: Mapping[str, str], schema: str | None = None) -> Cells:
+    """The cells of records that are text: lines of ``csv`` and ``text``, elements of ``xml``, kept rows of ``parquet``.
+
+    :param messages: a message frame; of ``csv`` with a header each record carries it.
+    :param known: types of the columns that are known already, Spark SQL.
+    :param schema: of ``xml``: the columns found in the files; default: the known ones alone.
+    """
+    known = {name: kind for name, kind in known.items() if not name.startswith("_lakecdc_")}
+    if source.format == "parquet":
+        return columnar.cells_of_json(messages, known)
+    if source.format == "text":
+        assert source.text
+        return lines.cells(messages, source.text)
+    if source.format == "xml":
+        assert source.xml
+        return elements.cells(messages, source.xml, known, schema)
+    return delimited.cells(messages, delimited.settings_of(source))

@@ -1,0 +1,120 @@
+"""Format ``csv``: a record is a line, or a quoted stretch of several; its header travels with it."""
+
+from __future__ import annotations
+
+import csv
+import re
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F
+
+from lakecdc.contract.errors import InputError
+from lakecdc.contract.sources.formats import CsvSettings
+from lakecdc.ingest.formats.rows.cells import Cells, with_cells
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from lakecdc.contract.sources.files import FilesSource
+
+#: name of the message header that holds the header of the file
+HEADER = "csv-header"
+_LINE = "CAST(value AS string)"
+_OWN_HEADER = "CAST(filter(headers, h -> h.key = 'csv-header')[0].value AS string)"
+
+
+def settings_of(source: FilesSource) -> CsvSettings:
+    """The settings of a source, given or not."""
+    return source.csv or CsvSettings()
+
+
+def record_pattern(settings: CsvSettings) -> str:
+    """Regular expression (Java) of a record whose quoted fields may hold line breaks."""
+    if not settings.quote:
+        return r"[^\r\n]++"
+    quote, escape = (re.escape(sign) for sign in (settings.quote, settings.escape))
+    inside = f"[^{quote}]*+"
+    if settings.escape not in ("", settings.quote):
+        inside = rf"(?:[^{quote}{escape}]++|{escape}(?s:.))*+"
+    return rf"(?:[^{quote}\r\n]++|{quote}{inside}{quote}?)++"
+
+
+def with_header(messages: DataFrame, header: str) -> DataFrame:
+    """Records of files with one header, without it."""
+    own = F.array(F.struct(F.lit(HEADER).alias("key"), F.lit(header).cast("binary").alias("value")))
+    return messages.where(F.expr(_LINE) != header).withColumn("headers", own)
+
+
+def cells(messages: DataFrame, settings: CsvSettings) -> Cells:
+    """See the package; records of files with different headers may be mixed.
+
+    :raises InputError: if a header names a column twice or not at all.
+    """
+    if not settings.header:
+        return _of_names(messages, settings, settings.names, settings.names)
+    found = [row[0] for row in messages.selectExpr(_OWN_HEADER).distinct().collect()]
+    by_header = {header: _names(header, settings) for header in sorted(filter(None, found))}
+    names = list(dict.fromkeys(name for own in by_header.values() for name in own))
+    frames = [
+        _of_names(messages.where(F.expr(_OWN_HEADER) == header), settings, own, names)
+        for header, own in by_header.items()
+    ]
+    if not frames:
+        return _of_names(messages.limit(0), settings, (), ())
+    first = frames[0]
+    for other in frames[1:]:
+        first = Cells(first.frame.unionAll(other.frame), first.columns)
+    return first
+
+
+def _of_names(
+    messages: DataFrame, settings: CsvSettings, own: tuple[str, ...] | list[str], names: tuple[str, ...] | list[str]
+) -> Cells:
+    """Cells of records with the same header.
+
+    :param own: the columns of these records, in order.
+    :param names: the columns of all records.
+    """
+    if not own:
+        return with_cells(messages, (), (), "CAST(NULL AS string)")
+    schema = ", ".join([*(f"c{i} string" for i in range(len(own))), "bad string"])
+    options = {"sep": settings.delimiter, "quote": settings.quote or "\u0000", "escape": settings.escape or "\u0000"}
+    options |= {"nullValue": settings.null_value, "columnNameOfCorruptRecord": "bad", "mode": "PERMISSIVE"}
+    options |= {"maxCharsPerColumn": "-1", "maxColumns": str(max(len(own) * 2, 20480))}
+    parsed = messages.withColumn("parsed", F.from_csv(F.expr(_LINE), schema, options))
+    values = [f"parsed.c{list(own).index(n)}" if n in own else "CAST(NULL AS string)" for n in names]
+    return with_cells(parsed, names, [_not_empty(v) for v in values], _problem(settings, len(own)))
+
+
+def _not_empty(sql: str) -> str:
+    return f"nullif({sql}, '')"
+
+
+def _problem(settings: CsvSettings, columns: int) -> str:
+    fields = f"WHEN parsed.bad IS NOT NULL THEN 'fields: the record has not the {columns} fields of its header'"
+    if not settings.quote:
+        return f"CASE {fields} END"
+    quote, escape = _sql(settings.quote), _sql(settings.escape + settings.quote)
+    bare = f"replace({_LINE}, {escape}, '')" if settings.escape else _LINE
+    odd = f"(length({bare}) - length(replace({bare}, {quote}, ''))) % 2 = 1"
+    return f"CASE WHEN {odd} THEN 'quotes: a quoted field does not end' {fields} END"
+
+
+def _sql(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"
+
+
+def _names(header: str, settings: CsvSettings) -> list[str]:
+    text = [header.removeprefix("\ufeff")]
+    if settings.quote:
+        found = csv.reader(text, delimiter=settings.delimiter, quotechar=settings.quote)
+    else:
+        found = csv.reader(text, delimiter=settings.delimiter, quoting=csv.QUOTE_NONE)
+    names = [name.strip() for name in next(found)]
+    if len(set(names)) < len(names) or not all(names):
+        raise InputError(
+            f"The header {header!r} names a column twice or not at all.",
+            hint='Correct the files, or name the columns by "header": false and "names".',
+        )
+    return names
