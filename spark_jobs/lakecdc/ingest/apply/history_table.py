@@ -118,8 +118,9 @@ def open_history(
         )
         return history
     if table is not None and (note["table"], note["after"]) == (table.uuid, _id(carrier)):
-        history.unfinished_load, history.load_mark = note["full_load"], note["mark"]
-        history.recorded = None if note["full_load"] else history.carrier.position
+        # a target that holds part of a load already goes on with the rest of it, as with any batch
+        history.unfinished_load, history.load_mark = note["full_load"] and carrier is None, note["mark"]
+        history.recorded = None if history.unfinished_load else history.carrier.position
     return history
 
 
