@@ -144,7 +144,7 @@ class LakecdcJobOperator(SparkSubmitOperator):
         target = launcher.spark_target(self._conn_id, self._deploy_mode)
         launcher.refuse_secrets_in_cluster_mode(target, secrets)
         self._documents = Documents.of_try(self.documents_uri, context)
-        self._set_command(catalog, target, self._documents)
+        self._set_command(catalog, target, self._documents, spec.source)
         environment = {**launcher.python_environment(target), **secrets}
         return Submission(document, spec, self._documents, environment)
 
@@ -203,10 +203,13 @@ class LakecdcJobOperator(SparkSubmitOperator):
             return error
         return None
 
-    def _set_command(self, catalog: CatalogConnection, target: launcher.SparkTarget, documents: Documents) -> None:
+    def _set_command(
+        self, catalog: CatalogConnection, target: launcher.SparkTarget, documents: Documents, source: object
+    ) -> None:
         self.application = self.application or str(shipping.job_script(self.job))
         self.application_args = ["--spec", documents.spec_uri, "--report", documents.report_uri]
-        self.packages = _joined(self.packages, *runtime.packages(catalog.properties))
+        needed = [*runtime.packages(catalog.properties), *runtime.source_packages(source)]
+        self.packages = _joined(self.packages, *needed)
         self.py_files = _joined(self.py_files, str(shipping.library_zip()))
         self._spark_binary = self._spark_binary or launcher.submit_binary(target)
         # the hook of an earlier call holds that call's arguments

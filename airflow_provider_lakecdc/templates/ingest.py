@@ -17,9 +17,14 @@ _DOC = """
 Feeds **{tables}** in the catalog `{catalog}` from a source of type `{source}`.
 
 Each run takes up where the last one ended; the position is committed with the data, so a run that is repeated, or that
-dies half-way, neither loses nor doubles a change. The source is a cursor: runs ignore their data interval and backfills
-are refused. Tables that have changed raise the asset `iceberg://{catalog}/<namespace.table>`.
+dies half-way, neither loses nor doubles a change. {interval} Tables that have changed
+raise the asset `iceberg://{catalog}/<namespace.table>`.
 """
+
+_CURSOR = "The source is a cursor: runs ignore their data interval and backfills are refused."
+_BY_TIME = (
+    "A run reads its data interval, again if it is repeated; backfills of older intervals leave newer rows alone."
+)
 
 
 def ingest_dag(config: LakeConfig) -> DAG:
@@ -33,7 +38,9 @@ def ingest_dag(config: LakeConfig) -> DAG:
         raise ValueError("The ingest DAG needs a source and at least one target.")
     _check(config)
     kind = str(config.source.get("type"))
-    doc = _DOC.format(tables=", ".join(config.target_tables), catalog=config.catalog, source=kind)
+    by_time = kind == "jdbc" and config.source.get("interval", {}) is not None
+    interval = _BY_TIME if by_time else _CURSOR
+    doc = _DOC.format(tables=", ".join(config.target_tables), catalog=config.catalog, source=kind, interval=interval)
     with new_dag(config, "ingest", doc) as dag:
         mapped_step(
             IngestOperator,

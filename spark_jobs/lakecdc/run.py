@@ -15,6 +15,7 @@ from lakecdc import documents
 from lakecdc.contract import report as reports
 from lakecdc.contract.errors import LakecdcError
 from lakecdc.contract.report import JobReport, TableReport
+from lakecdc.contract.runtime import source_packages
 from lakecdc.contract.secrets import mask
 from lakecdc.contract.spec import JobSpec, loads, parse_spec
 from lakecdc.session import open_session
@@ -65,7 +66,7 @@ def run(spec: JobSpec, work: Work, started: str | None = None) -> JobReport:
     """
     started = started or reports.now()
     try:
-        spark = open_session(spec.catalog, f"lakecdc {spec.job}")
+        spark = open_session(spec.catalog, f"lakecdc {spec.job}", source_packages(spec.source))
         tables = work(spark, spec)
         application = spark.sparkContext.applicationId
     except Exception as error:

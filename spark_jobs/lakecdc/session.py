@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -39,7 +40,7 @@ _BY_HAND = {
 }
 
 
-def open_session(catalog: Catalog, name: str) -> SparkSession:
+def open_session(catalog: Catalog, name: str, packages: Sequence[str] = ()) -> SparkSession:
     """Make the session of a job, or take over the one that runs already.
 
     Under spark-submit the jars are on the class path already and the operator's settings win; by hand the session
@@ -47,6 +48,7 @@ def open_session(catalog: Catalog, name: str) -> SparkSession:
 
     :param catalog: the catalog the job works on; references are resolved here and go into the session only.
     :param name: application name.
+    :param packages: Maven coordinates besides the catalog's, for a session that brings its own jars.
     :raises SpecError: if a secret reference cannot be resolved.
     """
     from pyspark.sql import SparkSession
@@ -54,8 +56,8 @@ def open_session(catalog: Catalog, name: str) -> SparkSession:
     builder = SparkSession.builder.appName(name)
     settings = dict(_SETTINGS)
     if "PYSPARK_GATEWAY_PORT" not in os.environ:
-        packages = runtime.packages(resolve(catalog.properties, "catalog.properties"))
-        settings |= _BY_HAND | {"spark.jars.packages": ",".join(packages)}
+        needed = [*runtime.packages(resolve(catalog.properties, "catalog.properties")), *packages]
+        settings |= _BY_HAND | {"spark.jars.packages": ",".join(dict.fromkeys(needed))}
         builder = builder.master(os.environ.get("SPARK_MASTER", "local[*]"))
         # Python tasks need the packages of this interpreter, and Spark's default is whatever python3 is on the path
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)

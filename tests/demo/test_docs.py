@@ -20,6 +20,8 @@ import pytest
 
 from lakecdc.contract.options import OPTIONS, JobOptions
 from lakecdc.contract.report import parse_report
+from lakecdc.contract.sources.files import FilesSource
+from lakecdc.contract.sources.jdbc import JdbcSource
 from lakecdc.contract.sources.kafka import KafkaSource
 from lakecdc.contract.sources.mysql import MysqlSource
 from lakecdc.contract.sources.postgres import PostgresSource
@@ -175,6 +177,8 @@ def _in_order(arguments: list[str], given: list[str]) -> list[str]:
         ("ingest-postgres.md", PostgresSource, {"dsn", "password", "type"}),
         ("ingest-mysql.md", MysqlSource, {"type"}),
         ("ingest-kafka.md", KafkaSource, {"type"}),
+        ("ingest-files.md", FilesSource, {"type"}),
+        ("ingest-jdbc.md", JdbcSource, {"type"}),
     ],
 )
 def test_every_source_option_is_listed(page: str, source: type[Any], elsewhere: set[str]) -> None:

@@ -176,7 +176,9 @@ def _needs_change(table: IcebergTable, name: str, present: Any, wanted: Any) -> 
 def _iceberg_type(table: IcebergTable, spark_type: Any) -> Any:
     view = jvm(table.spark)
     java_type = view.org.apache.spark.sql.types.DataType.fromJson(spark_type.json())
-    return view.org.apache.iceberg.spark.SparkSchemaUtil.convert(java_type)
+    found = view.org.apache.iceberg.spark.SparkSchemaUtil.convert(java_type)
+    # a struct comes back as a schema
+    return found.asStruct() if spark_type.typeName() == "struct" else found
 
 
 def _string_set(spark: SparkSession, values: Sequence[str]) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
 
@@ -100,3 +101,40 @@ def test_nothing_new_is_a_success_that_names_the_position(spark_submit: FakeSpar
     spark_submit.behave({"shop.orders": quiet})
     found = ingest().execute(context)["shop.orders"]
     assert (found["outcome"], found["metrics"]["position"]) == ("nothing", "0/16B3748")
+
+
+JDBC = {"type": "jdbc", "url": "jdbc:postgresql://db/shop", "cursor_column": "changed"}
+
+
+def test_a_jdbc_source_gets_the_data_interval_also_in_a_backfill(spark_submit: FakeSpark, context: Any) -> None:
+    day = {
+        "data_interval_start": datetime(2026, 1, 1, tzinfo=UTC),
+        "data_interval_end": datetime(2026, 1, 2, tzinfo=UTC),
+    }
+    run = SimpleNamespace(run_type=DagRunType.BACKFILL, run_id="backfill__2026-01-01")
+    ingest(source=JDBC).execute(changed(context, dag_run=run, **day))
+    (call,) = spark_submit.calls
+    interval = {"start": "2026-01-01T00:00:00+00:00", "end": "2026-01-02T00:00:00+00:00"}
+    assert call["spec"]["source"]["interval"] == interval
+    assert "org.postgresql:postgresql" in " ".join(call["arguments"])
+
+
+def test_a_jdbc_source_without_a_data_interval_is_refused_with_the_remedy(
+    spark_submit: FakeSpark, context: Any
+) -> None:
+    moment = datetime(2026, 1, 1, tzinfo=UTC)
+    for ends in ((None, None), (moment, moment)):
+        ingestion = ingest(source=JDBC)
+        given = changed(context, data_interval_start=ends[0], data_interval_end=ends[1])
+        with pytest.raises(JobBadInputError, match="CronDataIntervalTimetable"):
+            ingestion.execute(given)
+    assert spark_submit.calls == []
+
+
+def test_a_jdbc_source_by_an_integer_is_a_cursor(spark_submit: FakeSpark, context: Any) -> None:
+    source = {**JDBC, "interval": None}
+    run = SimpleNamespace(run_type=DagRunType.BACKFILL, run_id="backfill__2026-01-01")
+    with pytest.raises(JobBadInputError, match="full load"):
+        ingest(source=source).execute(changed(context, dag_run=run))
+    ingest(source=source).execute(context)
+    assert spark_submit.calls[0]["spec"]["source"]["interval"] is None

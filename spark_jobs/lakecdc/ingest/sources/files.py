@@ -1,34 +1,31 @@
-"""Change events in files: each file is read once per table, in order of the files' names."""
+"""Change events or rows in files: each file is read once per table, in order of the files' names."""
 
 from __future__ import annotations
 
-import base64
-import hashlib
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
-
-from pyspark.sql import functions as F
 
 from lakecdc.contract.errors import InputError, LakecdcError
 from lakecdc.contract.sources.files import FilesSource
 from lakecdc.ingest.change import Column, TableBatch
-from lakecdc.ingest.formats.decode import Known, decode
+from lakecdc.ingest.formats.decode import Decoded, Known, decode
 from lakecdc.ingest.formats.envelope import Reading
 from lakecdc.ingest.formats.messages import from_dumped_records, from_values
+from lakecdc.ingest.formats.rows.changes import RowReading, decode_cells
+from lakecdc.ingest.sources.file_memory import Memory, extended, fingerprint, recall
+from lakecdc.ingest.sources.file_records import cells_of_files, lines, list_files
 from lakecdc.ingest.sources.message_batches import known_types, table_batch, with_read_through
 from lakecdc.metadata.positions import Position
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
     from lakecdc.contract.spec import JobSpec
     from lakecdc.contract.target import Target
 
 _EPOCH = 1
 _IDENTITY = "files"
-# six bytes of a hash name a file in the position; two names collide once in 10^11 pairs
-_FINGERPRINT_BYTES = 6
-_MAX_FILES = 900
 
 
 def open_source(spark: SparkSession, spec: JobSpec) -> Files:
@@ -62,7 +59,7 @@ class Files:
         }
         self._failed = set(self.refused)
         self._recorded = dict(recorded)
-        self._files = self._list()
+        self._files = list_files(self.spark, self.source.paths)
 
     def rounds(self) -> Iterator[list[TableBatch]]:
         """One round: all files a table has not seen, or the first ``max_files_per_run`` of them.
@@ -100,36 +97,35 @@ class Files:
     def close(self) -> None:
         """Nothing is held."""
 
-    def _list(self) -> list[str]:
-        try:
-            return sorted(self.spark.read.text(list(self.source.paths)).inputFiles())
-        except Exception as error:
-            raise InputError(
-                f"The files {', '.join(self.source.paths)} cannot be listed: {str(error).splitlines()[0]}",
-                hint="Check source.path; a glob must match at least one file.",
-            ) from error
-
     def _batch(self, target: Target) -> TableBatch:
-        position = self._positions.get(target.table)
-        seen = _decode_seen(position)
-        new = self._new_files(target.table, seen)
-        after = _position(target, seen | {_fingerprint(name) for name in new}, position)
+        position, catalog = self._positions.get(target.table), self.spec.catalog.name
+        memory = recall(self.spark, catalog, target.table, position)
+        new = self._new_files(target.table, memory)
+        keep = not self.spec.options.dry_run
+        offsets = extended(self.spark, catalog, target.table, memory, new, keep=keep).offsets()
+        after = Position("files", _IDENTITY, offsets, position.read_through if position else None)
         facts: dict[str, object] = {"files_read": len(new)}
         if not new:
             columns = tuple(Column(k, "string") for k in target.key)
             return TableBatch(target, target.key, columns, None, after, in_order=False, facts=facts)
-        return self._decoded(target, new, after, facts)
+        numbers = {name: memory.count + i for i, name in enumerate(new)}
+        found = self._rows(target, numbers) if self.source.has_rows else self._events(target, numbers)
+        batch = table_batch(target, found, with_read_through(after, found.newest), facts)
+        # rows that arrival alone puts in order lie above all that came before
+        return replace(batch, in_order=self.source.has_rows and self.source.order_by is None)
 
-    def _new_files(self, table: str, seen: set[str]) -> list[str]:
+    def _new_files(self, table: str, memory: Memory) -> list[str]:
         """The files of a table's batch, in order of their names.
 
         :raises InputError: if a file of an interrupted batch is gone.
         """
-        new = [name for name in self._files if _fingerprint(name) not in seen]
+        seen = memory.all
+        new = [name for name in self._files if fingerprint(name) not in seen]
         if table not in self._recorded:
             return new[: self.source.max_files_per_run or None]
-        wanted = _decode_seen(self._recorded[table]) - seen
-        again = [name for name in new if _fingerprint(name) in wanted]
+        recorded = recall(self.spark, self.spec.catalog.name, table, self._recorded[table])
+        wanted = recorded.all - seen
+        again = [name for name in new if fingerprint(name) in wanted]
         if len(again) < len(wanted):
             raise InputError(
                 f"An interrupted run has written {len(wanted)} files to the history table and not to this one, and "
@@ -139,50 +135,26 @@ class Files:
             )
         return again
 
-    def _decoded(self, target: Target, files: list[str], after: Position, facts: dict[str, object]) -> TableBatch:
-        lines = self._lines(files)
-        messages = from_dumped_records(lines) if self.source.records == "kafka" else from_values(lines)
+    def _events(self, target: Target, numbers: Mapping[str, int]) -> Decoded:
+        records = lines(self.spark, numbers)
+        messages = from_dumped_records(records) if self.source.records == "kafka" else from_values(records)
         settings = {"order_by": self.source.order_by} if self.source.order_by else {}
         reading = Reading(_EPOCH, self.source.unavailable_value, settings)
         position = self._positions.get(target.table)
-        known = Known(
-            known_types(self.spark, self.spec.catalog.name, target.table),
-            high_order=position.high_order if position else None,
-        )
+        known = Known(self._known(target), high_order=position.high_order if position else None)
         # what no table can be told of is kept once, with the first
         adopt = target == self.spec.targets[0]
-        found = decode(messages, self.source.format, target, reading, known, adopt=adopt)
-        return table_batch(target, found, with_read_through(after, found.newest), facts)
+        return decode(messages, self.source.format, target, reading, known, adopt=adopt)
 
-    def _lines(self, files: list[str]) -> DataFrame:
-        """Lines with a number that rises in reading order: rank of the file, MiB of the split, line in the task."""
-        ranks = F.create_map(*[F.lit(x) for i, name in enumerate(files) for x in (name, i)])
-        rank = F.element_at(ranks, F.input_file_name())
-        block = F.shiftright(F.input_file_block_start(), 20)
-        line = F.monotonically_increasing_id().bitwiseAND(F.lit(0xFFFFFF))
-        arrival = F.shiftleft(rank.cast("bigint"), 48) + F.shiftleft(block, 24) + line
-        place = F.concat(F.input_file_name(), F.lit("#"), F.hex(F.xxhash64("value")))
-        frame = self.spark.read.text(files).select("value", arrival.alias("arrival"), place.alias("place"))
-        return frame.where("length(trim(value)) > 0")
+    def _rows(self, target: Target, numbers: Mapping[str, int]) -> Decoded:
+        known = self._known(target)
+        cells = cells_of_files(self.spark, numbers, self.source, known)
+        return decode_cells(cells, target, known, row_reading(self.source))
+
+    def _known(self, target: Target) -> dict[str, str]:
+        return known_types(self.spark, self.spec.catalog.name, target)
 
 
-def _fingerprint(name: str) -> str:
-    digest = hashlib.blake2b(name.encode(), digest_size=_FINGERPRINT_BYTES).digest()
-    return base64.urlsafe_b64encode(digest).decode()
-
-
-def _decode_seen(position: Position | None) -> set[str]:
-    text = position.offsets.get("files", "") if position else ""
-    size = len(_fingerprint(""))
-    return {text[i : i + size] for i in range(0, len(text), size)}
-
-
-def _position(target: Target, seen: set[str], before: Position | None) -> Position:
-    if len(seen) > _MAX_FILES:
-        raise InputError(
-            f"{len(seen)} files would be recorded; one table can remember {_MAX_FILES}.",
-            table=target.table,
-            hint="Merge the event files, or move read ones away and begin a new table.",
-        )
-    read_through = before.read_through if before else None
-    return Position("files", _IDENTITY, {"files": "".join(sorted(seen))}, read_through)
+def row_reading(source: FilesSource) -> RowReading:
+    """How rows of the source's files are read."""
+    return RowReading(_EPOCH, source.order_by, timestamp_format=source.timestamp_format)

@@ -1,0 +1,145 @@
+"""Records of files, numbered so that the numbers rise in reading order: file, then place in the file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+from urllib.parse import unquote
+
+from pyspark.sql import functions as F
+
+from lakecdc.contract.errors import InputError
+from lakecdc.iceberg.definition import quoted_column
+from lakecdc.ingest import change
+from lakecdc.ingest.formats.envelope import MESSAGE
+from lakecdc.ingest.formats.messages import from_values
+from lakecdc.ingest.formats.rows import delimited, elements, read_cells
+from lakecdc.ingest.formats.rows.cells import Cells
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+    from lakecdc.contract.sources.files import FilesSource
+
+# 22 bits number the file, 13 its splits (which Spark makes no smaller than 4 MiB), 28 the record in its task
+_SPLIT_BITS, _RECORD_BITS, _SPLIT_UNIT = 13, 28, 22
+
+
+def list_files(spark: SparkSession, paths: Sequence[str]) -> list[str]:
+    """The files that paths and globs name, as URIs, sorted.
+
+    :raises InputError: if a path names nothing that can be read.
+    """
+    try:
+        return sorted(spark.read.text(list(paths)).inputFiles())
+    except Exception as error:
+        raise InputError(
+            f"The files {', '.join(paths)} cannot be listed: {str(error).splitlines()[0]}",
+            hint="Check source.path; a glob must match at least one file.",
+        ) from error
+
+
+def lines(spark: SparkSession, numbers: Mapping[str, int], files: Sequence[str] | None = None) -> DataFrame:
+    """Lines of files that are not empty: ``file, value, arrival, place``.
+
+    :param numbers: number of every file of the batch.
+    :param files: those to read; default: all.
+    """
+    text = spark.read.text(_paths(files or list(numbers))).select(F.col("value"), *_where())
+    return _arranged(spark, text.where("length(trim(value)) > 0"), numbers)
+
+
+def stretches(
+    spark: SparkSession, numbers: Mapping[str, int], pattern: str, files: Sequence[str] | None = None
+) -> DataFrame:
+    """Stretches of files that a regular expression (Java) finds; a task reads each file whole. Columns as of ``lines``.
+
+    :param numbers: number of every file of the batch.
+    :param files: those to read; default: all.
+    """
+    text = spark.read.text(_paths(files or list(numbers)), wholetext=True)
+    found = F.regexp_extract_all("value", F.lit(pattern), F.lit(0))
+    stretch = text.select(F.input_file_name().alias("file"), F.lit(0).alias("split"), F.posexplode(found))
+    named = stretch.select("file", "split", F.col("pos").cast("bigint").alias("record"), F.col("col").alias("value"))
+    return _arranged(spark, named.where("length(trim(value)) > 0"), numbers)
+
+
+def cells_of_files(
+    spark: SparkSession, numbers: Mapping[str, int], source: FilesSource, known: Mapping[str, str]
+) -> Cells:
+    """The rows of files, their columns told apart.
+
+    :param numbers: number of every file of the batch.
+    :param known: types of the table's columns.
+    """
+    if source.format == "parquet":
+        return _parquet(spark, numbers)
+    if source.format == "xml":
+        assert source.xml
+        found = stretches(spark, numbers, elements.record_pattern(source.xml.row_tag))
+        messages = from_values(found.where("NOT startswith(value, '<!--')"))
+        return read_cells(messages, source, known, elements.schema_of(spark, _paths(list(numbers)), source.xml))
+    if source.format == "text":
+        return read_cells(from_values(lines(spark, numbers)), source, known)
+    return read_cells(_csv(spark, numbers, source), source, known)
+
+
+def _csv(spark: SparkSession, numbers: Mapping[str, int], source: FilesSource) -> DataFrame:
+    settings = delimited.settings_of(source)
+
+    def read(files: Sequence[str] | None = None) -> DataFrame:
+        pattern = delimited.record_pattern(settings)
+        found = stretches(spark, numbers, pattern, files) if settings.multiline else lines(spark, numbers, files)
+        return found.where(~F.col("value").startswith(settings.comment)) if settings.comment else found
+
+    if not settings.header:
+        return from_values(read())
+    groups: dict[str, list[str]] = {}
+    for row in read().groupBy("file").agg(F.min_by("value", "arrival").alias("header")).collect():
+        groups.setdefault(row["header"], []).append(row["file"])
+    frames = [delimited.with_header(from_values(read(sorted(files))), h) for h, files in sorted(groups.items())]
+    if not frames:
+        return from_values(read())
+    first = frames[0]
+    for other in frames[1:]:
+        first = first.unionAll(other)
+    return first
+
+
+def _parquet(spark: SparkSession, numbers: Mapping[str, int]) -> Cells:
+    try:
+        rows = spark.read.option("mergeSchema", "true").parquet(*_paths(list(numbers)))
+    except Exception as error:
+        raise InputError(
+            f"The Parquet files cannot be read together: {str(error).splitlines()[0]}",
+            hint="Where their types differ, feed the older files first, with a path or max_files_per_run of their own.",
+        ) from error
+    cells = F.struct(*[F.col(quoted_column(name)) for name in rows.columns]).alias("cells")
+    placed = rows.select(cells, *_where())
+    placed = _arranged(spark, placed.withColumn("value", F.to_json("cells")), numbers, "cells")
+    problem = "CAST(NULL AS string) AS problem"
+    messages = from_values(placed, "cells").selectExpr(*MESSAGE, "arrival", "cells", problem)
+    return Cells(messages, tuple(change.Column(f.name, f.dataType.simpleString()) for f in rows.schema.fields))
+
+
+def _where() -> list[Column]:
+    """Where Spark's reader stands: file, split and record in the task."""
+    split = F.shiftright(F.input_file_block_start(), _SPLIT_UNIT)
+    record = F.monotonically_increasing_id()
+    return [F.input_file_name().alias("file"), split.alias("split"), record.alias("record")]
+
+
+def _arranged(spark: SparkSession, records: DataFrame, numbers: Mapping[str, int], *more: str) -> DataFrame:
+    order = spark.createDataFrame(list(numbers.items()), "file string, number bigint")
+    arrival = (
+        f"shiftleft(number, {_SPLIT_BITS + _RECORD_BITS}) + shiftleft(CAST(split AS bigint), {_RECORD_BITS}) "
+        f"+ (record & {(1 << _RECORD_BITS) - 1}L) AS arrival"
+    )
+    place = "concat(file, '#', hex(xxhash64(value))) AS place"
+    return records.join(F.broadcast(order), "file").selectExpr("file", "value", arrival, place, *more)
+
+
+def _paths(files: Sequence[str]) -> list[str]:
+    """URIs as Spark's readers take paths: not encoded, and without the signs of globs."""
+    escapes = str.maketrans({sign: f"\\{sign}" for sign in "[]{}*?"})
+    return [unquote(name).translate(escapes) for name in files]

@@ -1,0 +1,83 @@
+"""What differs between databases: drivers, names, literals, where the primary key is told."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """One kind of database.
+
+    :param driver: class of its JDBC driver.
+    :param quote: character around names.
+    :param schema: schema of tables that are named without one; None if such names are enough.
+    :param key_query: names and places (from 1) of a table's primary key columns; ``{schema}`` and ``{table}`` are
+        literals.
+    :param settings: of every connection.
+    """
+
+    driver: str
+    quote: str
+    schema: str | None
+    key_query: str
+    settings: tuple[tuple[str, str], ...] = ()
+
+    def name(self, text: str) -> str:
+        """A name as SQL."""
+        return f"{self.quote}{text.replace(self.quote, self.quote * 2)}{self.quote}"
+
+    def moment(self, moment: datetime, kind: str) -> str:
+        """A moment as SQL.
+
+        :param moment: in UTC for kind ``timestamp``, else without a zone.
+        :param kind: Spark's type of the column: ``timestamp``, ``timestamp_ntz`` or ``date``.
+        """
+        if kind == "date":
+            return f"DATE '{moment:%Y-%m-%d}'"
+        return f"TIMESTAMP '{moment:%Y-%m-%d %H:%M:%S.%f}'"
+
+
+class Postgres(Dialect):
+    """Postgres."""
+
+    def moment(self, moment: datetime, kind: str) -> str:
+        """See :class:`Dialect`."""
+        if kind == "timestamp":
+            return f"TIMESTAMPTZ '{moment:%Y-%m-%d %H:%M:%S.%f}+00'"
+        return super().moment(moment, kind)
+
+
+class Sqlite(Dialect):
+    """SQLite, whose times are text of one form."""
+
+    def moment(self, moment: datetime, kind: str) -> str:
+        """See :class:`Dialect`."""
+        return f"'{moment:%Y-%m-%d}'" if kind == "date" else f"'{moment:%Y-%m-%d %H:%M:%S.%f}'"[:-4] + "'"
+
+
+DIALECTS: dict[str, Dialect] = {
+    "postgresql": Postgres(
+        "org.postgresql.Driver",
+        '"',
+        "public",
+        "SELECT a.attname AS name, k.place AS place FROM pg_index i "
+        "CROSS JOIN LATERAL unnest(i.indkey::int2[]) WITH ORDINALITY AS k(attnum, place) "
+        "JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.attnum "
+        "JOIN pg_class c ON c.oid = i.indrelid JOIN pg_namespace n ON n.oid = c.relnamespace "
+        "WHERE i.indisprimary AND n.nspname = {schema} AND c.relname = {table}",
+    ),
+    "mysql": Dialect(
+        "com.mysql.cj.jdbc.Driver",
+        "`",
+        None,
+        "SELECT column_name AS name, ordinal_position AS place FROM information_schema.key_column_usage "
+        "WHERE constraint_name = 'PRIMARY' AND table_schema = {schema} AND table_name = {table}",
+        # literals of times and the values of TIMESTAMP columns then are in UTC
+        (("connectionTimeZone", "UTC"), ("forceConnectionTimeZoneToSession", "true")),
+    ),
+    "sqlite": Sqlite(
+        "org.sqlite.JDBC", '"', None, "SELECT name, pk AS place FROM pragma_table_info({table}) WHERE pk > 0"
+    ),
+}

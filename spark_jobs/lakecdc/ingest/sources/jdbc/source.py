@@ -1,0 +1,191 @@
+"""Reading tables by a cursor: the rows of a data interval, or those above the highest value known.
+
+A row's order is its cursor value, so that an interval may be read again and an older one later: what the table holds
+with a higher value stays. Reading is no snapshot: what changes meanwhile moves to a later interval and is read there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+from zoneinfo import ZoneInfo
+
+from lakecdc.contract.errors import InputError, LakecdcError
+from lakecdc.contract.sources.jdbc import Interval, missing_interval
+from lakecdc.ingest.change import TableBatch
+from lakecdc.ingest.formats.rows.changes import RowReading, decode_cells
+from lakecdc.ingest.sources.jdbc.ranges import BEGINNING, read_through, text, with_range
+from lakecdc.ingest.sources.jdbc.tables import Database, SourceTable, Stretch
+from lakecdc.ingest.sources.message_batches import known_types, table_batch
+from lakecdc.metadata.positions import Position
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from lakecdc.contract.sources.jdbc import JdbcSource
+    from lakecdc.contract.spec import JobSpec
+    from lakecdc.contract.target import Target
+
+_EPOCH = 1
+
+
+class Jdbc:
+    """The tables of a database, as an ingest source."""
+
+    def __init__(self, spark: SparkSession, spec: JobSpec, source: JdbcSource) -> None:
+        self.spark, self.spec, self.source = spark, spec, source
+        self.refused: Mapping[str, Exception] = {}
+        self.given_up: Mapping[str, Exception] = {}
+        self._positions: dict[str, Position | None] = {}
+        self._recorded: dict[str, Position] = {}
+        self._failed: set[str] = set()
+        self._database: Database | None = None
+
+    def start(self, positions: Mapping[str, Position | None], recorded: Mapping[str, Position]) -> None:
+        """Reach the database and leave out tables that have been fed in another way.
+
+        :raises SourceUnavailableError: if it cannot be reached.
+        """
+        self._database = Database(self.spark, self.source)
+        self._positions, self._recorded = dict(positions), dict(recorded)
+        for table, position in positions.items():
+            if position and (position.source, position.identity) != ("jdbc", self.source.cursor_column):
+                self._refuse(
+                    table,
+                    InputError(
+                        f"It has been fed from a source of type {position.source!r} ({position.identity}), not from "
+                        f"one of type 'jdbc' by the cursor {self.source.cursor_column!r}.",
+                        table=table,
+                        hint="Load a new table: orders of different cursors cannot be compared.",
+                    ),
+                )
+
+    def rounds(self) -> Iterator[list[TableBatch]]:
+        """One round; before it, where a run was interrupted, one that repeats its stretch."""
+        if self._recorded:
+            yield self._round([t for t in self.spec.targets if t.table in self._recorded])
+            self._recorded = {}
+        yield self._round(list(self.spec.targets))
+
+    def _round(self, targets: list[Target]) -> list[TableBatch]:
+        batches = []
+        for target in targets:
+            if target.table not in self._failed:
+                try:
+                    batches.append(self._batch(target))
+                except LakecdcError as error:
+                    self._refuse(target.table, error)
+        return batches
+
+    def _refuse(self, table: str, error: LakecdcError) -> None:
+        error.table = error.table or table
+        self.failed(table, error)
+        self.refused = {**self.refused, table: error}
+
+    def applied(self, table: str, position: Position) -> None:
+        """Remember where the table stands."""
+        self._positions[table] = position
+
+    def failed(self, table: str, error: Exception) -> None:
+        """Leave the table out from now on."""
+        self._failed.add(table)
+
+    def finish_round(self) -> None:
+        """Let go of what the round kept in memory."""
+        self.spark.catalog.clearCache()
+
+    def close(self) -> None:
+        """Spark closes its connections itself."""
+
+    def _batch(self, target: Target) -> TableBatch:
+        assert self._database is not None
+        table = SourceTable(self._database, target)
+        position = self._positions.get(target.table)
+        stretch, after = self._by_time(table, position) if table.is_time else self._by_number(table, position)
+        bounds = table.bounds(stretch)
+        facts: dict[str, object] = {"read_from": after.offsets["last"][0], "read_to": after.offsets["last"][1]}
+        key = table.key()
+        if bounds is None and stretch.low is not None:
+            return TableBatch(target, key, table.columns, None, after, in_order=False, facts=facts)
+        known = known_types(self.spark, self.spec.catalog.name, target)
+        reading = RowReading(
+            _EPOCH, self.source.cursor_column, times=True, zone=self.source.cursor_zone, lowest_without=True
+        )
+        found = decode_cells(table.cells(stretch, bounds), target, known, reading, key)
+        return replace(table_batch(target, found, after, facts), key=key)
+
+    def _by_time(self, table: SourceTable, position: Position | None) -> tuple[Stretch, Position]:
+        last = self._last(table)
+        if last:
+            low, high = last
+        elif self.source.full_load and position is None:
+            low, high = BEGINNING, text(self._interval_end() or datetime.now(UTC))
+        else:
+            if self.source.interval is None:
+                raise missing_interval(table.target.table, self.source.cursor_column)
+            low, high = map(text, self.source.interval.moments)
+            self._check_dates(table, self.source.interval)
+        ranges = with_range(position.offsets["ranges"] if position else [], (low, high))
+        through = read_through(ranges, position.read_through if position else None, (low, high))
+        # a full load without an end takes what it finds
+        endless = low == BEGINNING and self.source.interval is None and not last
+        lag = timedelta(seconds=self.source.lag_seconds)
+        begin = None if low == BEGINNING else _micros(datetime.fromisoformat(low) - lag)
+        stretch = Stretch(begin, None if endless else _micros(datetime.fromisoformat(high)))
+        offsets = {"ranges": [list(r) for r in ranges], "last": [low, high]}
+        return stretch, Position("jdbc", self.source.cursor_column, offsets, through)
+
+    def _by_number(self, table: SourceTable, position: Position | None) -> tuple[Stretch, Position]:
+        name = table.target.table
+        if self.source.interval is not None:
+            raise InputError(
+                f"The cursor column {self.source.cursor_column!r} is an integer, and source.interval is a time.",
+                table=name,
+                hint="Leave the interval out (null): a run goes on from the highest value known.",
+            )
+        if position is None and not self.source.full_load:
+            raise InputError(
+                "It was never fed, so no highest value is known to go on from.",
+                table=name,
+                hint='Set "full_load": true to read it from its beginning.',
+            )
+        last = self._last(table)
+        if last:
+            low, high = last
+        else:
+            low = position.offsets["through"] if position else None
+            found = table.bounds(Stretch(None if low is None else low + 1, None))
+            high = found[1] if found else low
+        begin = None if low is None else low + 1 - self.source.lag_values
+        offsets = {"through": high, "last": [low, high]}
+        stretch = Stretch(begin, None if high is None else high + 1)
+        return stretch, Position(
+            "jdbc", self.source.cursor_column, offsets, position.read_through if position else None
+        )
+
+    def _last(self, table: SourceTable) -> list[Any] | None:
+        """The stretch that an interrupted run has read."""
+        recorded = self._recorded.get(table.target.table)
+        return recorded.offsets["last"] if recorded else None
+
+    def _interval_end(self) -> datetime | None:
+        return self.source.interval.moments[1] if self.source.interval else None
+
+    def _check_dates(self, table: SourceTable, interval: Interval) -> None:
+        """Refuse an interval that holds no midnight: no date lies in it."""
+        zone = ZoneInfo(self.source.cursor_zone)
+        begin, end = (moment.astimezone(zone) for moment in interval.moments)
+        cut = [m for m in (begin, end) if (m.hour, m.minute, m.second, m.microsecond) != (0, 0, 0, 0)]
+        if table.kind == "date" and cut:
+            raise InputError(
+                f"The cursor column {self.source.cursor_column!r} is a date, and the interval [{begin.isoformat()}, "
+                f"{end.isoformat()}) does not begin and end at midnight ({self.source.cursor_zone}).",
+                table=table.target.table,
+                hint="Schedule whole days, or set cursor_zone.",
+            )
+
+
+def _micros(moment: datetime) -> int:
+    return (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)

@@ -1,0 +1,228 @@
+"""A source table through Spark's JDBC reader: its columns, its key, the rows of a stretch of its cursor."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+from zoneinfo import ZoneInfo
+
+from pyspark.sql import functions as F
+
+from lakecdc.contract.errors import InputError, SourceUnavailableError
+from lakecdc.contract.secrets import mask, resolve
+from lakecdc.iceberg.definition import quoted_column
+from lakecdc.ingest.change import Column
+from lakecdc.ingest.formats.messages import from_values
+from lakecdc.ingest.formats.rows.cells import Cells
+from lakecdc.ingest.sources.jdbc.dialects import DIALECTS, Dialect
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from lakecdc.contract.sources.jdbc import JdbcSource
+    from lakecdc.contract.target import Target
+
+_TIMES = ("timestamp", "timestamp_ntz", "date")
+_INTEGERS = ("tinyint", "smallint", "int", "bigint")
+_FIRST = datetime(1970, 1, 1)
+
+
+class Database:
+    """The database of a JDBC source.
+
+    :raises SourceUnavailableError: if it cannot be reached.
+    """
+
+    def __init__(self, spark: SparkSession, source: JdbcSource) -> None:
+        self.spark, self.source = spark, source
+        self.dialect: Dialect = DIALECTS[source.dialect]
+        login = {"user": source.user, "password": resolve(source.password, "source.password")}
+        self._properties = {
+            **dict(self.dialect.settings),
+            **{name: value for name, value in login.items() if value},
+            "driver": self.dialect.driver,
+            "fetchsize": str(source.fetch_size),
+            # without it, times that have no zone would be shifted by that of the cluster
+            "preferTimestampNTZ": "true",
+        }
+        try:
+            self.query("SELECT 1 AS one").collect()
+        except Exception as error:
+            raise SourceUnavailableError(
+                f"The database at {source.url} cannot be queried: {_said(error)}",
+                hint="Check url, user and password, and that the JDBC driver is on the class path.",
+            ) from error
+
+    def query(self, sql: str, types: str = "") -> DataFrame:
+        """Rows of a query.
+
+        :param types: of its columns, DDL, where the driver does not tell them.
+        """
+        custom = {"customSchema": types} if types else {}
+        options = {"url": self.source.url, "query": sql, **self._properties, **custom}
+        return self.spark.read.format("jdbc").options(**options).load()
+
+    def rows(self, table: str, predicates: Sequence[str], types: str) -> DataFrame:
+        """Rows of a table, one reader per predicate.
+
+        :param types: columns to be read in other types than Spark's own choice, DDL.
+        """
+        properties = {**self._properties, **({"customSchema": types} if types else {})}
+        return self.spark.read.jdbc(self.source.url, table, predicates=list(predicates), properties=properties)
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """A half-open stretch of a cursor, in microseconds since 1970 or in its own units.
+
+    :param low: None for a table's beginning, rows without a cursor value included.
+    :param high: None for its end.
+    """
+
+    low: int | None
+    high: int | None
+
+
+class SourceTable:
+    """The source table of a target.
+
+    :raises InputError: if it is not there, or its cursor column cannot be used.
+    """
+
+    def __init__(self, database: Database, target: Target) -> None:
+        self.database, self.target, self.column = database, target, database.source.cursor_column
+        dialect = database.dialect
+        self.label = _label(target, database.source.dialect)
+        self.sql_name = ".".join(dialect.name(part) for part in self.label)
+        self._types = ", ".join(f"{quoted_column(n)} string" for n, t in target.columns.items() if t == "string")
+        try:
+            schema = database.rows(self.sql_name, ["1 = 0"], self._types).schema
+        except Exception as error:
+            raise InputError(
+                f"The source table {'.'.join(self.label)} cannot be read: {_said(error)}",
+                table=target.table,
+                hint='Set "source_table" of its target to "schema.table", in the case in which the database keeps it.',
+            ) from error
+        self.columns = tuple(Column(f.name, f.dataType.simpleString()) for f in schema.fields)
+        self.kind = self._cursor_kind()
+
+    @property
+    def is_time(self) -> bool:
+        """Whether the cursor is a time."""
+        return self.kind in _TIMES
+
+    def _cursor_kind(self) -> str:
+        kinds = {c.name: c.type for c in self.columns}
+        kind = kinds.get(self.column)
+        if kind is None:
+            raise InputError(
+                f"The source table {'.'.join(self.label)} has no column {self.column!r}.",
+                table=self.target.table,
+                hint=f"cursor_column must be one of {', '.join(kinds)}; case matters.",
+            )
+        if kind in (*_TIMES, *_INTEGERS) or (kind.startswith("decimal") and kind.endswith(",0)")):
+            return kind
+        raise InputError(
+            f"The cursor column {self.column!r} is of type {kind}.",
+            table=self.target.table,
+            hint="It must be a timestamp, a date or an integer that rises with every change of a row.",
+        )
+
+    def key(self) -> tuple[str, ...]:
+        """The target's key, or else the source table's primary key."""
+        if self.target.key:
+            return self.target.key
+        schema, table = ("", *self.label)[-2:]
+        query = self.database.dialect.key_query.format(schema=_literal(schema), table=_literal(table))
+        found = self.database.query(query, "name string, place int").collect()
+        return tuple(row["name"] for row in sorted(found, key=lambda row: row["place"]))
+
+    def bounds(self, stretch: Stretch) -> tuple[int, int] | None:
+        """Lowest and highest cursor value of the rows in a stretch; None if no row has one."""
+        column = self.database.dialect.name(self.column)
+        sql = f"SELECT min({column}) AS low, max({column}) AS high FROM {self.sql_name} WHERE {self._within(stretch)}"
+        number = "unix_micros(CAST({0} AS timestamp))" if self.is_time else "CAST({0} AS bigint)"
+        # SQLite knows types of columns alone
+        kind = "string" if self.is_time else "bigint"
+        types = f"low {kind}, high {kind}" if self.database.source.dialect == "sqlite" else ""
+        found = (
+            self.database.query(sql, types).selectExpr(*[f"{number.format(n)} AS {n}" for n in ("low", "high")]).first()
+        )
+        return None if found is None or found["low"] is None else (found["low"], found["high"])
+
+    def cells(self, stretch: Stretch, bounds: tuple[int, int] | None) -> Cells:
+        """The rows of a stretch.
+
+        :param bounds: of their cursors, to share them out among readers.
+        """
+        rows = self.database.rows(self.sql_name, self._shares(stretch, bounds), self._types)
+        cells = F.struct(*[F.col(quoted_column(c.name)) for c in self.columns]).alias("cells")
+        placed = rows.select(cells).withColumn("value", F.to_json("cells"))
+        place = F.concat(F.lit(".".join(self.label) + "#"), F.hex(F.xxhash64("value")))
+        placed = placed.withColumn("place", place).withColumn("arrival", F.lit(0).cast("bigint"))
+        frame = from_values(placed, "cells").withColumn("problem", F.lit(None).cast("string"))
+        return Cells(frame, self.columns)
+
+    def _shares(self, stretch: Stretch, bounds: tuple[int, int] | None) -> list[str]:
+        count, column = self.database.source.partitions, self.database.dialect.name(self.column)
+        shares = [self._within(stretch)]
+        if bounds is not None and count > 1 and bounds[0] < bounds[1]:
+            low, high = bounds
+            edges = sorted({self._written(low + (high - low) * i // count) for i in range(1, count)})
+            ends = [None, *edges, None]
+            shares = [
+                " AND ".join(
+                    [
+                        self._within(stretch),
+                        *([f"{column} >= {begin}"] if begin else []),
+                        *([f"{column} < {end}"] if end else []),
+                    ]
+                )
+                for begin, end in zip(ends, ends[1:], strict=False)
+            ]
+        return [*shares, f"{column} IS NULL"] if stretch.low is None else shares
+
+    def _within(self, stretch: Stretch) -> str:
+        column = self.database.dialect.name(self.column)
+        parts = [f"{column} IS NOT NULL"]
+        if stretch.low is not None:
+            parts.append(f"{column} >= {self._literal(stretch.low)}")
+        if stretch.high is not None:
+            parts.append(f"{column} < {self._literal(stretch.high)}")
+        return " AND ".join(parts)
+
+    def _literal(self, number: int) -> str:
+        """A number of an instant's microseconds, or of an integer cursor, as SQL."""
+        if not self.is_time:
+            return str(number)
+        moment = _FIRST + timedelta(microseconds=number)
+        if self.kind != "timestamp":
+            zone = ZoneInfo(self.database.source.cursor_zone)
+            moment = moment.replace(tzinfo=UTC).astimezone(zone).replace(tzinfo=None)
+        return self.database.dialect.moment(moment, self.kind)
+
+    def _written(self, number: int) -> str:
+        """A cursor value as Spark has read it, as SQL."""
+        if not self.is_time:
+            return str(number)
+        return self.database.dialect.moment(_FIRST + timedelta(microseconds=number), self.kind)
+
+
+def _label(target: Target, dialect: str) -> tuple[str, ...]:
+    """Schema and name of a target's source table; the name alone in SQLite."""
+    parts = (target.source_table or ".".join(target.table.split(".")[-2:])).split(".", 1)
+    if dialect == "sqlite":
+        return (parts[-1],)
+    return tuple(parts) if len(parts) == 2 else (DIALECTS[dialect].schema or parts[0], parts[0])
+
+
+def _literal(text: str) -> str:
+    escaped = text.replace("'", "''")
+    return f"'{escaped}'"
+
+
+def _said(error: Exception) -> str:
+    lines: list[Any] = [line for line in str(error).splitlines() if line.strip()]
+    return mask(lines[0] if lines else type(error).__name__)

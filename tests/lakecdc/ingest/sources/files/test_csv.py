@@ -1,0 +1,80 @@
+"""CSV files: types, order, headers, and lines that do not fit."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from decimal import Decimal
+
+from tests.lakecdc.ingest.sources.files.conftest import Fed
+
+
+def test_types_come_from_the_target_and_everything_else_is_text(fed: Fed) -> None:
+    fed.target["columns"] = {"id": "bigint", "price": "decimal(10,2)", "seen": "timestamp", "ok": "boolean"}
+    fed.write("a.csv", "id,zip,price,seen,ok", "1,007,1.5,2026-01-01T10:00:00Z,true", '2,"a ""b"", c",,2026-01-02,')
+    fed.run()
+    assert fed.rows("id, zip, price, seen, ok") == [
+        (1, "007", Decimal("1.50"), datetime(2026, 1, 1, 10, tzinfo=UTC), True),
+        (2, 'a "b", c', None, datetime(2026, 1, 2, tzinfo=UTC), None),
+    ]
+    assert fed.run(outcome="nothing").metrics["files_read"] == 0
+
+
+def test_later_files_and_later_lines_win_and_new_columns_are_added(fed: Fed) -> None:
+    fed.write("a b.csv", "id,name", "1,old", "2,two", "1,newer")
+    fed.write("c[1].csv", "name,id", "three,3")
+    fed.run()
+    assert fed.rows("id, name") == [("1", "newer"), ("2", "two"), ("3", "three")]
+    fed.write("d.csv", "id,extra", "1,x")
+    report = fed.run()
+    assert report.metrics["schema_changes"] == ["added extra string"]
+    assert fed.rows("id, name, extra") == [("1", None, "x"), ("2", "two", None), ("3", "three", None)]
+
+
+def test_an_order_column_decides_against_arrival(fed: Fed) -> None:
+    fed.source["order_by"] = "version"
+    fed.target["columns"] = {"version": "int"}
+    fed.write("a.csv", "id,version,name", "1,5,five", "2,-3,minus three", "2,-4,minus four")
+    fed.run()
+    fed.write("b.csv", "id,version,name", "1,4,four", "2,0,zero", "3,,nobody knows")
+    assert fed.run().metrics["older_dropped"] == 1
+    assert fed.rows("id, name") == [("1", "five"), ("2", "zero")]
+    assert fed.kept() == [("no-order", "3,,nobody knows")]
+
+
+def test_bad_lines_are_kept_and_enter_once_the_type_fits(fed: Fed) -> None:
+    fed.target["columns"] = {"n": "int", "price": "decimal(6,2)"}
+    bad = ["2,many,1", "3,1.5,1", "4,1", '5,"1,1', ",1,1", "6,1,1.239"]
+    fed.write("a.csv", "id,n,price", "1,1,1.2", *bad, "7,2,", "2,many,1")
+    assert fed.run().metrics["quarantined"] == 7
+    assert fed.rows("id, n, price") == [("1", 1, Decimal("1.20")), ("7", 2, None)]
+    rules = ["type", "type", "fields", "quotes", "no-key", "type", "type"]
+    assert fed.kept() == sorted(zip(rules, [*bad, "2,many,1"], strict=True))
+    fed.target["columns"] = {"n": "string", "price": "decimal(6,2)"}
+    fed.lake.sql(f"ALTER TABLE lake.{fed.name} DROP COLUMN n")
+    fed.run("replay_quarantine")
+    assert fed.rows("id, n") == [("1", None), ("2", "many"), ("3", "1.5"), ("7", None)]
+    assert [rule for rule, _ in fed.kept()] == ["fields", "no-key", "quotes", "type"]
+
+
+def test_dialect_without_a_header(fed: Fed) -> None:
+    fed.source["csv"] = {"header": False, "names": ["id", "text"], "delimiter": "\t", "quote": "'", "escape": "\\",
+                         "comment": "#", "null_value": "NULL", "multiline": True}  # fmt: skip
+    fed.write("a.tsv", "# hello", "1\t'it\\'s", "two lines'", "", "2\tNULL", "3\t'open")
+    fed.run()
+    assert fed.rows("id, text") == [("1", "it's\ntwo lines"), ("2", None)]
+    assert fed.kept() == [("quotes", "3\t'open\n")]
+
+
+def test_append_keeps_equal_lines_and_needs_no_key(fed: Fed) -> None:
+    fed.target = {"mode": "append"}
+    fed.write("a.csv", "what", "x", "x", "y")
+    fed.run()
+    fed.write("b.csv", "what", "x")
+    fed.run()
+    assert fed.rows("what") == [("x",), ("x",), ("x",), ("y",)]
+
+
+def test_a_key_that_is_in_no_header_is_refused(fed: Fed) -> None:
+    fed.write("a.csv", "ID,name", "1,a")
+    reason = fed.run(outcome="failed").reason or ""
+    assert "no columns id; it has ID, name" in reason

@@ -1,0 +1,185 @@
+"""Intervals of a cursor: read once, again, late, in parallel, and after a kill."""
+
+from __future__ import annotations
+
+import sqlite3
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+
+from lakecdc.contract.errors import SpecError
+from lakecdc.contract.runtime import packages, source_packages
+from lakecdc.contract.sources.jdbc import JdbcSource
+from lakecdc.contract.spec import parse_spec
+from lakecdc.ingest.job import ingest
+from lakecdc.run import run
+from tests.conftest import Lake
+from tests.lakecdc.ingest.killing import Run
+from tests.lakecdc.ingest.sources.jdbc.conftest import Fed, Shop
+
+DAYS = [f"2026-01-0{day}T00:00:00+00:00" for day in range(1, 8)]
+AT = '"changed ""at"""'
+
+
+def order(shop: Shop, number: int, state: str, moment: str) -> None:
+    shop.sql(
+        f"INSERT INTO \"Or ders\" VALUES (1, {number}, '{state}', 1.5, '{moment}') ON CONFLICT (\"Id\", part) "
+        f"DO UPDATE SET state = excluded.state, {AT} = excluded.{AT}"
+    )
+
+
+def test_intervals_in_order_again_and_late(orders: Shop) -> None:
+    order(orders, 1, "old", "2026-01-02T00:00:00Z")
+    order(orders, 2, "next", "2026-01-03T00:00:00Z")
+    order(orders, 3, "older", "2026-01-01T12:00:00Z")
+    first = orders.run(DAYS[1], DAYS[2])
+    assert orders.rows('"Id", part, state, price') == [(1, 1, "old", pytest.approx(1.5))]
+    assert first.metrics["read_through"] == "2026-01-03T00:00:00.000000+00:00"
+    # an interval beyond a gap does not move the moment, filling the gap does
+    order(orders, 1, "new", "2026-01-05T23:59:59.999999Z")
+    assert orders.run(DAYS[4], DAYS[5]).metrics["read_through"][:10] == "2026-01-03"
+    # what has moved on is read there already; an older interval must not bring its old state back
+    orders.sql(f"UPDATE \"Or ders\" SET state = 'restored', {AT} = '2026-01-01T01:00:00Z' WHERE \"Id\" = 1")
+    report = orders.run(DAYS[0], DAYS[1])
+    assert report.metrics["older_dropped"] == 1
+    assert orders.rows('"Id", state') == [(1, "new"), (3, "older")]
+    assert orders.run(DAYS[2], DAYS[4]).metrics["read_through"][:10] == "2026-01-06"
+    before = orders.rows('"Id", state, _lakecdc_order')
+    orders.run(DAYS[2], DAYS[4])
+    assert orders.rows('"Id", state, _lakecdc_order') == before
+    assert [row[:2] for row in before] == [(1, "new"), (2, "next"), (3, "older")]
+
+
+def test_a_quiet_interval_is_noted_without_a_snapshot(orders: Shop) -> None:
+    order(orders, 1, "a", "2026-01-01T05:00:00Z")
+    orders.run(DAYS[0], DAYS[1])
+    report = orders.run(DAYS[1], DAYS[2], outcome="nothing")
+    assert report.snapshot_before == report.snapshot_after
+    assert report.metrics["read_through"][:10] == "2026-01-03"
+
+
+@pytest.mark.parametrize(
+    ("interval", "message"),
+    [
+        ({"start": DAYS[0], "end": DAYS[0]}, "empty.*CronDataIntervalTimetable"),
+        ({"start": DAYS[1], "end": DAYS[0]}, "empty"),
+        ({"start": "None", "end": "None"}, "no ISO-8601 moment.*CronDataIntervalTimetable"),
+        ({"start": "", "end": ""}, "empty"),
+    ],
+)
+def test_an_empty_interval_is_refused_with_the_remedy(orders: Shop, interval: dict[str, str], message: str) -> None:
+    with pytest.raises(SpecError, match=message):
+        parse_spec({**orders.spec(), "source": {**orders.source, "interval": interval}})
+
+
+def test_what_cannot_be_read_is_refused_with_the_remedy(orders: Shop) -> None:
+    assert "CronDataIntervalTimetable" in (orders.run(outcome="failed").reason or "")
+    reason = orders.run(DAYS[0], DAYS[1], outcome="failed", cursor_column="changed").reason or ""
+    assert "no column 'changed'" in reason and "part, Id, state" in reason
+    assert "of type string" in (orders.run(DAYS[0], DAYS[1], outcome="failed", cursor_column="state").reason or "")
+    integer = orders.run(DAYS[0], DAYS[1], outcome="failed", cursor_column="Id").reason or ""
+    assert "Leave the interval out" in integer
+    assert "full_load" in (orders.run(outcome="failed", cursor_column="Id").reason or "")
+    orders.target["source_table"] = "public.nowhere"
+    assert "source_table" in (orders.run(DAYS[0], DAYS[1], outcome="failed").reason or "")
+    report = run(parse_spec(orders.spec(url="jdbc:postgresql://127.0.0.1:1/x")), ingest)
+    assert report.failure_class == "cluster" and "Check url" in (report.error or "")
+
+
+def test_a_table_fed_by_another_cursor_is_refused(orders: Shop) -> None:
+    order(orders, 1, "a", "2026-01-01T05:00:00Z")
+    orders.run(DAYS[0], DAYS[1])
+    assert "cannot be compared" in (orders.run(outcome="failed", cursor_column="Id", full_load=True).reason or "")
+
+
+def test_full_load_in_parallel_then_an_interval_with_a_lag(orders: Shop) -> None:
+    orders.sql(
+        f'INSERT INTO "Or ders" (part, "Id", {AT}) '
+        "SELECT 1, n, '2026-01-01T00:00:00Z'::timestamptz + n * interval '1h' FROM generate_series(1, 30) n "
+        "UNION ALL SELECT 1, 99, NULL"
+    )
+    # visible only after the next interval has begun, with a time before
+    report = orders.run(DAYS[1], DAYS[2], full_load=True, partitions=3)
+    assert report.metrics["rows_written"] == 31
+    order(orders, 50, "late", "2026-01-02T23:00:00Z")
+    order(orders, 51, "in time", "2026-01-03T01:00:00Z")
+    orders.run(DAYS[2], DAYS[3], full_load=True, lag_seconds=3600, partitions=3)
+    assert orders.rows('count(*), count(DISTINCT "Id")') == [(33, 33)]
+    assert (50, "late") in orders.rows('"Id", state')
+
+
+def test_dates_and_times_without_a_zone(lake: Lake, server: object, orders: Shop) -> None:
+    orders.sql("DROP TABLE IF EXISTS days")
+    orders.sql("CREATE TABLE days (id int PRIMARY KEY, day date, local timestamp)")
+    orders.sql("INSERT INTO days VALUES (1, '2026-01-01', '2026-01-01 23:30'), (2, '2026-01-02', '2026-01-02 00:30')")
+    orders.target["source_table"] = "days"
+    orders.run(DAYS[0], DAYS[1], cursor_column="day")
+    assert orders.rows("id") == [(1,)]
+    half = orders.run(DAYS[1], "2026-01-02T06:00:00Z", cursor_column="day", outcome="failed")
+    assert "midnight" in (half.reason or "")
+    other = Shop(lake, orders.server, "days", cursor_column="local", cursor_zone="Europe/Berlin")
+    # midnight in UTC is one o'clock in Berlin
+    other.run(DAYS[0], DAYS[1])
+    assert other.rows("id, CAST(_lakecdc_source_time AS VARCHAR)") == [
+        (1, "2026-01-01 22:30:00+00"),
+        (2, "2026-01-01 23:30:00+00"),
+    ]
+
+
+def test_times_in_sqlite_are_text(books: tuple[Fed, sqlite3.Connection]) -> None:
+    fed, shop = books
+    shop.execute("CREATE TABLE events (id INTEGER PRIMARY KEY, changed TIMESTAMP)")
+    moments = ["2026-01-01 00:00:00.000", "2026-01-01 23:59:59.999", "2026-01-02 00:00:00.000"]
+    shop.executemany("INSERT INTO events VALUES (?, ?)", enumerate(moments))
+    fed.target["source_table"] = "events"
+    fed.run(DAYS[0], DAYS[1], cursor_column="changed", partitions=2)
+    assert fed.rows("id, changed") == [(0, datetime(2026, 1, 1)), (1, datetime(2026, 1, 1, 23, 59, 59, 999_000))]
+
+
+def test_an_integer_cursor_goes_on_from_the_highest_value(books: tuple[Fed, sqlite3.Connection]) -> None:
+    fed, shop = books
+    shop.executemany("INSERT INTO books VALUES (?, ?, ?)", [(n, f"t{n}", n - 3) for n in range(1, 6)])
+    assert fed.run(full_load=True, partitions=2).metrics["position"]["through"] == 2
+    assert fed.run(outcome="nothing").metrics["position"]["last"] == [2, 2]
+    shop.execute("UPDATE books SET title = 'new', version = 7 WHERE id = 1")
+    shop.execute("INSERT INTO books VALUES (6, 'late', 1)")
+    fed.run(lag_values=2)
+    assert fed.rows("id, title") == [(1, "new"), *[(n, f"t{n}") for n in range(2, 6)], (6, "late")]
+
+
+@pytest.mark.parametrize(("moment", "then"), [("after_staging", "done"), ("after_commit", "nothing")])
+def test_killed_and_run_again(books: tuple[Fed, sqlite3.Connection], tmp_path: Path, moment: str, then: str) -> None:
+    fed, shop = books
+    shop.executemany("INSERT INTO books VALUES (?, ?, ?)", [(n, "t", n) for n in range(5)])
+    assert Run(tmp_path, fed.spec(full_load=True), f"{moment}=kill").was_killed()
+    fed.run(full_load=True, outcome=then)
+    assert fed.rows("count(*), count(DISTINCT id)") == [(5, 5)]
+
+
+def test_killed_between_history_and_table(orders: Shop, tmp_path: Path) -> None:
+    orders.target["history_table"] = orders.lake.new_name("history")
+    order(orders, 1, "a", "2026-01-01T05:00:00Z")
+    orders.run(DAYS[0], DAYS[1])
+    order(orders, 1, "b", "2026-01-02T05:00:00Z")
+    assert Run(tmp_path, orders.spec(DAYS[1], DAYS[2]), "after_side_tables=kill").was_killed()
+    order(orders, 1, "c", "2026-01-03T05:00:00Z")
+    # the next run is one of another interval: the interrupted one is finished before
+    orders.run(DAYS[2], DAYS[3])
+    assert orders.rows('"Id", state') == [(1, "c")]
+    assert sorted(orders.lake.duckdb_rows(orders.target["history_table"], "state")) == [("a",), ("b",), ("c",)]
+    assert orders.lake.table(orders.name).head() is not None
+
+
+def test_drivers_are_asked_for_only_by_sources_that_need_them() -> None:
+    source = JdbcSource("jdbc:mysql://db/shop", "changed")
+    assert ["mysql" in package for package in source_packages(source)] == [True]
+    assert source_packages(None) == []
+    assert not any("postgres" in package for package in packages({"type": "hive", "uri": "thrift://h:9083"}))
+
+
+def test_logins_in_the_address_are_refused() -> None:
+    with pytest.raises(SpecError, match="login"):
+        JdbcSource("jdbc:mysql://db/shop?user=a&password=b", "changed")
+    with pytest.raises(SpecError, match="no JDBC address"):
+        JdbcSource("jdbc:oracle:thin:@db", "changed")
