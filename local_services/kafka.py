@@ -35,6 +35,8 @@ _SETTINGS = {
     "background.threads": "2",
     "log.cleaner.dedupe.buffer.size": "8388608",
     "log.segment.bytes": "16777216",
+    # tests give records the times of their source, which may be years ago
+    "log.retention.ms": "-1",
     "log.index.size.max.bytes": "1048576",
     # after a crash the controller waits this long for the broker it still believes to be alive
     "broker.session.timeout.ms": "2000",

@@ -14,7 +14,7 @@ from __future__ import annotations
 import base64
 import json
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -25,6 +25,8 @@ from lakecdc.metadata.positions import MAX_BYTES, Position
 SOURCE = "kafka"
 # room for the parts of a position beside the offsets: identity, read-through, highest order key
 _RESERVED_BYTES = 512
+# milliseconds since 1970, far beyond any record
+_LAST_MOMENT = 2**42
 TOO_MANY = "too many partitions to keep a mark for each"
 
 
@@ -140,3 +142,31 @@ def bounded(starts: Mapping[Place, int], ends: Mapping[Place, int], most: int) -
     total = sum(left.values())
     shares = left if total <= most else {place: max(1, n * most // total) for place, n in left.items()}
     return [Range(*place, starts[place], starts[place] + n) for place, n in sorted(shares.items())]
+
+
+def aligned(
+    starts: Mapping[Place, int], ends: Mapping[Place, int], most: int, offsets_at: Callable[[int], Mapping[Place, int]]
+) -> list[Range] | None:
+    """The ranges of the next batch, cut at one moment of all partitions.
+
+    What an event refers to (the row under the key before a change of the key) was sent earlier, maybe to another
+    partition; a cut at a moment never separates it from an event that it comes before.
+
+    :param most: offsets the batch may span; what was sent within one millisecond stays together.
+    :param offsets_at: first offset by partition that is not older than a moment in milliseconds, -1 if there is none.
+    :return: None if there is nothing to cut, or the records' timestamps do not tell where.
+    """
+    left = [place for place in starts if ends[place] > starts[place]]
+    if len(left) < 2 or sum(ends[place] - starts[place] for place in left) <= most:
+        return None
+
+    def until(moment: int) -> list[Range]:
+        found = offsets_at(moment)
+        stops = {p: ends[p] if found[p] < 0 else min(max(found[p], starts[p]), ends[p]) for p in left}
+        return [Range(*p, starts[p], stop) for p, stop in sorted(stops.items()) if stop > starts[p]]
+
+    low, high = 0, _LAST_MOMENT
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if sum(r.end - r.start for r in until(middle)) <= most else (low, middle)
+    return until(low) or until(high) or None

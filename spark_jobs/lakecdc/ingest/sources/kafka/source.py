@@ -18,7 +18,7 @@ from lakecdc.ingest.formats.envelope import Reading
 from lakecdc.ingest.sources.kafka import progress as kept
 from lakecdc.ingest.sources.kafka import samples, topology
 from lakecdc.ingest.sources.kafka.cluster import Cluster, Place
-from lakecdc.ingest.sources.kafka.progress import Progress, bounded
+from lakecdc.ingest.sources.kafka.progress import Progress, aligned, bounded
 from lakecdc.ingest.sources.kafka.read import Range, messages
 from lakecdc.ingest.sources.kafka.topology import Topology
 from lakecdc.ingest.sources.message_batches import known_types, table_batch, with_read_through
@@ -67,6 +67,7 @@ class KafkaIngest:
         self.refused: dict[str, Exception] = {}
         self.given_up: Mapping[str, Exception] = {}
         self._settings = dict(settings)
+        self._cluster = Cluster(self._settings)
         self._feeds: dict[str, Feed] = {}
         self._topology = Topology({}, {}, {}, {}, {})
 
@@ -75,7 +76,7 @@ class KafkaIngest:
 
         :raises SourceUnavailableError: if the cluster does not answer.
         """
-        self._topology = topology.survey(Cluster(self._settings), self.source)
+        self._topology = topology.survey(self._cluster, self.source)
         self._name_unused()
         for target in self.spec.targets:
             try:
@@ -163,7 +164,9 @@ class KafkaIngest:
         most = self.source.max_offsets_per_batch
         if self.source.max_batch_bytes and feed.record_bytes:
             most = min(most, max(1, int(self.source.max_batch_bytes / feed.record_bytes)))
-        return bounded(starts, self._ends(starts), most)
+        ends = self._ends(starts)
+        at_once = aligned(starts, ends, most, lambda moment: self._cluster.offsets_at(starts, moment))
+        return at_once or bounded(starts, ends, most)
 
     def _repeated(self, feed: Feed, first: bool) -> list[Range]:
         """The ranges of a batch that an interrupted run has recorded.

@@ -69,14 +69,14 @@ class Topics:
     ) -> None:
         """Produce events in their order, partitioned by their key as a connector does; deletes get a tombstone.
 
-        :param times: the records' timestamps, milliseconds since 1970; default: now.
+        :param times: the records' timestamps, milliseconds since 1970; default: the source's.
         """
         producer = Producer({"bootstrap.servers": self.kafka.bootstrap_servers, "linger.ms": 5})
         for number, event in enumerate(events):
             key = None if event["key"] is None else json.dumps(event["key"]).encode()
             partition = zlib.crc32(key or b"") % partitions
             headers: list[tuple[str, str | bytes | None]] = [(name, v.encode()) for name, v in event["headers"]]
-            moment = times[number] if times else 0
+            moment = times[number] if times else event["value"]["source"]["ts_ms"]
             value = json.dumps(event["value"]).encode()
             producer.produce(topic, value, key, partition, timestamp=moment, headers=headers)
             if event["value"]["op"] == "d":

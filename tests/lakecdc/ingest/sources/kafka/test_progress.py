@@ -9,7 +9,7 @@ import pytest
 
 from lakecdc.ingest.order import order_key
 from lakecdc.ingest.sources.kafka import progress as kept
-from lakecdc.ingest.sources.kafka.progress import Followed, Progress, bounded
+from lakecdc.ingest.sources.kafka.progress import Followed, Progress, aligned, bounded
 from lakecdc.ingest.sources.kafka.read import Range, split
 from lakecdc.ingest.sources.kafka.samples import Samples
 from lakecdc.metadata.positions import MAX_BYTES, Position
@@ -89,3 +89,19 @@ def test_pieces_cover_ranges_once() -> None:
 def test_records_tell_whether_they_are_keyed_by_the_table(key: object, value: object, keyed: bool) -> None:
     raw = None if key is None else json.dumps(key).encode()
     assert Samples([(raw, json.dumps(value).encode())]).keyed_by(("id",)) is keyed
+
+
+def test_a_cut_lies_at_one_moment_of_all_partitions() -> None:
+    times = {("t", 0): [10, 20, 30, 40], ("t", 1): [11, 12, 13, 14], ("t", 2): []}
+    ends = {place: len(found) for place, found in times.items()}
+
+    def offsets_at(moment: int) -> dict[tuple[str, int], int]:
+        return {p: next((i for i, t in enumerate(found) if t >= moment), -1) for p, found in times.items()}
+
+    starts = dict.fromkeys(times, 0)
+    assert aligned(starts, ends, 5, offsets_at) == [Range("t", 0, 0, 1), Range("t", 1, 0, 4)]
+    assert aligned(starts, ends, 2, offsets_at) == [Range("t", 0, 0, 1), Range("t", 1, 0, 1)]
+    assert aligned({**starts, ("t", 0): 1, ("t", 1): 4}, ends, 2, offsets_at) is None, "one partition needs no moment"
+    assert aligned(starts, ends, 8, offsets_at) is None, "all fits"
+    times[("t", 0)] = times[("t", 1)] = [7, 7, 7, 7]
+    assert aligned(starts, ends, 3, offsets_at) == [Range("t", 0, 0, 4), Range("t", 1, 0, 4)], "one millisecond"

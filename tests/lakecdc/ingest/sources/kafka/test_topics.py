@@ -229,13 +229,21 @@ def test_time_bounds_a_run(topics: Topics) -> None:
     assert [row[0] for row in topics.rows(name)] == [1, 2, 3]
 
 
-def test_latest_needs_a_table(topics: Topics) -> None:
+def test_latest_needs_a_table_and_keeps_its_place(topics: Topics) -> None:
     name, topic, history = topics.lake.new_name("kafka"), topics.topic(), History(random.Random(6))
     target = {"table": name, "key": ["id"], "columns": {"id": "bigint"}}
     topics.create(topic)
     history.insert(1)
     topics.produce(topic, history.events)
     assert "latest" in refused(topics.ingest(target, topics=[topic], start="latest"))
+    columns = "id bigint, name string, n bigint, doc string, _lakecdc_order string, _lakecdc_source_time timestamp"
+    topics.lake.sql(f"CREATE TABLE lake.{name} ({columns}) USING iceberg")
+    only(topics.ingest(target, topics=[topic], start="latest"))
+    assert topics.rows(name) == []
+    history.insert(2)
+    topics.produce(topic, history.events[1:])
+    only(topics.ingest(target, topics=[topic], start="latest"))
+    assert [row[0] for row in topics.rows(name)] == [2]
 
 
 def test_several_topics_feed_one_table_by_route(topics: Topics) -> None:

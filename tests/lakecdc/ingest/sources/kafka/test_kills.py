@@ -1,0 +1,102 @@
+"""Killed between reading and keeping the position, and run again: nothing is lost, nothing is there twice."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lakecdc import failpoints
+from lakecdc.contract.report import JobReport
+from lakecdc.contract.spec import parse_spec
+from lakecdc.ingest.job import ingest
+from lakecdc.run import run
+from local_services.kafka import Kafka
+from tests.conftest import Lake
+from tests.lakecdc.ingest.histories import History
+from tests.lakecdc.ingest.killing import Run
+from tests.lakecdc.ingest.sources.kafka.conftest import Topics
+
+pytestmark = pytest.mark.services
+
+PARTITIONS = 2
+MOMENTS = [
+    "after_source_start",
+    "after_read",
+    "after_side_tables",
+    "before_staging",
+    "after_staging",
+    "before_commit@2",
+    "after_commit",
+    "after_round",
+]
+
+
+class Shop:
+    """One topic, its history, a table and its change log in the lake."""
+
+    def __init__(self, topics: Topics) -> None:
+        self.topics, self.topic, self.history = topics, topics.topic("kills.t"), History.of(3, 10)
+        self.produced, self.seeds = 0, itertools.count()
+        self.name = topics.lake.new_name("kills")
+        topics.create(self.topic, PARTITIONS)
+        target = {"table": self.name, "key": ["id"], "history_table": f"{self.name}_log"}
+        self.spec: dict[str, Any] = topics.spec(target, topics=[self.topic], max_offsets_per_batch=10)
+
+    def change(self, statements: int = 6) -> None:
+        """More statements, produced; then some events again, as a connector sends them after a crash."""
+        for _ in range(statements):
+            self.history.statement(8)
+        fresh = self.history.events[self.produced :]
+        again = [e for e in fresh[:4] if not e["headers"]]
+        self.topics.produce(self.topic, [*fresh, *again], PARTITIONS)
+        self.produced = len(self.history.events)
+
+    def ingest(self) -> JobReport:
+        """Run the job in this process."""
+        return run(parse_spec(self.spec), ingest)
+
+    def assert_equal(self) -> None:
+        """Table and change log, as DuckDB reads them."""
+        assert self.topics.rows(self.name) == self.history.expected()
+        log = self.topics.lake.duckdb_rows(f"{self.name}_log", "_lakecdc_order")
+        assert len(log) == len(set(log)), "an event is in the change log twice"
+        orders = {event["value"]["source"]["lsn"] for event in self.history.events}
+        assert {int(order[20:36], 16) for (order,) in log} == orders
+
+
+@pytest.fixture(scope="module")
+def shop(kafka: Kafka, lake: Lake) -> Iterator[Shop]:
+    """The table, fed once."""
+    found = Shop(Topics(kafka, lake, 1000))
+    found.change()
+    assert [t.outcome for t in found.ingest().tables] == ["done"]
+    yield found
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_stopped_and_run_again(shop: Shop, monkeypatch: pytest.MonkeyPatch, moment: str) -> None:
+    shop.change()
+    failpoints._seen.clear()
+    monkeypatch.setenv(failpoints.VARIABLE, f"{moment}=raise")
+    stopped = shop.ingest()
+    assert "fail point" in f"{stopped.error} {[t.reason for t in stopped.tables]}"
+    monkeypatch.delenv(failpoints.VARIABLE)
+    # what comes meanwhile must not change where the interrupted batch ends
+    shop.change(2)
+    again = shop.ingest()
+    assert [t.outcome for t in again.tables] == ["done"], again
+    shop.assert_equal()
+
+
+@pytest.mark.parametrize("moment", ["after_read", "after_side_tables", "after_staging", "after_commit"])
+def test_killed_and_run_again(shop: Shop, tmp_path: Path, moment: str) -> None:
+    shop.change()
+    assert Run(tmp_path, shop.spec, f"{moment}=kill").was_killed()
+    shop.change(2)
+    again = shop.ingest()
+    assert [t.outcome for t in again.tables] == ["done"], again
+    shop.assert_equal()
