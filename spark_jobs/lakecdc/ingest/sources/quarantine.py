@@ -45,7 +45,10 @@ class Quarantine:
         :raises InputError: if the source has no messages.
         """
         if not hasattr(self.spec.source, "format"):
-            raise InputError("This source has no messages, so nothing of it was ever quarantined.")
+            raise InputError(
+                "This source has no messages that could enter again.",
+                hint="For a source of type jdbc correct the target's columns and run the interval again.",
+            )
         self.refused = {
             name: InputError("It has not been fed yet, so nothing of it is in quarantine.", table=name)
             for name, position in positions.items()
