@@ -10,11 +10,13 @@ from __future__ import annotations
 import collections
 import os
 import signal
+import threading
 import time
 from pathlib import Path
 
 VARIABLE = "LAKECDC_FAILPOINT"
 _seen: collections.Counter[str] = collections.Counter()
+_counting = threading.Lock()
 
 
 def reach(moment: str) -> None:
@@ -29,8 +31,10 @@ def reach(moment: str) -> None:
     name, _, nth = where.partition("@")
     if name != moment:
         return
-    _seen[moment] += 1
-    if _seen[moment] == int(nth or 1):
+    with _counting:
+        _seen[moment] += 1
+        hit = _seen[moment] == int(nth or 1)
+    if hit:
         _act(moment, action)
 
 

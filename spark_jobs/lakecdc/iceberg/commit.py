@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from lakecdc.contract.errors import CommitStateUnknownError, ConflictError, InputError
-from lakecdc.iceberg.jvm import gateway, java_class_name, java_list, java_message, jvm
+from lakecdc.iceberg.jvm import ensure_callbacks, java_class_name, java_list, java_message, jvm
 from lakecdc.iceberg.table import MAIN
 from lakecdc.metadata import names
 
@@ -55,7 +55,7 @@ def append_changes(
     :raises ConflictError: the fence refused, or another writer won too often.
     :raises InputError: the rows to remove share files with later ones.
     """
-    _callbacks(table)
+    ensure_callbacks(table.spark)
     transaction = table.java.newTransaction()
     if truncate is not None:
         _truncate(table, transaction, truncate)
@@ -79,7 +79,7 @@ def commit_to_branch(
     :param then: what else the transaction does; it must move main to the branch.
     :raises ConflictError: the fence refused, main is no ancestor of the branch any more, or another writer won.
     """
-    _callbacks(table)
+    ensure_callbacks(table.spark)
     transaction = table.java.newTransaction()
     mark = str(uuid.uuid4())
 
@@ -158,7 +158,7 @@ def replace_data_files(
         for key, value in {**summary, names.COMMIT_ID: mark}.items():
             rewrite.set(key, value)
         if guard is not None:
-            _callbacks(table)
+            ensure_callbacks(table.spark)
             rewrite.validateWith(guard)
         rewrite.toBranch(branch).commit()
 
@@ -240,12 +240,6 @@ def find_commit(table: IcebergTable, mark: str, branch: str = MAIN) -> Snapshot 
     """The snapshot of a branch that carries a commit's mark, from freshly read metadata."""
     table.refresh()
     return next((s for s in table.ancestors(branch) if s.summary.get(names.COMMIT_ID) == mark), None)
-
-
-def _callbacks(table: IcebergTable) -> None:
-    from pyspark.java_gateway import ensure_callback_server_started
-
-    ensure_callback_server_started(gateway(table.spark))
 
 
 def row_filter(table: IcebergTable, column: str, operator: str, value: str) -> Any:

@@ -47,7 +47,7 @@ def create_table(
     :param identifier: the key columns, NOT NULL; may be empty.
     :raises InputError: if Iceberg refuses the definition.
     """
-    spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {quoted(catalog)}.{quoted(name.rpartition('.')[0])}")
+    _make_namespace(spark, f"{quoted(catalog)}.{quoted(name.rpartition('.')[0])}")
     definitions = ", ".join(f"{quoted_column(c)} {t}{' NOT NULL' if required else ''}" for c, t, required in columns)
     partitioned = f" PARTITIONED BY ({', '.join(partition_by)})" if partition_by else ""
     settings = ", ".join(f"'{k}'='{v}'" for k, v in properties.items())
@@ -66,6 +66,16 @@ def create_table(
         update.setIdentifierFields(_string_set(spark, identifier))
         update.commit()
     return table.refresh()
+
+
+def _make_namespace(spark: SparkSession, sql_name: str) -> None:
+    statement = f"CREATE NAMESPACE IF NOT EXISTS {sql_name}"
+    try:
+        spark.sql(statement)
+    except Exception as error:
+        # a catalog that looks first and creates then fails if another writer comes in between; now there is one
+        log.info("%s: once more, because %s", sql_name, java_message(error))
+        spark.sql(statement)
 
 
 def order_by(table: IcebergTable, columns: Sequence[str]) -> None:

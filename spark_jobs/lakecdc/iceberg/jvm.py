@@ -19,6 +19,13 @@ def gateway(spark: SparkSession) -> Any:
     return spark.sparkContext._gateway
 
 
+def ensure_callbacks(spark: SparkSession) -> None:
+    """Start the server through which Java calls Python, unless it runs."""
+    from pyspark.java_gateway import ensure_callback_server_started
+
+    ensure_callback_server_started(gateway(spark))
+
+
 def table_cache(spark: SparkSession) -> Any:
     """Iceberg's ``SparkTableCache`` singleton.
 

@@ -10,11 +10,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from pyspark.util import inheritable_thread_target
-
 from lakecdc.contract.options import IngestOptions
 from lakecdc.contract.report import TableReport
 from lakecdc.failpoints import reach
+from lakecdc.iceberg.threads import in_session
 from lakecdc.ingest import quarantine, tables, tombstones, truncate
 from lakecdc.ingest.apply import events, modes
 from lakecdc.ingest.apply.history_table import HistoryTable, open_history
@@ -123,7 +122,7 @@ def _each(
         yield from ((batch, one(batch)) for batch in batches)
         return
     with ThreadPoolExecutor(at_once) as pool:
-        running = {pool.submit(inheritable_thread_target(spark)(one), batch): batch for batch in batches}
+        running = {pool.submit(in_session(spark, one), batch): batch for batch in batches}
         for done in as_completed(running):
             yield running[done], done.result()
 

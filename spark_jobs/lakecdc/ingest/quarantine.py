@@ -8,6 +8,7 @@ first seen. A message is kept once per target, whatever is replayed. ``replay_qu
 from __future__ import annotations
 
 import re
+import threading
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from lakecdc.ingest.change import TableBatch
 
 NAME = "lakecdc_quarantine"
+# targets that are fed at the same time share one quarantine, and only one of them can create it
+_creating = threading.Lock()
 #: column name, type, NOT NULL
 COLUMNS = (
     ("target", "string", True),
@@ -79,7 +82,8 @@ def keep(spark: SparkSession, catalog: str, name: str, batch: TableBatch) -> int
     """
     if batch.rejected is None:
         return 0
-    table = open_quarantine(spark, catalog, name) or _create(spark, catalog, name)
+    with _creating:
+        table = open_quarantine(spark, catalog, name) or _create(spark, catalog, name)
     known = spark.table(table.sql_name).where(F.col("target") == batch.target.table).select("target", "place")
     rows = _rows(batch.rejected, batch.target.table).join(known, ["target", "place"], "left_anti").localCheckpoint()
     count = rows.count()

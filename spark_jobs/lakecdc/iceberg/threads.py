@@ -1,0 +1,36 @@
+"""Work on tables in several threads of one session."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
+
+from pyspark.util import inheritable_thread_target
+
+from lakecdc.iceberg.jvm import ensure_callbacks, jvm
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def in_session(spark: SparkSession, target: Callable[P, R]) -> Callable[P, R]:
+    """A function for another thread to call, where this session is the active one as it is here.
+
+    A new thread has no active session. What Spark resolves outside of a statement, such as the catalog of a staged
+    write (``CatalogManager`` reads ``SQLConf.get``), then sees none of the session's settings, and Iceberg's own
+    catalog for staged tables, which it registers in the session, is "not found".
+
+    :param target: works on the session.
+    """
+    # the server is started without a lock, so that two threads that commit first would start two
+    ensure_callbacks(spark)
+
+    def activated(*args: P.args, **kwargs: P.kwargs) -> R:
+        jvm(spark).org.apache.spark.sql.classic.SparkSession.setActiveSession(spark._jsparkSession)
+        return target(*args, **kwargs)
+
+    inherited: Callable[P, R] = inheritable_thread_target(spark)(activated)
+    return inherited

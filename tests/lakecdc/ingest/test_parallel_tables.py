@@ -1,0 +1,63 @@
+"""Tables of one run are written at once: by a session whose threads are new, into a namespace that is not there yet."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from lakecdc.contract.spec import Catalog, parse_spec
+from lakecdc.ingest.job import ingest
+from lakecdc.session import use_catalog
+from tests.conftest import CATALOG, Lake
+
+TABLES = 6
+
+
+@pytest.fixture
+def fresh(lake: Lake) -> SparkSession:
+    """A session that has not opened any catalog but the lake's, as every job's session is when it begins."""
+    session = lake.spark.newSession()
+    use_catalog(session, Catalog(CATALOG, lake.properties))
+    session.conf.set("spark.sql.shuffle.partitions", "2")
+    return session
+
+
+def event(lsn: int, table: str, row: dict[str, Any]) -> str:
+    source = {"connector": "postgresql", "schema": "s", "table": table, "lsn": lsn, "ts_ms": 1_700_000_000_000 + lsn}
+    return json.dumps({"op": "c", "before": None, "after": row, "source": source})
+
+
+def spec_of(lake: Lake, folder: Path, namespace: str, **options: Any) -> Any:
+    targets = [{"table": f"{namespace}.t{n}", "key": ["id"], "source_table": f"s.t{n}"} for n in range(TABLES)]
+    source = {"type": "files", "path": f"{folder}/*.jsonl", "format": "debezium-json"}
+    options = {"parallel_tables": TABLES, **options}
+    return parse_spec(lake.spec("ingest", source=source, target=targets, options=options))
+
+
+@pytest.mark.parametrize("attempt", range(2))
+def test_new_tables_are_written_at_once(lake: Lake, fresh: SparkSession, tmp_path: Path, attempt: int) -> None:
+    namespace = lake.new_name("at_once").replace("test.", "parallel_")
+    spec = spec_of(lake, tmp_path, namespace)
+    for batch in range(2):
+        events = [event(10 * batch + n, f"t{n}", {"id": batch, "n": n}) for n in range(TABLES)]
+        (tmp_path / f"{batch}.jsonl").write_text("\n".join(events))
+        reports = ingest(fresh, spec)
+        assert [(r.outcome, r.reason) for r in reports] == [("done", None)] * TABLES
+    for n in range(TABLES):
+        assert sorted(lake.duckdb_rows(f"{namespace}.t{n}", "id, n")) == [(0, n), (1, n)]
+
+
+def test_tables_that_share_a_new_quarantine(lake: Lake, fresh: SparkSession, tmp_path: Path) -> None:
+    namespace = lake.new_name("at_once").replace("test.", "parallel_")
+    events = [event(n, f"t{n}", {"id": 1, "n": n}) for n in range(TABLES)]
+    wrong = [event(50 + n, f"t{n}", {"n": n}) for n in range(TABLES)]
+    (tmp_path / "a.jsonl").write_text("\n".join([*events, *wrong]))
+    reports = ingest(fresh, spec_of(lake, tmp_path, namespace, max_quarantined_fraction=1))
+    assert [(r.outcome, r.reason) for r in reports] == [("done", None)] * TABLES
+    assert [r.metrics["quarantined"] for r in reports] == [1] * TABLES
+    kept = lake.duckdb_rows(f"{namespace}.lakecdc_quarantine", "target")
+    assert sorted(kept) == [(f"{namespace}.t{n}",) for n in range(TABLES)]
