@@ -12,10 +12,13 @@ from lakecdc.ingest.fold import is_suspect
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from typing import Any
 
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
 
     from lakecdc.iceberg.table import IcebergTable
+
+_ENDS = ((0, F.min), (1, F.max))
 
 
 def read_keys(table: IcebergTable, keys: DataFrame, key: Sequence[str], snapshot_id: int | None = None) -> DataFrame:
@@ -26,14 +29,31 @@ def read_keys(table: IcebergTable, keys: DataFrame, key: Sequence[str], snapshot
     :param keys: distinct keys, columns as in ``key``.
     :param snapshot_id: state to read; default: the current one.
     """
-    names = [quoted_column(name) for name in key]
-    bounds = keys.agg(*[f(name) for name in names for f in (F.min, F.max)]).first()
+    types = {f.name: f.dataType.simpleString() for f in keys.schema.fields}
+    ends = keys.agg(*[f(quoted_column(k)).alias(f"m{i}_{j}") for i, k in enumerate(key) for j, f in _ENDS])
+    bounds = ends.select(*[plain(f"m{i}_{j}", types[k]) for i, k in enumerate(key) for j, _ in _ENDS]).first()
+    assert bounds is not None
     rows = table.read(snapshot_id)
-    for index, name in enumerate(names):
-        low, high = bounds[2 * index], bounds[2 * index + 1]  # type: ignore[index]
+    for index, name in enumerate(key):
+        low, high = bounds[2 * index], bounds[2 * index + 1]
         if low is not None:
-            rows = rows.where((F.col(name) >= F.lit(low)) & (F.col(name) <= F.lit(high)))
+            column, kind = F.col(quoted_column(name)), types[name]
+            rows = rows.where((column >= _literal(low, kind)) & (column <= _literal(high, kind)))
     return rows.join(F.broadcast(keys), list(key), "left_semi")
+
+
+def plain(column: str, sql_type: str) -> Column:
+    """A column as values that come back from Python unchanged; a ``datetime`` would take this machine's time zone."""
+    if sql_type == "timestamp":
+        return F.unix_micros(column)
+    return F.col(column).cast("string") if sql_type == "timestamp_ntz" else F.col(column)
+
+
+def _literal(value: Any, sql_type: str) -> Column:
+    """A value of :func:`plain` as a literal of its type."""
+    if sql_type == "timestamp":
+        return F.timestamp_micros(F.lit(value))
+    return F.lit(value).cast(sql_type) if sql_type == "timestamp_ntz" else F.lit(value)
 
 
 def drop_older(folded: DataFrame, table: IcebergTable, key: Sequence[str], mark: str) -> tuple[DataFrame, int, int]:

@@ -28,11 +28,12 @@ from lakecdc.iceberg.definition import quoted_column
 from lakecdc.iceberg.fence import PositionFence
 from lakecdc.ingest.apply.publish import Applied, Staged, publish, summary
 from lakecdc.ingest.apply.rows import stage_images, table_columns
+from lakecdc.ingest.lookup import plain
 from lakecdc.metadata import names
 from lakecdc.metadata.positions import nearest_carrier
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import DataFrame
 
     from lakecdc.iceberg.table import IcebergTable, Snapshot
     from lakecdc.ingest.change import TableBatch
@@ -141,7 +142,7 @@ class _Source:
         self.values: dict[str, Any] = {}
 
     def literal(self, value: Any, sql_type: str) -> str:
-        """A value of :func:`_plain` as SQL of a type."""
+        """A value of :func:`plain` as SQL of a type."""
         name = f"v{len(self.values)}"
         self.values[name] = value
         return f"timestamp_micros(:{name})" if sql_type == "timestamp" else f"CAST(:{name} AS {sql_type})"
@@ -174,7 +175,7 @@ def _bound(table: IcebergTable, source: _Source, frame: DataFrame) -> None:
         return
     found = frame.agg(*[m.alias(f"m{i}") for i, m in enumerate(measures)])
     kinds = [types[k] if i < 2 else "bigint" for k in bounded for i in range(3)]
-    ends = found.select(*[_plain(f"m{i}", kind) for i, kind in enumerate(kinds)]).first()
+    ends = found.select(*[plain(f"m{i}", kind) for i, kind in enumerate(kinds)]).first()
     assert ends is not None
     for place, name in enumerate(bounded):
         low, high, count = ends[3 * place : 3 * place + 3]
@@ -191,15 +192,8 @@ def _bound(table: IcebergTable, source: _Source, frame: DataFrame) -> None:
 
 def _few_values(frame: DataFrame, name: str, sql_type: str) -> list[Any]:
     """The distinct values of a key column; none if they are too many."""
-    values = frame.select(_plain(quoted_column(name), sql_type)).distinct().limit(_MOST_VALUES + 1).collect()
+    values = frame.select(plain(quoted_column(name), sql_type)).distinct().limit(_MOST_VALUES + 1).collect()
     return [row[0] for row in values] if len(values) <= _MOST_VALUES else []
-
-
-def _plain(column: str, sql_type: str) -> Column:
-    """A column as values that come back from Python unchanged; a ``datetime`` would take this machine's time zone."""
-    if sql_type == "timestamp":
-        return F.unix_micros(column)
-    return F.col(column).cast("string") if sql_type == "timestamp_ntz" else F.col(column)
 
 
 def _statement(table: IcebergTable, name: str, source: _Source) -> str:
