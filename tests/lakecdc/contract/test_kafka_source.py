@@ -47,7 +47,11 @@ def test_wrong_settings_are_named(rest: dict[str, Any], message: str) -> None:
 
 def test_a_target_without_a_key_is_refused() -> None:
     with pytest.raises(SpecError, match="No key"):
-        parse_source(PLAIN, (Target("shop.orders"),))
+        parse_source({**PLAIN, "format": "canal-json"}, (Target("shop.orders"),))
+
+
+def test_debezium_tells_the_key_itself() -> None:
+    assert parse_source(PLAIN, (Target("shop.orders"),))
 
 
 def test_a_literal_password_is_refused() -> None:
