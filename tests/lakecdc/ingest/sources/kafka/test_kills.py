@@ -62,10 +62,11 @@ class Shop:
     def assert_equal(self) -> None:
         """Table and change log, as DuckDB reads them."""
         assert self.topics.rows(self.name) == self.history.expected()
-        log = self.topics.lake.duckdb_rows(f"{self.name}_log", "_lakecdc_order")
+        # the delete and the insert of a key change have one position, and may have one offset in two partitions
+        log = self.topics.lake.duckdb_rows(f"{self.name}_log", "_lakecdc_order, _lakecdc_op, id")
         assert len(log) == len(set(log)), "an event is in the change log twice"
         orders = {event["value"]["source"]["lsn"] for event in self.history.events}
-        assert {int(order[20:36], 16) for (order,) in log} == orders
+        assert {int(order[20:36], 16) for order, _, _ in log} == orders
 
 
 @pytest.fixture(scope="module")
