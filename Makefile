@@ -2,7 +2,8 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 PYTHON ?= python3
 BIN := .venv/bin
-PYTEST := $(BIN)/python -m pytest
+# two processes, because a Spark session leaves a core idle half of the time; a file's tests share fixtures
+PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile
 
 .PHONY: help setup demo demo-ui test test-services lint format lock wheel clean distclean
 

@@ -30,6 +30,7 @@ class IngestOperator(LakecdcJobOperator):
     :param tables: tables among the targets to feed; default: all. (templated)
     :param max_batches: micro-batches per run; 0 reads to the source's end as seen at the start.
     :param parallel_tables: tables that are written at once.
+    :param decode_engine: ``auto``, or ``jvm`` to decode everything in the JVM; the rows are the same.
     :param max_delete_files: equality-delete files at which a table waits for ``rewrite_delete_files``; 0 is no limit.
     :param quarantine_table: ``namespace.name`` of the table for messages that cannot be applied; default:
         ``lakecdc_quarantine`` in each target's namespace.
@@ -55,6 +56,7 @@ class IngestOperator(LakecdcJobOperator):
         source_conn_id: str | None = None,
         max_batches: int | str = 0,
         parallel_tables: int | str = 4,
+        decode_engine: str = "auto",
         max_delete_files: int | str = 0,
         quarantine_table: str | None = None,
         max_quarantined_fraction: float | str = 0.1,
@@ -65,6 +67,7 @@ class IngestOperator(LakecdcJobOperator):
         options = {
             "max_batches": max_batches,
             "parallel_tables": parallel_tables,
+            "decode_engine": decode_engine,
             "max_delete_files": max_delete_files,
             "quarantine_table": quarantine_table,
             "max_quarantined_fraction": max_quarantined_fraction,

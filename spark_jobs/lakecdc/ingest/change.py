@@ -59,6 +59,7 @@ class TableBatch:
     :param truncate_order: order key of the last TRUNCATE in the batch; rows and events below it are void.
     :param discard_unresolved_below: an update whose placeholder cannot be completed is void if its order lies
         below this: the row was deleted again before the full load read the table.
+    :param folded: ``changes`` holds one row per key already, with event counts ``n_r``, ``n_c``, ``n_u``, ``n_d``.
     :param rejected: messages that cannot be applied, as ``formats.changes.REJECTED`` names them; None if none.
     :param rejections: how many these are.
     :param facts: numbers for the report, such as ``source_lag_seconds``.
@@ -73,6 +74,7 @@ class TableBatch:
     full_load: bool = False
     truncate_order: str | None = None
     discard_unresolved_below: str | None = None
+    folded: bool = False
     rejected: DataFrame | None = None
     rejections: int = 0
     facts: Mapping[str, object] = field(default_factory=dict)

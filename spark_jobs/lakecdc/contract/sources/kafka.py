@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from lakecdc.contract.errors import SpecError
 from lakecdc.contract.secrets import is_reference
-from lakecdc.contract.sources.formats import KEY_IN_MESSAGE, MessageFormat, UNAVAILABLE_VALUE
+from lakecdc.contract.sources.formats import KEY_IN_MESSAGE, UNAVAILABLE_VALUE, MessageFormat
 from lakecdc.contract.target import Target
 
 #: client settings that this source decides itself

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from lakecdc.ingest.formats import debezium_schema
 from lakecdc.ingest.formats.debezium_json import unwrapped
 from lakecdc.ingest.formats.envelope import NOT_JSON, PARSED, Format, Reading, digits, envelope, number, text
+from lakecdc.ingest.formats.messages import once
 from lakecdc.ingest.formats.values import Field
 from lakecdc.ingest.order import order_sql
 
@@ -42,7 +43,7 @@ _COLUMNS = f"map_filter(CAST(e AS map<string, variant>), (name, value) -> NOT st
 def envelopes(messages: DataFrame, reading: Reading) -> DataFrame:
     """See :class:`lakecdc.ingest.formats.envelope.Format`."""
     parsed = messages.selectExpr(*PARSED)
-    parsed = parsed.selectExpr("*", f"{unwrapped('v')} AS e", f"{unwrapped('k')} AS own_key")
+    parsed = parsed.selectExpr("*", f"{once(unwrapped('v'))} AS e", f"{unwrapped('k')} AS own_key")
     parsed = parsed.selectExpr("*", "schema_of_variant(e) LIKE 'OBJECT%' AS is_object")
     gone = "value IS NULL OR is_variant_null(e)"
     logical = f"({text('op', 'e')} = 'm' AND {text('source.connector', 'e')} IS NOT NULL)"

@@ -9,7 +9,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lakecdc.ingest.formats import debezium_schema
-from lakecdc.ingest.formats.envelope import NOT_JSON, PARSED, Format, Reading, digits, envelope, member, number, text
+from lakecdc.ingest.formats.envelope import (
+    NOT_JSON,
+    PARSED,
+    Format,
+    Reading,
+    digits,
+    envelope,
+    member,
+    number,
+    text,
+)
+from lakecdc.ingest.formats.messages import once
 from lakecdc.ingest.order import order_sql
 
 if TYPE_CHECKING:
@@ -38,7 +49,7 @@ def envelopes(messages: DataFrame, reading: Reading) -> DataFrame:
     parsed = messages.selectExpr(*PARSED, f"try_parse_json({moved}) AS moved")
     parsed = parsed.selectExpr(
         "*",
-        f"{unwrapped('v')} AS e",
+        f"{once(unwrapped('v'))} AS e",
         f"{unwrapped('k')} AS own_key",
         f"{unwrapped('moved')} AS old_key",
     )

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 
 from lakecdc.contract.errors import InputError
+from lakecdc.contract.target import ORDER_COLUMN, TIME_COLUMN
 from lakecdc.ingest.change import Column
-from lakecdc.ingest.formats import find_format
+from lakecdc.ingest.formats import find_format, native
 from lakecdc.ingest.formats.changes import Typing, decoded, only_deletes, union
 from lakecdc.ingest.formats.lone_tombstones import placed
 from lakecdc.ingest.formats.survey import Survey, merge_fields, survey
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from lakecdc.ingest.formats.envelope import Reading
 
 _ROWS = ("r", "c", "u", "d")
+# messages that tell the columns of a new table, to begin with
+_SAMPLE = 5_000
 
 
 @dataclass(frozen=True)
@@ -36,11 +39,13 @@ class Known:
     :param marks: highest order key applied by ``topic/partition``; None where they cannot be trusted, so that the
         table's highest order key decides which events are late.
     :param high_order: highest order key applied.
+    :param engine: ``jvm``, or ``auto`` to try the faster native one first.
     """
 
     types: Mapping[str, str]
     marks: Mapping[str, str] | None = None
     high_order: str | None = None
+    engine: str = "auto"
 
 
 @dataclass(frozen=True)
@@ -56,6 +61,8 @@ class Decoded:
     :param newest: source time of the newest event.
     :param events: row events and TRUNCATEs.
     :param high_orders: highest order key of the batch by ``topic/partition``.
+    :param folded: ``changes`` has one row per key, with event counts ``n_r`` to ``n_d``.
+    :param engine: what decoded the batch, ``native``, or ``jvm`` and why.
     """
 
     columns: tuple[Column, ...]
@@ -67,6 +74,8 @@ class Decoded:
     newest: datetime | None = None
     events: int = 0
     high_orders: Mapping[str, str] | None = None
+    folded: bool = False
+    engine: str = "jvm"
 
 
 def decode(
@@ -81,6 +90,63 @@ def decode(
     :return: the changes; the caller clears Spark's cache when the batch is done.
     :raises InputError: if the events do not tell which table or columns are meant; nothing has been written then.
     """
+    refused = _refused(messages, format_name, target, reading, known)
+    if isinstance(refused, Decoded):
+        return refused
+    return replace(_decode_in_jvm(messages, format_name, target, reading, known, adopt=adopt), engine=f"jvm: {refused}")
+
+
+def _refused(messages: DataFrame, format_name: str, target: Target, reading: Reading, known: Known) -> Decoded | str:
+    """What the native engine makes of a batch, or why it does not."""
+    if known.engine != "auto":
+        return "asked for"
+    if target.source_tables or target.encodings and not known.types:
+        return "shards" if target.source_tables else "encodings of a new table"
+    fields = _fields_before(messages, format_name, target, reading, known)
+    reason = native.refusal(format_name, fields, target.key)
+    if reason is None and not set(target.key) <= {f.name for f in fields}:
+        reason = "the key columns are not known yet"
+    if reason is not None:
+        return reason
+    every = not target.keyed or bool(target.history_table)
+    made = native.decode_native(
+        messages, fields, target.key, target.source_table, reading, known.marks, events_needed=every
+    )
+    if made.reason is not None:
+        return made.reason
+    return Decoded(
+        tuple(f.column for f in fields),
+        target.key,
+        made.changes if made.events else None,
+        newest=made.newest,
+        events=made.events,
+        high_orders=made.high_orders,
+        folded=made.folded,
+        engine="native",
+    )
+
+
+def _fields_before(
+    messages: DataFrame, format_name: str, target: Target, reading: Reading, known: Known
+) -> tuple[Field, ...]:
+    """The columns as the table has them; of a new table, those of the first messages."""
+    own = (ORDER_COLUMN, TIME_COLUMN)
+    if known.types:
+        seen = tuple(Field(name, kind) for name, kind in known.types.items() if name not in own)
+    elif format_name != "debezium-json":
+        return ()
+    else:
+        read = find_format(format_name)
+        found = survey(read.envelopes(messages.limit(_SAMPLE), reading), read)
+        seen = merge_fields(s.fields for s in found if s.source_table and s.events)
+        if len([s for s in found if s.source_table and s.events]) > 1:
+            return ()
+    return tuple(_typed(f, target, known.types) for f in seen if f.name not in target.exclude_columns)
+
+
+def _decode_in_jvm(
+    messages: DataFrame, format_name: str, target: Target, reading: Reading, known: Known, *, adopt: bool
+) -> Decoded:
     read = find_format(format_name)
     envelopes = read.envelopes(messages, reading)
     found = survey(envelopes, read)

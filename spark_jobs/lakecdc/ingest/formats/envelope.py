@@ -23,6 +23,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from lakecdc.ingest.formats.messages import once
 from lakecdc.ingest.formats.values import Field
 
 if TYPE_CHECKING:
@@ -34,7 +35,11 @@ _OF_A_TABLE = ("r", "c", "u", "d", "t")
 NO_VARIANT = "CAST(NULL AS variant)"
 NOT_JSON = "'not-json: the value is no JSON'"
 #: a message in JSON, parsed
-PARSED = ("*", "try_parse_json(CAST(value AS string)) AS v", "try_parse_json(CAST(key AS string)) AS k")
+PARSED = (
+    "*",
+    f"{once('try_parse_json(CAST(value AS string))')} AS v",
+    f"{once('try_parse_json(CAST(key AS string))')} AS k",
+)
 
 
 @dataclass(frozen=True)

@@ -54,7 +54,7 @@ def from_dumped_records(lines: DataFrame) -> DataFrame:
 
     :param lines: as for :func:`from_values`.
     """
-    parsed = lines.selectExpr("value AS line", "arrival", "place", "try_parse_json(value) AS v")
+    parsed = lines.selectExpr("value AS line", "arrival", "place", f"{once('try_parse_json(value)')} AS v")
     headers = (
         "transform(try_variant_get(v, '$.headers', 'array<array<string>>'), "
         "h -> named_struct('key', h[0], 'value', CAST(h[1] AS binary)))"
@@ -76,3 +76,13 @@ def from_dumped_records(lines: DataFrame) -> DataFrame:
 
 def _member(name: str) -> str:
     return f"try_variant_get(v, '$.{name}', 'variant')"
+
+
+def once(sql: str) -> str:
+    """SQL that is evaluated once per row, however many expressions use it.
+
+    Spark pushes a filter below the projection that it filters and repeats there what the filter refers to, such as the
+    parsing of the whole message; it does so with nothing that is not deterministic. (Of ``rand() >= 0`` it knows that
+    it is always true.)
+    """
+    return f"CASE WHEN monotonically_increasing_id() >= 0 THEN {sql} END"

@@ -141,7 +141,8 @@ class Files:
         settings = {"order_by": self.source.order_by} if self.source.order_by else {}
         reading = Reading(_EPOCH, self.source.unavailable_value, settings)
         position = self._positions.get(target.table)
-        known = Known(self._known(target), high_order=position.high_order if position else None)
+        engine = getattr(self.spec.options, "decode_engine", "auto")
+        known = Known(self._known(target), high_order=position.high_order if position else None, engine=engine)
         # what no table can be told of is kept once, with the first
         adopt = target == self.spec.targets[0]
         return decode(messages, self.source.format, target, reading, known, adopt=adopt)

@@ -51,7 +51,13 @@ def table_batch(target: Target, found: Decoded, after: Position, facts: Mapping[
         after,
         in_order=False,
         truncate_order=found.truncate_order,
+        folded=found.folded,
         rejected=found.rejected,
         rejections=found.rejections,
-        facts={**facts, "events": found.events, "source_lag_seconds": round(lag, 3) if lag is not None else None},
+        facts={
+            **facts,
+            "events": found.events,
+            "decoded_by": found.engine,
+            "source_lag_seconds": round(lag, 3) if lag is not None else None,
+        },
     )

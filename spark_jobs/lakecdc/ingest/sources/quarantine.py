@@ -110,7 +110,7 @@ class Quarantine:
             getattr(source, "unavailable_value", Reading.unavailable_value),
             {"order_by": order_by} if order_by else {},
         )
-        known = Known(types, high_order=position.high_order)
+        known = Known(types, high_order=position.high_order, engine="jvm")
         return decode(messages, source.format, target, reading, known)  # type: ignore[union-attr]
 
 

@@ -229,6 +229,7 @@ class KafkaIngest:
             known_types(self.spark, self.spec.catalog.name, feed.target),
             marks,
             position.high_order if position else None,
+            getattr(self.spec.options, "decode_engine", "auto"),
         )
         reading = Reading(feed.progress.epoch, self.source.unavailable_value, self._format_settings())
         frame = messages(self.spark, self._settings, ranges)

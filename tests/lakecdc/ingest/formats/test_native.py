@@ -1,0 +1,166 @@
+"""The native engine gives the rows that the JVM gives, or leaves the batch to it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from lakecdc.contract.target import Target
+from lakecdc.ingest.fold import fold
+from lakecdc.ingest.formats.decode import Decoded, Known
+from lakecdc.ingest.order import WIDTH
+from tests.lakecdc.ingest.formats.decoding import decode_lines, record
+
+TYPES = {
+    "id": "bigint",
+    "i": "int",
+    "d": "decimal(12,2)",
+    "f": "double",
+    "b": "boolean",
+    "s": "string",
+    "day": "date",
+    "at": "timestamp",
+    "local": "timestamp_ntz",
+    "epoch": "timestamp_ntz",
+}
+TARGET = Target("shop.t", key=("id",), columns=TYPES, encodings={"epoch": "epoch_micros"})
+
+
+@pytest.fixture(autouse=True)
+def no_cache(spark: SparkSession) -> Iterator[None]:
+    yield
+    spark.catalog.clearCache()
+
+
+def envelope(lsn: int, op: str, row: dict[str, Any], table: str = "t") -> dict[str, Any]:
+    source = {"connector": "postgresql", "db": "d", "schema": "shop", "table": table, "lsn": lsn, "snapshot": "false"}
+    source |= {"ts_ms": 1_700_000_000_000 + lsn, "sequence": json.dumps([str(lsn - 2), str(lsn)])}
+    return {"op": op, "before": row if op == "d" else None, "after": None if op == "d" else row, "source": source}
+
+
+def row(id: int, **values: Any) -> dict[str, Any]:
+    plain = {
+        "i": -5,
+        "d": 12.5,
+        "f": 1.25e-7,
+        "b": True,
+        "s": "é {x}",
+        "day": "2024-02-29",
+        "at": "2024-01-02T03:04:05.123456+02:00",
+        "local": "2024-01-02 03:04:05",
+        "epoch": 1_704_164_645_123_456,
+    }
+    return {"id": id, **plain, **values}
+
+
+def both(spark: SparkSession, lines: list[str], target: Target = TARGET, **rest: Any) -> tuple[Decoded, Decoded]:
+    return tuple(  # type: ignore[return-value]
+        decode_lines(spark, "debezium-json", lines, target, Known(TYPES, engine=engine, **rest), records=True)
+        for engine in ("auto", "jvm")
+    )
+
+
+def rows(found: Decoded) -> list[Any]:
+    assert found.changes is not None
+    kept = fold(found.changes).select(
+        "op", "key", "row", "open", "old_key", "order", "source_time", "n_r", "n_c", "n_u", "n_d"
+    )
+    return sorted((r["key"]["id"], r.asDict(recursive=True)) for r in kept.collect())
+
+
+def assert_same(native: Decoded, jvm: Decoded) -> None:
+    assert native.engine == "native"
+    assert rows(native) == rows(jvm)
+    assert (native.events, native.newest, native.high_orders) == (jvm.events, jvm.newest, jvm.high_orders)
+    assert [c.name for c in native.columns] == list(TYPES)
+
+
+def test_every_type_is_the_same_in_both(spark: SparkSession) -> None:
+    lines = [
+        record(envelope(10, "r", row(1)), {"id": 1}, offset=0),
+        record(
+            envelope(20, "c", row(2, i=None, d=None, f=None, b=None, s=None, day=None, at=None)), {"id": 2}, offset=1
+        ),
+        record(envelope(30, "u", row(1, d="0.10", f=3, b=False, s="", at="2024-01-02T03:04:05Z", epoch=-1)), offset=2),
+        record(envelope(40, "d", {"id": 2}), {"id": 2}, offset=3),
+        record(None, {"id": 2}, offset=4),
+        record(envelope(50, "c", row(2, s='{"a": [1, 2.50]}', i=2**31 - 1)), {"id": 2}, offset=5),
+        record({"ts_ms": 5}, offset=6),
+        record({"status": "BEGIN", "id": "1:2"}, offset=7),
+        record({"op": "m", "source": {"connector": "postgresql"}}, offset=8),
+        record({"source": {"connector": "mysql"}, "ddl": "CREATE TABLE x (a int)"}, offset=9),
+    ]
+    native, jvm = both(spark, lines)
+    assert_same(native, jvm)
+    assert native.folded and not jvm.folded
+
+
+def test_unchanged_values_and_key_changes_keep_all_events(spark: SparkSession) -> None:
+    unchanged = "__debezium_unavailable_value"
+    lines = [
+        record(envelope(10, "c", row(1, s="big")), {"id": 1}, offset=0),
+        record(envelope(20, "u", row(1, s=unchanged)), {"id": 1}, offset=1),
+        record(envelope(30, "d", {"id": 1}), {"id": 1}, offset=2, newkey={"id": 7}),
+        record(envelope(30, "c", row(7, s=unchanged)), {"id": 7}, offset=3, oldkey={"id": 1}),
+    ]
+    native, jvm = both(spark, lines)
+    assert_same(native, jvm)
+    assert not native.folded and native.changes is not None and native.changes.count() == 4
+
+
+def test_late_events_are_told_by_the_marks_of_their_partition(spark: SparkSession) -> None:
+    mark = "0001" + "0" * (WIDTH - 4)
+    lines = [record(envelope(10, "c", row(1)), partition=p, offset=p) for p in (0, 1)]
+    lines[1] = lines[1].replace('"id": 1', '"id": 2')
+    native, _ = both(spark, lines, marks={"db.shop.products/0": mark})
+    assert native.engine == "native" and native.changes is not None
+    assert {r["key"]["id"]: r["late"] for r in native.changes.collect()} == {1: False, 2: True}
+
+
+ODD = {
+    "a fraction": envelope(1, "c", row(1, i=1.5)),
+    "too big": envelope(1, "c", row(1, i=2**31)),
+    "a rounded decimal": envelope(1, "c", row(1, d=1.005)),
+    "a long decimal": envelope(1, "c", row(1, d=1234567890123456.5)),
+    "a word": envelope(1, "c", row(1, f="x")),
+    "a day that is none": envelope(1, "c", row(1, day="2024-02-30")),
+    "an object": envelope(1, "c", row(1, s={"a": 1.0})),
+    "infinity": envelope(1, "c", row(1, epoch=2**63 - 1)),
+    "a new column": envelope(1, "c", row(1, new="x")),
+    "no key": envelope(1, "c", {"i": 1}),
+    "truncate": {**envelope(1, "t", {}), "after": None},
+    "another op": envelope(1, "z", row(1)),
+    "a table besides": envelope(1, "c", row(1), table="other"),
+    "with its schema": {"schema": {"fields": []}, "payload": envelope(1, "c", row(1))},
+}
+
+
+@pytest.mark.parametrize("case", ODD)
+def test_what_is_odd_is_left_to_the_jvm(spark: SparkSession, case: str) -> None:
+    lines = [record(envelope(10, "c", row(2)), {"id": 2}, offset=0), record(ODD[case], offset=1)]
+    target = Target("shop.t", key=("id",), columns=TYPES, encodings={"epoch": "epoch_micros"})
+    found = decode_lines(spark, "debezium-json", lines, target, Known(TYPES), records=True)
+    assert found.engine.startswith("jvm: "), found.engine
+    assert not found.folded
+
+
+def test_text_that_is_no_json_and_a_lone_tombstone_are_left_to_the_jvm(spark: SparkSession) -> None:
+    good = record(envelope(10, "c", row(2)), {"id": 2}, offset=0)
+    broken = decode_lines(
+        spark, "debezium-json", [good, record("{broken", offset=1)], TARGET, Known(TYPES), records=True
+    )
+    assert broken.engine == "jvm: text that is no JSON" and broken.rejections == 1
+    lone = decode_lines(
+        spark, "debezium-json", [good, record(None, {"id": 3}, offset=1)], TARGET, Known(TYPES), records=True
+    )
+    assert lone.engine == "jvm: a tombstone without its delete"
+
+
+def test_a_new_table_learns_its_columns_from_the_first_messages(spark: SparkSession) -> None:
+    lines = [record(envelope(n, "c", {"id": n, "v": "x"}), {"id": n}, offset=n) for n in range(1, 5)]
+    found = decode_lines(spark, "debezium-json", lines, Target("shop.t", key=("id",)), Known({}), records=True)
+    assert found.engine == "native" and {c.name: c.type for c in found.columns} == {"id": "bigint", "v": "string"}
