@@ -5,7 +5,7 @@ BIN := .venv/bin
 # two processes, because a Spark session leaves a core idle half of the time; a file's tests share fixtures
 PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile
 
-.PHONY: help setup demo demo-ui test test-services lint format lock wheel clean distclean
+.PHONY: help setup demo demo-ui test test-services bench-ingest lint format lock wheel clean distclean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -26,6 +26,9 @@ test-services: setup  ## run the tests against real S3 and REST catalog servers,
 	$(PYTHON) .ci/bootstrap.py --services
 	$(BIN)/python -m local_services.install
 	$(PYTEST) -m services $(ARGS)
+
+bench-ingest: setup  ## measure ingest: ours and MERGE INTO on the same events; JSON on the last line
+	$(BIN)/python -m benchmarks.ingest $(ARGS)
 
 lint: setup  ## check style, types and the import rules of the house
 	$(BIN)/ruff check .

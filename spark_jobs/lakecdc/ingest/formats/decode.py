@@ -90,13 +90,13 @@ def decode(
     :return: the changes; the caller clears Spark's cache when the batch is done.
     :raises InputError: if the events do not tell which table or columns are meant; nothing has been written then.
     """
-    refused = _refused(messages, format_name, target, reading, known)
-    if isinstance(refused, Decoded):
-        return refused
-    return replace(_decode_in_jvm(messages, format_name, target, reading, known, adopt=adopt), engine=f"jvm: {refused}")
+    made = _try_native(messages, format_name, target, reading, known)
+    if isinstance(made, Decoded):
+        return made
+    return replace(_decode_in_jvm(messages, format_name, target, reading, known, adopt=adopt), engine=f"jvm: {made}")
 
 
-def _refused(messages: DataFrame, format_name: str, target: Target, reading: Reading, known: Known) -> Decoded | str:
+def _try_native(messages: DataFrame, format_name: str, target: Target, reading: Reading, known: Known) -> Decoded | str:
     """What the native engine makes of a batch, or why it does not."""
     if known.engine != "auto":
         return "asked for"
@@ -110,7 +110,14 @@ def _refused(messages: DataFrame, format_name: str, target: Target, reading: Rea
         return reason
     every = not target.keyed or bool(target.history_table)
     made = native.decode_native(
-        messages, fields, target.key, target.source_table, reading, known.marks, events_needed=every
+        messages,
+        fields,
+        target.key,
+        target.source_table,
+        reading,
+        known.marks,
+        events_needed=every,
+        ignored=target.exclude_columns,
     )
     if made.reason is not None:
         return made.reason

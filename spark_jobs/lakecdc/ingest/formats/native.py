@@ -70,6 +70,7 @@ def decode_native(
     marks: Mapping[str, str] | None,
     *,
     events_needed: bool,
+    ignored: Sequence[str] = (),
 ) -> Native:
     """Decode a batch, or tell why not.
 
@@ -77,8 +78,9 @@ def decode_native(
     :param table: the source table that is wanted, or its end; None takes all there are if these are one.
     :param marks: highest order key applied by ``topic/partition``; None if there are none to trust.
     :param events_needed: every event is wanted, not only the last one of each key.
+    :param ignored: columns of the source that the table leaves out.
     """
-    task = DecodeTask(tuple(fields), tuple(key), table, reading.epoch, reading.unavailable_value)
+    task = DecodeTask(tuple(fields), tuple(key), table, reading.epoch, reading.unavailable_value, tuple(ignored))
     frame = messages.select("topic", "partition", "key", "value", "headers", "arrival").mapInArrow(task, task.schema)
     folded = _folded(frame).persist()
     rows = _facts(folded)

@@ -54,6 +54,7 @@ class DecodeTask:
     :param table: the source table that is wanted, or its end; None takes all there are.
     :param epoch: epoch of the source's identity.
     :param unavailable_value: Debezium's placeholder.
+    :param ignored: columns of the source that the table leaves out.
     """
 
     fields: tuple[Field, ...]
@@ -61,6 +62,7 @@ class DecodeTask:
     table: str | None
     epoch: int
     unavailable_value: str
+    ignored: tuple[str, ...] = ()
 
     @property
     def schema(self) -> str:
@@ -108,7 +110,7 @@ class DecodeTask:
 
     def _new_columns(self, connection: duckdb.DuckDBPyConnection) -> str | None:
         """A column with a value that the table does not have yet."""
-        known = {f.name for f in self.fields}
+        known = {f.name for f in self.fields} | set(self.ignored)
         lists = connection.execute("SELECT DISTINCT json_keys(t, '$.after') FROM m").fetchall()
         for name in {n for (names,) in lists for n in names or ()} - known:
             path = "$.after." + json.dumps(name)

@@ -164,3 +164,9 @@ def test_a_new_table_learns_its_columns_from_the_first_messages(spark: SparkSess
     lines = [record(envelope(n, "c", {"id": n, "v": "x"}), {"id": n}, offset=n) for n in range(1, 5)]
     found = decode_lines(spark, "debezium-json", lines, Target("shop.t", key=("id",)), Known({}), records=True)
     assert found.engine == "native" and {c.name: c.type for c in found.columns} == {"id": "bigint", "v": "string"}
+
+
+def test_a_column_that_is_left_out_is_no_new_one(spark: SparkSession) -> None:
+    target = Target("shop.t", key=("id",), columns=TYPES, encodings={"epoch": "epoch_micros"}, exclude_columns=("x",))
+    found = decode_lines(spark, "debezium-json", [json.dumps(envelope(1, "c", row(1, x="y")))], target, Known(TYPES))
+    assert found.engine == "native" and "x" not in {c.name for c in found.columns}

@@ -1,0 +1,1 @@
+"""One script per claim; the last line each prints is JSON."""
