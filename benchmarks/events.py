@@ -64,7 +64,13 @@ def _event(rng: random.Random, number: int, keys: int) -> str:
         "updated_at": f"2026-01-01T{number % 24:02d}:{number % 60:02d}:00.{number % 1_000_000:06d}",
         "note": "n" * rng.randrange(40),
     }
-    source = {"connector": "postgresql", "db": "shop", "schema": "shop", "table": "orders", "snapshot": "false"}
+    source: dict[str, Any] = {
+        "connector": "postgresql",
+        "db": "shop",
+        "schema": "shop",
+        "table": "orders",
+        "snapshot": "false",
+    }
     source |= {"lsn": 1000 + number * 8, "ts_ms": _SECONDS * 1000 + number}
     source["sequence"] = json.dumps([str(996 + number * 8), str(1000 + number * 8)])
     images = {"before": row if op == "d" else None, "after": None if op == "d" else row}
@@ -75,9 +81,8 @@ def final_state(files: str) -> tuple[int, int]:
     """Rows that remain, and the sum of their versions, found by an engine that is no part of the race."""
     import duckdb
 
-    image = {"id": "BIGINT", "version": "BIGINT"}
-    shape = {"before": image, "after": image, "op": "VARCHAR", "source": {"lsn": "BIGINT"}}
-    columns = ", ".join(f"{name}: {_duck(kind)}" for name, kind in shape.items())
+    image = "'STRUCT(id BIGINT, version BIGINT)'"
+    columns = f"before: {image}, after: {image}, op: 'VARCHAR', source: 'STRUCT(lsn BIGINT)'"
     found = duckdb.execute(
         f"""SELECT count(*), sum(version) FROM (
           SELECT arg_max(op, source.lsn) AS op, arg_max("after".version, source.lsn) AS version
@@ -86,9 +91,3 @@ def final_state(files: str) -> tuple[int, int]:
     ).fetchone()
     assert found is not None
     return int(found[0]), int(found[1])
-
-
-def _duck(kind: str | dict[str, str]) -> str:
-    if isinstance(kind, str):
-        return f"'{kind}'"
-    return "'STRUCT(" + ", ".join(f"{name} {inner}" for name, inner in kind.items()) + ")'"
