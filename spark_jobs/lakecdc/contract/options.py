@@ -90,9 +90,21 @@ class RewriteDeleteFilesOptions(VerifiedOptions):
 
     :param engine: ``exact`` lets Iceberg's reader mark deleted rows, ``join`` matches keys in Spark,
         ``auto`` chooses from the number of deletes.
+    :param position_deletes: ``merge`` rewrites position deletes too, so that each data file has one delete file of its
+        own, and drops those that apply to nothing; ``keep`` leaves them unless equality deletes hit the same file.
+    :param min_input_files: position-delete files of one data file from which on they are merged.
+    :param branch: branch to work on.
     """
 
     engine: Literal["auto", "exact", "join"] = "auto"
+    position_deletes: Literal["merge", "keep"] = "merge"
+    min_input_files: int = 2
+    branch: str = "main"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.min_input_files < 2:
+            raise SpecError(f"options.min_input_files is {self.min_input_files}, not 2 or more.")
 
 
 @dataclass(frozen=True)

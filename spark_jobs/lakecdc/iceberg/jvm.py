@@ -33,10 +33,14 @@ def table_cache(spark: SparkSession) -> Any:
     from whichever the JVM happens to list first, so that the plain call fails in about one start of five.
     """
     view, gate = jvm(spark), gateway(spark)
-    loader = view.java.lang.Thread.currentThread().getContextClassLoader()
-    cls = loader.loadClass("org.apache.iceberg.spark.SparkTableCache")
+    cls = java_class(spark, "org.apache.iceberg.spark.SparkTableCache")
     no_types, no_values = gate.new_array(view.java.lang.Class, 0), gate.new_array(view.java.lang.Object, 0)
     return cls.getMethod("get", no_types).invoke(None, no_values)
+
+
+def java_class(spark: SparkSession, name: str) -> Any:
+    """A Java ``Class`` object, from the jars of the session too."""
+    return jvm(spark).java.lang.Thread.currentThread().getContextClassLoader().loadClass(name)
 
 
 def int_array(spark: SparkSession, values: Iterable[int]) -> Any:

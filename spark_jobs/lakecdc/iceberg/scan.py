@@ -1,4 +1,4 @@
-"""What a snapshot's scan has to read: equality deletes, the data files they touch, and tasks rebuilt by choice."""
+"""What a snapshot's scan has to read: data files with the deletes that apply, and tasks rebuilt by choice."""
 
 from __future__ import annotations
 
@@ -8,127 +8,85 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import DataFrame
 
-from lakecdc.iceberg.jvm import gateway, iterate, jvm
+from lakecdc.iceberg.jvm import iterate, java_class, java_list, jvm
+from lakecdc.iceberg.live_deletes import delete_file_set
 
 if TYPE_CHECKING:
+    from lakecdc.iceberg.live_deletes import EqualityDelete, PositionDelete, Scopes
     from lakecdc.iceberg.table import IcebergTable
 
-
-@dataclass(frozen=True)
-class EqualityDelete:
-    """A live equality-delete file.
-
-    :param java: Iceberg's ``DeleteFile``.
-    :param scope: number of the (spec, partition) it reaches; None if it is global (specification, "Scan Planning").
-    :param sequence_number: data sequence number; it reaches data files with a smaller one.
-    :param records: rows, that is keys.
-    :param field_ids: the equality field ids, in ascending order.
-    """
-
-    java: Any
-    location: str
-    scope: int | None
-    sequence_number: int
-    records: int
-    field_ids: tuple[int, ...]
+#: pairs of data file and equality delete that are kept; every further one costs a reference in the driver
+MAX_PAIRS = 2_000_000
 
 
 @dataclass(frozen=True)
 class FileTask:
-    """A data file that equality deletes apply to.
+    """A data file whose deletes are to be rewritten.
 
     :param number: short name of the file in data frames.
     :param java: Iceberg's ``DataFile``.
+    :param planned: Iceberg's ``FileScanTask``, with every delete file that applies; None where the pairs of data and
+        delete files are too many to be kept.
     :param scope: number of its (spec, partition).
     :param sequence_number: data sequence number.
     :param records: rows, deleted ones included.
-    :param equality: Java list of the equality deletes that apply.
+    :param equality_deletes: how many equality deletes apply.
     :param others: Java list of the position deletes and deletion vectors that apply.
     """
 
     number: int
     java: Any
+    planned: Any
     location: str
     scope: int
     sequence_number: int
     records: int
-    equality: Any
+    equality_deletes: int
     others: Any
 
 
-class Scopes:
-    """Small numbers for (spec id, partition tuple), by Iceberg's own comparison of partition values."""
-
-    def __init__(self, table: IcebergTable) -> None:
-        self._specs, self._view = table.java.specs(), jvm(table.spark)
-        self._wrappers: dict[int, Any] = {}
-        self._numbers: dict[tuple[int, Any], int] = {}
-
-    def number(self, file: Any) -> int:
-        """Number of a Java content file's scope; the same scope always gets the same number."""
-        spec_id = int(file.specId())
-        # py4j hashes and compares Java objects by their own hashCode and equals
-        key = (spec_id, self._wrapper(spec_id).copyFor(file.partition()))
-        return self._numbers.setdefault(key, len(self._numbers))
-
-    def reached_by(self, delete: Any) -> int | None:
-        """Number of the scope an equality delete reaches; None for the whole table."""
-        return None if self._specs.get(delete.specId()).isUnpartitioned() else self.number(delete)
-
-    def _wrapper(self, spec_id: int) -> Any:
-        if spec_id not in self._wrappers:
-            kind = self._specs.get(spec_id).partitionType()
-            self._wrappers[spec_id] = self._view.org.apache.iceberg.util.StructLikeWrapper.forType(kind)
-        return self._wrappers[spec_id]
-
-
-def equality_deletes(table: IcebergTable, snapshot_id: int, scopes: Scopes) -> list[EqualityDelete]:
-    """Every live equality-delete file of a snapshot, from its delete manifests, those that apply to nothing included.
-
-    Costs about ten py4j calls per equality-delete file, 1 ms.
-    """
-    view = jvm(table.spark)
-    manifests = table.java.snapshot(snapshot_id).deleteManifests(table.java.io())
-    found = []
-    for manifest in manifests:
-        reader = view.org.apache.iceberg.ManifestFiles.readDeleteManifest(manifest, table.java.io(), table.java.specs())
-        found += [_equality_delete(file, scopes) for file in iterate(reader) if _is_equality(file)]
-    return found
-
-
-def tasks_reached(
-    table: IcebergTable, snapshot_id: int, deletes: Iterable[EqualityDelete], scopes: Scopes
+def planned_tasks(
+    table: IcebergTable,
+    snapshot_id: int,
+    equality: Iterable[EqualityDelete],
+    positions: Iterable[PositionDelete],
+    scopes: Scopes,
 ) -> Iterator[FileTask]:
-    """The data files that at least one of the equality deletes applies to, as Iceberg's scan planning pairs them.
+    """The data files that at least one of the deletes applies to, as Iceberg's scan planning pairs them.
 
-    Costs four py4j calls per data file of the table and twenty per file reached, however many deletes apply:
-    a table of 100,000 data files takes about a minute.
+    Costs five py4j calls per data file of the table and twenty per file found, however many deletes apply:
+    100,000 data files take about half a minute.
     """
     view = jvm(table.spark)
-    wanted = _java_set(table, deletes)
-    number = 0
-    scan = table.java.newScan().useSnapshot(snapshot_id).ignoreResiduals()
-    for task in iterate(scan.planFiles()):
-        applying = task.deletes()
-        if applying.isEmpty():
+    equality_set, wanted = delete_file_set(table, equality), delete_file_set(table, [*equality, *positions])
+    number = pairs = 0
+    for planned in iterate(table.java.newScan().useSnapshot(snapshot_id).ignoreResiduals().planFiles()):
+        applying = planned.deletes()
+        if applying.isEmpty() or view.java.util.Collections.disjoint(wanted, applying):
             continue
-        equality, others = view.java.util.ArrayList(applying), view.java.util.ArrayList(applying)
-        equality.retainAll(wanted)
-        if equality.isEmpty():
-            continue
-        others.removeAll(wanted)
-        file = task.file()
+        others = view.java.util.ArrayList(applying)
+        others.removeAll(equality_set)
+        file, equality_deletes = planned.file(), applying.size() - others.size()
+        pairs += equality_deletes
         yield FileTask(
             number,
             file,
+            planned if pairs <= MAX_PAIRS else None,
             str(file.location()),
             scopes.number(file),
             int(file.dataSequenceNumber()),
             int(file.recordCount()),
-            equality,
+            equality_deletes,
             others,
         )
         number += 1
+
+
+def equality_deletes_of(table: IcebergTable, task: FileTask) -> Any:
+    """Java list of the equality deletes that Iceberg's planning pairs with a data file."""
+    found = jvm(table.spark).java.util.ArrayList(task.planned.deletes())
+    found.removeAll(task.others)
+    return found
 
 
 class TaskBuilder:
@@ -136,7 +94,9 @@ class TaskBuilder:
 
     def __init__(self, table: IcebergTable) -> None:
         view = self._view = jvm(table.spark)
-        self._table, self._gateway = table, gateway(table.spark)
+        self._table = table
+        self._iterables = view.org.apache.iceberg.relocated.com.google.common.collect.Iterables
+        self._delete_file_class = java_class(table.spark, "org.apache.iceberg.DeleteFile")
         self._schema = view.org.apache.iceberg.SchemaParser.toJson(table.java.schema())
         always = view.org.apache.iceberg.expressions.Expressions.alwaysTrue()
         self._residuals = view.org.apache.iceberg.expressions.ResidualEvaluator.unpartitioned(always)
@@ -148,10 +108,9 @@ class TaskBuilder:
         :param data_file: Java ``DataFile``.
         :param deletes: Java ``DeleteFile`` objects, committed or not.
         """
-        chosen = list(deletes)
-        array = self._gateway.new_array(self._view.org.apache.iceberg.DeleteFile, len(chosen))
-        for index, delete in enumerate(chosen):
-            array[index] = delete
+        listed = deletes if hasattr(deletes, "isEmpty") else java_list(self._table.spark, deletes)
+        # copied in the JVM: one call, however many deletes apply
+        array = self._iterables.toArray(listed, self._delete_file_class)
         return self._view.org.apache.iceberg.BaseFileScanTask(
             data_file, array, self._schema, self._spec(data_file.specId()), self._residuals
         )
@@ -177,17 +136,12 @@ class TaskBuilder:
 
 
 def only_deletes_of(table: IcebergTable, tasks: Iterable[FileTask], deletes: Iterable[EqualityDelete]) -> bool:
-    """Tell whether every equality delete that applies to the tasks is one of ``deletes``."""
-    wanted = _java_set(table, deletes)
-    return all(wanted.containsAll(task.equality) for task in tasks)
+    """Tell whether every equality delete that applies to the tasks is one of ``deletes``.
 
-
-def with_deletes_of(
-    table: IcebergTable, tasks: Iterable[FileTask], deletes: Iterable[EqualityDelete]
-) -> list[FileTask]:
-    """Those tasks that at least one of ``deletes`` applies to."""
-    wanted, collections = _java_set(table, deletes), jvm(table.spark).java.util.Collections
-    return [task for task in tasks if not collections.disjoint(task.equality, wanted)]
+    Tasks without their plan are left out.
+    """
+    wanted = delete_file_set(table, deletes)
+    return all(wanted.containsAll(equality_deletes_of(table, task)) for task in tasks if task.planned is not None)
 
 
 def read_staged(table: IcebergTable, group: str) -> DataFrame:
@@ -209,12 +163,6 @@ def read_staged(table: IcebergTable, group: str) -> DataFrame:
     return DataFrame(dataset.ofRows(table.spark._jsparkSession, relation.copy(*elements)), table.spark)
 
 
-def file_scoped(table: IcebergTable, deletes: Iterable[Any]) -> list[Any]:
-    """Those position-delete files and deletion vectors that name positions of one data file only."""
-    util = jvm(table.spark).org.apache.iceberg.util.ContentFileUtil
-    return [delete for delete in deletes if util.isFileScoped(delete)]
-
-
 def column_names(table: IcebergTable, field_ids: Sequence[int]) -> list[str] | None:
     """Current names of top-level columns; None if one of them is no longer, or not at the top of, the schema."""
     names = {field.id: field.name for field in table.fields}
@@ -228,26 +176,3 @@ def field_types(table: IcebergTable, field_ids: Iterable[int]) -> dict[int, str 
     for _, schema in [*schemas, (None, table.java.schema())]:
         known |= {int(c.fieldId()): str(c.type().toString()) for c in schema.columns()}
     return {field_id: known.get(field_id) for field_id in field_ids}
-
-
-def _java_set(table: IcebergTable, deletes: Iterable[EqualityDelete]) -> Any:
-    """Iceberg's set of delete files, which compares them by location and content."""
-    found = jvm(table.spark).org.apache.iceberg.util.DeleteFileSet.create()
-    for delete in deletes:
-        found.add(delete.java)
-    return found
-
-
-def _is_equality(file: Any) -> bool:
-    return str(file.content().toString()) == "EQUALITY_DELETES"
-
-
-def _equality_delete(file: Any, scopes: Scopes) -> EqualityDelete:
-    return EqualityDelete(
-        file,
-        str(file.location()),
-        scopes.reached_by(file),
-        int(file.dataSequenceNumber()),
-        int(file.recordCount()),
-        tuple(sorted(int(i) for i in file.equalityFieldIds())),
-    )

@@ -17,9 +17,11 @@ from lakecdc.failpoints import reach
 from lakecdc.iceberg.commit import RowChanges, replace_deletes
 from lakecdc.iceberg.delete_file_objects import delete_file
 from lakecdc.iceberg.file_io import discard_folder, new_folder
-from lakecdc.iceberg.scan import Scopes, equality_deletes, file_scoped
-from lakecdc.maintain.delete_files.match import choose_engine, deleted_positions
+from lakecdc.iceberg.live_deletes import delete_key, file_scoped
+from lakecdc.iceberg.table import MAIN
+from lakecdc.maintain.delete_files.match import choose_engine, deleted_positions, merged_tasks
 from lakecdc.maintain.delete_files.plan import Group, Plan, has_none, plan
+from lakecdc.maintain.delete_files.survey import survey
 from lakecdc.maintain.delete_files.verify import Proof, Replacement, verify
 from lakecdc.maintain.delete_files.write import write
 from lakecdc.maintain.phases import Phases
@@ -30,10 +32,12 @@ if TYPE_CHECKING:
     from lakecdc.contract.spec import JobSpec
     from lakecdc.iceberg.delete_file_objects import WrittenDeletes
     from lakecdc.iceberg.table import IcebergTable, Snapshot
+    from lakecdc.maintain.delete_files.match import Engine
 
 log = logging.getLogger(__name__)
 
 JOB = "rewrite_delete_files"
+NOTHING = "There are no equality deletes, and no position deletes to merge."
 #: times a conflict is answered with a new plan before the job gives up
 ATTEMPTS = 3
 _PACKAGES = ("numpy", "pyarrow", "pyiceberg", "pyroaring")
@@ -52,7 +56,6 @@ class Result:
     positions: int = 0
     added: int = 0
     superseded: int = 0
-    removed: int = 0
     commits: int = 0
     conflicts: int = 0
     groups_left: int = 0
@@ -60,7 +63,10 @@ class Result:
 
 @dataclass(frozen=True)
 class Prepared:
-    """A group's commit, written and proven."""
+    """A group's commit, written and proven.
+
+    :param superseded: position-delete files and deletion vectors that go.
+    """
 
     changes: RowChanges
     referenced: list[str]
@@ -70,7 +76,7 @@ class Prepared:
 
 
 def rewrite_delete_files(table: IcebergTable, spec: JobSpec) -> TableReport:
-    """Convert a table's equality deletes.
+    """Convert a branch's equality deletes, merge its position deletes, and drop those that apply to nothing.
 
     :param spec: options as :class:`RewriteDeleteFilesOptions`.
     :return: done, nothing, or conflict if other commits made every attempt void; what was committed before stays.
@@ -79,9 +85,11 @@ def rewrite_delete_files(table: IcebergTable, spec: JobSpec) -> TableReport:
     """
     options = spec.options
     assert isinstance(options, RewriteDeleteFilesOptions)
-    before = table.refresh().head()
+    before = table.refresh().head(options.branch)
+    if before is None and options.branch != MAIN:
+        raise InputError(f"There is no branch {options.branch!r}.", table=table.name, hint="Check options.branch.")
     if before is None or has_none(before):
-        return TableReport(table.name, "nothing", "There are no equality deletes.", **_snapshots(before, before))
+        return TableReport(table.name, "nothing", NOTHING, **_snapshots(before, before))
     require_packages(table.name)
     return Rewrite(table, options, before).run()
 
@@ -126,7 +134,7 @@ class Rewrite:
                     return self._report(error)
 
     def _attempt(self) -> None:
-        start = self._table.refresh().head()
+        start = self._table.refresh().head(self._options.branch)
         if start is None or has_none(start):
             return
         with start_tag(self._table, start, JOB):
@@ -141,7 +149,7 @@ class Rewrite:
 
     def _planned(self, start: Snapshot) -> Plan:
         with self._phases.phase("plan"):
-            found = plan(self._table, start)
+            found = plan(self._table, start, self._options)
         # the first plan says what there was at the beginning
         self._plan = self._plan or found
         return found
@@ -165,6 +173,7 @@ class Rewrite:
                     prepared.changes,
                     start_snapshot_id=start.id,
                     referenced_data_files=prepared.referenced,
+                    branch=self._options.branch,
                 )
         except ConflictError:
             # after any other error the commit may have arrived: then the files stay, for orphan removal to judge
@@ -173,39 +182,44 @@ class Rewrite:
         self._count(group, prepared)
 
     def _prepare(self, group: Group, folder: str) -> Prepared:
-        written = self._match_and_write(group, folder) if group.tasks else []
+        merge = merged_tasks(group)
+        written = self._match_and_write(group, folder, merge) if group.tasks else []
         new = {w.file_number: w for w in written}
-        replacements, added, superseded = [], [], []
+        going = {delete.key: delete.java for delete in group.positions}
+        replacements, added = [], []
         for task in group.tasks:
-            stay = list(task.others)
+            stay = [delete for delete in task.others if delete_key(delete) not in going]
             if task.number in new:
-                replaced = file_scoped(self._table, stay)
-                # in v3 a reader looks at nothing but the vector
-                stay = [] if self._table.format_version >= 3 else [d for d in stay if d not in replaced]
+                # the new file holds all positions; in v3 a reader looks at nothing but the vector
+                going |= {delete_key(delete): delete for delete in file_scoped(self._table, stay)}
+                stay = [] if vectors(self._table) else [d for d in stay if delete_key(d) not in going]
                 added.append(delete_file(self._table, task.java, new[task.number]))
                 stay.append(added[-1])
-                superseded += replaced
             replacements.append(Replacement(task, stay))
         with self._phases.phase("verify"):
-            proof = verify(self._table, replacements, self._options.verify, group.delete_records)
-        removed = [*(delete.java for delete in group.deletes), *superseded]
+            proof = verify(self._table, replacements, self._options.verify, group.deletes)
+        removed = [*(delete.java for delete in group.deletes), *going.values()]
         changes = RowChanges(deletes=added, removed_deletes=removed, summary={names.JOB: JOB})
         referenced = [task.location for task in group.tasks if task.number in new]
-        return Prepared(changes, referenced, written, len(superseded), proof)
+        return Prepared(changes, referenced, written, len(going), proof)
 
-    def _match_and_write(self, group: Group, folder: str) -> list[WrittenDeletes]:
-        engine = choose_engine(self._table, group, self._options.engine)
-        self._result.engines.add(engine)
+    def _match_and_write(self, group: Group, folder: str, merge: frozenset[int]) -> list[WrittenDeletes]:
+        engine = self._engine(group)
         with self._phases.phase("match_and_write"), deleted_positions(self._table, group, engine) as positions:
-            return write(self._table, group, positions, folder)
+            return write(self._table, group, positions, folder, merge)
+
+    def _engine(self, group: Group) -> Engine:
+        engine = choose_engine(self._table, group, self._options.engine)
+        if group.pairs:
+            self._result.engines.add(engine)
+        return engine
 
     def _dry_run(self) -> TableReport:
         found = self._planned(self._before)
         for group in found.groups:
             if not group.tasks:
                 continue
-            engine = choose_engine(self._table, group, self._options.engine)
-            self._result.engines.add(engine)
+            engine = self._engine(group)
             with self._phases.phase("match"), deleted_positions(self._table, group, engine) as positions:
                 each = positions.groupBy("file_number", "position").agg(F.bool_or("known").alias("known"))
                 news = each.where("NOT known").agg(F.count("*"), F.countDistinct("file_number")).head()
@@ -222,16 +236,15 @@ class Rewrite:
         result.positions += sum(w.added for w in prepared.written)
         result.added += len(prepared.written)
         result.superseded += prepared.superseded
-        result.removed += len(group.deletes)
         result.proofs.append(prepared.proof)
 
     def _report(self, error: ConflictError | None = None) -> TableReport:
-        after = self._table.refresh().head()
+        after = self._table.refresh().head(self._options.branch)
         facts: dict[str, Any] = {**_snapshots(self._before, after), "metrics": self._metrics(after)}
         if error is not None:
             return TableReport.failure(self._table.name, error, **facts)
-        if self._plan is None or not self._plan.deletes:
-            return TableReport(self._table.name, "nothing", "There are no equality deletes.", **facts)
+        if self._plan is None or not self._plan.groups:
+            return TableReport(self._table.name, "nothing", NOTHING, **facts)
         return TableReport(self._table.name, "done", self._remark(), **facts)
 
     def _remark(self) -> str | None:
@@ -241,19 +254,20 @@ class Rewrite:
         return f"max_runtime is over; {left} groups of scopes are left for the next run." if left else None
 
     def _metrics(self, after: Snapshot | None) -> dict[str, Any]:
-        result, deletes = self._result, self._plan.deletes if self._plan else []
-        vectors = self._table.format_version >= 3
-        left = equality_deletes(self._table, after.id, Scopes(self._table)) if after else []
+        result, found = self._result, self._plan.survey if self._plan else None
+        left = survey(self._table, after.id, self._options.min_input_files, positions=False) if after else None
         return {
-            "equality_delete_files_before": len(deletes),
-            "equality_delete_files_after": len(left),
-            "equality_deletes": sum(delete.records for delete in deletes),
+            "equality_delete_files_before": found.equality_files if found else 0,
+            "equality_delete_files_after": left.equality_files if left else 0,
+            "equality_deletes": found.equality_records if found else 0,
+            "position_delete_files_to_merge": len(found.merge) if found else 0,
+            "dangling_position_deletes": len(found.dangling) if found else 0,
             "scopes": self._plan.scopes if self._plan else 0,
             "data_files_reached": sum(len(group.tasks) for group in self._plan.groups) if self._plan else 0,
             "data_files_touched": result.data_files,
             "positions": result.positions,
-            "delete_files_added": 0 if vectors else result.added,
-            "deletion_vectors_added": result.added if vectors else 0,
+            "delete_files_added": 0 if vectors(self._table) else result.added,
+            "deletion_vectors_added": result.added if vectors(self._table) else 0,
             "delete_files_superseded": result.superseded,
             "commits": result.commits,
             "conflicts": result.conflicts,
@@ -274,6 +288,11 @@ class Rewrite:
         if self._options.verify == "off":
             found["reason"] = self._options.verify_off_reason
         return found
+
+
+def vectors(table: IcebergTable) -> bool:
+    """Whether position deletes of the table are deletion vectors."""
+    return table.format_version >= 3
 
 
 def _snapshots(before: Snapshot | None, after: Snapshot | None) -> dict[str, Any]:

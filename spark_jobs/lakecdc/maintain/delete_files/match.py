@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import reduce
 from typing import TYPE_CHECKING, Literal
 
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from lakecdc.contract.errors import UnsupportedError
+from lakecdc.iceberg.live_deletes import delete_key
 from lakecdc.iceberg.scan import TaskBuilder, column_names
 from lakecdc.iceberg.staging import staged_tasks
 from lakecdc.maintain.delete_files import match_exact, match_join
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
     from lakecdc.iceberg.scan import FileTask
     from lakecdc.iceberg.table import IcebergTable
     from lakecdc.maintain.delete_files.plan import Group
@@ -24,24 +25,27 @@ Engine = Literal["exact", "join"]
 
 #: above this many delete rows the exact engine, which holds them in the memory of each task, gives way to the join
 EXACT_DELETE_RECORDS = 200_000
+#: above this many pairs of data and delete file too, because each pair is shipped to a task and opened there
+EXACT_PAIRS = 100_000
 
 
 def choose_engine(table: IcebergTable, group: Group, wanted: str) -> Engine:
     """The engine for a group.
 
     :param wanted: the option: ``auto``, ``exact`` or ``join``.
-    :raises UnsupportedError: ``join`` is wanted, but a key column has been dropped from the table: only Iceberg's
-        own reader still finds its values.
+    :raises UnsupportedError: a key column has been dropped from the table, whose values only Iceberg's own reader
+        still finds, and ``join`` is wanted or the exact engine cannot hold the deletes.
     """
     dropped = any(column_names(table, ids) is None for ids in {delete.field_ids for delete in group.deletes})
-    if wanted == "join" and dropped:
+    small = group.delete_records <= EXACT_DELETE_RECORDS and group.pairs <= EXACT_PAIRS
+    if dropped and (wanted == "join" or any(task.planned is None for task in group.tasks)):
         raise UnsupportedError(
             "A key column of the equality deletes has been dropped, so the keys cannot be joined.",
             table=table.name,
-            hint="Use the engine 'exact' or 'auto'.",
+            hint="Use the engine 'exact' or 'auto'; with millions of deletes, compact_data_files.",
         )
     if wanted == "auto":
-        return "exact" if dropped or group.delete_records <= EXACT_DELETE_RECORDS else "join"
+        return "exact" if dropped or small else "join"
     return "join" if wanted == "join" else "exact"
 
 
@@ -53,14 +57,24 @@ def deleted_positions(table: IcebergTable, group: Group, engine: Engine) -> Iter
         position deletes say so already. A position may come several times.
     """
     with ExitStack() as stack:
-        matcher = match_join if engine == "join" else match_exact
-        hit = stack.enter_context(matcher.equality_hits(table, group))
-        found = hit.withColumn("known", F.lit(False))
+        frames = []
+        if group.pairs:
+            matcher = match_join if engine == "join" else match_exact
+            hit = stack.enter_context(matcher.equality_hits(table, group))
+            frames.append(hit.withColumn("known", F.lit(False)))
         tasks = [task for task in group.tasks if not task.others.isEmpty()]
         if tasks:
             known = stack.enter_context(_positions_known(table, tasks))
-            found = found.unionByName(known.withColumn("known", F.lit(True)))
-        yield found
+            frames.append(known.withColumn("known", F.lit(True)))
+        yield reduce(DataFrame.unionByName, frames)
+
+
+def merged_tasks(group: Group) -> frozenset[int]:
+    """Numbers of the group's data files whose position deletes are among those that go."""
+    going = {delete.key for delete in group.positions}
+    return frozenset(
+        task.number for task in group.tasks if going and any(delete_key(other) in going for other in task.others)
+    )
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from lakecdc.iceberg.scan import TaskBuilder, read_staged
+from lakecdc.iceberg.scan import TaskBuilder, equality_deletes_of, read_staged
 from lakecdc.iceberg.staging import staged_tasks
 
 if TYPE_CHECKING:
@@ -31,9 +31,10 @@ def equality_hits(table: IcebergTable, group: Group) -> Iterator[DataFrame]:
 
     :return: ``file_number`` int, ``position`` long.
     """
-    builder = TaskBuilder(table)
-    with staged_tasks(table, [builder.task(task.java, task.equality) for task in group.tasks]) as staged:
-        yield marked(table, staged, group.tasks)
+    builder, tasks = TaskBuilder(table), [task for task in group.tasks if task.equality_deletes]
+    staged_as = [builder.task(task.java, equality_deletes_of(table, task)) for task in tasks]
+    with staged_tasks(table, staged_as) as staged:
+        yield marked(table, staged, tasks)
 
 
 def marked(table: IcebergTable, staged: str, tasks: Sequence[FileTask]) -> DataFrame:

@@ -13,18 +13,24 @@ from contextlib import ExitStack, contextmanager
 from functools import reduce
 from typing import TYPE_CHECKING
 
+from pyspark import StorageLevel
 from pyspark.sql import functions as F
 
-from lakecdc.iceberg.scan import TaskBuilder, column_names, read_staged, with_deletes_of
+from lakecdc.iceberg.bloom_filter import might_contain
+from lakecdc.iceberg.scan import TaskBuilder, column_names, read_staged
 from lakecdc.iceberg.staging import staged_tasks
 from lakecdc.maintain.delete_files.match_exact import file_numbers
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-    from lakecdc.iceberg.scan import EqualityDelete, FileTask
+    from lakecdc.iceberg.live_deletes import EqualityDelete
+    from lakecdc.iceberg.scan import FileTask
     from lakecdc.iceberg.table import IcebergTable
     from lakecdc.maintain.delete_files.plan import Group
+
+#: up to this many delete rows every task holds the keys; above, a Bloom filter thins the rows and the rest is shuffled
+BROADCAST_DELETE_RECORDS = 1_000_000
 
 
 @contextmanager
@@ -37,14 +43,24 @@ def equality_hits(table: IcebergTable, group: Group) -> Iterator[DataFrame]:
     with ExitStack() as stack:
         hits = []
         for field_ids, deletes in _by_key(group.deletes):
-            tasks = with_deletes_of(table, group.tasks, deletes)
+            tasks = _reached(group.tasks, deletes)
             if not tasks:
                 continue
             columns = column_names(table, field_ids)
             assert columns is not None, "choose_engine refuses dropped key columns"
             data = stack.enter_context(staged_tasks(table, [builder.task(task.java) for task in tasks]))
-            keys = stack.enter_context(staged_tasks(table, [builder.keys_of(delete.java) for delete in deletes]))
-            hits.append(_hits(_rows(table, data, columns, tasks), _keys(table, keys, columns, deletes), len(columns)))
+            staged = stack.enter_context(staged_tasks(table, [builder.keys_of(delete.java) for delete in deletes]))
+            rows = _read(table, data, columns, F.col("_pos").alias("position"))
+            keys = _keys(table, staged, columns, deletes)
+            same = _same(table, columns)
+            records = sum(delete.records for delete in deletes)
+            if records <= BROADCAST_DELETE_RECORDS:
+                found = _by_broadcast(table, rows, keys, same, tasks)
+            else:
+                # read once, for the filter and for the join, and never held in memory
+                keys = stack.enter_context(_persisted(keys))
+                found = _by_shuffle(table, rows, keys, same, tasks, records)
+            hits.append(found.select("file_number", "position"))
         yield reduce(lambda left, right: left.unionByName(right), hits)
 
 
@@ -55,10 +71,13 @@ def _by_key(deletes: Iterable[EqualityDelete]) -> list[tuple[tuple[int, ...], li
     return list(sets.items())
 
 
-def _rows(table: IcebergTable, staged: str, columns: Sequence[str], tasks: Sequence[FileTask]) -> DataFrame:
-    """Physical rows: k0…, position, file_number, sequence_number, scope."""
-    rows = _read(table, staged, columns, F.col("_pos").alias("position"))
-    return rows.join(F.broadcast(file_numbers(table, tasks)), "_file").drop("_file")
+def _reached(tasks: Iterable[FileTask], deletes: Iterable[EqualityDelete]) -> list[FileTask]:
+    """The data files that are older than one of the deletes of their scope."""
+    newest: dict[int | None, int] = {}
+    for delete in deletes:
+        newest[delete.scope] = max(newest.get(delete.scope, 0), delete.sequence_number)
+    everywhere = newest.get(None, 0)
+    return [t for t in tasks if t.equality_deletes and t.sequence_number < max(everywhere, newest.get(t.scope, 0))]
 
 
 def _keys(table: IcebergTable, staged: str, columns: Sequence[str], deletes: Sequence[EqualityDelete]) -> DataFrame:
@@ -76,9 +95,42 @@ def _read(table: IcebergTable, staged: str, columns: Sequence[str], *more: Colum
     return read_staged(table, staged).select(*keys, "_file", *more)
 
 
-def _hits(rows: DataFrame, keys: DataFrame, width: int) -> DataFrame:
-    same = [F.col(f"k{index}").eqNullSafe(F.col(f"d{index}")) for index in range(width)]
+def _same(table: IcebergTable, columns: Sequence[str]) -> Column:
+    """Equality of keys. Null equals null; where there is none, plain equality hashes faster."""
+    required = {field.name for field in table.fields if field.required}
+    pairs = [(F.col(f"k{index}"), F.col(f"d{index}"), column in required) for index, column in enumerate(columns)]
+    return reduce(
+        lambda left, right: left & right, [key == d if plain else key.eqNullSafe(d) for key, d, plain in pairs]
+    )
+
+
+def _by_broadcast(
+    table: IcebergTable, rows: DataFrame, keys: DataFrame, same: Column, tasks: Sequence[FileTask]
+) -> DataFrame:
+    """Keys first: only the few rows that they hit have to be told which file, and so which scope, they are of."""
+    hit = rows.join(F.broadcast(keys), same)
+    return hit.join(F.broadcast(file_numbers(table, tasks)), "_file").where(_in_scope_and_older())
+
+
+def _by_shuffle(
+    table: IcebergTable, rows: DataFrame, keys: DataFrame, same: Column, tasks: Sequence[FileTask], records: int
+) -> DataFrame:
+    width = len(keys.columns) - 2
+    deleted = F.xxhash64(*[f"d{index}" for index in range(width)])
+    likely = rows.where(might_contain(keys, deleted, records, F.xxhash64(*[f"k{index}" for index in range(width)])))
+    placed = likely.join(F.broadcast(file_numbers(table, tasks)), "_file").drop("_file")
+    return placed.join(keys, same & _in_scope_and_older(), "left_semi")
+
+
+def _in_scope_and_older() -> Column:
     reached = F.col("reach").isNull() | (F.col("reach") == F.col("scope"))
-    older = F.col("sequence_number") < F.col("deleted_at")
-    condition = reduce(lambda left, right: left & right, [*same, reached, older])
-    return rows.join(keys, condition, "left_semi").select("file_number", "position")
+    return reached & (F.col("sequence_number") < F.col("deleted_at"))
+
+
+@contextmanager
+def _persisted(keys: DataFrame) -> Iterator[DataFrame]:
+    kept = keys.persist(StorageLevel.DISK_ONLY)
+    try:
+        yield kept
+    finally:
+        kept.unpersist()

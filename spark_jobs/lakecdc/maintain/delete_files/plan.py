@@ -5,20 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from lakecdc.contract.errors import UnsupportedError, VerificationError
-from lakecdc.iceberg.scan import (
-    EqualityDelete,
-    FileTask,
-    Scopes,
-    equality_deletes,
-    field_types,
-    only_deletes_of,
-    tasks_reached,
-)
+from lakecdc.iceberg.live_deletes import EqualityDelete, PositionDelete, Scopes, live_deletes
+from lakecdc.iceberg.scan import FileTask, field_types, only_deletes_of, planned_tasks
+from lakecdc.maintain.delete_files.survey import Survey, survey
 
 if TYPE_CHECKING:
+    from lakecdc.contract.options import RewriteDeleteFilesOptions
     from lakecdc.iceberg.table import IcebergTable, Snapshot
 
 #: data files per commit; a scope is never split, so one large scope may pass it
@@ -32,14 +27,17 @@ class Group:
     """Whole scopes that are converted in one commit.
 
     An equality delete may go only when every data file it reaches has been processed, so that the smallest unit is
-    its scope: the partition of its spec, or the whole table if one of them is global.
+    its scope: the partition of its spec, or the whole table if one of them is global. The same holds for position
+    deletes of a whole partition.
 
     :param deletes: every equality delete of these scopes, those that apply to nothing included.
+    :param positions: position deletes of these scopes that are to go.
     :param tasks: every data file that one of them applies to.
     :param scopes: how many scopes these are.
     """
 
     deletes: tuple[EqualityDelete, ...]
+    positions: tuple[PositionDelete, ...]
     tasks: tuple[FileTask, ...]
     scopes: int = 1
 
@@ -53,17 +51,24 @@ class Group:
         """Rows in the data files that the group's deletes apply to."""
         return sum(task.records for task in self.tasks)
 
+    @property
+    def pairs(self) -> int:
+        """Pairs of a data file and an equality delete that applies to it."""
+        return sum(task.equality_deletes for task in self.tasks)
+
 
 @dataclass(frozen=True)
 class Plan:
     """The work at one snapshot.
 
     :param start: the snapshot.
+    :param survey: what its metadata say of delete files.
     :param groups: in the order of processing: most deletes per row to be read first.
     """
 
     start: Snapshot
-    groups: tuple[Group, ...]
+    survey: Survey
+    groups: tuple[Group, ...] = ()
 
     @property
     def deletes(self) -> list[EqualityDelete]:
@@ -72,31 +77,37 @@ class Plan:
 
     @property
     def scopes(self) -> int:
-        """Scopes that hold equality deletes."""
+        """Scopes that hold deletes to be rewritten."""
         return sum(group.scopes for group in self.groups)
 
 
 def has_none(start: Snapshot) -> bool:
-    """Tell from the snapshot summary alone that there are no equality deletes; a missing total proves nothing."""
-    return start.summary.get("total-equality-deletes") == "0"
+    """Tell from the snapshot summary alone that there are no delete files; a missing total proves nothing."""
+    return start.summary.get("total-delete-files") == "0"
 
 
-def plan(table: IcebergTable, start: Snapshot, group_data_files: int = GROUP_DATA_FILES) -> Plan:
-    """Find the equality deletes of a snapshot and the data files they apply to.
+def plan(
+    table: IcebergTable,
+    start: Snapshot,
+    options: RewriteDeleteFilesOptions,
+    group_data_files: int = GROUP_DATA_FILES,
+) -> Plan:
+    """Find the deletes of a snapshot that are to be rewritten, and the data files they apply to.
 
     :param start: snapshot to work on.
     :param group_data_files: data files per group aimed at.
     :raises UnsupportedError: keys that cannot be matched safely, a newer format version, encrypted files.
     """
+    found = survey(table, start.id, options.min_input_files, options.position_deletes == "merge")
+    if found.is_clean:
+        return Plan(start, found)
     scopes = Scopes(table)
-    deletes = equality_deletes(table, start.id, scopes)
-    if not deletes:
-        return Plan(start, ())
+    deletes, positions = live_deletes(table, start.id, scopes, found.obsolete)
     refuse_unsupported(table, deletes)
-    tasks = list(tasks_reached(table, start.id, deletes, scopes))
-    units = sorted(_units(deletes, tasks), key=_worth, reverse=True)
+    tasks = list(planned_tasks(table, start.id, deletes, positions, scopes))
+    units = sorted(_units(deletes, positions, tasks), key=_worth, reverse=True)
     check_complete(table, units, deletes, tasks)
-    return Plan(start, tuple(_pack(units, group_data_files)))
+    return Plan(start, found, tuple(_pack(units, group_data_files)))
 
 
 def check_complete(
@@ -146,18 +157,30 @@ def refuse_unsupported(table: IcebergTable, deletes: Iterable[EqualityDelete]) -
             )
 
 
-def _units(deletes: list[EqualityDelete], tasks: list[FileTask]) -> Iterator[Group]:
+def _units(
+    deletes: Sequence[EqualityDelete], positions: Sequence[PositionDelete], tasks: Sequence[FileTask]
+) -> Iterator[Group]:
     if any(delete.scope is None for delete in deletes):
-        yield Group(tuple(deletes), tuple(tasks))
+        yield Group(tuple(deletes), tuple(positions), tuple(tasks))
         return
-    for scope in sorted({delete.scope for delete in deletes if delete.scope is not None}):
-        of_scope = tuple(delete for delete in deletes if delete.scope == scope)
-        yield Group(of_scope, tuple(task for task in tasks if task.scope == scope))
+    by_scope = _by_scope(deletes), _by_scope(positions), _by_scope(tasks)
+    for scope in dict.fromkeys(scope for parts in by_scope for scope in parts):
+        of_scope = [parts.get(scope, []) for parts in by_scope]
+        yield Group(tuple(of_scope[0]), tuple(of_scope[1]), tuple(of_scope[2]))
+
+
+def _by_scope(items: Sequence[Any]) -> dict[int, list[Any]]:
+    found: dict[int, list[Any]] = {}
+    for item in items:
+        found.setdefault(item.scope, []).append(item)
+    return found
 
 
 def _worth(unit: Group) -> float:
     """Deletes got rid of per row read; dangling deletes cost nothing and come first."""
-    return unit.delete_records / max(unit.data_records, 1)
+    # a delete file costs every reader a request, which weighs like a hundred keys to hold
+    gain = unit.delete_records + 100 * len(unit.positions)
+    return gain / max(unit.data_records, 1)
 
 
 def _pack(units: Iterable[Group], data_files: int) -> Iterator[Group]:
@@ -174,6 +197,7 @@ def _pack(units: Iterable[Group], data_files: int) -> Iterator[Group]:
 def _merged(units: list[Group]) -> Group:
     return Group(
         tuple(delete for unit in units for delete in unit.deletes),
+        tuple(delete for unit in units for delete in unit.positions),
         tuple(task for unit in units for task in unit.tasks),
         len(units),
     )

@@ -7,7 +7,7 @@ them, once with every committed delete file and once with the new ones in place 
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -21,12 +21,15 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from lakecdc.contract.options import Verify
+    from lakecdc.iceberg.live_deletes import EqualityDelete
     from lakecdc.iceberg.table import IcebergTable
 
 #: data files of a sample: this share of those touched, but at least the minimum
 SAMPLE_SHARE, SAMPLE_MINIMUM = 0.05, 10
-#: above this many delete rows the reader's memory bounds the proof (it holds them per task), and ``full`` samples
+#: above this many delete rows the reader, which holds them per task, cannot take them at once
 FULL_DELETE_RECORDS = 5_000_000
+#: delete rows that it takes at once then, and how many such reads a proof may cost
+PART_RECORDS, PART_READS = 1_000_000, 100
 
 
 @dataclass(frozen=True)
@@ -55,24 +58,36 @@ class Proof:
     of: int
 
 
-def verify(table: IcebergTable, replacements: Sequence[Replacement], mode: Verify, delete_records: int) -> Proof:
+def verify(
+    table: IcebergTable, replacements: Sequence[Replacement], mode: Verify, deletes: Sequence[EqualityDelete]
+) -> Proof:
     """Prove that no row appears or disappears.
 
-    :param replacements: every data file that the removed equality deletes apply to, the unchanged ones included.
-    :param mode: as asked for; ``full`` becomes ``sample`` above :data:`FULL_DELETE_RECORDS`, and the proof says so.
-    :param delete_records: rows of the equality deletes that go.
+    :param replacements: every data file that the removed deletes apply to, the unchanged ones included.
+    :param mode: as asked for; ``full`` becomes ``sample`` where the deletes do not fit (see
+        :data:`FULL_DELETE_RECORDS`), and the proof says so.
+    :param deletes: the equality deletes that go.
     :raises VerificationError: naming the first file that differs.
     """
-    if mode == "full" and delete_records > FULL_DELETE_RECORDS:
+    if mode == "off" or not replacements:
+        return Proof(mode, 0, len(replacements))
+    fits = sum(delete.records for delete in deletes) <= FULL_DELETE_RECORDS
+    if fits and all(r.task.planned is not None for r in replacements):
+        chosen = list(replacements) if mode == "full" else _sample(replacements)
+        _prove_as_planned(table, chosen)
+    else:
         mode = "sample"
-    chosen = list(replacements) if mode == "full" else _sample(replacements) if mode == "sample" else []
-    if chosen:
-        builder = TaskBuilder(table)
-        before = [builder.task(r.task.java, [*r.task.equality, *r.task.others]) for r in chosen]
-        after = [builder.task(r.task.java, r.deletes) for r in chosen]
-        with staged_tasks(table, before) as old, staged_tasks(table, after) as new:
-            _compare(table, _live(table, old), _live(table, new), chosen)
+        chosen = prove_in_parts(table, replacements, deletes)
     return Proof(mode, len(chosen), len(replacements))
+
+
+def _prove_as_planned(table: IcebergTable, chosen: Sequence[Replacement]) -> None:
+    builder = TaskBuilder(table)
+    # as Iceberg's own planning paired them, which no part of the conversion has touched
+    before = [r.task.planned for r in chosen]
+    after = [builder.task(r.task.java, r.deletes) for r in chosen]
+    with staged_tasks(table, before) as old, staged_tasks(table, after) as new:
+        compare(table, _live(table, old), _live(table, new), chosen, "live")
 
 
 def _sample(replacements: Sequence[Replacement]) -> list[Replacement]:
@@ -80,16 +95,70 @@ def _sample(replacements: Sequence[Replacement]) -> list[Replacement]:
     return random.sample(list(replacements), min(size, len(replacements)))
 
 
+def prove_in_parts(
+    table: IcebergTable, replacements: Sequence[Replacement], deletes: Sequence[EqualityDelete]
+) -> list[Replacement]:
+    """Prove a few data files under more deletes than a task can hold: Iceberg's reader takes them part by part.
+
+    :return: the files that were proven.
+    :raises VerificationError: naming the first file that differs.
+    """
+    parts = list(_parts(deletes))
+    chosen = random.sample(list(replacements), min(max(1, PART_READS // (len(parts) + 1)), len(replacements)))
+    builder = TaskBuilder(table)
+    before = [builder.task(r.task.java, r.task.others) for r in chosen if not r.task.others.isEmpty()]
+    before += [
+        builder.task(r.task.java, reaching)
+        for r in chosen
+        for part in parts
+        if (reaching := [d.java for d in part if _reaches(d, r.task)])
+    ]
+    after = [builder.task(r.task.java, r.deletes) for r in chosen]
+    with staged_tasks(table, before) as old, staged_tasks(table, after) as new:
+        compare(table, _dead(table, old), _dead(table, new), chosen, "deleted")
+    return chosen
+
+
+def _parts(deletes: Sequence[EqualityDelete]) -> Iterator[list[EqualityDelete]]:
+    part: list[EqualityDelete] = []
+    for delete in deletes:
+        if part and sum(d.records for d in part) + delete.records > PART_RECORDS:
+            yield part
+            part = []
+        part.append(delete)
+    if part:
+        yield part
+
+
+def _reaches(delete: EqualityDelete, task: FileTask) -> bool:
+    """Table specification, "Scan Planning": strictly older data of the same spec and partition, or all if global."""
+    return task.sequence_number < delete.sequence_number and delete.scope in (None, task.scope)
+
+
+def _dead(table: IcebergTable, staged: str) -> DataFrame:
+    """Per file: how many positions are deleted, and two hashes of them."""
+    rows = read_staged(table, staged).where("_deleted").select("_file", "_pos").distinct()
+    return _digest(rows)
+
+
 def _live(table: IcebergTable, staged: str) -> DataFrame:
     """Per file: how many rows are alive, and two hashes of their positions in which the order plays no part."""
-    rows = read_staged(table, staged)
+    return _digest(read_staged(table, staged))
+
+
+def _digest(rows: DataFrame) -> DataFrame:
     digest = F.xxhash64("_pos")
     # a sum of whole 64-bit hashes would overflow
     low_half = F.sum(digest.bitwiseAND(F.lit(0xFFFFFFFF)))
     return rows.groupBy("_file").agg(F.count("*").alias("rows"), F.bit_xor(digest).alias("x"), low_half.alias("s"))
 
 
-def _compare(table: IcebergTable, before: DataFrame, after: DataFrame, files: Sequence[Replacement]) -> None:
+def compare(table: IcebergTable, before: DataFrame, after: DataFrame, files: Sequence[Replacement], what: str) -> None:
+    """Compare the digests of both sides for every file.
+
+    :param what: which rows were digested, for the message.
+    :raises VerificationError: naming the first file that differs.
+    """
     both = before.withColumn("side", F.lit("before")).unionByName(after.withColumn("side", F.lit("after"))).collect()
     seen: Mapping[str, dict[str, tuple[int, int, int]]] = {"before": {}, "after": {}}
     for row in both:
@@ -98,7 +167,7 @@ def _compare(table: IcebergTable, before: DataFrame, after: DataFrame, files: Se
         old, new = seen["before"].get(location, (0, 0, 0)), seen["after"].get(location, (0, 0, 0))
         if old != new:
             raise VerificationError(
-                f"The new delete files would change what a reader sees: {location} has {old[0]} live rows, and "
+                f"The new delete files would change what a reader sees: {location} has {old[0]} {what} rows, and "
                 f"would have {new[0]}{' others' if old[0] == new[0] else ''}.",
                 table=table.name,
                 hint="Nothing was published. Please report this; until then use the engine 'exact'.",

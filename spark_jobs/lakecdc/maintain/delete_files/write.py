@@ -38,11 +38,13 @@ class Target:
     :param folder: location below which it writes.
     :param properties: pyiceberg settings of the table's FileIO; not shown, they may hold credentials.
     :param data_files: file number to location.
+    :param merge: numbers of the data files whose position deletes are merged even if no position comes new.
     """
 
     folder: str
     properties: Mapping[str, str] = field(repr=False)
     data_files: Mapping[int, str] = field(repr=False)
+    merge: frozenset[int] = field(default=frozenset(), repr=False)
 
 
 @dataclass
@@ -71,17 +73,21 @@ class Writer(Protocol):
         ...
 
 
-def write(table: IcebergTable, group: Group, positions: DataFrame, folder: str) -> list[WrittenDeletes]:
+def write(
+    table: IcebergTable, group: Group, positions: DataFrame, folder: str, merge: frozenset[int]
+) -> list[WrittenDeletes]:
     """Write the delete files of a group.
 
     :param positions: from :func:`lakecdc.maintain.delete_files.match.deleted_positions`.
     :param folder: location below which the files go.
-    :return: one entry per data file that has positions which were not known before.
+    :param merge: numbers of the data files whose position deletes are merged.
+    :return: one entry per data file that has positions which were not known before, or whose deletes are merged.
     """
     from lakecdc.maintain.delete_files.write_deletion_vectors import write_deletion_vectors
     from lakecdc.maintain.delete_files.write_position_deletes import write_position_deletes
 
-    target = Target(folder, storage_properties(table), {task.number: task.location for task in group.tasks})
+    locations = {task.number: task.location for task in group.tasks}
+    target = Target(folder, storage_properties(table), locations, merge)
     writer: Writer = write_deletion_vectors if table.format_version >= 3 else write_position_deletes
     cores = table.spark.sparkContext.defaultParallelism
     files = (
@@ -96,16 +102,19 @@ def run_task(batches: Iterator[pa.RecordBatch], writer: Writer, target: Target) 
     """The body of a Python task: batches of positions in, one row per written file out."""
     import pyarrow as pa
 
-    found = [dataclasses.asdict(written) for written in writer(with_news(by_file(batches)), target)]
+    found = [dataclasses.asdict(written) for written in writer(with_news(by_file(batches), target.merge), target)]
     names = [f.name for f in dataclasses.fields(WrittenDeletes)]
     types = [pa.int32(), pa.string(), *[pa.int64()] * (len(names) - 2)]
     columns = [pa.array([row[name] for row in found], kind) for name, kind in zip(names, types, strict=True)]
     yield pa.RecordBatch.from_arrays(columns, names)
 
 
-def with_news(files: Iterable[FilePositions]) -> Iterator[FilePositions]:
-    """Leave out data files whose positions are all covered already: their delete files stay as they are."""
-    return (file for file in files if file.added)
+def with_news(files: Iterable[FilePositions], merge: frozenset[int] = frozenset()) -> Iterator[FilePositions]:
+    """Leave out data files whose positions are all covered already: their delete files stay as they are.
+
+    :param merge: data files that are kept all the same.
+    """
+    return (file for file in files if file.added or file.file_number in merge)
 
 
 def by_file(batches: Iterable[Any]) -> Iterator[FilePositions]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from lakecdc.maintain.delete_files.job import NOTHING
 from tests.conftest import Lake
 from tests.lakecdc.maintain.delete_files.support import change, convert, count, create, insert, run, spark_rows
 
@@ -135,4 +136,4 @@ def test_empty_table_and_table_without_deletes(lake: Lake) -> None:
     assert run(lake, name).outcome == "nothing"
     insert(lake, name, "SELECT id FROM range(3)")
     report = run(lake, name)
-    assert (report.outcome, report.reason) == ("nothing", "There are no equality deletes.")
+    assert (report.outcome, report.reason) == ("nothing", NOTHING)

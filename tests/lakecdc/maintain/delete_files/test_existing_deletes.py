@@ -28,9 +28,9 @@ def test_position_deletes_of_v2(lake: Lake, granularity: str, engine: str) -> No
     report = convert(lake, name, engine=engine)
     assert report.metrics["positions"] == 4
     assert sorted({row[0] for row in spark_rows(lake, name)}) == list(range(4, 10))
-    # those of one file are replaced; one that covers several files stays
-    assert report.metrics["delete_files_superseded"] == (2 if granularity == "file" else 0)
-    assert count(lake, name, 1) == (2 if granularity == "file" else 3)
+    # one that covers several files is split up, so that a reader of one file opens no other's positions
+    assert report.metrics["delete_files_superseded"] == (2 if granularity == "file" else 1)
+    assert count(lake, name, 1) == 2
 
 
 @ENGINES

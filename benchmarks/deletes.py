@@ -1,0 +1,256 @@
+"""What it costs to get rid of equality deletes, and what readers gain: ours, and Iceberg's own procedures.
+
+    python -m benchmarks.deletes [--rows 30000000] [--deletes 300000] [--commits 100] [--versions 2,3]
+    python -m benchmarks.deletes --growth 10,30,100
+
+A table of 8 columns loses random keys in many small commits of equality deletes, as a CDC writer leaves them. Every
+contender starts from that same snapshot (the table is set back in between) and each is run once, after a warm-up of
+the session on a small table. Core-seconds are those of all processes together. A clean table is what
+``rewrite_data_files`` leaves when it rewrites everything.
+
+``--growth`` deletes the same number of keys, drawn from the newest five million, from tables of as many million rows:
+what ours costs should follow the deletes and the files they overlap.
+
+Flink's ``ConvertEqualityDeletes`` comes with Iceberg 1.12, whose Flink runtime is not published yet; it is left out.
+The last line is JSON.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lakecdc.contract.spec import parse_spec
+from lakecdc.iceberg.commit import RowChanges, append_changes
+from lakecdc.iceberg.fence import PositionFence
+from lakecdc.iceberg.staging import stage_equality_deletes, stage_rows
+from lakecdc.iceberg.table import IcebergTable
+from lakecdc.maintain.delete_files.job import rewrite_delete_files
+from lakecdc.run import each_table, run
+from lakecdc.session import open_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_CATALOG = "lake"
+_COLUMNS = (
+    "id bigint NOT NULL, name string, email string, city string, amount decimal(12,2), qty int, updated_at timestamp, "
+    "status string"
+)
+_ROWS = (
+    "id, concat('customer ', id % 100000) AS name, concat('c', hash(id), '@example.org') AS email, "
+    "concat('city ', hash(id, 1) % 500) AS city, cast(hash(id, 2) % 1000000 / 100 AS decimal(12,2)) AS amount, "
+    "cast(hash(id, 3) % 100 AS int) AS qty, timestamp_seconds(1700000000 + id) AS updated_at, "
+    "element_at(array('new', 'paid', 'sent', 'done'), cast(id % 4 AS int) + 1) AS status"
+)
+_HOT_KEYS = 5_000_000
+
+
+@dataclass
+class Cost:
+    """What something took."""
+
+    seconds: float = 0.0
+    core_seconds: float = 0.0
+    facts: dict[str, Any] = field(default_factory=dict)
+
+
+class Bench:
+    """One table with equality deletes.
+
+    :param hot: number of the newest keys that deletes are drawn from.
+    """
+
+    def __init__(self, folder: Path, version: int, rows: int, deletes: int, commits: int, hot: int) -> None:
+        self._folder, self._version, self._rows, self._hot = folder, version, rows, hot
+        self._catalog = {
+            "name": _CATALOG,
+            "properties": {
+                "type": "sql",
+                "uri": f"sqlite:///{folder}/catalog.db",
+                "warehouse": f"file://{folder}/warehouse",
+            },
+        }
+        self._name = f"bench.v{version}_{rows}"
+        spec = parse_spec(self._spec())
+        self._spark: SparkSession = open_session(spec.catalog, "bench-deletes")
+        self._spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {_CATALOG}.bench")
+        self._fill()
+        for commit in range(commits):
+            self._delete(deletes // commits, commit)
+        head = self._table().head()
+        assert head is not None
+        self._start = head.id
+
+    def _spec(self) -> dict[str, Any]:
+        return {"version": 1, "job": "rewrite_delete_files", "catalog": self._catalog, "tables": [self._name]}
+
+    def _table(self) -> IcebergTable:
+        return IcebergTable(self._spark, _CATALOG, self._name)
+
+    def _fill(self) -> None:
+        self._spark.sql(
+            f"CREATE TABLE {_CATALOG}.{self._name} ({_COLUMNS}) USING iceberg "
+            f"TBLPROPERTIES ('format-version'='{self._version}', 'write.parquet.compression-codec'='zstd')"
+        )
+        # a million rows a file, about 30 MB, ascending, as a sort by key leaves them
+        source = self._spark.range(0, self._rows, 1, max(1, self._rows // 1_000_000)).selectExpr(*_split(_ROWS))
+        table = self._table()
+        append_changes(table, RowChanges(rows=stage_rows(table, source)), PositionFence(None))
+
+    def _delete(self, count: int, seed: int) -> None:
+        first = max(0, self._rows - self._hot)
+        keys = self._spark.range(count).selectExpr(
+            f"{first} + pmod(xxhash64(id, {seed}), {min(self._hot, self._rows)}) AS id"
+        )
+        table = self._table()
+        deletes = stage_equality_deletes(table, keys.distinct().coalesce(1), ["id"], 0)
+        append_changes(table, RowChanges(deletes=deletes), PositionFence(None))
+
+    def back(self) -> None:
+        """Set the table back to the state with all its equality deletes."""
+        self._spark.sql(f"CALL {_CATALOG}.system.set_current_snapshot('{self._name}', {self._start})")
+
+    def rows(self) -> int:
+        """Live rows."""
+        row = self._spark.sql(f"SELECT count(*), sum(id) FROM {_CATALOG}.{self._name}").first()
+        assert row is not None
+        return hash(tuple(row))
+
+    def ours(self) -> Cost:
+        """The job as it runs by default, its proof included."""
+        with costs() as cost:
+            report = run(parse_spec(self._spec()), each_table(rewrite_delete_files))
+        table = report.tables[0]
+        assert table.outcome == "done" and table.metrics["equality_delete_files_after"] == 0, table.reason
+        kept = ("positions", "data_files_touched", "engine", "verified", "seconds", "commits")
+        cost.facts = {name: table.metrics[name] for name in kept}
+        return cost
+
+    def procedure(self, name: str, options: str) -> Cost:
+        """One of Iceberg's procedures."""
+        with costs() as cost:
+            row = self._spark.sql(
+                f"CALL {_CATALOG}.system.{name}(table => '{self._name}', options => map({options}))"
+            ).first()
+        cost.facts = row.asDict() if row is not None else {}
+        return cost
+
+    def readers(self) -> dict[str, float]:
+        """Seconds of a full scan of all columns, and of a query of one key."""
+        scan = self._spark.table(f"{_CATALOG}.{self._name}")
+        point = f"SELECT * FROM {_CATALOG}.{self._name} WHERE id = {self._rows - 12_345}"
+        return {
+            "full_scan": _best(lambda: scan.write.format("noop").mode("overwrite").save()),
+            "point_query": _best(lambda: self._spark.sql(point).collect()),
+        }
+
+
+def _split(columns: str) -> list[str]:
+    """Select expressions of a list whose commas may stand in parentheses."""
+    found, depth = [""], 0
+    for letter in columns:
+        depth += {"(": 1, ")": -1}.get(letter, 0)
+        if letter == "," and not depth:
+            found.append("")
+        else:
+            found[-1] += letter
+    return [item.strip() for item in found]
+
+
+def _best(work: Callable[[], object], times: int = 2) -> float:
+    seconds = []
+    for _ in range(times):
+        began = time.monotonic()
+        work()
+        seconds.append(time.monotonic() - began)
+    return round(min(seconds), 3)
+
+
+@contextmanager
+def costs() -> Iterator[Cost]:
+    """Time what runs inside the ``with``, and count the processor time of this process and all below it."""
+    cost, began, used = Cost(), time.monotonic(), _processor_seconds()
+    yield cost
+    cost.seconds = round(time.monotonic() - began, 2)
+    cost.core_seconds = round(_processor_seconds() - used, 1)
+
+
+def _processor_seconds() -> float:
+    import psutil
+
+    me = psutil.Process()
+    # what ended children used is in their parents' figures
+    return sum(sum(p.cpu_times()[:4]) for p in (me, *me.children(recursive=True)))
+
+
+def against_procedures(folder: Path, version: int, rows: int, deletes: int, commits: int) -> dict[str, Any]:
+    """Ours and Iceberg's procedures on one table."""
+    bench = Bench(folder, version, rows, deletes, commits, rows)
+    expected, found = bench.rows(), {"before": bench.readers()}
+    ours = bench.ours()
+    assert bench.rows() == expected
+    found["after_ours"] = bench.readers()
+    bench.back()
+    positions = bench.procedure("rewrite_position_delete_files", "'rewrite-all', 'true'")
+    bench.back()
+    everything = bench.procedure("rewrite_data_files", "'rewrite-all', 'true'")
+    assert bench.rows() == expected
+    found["clean"] = bench.readers()
+    return {
+        "ours": vars(ours),
+        "rewrite_data_files": vars(everything),
+        "rewrite_position_delete_files": vars(positions),
+        "readers": found,
+        "cheaper_than_rewriting": {
+            "seconds": round(everything.seconds / ours.seconds, 1),
+            "core_seconds": round(everything.core_seconds / ours.core_seconds, 1),
+        },
+        "scan_after_to_clean": round(found["after_ours"]["full_scan"] / found["clean"]["full_scan"], 2),
+    }
+
+
+def growth(folder: Path, sizes: list[int], deletes: int, commits: int) -> dict[str, Any]:
+    """Ours on tables of several sizes, in million rows."""
+    found = {}
+    for size in sizes:
+        bench = Bench(folder, 3, size * 1_000_000, deletes, commits, _HOT_KEYS)
+        found[f"{size} M rows"] = vars(bench.ours())
+    return found
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rows", type=int, default=30_000_000)
+    parser.add_argument("--deletes", type=int, default=300_000)
+    parser.add_argument("--commits", type=int, default=100)
+    parser.add_argument("--versions", default="2,3")
+    parser.add_argument("--growth", default="")
+    parser.add_argument("--folder", type=Path, default=Path("build/bench/deletes"))
+    given = parser.parse_args()
+    folder = given.folder.resolve()
+    shutil.rmtree(folder, ignore_errors=True)
+    (folder / "warehouse").mkdir(parents=True)
+    Bench(folder, 3, 1000, 100, 1, 1000).ours()
+    result: dict[str, Any] = {"name": "bench-deletes", "rows": given.rows, "deletes": given.deletes}
+    if given.growth:
+        sizes = [int(size) for size in given.growth.split(",")]
+        result["growth"] = growth(folder, sizes, given.deletes, given.commits)
+    else:
+        for version in given.versions.split(","):
+            measured = against_procedures(folder, int(version), given.rows, given.deletes, given.commits)
+            result[f"v{version}"] = measured
+    print(json.dumps({**result, "commits": given.commits, "cores": os.cpu_count()}))
+
+
+if __name__ == "__main__":
+    main()

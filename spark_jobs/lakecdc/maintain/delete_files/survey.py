@@ -1,0 +1,112 @@
+"""What a snapshot's ``entries`` say about its delete files: counted by Spark, however many files there are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+    from lakecdc.iceberg.live_deletes import DeleteKey
+    from lakecdc.iceberg.table import IcebergTable
+
+_PATH_ID = 2147483546
+
+
+@dataclass(frozen=True)
+class Survey:
+    """The delete files of a snapshot.
+
+    :param equality_files: equality-delete files.
+    :param equality_records: their rows.
+    :param merge: position-delete files to be rewritten: several of one data file, those of a whole partition, and in
+        format v3 all that are no deletion vectors.
+    :param dangling: position-delete files and deletion vectors that apply to no live data file.
+    """
+
+    equality_files: int
+    equality_records: int
+    merge: frozenset[DeleteKey]
+    dangling: frozenset[DeleteKey]
+
+    @property
+    def obsolete(self) -> frozenset[DeleteKey]:
+        """Position deletes that are to go."""
+        return self.merge | self.dangling
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether nothing is to be done."""
+        return not self.equality_files and not self.obsolete
+
+
+def survey(table: IcebergTable, snapshot_id: int, min_input_files: int, positions: bool = True) -> Survey:
+    """Look at every live delete file of a snapshot; reads metadata only.
+
+    :param min_input_files: position-delete files of one data file that are worth merging.
+    :param positions: whether to look for position deletes to be rewritten or dropped.
+    """
+    entries = _entries(table, snapshot_id)
+    equality = entries.where("content = 2").agg(F.count("*"), F.coalesce(F.sum("records"), F.lit(0))).head()
+    assert equality is not None, "an aggregate without groups has one row"
+    none: frozenset[DeleteKey] = frozenset()
+    if not positions:
+        return Survey(equality[0], equality[1], none, none)
+    deletes, data = entries.where("content = 1"), entries.where("content = 0")
+    vectors = table.format_version >= 3
+    single, shared = deletes.where("data_file IS NOT NULL"), deletes.where("data_file IS NULL")
+    found = _of_one_file(single, data, vectors, min_input_files).unionByName(_of_a_partition(shared, data, vectors))
+    goes = found.where("goes IS NOT NULL").select("location", "offset", "goes").collect()
+    by = {kind: frozenset((r.location, r.offset) for r in goes if r.goes == kind) for kind in ("merge", "dangling")}
+    return Survey(equality[0], equality[1], by["merge"], by["dangling"])
+
+
+def _of_one_file(deletes: DataFrame, data: DataFrame, vectors: bool, min_input_files: int) -> DataFrame:
+    files = data.select(F.col("location").alias("data_file"), F.col("sequence_number").alias("written_at"))
+    legacy = F.lit(vectors) & (F.col("format") != "PUFFIN")
+    siblings = deletes.groupBy("data_file").agg(F.count("*").alias("siblings"))
+    joined = deletes.join(siblings, "data_file").join(files, "data_file", "left")
+    applies = F.coalesce(F.col("written_at") <= F.col("sequence_number"), F.lit(False))
+    several = (F.col("format") != "PUFFIN") & (F.col("siblings") >= min_input_files)
+    return _goes(joined, applies, legacy | several)
+
+
+def _of_a_partition(deletes: DataFrame, data: DataFrame, vectors: bool) -> DataFrame:
+    """A delete file of a whole partition goes unless it stands alone for a single data file."""
+    per_scope = data.groupBy("scope").agg(F.min("sequence_number").alias("written_at"), F.count("*").alias("files"))
+    siblings = deletes.groupBy("scope").agg(F.count("*").alias("siblings"))
+    joined = deletes.join(siblings, "scope").join(per_scope, "scope", "left")
+    applies = F.coalesce(F.col("written_at") <= F.col("sequence_number"), F.lit(False))
+    return _goes(joined, applies, F.lit(vectors) | (F.col("files") > 1) | (F.col("siblings") > 1))
+
+
+def _goes(deletes: DataFrame, applies: Column, merge: Column) -> DataFrame:
+    goes = F.when(~applies, F.lit("dangling")).when(merge, F.lit("merge"))
+    return deletes.select("location", "offset", goes.alias("goes"))
+
+
+def _entries(table: IcebergTable, snapshot_id: int) -> DataFrame:
+    entries = table.metadata("entries", snapshot_id).where("status < 2")
+    partitioned = "partition" in entries.select("data_file.*").columns
+    scope = F.struct("data_file.spec_id", *(["data_file.partition"] if partitioned else []))
+    return entries.select(
+        "sequence_number",
+        F.col("data_file.content").alias("content"),
+        F.col("data_file.file_path").alias("location"),
+        F.col("data_file.content_offset").alias("offset"),
+        F.col("data_file.file_format").alias("format"),
+        F.col("data_file.record_count").alias("records"),
+        scope.alias("scope"),
+        _data_file().alias("data_file"),
+    )
+
+
+def _data_file() -> Column:
+    """The one data file a position-delete file names; writers of old say so by equal bounds of its paths only."""
+    low, high = (F.col(f"data_file.{side}_bounds")[_PATH_ID] for side in ("lower", "upper"))
+    return F.coalesce(
+        F.col("data_file.referenced_data_file"), F.when(low == high, F.decode(low, "UTF-8")).otherwise(F.lit(None))
+    )

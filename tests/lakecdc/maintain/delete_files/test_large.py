@@ -1,0 +1,73 @@
+"""What changes when deletes are too many: the shuffled join behind a Bloom filter, and the proof in parts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from lakecdc.contract.errors import UnsupportedError, VerificationError
+from lakecdc.iceberg import scan
+from lakecdc.maintain.delete_files import match, match_join, verify
+from tests.conftest import Lake
+from tests.lakecdc.maintain.delete_files.support import change, convert, count, create, insert, run
+from tests.lakecdc.maintain.delete_files.test_verify import damage
+
+
+@pytest.fixture
+def tight(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Limits so low that every path for large delete sets is taken."""
+    monkeypatch.setattr(match, "EXACT_DELETE_RECORDS", 10)
+    monkeypatch.setattr(match_join, "BROADCAST_DELETE_RECORDS", 10)
+    monkeypatch.setattr(verify, "FULL_DELETE_RECORDS", 10)
+    monkeypatch.setattr(verify, "PART_RECORDS", 40)
+    monkeypatch.setattr(scan, "MAX_PAIRS", 1)
+
+
+def table_of_every_kind(lake: Lake, version: int) -> str:
+    """Two scopes, two key sets, nulls, position deletes and keys deleted twice."""
+    name = create(lake, "id bigint, v string", version, "bucket(2, id)", write__delete__mode="merge-on-read")
+    insert(lake, name, "SELECT IF(id = 7, NULL, id) AS id, IF(id % 3 = 0, NULL, 'a') AS v FROM range(200)", files=2)
+    lake.sql(f"DELETE FROM lake.{name} WHERE id BETWEEN 20 AND 30")
+    change(lake, name, ["id"], "SELECT id FROM range(0, 60, 2)", "SELECT id, 'b' AS v FROM range(0, 20, 2)")
+    change(lake, name, ["id", "v"], "SELECT id, CAST(NULL AS string) AS v FROM range(60, 120)")
+    change(lake, name, ["id"], "SELECT id FROM range(0, 40, 4) UNION ALL SELECT CAST(NULL AS bigint)")
+    return name
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_every_path_for_large_sets(lake: Lake, version: int, tight: None) -> None:
+    name = table_of_every_kind(lake, version)
+    report = convert(lake, name)
+    assert report.metrics["engine"] == "join"
+    proven = report.metrics["verified"]
+    assert proven["mode"] == "sample" and proven["files"] == proven["of"] > 0
+    assert report.metrics["position_delete_files_to_merge"] == 0
+
+
+DAMAGES: dict[str, Callable[[DataFrame], DataFrame]] = {
+    "one too few": lambda rows: rows.where("NOT known AND position <> 3"),
+    "one too many": lambda rows: rows.unionByName(rows.limit(1).withColumn("position", F.lit(77).cast("long"))),
+}
+
+
+@pytest.mark.parametrize("kind", DAMAGES)
+def test_the_proof_in_parts_finds_damage(lake: Lake, tight: None, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    name = create(lake, "id bigint, v string", 3)
+    insert(lake, name, "SELECT id, 'a' AS v FROM range(100) ORDER BY id")
+    change(lake, name, ["id"], "SELECT id FROM range(50)")
+    damage(monkeypatch, DAMAGES[kind])
+    with pytest.raises(VerificationError, match="has 50 deleted rows"):
+        run(lake, name)
+    assert count(lake, name, 2) == 1
+
+
+def test_a_dropped_key_column_with_too_many_deletes_is_refused(lake: Lake, tight: None) -> None:
+    name = create(lake, "id bigint, old bigint, v string", 2)
+    insert(lake, name, "SELECT id, id AS old, 'a' AS v FROM range(20)", files=2)
+    change(lake, name, ["old"], "SELECT id AS old FROM range(5)")
+    lake.sql(f"ALTER TABLE lake.{name} DROP COLUMN old")
+    with pytest.raises(UnsupportedError, match="has been dropped"):
+        run(lake, name)
