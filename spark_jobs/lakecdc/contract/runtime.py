@@ -15,6 +15,8 @@ SPARK_MINOR = "4.1"
 EXTENSIONS = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
 _RUNTIME = f"org.apache.iceberg:iceberg-spark-runtime-{SPARK_MINOR}_2.13:{ICEBERG_VERSION}"
 _AWS_BUNDLE = f"org.apache.iceberg:iceberg-aws-bundle:{ICEBERG_VERSION}"
+# every 4.1 fits every 4.1
+_AVRO = f"org.apache.spark:spark-avro_2.13:{SPARK_MINOR}.1"
 _JDBC_DRIVERS = {
     "sqlite": "org.xerial:sqlite-jdbc:3.47.1.0",
     "postgresql": "org.postgresql:postgresql:42.7.7",
@@ -44,8 +46,10 @@ def packages(properties: Mapping[str, Any]) -> list[str]:
 
 
 def source_packages(source: object) -> list[str]:
-    """Maven coordinates that a spec's source needs besides: the driver of a ``jdbc`` source."""
-    return [_JDBC_DRIVERS[source.dialect]] if isinstance(source, JdbcSource) else []
+    """Maven coordinates that a spec's source needs besides: a ``jdbc`` source's driver, Avro for its format."""
+    if isinstance(source, JdbcSource):
+        return [_JDBC_DRIVERS[source.dialect]]
+    return [_AVRO] if getattr(source, "format", None) == "debezium-avro" else []
 
 
 def uses_s3(properties: Mapping[str, Any]) -> bool:

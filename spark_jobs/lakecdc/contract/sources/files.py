@@ -27,8 +27,8 @@ class FilesSource:
     :param order_by: with ``json``, ``csv``, ``xml``, ``parquet`` and ``text``: the column that rises with every change
         of a row; default: arrival decides, in order of the files' names.
     :param unavailable_value: the placeholder that Debezium is configured to write for unchanged large values.
-    :param records: ``value`` when a line is one event, ``kafka`` when a line is a dumped Kafka record
-        (``topic, partition, offset, timestamp, key, value, headers``).
+    :param records: ``value`` when a line (with ``debezium-avro`` a record of a container file) is one event, ``kafka``
+        when a line is a dumped Kafka record (``topic, partition, offset, timestamp, key, value, headers``).
     :param max_files_per_run: bound on new files that one run takes up, in order of their names; 0 is no bound.
     :param csv: settings of the format ``csv``.
     :param xml: settings of the format ``xml``, required there.
@@ -56,7 +56,7 @@ class FilesSource:
                 raise SpecError(f"source.{name} is set, but the format is {self.format!r}.", hint="Leave it out.")
             if given is None and self.format == name and name != "csv":
                 raise SpecError(f"source.{name} is missing, which the format {name!r} needs.")
-        if self.has_rows and self.records == "kafka":
+        if (self.has_rows or self.format == "debezium-avro") and self.records == "kafka":
             raise SpecError(f"Files of format {self.format!r} are no dumped records.", hint="Leave records out.")
 
     @property

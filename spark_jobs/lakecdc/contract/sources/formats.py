@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
+from urllib.parse import urlsplit
 
 from lakecdc.contract.errors import SpecError
 
 MessageFormat = Literal[
     "debezium-json",
     "debezium-flat-json",
+    "debezium-avro",
     "canal-json",
     "maxwell-json",
     "ogg-json",
@@ -99,6 +101,45 @@ class TextSettings:
     def unnamed(self) -> str:
         """The pattern with its groups numbered alone: Java allows no underscore in their names."""
         return re.sub(r"\(\?P?<[A-Za-z_]\w*>", "(", self.pattern)
+
+
+@dataclass(frozen=True)
+class RegistrySettings:
+    """Where the schemas of ``debezium-avro`` are.
+
+    :param url: the registry's REST address, ``http://`` or ``https://``, without user and password.
+    :param path: where a schema is below it, with ``{id}`` for its id; the answer is the schema, or an object with the
+        schema as text in ``schema``, as Confluent's API has it.
+    :param id_bytes: bytes of the id that every message begins with, behind one zero: 4 as Confluent has it, 8 as
+        Apicurio Registry 2 has it by default.
+    :param user: login; default: none.
+    :param password: a secret reference; with ``user``.
+    :param token: a secret reference: bearer token instead of a login.
+    :param ca_file: certificates to trust, a file in PEM where the driver runs; default: those of the machine.
+    """
+
+    url: str
+    path: str = "/schemas/ids/{id}"
+    id_bytes: Literal[4, 8] = 4
+    user: str | None = None
+    password: Any = None
+    token: Any = None
+    ca_file: str | None = None
+
+    def __post_init__(self) -> None:
+        parts = urlsplit(self.url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise SpecError("source.registry.url is no HTTP address.", hint="It begins with http:// or https://.")
+        if parts.username or parts.password:
+            raise SpecError(
+                "source.registry.url holds a login.", hint='Give "user" and "password": {"env": "NAME"} beside it.'
+            )
+        if "{id}" not in self.path:
+            raise SpecError(f"source.registry.path is {self.path!r}.", hint='It needs "{id}" where the id goes.')
+        if self.token is not None and self.user is not None:
+            raise SpecError("source.registry has a token and a user.", hint="Leave one of them out.")
+        if (self.user is None) != (self.password is None):
+            raise SpecError("source.registry needs user and password together.")
 
 
 #: formats whose messages carry the table's key as their own

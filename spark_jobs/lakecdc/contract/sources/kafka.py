@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from lakecdc.contract.errors import SpecError
 from lakecdc.contract.secrets import is_reference
-from lakecdc.contract.sources.formats import KEY_IN_MESSAGE, UNAVAILABLE_VALUE, MessageFormat
+from lakecdc.contract.sources.formats import KEY_IN_MESSAGE, UNAVAILABLE_VALUE, MessageFormat, RegistrySettings
 from lakecdc.contract.target import Target
 
 #: client settings that this source decides itself
@@ -53,6 +53,7 @@ class KafkaSource:
     :param accept_gaps: go on at the oldest record where retention has removed events that were not read.
     :param order_by: with ``json``: the member that rises with every change of a row; default: arrival decides.
     :param unavailable_value: the placeholder that Debezium is configured to write for unchanged large values.
+    :param registry: where the schemas are, required with ``debezium-avro``.
     """
 
     bootstrap_servers: str
@@ -70,8 +71,15 @@ class KafkaSource:
     accept_gaps: bool = False
     order_by: str | None = None
     unavailable_value: str = UNAVAILABLE_VALUE
+    registry: RegistrySettings | None = None
 
     def __post_init__(self) -> None:
+        if (self.registry is not None) != (self.format == "debezium-avro"):
+            raise SpecError(
+                f"source.registry is {'missing' if self.registry is None else 'set'}, and the format is "
+                f"{self.format!r}.",
+                hint="It belongs to the format debezium-avro.",
+            )
         if bool(self.topics) == bool(self.topic_pattern):
             raise SpecError("source needs either topics or topic_pattern.")
         for where, pattern in {"topic_pattern": self.topic_pattern, **self.routes}.items():

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import reduce
 from typing import TYPE_CHECKING
 
@@ -30,6 +30,7 @@ class Typing:
     :param key: names of its key columns.
     :param marks: highest order key applied by ``topic/partition``; None if there are none to trust.
     :param source_column: column that takes the source table's name; None for none.
+    :param encoded: for columns that schemas of the batch write in different ways: how, by the schema's text.
     """
 
     fields: tuple[Field, ...]
@@ -38,10 +39,25 @@ class Typing:
     reading: Reading
     marks: Mapping[str, str] | None = None
     source_column: str | None = None
+    encoded: Mapping[str, Mapping[str, Field]] = field(default_factory=dict)
 
     def value(self, image: str, field: Field) -> str:
         """SQL of a column's value in a row image."""
-        return "source_table" if field.name == self.source_column else values.value(image, field)
+        if field.name == self.source_column:
+            return "source_table"
+        return self._by_schema(field, lambda one: values.value(image, one)) or values.value(image, field)
+
+    def misfit(self, image: str, field: Field) -> str | None:
+        """SQL that is true for a value that does not fit the column; None if every value does."""
+        by_schema = self._by_schema(field, lambda one: values.misfit(image, one) or "false")
+        return by_schema or values.misfit(image, field)
+
+    def _by_schema(self, field: Field, sql: Callable[[Field], str]) -> str | None:
+        known = self.encoded.get(field.name)
+        if not known:
+            return None
+        cases = " ".join(f"WHEN {values.literal(text)} THEN {sql(one)}" for text, one in known.items())
+        return f"CASE schema {cases} ELSE {sql(field)} END"
 
 
 def decoded(envelopes: DataFrame, typing: Typing) -> DataFrame:
@@ -82,10 +98,10 @@ def _open(typing: Typing) -> Column:
     if not typing.read.placeholders:
         return F.lit(None).cast("array<string>")
     found = []
-    for field in typing.fields:
-        sql = values.is_placeholder("after", field, typing.reading.unavailable_value)
+    for one in typing.fields:
+        sql = values.is_placeholder("after", one, typing.reading.unavailable_value)
         if sql:
-            found.append(F.when(F.expr(sql), F.lit(field.name)))
+            found.append(F.when(F.expr(sql), F.lit(one.name)))
     if not found:
         return F.lit(None).cast("array<string>")
     names = F.array_compact(F.array(*found))
@@ -95,13 +111,13 @@ def _open(typing: Typing) -> Column:
 def _misfits(typing: Typing) -> Column:
     """Names of the columns whose value does not fit their type."""
     found = []
-    for field in (f for f in typing.fields if f.name != typing.source_column):
-        sql = values.misfit("after", field)
+    for one in (f for f in typing.fields if f.name != typing.source_column):
+        sql = typing.misfit("after", one)
         if sql:
-            unchanged = values.is_placeholder("after", field, typing.reading.unavailable_value)
+            unchanged = values.is_placeholder("after", one, typing.reading.unavailable_value)
             if unchanged and typing.read.placeholders:
                 sql = f"({sql} AND NOT coalesce({unchanged}, false))"
-            found.append(F.when(F.expr(sql), F.lit(f"{field.name} ({field.type})")))
+            found.append(F.when(F.expr(sql), F.lit(f"{one.name} ({one.type})")))
     return F.array_compact(F.array(*found)) if found else F.array().cast("array<string>")
 
 

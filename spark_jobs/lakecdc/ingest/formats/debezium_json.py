@@ -52,13 +52,25 @@ def envelopes(messages: DataFrame, reading: Reading) -> DataFrame:
         f"{once(unwrapped('v'))} AS e",
         f"{unwrapped('k')} AS own_key",
         f"{unwrapped('moved')} AS old_key",
+        f"CAST({member('schema')} AS string) AS row_schema",
+        f"CASE WHEN v IS NULL THEN {NOT_JSON} END AS unreadable",
     )
+    return enveloped(parsed, reading)
+
+
+def enveloped(parsed: DataFrame, reading: Reading) -> DataFrame:
+    """Envelopes out of Debezium's structure, however it was encoded.
+
+    :param parsed: a message frame with ``e``, variant of the value; ``own_key`` and ``old_key``, variants of the
+        message's key and of the one before; ``row_schema``, text; ``unreadable``, ``rule: reason`` of a value that
+        cannot be read, or null.
+    """
     gone = "value IS NULL OR is_variant_null(e)"
     rank = f"CASE WHEN {_OP} = 'r' OR {_SNAPSHOT} NOT IN ('false', 'incremental') THEN 0 ELSE 8 END"
     return envelope(
         parsed,
         op=f"CASE WHEN {gone} THEN 'x' WHEN {_OP} IN ('r', 'c', 'u', 'd', 't') THEN {_OP} END",
-        problem=f"""CASE WHEN {gone} THEN NULL WHEN v IS NULL THEN {NOT_JSON}
+        problem=f"""CASE WHEN {gone} THEN NULL WHEN unreadable IS NOT NULL THEN unreadable
           WHEN coalesce({_OP} IN ('r', 'c', 'u', 'd', 't'), false) OR coalesce({_NO_ROW_EVENT}, false) THEN NULL
           ELSE 'unknown-message: it has no op that Debezium knows' END""",
         source_table=f"concat_ws('.', coalesce({text('source.schema', 'e')}, {text('source.db', 'e')}), "
@@ -67,7 +79,7 @@ def envelopes(messages: DataFrame, reading: Reading) -> DataFrame:
         after=member("after", "e"),
         record_key="own_key",
         old_key="old_key",
-        schema=f"CAST({member('schema')} AS string)",
+        schema="row_schema",
         order=order_sql(str(reading.epoch), _POSITION, _ORDINAL, rank, f"coalesce({_TIME}, 0) DIV 1000", "arrival"),
         time_us=_TIME,
     )

@@ -170,7 +170,8 @@ def _decode_in_jvm(
     # a row may come from several shards, whose positions say nothing of each other's
     shards_mix = bool(target.source_tables) and target.source_column not in target.key
     marks = None if shards_mix else known.marks
-    typing = Typing(fields, target.key, read, reading, marks, target.source_column)
+    encoded = _encoded(fields, chosen, target, known.types)
+    typing = Typing(fields, target.key, read, reading, marks, target.source_column, encoded)
     envelopes = envelopes.where(_of_tables(chosen))
     rows = envelopes.where(F.col("op").isin(*_ROWS) | F.col("problem").isNotNull())
     frames = [decoded(rows, typing)]
@@ -272,6 +273,21 @@ def _typed(field: Field, target: Target, known: Mapping[str, str]) -> Field:
         scale = re.search(r",\s*(\d+)\)$", sql_type)
         typed = replace(typed, encoding=encoding, scale=int(scale[1]) if scale else 0)
     return typed
+
+
+def _encoded(
+    fields: Sequence[Field], chosen: Sequence[Survey], target: Target, known: Mapping[str, str]
+) -> dict[str, dict[str, Field]]:
+    """Columns that the batch's schemas write in different ways, such as decimals whose scale has changed."""
+    wanted = {f.name: f for f in fields}
+    found: dict[str, dict[str, Field]] = {}
+    for text, seen in {text: seen for s in chosen for text, seen in s.schemas.items()}.items():
+        for other in (f for f in seen if f.name in wanted):
+            field = wanted[other.name]
+            typed = replace(_typed(other, target, known), type=field.type)
+            if typed != field:
+                found.setdefault(other.name, {})[text] = typed
+    return found
 
 
 def _message_key(target: Target, mine: Sequence[Survey]) -> tuple[str, ...]:

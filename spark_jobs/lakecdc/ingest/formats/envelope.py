@@ -29,6 +29,8 @@ from lakecdc.ingest.formats.values import Field
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+    from lakecdc.ingest.formats.avro_registry import Registry
+
 #: columns of the message that stay with its envelope
 MESSAGE = ("topic", "partition", "offset", "place", "key", "value", "headers")
 _OF_A_TABLE = ("r", "c", "u", "d", "t")
@@ -49,11 +51,13 @@ class Reading:
     :param epoch: number of the source's identity, 0 to 65535.
     :param unavailable_value: Debezium's ``unavailable.value.placeholder``.
     :param settings: further settings of the format.
+    :param registry: where the messages' schemas are; None for formats that need none.
     """
 
     epoch: int
     unavailable_value: str = "__debezium_unavailable_value"
     settings: Mapping[str, str] = field(default_factory=dict)
+    registry: Registry | None = None
 
 
 @dataclass(frozen=True)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -34,6 +34,7 @@ class Survey:
     :param high_orders: highest order key by ``topic/partition``.
     :param topics: topics of the messages, tombstones included.
     :param key: members of the messages' keys.
+    :param schemas: columns by the text of each schema of the batch, where the format has schemas.
     """
 
     source_table: str | None
@@ -46,6 +47,7 @@ class Survey:
     high_orders: dict[str, str]
     topics: frozenset[str] = frozenset()
     key: tuple[str, ...] = ()
+    schemas: Mapping[str, tuple[Field, ...]] = field(default_factory=dict)
 
 
 def survey(envelopes: DataFrame, read: Format) -> list[Survey]:
@@ -62,6 +64,7 @@ def survey(envelopes: DataFrame, read: Format) -> list[Survey]:
             F.expr("schema_of_variant_agg(before)").alias("before"),
             F.expr("schema_of_variant_agg(record_key)").alias("record_key"),
             F.expr("max_by(schema, order) FILTER (WHERE schema IS NOT NULL)").alias("schema"),
+            F.collect_set("schema").alias("schemas"),
             F.count_if(is_row | (F.col("op") == "t")).alias("events"),
             F.count_if(F.col("problem").isNotNull()).alias("problems"),
             F.count_if(F.col("op") == "x").alias("tombstones"),
@@ -76,11 +79,12 @@ def survey(envelopes: DataFrame, read: Format) -> list[Survey]:
 
 
 def _merged(name: str | None, rows: list[Row], read: Format) -> Survey:
-    told = [read.fields(row["schema"]) for row in sorted(rows, key=_order) if row["schema"]]
+    schemas = {text: read.fields(text) for row in rows for text in row["schemas"]}
+    told = [schemas[row["schema"]] for row in sorted(rows, key=_order) if row["schema"]]
     seen = [_fields(row["after"]) or _fields(row["before"]) for row in rows]
     return Survey(
         name,
-        told[-1] if told and told[-1] else merge_fields(seen),
+        _newest(told[-1], schemas.values()) if told and told[-1] else merge_fields(seen),
         sum(row["events"] for row in rows),
         sum(row["problems"] for row in rows),
         sum(row["tombstones"] for row in rows),
@@ -89,7 +93,16 @@ def _merged(name: str | None, rows: list[Row], read: Format) -> Survey:
         {row["partition"]: row["high_order"] for row in rows if row["high_order"]},
         frozenset(row["partition"].rpartition("/")[0] for row in rows if "/" in row["partition"]),
         tuple(f.name for f in merge_fields(_fields(row["record_key"]) for row in rows)),
+        schemas,
     )
+
+
+def _newest(last: tuple[Field, ...], all_schemas: Iterable[tuple[Field, ...]]) -> tuple[Field, ...]:
+    """Columns of the last schema, behind them those that only earlier ones have."""
+    found = {f.name: f for f in last}
+    for other in (f for fields in all_schemas for f in fields):
+        found.setdefault(other.name, other)
+    return tuple(found.values())
 
 
 def moment(micros: int) -> datetime:
@@ -104,11 +117,11 @@ def _order(row: Row) -> str:
 def merge_fields(seen: Iterable[tuple[Field, ...]]) -> tuple[Field, ...]:
     """Columns that hold the values of several lists of columns; of two types that do not agree, text wins."""
     merged: dict[str, Field] = {}
-    for field in (f for fields in seen for f in fields):
-        known = merged.setdefault(field.name, field)
-        if known.type != field.type:
-            numbers = {known.type, field.type} <= {"bigint", "double"}
-            merged[field.name] = known.with_type("double" if numbers else "string")
+    for one in (f for fields in seen for f in fields):
+        known = merged.setdefault(one.name, one)
+        if known.type != one.type:
+            numbers = {known.type, one.type} <= {"bigint", "double"}
+            merged[one.name] = known.with_type("double" if numbers else "string")
     return tuple(merged.values())
 
 

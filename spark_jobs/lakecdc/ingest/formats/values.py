@@ -58,10 +58,11 @@ class Field:
 
 def path(name: str) -> str:
     """SQL literal of the JSON path of a top-level member."""
-    return _literal(f'$["{name}"]')
+    return literal(f'$["{name}"]')
 
 
-def _literal(text: str) -> str:
+def literal(text: str) -> str:
+    """SQL literal of a text."""
     escaped = text.replace("\\", "\\\\").replace("'", "\\'")
     return f"'{escaped}'"
 
@@ -110,7 +111,7 @@ def is_placeholder(image: str, field: Field, unavailable_value: str) -> str | No
     """
     if not _LARGE.match(field.type):
         return None
-    shapes = ", ".join(_literal(s) for s in placeholder_shapes(unavailable_value))
+    shapes = ", ".join(literal(s) for s in placeholder_shapes(unavailable_value))
     return f"try_variant_get({image}, {path(field.name)}, 'string') IN ({shapes})"
 
 

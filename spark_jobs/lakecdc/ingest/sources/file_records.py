@@ -64,6 +64,19 @@ def stretches(
     return _arranged(spark, named.where("length(trim(value)) > 0"), numbers)
 
 
+def container_records(spark: SparkSession, numbers: Mapping[str, int], files: Sequence[str], schema: str) -> DataFrame:
+    """Records of Avro's container files: columns of ``lines``, the value as JSON, and ``content``, the record itself.
+
+    :param numbers: number of every file of the batch.
+    :param files: those to read.
+    :param schema: the schema to read them by, JSON.
+    """
+    rows = spark.read.format("avro").option("avroSchema", schema).load(_paths(files))
+    record = F.struct(*[F.col(quoted_column(name)) for name in rows.columns]).alias("content")
+    placed = rows.select(record, *_where()).withColumn("value", F.to_json("content", {"ignoreNullFields": "false"}))
+    return _arranged(spark, placed, numbers, "content")
+
+
 def cells_of_files(
     spark: SparkSession, numbers: Mapping[str, int], source: FilesSource, known: Mapping[str, str]
 ) -> Cells:

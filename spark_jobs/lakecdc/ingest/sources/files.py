@@ -13,13 +13,14 @@ from lakecdc.ingest.formats.decode import Decoded, Known, decode
 from lakecdc.ingest.formats.envelope import Reading
 from lakecdc.ingest.formats.messages import from_dumped_records, from_values
 from lakecdc.ingest.formats.rows.changes import RowReading, decode_cells
+from lakecdc.ingest.sources.avro_files import container_messages
 from lakecdc.ingest.sources.file_memory import Memory, extended, fingerprint, recall
 from lakecdc.ingest.sources.file_records import cells_of_files, lines, list_files
 from lakecdc.ingest.sources.message_batches import known_types, table_batch, with_read_through
 from lakecdc.metadata.positions import Position
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
     from lakecdc.contract.spec import JobSpec
     from lakecdc.contract.target import Target
@@ -136,8 +137,7 @@ class Files:
         return again
 
     def _events(self, target: Target, numbers: Mapping[str, int]) -> Decoded:
-        records = lines(self.spark, numbers)
-        messages = from_dumped_records(records) if self.source.records == "kafka" else from_values(records)
+        messages = self._messages(numbers)
         settings = {"order_by": self.source.order_by} if self.source.order_by else {}
         reading = Reading(_EPOCH, self.source.unavailable_value, settings)
         position = self._positions.get(target.table)
@@ -146,6 +146,12 @@ class Files:
         # what no table can be told of is kept once, with the first
         adopt = target == self.spec.targets[0]
         return decode(messages, self.source.format, target, reading, known, adopt=adopt)
+
+    def _messages(self, numbers: Mapping[str, int]) -> DataFrame:
+        if self.source.format == "debezium-avro":
+            return container_messages(self.spark, numbers)
+        records = lines(self.spark, numbers)
+        return from_dumped_records(records) if self.source.records == "kafka" else from_values(records)
 
     def _rows(self, target: Target, numbers: Mapping[str, int]) -> Decoded:
         known = self._known(target)

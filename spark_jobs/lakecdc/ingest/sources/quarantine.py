@@ -13,6 +13,7 @@ from lakecdc.contract.options import ReplayQuarantineOptions
 from lakecdc.contract.sources.files import FilesSource
 from lakecdc.ingest import quarantine
 from lakecdc.ingest.change import TableBatch
+from lakecdc.ingest.formats.avro_registry import Registry
 from lakecdc.ingest.formats.decode import Decoded, Known, decode
 from lakecdc.ingest.formats.envelope import Reading
 from lakecdc.ingest.formats.rows import read_cells
@@ -38,6 +39,8 @@ class Quarantine:
         self.given_up: Mapping[str, Exception] = {}
         self._positions: dict[str, Position] = {}
         self._entered: dict[str, DataFrame] = {}
+        settings = getattr(spec.source, "registry", None)
+        self._registry = Registry(settings) if settings else None
 
     def start(self, positions: Mapping[str, Position | None], recorded: Mapping[str, Position]) -> None:
         """Take the targets in that have been fed from this source.
@@ -109,9 +112,14 @@ class Quarantine:
             int(position.offsets.get("epoch", 1)),
             getattr(source, "unavailable_value", Reading.unavailable_value),
             {"order_by": order_by} if order_by else {},
+            self._registry,
         )
         known = Known(types, high_order=position.high_order, engine="jvm")
-        return decode(messages, source.format, target, reading, known)  # type: ignore[union-attr]
+        name: str = source.format  # type: ignore[union-attr]
+        if name == "debezium-avro" and self._registry is None:
+            # records of container files are kept as what they say in JSON
+            name = "debezium-json"
+        return decode(messages, name, target, reading, known)
 
 
 def open_source(spark: SparkSession, spec: JobSpec) -> Quarantine:

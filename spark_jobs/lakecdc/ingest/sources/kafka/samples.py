@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 from lakecdc.ingest.sources.kafka.cluster import Place, consumer_settings
 
+KeyNames = Callable[[bytes | None], set[str] | None]
 _RECORDS = 200
 _SECONDS = 3.0
 OTHER_KEY = "the records are not keyed by the table's key columns, so that a key may lie in any partition"
@@ -19,10 +20,11 @@ class Samples:
     """Records from the beginning of what is to be read.
 
     :param records: key and value of each.
+    :param key_names: names of the columns in a key, None if it tells none; default: those of JSON.
     """
 
-    def __init__(self, records: Sequence[tuple[bytes | None, bytes | None]]) -> None:
-        self._records = records
+    def __init__(self, records: Sequence[tuple[bytes | None, bytes | None]], key_names: KeyNames | None = None) -> None:
+        self._records, self._names = records, key_names or json_names
 
     @property
     def mean_bytes(self) -> float:
@@ -32,17 +34,20 @@ class Samples:
 
     def keyed_by(self, columns: Sequence[str]) -> bool:
         """Tell whether each record's key is an object of just these columns; a TRUNCATE needs none."""
-        return all(_names(key) == set(columns) for key, value in self._records if key is not None or _is_row(value))
+        return all(
+            self._names(key) == set(columns) for key, value in self._records if key is not None or _is_row(value)
+        )
 
 
-def take(settings: Mapping[str, Any], starts: Mapping[Place, int]) -> Samples:
+def take(settings: Mapping[str, Any], starts: Mapping[Place, int], key_names: KeyNames | None = None) -> Samples:
     """Look at some records of each partition.
 
     :param settings: client settings, secrets resolved.
     :param starts: where to begin, only partitions that hold something there.
+    :param key_names: see :class:`Samples`.
     """
     if not starts:
-        return Samples([])
+        return Samples([], key_names)
     consumer = Consumer({**consumer_settings(settings), "queued.max.messages.kbytes": 1024})
     found: list[tuple[bytes | None, bytes | None]] = []
     try:
@@ -60,10 +65,11 @@ def take(settings: Mapping[str, Any], starts: Mapping[Place, int]) -> Samples:
                     waiting -= 1
     finally:
         consumer.close()
-    return Samples(found)
+    return Samples(found, key_names)
 
 
-def _names(key: bytes | None) -> set[str] | None:
+def json_names(key: bytes | None) -> set[str] | None:
+    """Names of the members of a key in JSON, with or without its schema."""
     document = _json(key)
     if isinstance(document, dict) and set(document) == {"schema", "payload"}:
         document = document["payload"]

@@ -13,6 +13,7 @@ from lakecdc.contract.errors import InputError, LakecdcError
 from lakecdc.contract.sources.kafka import KafkaSource
 from lakecdc.failpoints import reach
 from lakecdc.ingest.change import Column, TableBatch
+from lakecdc.ingest.formats.avro_registry import Registry
 from lakecdc.ingest.formats.decode import Decoded, Known, decode
 from lakecdc.ingest.formats.envelope import Reading
 from lakecdc.ingest.sources.kafka import progress as kept
@@ -68,6 +69,7 @@ class KafkaIngest:
         self.given_up: Mapping[str, Exception] = {}
         self._settings = dict(settings)
         self._cluster = Cluster(self._settings)
+        self._registry = Registry(self.source.registry) if self.source.registry else None
         self._feeds: dict[str, Feed] = {}
         self._topology = Topology({}, {}, {}, {}, {})
 
@@ -201,7 +203,9 @@ class KafkaIngest:
 
     def _look(self, feed: Feed, starts: Mapping[Place, int]) -> None:
         ends = self._ends(starts)
-        looked = samples.take(self._settings, {p: offset for p, offset in starts.items() if ends[p] > offset})
+        key_names = self._registry.member_names if self._registry else None
+        there = {p: offset for p, offset in starts.items() if ends[p] > offset}
+        looked = samples.take(self._settings, there, key_names)
         feed.record_bytes = looked.mean_bytes
         if feed.target.keyed and len(feed.progress.next) > 1 and not looked.keyed_by(feed.target.key):
             feed.progress = feed.progress.made_strict(samples.OTHER_KEY)
@@ -231,7 +235,8 @@ class KafkaIngest:
             position.high_order if position else None,
             getattr(self.spec.options, "decode_engine", "auto"),
         )
-        reading = Reading(feed.progress.epoch, self.source.unavailable_value, self._format_settings())
+        settings = self._format_settings()
+        reading = Reading(feed.progress.epoch, self.source.unavailable_value, settings, self._registry)
         frame = messages(self.spark, self._settings, ranges)
         found = decode(frame, self.source.format, feed.target, reading, known)
         reach("after_read")

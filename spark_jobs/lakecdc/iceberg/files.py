@@ -1,0 +1,25 @@
+"""Files that are no table's, read by the driver through Hadoop's file systems."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lakecdc.iceberg.jvm import jvm
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def read_head(spark: SparkSession, uri: str, size: int) -> bytes:
+    """The first bytes of a file.
+
+    :param uri: its URI, encoded as Spark lists it.
+    :param size: how many; fewer if the file has no more.
+    """
+    view = jvm(spark)
+    path = view.org.apache.hadoop.fs.Path(view.java.net.URI(uri))
+    stream = path.getFileSystem(spark._jsc.hadoopConfiguration()).open(path)
+    try:
+        return bytes(stream.readNBytes(size))
+    finally:
+        stream.close()

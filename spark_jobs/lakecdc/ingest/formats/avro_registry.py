@@ -1,0 +1,130 @@
+"""A schema registry: every schema is asked for once per run, by the driver.
+
+Source: Confluent Schema Registry's API, ``GET /schemas/ids/{id}``, which Apicurio Registry and Karapace have as well.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import logging
+import ssl
+import urllib.error
+import urllib.request
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from lakecdc.contract.errors import SourceUnavailableError
+from lakecdc.contract.secrets import resolve
+from lakecdc.ingest.formats.avro_schema import AvroSchema, read_schema
+
+if TYPE_CHECKING:
+    from lakecdc.contract.sources.formats import RegistrySettings
+
+log = logging.getLogger(__name__)
+
+_SECONDS = 30.0
+_ATTEMPTS = 4
+_ACCEPT = "application/vnd.schemaregistry.v1+json, application/json, */*;q=0.5"
+
+
+class Registry:
+    """The schemas of a registry, as far as they have been asked for.
+
+    :param settings: how to reach it; secret references are resolved here.
+    :raises SpecError: if one cannot be resolved.
+    """
+
+    def __init__(self, settings: RegistrySettings) -> None:
+        self._settings = settings
+        self._known: dict[int, AvroSchema | str] = {}
+        secrets = resolve({"password": settings.password, "token": settings.token}, "source.registry")
+        login = base64.b64encode(f"{settings.user}:{secrets['password']}".encode()).decode()
+        self._login = f"Bearer {secrets['token']}" if settings.token else f"Basic {login}" if settings.user else None
+
+    @property
+    def id_bytes(self) -> int:
+        """Bytes of a schema id in a message."""
+        return self._settings.id_bytes
+
+    def schemas(self, ids: Iterable[int]) -> dict[int, AvroSchema | str]:
+        """Schemas by id, or why there is none that could be used.
+
+        :raises SourceUnavailableError: if the registry does not answer or refuses the login.
+        """
+        return {number: self.schema(number) for number in ids}
+
+    def schema(self, number: int) -> AvroSchema | str:
+        """One schema; see :meth:`schemas`."""
+        if number not in self._known:
+            self._known[number] = self._asked(number)
+        return self._known[number]
+
+    def member_names(self, message: bytes | None) -> set[str] | None:
+        """Fields of the schema that a message names, such as those of a key; None if it names none that is known."""
+        if message is None or message[:1] != b"\0" or len(message) <= self.id_bytes:
+            return None
+        found = self.schema(int.from_bytes(message[1 : 1 + self.id_bytes], "big"))
+        return None if isinstance(found, str) else set(found.members)
+
+    def _asked(self, number: int) -> AvroSchema | str:
+        answer = self._get(number)
+        if answer is None:
+            return f"the registry has no schema {number}"
+        try:
+            return read_schema(_schema_text(answer))
+        except ValueError as error:
+            return f"schema {number} cannot be used: {error}"
+
+    def _get(self, number: int) -> str | None:
+        """The registry's answer; None if it does not know the id."""
+        # not needed where no registry is
+        from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_exponential
+
+        url = self._settings.url.rstrip("/") + self._settings.path.replace("{id}", str(number))
+        attempts = Retrying(
+            stop=stop_after_attempt(_ATTEMPTS),
+            wait=wait_exponential(multiplier=0.5, max=8),
+            retry=retry_if_exception(_may_pass),
+            before_sleep=lambda state: log.warning("The schema registry does not answer, asking again: %s", url),
+            reraise=True,
+        )
+        try:
+            return attempts(self._request, url)
+        except OSError as error:
+            if isinstance(error, urllib.error.HTTPError) and error.code == 404:
+                return None
+            raise SourceUnavailableError(
+                f"The schema registry cannot be asked for {url}: {error}.",
+                hint="Check source.registry; a retry helps only if it was unreachable for a moment.",
+            ) from error
+
+    def _request(self, url: str) -> str:
+        request = urllib.request.Request(url, headers={"Accept": _ACCEPT})
+        if self._login:
+            # not sent on to wherever an answer redirects to
+            request.add_unredirected_header("Authorization", self._login)
+        trust = ssl.create_default_context(cafile=self._settings.ca_file) if url.startswith("https") else None
+        with urllib.request.urlopen(request, timeout=_SECONDS, context=trust) as answer:
+            return str(answer.read().decode())
+
+
+def _may_pass(error: BaseException) -> bool:
+    if isinstance(error, urllib.error.HTTPError):
+        return error.code == 429 or error.code >= 500
+    return isinstance(error, OSError) and not isinstance(getattr(error, "reason", None), ssl.SSLCertVerificationError)
+
+
+def _schema_text(answer: str) -> str:
+    """The schema in an answer.
+
+    :raises ValueError: if it is no Avro, or refers to other schemas.
+    """
+    document = json.loads(answer)
+    if not isinstance(document, dict) or "schema" not in document or "type" in document:
+        return answer
+    if document.get("schemaType", "AVRO") != "AVRO":
+        raise ValueError(f"it is of type {document['schemaType']}")
+    if document.get("references"):
+        raise ValueError("it refers to other schemas of the registry")
+    return str(document["schema"])

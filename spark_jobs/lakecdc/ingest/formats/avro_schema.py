@@ -1,0 +1,202 @@
+"""Avro schemas as Spark and this library need them.
+
+Spark decodes by a schema without logical types, so that values arrive as Debezium wrote them: days, microseconds,
+unscaled bytes. What they mean is told by the annotations ``connect.name`` and ``connect.parameters`` that Kafka
+Connect's Avro converters leave, else by the logical types, in the notation that :mod:`debezium_schema` reads.
+
+Source: Apache Avro 1.12 specification, "Schema Declaration" and "Logical Types"; ``AvroData`` of the converters.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import functions as F
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+
+Node = dict[str, Any]
+_CONNECT = {
+    "int": "int32",
+    "long": "int64",
+    "float": "float",
+    "double": "double",
+    "boolean": "boolean",
+    "bytes": "bytes",
+    "fixed": "bytes",
+    "record": "struct",
+    "array": "array",
+    "map": "map",
+}
+_DECIMAL = "org.apache.kafka.connect.data.Decimal"
+_LOGICAL = {
+    "date": "io.debezium.time.Date",
+    "timestamp-millis": "io.debezium.time.Timestamp",
+    "timestamp-micros": "io.debezium.time.MicroTimestamp",
+    "timestamp-nanos": "io.debezium.time.NanoTimestamp",
+    "local-timestamp-millis": "io.debezium.time.Timestamp",
+    "local-timestamp-micros": "io.debezium.time.MicroTimestamp",
+    "local-timestamp-nanos": "io.debezium.time.NanoTimestamp",
+    "time-millis": "io.debezium.time.Time",
+    "time-micros": "io.debezium.time.MicroTime",
+    "decimal": _DECIMAL,
+}
+# what makes a schema decodable; everything else only describes it
+_STRUCTURE = ("type", "name", "namespace", "symbols", "size")
+_NAMED = ("record", "enum", "fixed", "error")
+
+
+@dataclass(frozen=True)
+class AvroSchema:
+    """A record's schema.
+
+    :param text: JSON that Spark decodes by.
+    :param connect: JSON of the same schema in Kafka Connect's notation.
+    :param root: the record with every name replaced by what it stands for; unions are ``{"type": "union"}``.
+    """
+
+    text: str
+    connect: str
+    root: Node = field(compare=False)
+
+    @property
+    def members(self) -> tuple[str, ...]:
+        """Names of the record's fields."""
+        return tuple(f["name"] for f in self.root["fields"])
+
+    def is_there(self, record: Column) -> Column:
+        """Whether bytes could be decoded: Spark makes a record of nulls of those that could not."""
+        required = [f["name"] for f in self.root["fields"] if not _is_optional(f["type"])]
+        known = [record.getField(name).isNotNull() for name in (required[:1] or self.members)]
+        condition = known[0]
+        for other in known[1:]:
+            condition = condition | other
+        return condition
+
+    def plain(self, record: Column) -> Column:
+        """The decoded record with bytes as base64, as the JSON converter writes them."""
+        return _plain(self.root, record)
+
+
+def read_schema(text: str) -> AvroSchema:
+    """Read a schema.
+
+    :param text: JSON.
+    :raises ValueError: no schema, not of a record with fields, or of a type that contains itself.
+    """
+    document = json.loads(text)
+    if not isinstance(document, dict) or document.get("type") != "record" or not document.get("fields"):
+        raise ValueError("it is no record with fields")
+    try:
+        root = _inline(document, {}, "", ())
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"it is no Avro schema ({error!r})") from error
+    return AvroSchema(json.dumps(_stripped(document)), json.dumps(_connect("", root)), root)
+
+
+def _stripped(node: Any) -> Any:
+    if isinstance(node, list):
+        return [_stripped(n) for n in node]
+    if not isinstance(node, dict):
+        return node
+    kept = {key: _stripped(node[key]) if key == "type" else node[key] for key in _STRUCTURE if key in node}
+    for inner in ("items", "values"):
+        if inner in node:
+            kept[inner] = _stripped(node[inner])
+    if "fields" in node:
+        kept["fields"] = [{"name": f["name"], "type": _stripped(f["type"])} for f in node["fields"]]
+    return kept
+
+
+def _inline(node: Any, names: dict[str, Any], namespace: str, inside: tuple[str, ...]) -> Node:
+    if isinstance(node, list):
+        return {"type": "union", "branches": [_inline(n, names, namespace, inside) for n in node]}
+    if isinstance(node, str):
+        full = node if "." in node else f"{namespace}.{node}"
+        if full in inside:
+            raise ValueError(f"its type {full} contains itself")
+        return names[full] if full in names else names[node] if node in names else {"type": _known(node)}
+    kind = node["type"]
+    if isinstance(kind, dict | list):
+        # a property beside a nested declaration, such as a field's, describes it
+        return {**{k: v for k, v in node.items() if k != "type"}, **_inline(kind, names, namespace, inside)}
+    if kind in _NAMED:
+        return _named(node, names, namespace, inside)
+    found = {**node}
+    for inner in ("items", "values"):
+        if inner in node:
+            found[inner] = _inline(node[inner], names, namespace, inside)
+    return found if kind in ("array", "map") else {**found, **_inline(kind, names, namespace, inside)}
+
+
+def _named(node: Node, names: dict[str, Any], namespace: str, inside: tuple[str, ...]) -> Node:
+    full = node["name"] if "." in node["name"] else f"{node.get('namespace', namespace)}.{node['name']}"
+    space = full.rpartition(".")[0]
+    found = {**node, "type": "record" if node["type"] == "error" else node["type"]}
+    if "fields" in node:
+        within = (*inside, full)
+        found["fields"] = [{**f, "type": _inline(f["type"], names, space, within)} for f in node["fields"]]
+    names[full] = found
+    return found
+
+
+def _known(kind: str) -> str:
+    if kind not in (*_CONNECT, "string", "null", "enum"):
+        raise ValueError(f"its type {kind} is nowhere declared")
+    return kind
+
+
+def _value_type(node: Node) -> Node:
+    """The type beside null of an optional value."""
+    branches = [b for b in node["branches"] if b["type"] != "null"] if node["type"] == "union" else []
+    return branches[0] if len(branches) == 1 else node
+
+
+def _is_optional(node: Node) -> bool:
+    return node["type"] == "null" or (node["type"] == "union" and any(b["type"] == "null" for b in node["branches"]))
+
+
+def _connect(name: str, node: Node) -> Node:
+    of = _value_type(node)
+    semantic = of.get("connect.name") or _LOGICAL.get(str(of.get("logicalType")))
+    found: Node = {"field": name, "type": _CONNECT.get(of["type"], "string")}
+    if semantic:
+        found["name"] = semantic
+    if semantic == _DECIMAL:
+        found["parameters"] = _decimal(of)
+    if of["type"] == "record":
+        found["fields"] = [_connect(f["name"], f["type"]) for f in of["fields"]]
+    return found
+
+
+def _decimal(node: Node) -> Mapping[str, Any]:
+    given = node.get("connect.parameters")
+    if given:
+        return dict(given)
+    precision = int(node.get("precision", 38))
+    # converters write 64 where the source told them none
+    return {"scale": node.get("scale", 0), "connect.decimal.precision": min(precision, 38)}
+
+
+def _has_bytes(node: Node) -> bool:
+    of = _value_type(node)
+    inner = [f["type"] for f in of.get("fields", ())] + [of[k] for k in ("items", "values") if k in of]
+    return of["type"] in ("bytes", "fixed") or any(_has_bytes(i) for i in inner)
+
+
+def _plain(node: Node, value: Column) -> Column:
+    of = _value_type(node)
+    if not _has_bytes(of):
+        return value
+    if of["type"] == "array":
+        return F.transform(value, lambda x: _plain(of["items"], x))
+    if of["type"] == "map":
+        return F.transform_values(value, lambda _, x: _plain(of["values"], x))
+    if of["type"] != "record":
+        return F.base64(value)
+    members = [_plain(f["type"], value.getField(f["name"])).alias(f["name"]) for f in of["fields"]]
+    return F.when(value.isNotNull(), F.struct(*members))

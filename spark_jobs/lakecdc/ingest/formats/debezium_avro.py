@@ -1,0 +1,139 @@
+"""Debezium change events in Avro: messages that name their schema in a registry, or records of container files.
+
+Values become what Debezium's JSON says of the same event, so that both formats share everything behind.
+
+A message is a zero byte, the id of its schema (big-endian) and the record; source: Confluent's "Wire format".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.avro.functions import from_avro
+
+from lakecdc.contract.errors import InputError
+from lakecdc.ingest.formats import debezium_json, debezium_schema
+from lakecdc.ingest.formats.avro_schema import AvroSchema
+from lakecdc.ingest.formats.envelope import Format, Reading
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+    from lakecdc.ingest.formats.avro_registry import Registry
+
+#: column of a message frame whose records have been decoded by the reader of their files
+DECODED = "e"
+_PARTS = ("value", "key", "moved")
+_NO_ID = "not-avro: the value does not begin with the id of a schema"
+
+
+def envelopes(messages: DataFrame, reading: Reading) -> DataFrame:
+    """See :class:`lakecdc.ingest.formats.envelope.Format`."""
+    if DECODED in messages.columns:
+        return debezium_json.enveloped(messages, reading)
+    assert reading.registry is not None
+    return debezium_json.enveloped(_decoded(messages, reading.registry), reading)
+
+
+def _decoded(messages: DataFrame, registry: Registry) -> DataFrame:
+    """The messages with everything that :func:`debezium_json.enveloped` takes."""
+    moved = F.expr("get(filter(headers, h -> h.key = '__debezium.oldkey'), 0).value")
+    # which schemas there are is asked before the messages are decoded, and reading them is dear
+    messages = messages.persist()
+    named = messages.withColumn("moved", moved)
+    named = named.withColumns({f"{part}_id": _id(part, registry.id_bytes) for part in _PARTS})
+    row = named.agg(*[F.collect_set(f"{part}_id").alias(part) for part in _PARTS]).first()
+    assert row is not None
+    schemas = _usable(registry, {number for part in _PARTS for number in row[part]})
+    ids = {part: [n for n in sorted(row[part]) if isinstance(schemas[n], AvroSchema)] for part in _PARTS}
+    good = {n: s for n, s in schemas.items() if isinstance(s, AvroSchema)}
+    records = {_record(part, n): _from_avro(part, n, good[n], registry) for part in _PARTS for n in ids[part]}
+    variants = {part: _variant(part, ids[part], good) for part in _PARTS}
+    told = named.withColumns(records).withColumns(
+        {
+            DECODED: _once(variants["value"]),
+            "own_key": variants["key"],
+            # the converter of headers may be another one
+            "old_key": F.coalesce(variants["moved"], F.expr("try_parse_json(CAST(moved AS string))")),
+            "row_schema": _by_id({n: F.lit(good[n].connect) for n in ids["value"]}, F.lit(None).cast("string")),
+        }
+    )
+    bad = {n: F.lit(f"unknown-schema: {reason}") for n, reason in schemas.items() if isinstance(reason, str)}
+    broken = F.concat(F.lit("not-avro: the bytes do not fit schema "), F.col("value_id").cast("string"))
+    unreadable = F.when(F.col("value_id").isNull(), F.lit(_NO_ID)).otherwise(
+        _by_id(bad, F.when(F.col(DECODED).isNull(), broken))
+    )
+    return told.withColumn("unreadable", unreadable)
+
+
+def _id(part: str, size: int) -> Column:
+    begins = f"substr({part}, 1, 1) = X'00' AND length({part}) > {1 + size}"
+    number = f"try_cast(conv(hex(substr({part}, 2, {size})), 16, 10) AS bigint)"
+    return F.expr(f"CASE WHEN {begins} THEN {number} END")
+
+
+def _usable(registry: Registry, ids: Iterable[int]) -> Mapping[int, AvroSchema | str]:
+    """Schemas by id, or why one cannot be used; Spark has its say.
+
+    :raises InputError: if Spark lacks Avro.
+    """
+    found = registry.schemas(sorted(ids))
+    reasons = {n: refusal(schema) for n, schema in found.items() if isinstance(schema, AvroSchema)}
+    return {n: f"schema {n} cannot be used: {reasons[n]}" if reasons.get(n) else found[n] for n in found}
+
+
+@lru_cache(maxsize=1024)
+def refusal(schema: AvroSchema) -> str | None:
+    """Why Spark cannot decode by a schema; None if it can.
+
+    :raises InputError: if Spark lacks Avro.
+    """
+    try:
+        nothing = SparkSession.active().range(0)
+        record = nothing.select(from_avro(F.lit(None).cast("binary"), schema.text).alias("r"))
+        record.select(F.to_variant_object(schema.plain(F.col("r")))).schema  # noqa: B018
+    except Exception as error:
+        text = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        if "AVRO_NOT_LOADED" in text or "JavaPackage" in text:
+            raise InputError(
+                "Spark has no Avro.", hint="Add the package org.apache.spark:spark-avro_2.13 of Spark's own version."
+            ) from error
+        return text
+    return None
+
+
+def _record(part: str, number: int) -> str:
+    return f"{part}_record_{number}"
+
+
+def _from_avro(part: str, number: int, schema: AvroSchema, registry: Registry) -> Column:
+    body = F.expr(f"substr({part}, {2 + registry.id_bytes})")
+    record = from_avro(body, schema.text, {"mode": "PERMISSIVE"})
+    return _once(F.when(F.col(f"{part}_id") == number, record))
+
+
+def _once(value: Column) -> Column:
+    """As :func:`lakecdc.ingest.formats.messages.once`."""
+    return F.when(F.monotonically_increasing_id() >= 0, value)
+
+
+def _variant(part: str, ids: Iterable[int], schemas: Mapping[int, AvroSchema]) -> Column:
+    found = []
+    for number in ids:
+        record = F.col(_record(part, number))
+        found.append(F.when(schemas[number].is_there(record), F.to_variant_object(schemas[number].plain(record))))
+    return F.coalesce(*found) if found else F.expr("CAST(NULL AS variant)")
+
+
+def _by_id(values: Mapping[int, Column], otherwise: Column) -> Column:
+    found = otherwise
+    for number, value in values.items():
+        found = F.when(F.col("value_id") == number, value).otherwise(found)
+    return found
+
+
+FORMAT = Format(envelopes, debezium_schema.fields, placeholders=True, tombstones=True)

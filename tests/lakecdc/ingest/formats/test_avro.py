@@ -1,0 +1,316 @@
+"""Debezium in Avro says what Debezium in JSON says, whatever the schemas and the garbage between."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import random
+from base64 import b64encode
+from collections.abc import Iterator
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from lakecdc.contract.errors import SourceUnavailableError, SpecError
+from lakecdc.contract.runtime import source_packages
+from lakecdc.contract.sources import parse_source
+from lakecdc.contract.sources.formats import RegistrySettings
+from lakecdc.contract.target import Target
+from lakecdc.ingest.fold import fold
+from lakecdc.ingest.formats.avro_registry import Registry
+from lakecdc.ingest.formats.avro_schema import AvroSchema, read_schema
+from lakecdc.ingest.formats.decode import Decoded, Known
+from tests.lakecdc.ingest.formats.avro import (
+    Document,
+    Record,
+    Schemas,
+    decode_avro,
+    envelope_schema,
+    key_schema,
+    optional,
+    served,
+)
+from tests.lakecdc.ingest.formats.decoding import PRODUCTS, decode_lines, rejections, state
+from tests.lakecdc.ingest.formats.stories import COLUMNS, STORY, debezium_mysql, final
+
+ID = {"name": "id", "type": "int"}
+PRODUCT = [
+    ID,
+    {"name": "name", "type": "string"},
+    {"name": "description", **optional("string")},
+    {"name": "weight", **optional("double")},
+]
+PLACEHOLDER = b"__debezium_unavailable_value"
+
+
+@pytest.fixture(autouse=True)
+def no_cache(spark: SparkSession) -> Iterator[None]:
+    yield
+    spark.catalog.clearCache()
+
+
+def story(schemas: Schemas, key: int, value: int) -> list[Record]:
+    events = [json.loads(line) for line in debezium_mysql(STORY)]
+    ids = [(event["after"] or event["before"])["id"] for event in events]
+    return [
+        (schemas.message(key, {"id": i}), schemas.message(value, event)) for i, event in zip(ids, events, strict=True)
+    ]
+
+
+def test_the_story_shuffled_and_repeated_with_garbage_between(spark: SparkSession) -> None:
+    schemas = Schemas({1: key_schema(ID), 70_000: envelope_schema(PRODUCT)})
+    records = story(schemas, 1, 70_000)
+    records += records[3:9]
+    random.Random(1).shuffle(records)
+    good = records[0][1]
+    assert good is not None
+    garbage = [
+        b"",
+        b"\0\0\1",
+        b'{"op":"c"}',
+        b"\0" + (99).to_bytes(4, "big") + good[5:],
+        good[:20],
+        good[:5] + b"\xff" * 9,
+    ]
+    found = decode_avro(spark, schemas, [*records, *[(None, value) for value in garbage]], PRODUCTS)
+    assert [(*r[:3], round(r[3], 4)) for r in state(found, COLUMNS)] == final(STORY)
+    assert sorted(c.name for c in found.columns) == sorted(COLUMNS)
+    told = rejections(found)
+    assert [rule for rule, _ in told] == ["not-avro"] * 5 + ["unknown-schema"]
+    assert {reason for rule, reason in told if rule == "not-avro"} == {
+        "the value does not begin with the id of a schema",
+        "the bytes do not fit schema 70000",
+    }
+    assert told[-1][1] == "the registry has no schema 99"
+    assert found.rejected is not None
+    assert sorted(bytes(r["value"]) for r in found.rejected.collect()) == sorted(garbage)
+
+
+def annotated(kind: str, semantic: str, **more: Any) -> Document:
+    return {"type": kind, "connect.version": 1, "connect.name": semantic, **more}
+
+
+VARIABLE = {
+    "type": "record",
+    "name": "VariableScaleDecimal",
+    "namespace": "io.debezium.data",
+    "connect.name": "io.debezium.data.VariableScaleDecimal",
+    "fields": [{"name": "scale", "type": "int"}, {"name": "value", "type": "bytes"}],
+}
+_CONNECT = "org.apache.kafka.connect.data"
+#: column: Avro type, Connect type, value in Avro
+TYPES: dict[str, tuple[Any, Document, Any]] = {
+    "id": ("int", {"type": "int32"}, 1),
+    "i16": ({"type": "int", "connect.type": "int16"}, {"type": "int16"}, -7),
+    "big": ("long", {"type": "int64"}, 2**53 + 1),
+    "f32": ("float", {"type": "float"}, 0.5),
+    "f64": ("double", {"type": "double"}, -2.25),
+    "yes": ("boolean", {"type": "boolean"}, True),
+    "raw": ("bytes", {"type": "bytes"}, b"\xde\xad"),
+    "fixed": ({"type": "fixed", "name": "F2", "size": 2}, {"type": "bytes"}, b"\1\2"),
+    "mood": ({"type": "enum", "name": "Mood", "symbols": ["ok", "sad"]}, {"type": "string"}, "sad"),
+    "price": (
+        {
+            **annotated("bytes", f"{_CONNECT}.Decimal", logicalType="decimal", precision=12, scale=2),
+            "connect.parameters": {"scale": "2", "connect.decimal.precision": "12"},
+        },
+        {
+            "type": "bytes",
+            "name": f"{_CONNECT}.Decimal",
+            "parameters": {"scale": "2", "connect.decimal.precision": "12"},
+        },
+        Decimal("-1234567.89"),
+    ),
+    "number": (
+        VARIABLE,
+        {"type": "struct", "name": "io.debezium.data.VariableScaleDecimal"},
+        {"scale": 3, "value": (-12345).to_bytes(4, "big", signed=True)},
+    ),
+    "born": (annotated("int", "io.debezium.time.Date"), {"type": "int32", "name": "io.debezium.time.Date"}, -1),
+    "at": (
+        annotated("long", "io.debezium.time.MicroTimestamp"),
+        {"type": "int64", "name": "io.debezium.time.MicroTimestamp"},
+        1_700_000_000_123_456,
+    ),
+    "clock": (
+        annotated("long", "io.debezium.time.MicroTime"),
+        {"type": "int64", "name": "io.debezium.time.MicroTime"},
+        3_600_000_001,
+    ),
+    "zoned": (
+        annotated("string", "io.debezium.time.ZonedTimestamp"),
+        {"type": "string", "name": "io.debezium.time.ZonedTimestamp"},
+        "2024-01-02T03:04:05.5Z",
+    ),
+    "tags": ({"type": "array", "items": ["null", "string"]}, {"type": "array"}, ["a", None]),
+    "blobs": ({"type": "array", "items": "bytes"}, {"type": "array"}, [b"\0"]),
+    "pairs": ({"type": "map", "values": "string"}, {"type": "map"}, {"a": "b"}),
+}
+_IN_JSON: dict[str, Any] = {
+    "raw": "3q0=",
+    "fixed": "AQI=",
+    "price": b64encode((-123456789).to_bytes(5, "big", signed=True)).decode(),
+    "number": {"scale": 3, "value": b64encode((-12345).to_bytes(4, "big", signed=True)).decode()},
+    "blobs": ["AA=="],
+}
+
+
+def event(op: str, row: Document | None, lsn: int, before: Document | None = None) -> Document:
+    source = {"connector": "postgresql", "ts_ms": lsn, "db": "d", "schema": "shop", "table": "products", "lsn": lsn}
+    return {"op": op, "before": before, "after": row, "source": {**source, "snapshot": "false"}, "ts_ms": lsn}
+
+
+def rows_of(found: Decoded) -> list[Any]:
+    assert found.changes is not None
+    return fold(found.changes).orderBy("key").collect()
+
+
+def test_types_are_those_of_json_with_schemas(spark: SparkSession) -> None:
+    row, nothing = {n: v for n, (_, _, v) in TYPES.items()}, dict.fromkeys(TYPES, None) | {"id": 2}
+    fields = [{"name": n, **(optional(kind) if n != "id" else {"type": kind})} for n, (kind, _, _) in TYPES.items()]
+    schemas = Schemas({5: envelope_schema(fields)})
+    messages = [(None, schemas.message(5, event("c", r, i + 1))) for i, r in enumerate((row, nothing))]
+    in_avro = decode_avro(spark, schemas, messages, PRODUCTS)
+    connect = {"fields": [{"field": "after", "fields": [{"field": n, **c} for n, (_, c, _) in TYPES.items()]}]}
+    payloads = [event("c", r, i + 1) for i, r in enumerate(({**row, **_IN_JSON}, nothing))]
+    lines = [json.dumps({"schema": connect, "payload": payload}) for payload in payloads]
+    in_json = decode_lines(spark, "debezium-json", lines, known=Known({}, engine="jvm"))
+    assert in_avro.columns == in_json.columns
+    assert rejections(in_avro) == rejections(in_json) == []
+    assert rows_of(in_avro) == rows_of(in_json)
+    first = rows_of(in_avro)[0]["row"]
+    assert (first["price"], first["number"], first["born"]) == (
+        Decimal("-1234567.89"), "-12.345", datetime.date(1969, 12, 31)
+    )  # fmt: skip
+    assert (first["raw"], first["mood"], first["clock"]) == (b"\xde\xad", "sad", "01:00:00.000001")
+
+
+def money(scale: int) -> Document:
+    return {"name": "price", **optional({"type": "bytes", "logicalType": "decimal", "precision": 10, "scale": scale})}
+
+
+def test_schemas_that_change_within_a_batch(spark: SparkSession) -> None:
+    """A column comes, one goes, and the scale of a decimal changes; the key's schema has a new id as well."""
+    old = envelope_schema([ID, money(2), {"name": "gone", "type": "string"}])
+    new = envelope_schema([{"name": "id", "type": "long"}, money(4), {"name": "note", **optional("string")}])
+    schemas = Schemas({1: key_schema(ID), 2: old, 3: key_schema({"name": "id", "type": "long"}), 4: new})
+    rows: list[tuple[int, int, str, Document]] = [
+        (1, 2, "c", {"id": 1, "price": Decimal("1.25"), "gone": "g"}),
+        (1, 2, "c", {"id": 2, "price": Decimal("2.50"), "gone": "h"}),
+        (3, 4, "u", {"id": 2, "price": Decimal("2.5001"), "note": "n"}),
+        (3, 4, "c", {"id": 3, "price": Decimal("-0.0001"), "note": None}),
+    ]
+    records = [
+        (schemas.message(key, {"id": row["id"]}), schemas.message(value, event(op, row, lsn)))
+        for lsn, (key, value, op, row) in enumerate(rows, 10)
+    ]
+    found = decode_avro(spark, schemas, records, PRODUCTS)
+    assert [(c.name, c.type) for c in found.columns] == [
+        ("id", "bigint"), ("price", "decimal(10,4)"), ("note", "string"), ("gone", "string")
+    ]  # fmt: skip
+    assert state(found, ("id", "price", "note", "gone")) == [
+        (1, Decimal("1.2500"), None, "g"),
+        (2, Decimal("2.5001"), "n", None),
+        (3, Decimal("-0.0001"), None, None),
+    ]
+    assert rejections(found) == []
+
+
+def test_a_decimals_scale_changes_in_json_as_well(spark: SparkSession) -> None:
+    lines = []
+    for number, (scale, unscaled) in enumerate([(2, 125), (4, 25001)], 1):
+        decimal = {
+            "field": "price",
+            "type": "bytes",
+            "name": f"{_CONNECT}.Decimal",
+            "parameters": {"scale": str(scale)},
+        }
+        schema = {"fields": [{"field": "after", "fields": [{"field": "id", "type": "int32"}, decimal]}]}
+        row = {"id": number, "price": b64encode(unscaled.to_bytes(4, "big")).decode()}
+        lines.append(json.dumps({"schema": schema, "payload": event("c", row, number)}))
+    found = decode_lines(spark, "debezium-json", lines, known=Known({}, engine="jvm"))
+    assert state(found, ("id", "price")) == [(1, Decimal("1.2500")), (2, Decimal("2.5001"))]
+
+
+def test_placeholders_tombstones_and_other_messages(spark: SparkSession) -> None:
+    fields = [ID, {"name": "doc", **optional("string")}, {"name": "raw", **optional("bytes")}]
+    heartbeat = {"type": "record", "name": "Heartbeat", "fields": [{"name": "ts_ms", "type": "long"}]}
+    schemas = Schemas({1: key_schema(ID), 2: envelope_schema(fields), 3: heartbeat})
+    row = {"id": 1, "doc": PLACEHOLDER.decode(), "raw": PLACEHOLDER}
+    key = [schemas.message(1, {"id": i}) for i in range(6)]
+    records: list[Record] = [
+        (key[1], schemas.message(2, event("u", row, 10))),
+        (key[2], schemas.message(2, event("c", {"id": 2, "doc": "d", "raw": b"r"}, 11))),
+        (key[2], schemas.message(2, event("d", None, 12, before={"id": 2, "doc": "", "raw": None}))),
+        (key[2], None),
+        (key[3], schemas.message(2, event("c", {"id": 3, "doc": "d", "raw": b"r"}, 13))),
+        (key[3], None),
+        (schemas.message(1, {"id": 9}), schemas.message(3, {"ts_ms": 5})),
+        (key[4], schemas.message(2, event("d", None, 14))),
+        (key[5], schemas.message(2, event("c", {**row, "id": 5}, 15)), key[4]),
+    ]
+    found = decode_avro(spark, schemas, records, Target("shop.products"))
+    assert found.key == ("id",)
+    last = {r["key"]["id"]: (r["op"], r["open"]) for r in rows_of(found)}
+    assert last == {1: ("u", ["doc", "raw"]), 2: ("d", None), 3: ("d", None), 4: ("d", None), 5: ("c", ["doc", "raw"])}
+    assert {r["key"]["id"]: r["old_key"]["id"] for r in rows_of(found) if r["old_key"]} == {5: 4}
+    assert rejections(found) == []
+
+
+def test_a_registry_is_asked_once_and_again_while_it_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    schemas = Schemas({7: key_schema(ID), 8: json.dumps({"schema": "syntax", "schemaType": "PROTOBUF"})}, failures=1)
+    monkeypatch.setenv("REGISTRY_PASSWORD", "secret")
+    with served(schemas) as url:
+        registry = Registry(RegistrySettings(url, user="u", password={"env": "REGISTRY_PASSWORD"}))
+        assert registry.member_names(b"\0" + (7).to_bytes(4, "big") + b"x") == {"id"}
+        found = registry.schemas([7, 8, 9])
+        assert isinstance(found[7], AvroSchema)
+        assert found[8] == "schema 8 cannot be used: it is of type PROTOBUF"
+        assert found[9] == "the registry has no schema 9"
+        assert [path for path, _ in schemas.requests] == [f"/schemas/ids/{n}" for n in (7, 7, 8, 9)]
+        assert {headers["Authorization"] for _, headers in schemas.requests} == {"Basic dTpzZWNyZXQ="}
+        native = Registry(
+            RegistrySettings(url, path="/ids/globalIds/{id}", id_bytes=8, token={"env": "REGISTRY_PASSWORD"})
+        )
+        assert native.member_names(b"\0" + (7).to_bytes(8, "big") + b"x") == {"id"}
+        assert schemas.requests[-1][1]["Authorization"] == "Bearer secret"
+    with pytest.raises(SourceUnavailableError, match="cannot be asked"):
+        Registry(RegistrySettings(url)).schema(7)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ('"string"', "no record"),
+        ('{"type": "record", "name": "R", "fields": [{"name": "r", "type": ["null", "R"]}]}', "R contains itself"),
+        ('{"type": "record", "name": "R", "fields": [{"name": "r", "type": "Lost"}]}', "Lost is nowhere declared"),
+        ('{"type": "record", "name": "R", "fields": [{"name": "r"}]}', "no Avro schema"),
+        ("{", "Expecting"),
+    ],
+)
+def test_schemas_that_cannot_be_used(text: str, reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        read_schema(text)
+
+
+def test_settings_that_do_not_fit_the_format() -> None:
+    targets = (PRODUCTS,)
+    kafka = {"type": "kafka", "bootstrap_servers": "b:9092", "topics": ["t"], "format": "debezium-avro"}
+    registry = {"url": "https://registry.example.com", "token": {"env": "TOKEN"}}
+    assert source_packages(parse_source({**kafka, "registry": registry}, targets))[0].startswith("org.apache.spark:")
+    refused: list[Document] = [
+        kafka,
+        {**kafka, "registry": registry, "format": "json"},
+        {**kafka, "registry": {"url": "registry:8081"}},
+        {**kafka, "registry": {"url": "http://u:p@registry"}},
+        {**kafka, "registry": {"url": "http://registry", "path": "/schemas"}},
+        {**kafka, "registry": {"url": "http://registry", "user": "u"}},
+        {**kafka, "registry": {**registry, "user": "u", "password": {"env": "P"}}},
+        {**kafka, "registry": {**registry, "id_bytes": 5}},
+        {"type": "files", "path": "/x", "format": "debezium-avro", "records": "kafka"},
+    ]
+    for document in refused:
+        with pytest.raises(SpecError):
+            parse_source(document, targets)

@@ -1,0 +1,56 @@
+"""Container files of Debezium events in Avro."""
+
+from __future__ import annotations
+
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import fastavro
+
+from tests.lakecdc.ingest.formats.avro import Document, envelope_schema, optional
+from tests.lakecdc.ingest.sources.files.conftest import Fed
+
+COLUMNS = [
+    {"name": "id", "type": "int"},
+    {"name": "n", **optional("long")},
+    {"name": "born", **optional({"type": "int", "connect.name": "io.debezium.time.Date"})},
+]
+
+
+def write(file: Path, columns: list[Document], *events: tuple[str, int, dict[str, Any]]) -> None:
+    records = []
+    for op, lsn, row in events:
+        source = {"connector": "postgresql", "ts_ms": lsn, "db": "d", "schema": "s", "table": "rows", "lsn": lsn}
+        images = {"before": row, "after": None} if op == "d" else {"before": None, "after": row}
+        records.append({"op": op, **images, "source": {**source, "snapshot": "false"}, "ts_ms": lsn})
+    with file.open("wb") as out:
+        fastavro.writer(out, fastavro.parse_schema(envelope_schema(columns)), records, codec="deflate")
+
+
+def test_files_of_several_schemas_and_a_value_that_does_not_fit(fed: Fed) -> None:
+    fed.source = {"format": "debezium-avro"}
+    fed.target = {"key": ["id"], "columns": {"n": "int"}}
+    large = 2**40
+    write(
+        fed.folder / "a b.avro",
+        COLUMNS,
+        ("c", 1, {"id": 1, "n": 1, "born": 0}),
+        ("c", 2, {"id": 2, "n": 2, "born": 1}),
+        ("c", 3, {"id": 3, "n": large, "born": 2}),
+    )
+    more = [*COLUMNS, {"name": "note", **optional("string")}]
+    write(fed.folder / "c.avro", more, ("u", 4, {"id": 1, "n": 5, "born": 0, "note": "new"}), ("d", 5, {"id": 2}))
+    report = fed.run()
+    assert report.metrics["files_read"] == 2 and report.metrics["quarantined"] == 1
+    assert fed.rows("id, n, born, note") == [(1, 5, date(1970, 1, 1), "new")]
+    ((rule, raw),) = fed.kept()
+    assert rule == "type" and raw.startswith('{"schema":') and f'"n":{large}' in raw
+    # what was kept tells what its numbers mean, although its file is not read again
+    fed.lake.sql(f"ALTER TABLE lake.{fed.name} ALTER COLUMN n TYPE bigint")
+    fed.target["columns"] = {"n": "bigint"}
+    fed.run("replay_quarantine")
+    assert fed.rows("id, n, born")[-1] == (3, large, date(1970, 1, 3)) and fed.kept() == []
+    (fed.folder / "d.avro").write_bytes(b"Obj\1 and nothing that follows")
+    report = fed.run(outcome="failed")
+    assert "d.avro is no Avro container" in str(report.reason)
