@@ -87,6 +87,7 @@ def lake_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def lake(lake_folder: Path) -> Iterator[Lake]:
     """One lakehouse and one local Spark session for the whole run."""
     from lakecdc.contract.runtime import source_packages
+    from lakecdc.contract.sources.files import FilesSource
     from lakecdc.contract.sources.jdbc import JdbcSource
     from lakecdc.contract.spec import Catalog
     from lakecdc.session import open_session
@@ -94,6 +95,7 @@ def lake(lake_folder: Path) -> Iterator[Lake]:
     os.environ.setdefault("SPARK_MASTER", "local[2]")
     found = Lake(None, lake_folder)  # type: ignore[arg-type]
     drivers = source_packages(JdbcSource("jdbc:postgresql://localhost/", "changed"))
+    drivers += source_packages(FilesSource("unused", "debezium-avro"))
     found.spark = open_session(Catalog(CATALOG, found.properties), "lakecdc-tests", drivers)
     found.spark.conf.set("spark.sql.shuffle.partitions", "4")
     yield found
