@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 import pytest
@@ -16,6 +16,8 @@ from lakecdc.maintain.delete_files.job import rewrite_delete_files
 from tests.conftest import Lake
 
 Rows = list[tuple[Any, ...]]
+#: the readers that share no code with Spark
+READERS = ("pyiceberg", "duckdb")
 
 
 def create(lake: Lake, columns: str, version: int, partitioned_by: str = "", **properties: str) -> str:
@@ -74,20 +76,24 @@ def pyiceberg_rows(lake: Lake, name: str) -> Rows:
     return _sorted(tuple(row.values()) for row in table.to_pylist())
 
 
-def convert(lake: Lake, name: str, **options: Any) -> TableReport:
+def convert(lake: Lake, name: str, readers: Collection[str] = READERS, **options: Any) -> TableReport:
     """Run the job and check what must hold whatever the table: three readers see what Spark saw before.
 
     pyiceberg refuses tables with equality deletes, so it is the witness that they were there and are gone.
+
+    :param readers: those beside Spark that know the table's types and formats.
     """
     before = spark_rows(lake, name)
     with pytest.raises(ValueError, match="equality delete"):
         pyiceberg_rows(lake, name)
     report = run(lake, name, **options)
     assert report.outcome == "done", report.reason
-    assert report.metrics["equality_delete_files_after"] == 0
+    assert report.metrics["equality_delete_files_after"] == count(lake, name, 2) == 0
     assert spark_rows(lake, name) == before
-    assert _plain(pyiceberg_rows(lake, name)) == _plain(before)
-    assert _plain(_sorted(lake.duckdb_rows(name))) == _plain(before)
+    if "pyiceberg" in readers:
+        assert _plain(pyiceberg_rows(lake, name)) == _plain(before)
+    if "duckdb" in readers:
+        assert _plain(_sorted(lake.duckdb_rows(name))) == _plain(before)
     return report
 
 
