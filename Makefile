@@ -5,7 +5,7 @@ BIN := .venv/bin
 # two processes, because a Spark session leaves a core idle half of the time; a file's tests share fixtures
 PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile
 
-.PHONY: help setup demo demo-ui test test-services bench-ingest lint format lock wheel clean distclean
+.PHONY: help setup demo demo-ui test test-services test-soak bench-ingest bench-deletes lint format lock wheel clean distclean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -25,10 +25,16 @@ test: setup  ## run all tests that need no servers but Postgres
 test-services: setup  ## run the tests against real S3 and REST catalog servers, installing these first
 	$(PYTHON) .ci/bootstrap.py --services
 	$(BIN)/python -m local_services.install
-	$(PYTEST) -m services $(ARGS)
+	$(PYTEST) -m "services and not soak" $(ARGS)
+
+test-soak: setup  ## run the long tests that CI leaves out: soaks, and the rest of the kill points
+	$(PYTEST) -m soak $(ARGS)
 
 bench-ingest: setup  ## measure ingest: ours and MERGE INTO on the same events; JSON on the last line
 	$(BIN)/python -m benchmarks.ingest $(ARGS)
+
+bench-deletes: setup  ## measure rewrite_delete_files: ours and Iceberg's procedures on one table; JSON on the last line
+	$(BIN)/python -m benchmarks.deletes $(ARGS)
 
 lint: setup  ## check style, types and the import rules of the house
 	$(BIN)/ruff check .

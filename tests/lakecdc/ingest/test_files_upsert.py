@@ -45,7 +45,7 @@ def by_key(expected: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
     return sorted(expected, key=lambda r: str(r[0]))
 
 
-@pytest.mark.parametrize(("seed", "version"), [(1, 2), (2, 3), (3, 2)])
+@pytest.mark.parametrize(("seed", "version"), [(1, 2), (2, 3), pytest.param(3, 2, marks=pytest.mark.soak)])
 def test_random_history_in_several_batches(lake: Lake, tmp_path: Path, seed: int, version: int) -> None:
     name = lake.new_name("files")
     history = History.of(seed, 60)

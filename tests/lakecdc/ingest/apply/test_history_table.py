@@ -82,7 +82,7 @@ def test_truncate_reaches_both(lake: Lake, tmp_path: Path) -> None:
     assert feed.rows(log, "_lakecdc_op, id") == [("c", 1), ("c", 2), ("c", 3), ("t", None)]
 
 
-@pytest.mark.parametrize("mode", ["upsert", "merge"])
+@pytest.mark.parametrize("mode", ["upsert", pytest.param("merge", marks=pytest.mark.soak)])
 def test_failing_between_the_commits(lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str) -> None:
     feed, log = with_history(lake, tmp_path, mode=mode)
     history = History.of(4, 40)

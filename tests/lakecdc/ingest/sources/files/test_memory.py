@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from lakecdc.ingest.sources.file_memory import SUFFIX
 from lakecdc.metadata.positions import MAX_BYTES
 from tests.lakecdc.ingest.killing import Run
@@ -13,6 +15,7 @@ def fill(fed: Fed, low: int, high: int) -> None:
         (fed.folder / f"{number:05}.json").write_text(f'{{"id": {number}}}\n')
 
 
+@pytest.mark.soak
 def test_three_thousand_files(fed: Fed) -> None:
     fed.source = {"format": "json"}
     fed.target = {"mode": "history", "key": ["id"]}
