@@ -23,6 +23,7 @@ class Connect(Service):
     :param kafka: the broker it writes to, running
     :param schemas: put the schema into every message, as Connect does by default
     :param settings: worker settings that override or extend ours, such as ``offset.flush.interval.ms``
+    :param jars: folders of further jars, behind ours on the class path
     :param port: port of its REST interface; a free one if None
     """
 
@@ -36,12 +37,14 @@ class Connect(Service):
         *,
         schemas: bool = False,
         settings: Mapping[str, str] | None = None,
+        jars: Sequence[Path] = (),
         port: int | None = None,
     ) -> None:
         self.folder = folder.absolute()
         self.kafka = kafka
         self.schemas = schemas
         self.settings = dict(settings or {})
+        self._class_path = [f"{folder}/*" for folder in jars]
         super().__init__(self.folder / "connect.log", port)
 
     @property
@@ -57,7 +60,8 @@ class Connect(Service):
     def command(self) -> Sequence[str]:
         """Return the command line of the server."""
         main = "org.apache.kafka.connect.cli.ConnectStandalone"
-        return [java(), "-Xms64m", "-Xmx512m", *JVM, "-cp", class_path(), main, str(self._settings_file)]
+        path = ":".join([class_path(), *self._class_path])
+        return [java(), "-Xms64m", "-Xmx512m", *JVM, "-cp", path, main, str(self._settings_file)]
 
     def is_ready(self) -> bool:
         """Return whether the REST interface answers."""

@@ -72,7 +72,8 @@ class Kafka(Service):
         self._settings_file.write_text("".join(f"{key}={value}\n" for key, value in self._settings().items()))
         if not (self.folder / "data" / "meta.properties").exists():
             cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-            tool = ("kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(self._settings_file))
+            # a value that begins with a hyphen would be taken for an option
+            tool = ("kafka.tools.StorageTool", "format", f"--cluster-id={cluster}", "-c", str(self._settings_file))
             self.run_tool([java(), *JVM, "-cp", class_path(), *tool])
 
     def command(self) -> Sequence[str]:

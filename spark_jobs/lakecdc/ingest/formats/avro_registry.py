@@ -11,7 +11,7 @@ import logging
 import ssl
 import urllib.error
 import urllib.request
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from lakecdc.contract.errors import SourceUnavailableError
@@ -21,6 +21,7 @@ from lakecdc.ingest.formats.avro_schema import AvroSchema, read_schema
 if TYPE_CHECKING:
     from lakecdc.contract.sources.formats import RegistrySettings
 
+Headers = Sequence[tuple[str, str | bytes | None]] | None
 log = logging.getLogger(__name__)
 
 _SECONDS = 30.0
@@ -60,11 +61,19 @@ class Registry:
             self._known[number] = self._asked(number)
         return self._known[number]
 
-    def member_names(self, message: bytes | None) -> set[str] | None:
-        """Fields of the schema that a message names, such as those of a key; None if it names none that is known."""
-        if message is None or message[:1] != b"\0" or len(message) <= self.id_bytes:
+    def key_names(self, key: bytes | None, headers: Headers = None) -> set[str] | None:
+        """Fields of the schema of a message's key; None if it names none that is known.
+
+        :param headers: those of the message.
+        """
+        told = next((value for name, value in headers or () if name in id_headers("key")), None)
+        if isinstance(told, bytes):
+            number = int.from_bytes(told, "big")
+        elif key is not None and key[:1] == b"\0" and len(key) > self.id_bytes:
+            number = int.from_bytes(key[1 : 1 + self.id_bytes], "big")
+        else:
             return None
-        found = self.schema(int.from_bytes(message[1 : 1 + self.id_bytes], "big"))
+        found = self.schema(number)
         return None if isinstance(found, str) else set(found.members)
 
     def _asked(self, number: int) -> AvroSchema | str:
@@ -107,6 +116,14 @@ class Registry:
         trust = ssl.create_default_context(cafile=self._settings.ca_file) if url.startswith("https") else None
         with urllib.request.urlopen(request, timeout=_SECONDS, context=trust) as answer:
             return str(answer.read().decode())
+
+
+def id_headers(part: str) -> tuple[str, ...]:
+    """Headers in which Apicurio's converters put the id of a schema.
+
+    :param part: ``key`` or ``value``.
+    """
+    return (f"apicurio.{part}.globalId", f"apicurio.{part}.contentId")
 
 
 def _may_pass(error: BaseException) -> bool:

@@ -3,6 +3,7 @@
 Values become what Debezium's JSON says of the same event, so that both formats share everything behind.
 
 A message is a zero byte, the id of its schema (big-endian) and the record; source: Confluent's "Wire format".
+Apicurio's converters put the id into a header instead, 8 bytes, and the message is the record alone.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from pyspark.sql.avro.functions import from_avro
 
 from lakecdc.contract.errors import InputError
 from lakecdc.ingest.formats import debezium_json, debezium_schema
+from lakecdc.ingest.formats.avro_registry import id_headers
 from lakecdc.ingest.formats.avro_schema import AvroSchema
 from lakecdc.ingest.formats.envelope import Format, Reading
 
@@ -72,8 +74,18 @@ def _decoded(messages: DataFrame, registry: Registry) -> DataFrame:
 
 def _id(part: str, size: int) -> Column:
     begins = f"substr({part}, 1, 1) = X'00' AND length({part}) > {1 + size}"
-    number = f"try_cast(conv(hex(substr({part}, 2, {size})), 16, 10) AS bigint)"
-    return F.expr(f"CASE WHEN {begins} THEN {number} END")
+    wired = f"CASE WHEN {begins} THEN substr({part}, 2, {size}) END"
+    return F.expr(f"try_cast(conv(hex(coalesce({_header(part)}, {wired})), 16, 10) AS bigint)")
+
+
+def _body(part: str, size: int) -> Column:
+    return F.expr(f"CASE WHEN {_header(part)} IS NOT NULL THEN {part} ELSE substr({part}, {2 + size}) END")
+
+
+def _header(part: str) -> str:
+    """The id in a header; the key before has none."""
+    names = ", ".join(f"'{name}'" for name in id_headers(part))
+    return f"get(filter(headers, h -> h.key IN ({names})), 0).value"
 
 
 def _usable(registry: Registry, ids: Iterable[int]) -> Mapping[int, AvroSchema | str]:
@@ -111,8 +123,7 @@ def _record(part: str, number: int) -> str:
 
 
 def _from_avro(part: str, number: int, schema: AvroSchema, registry: Registry) -> Column:
-    body = F.expr(f"substr({part}, {2 + registry.id_bytes})")
-    record = from_avro(body, schema.text, {"mode": "PERMISSIVE"})
+    record = from_avro(_body(part, registry.id_bytes), schema.text, {"mode": "PERMISSIVE"})
     return _once(F.when(F.col(f"{part}_id") == number, record))
 
 

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 Document = dict[str, Any]
-#: key, value and maybe the header with the key before
-Record = tuple[bytes | None, bytes | None] | tuple[bytes | None, bytes | None, bytes]
+#: key, value and maybe headers
+Record = tuple[bytes | None, bytes | None] | tuple[bytes | None, bytes | None, Mapping[str, bytes]]
 
 
 def optional(kind: Any) -> Document:
@@ -155,7 +155,7 @@ def frame(spark: SparkSession, records: Sequence[Record]) -> DataFrame:
             None,
             key,
             value,
-            [("__debezium.oldkey", old) for old in more] or None,
+            [h for found in more for h in found.items()] or None,
             i,
             f"t/0@{i}",
         )

@@ -234,6 +234,10 @@ def test_a_decimals_scale_changes_in_json_as_well(spark: SparkSession) -> None:
     assert state(found, ("id", "price")) == [(1, Decimal("1.2500")), (2, Decimal("2.5001"))]
 
 
+def in_headers(**ids: int) -> dict[str, bytes]:
+    return {f"apicurio.{part}.globalId": number.to_bytes(8, "big") for part, number in ids.items()}
+
+
 def test_placeholders_tombstones_and_other_messages(spark: SparkSession) -> None:
     fields = [ID, {"name": "doc", **optional("string")}, {"name": "raw", **optional("bytes")}]
     heartbeat = {"type": "record", "name": "Heartbeat", "fields": [{"name": "ts_ms", "type": "long"}]}
@@ -249,12 +253,21 @@ def test_placeholders_tombstones_and_other_messages(spark: SparkSession) -> None
         (key[3], None),
         (schemas.message(1, {"id": 9}), schemas.message(3, {"ts_ms": 5})),
         (key[4], schemas.message(2, event("d", None, 14))),
-        (key[5], schemas.message(2, event("c", {**row, "id": 5}, 15)), key[4]),
+        (key[5], schemas.message(2, event("c", {**row, "id": 5}, 15)), {"__debezium.oldkey": key[4]}),
+        # as Apicurio's converters have it
+        (key[0][5:], schemas.message(2, event("d", None, 16))[5:], in_headers(key=1, value=2)),
     ]
     found = decode_avro(spark, schemas, records, Target("shop.products"))
     assert found.key == ("id",)
     last = {r["key"]["id"]: (r["op"], r["open"]) for r in rows_of(found)}
-    assert last == {1: ("u", ["doc", "raw"]), 2: ("d", None), 3: ("d", None), 4: ("d", None), 5: ("c", ["doc", "raw"])}
+    assert last == {
+        1: ("u", ["doc", "raw"]),
+        2: ("d", None),
+        3: ("d", None),
+        4: ("d", None),
+        5: ("c", ["doc", "raw"]),
+        0: ("d", None),
+    }
     assert {r["key"]["id"]: r["old_key"]["id"] for r in rows_of(found) if r["old_key"]} == {5: 4}
     assert rejections(found) == []
 
@@ -264,7 +277,7 @@ def test_a_registry_is_asked_once_and_again_while_it_is_away(monkeypatch: pytest
     monkeypatch.setenv("REGISTRY_PASSWORD", "secret")
     with served(schemas) as url:
         registry = Registry(RegistrySettings(url, user="u", password={"env": "REGISTRY_PASSWORD"}))
-        assert registry.member_names(b"\0" + (7).to_bytes(4, "big") + b"x") == {"id"}
+        assert registry.key_names(b"\0" + (7).to_bytes(4, "big") + b"x") == {"id"}
         found = registry.schemas([7, 8, 9])
         assert isinstance(found[7], AvroSchema)
         assert found[8] == "schema 8 cannot be used: it is of type PROTOBUF"
@@ -274,8 +287,10 @@ def test_a_registry_is_asked_once_and_again_while_it_is_away(monkeypatch: pytest
         native = Registry(
             RegistrySettings(url, path="/ids/globalIds/{id}", id_bytes=8, token={"env": "REGISTRY_PASSWORD"})
         )
-        assert native.member_names(b"\0" + (7).to_bytes(8, "big") + b"x") == {"id"}
+        assert native.key_names(b"\0" + (7).to_bytes(8, "big") + b"x") == {"id"}
         assert schemas.requests[-1][1]["Authorization"] == "Bearer secret"
+        assert native.key_names(b"x", [("other", None), ("apicurio.key.globalId", (7).to_bytes(8, "big"))]) == {"id"}
+        assert native.key_names(b"x", []) is native.key_names(None) is None
     with pytest.raises(SourceUnavailableError, match="cannot be asked"):
         Registry(RegistrySettings(url)).schema(7)
 

@@ -6,11 +6,13 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, TopicPartition
+from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
 from lakecdc.ingest.sources.kafka.cluster import Place, consumer_settings
 
-KeyNames = Callable[[bytes | None], set[str] | None]
+Headers = Sequence[tuple[str, str | bytes | None]] | None
+KeyNames = Callable[[bytes | None, Headers], set[str] | None]
+Record = tuple[bytes | None, bytes | None, Headers]
 _RECORDS = 200
 _SECONDS = 3.0
 OTHER_KEY = "the records are not keyed by the table's key columns, so that a key may lie in any partition"
@@ -19,24 +21,31 @@ OTHER_KEY = "the records are not keyed by the table's key columns, so that a key
 class Samples:
     """Records from the beginning of what is to be read.
 
-    :param records: key and value of each.
-    :param key_names: names of the columns in a key, None if it tells none; default: those of JSON.
+    :param records: key, value and headers of each.
+    :param key_names: names of the columns in a key, from key and headers, None if these tell none; default: those of
+        JSON.
     """
 
-    def __init__(self, records: Sequence[tuple[bytes | None, bytes | None]], key_names: KeyNames | None = None) -> None:
+    def __init__(self, records: Sequence[Record], key_names: KeyNames | None = None) -> None:
         self._records, self._names = records, key_names or json_names
 
     @property
     def mean_bytes(self) -> float:
         """Mean size of key and value; 0 without records."""
-        sizes = [len(key or b"") + len(value or b"") for key, value in self._records]
+        sizes = [len(key or b"") + len(value or b"") for key, value, _ in self._records]
         return sum(sizes) / len(sizes) if sizes else 0.0
 
     def keyed_by(self, columns: Sequence[str]) -> bool:
-        """Tell whether each record's key is an object of just these columns; a TRUNCATE needs none."""
-        return all(
-            self._names(key) == set(columns) for key, value in self._records if key is not None or _is_row(value)
-        )
+        """Tell whether each record's key is an object of just these columns; a TRUNCATE needs none.
+
+        :param columns: if there are none, those of the records' own keys.
+        """
+        found = {
+            frozenset(self._names(key, headers) or ())
+            for key, value, headers in self._records
+            if key is not None or _is_row(value)
+        }
+        return found <= {frozenset(columns)} if columns else len(found) < 2 and frozenset() not in found
 
 
 def take(settings: Mapping[str, Any], starts: Mapping[Place, int], key_names: KeyNames | None = None) -> Samples:
@@ -49,7 +58,7 @@ def take(settings: Mapping[str, Any], starts: Mapping[Place, int], key_names: Ke
     if not starts:
         return Samples([], key_names)
     consumer = Consumer({**consumer_settings(settings), "queued.max.messages.kbytes": 1024})
-    found: list[tuple[bytes | None, bytes | None]] = []
+    found: list[Record] = []
     try:
         consumer.assign([TopicPartition(*place, offset) for place, offset in starts.items()])
         waiting = len(starts)
@@ -60,7 +69,7 @@ def take(settings: Mapping[str, Any], starts: Mapping[Place, int], key_names: Ke
             for message in messages:
                 error = message.error()
                 if error is None:
-                    found.append((message.key(), message.value()))
+                    found.append((message.key(), message.value(), _headers(message)))
                 elif error.code() == KafkaError._PARTITION_EOF:
                     waiting -= 1
     finally:
@@ -68,7 +77,12 @@ def take(settings: Mapping[str, Any], starts: Mapping[Place, int], key_names: Ke
     return Samples(found, key_names)
 
 
-def json_names(key: bytes | None) -> set[str] | None:
+def _headers(message: Message) -> Headers:
+    found = message.headers()
+    return list(found.items()) if isinstance(found, dict) else found
+
+
+def json_names(key: bytes | None, headers: Headers = None) -> set[str] | None:
     """Names of the members of a key in JSON, with or without its schema."""
     document = _json(key)
     if isinstance(document, dict) and set(document) == {"schema", "payload"}:

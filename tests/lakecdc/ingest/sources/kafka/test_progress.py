@@ -88,7 +88,7 @@ def test_pieces_cover_ranges_once() -> None:
 )
 def test_records_tell_whether_they_are_keyed_by_the_table(key: object, value: object, keyed: bool) -> None:
     raw = None if key is None else json.dumps(key).encode()
-    assert Samples([(raw, json.dumps(value).encode())]).keyed_by(("id",)) is keyed
+    assert Samples([(raw, json.dumps(value).encode(), None)]).keyed_by(("id",)) is keyed
 
 
 def test_a_cut_lies_at_one_moment_of_all_partitions() -> None:

@@ -1,0 +1,77 @@
+"""Apicurio Registry as a local process."""
+
+from __future__ import annotations
+
+import urllib.request
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from local_services.iceberg_rest import java
+from local_services.kafka import JVM
+from local_services.process import Service
+from local_services.registry_jars import server_jar
+
+
+class SchemaRegistry(Service):
+    """A registry whose schemas live as long as it runs.
+
+    :param folder: its log goes here
+    :param port: port to listen on; a free one if None
+    """
+
+    name = "schema registry"
+    ready_seconds = 120
+
+    def __init__(self, folder: Path, *, port: int | None = None) -> None:
+        super().__init__(folder.absolute() / "registry.log", port)
+
+    @property
+    def uri(self) -> str:
+        """Address of its own API."""
+        return f"http://127.0.0.1:{self.port}/apis/registry/v2"
+
+    @property
+    def confluent_uri(self) -> str:
+        """Address of the API that Confluent's registry has as well."""
+        return f"http://127.0.0.1:{self.port}/apis/ccompat/v7"
+
+    def command(self) -> Sequence[str]:
+        """Return the command line of the server.
+
+        :raises ServiceError: if it is not installed
+        """
+        return [java(), "-Xms64m", "-Xmx384m", *JVM, "-jar", str(server_jar())]
+
+    def environment(self) -> Mapping[str, str]:
+        """Return the settings of the server."""
+        return {
+            "QUARKUS_HTTP_HOST": "127.0.0.1",
+            "QUARKUS_HTTP_PORT": str(self.port),
+            "QUARKUS_LOG_LEVEL": "WARN",
+        }
+
+    def is_ready(self) -> bool:
+        """Return whether it lists its schemas."""
+        try:
+            with urllib.request.urlopen(f"{self.confluent_uri}/subjects", timeout=10) as answer:
+                return bool(answer.status == 200)
+        except OSError:
+            return False
+
+
+def converter_settings(registry: SchemaRegistry) -> dict[str, str]:
+    """Settings of a Connect worker that writes keys and values in Avro.
+
+    :param registry: where it registers their schemas
+    """
+    settings = {
+        "": "io.apicurio.registry.utils.converter.AvroConverter",
+        ".apicurio.registry.url": registry.uri,
+        ".apicurio.registry.auto-register": "true",
+    }
+    # Confluent's wire format; the default, here of the values, is an id of 8 bytes in a header
+    confluent = {"key.converter.apicurio.registry.as-confluent": "true"}
+    confluent["key.converter.apicurio.registry.headers.enabled"] = "false"
+    return confluent | {
+        f"{part}.converter{name}": value for part in ("key", "value") for name, value in settings.items()
+    }
