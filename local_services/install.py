@@ -1,4 +1,4 @@
-"""Install what the service tests need and the demo does not: S3, a REST catalog, Kafka.
+"""Install what the service tests need and the demo does not: S3, a REST catalog, Kafka, registry.
 
 Run as ``python -m local_services.install``; does nothing where everything is in place.
 """
@@ -13,7 +13,7 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-from local_services import apt, go, kafka_jars, mariadb
+from local_services import apt, go, kafka_jars, mariadb, registry_jars
 from local_services.paths import TOOLS
 from local_services.process import ServiceError
 
@@ -29,6 +29,7 @@ def main() -> None:
     install_s3_server()
     install_rest_catalog()
     install_kafka()
+    install_schema_registry()
 
 
 def say(text: str) -> None:
@@ -56,7 +57,8 @@ def missing_packages() -> list[str]:
     if not VERSITYGW.exists() and shutil.which("go") is None:
         # Without certificates Go cannot reach its proxy, and nothing else pulls them in.
         missing += ["golang-go", "ca-certificates"]
-    if not (is_stamped(ICEBERG_REST) and kafka_jars.is_installed()) and shutil.which("mvn") is None:
+    fetched = (is_stamped(ICEBERG_REST), *(part.is_installed() for part in (kafka_jars, registry_jars)))
+    if not all(fetched) and shutil.which("mvn") is None:
         missing.append("maven")
     if not is_stamped(ICEBERG_REST) and shutil.which("javac") is None:
         missing.append(f"openjdk-{java_major()}-jdk-headless")
@@ -101,6 +103,13 @@ def install_kafka() -> None:
     if not kafka_jars.is_installed():
         say("fetching Kafka, Kafka Connect and Debezium")
         kafka_jars.install(run)
+
+
+def install_schema_registry() -> None:
+    """Fetch Apicurio Registry and its converter for Kafka Connect."""
+    if not registry_jars.is_installed():
+        say("fetching the schema registry")
+        registry_jars.install(run)
 
 
 def is_stamped(folder: Path) -> bool:
