@@ -203,7 +203,7 @@ class KafkaIngest:
 
     def _look(self, feed: Feed, starts: Mapping[Place, int]) -> None:
         ends = self._ends(starts)
-        key_names = self._registry.member_names if self._registry else None
+        key_names = self._registry.key_names if self._registry else None
         there = {p: offset for p, offset in starts.items() if ends[p] > offset}
         looked = samples.take(self._settings, there, key_names)
         feed.record_bytes = looked.mean_bytes
