@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -114,6 +115,8 @@ def _plain(rows: Rows) -> Rows:
 def _value(value: Any) -> Any:
     if isinstance(value, bytearray | memoryview):
         return bytes(value)
+    if isinstance(value, UUID):
+        return str(value)
     if hasattr(value, "tzinfo") and value.tzinfo is not None:
         return value.replace(tzinfo=None) - value.utcoffset()
     return value
