@@ -39,8 +39,8 @@ def get_provider_info() -> dict[str, Any]:
             }
         ],
         "operators": [_modules(*(f"operators.{name}" for name in _OPERATORS))],
-        "sensors": [_modules("sensors.watermark")],
-        "triggers": [_modules("triggers.watermark")],
+        "sensors": [_modules("sensors.watermark", "sensors.delete_debt")],
+        "triggers": [_modules("triggers.watermark", "triggers.delete_debt")],
         "hooks": [_modules("hooks.catalog", "hooks.source")],
         "extra-links": [f"{_PACKAGE}.links.JobReportLink"],
         "config": {"lakecdc": {"description": "Settings of the lakecdc provider.", "options": _options()}},

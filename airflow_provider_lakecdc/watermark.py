@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import closing
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from airflow_provider_lakecdc.tables import branch_snapshots, open_table, summary_of
 from lakecdc.metadata.positions import current_position, nearest_carrier
 
 if TYPE_CHECKING:
-    from pyiceberg.table import Table
-
     from airflow_provider_lakecdc.hooks.catalog import CatalogConnection
-
-_BRANCH = "main"
 
 
 def read_watermark(catalog: CatalogConnection, table: str) -> datetime | None:
@@ -26,25 +21,12 @@ def read_watermark(catalog: CatalogConnection, table: str) -> datetime | None:
     :param table: ``namespace.name``.
     :return: None if there is no such table, or no position in it yet.
     """
-    from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
-
-    with closing(catalog.load()) as opened:
-        try:
-            loaded = opened.load_table(table)
-        except (NoSuchTableError, NoSuchNamespaceError):
+    with open_table(catalog, table) as found:
+        if found is None:
             return None
-    position = current_position(nearest_carrier(ancestors(loaded)), loaded.properties)
+        carrier = nearest_carrier((s.snapshot_id, summary_of(s)) for s in branch_snapshots(found))
+        position = current_position(carrier, found.properties)
     return parse_moment(position.read_through) if position and position.read_through else None
-
-
-def ancestors(table: Table) -> Iterator[tuple[int, Mapping[str, str]]]:
-    """Snapshots of the main branch with their summaries, from the head towards the root."""
-    ref = table.metadata.refs.get(_BRANCH)
-    snapshot = table.snapshot_by_id(ref.snapshot_id) if ref else None
-    while snapshot is not None:
-        yield snapshot.snapshot_id, snapshot.summary.additional_properties if snapshot.summary else {}
-        parent = snapshot.parent_snapshot_id
-        snapshot = table.snapshot_by_id(parent) if parent is not None else None
 
 
 def parse_moment(text: str) -> datetime:

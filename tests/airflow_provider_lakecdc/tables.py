@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import uuid
 from typing import Any
 
 import pyarrow as pa
 from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.manifest import DataFile, DataFileContent, FileFormat, ManifestContent, ManifestWriter, ManifestWriterV2
+from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Operation
+from pyiceberg.table.update.snapshot import _FastAppendFiles
+from pyiceberg.typedef import Record
 
 from lakecdc.metadata import names
 from lakecdc.metadata.positions import Position, encode_idle
@@ -17,6 +23,22 @@ ROW = pa.table({"id": pa.array([1], pa.int64())})
 def position(read_through: str | None) -> Position:
     """A position of a log at some moment."""
     return Position("postgres", "cluster-1", {"lsn": "0/1"}, read_through)
+
+
+class _DeleteManifest(ManifestWriterV2):
+    """pyiceberg writes no delete files of its own, but knows how their manifests look."""
+
+    def content(self) -> ManifestContent:
+        return ManifestContent.DELETES
+
+    @property
+    def _meta(self) -> dict[str, str]:
+        return {**super()._meta, "content": "deletes"}
+
+
+class _AddDeletes(_FastAppendFiles):
+    def new_manifest_writer(self, spec: PartitionSpec) -> ManifestWriter:
+        return _DeleteManifest(spec, self.schema(), self.new_manifest_output(), self._snapshot_id, self._compression)
 
 
 class FedTable:
@@ -38,6 +60,24 @@ class FedTable:
         """Commit without a position; the snapshot's id."""
         return self._commit({})
 
+    def delete(self, *rows: int, by_position: bool = False, **summary: str) -> int:
+        """Commit delete files; the snapshot's id. Their content is never read, so they need not exist.
+
+        :param rows: how many rows each file has.
+        """
+        content = DataFileContent.POSITION_DELETES if by_position else DataFileContent.EQUALITY_DELETES
+        with (
+            self.table.transaction() as transaction,
+            _AddDeletes(Operation.DELETE, transaction, self.table.io, snapshot_properties=summary) as update,
+        ):
+            for count in rows:
+                update.append_data_file(_delete_file(content, count, self.table.location()))
+        return self._head()
+
+    def expire(self, *snapshots: int) -> None:
+        """Forget snapshots."""
+        self.table.maintenance.expire_snapshots().by_ids(list(snapshots)).commit()
+
     def stay_idle(self, after: int, read_through: str) -> None:
         """Note that nothing happened up to a moment."""
         with self.table.transaction() as transaction:
@@ -49,6 +89,23 @@ class FedTable:
 
     def _commit(self, summary: dict[str, Any]) -> int:
         self.table.append(ROW, snapshot_properties=summary)
+        return self._head()
+
+    def _head(self) -> int:
         snapshot = self.table.current_snapshot()
         assert snapshot is not None
         return snapshot.snapshot_id
+
+
+def _delete_file(content: DataFileContent, rows: int, location: str) -> DataFile:
+    found = DataFile.from_args(
+        content=content,
+        file_path=f"{location}/data/{uuid.uuid4()}.parquet",
+        file_format=FileFormat.PARQUET,
+        partition=Record(),
+        record_count=rows,
+        file_size_in_bytes=100,
+        equality_ids=[1] if content == DataFileContent.EQUALITY_DELETES else None,
+    )
+    found.spec_id = 0
+    return found

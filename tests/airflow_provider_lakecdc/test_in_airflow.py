@@ -240,3 +240,28 @@ def xcoms(run_id: str) -> dict[str, list[Any]]:
         for row in rows:
             found.setdefault(row.key, []).append(row.value)
     return found
+
+
+DEBT = """
+from airflow.sdk import DAG
+from airflow_provider_lakecdc.operators.rewrite_delete_files import RewriteDeleteFilesOperator
+from airflow_provider_lakecdc.sensors.delete_debt import DeleteDebtSensor
+
+with DAG("debt", schedule=None):
+    debt = DeleteDebtSensor(
+        task_id="debt", tables=["shop.items", "shop.orders"], catalog_conn_id="lake", max_equality_delete_files=1,
+        deferrable=True, poke_interval=0.1, timeout=60,
+    )
+    RewriteDeleteFilesOperator(task_id="pay", tables=debt.output, catalog_conn_id="lake")
+"""
+
+
+def test_the_tables_in_debt_are_handed_to_an_operator(
+    install: Install, spark_submit: FakeSpark, lake: dict[str, str]
+) -> None:
+    orders, items = FedTable(lake), FedTable(lake, "shop.items")
+    orders.delete(1, 1)
+    items.delete(1)
+    run = install("debt", DEBT).test()
+    assert states(run) == {"debt": ["success"], "pay": ["success"]}
+    assert [call["spec"]["tables"] for call in spark_submit.calls] == [["shop.orders"]]

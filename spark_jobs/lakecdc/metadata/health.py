@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 #: files below this share of the target size count as small
@@ -66,10 +66,18 @@ def equality_delete_files(summaries: Iterable[Mapping[str, str]]) -> int:
 
     :param summaries: summaries of a branch, from its head towards the root.
     """
-    head: Mapping[str, str] | None = None
+    kept = list(summaries)
+    counted = counted_back(kept)
+    return from_summary(kept[0]).delete_files if counted is None else counted
+
+
+def counted_back(summaries: Sequence[Mapping[str, str]]) -> int | None:
+    """Live equality-delete files; None where the summaries that are left do not tell.
+
+    :param summaries: summaries of a branch, from its head towards the root.
+    """
     count = 0
     for summary in summaries:
-        head = head if head is not None else summary
         if not _number(summary, "total-equality-deletes"):
             return count
         count += _number(summary, "added-equality-delete-files")
@@ -77,7 +85,7 @@ def equality_delete_files(summaries: Iterable[Mapping[str, str]]) -> int:
             # nothing older is left
             return count
         count -= _number(summary, "removed-equality-delete-files")
-    return from_summary(head).delete_files if head else 0
+    return None if summaries else 0
 
 
 def _number(summary: Mapping[str, str], name: str) -> int:

@@ -1,0 +1,154 @@
+"""Waiting until delete files have become many, or few again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import BaseSensorOperator, PokeReturnValue, conf
+from airflow.sdk.exceptions import AirflowFailException
+
+from airflow_provider_lakecdc import settings
+from airflow_provider_lakecdc.delete_debt import Debts, Side, look
+from airflow_provider_lakecdc.exceptions import LakecdcJobError
+from airflow_provider_lakecdc.hooks.catalog import get_catalog
+from airflow_provider_lakecdc.submission import table_list
+from airflow_provider_lakecdc.tables import MAIN
+from airflow_provider_lakecdc.triggers.delete_debt import DeleteDebtTrigger
+from lakecdc.metadata.debt import DebtLimits
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+
+class DeleteDebtSensor(BaseSensorOperator):
+    """Succeeds once tables' delete debt is above its limits, or is not.
+
+    ``until="above"`` waits for a table with a count above its limit, to run maintenance when it is due instead of by
+    the clock. ``until="below"`` waits until no table has one, before a reader that equality deletes make dear, or that
+    cannot read them at all. A table that does not exist yet is waited for either way.
+
+    Only metadata is read, usually one file per table. The return value is a dict of counts by table (for ``above``
+    only of those that are above), so that ``tables=sensor.output`` names them to an operator.
+
+    :param tables: ``namespace.name`` of each table. (templated)
+    :param until: ``above`` or ``below``. (templated)
+    :param max_equality_delete_files: highest number of equality-delete files that is put up with. (templated)
+    :param max_equality_deletes: highest number of rows in them. (templated)
+    :param max_position_delete_files: highest number of position-delete files and deletion vectors. (templated)
+    :param max_position_deletes: highest number of rows in them. (templated)
+    :param branch: branch to look at. (templated)
+    :param catalog_conn_id: connection of type ``iceberg``; default: ``[lakecdc] catalog_conn_id``. (templated)
+    :param deferrable: wait in the triggerer instead of a worker; default: ``[operators] default_deferrable``.
+    :param kwargs: arguments of ``BaseSensorOperator``, such as ``poke_interval`` and ``timeout`` in seconds.
+    """
+
+    template_fields: Sequence[str] = (
+        "tables",
+        "until",
+        "max_equality_delete_files",
+        "max_equality_deletes",
+        "max_position_delete_files",
+        "max_position_deletes",
+        "branch",
+        "catalog_conn_id",
+    )
+    ui_color = "#d9ecf2"
+
+    def __init__(
+        self,
+        *,
+        tables: str | Sequence[str],
+        until: Side | str = "above",
+        max_equality_delete_files: int | str | None = None,
+        max_equality_deletes: int | str | None = None,
+        max_position_delete_files: int | str | None = None,
+        max_position_deletes: int | str | None = None,
+        branch: str = MAIN,
+        catalog_conn_id: str | None = None,
+        deferrable: bool = conf.getboolean("operators", "default_deferrable", fallback=False),
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.tables = tables
+        self.until = until
+        self.max_equality_delete_files = max_equality_delete_files
+        self.max_equality_deletes = max_equality_deletes
+        self.max_position_delete_files = max_position_delete_files
+        self.max_position_deletes = max_position_deletes
+        self.branch = branch
+        self.catalog_conn_id = catalog_conn_id or settings.catalog_conn_id()
+        self.deferrable = deferrable
+
+    def poke(self, context: Context) -> PokeReturnValue:
+        """Look at the tables once."""
+        limits, until, tables = self._limits(), self._until(), self._tables()
+        found = look(get_catalog(self.catalog_conn_id), tables, self.branch, limits, until)
+        self.log.info("Waiting for delete debt %s %s; found: %s", until, _given(limits), found or "not yet")
+        return PokeReturnValue(found is not None, found)
+
+    def execute(self, context: Context) -> Any:
+        """Wait here, or look once and then wait in the triggerer."""
+        if not self.deferrable:
+            return super().execute(context)
+        first = self.poke(context)
+        if first.is_done:
+            return first.xcom_value
+        self.defer(
+            trigger=DeleteDebtTrigger(
+                tables=self._tables(),
+                catalog_conn_id=self.catalog_conn_id,
+                limits=_given(self._limits()),
+                until=self._until(),
+                branch=self.branch,
+                poll_interval=self.poke_interval,
+            ),
+            method_name="execute_complete",
+            # the base class turns the end of this time into AirflowSensorTimeout
+            timeout=timedelta(seconds=self.timeout),
+        )
+
+    def execute_complete(self, context: Context, event: Mapping[str, Any]) -> Debts:
+        """Take up what the trigger found.
+
+        :raises LakecdcJobError: if a table could not be read.
+        """
+        if event.get("status") != "reached":
+            raise LakecdcJobError(f"The wait for delete debt has failed: {event.get('message', event)}")
+        self.log.info("Delete debt found: %s", event["debt"])
+        return dict(event["debt"])
+
+    def _tables(self) -> list[str]:
+        tables = table_list(self.tables)
+        if not tables:
+            raise AirflowFailException("tables names no table, so there is nothing to wait for.")
+        return tables
+
+    def _until(self) -> Side:
+        if self.until == "above":
+            return "above"
+        if self.until == "below":
+            return "below"
+        raise AirflowFailException(f"until is {self.until!r}; it must be 'above' or 'below'.")
+
+    def _limits(self) -> DebtLimits:
+        try:
+            return DebtLimits(
+                _number(self.max_equality_delete_files),
+                _number(self.max_equality_deletes),
+                _number(self.max_position_delete_files),
+                _number(self.max_position_deletes),
+            )
+        except ValueError as error:
+            raise AirflowFailException(str(error)) from error
+
+
+def _given(limits: DebtLimits) -> dict[str, int]:
+    return {name: value for name, value in asdict(limits).items() if value is not None}
+
+
+def _number(value: int | str | None) -> int | None:
+    # a rendered template is text, and an empty one is no limit
+    return None if value is None or str(value).strip() in ("", "None") else int(value)

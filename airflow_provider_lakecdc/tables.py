@@ -1,0 +1,46 @@
+"""Tables as the Airflow side reads them: metadata through pyiceberg, never a row."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyiceberg.table import Table
+    from pyiceberg.table.snapshots import Snapshot
+
+    from airflow_provider_lakecdc.hooks.catalog import CatalogConnection
+
+MAIN = "main"
+
+
+@contextmanager
+def open_table(catalog: CatalogConnection, table: str) -> Iterator[Table | None]:
+    """A table for as long as its catalog is open; None if there is none of that name.
+
+    :param table: ``namespace.name``.
+    """
+    from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
+
+    with closing(catalog.load()) as opened:
+        try:
+            found = opened.load_table(table)
+        except (NoSuchTableError, NoSuchNamespaceError):
+            found = None
+        yield found
+
+
+def branch_snapshots(table: Table, branch: str = MAIN) -> Iterator[Snapshot]:
+    """Snapshots of a branch from its head towards the root, as far as metadata still holds them."""
+    ref = table.metadata.refs.get(branch)
+    snapshot = table.snapshot_by_id(ref.snapshot_id) if ref else None
+    while snapshot is not None:
+        yield snapshot
+        parent = snapshot.parent_snapshot_id
+        snapshot = table.snapshot_by_id(parent) if parent is not None else None
+
+
+def summary_of(snapshot: Snapshot) -> Mapping[str, str]:
+    """A snapshot's summary; empty if it has none."""
+    return snapshot.summary.additional_properties if snapshot.summary else {}

@@ -1,0 +1,77 @@
+"""Delete debt: what readers still pay for changes that were written as delete files."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+
+from lakecdc.metadata import health
+
+#: totals that every writer may leave out (Iceberg specification, appendix F, optional snapshot summary fields)
+_TOTALS = ("total-delete-files", "total-equality-deletes", "total-position-deletes")
+
+
+@dataclass(frozen=True)
+class DeleteDebt:
+    """Live delete files of a branch and what is in them.
+
+    :param equality_delete_files: every reader applies each of them to all older rows of its scope.
+    :param equality_deletes: rows in them, that is keys.
+    :param position_delete_files: position-delete files and deletion vectors.
+    :param position_deletes: rows in them, that is positions.
+    """
+
+    equality_delete_files: int = 0
+    equality_deletes: int = 0
+    position_delete_files: int = 0
+    position_deletes: int = 0
+
+    def counts(self) -> dict[str, int]:
+        """The four counts by name."""
+        return asdict(self)
+
+    def above(self, limits: DebtLimits) -> dict[str, int]:
+        """The counts that are higher than their limit; a count that equals it is not."""
+        highest = asdict(limits)
+        return {
+            name: n for name, n in self.counts().items() if (limit := highest[f"max_{name}"]) is not None and n > limit
+        }
+
+
+@dataclass(frozen=True)
+class DebtLimits:
+    """The highest counts that are put up with; None is no limit.
+
+    :param max_equality_delete_files: see :class:`DeleteDebt`, as the others.
+    """
+
+    max_equality_delete_files: int | None = None
+    max_equality_deletes: int | None = None
+    max_position_delete_files: int | None = None
+    max_position_deletes: int | None = None
+
+    def __post_init__(self) -> None:
+        given = [value for f in fields(self) if (value := getattr(self, f.name)) is not None]
+        if not given or min(given) < 0:
+            names = ", ".join(f.name for f in fields(self))
+            raise ValueError(f"At least one of {names} must be given, and none of them may be negative.")
+
+
+def from_summaries(summaries: Sequence[Mapping[str, str]]) -> DeleteDebt | None:
+    """A branch's debt from its snapshot summaries alone: one metadata file, no manifest is opened.
+
+    :param summaries: from the branch's head towards the root.
+    :return: None where they do not tell it: a writer has left out the totals, or there are equality deletes of which
+        the snapshot that added them has expired.
+    """
+    if not summaries:
+        return DeleteDebt()
+    if any(name not in summaries[0] for name in _TOTALS):
+        return None
+    totals = health.from_summary(summaries[0])
+    equality_files = health.counted_back(summaries)
+    if equality_files is None:
+        return None
+    return DeleteDebt(
+        equality_files, totals.equality_deletes, totals.delete_files - equality_files, totals.position_deletes
+    )

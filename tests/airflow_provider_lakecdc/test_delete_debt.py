@@ -1,0 +1,78 @@
+"""Delete debt of real tables in a real catalog."""
+
+from __future__ import annotations
+
+import pytest
+
+from airflow_provider_lakecdc.delete_debt import read_delete_debt, satisfied
+from airflow_provider_lakecdc.hooks.catalog import get_catalog
+from lakecdc.metadata.debt import DebtLimits, DeleteDebt
+from tests.airflow_provider_lakecdc.tables import FedTable
+
+
+def read(table: str = "shop.orders", branch: str = "main") -> DeleteDebt | None:
+    return read_delete_debt(get_catalog("lake"), table, branch)
+
+
+@pytest.fixture
+def orders(lake: dict[str, str]) -> FedTable:
+    return FedTable(lake)
+
+
+@pytest.fixture
+def no_manifests(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise AssertionError("A manifest list has been opened.")
+
+    monkeypatch.setattr("pyiceberg.table.snapshots.Snapshot.manifests", refuse)
+
+
+def test_there_is_none_without_a_table_or_a_branch(orders: FedTable) -> None:
+    assert read("shop.nothing") is None
+    assert read("elsewhere.nothing") is None
+    assert read(branch="audit") is None
+
+
+def test_an_empty_table_owes_nothing(orders: FedTable) -> None:
+    assert read() == DeleteDebt()
+
+
+def test_it_is_told_from_summaries(orders: FedTable, request: pytest.FixtureRequest) -> None:
+    orders.ingest(None)
+    orders.delete(10, 20)
+    orders.maintain()
+    orders.delete(5)
+    orders.delete(3, 3, by_position=True)
+    request.getfixturevalue("no_manifests")
+    assert read() == DeleteDebt(3, 35, 2, 6)
+
+
+def test_where_expiry_has_cut_the_way_back_manifests_are_read(orders: FedTable) -> None:
+    first = orders.ingest(None)
+    added = orders.delete(10, 20)
+    orders.delete(3, by_position=True)
+    orders.expire(first, added)
+    assert read() == DeleteDebt(2, 30, 1, 3)
+
+
+def test_a_branch_has_a_debt_of_its_own(orders: FedTable) -> None:
+    clean = orders.ingest(None)
+    orders.delete(10)
+    orders.table.manage_snapshots().create_branch(snapshot_id=clean, branch_name="audit").commit()
+    assert read(branch="audit") == DeleteDebt()
+    assert read() == DeleteDebt(1, 10)
+
+
+LIMITS = DebtLimits(max_equality_delete_files=1)
+FEW, MANY = DeleteDebt(1, 9), DeleteDebt(2, 9)
+
+
+def test_above_is_any_table_and_names_those() -> None:
+    assert satisfied({"a.b": FEW, "a.c": FEW}, LIMITS, "above") is None
+    assert satisfied({"a.b": FEW, "a.c": MANY, "a.d": None}, LIMITS, "above") == {"a.c": MANY.counts()}
+
+
+def test_below_is_no_table_and_all_must_exist() -> None:
+    assert satisfied({"a.b": FEW, "a.c": MANY}, LIMITS, "below") is None
+    assert satisfied({"a.b": FEW, "a.c": None}, LIMITS, "below") is None
+    assert satisfied({"a.b": FEW, "a.c": FEW}, LIMITS, "below") == {"a.b": FEW.counts(), "a.c": FEW.counts()}
