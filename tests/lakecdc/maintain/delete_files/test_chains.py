@@ -1,0 +1,42 @@
+"""Keys that come and go many times: only deletes of later commits reach a row."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.conftest import Lake
+from tests.lakecdc.maintain.delete_files.changes import Writer
+from tests.lakecdc.maintain.delete_files.support import convert, create, spark_rows
+
+
+@pytest.mark.parametrize(
+    ("version", "engine", "layout"), [(2, "exact", ""), (2, "join", "bucket(2, id)"), (3, "join", "")]
+)
+def test_delete_insert_delete(lake: Lake, version: int, engine: str, layout: str) -> None:
+    name = create(lake, "id bigint NOT NULL, v string", version, layout)
+    writer = Writer(lake, name, seed=version)
+    writer.append(range(6))
+    writer.delete([0, 1, 2])
+    writer.append([0, 1])
+    writer.delete([0])
+    # in one commit: key 1 goes and comes, key 3 goes, key 7 is new
+    writer.upsert([1, 3, 7], [1, 7])
+    writer.delete([1, 2, 4])
+    writer.append([0, 1, 2])
+    writer.upsert([2], [2])
+    assert spark_rows(lake, name) == writer.expected()
+    convert(lake, name, engine=engine)
+    assert {key: value[-1] for key, value in writer.rows.items()} == {0: "6", 1: "6", 2: "7", 5: "0", 7: "4"}
+
+
+@pytest.mark.parametrize(("version", "engine"), [(2, "join"), (3, "exact")])
+def test_random_changes_between_conversions(lake: Lake, version: int, engine: str) -> None:
+    name = create(lake, "id bigint NOT NULL, v string", version)
+    writer = Writer(lake, name, seed=10 + version, keys=24)
+    writer.append(range(12))
+    for _ in range(2):
+        for _ in range(5):
+            writer.step()
+        writer.delete([0, 1])
+        convert(lake, name, engine=engine)
+        assert spark_rows(lake, name) == writer.expected()

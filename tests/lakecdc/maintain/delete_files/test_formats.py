@@ -1,0 +1,125 @@
+"""Files of every format, with and without bounds, and the bytes of deletion vectors."""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+import pytest
+from pyroaring import BitMap64
+
+from lakecdc.iceberg.jvm import jvm
+from lakecdc.iceberg.puffin import decode_vector, encode_vector
+from tests.conftest import Lake
+from tests.lakecdc.maintain.delete_files.support import change, convert, count, create, insert, spark_rows
+
+ENGINES = pytest.mark.parametrize("engine", ["exact", "join"])
+VERSION_AND_ENGINE = pytest.mark.parametrize(("version", "engine"), [(2, "join"), (3, "exact"), (3, "join")])
+
+
+def write_as(lake: Lake, name: str, data_format: str) -> None:
+    """Let the table's writers use another file format from now on."""
+    lake.sql(f"ALTER TABLE lake.{name} SET TBLPROPERTIES ('write.format.default'='{data_format}')")
+
+
+@VERSION_AND_ENGINE
+def test_three_formats_in_one_table(lake: Lake, version: int, engine: str) -> None:
+    """Data and delete files of each format, so that each delete file reaches data of the other formats too."""
+    name = create(lake, "id bigint, s string, d decimal(12, 2), ts timestamp", version)
+    for number, data_format in enumerate(("avro", "orc", "parquet")):
+        write_as(lake, name, data_format)
+        low = 10 * number
+        values = "concat('é', id) AS s, CAST(id AS decimal(12, 2)) AS d, timestamp_seconds(id) AS ts"
+        insert(lake, name, f"SELECT id, {values} FROM range({low}, {low + 10})")
+        # one key per file that is there by now, one that is nowhere
+        change(lake, name, ["id", "s"], f"SELECT id, concat('é', id) AS s FROM range({number}, {low + 10}, 10)")
+    change(lake, name, ["ts"], "SELECT timestamp_seconds(9) AS ts")
+    # pyiceberg and DuckDB know Parquet only
+    report = convert(lake, name, readers=(), engine=engine)
+    assert report.metrics["positions"] == 1 + 2 + 3 + 1
+    formats = lake.table(name).metadata("entries").where("status < 2 AND data_file.content = 1")
+    found = {row[0] for row in formats.select("data_file.file_format").collect()}
+    assert found == ({"PARQUET"} if version == 2 else {"PUFFIN"})
+
+
+@pytest.mark.parametrize("mode", ["none", "counts", "truncate(2)"])
+def test_bounds_missing_or_cut(lake: Lake, mode: str) -> None:
+    """Nothing may be pruned by bounds that are not there, or that end before the values do."""
+    name = create(lake, "id bigint, code string", 2, write__metadata__metrics__default=mode)
+    insert(lake, name, "SELECT id, concat('common prefix ', id) AS code FROM range(20)", files=2)
+    change(lake, name, ["code"], "SELECT concat('common prefix ', id) AS code FROM range(5)")
+    change(lake, name, ["id", "code"], "SELECT id, concat('common prefix ', id) AS code FROM range(5, 8)")
+    change(lake, name, ["code"], "SELECT CAST(NULL AS string) AS code")
+    assert convert(lake, name, engine="join").metrics["positions"] == 8
+    change(lake, name, ["code"], "SELECT concat('common prefix ', id) AS code FROM range(10)")
+    assert convert(lake, name, engine="exact").metrics["positions"] == 2
+
+
+def test_deletes_with_bounds_beside_data_without(lake: Lake) -> None:
+    name = create(lake, "id bigint, v string", 3, write__metadata__metrics__default="none")
+    insert(lake, name, "SELECT id, 'a' AS v FROM range(10)")
+    lake.sql(f"ALTER TABLE lake.{name} SET TBLPROPERTIES ('write.metadata.metrics.default'='full')")
+    insert(lake, name, "SELECT id, 'b' AS v FROM range(5, 15)")
+    change(lake, name, ["id"], "SELECT id FROM range(9, 11)")
+    assert convert(lake, name, engine="join").metrics["positions"] == 3
+    assert count(lake, name, 1) == 2
+    assert len(spark_rows(lake, name)) == 17
+
+
+# half-open ranges of positions, or single ones
+VECTORS: dict[str, list[tuple[int, int]]] = {
+    "beyond 32 bits": [(0, 1), (2**32 - 1, 2**32 + 1), (5 * 2**32 + 9, 5 * 2**32 + 10)],
+    "runs": [(0, 70_000), (2**32 - 5, 2**32 + 70_000)],
+    "array and bitmap": [(0, 1), (65_536, 65_537), *((2**33 + p, 2**33 + p + 1) for p in range(0, 10_000, 2))],
+}
+
+
+def as_bitmap(ranges: list[tuple[int, int]]) -> BitMap64:
+    """The positions of half-open ranges."""
+    found = BitMap64()
+    for low, high in ranges:
+        found.add_range(low, high)
+    return found
+
+
+def read_by_iceberg(lake: Lake, vector: bytes, cardinality: int) -> Any:
+    """Iceberg's index of positions, made from the bytes of a deletion vector."""
+    view = jvm(lake.spark).org.apache.iceberg
+    described = (
+        view.FileMetadata.deleteFileBuilder(view.PartitionSpec.unpartitioned())
+        .ofPositionDeletes()
+        .withFormat("PUFFIN")
+        .withPath("file:/tmp/a.puffin")
+        .withReferencedDataFile("file:/tmp/a.parquet")
+        .withFileSizeInBytes(len(vector) + 4)
+        .withContentOffset(4)
+        .withContentSizeInBytes(len(vector))
+        .withRecordCount(cardinality)
+        .build()
+    )
+    return view.deletes.PositionDeleteIndex.deserialize(bytearray(vector), described)
+
+
+def test_vector_beyond_32_bits_byte_by_byte() -> None:
+    """Positions 7 and 2³³ + 7, written out by hand from the Puffin and Roaring specifications."""
+    one = struct.pack("<II", 12346, 1) + struct.pack("<HH", 0, 1 - 1) + struct.pack("<I", 16) + struct.pack("<H", 7)
+    # number of 32-bit bitmaps, then each after the upper half of its positions
+    bitmaps = struct.pack("<Q", 2) + struct.pack("<I", 0) + one + struct.pack("<I", 2) + one
+    vector = encode_vector(BitMap64([7, 2**33 + 7]))
+    assert vector[8:-4] == bitmaps
+    assert vector[:8] == struct.pack(">I", 4 + len(bitmaps)) + bytes.fromhex("d1d33964")
+
+
+@pytest.mark.parametrize("ranges", VECTORS.values(), ids=VECTORS)
+def test_icebergs_own_code_reads_our_vectors_and_we_read_its(lake: Lake, ranges: list[tuple[int, int]]) -> None:
+    expected = as_bitmap(ranges)
+    # its class is not public, but reading a vector makes one
+    index = read_by_iceberg(lake, encode_vector(BitMap64([0])), 1)
+    for low, high in ranges:
+        index.delete(low, high)
+    # not the same bytes: Iceberg writes an empty bitmap for each upper half that is left out
+    assert decode_vector(bytes(index.serialize().array())) == expected
+    back = read_by_iceberg(lake, encode_vector(expected), len(expected))
+    assert back.cardinality() == len(expected)
+    low, high = ranges[-1]
+    assert [back.isDeleted(position) for position in (low - 1, low, high - 1, high)] == [False, True, True, False]

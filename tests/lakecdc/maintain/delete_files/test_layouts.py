@@ -1,0 +1,98 @@
+"""Scopes that are easily taken for others: transforms, nulls, imported files, specs that only look unpartitioned."""
+
+from __future__ import annotations
+
+import pytest
+
+from lakecdc.iceberg.commit import RowChanges, append_changes
+from lakecdc.iceberg.fence import PositionFence
+from lakecdc.iceberg.jvm import int_array, jvm
+from lakecdc.iceberg.staging import stage_rows
+from tests.conftest import Lake
+from tests.lakecdc.maintain.delete_files.support import change, convert, count, create, insert, spark_rows
+
+ENGINES = pytest.mark.parametrize("engine", ["exact", "join"])
+VERSION_AND_ENGINE = pytest.mark.parametrize(("version", "engine"), [(2, "exact"), (3, "join")])
+
+
+@VERSION_AND_ENGINE
+def test_transforms_with_null_and_odd_values(lake: Lake, version: int, engine: str) -> None:
+    name = create(
+        lake,
+        "ts timestamp, code string, n int, v int",
+        version,
+        "days(ts), truncate(2, code), bucket(3, n)",
+    )
+    # days before 1970 are negative, and a code may be shorter than the truncation, empty, or cut between two characters
+    days = "VALUES (TIMESTAMP'1969-12-31 23:59:59.999999'), (TIMESTAMP'2024-02-29 00:00:00'), (NULL) AS d(ts)"
+    codes = "VALUES ('🦀🦀🦀'), (''), ('a/=%'), (NULL) AS c(code)"
+    rows = f"SELECT ts, code, n, n AS v FROM {days} CROSS JOIN {codes} CROSS JOIN (VALUES (1), (NULL) AS m(n))"
+    insert(lake, name, rows)
+    key = ["ts", "code", "n"]
+    change(lake, name, key, f"SELECT ts, code, n FROM ({rows}) WHERE ts IS NULL OR code = 'a/=%'")
+    change(lake, name, key, f"SELECT ts, code, n FROM ({rows}) WHERE code = '🦀🦀🦀' AND n IS NULL", f"{rows} LIMIT 3")
+    before = len(spark_rows(lake, name))
+    report = convert(lake, name, engine=engine)
+    assert (before, report.metrics["positions"]) == (24 - 12 - 2 + 3, 8 + 4 + 2)
+
+
+@ENGINES
+def test_partition_columns_that_the_files_do_not_hold(lake: Lake, engine: str) -> None:
+    """Imported as Hive left them: the value stands in the partition only."""
+    name = create(lake, "id bigint, place string, day int", 2, "place, day")
+    folder = lake.folder / f"hive_{name}"
+    rows = lake.sql("SELECT id, IF(id % 2 = 0, 'Köln', 'a b') AS place, CAST(id % 3 AS int) AS day FROM range(12)")
+    rows.coalesce(1).write.partitionBy("place", "day").parquet(str(folder))
+    lake.sql(f"CALL lake.system.add_files(table => '{name}', source_table => 'parquet.`{folder}`')")
+    assert not lake.spark.read.parquet(*map(str, folder.glob("place=*/day=0/*.parquet"))).columns[1:]
+    keys = "SELECT * FROM VALUES (0L, 'Köln', 0), (1L, 'a b', 1), (2L, 'Köln', 0), (8L, 'Köln', 2) AS t(id, place, day)"
+    change(lake, name, ["id", "place", "day"], keys, "SELECT 0L AS id, 'Köln' AS place, 0 AS day")
+    report = convert(lake, name, engine=engine)
+    assert report.metrics["positions"] == 3
+    assert len(spark_rows(lake, name)) == 12 - 3 + 1
+
+
+@VERSION_AND_ENGINE
+def test_unpartitioned_spec_that_a_table_does_not_have(lake: Lake, version: int, engine: str) -> None:
+    """Built with ``PartitionSpec.unpartitioned()``, id 0, a delete belongs to the table's spec 0, which is partitioned.
+
+    It reaches the partition of nulls only, and the conversion must not take it for a global one (apache/iceberg
+    #14678).
+    """
+    name = create(lake, "id int, region string", version, "region")
+    insert(lake, name, "SELECT CAST(id AS int) AS id, IF(id < 2, NULL, 'north') AS region FROM range(4)")
+    table, view = lake.table(name), jvm(lake.spark).org.apache.iceberg
+    other = lake.table(create(lake, "id int, region string", version))
+    (keys,) = stage_rows(other, lake.sql("SELECT CAST(id AS int) AS id, '' AS region FROM range(4)").coalesce(1))
+    delete = (
+        view.FileMetadata.deleteFileBuilder(view.PartitionSpec.unpartitioned())
+        .ofEqualityDeletes(int_array(lake.spark, [table.field_id("id")]))
+        .withPath(keys.location())
+        .withFormat("PARQUET")
+        .withFileSizeInBytes(keys.fileSizeInBytes())
+        .withRecordCount(4)
+        .build()
+    )
+    append_changes(table, RowChanges(deletes=[delete]), PositionFence(None))
+    before = spark_rows(lake, name)
+    assert {row[1] for row in before} == {"north"}
+    report = convert(lake, name, engine=engine)
+    assert (report.metrics["scopes"], report.metrics["positions"]) == (1, 2)
+
+
+@ENGINES
+def test_spec_whose_only_field_was_dropped_in_format_v1_is_global(lake: Lake, engine: str) -> None:
+    """A dropped field stays as a void transform there: partition tuples have a field, the spec is unpartitioned."""
+    name = lake.new_name("void")
+    lake.sql(
+        f"CREATE TABLE lake.{name} (id bigint, region string) USING iceberg PARTITIONED BY (region) "
+        "TBLPROPERTIES ('format-version'='1')"
+    )
+    insert(lake, name, "SELECT id, IF(id % 2 = 0, 'north', 'south') AS region FROM range(8)")
+    lake.sql(f"ALTER TABLE lake.{name} DROP PARTITION FIELD region")
+    lake.sql(f"ALTER TABLE lake.{name} SET TBLPROPERTIES ('format-version'='2')")
+    insert(lake, name, "SELECT id, 'later' AS region FROM range(4)")
+    change(lake, name, ["id"], "SELECT id FROM range(3)", "SELECT 0L AS id, 'new' AS region")
+    report = convert(lake, name, engine=engine)
+    assert (report.metrics["scopes"], report.metrics["positions"]) == (1, 6)
+    assert count(lake, name, 1) == 3

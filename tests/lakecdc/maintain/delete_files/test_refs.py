@@ -1,0 +1,72 @@
+"""Branches and tags: a conversion changes the branch it was asked for and nothing else."""
+
+from __future__ import annotations
+
+import pytest
+
+from lakecdc.contract.errors import InputError
+from tests.conftest import Lake
+from tests.lakecdc.maintain.delete_files.support import Rows, change, convert, count, create, insert, run, spark_rows
+
+
+def at(lake: Lake, name: str, ref: str) -> Rows:
+    """Rows of a branch or tag."""
+    rows = lake.sql(f"SELECT * FROM lake.{name} VERSION AS OF '{ref}'").collect()
+    return sorted((tuple(row) for row in rows), key=repr)
+
+
+def equality_deletes(lake: Lake, name: str, ref: str) -> int:
+    """Equality-delete files that a branch or tag still needs."""
+    files = lake.sql(f"SELECT * FROM lake.{name}.files VERSION AS OF '{ref}'")
+    return int(files.where("content = 2").count())
+
+
+def table_with_refs(lake: Lake, version: int) -> str:
+    """Two equality-delete files; tag ``early`` needs the first one, branch ``audit`` both."""
+    name = create(lake, "id bigint, v string", version)
+    insert(lake, name, "SELECT id, 'a' AS v FROM range(20)")
+    change(lake, name, ["id"], "SELECT id FROM range(5)")
+    lake.sql(f"ALTER TABLE lake.{name} CREATE TAG early")
+    change(lake, name, ["id"], "SELECT id FROM range(10, 15)", "SELECT id, 'b' AS v FROM range(10, 12)")
+    lake.sql(f"ALTER TABLE lake.{name} CREATE BRANCH audit")
+    return name
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_branches_and_tags_go_on_reading_after_main_is_converted(lake: Lake, version: int) -> None:
+    name = table_with_refs(lake, version)
+    before = {ref: at(lake, name, ref) for ref in ("early", "audit")}
+    convert(lake, name)
+    lake.sql(
+        f"CALL lake.system.expire_snapshots(table => '{name}', older_than => TIMESTAMP '2099-01-01 00:00:00', "
+        "retain_last => 1)"
+    )
+    assert {ref: at(lake, name, ref) for ref in ("early", "audit")} == before
+    assert [equality_deletes(lake, name, ref) for ref in ("main", "early", "audit")] == [0, 1, 2]
+    # the branch's deletes are found when it becomes main, and converted then
+    lake.sql(f"CALL lake.system.set_current_snapshot(table => '{name}', ref => 'audit')")
+    assert spark_rows(lake, name) == before["audit"]
+    convert(lake, name)
+
+
+@pytest.mark.parametrize(("version", "engine"), [(2, "join"), (3, "exact")])
+def test_branch_is_converted_while_main_needs_its_deletes(lake: Lake, version: int, engine: str) -> None:
+    name = table_with_refs(lake, version)
+    lake.sql(f"INSERT INTO lake.{name}.branch_audit VALUES (100, 'only here')")
+    before = {ref: at(lake, name, ref) for ref in ("main", "early", "audit")}
+    main = lake.table(name).head()
+    report = run(lake, name, branch="audit", engine=engine)
+    assert (report.outcome, report.metrics["equality_delete_files_after"]) == ("done", 0)
+    assert {ref: at(lake, name, ref) for ref in ("main", "early", "audit")} == before
+    assert [equality_deletes(lake, name, ref) for ref in ("main", "early", "audit")] == [2, 1, 0]
+    assert lake.table(name).head() == main
+    assert set(dict(lake.table(name).java.refs())) == {"main", "early", "audit"}
+    assert run(lake, name, branch="audit").outcome == "nothing"
+    convert(lake, name)
+
+
+def test_unknown_branch_is_bad_input(lake: Lake) -> None:
+    name = table_with_refs(lake, 2)
+    with pytest.raises(InputError, match="nowhere"):
+        run(lake, name, branch="nowhere")
+    assert count(lake, name, 2) == 2

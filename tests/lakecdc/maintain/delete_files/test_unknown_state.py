@@ -1,0 +1,147 @@
+"""The catalog does not say whether a commit arrived: nothing is done twice, and no file of a snapshot is deleted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+from py4j.protocol import Py4JJavaError
+
+from lakecdc.contract.errors import CommitStateUnknownError
+from lakecdc.contract.report import TableReport
+from lakecdc.contract.spec import parse_spec
+from lakecdc.iceberg.jvm import jvm
+from lakecdc.maintain.delete_files.job import rewrite_delete_files
+from tests.conftest import Lake
+from tests.lakecdc.maintain.delete_files.support import change, convert, count, create, insert, run, spark_rows
+
+VERSIONS = pytest.mark.parametrize("version", [2, 3])
+Commit = Callable[[Callable[[], object]], object]
+
+
+class Delta:
+    """A ``RowDelta`` whose commit somebody else carries out."""
+
+    def __init__(self, java: Any, commit: Commit) -> None:
+        self._java, self._commit = java, commit
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        method = getattr(self._java, name)
+        if name == "commit":
+            return lambda: self._commit(method)
+        return lambda *args: Delta(method(*args), self._commit)
+
+
+class Answers:
+    """A Java table whose catalog answers as ``commit`` says; to Java and in all other respects the table itself."""
+
+    def __init__(self, java: Any, commit: Commit) -> None:
+        self._java, self._commit = java, commit
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._java, name)
+
+    def newRowDelta(self) -> Delta:
+        """The one operation that the job commits with."""
+        return Delta(self._java.newRowDelta(), self._commit)
+
+
+def no_answer(lake: Lake) -> Py4JJavaError:
+    """What Iceberg throws where a catalog's answer was lost."""
+    view = jvm(lake.spark)
+    cause = view.java.io.IOException("the connection was lost")
+    return Py4JJavaError("no answer", view.org.apache.iceberg.exceptions.CommitStateUnknownException(cause))
+
+
+def run_with(lake: Lake, name: str, commit: Commit) -> TableReport:
+    """Run the job on a table whose catalog answers so."""
+    table = lake.table(name)
+    table.java = Answers(table.java, commit)
+    return rewrite_delete_files(table, parse_spec(lake.spec("rewrite_delete_files", name, options={})))
+
+
+def table_with_deletes(lake: Lake, version: int) -> str:
+    name = create(lake, "id bigint, v string", version)
+    insert(lake, name, "SELECT id, 'a' AS v FROM range(20)")
+    change(lake, name, ["id"], "SELECT id FROM range(5)")
+    return name
+
+
+def written_files(lake: Lake, name: str) -> set[str]:
+    """Delete files that the job has written, as they lie on disk."""
+    root = Path(urlsplit(lake.table(name).location).path)
+    return {str(p) for p in root.rglob("deletes-*/*") if not p.name.startswith(".")}
+
+
+def live_delete_files(lake: Lake, name: str) -> set[str]:
+    """Position-delete files that the head refers to."""
+    files = lake.table(name).metadata("files").where("content = 1").select("file_path").collect()
+    return {urlsplit(row[0]).path for row in files}
+
+
+@VERSIONS
+def test_commit_that_arrived_is_found(lake: Lake, version: int) -> None:
+    name = table_with_deletes(lake, version)
+    before = spark_rows(lake, name)
+
+    def commit(really: Callable[[], object]) -> None:
+        really()
+        raise no_answer(lake)
+
+    report = run_with(lake, name, commit)
+    assert (report.outcome, report.metrics["commits"], report.metrics["positions"]) == ("done", 1, 5)
+    assert spark_rows(lake, name) == before
+    assert written_files(lake, name) == live_delete_files(lake, name) != set()
+    assert list(dict(lake.table(name).java.refs())) == ["main"]
+    assert run(lake, name).outcome == "nothing"
+
+
+def test_commit_that_arrived_is_found_behind_later_ones(lake: Lake) -> None:
+    name = table_with_deletes(lake, 2)
+
+    def commit(really: Callable[[], object]) -> None:
+        really()
+        insert(lake, name, "SELECT 100L AS id, 'after' AS v")
+        raise no_answer(lake)
+
+    report = run_with(lake, name, commit)
+    assert (report.outcome, report.metrics["commits"]) == ("done", 1)
+    assert len(spark_rows(lake, name)) == 16
+
+
+@VERSIONS
+def test_commit_that_did_not_arrive_leaves_table_and_files(lake: Lake, version: int) -> None:
+    name = table_with_deletes(lake, version)
+    head, before = lake.table(name).head(), spark_rows(lake, name)
+
+    def commit(really: Callable[[], object]) -> None:
+        raise no_answer(lake)
+
+    with pytest.raises(CommitStateUnknownError, match="did not say whether the commit arrived"):
+        run_with(lake, name, commit)
+    assert lake.table(name).head() == head
+    assert spark_rows(lake, name) == before
+    # the answer may still be on its way
+    assert len(written_files(lake, name)) == 1
+    assert list(dict(lake.table(name).java.refs())) == ["main"]
+    convert(lake, name)
+
+
+def test_commit_that_arrives_late_finds_its_files(lake: Lake) -> None:
+    """It arrives after the job has given up, and after another run has begun: one of the two wins, rows stay."""
+    name = table_with_deletes(lake, 3)
+    before, late = spark_rows(lake, name), []
+
+    def commit(really: Callable[[], object]) -> None:
+        late.append(really)
+        raise no_answer(lake)
+
+    with pytest.raises(CommitStateUnknownError):
+        run_with(lake, name, commit)
+    late[0]()
+    assert spark_rows(lake, name) == before
+    assert live_delete_files(lake, name) == written_files(lake, name)
+    assert (count(lake, name, 2), run(lake, name).outcome) == (0, "nothing")

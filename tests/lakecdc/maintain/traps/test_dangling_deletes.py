@@ -1,0 +1,45 @@
+"""An equality delete of an old, unpartitioned spec looks as if it applied to nothing: no data file has its spec.
+
+It applies to the whole table. Whoever looks for deletes without data by spec and partition removes it too early.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.conftest import Lake
+from tests.lakecdc.maintain.delete_files.support import change, convert, create, insert, spark_rows
+from tests.lakecdc.maintain.traps.naive import dangling_by_partition, equality_deletes
+
+VERSIONS = pytest.mark.parametrize("version", [2, 3])
+
+
+def global_delete_under_an_old_spec(lake: Lake, version: int) -> str:
+    """Every data file is in the partitioned spec 1, the delete of ids 0 and 1 in the unpartitioned spec 0."""
+    name = create(lake, "id bigint, region string", version)
+    lake.sql(f"ALTER TABLE lake.{name} ADD PARTITION FIELD region")
+    insert(lake, name, "SELECT id, IF(id % 2 = 0, 'north', 'south') AS region FROM range(10)")
+    # unpartitioned for a moment, as when a writer of the old spec comes late
+    lake.sql(f"ALTER TABLE lake.{name} DROP PARTITION FIELD region")
+    change(lake, name, ["id"], "SELECT id FROM range(2)", specs=[0])
+    lake.sql(f"ALTER TABLE lake.{name} ADD PARTITION FIELD region")
+    insert(lake, name, "SELECT 0L AS id, 'later' AS region")
+    assert {row[0] for row in spark_rows(lake, name)} == {0, *range(2, 10)}
+    return name
+
+
+@VERSIONS
+def test_the_naive_search_removes_what_is_needed(lake: Lake, version: int) -> None:
+    name = global_delete_under_an_old_spec(lake, version)
+    table, found = lake.table(name), dangling_by_partition(lake, name)
+    doomed = [delete for delete in equality_deletes(table) if str(delete.location()) in found]
+    assert len(doomed) == 1
+    table.java.newRowDelta().removeDeletes(doomed[0]).commit()
+    assert sorted(row[0] for row in spark_rows(lake, name)) == [0, 0, *range(1, 10)]
+
+
+@VERSIONS
+def test_ours_converts_it(lake: Lake, version: int) -> None:
+    name = global_delete_under_an_old_spec(lake, version)
+    report = convert(lake, name)
+    assert (report.metrics["positions"], report.metrics["scopes"]) == (2, 1)
