@@ -1,4 +1,4 @@
-"""The operator of the job that turns equality deletes into position deletes or deletion vectors."""
+"""The operator of the job that rewrites delete files."""
 
 from __future__ import annotations
 
@@ -6,16 +6,22 @@ from collections.abc import Sequence
 from typing import Any, ClassVar, Literal
 
 from airflow_provider_lakecdc.operators.base import LakecdcJobOperator
-from lakecdc.contract.options import Outcome, Verify
+from lakecdc.contract.options import Outcome, RewriteDeleteFilesOptions, Verify
 
 
 class RewriteDeleteFilesOperator(LakecdcJobOperator):
-    """Rewrites equality deletes as position deletes (format v2) or deletion vectors (v3).
+    """Rewrites equality deletes as position deletes (format v2) or deletion vectors (v3), and merges position deletes.
 
     :param engine: ``exact`` lets Iceberg's reader mark deleted rows, ``join`` matches keys in Spark, ``auto`` chooses.
-    :param verify: how much is proven before the commit: ``full``, ``sample`` or ``off``.
+    :param position_deletes: ``merge`` rewrites position deletes too, so that each data file has one delete file of its
+        own, and drops those that apply to nothing; ``keep`` leaves them unless equality deletes hit the same file.
+    :param min_input_files: position-delete files of one data file from which on they are merged, 2 or more.
+    :param branch: branch to work on.
+    :param verify: how much is proven before the commit: ``full``, ``sample``, ``off``, or ``auto``, which is ``full``
+        unless that costs more than the work itself.
     :param verify_off_reason: why ``off``; required then and kept in the report.
-    :param max_runtime: seconds after which no further group is begun; 0 is no limit.
+    :param max_runtime: seconds after which no further group of scopes is begun; what was committed stays, and the
+        report says how many groups are left. 0 is no limit.
     :param dry_run: plan and measure, change nothing.
     :param fail_on: outcomes that fail the task although they are not failures, such as ``skipped``.
     :param kwargs: see :class:`LakecdcJobOperator`.
@@ -27,7 +33,10 @@ class RewriteDeleteFilesOperator(LakecdcJobOperator):
         self,
         *,
         engine: Literal["auto", "exact", "join"] | str = "auto",
-        verify: Verify | str = "full",
+        position_deletes: Literal["merge", "keep"] | str = "merge",
+        min_input_files: int | str = 2,
+        branch: str = "main",
+        verify: Verify | str = RewriteDeleteFilesOptions.verify,
         verify_off_reason: str | None = None,
         max_runtime: float | str = 0.0,
         dry_run: bool | str = False,
@@ -36,6 +45,9 @@ class RewriteDeleteFilesOperator(LakecdcJobOperator):
     ) -> None:
         options = {
             "engine": engine,
+            "position_deletes": position_deletes,
+            "min_input_files": min_input_files,
+            "branch": branch,
             "verify": verify,
             "verify_off_reason": verify_off_reason,
             "max_runtime": max_runtime,

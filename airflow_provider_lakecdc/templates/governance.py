@@ -24,6 +24,8 @@ LIGHT_COMPACTION: dict[str, Any] = {
     "delete_ratio": 0.9,
     "max_runtime": 900.0,
 }
+#: a table that owes very much must not keep the next hour's run waiting; the most valuable scopes come first
+HOURLY_DELETES: dict[str, Any] = {"max_runtime": 1800.0}
 #: operators in the order of work, each with the options that the template prefers
 Steps = tuple[tuple[type[LakecdcJobOperator], dict[str, Any]], ...]
 #: the task that is done if every step has succeeded; it decides the state of the run
@@ -35,7 +37,8 @@ does not run, which makes the whole run a failed one.
 _HOURLY = """
 Keeps **{tables}** in the catalog `{catalog}` fast between two nights.
 
-1. `rewrite_delete_files` turns equality deletes into position deletes (v2) or deletion vectors (v3).
+1. `rewrite_delete_files` turns equality deletes into position deletes (v2) or deletion vectors (v3), and merges those,
+   for a bounded time.
 2. `compact_data_files` joins plainly small files, for a bounded time.
 
 Each step is one task per group of tables; a table that needs nothing costs a look at its metadata.
@@ -56,7 +59,7 @@ def hourly_governance_dag(config: LakeConfig) -> DAG:
     :param config: needs ``tables`` or ``targets``.
     """
     steps: Steps = (
-        (RewriteDeleteFilesOperator, {}),
+        (RewriteDeleteFilesOperator, HOURLY_DELETES),
         (CompactDataFilesOperator, LIGHT_COMPACTION),
     )
     return _chained(config, "hourly_governance", _HOURLY, steps)

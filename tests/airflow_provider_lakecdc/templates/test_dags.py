@@ -159,6 +159,15 @@ def test_the_hourly_compaction_is_light_unless_told_otherwise() -> None:
     assert compaction(nightly_governance_dag(config()))["max_runtime"] == 0.0
 
 
+def test_the_hourly_rewrite_of_deletes_is_bounded_unless_told_otherwise() -> None:
+    def limit(**options: Any) -> Any:
+        dag = hourly_governance_dag(config(options={"rewrite_delete_files": options}))
+        return dag.task_dict["rewrite_delete_files"].unmap({"tables": []}).options["max_runtime"]
+
+    assert 0 < limit() < 3600
+    assert limit(max_runtime=0.0) == 0.0
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
