@@ -2,6 +2,7 @@
 
     python -m benchmarks.deletes [--rows 30000000] [--deletes 300000] [--commits 100] [--versions 2,3]
     python -m benchmarks.deletes --growth 10,30,100
+    python -m benchmarks.deletes --bounded
 
 A table of 8 columns loses random keys in many small commits of equality deletes, as a CDC writer leaves them. Every
 contender starts from that same snapshot (the table is set back in between) and each is run once, after a warm-up of
@@ -10,6 +11,9 @@ the session on a small table. Core-seconds are those of all processes together. 
 
 ``--growth`` deletes the same number of keys, drawn from the newest five million, from tables of as many million rows:
 what ours costs should follow the deletes and the files they overlap.
+
+``--bounded`` converts 20,000 delete files with 50 million keys in a driver of 4 GB and two executors of 2 GB; what is
+proven is that it ends.
 
 Flink's ``ConvertEqualityDeletes`` comes with Iceberg 1.12, whose Flink runtime is not published yet; it is left out.
 The last line is JSON.
@@ -42,13 +46,13 @@ if TYPE_CHECKING:
 
 _CATALOG = "lake"
 _COLUMNS = (
-    "id bigint NOT NULL, name string, email string, city string, amount decimal(12,2), qty int, updated_at timestamp, "
-    "status string"
+    "id bigint NOT NULL, name string, email string, city string, amount decimal(12,2), token string, "
+    "updated_at timestamp, status string"
 )
 _ROWS = (
     "id, concat('customer ', id % 100000) AS name, concat('c', hash(id), '@example.org') AS email, "
     "concat('city ', hash(id, 1) % 500) AS city, cast(hash(id, 2) % 1000000 / 100 AS decimal(12,2)) AS amount, "
-    "cast(hash(id, 3) % 100 AS int) AS qty, timestamp_seconds(1700000000 + id) AS updated_at, "
+    "md5(cast(id AS string)) AS token, timestamp_seconds(1700000000 + id) AS updated_at, "
     "element_at(array('new', 'paid', 'sent', 'done'), cast(id % 4 AS int) + 1) AS status"
 )
 _HOT_KEYS = 5_000_000
@@ -66,11 +70,14 @@ class Cost:
 class Bench:
     """One table with equality deletes.
 
-    :param hot: number of the newest keys that deletes are drawn from.
+    :param keys: the range that deleted keys are drawn from.
+    :param files: delete files of each commit.
     """
 
-    def __init__(self, folder: Path, version: int, rows: int, deletes: int, commits: int, hot: int) -> None:
-        self._folder, self._version, self._rows, self._hot = folder, version, rows, hot
+    def __init__(
+        self, folder: Path, version: int, rows: int, deletes: int, commits: int, keys: range, files: int = 1
+    ) -> None:
+        self._folder, self._version, self._rows = folder, version, rows
         self._catalog = {
             "name": _CATALOG,
             "properties": {
@@ -85,7 +92,7 @@ class Bench:
         self._spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {_CATALOG}.bench")
         self._fill()
         for commit in range(commits):
-            self._delete(deletes // commits, commit)
+            self._delete(deletes // commits, commit, keys, files)
         head = self._table().head()
         assert head is not None
         self._start = head.id
@@ -101,18 +108,16 @@ class Bench:
             f"CREATE TABLE {_CATALOG}.{self._name} ({_COLUMNS}) USING iceberg "
             f"TBLPROPERTIES ('format-version'='{self._version}', 'write.parquet.compression-codec'='zstd')"
         )
-        # a million rows a file, about 30 MB, ascending, as a sort by key leaves them
+        # a million rows a file, about 60 MB, ascending, as a sort by key leaves them
         source = self._spark.range(0, self._rows, 1, max(1, self._rows // 1_000_000)).selectExpr(*_split(_ROWS))
         table = self._table()
         append_changes(table, RowChanges(rows=stage_rows(table, source)), PositionFence(None))
 
-    def _delete(self, count: int, seed: int) -> None:
-        first = max(0, self._rows - self._hot)
-        keys = self._spark.range(count).selectExpr(
-            f"{first} + pmod(xxhash64(id, {seed}), {min(self._hot, self._rows)}) AS id"
-        )
+    def _delete(self, count: int, seed: int, keys: range, files: int) -> None:
+        drawn = f"{keys.start} + pmod(xxhash64(id, {seed}), {len(keys)})"
+        found = self._spark.range(0, count, 1, files).selectExpr(f"{drawn} AS id")
         table = self._table()
-        deletes = stage_equality_deletes(table, keys.distinct().coalesce(1), ["id"], 0)
+        deletes = stage_equality_deletes(table, found, ["id"], 0)
         append_changes(table, RowChanges(deletes=deletes), PositionFence(None))
 
     def back(self) -> None:
@@ -194,7 +199,7 @@ def _processor_seconds() -> float:
 
 def against_procedures(folder: Path, version: int, rows: int, deletes: int, commits: int) -> dict[str, Any]:
     """Ours and Iceberg's procedures on one table."""
-    bench = Bench(folder, version, rows, deletes, commits, rows)
+    bench = Bench(folder, version, rows, deletes, commits, range(rows))
     expected, found = bench.rows(), {"before": bench.readers()}
     ours = bench.ours()
     assert bench.rows() == expected
@@ -222,9 +227,16 @@ def growth(folder: Path, sizes: list[int], deletes: int, commits: int) -> dict[s
     """Ours on tables of several sizes, in million rows."""
     found = {}
     for size in sizes:
-        bench = Bench(folder, 3, size * 1_000_000, deletes, commits, _HOT_KEYS)
+        rows = size * 1_000_000
+        bench = Bench(folder, 3, rows, deletes, commits, range(max(0, rows - _HOT_KEYS), rows))
         found[f"{size} M rows"] = vars(bench.ours())
     return found
+
+
+def bounded(folder: Path) -> dict[str, Any]:
+    """More deletes than the memory of all processes together could hold."""
+    bench = Bench(folder, 3, 20_000_000, 50_000_000, 20, range(60_000_000), files=1000)
+    return {"delete_files": 20_000, "deletes": 50_000_000, "rows": 20_000_000, "ours": vars(bench.ours())}
 
 
 def main() -> None:
@@ -236,13 +248,19 @@ def main() -> None:
     parser.add_argument("--versions", default="2,3")
     parser.add_argument("--growth", default="")
     parser.add_argument("--folder", type=Path, default=Path("build/bench/deletes"))
+    parser.add_argument("--bounded", action="store_true")
     given = parser.parse_args()
+    if given.bounded:
+        os.environ["SPARK_MASTER"] = "local-cluster[2,1,2048]"
+        os.environ["PYSPARK_SUBMIT_ARGS"] = "--driver-memory 4g --executor-memory 2g pyspark-shell"
     folder = given.folder.resolve()
     shutil.rmtree(folder, ignore_errors=True)
     (folder / "warehouse").mkdir(parents=True)
-    Bench(folder, 3, 1000, 100, 1, 1000).ours()
+    Bench(folder, 3, 1000, 100, 1, range(1000)).ours()
     result: dict[str, Any] = {"name": "bench-deletes", "rows": given.rows, "deletes": given.deletes}
-    if given.growth:
+    if given.bounded:
+        result = {"name": "bench-deletes-bounded", **bounded(folder)}
+    elif given.growth:
         sizes = [int(size) for size in given.growth.split(",")]
         result["growth"] = growth(folder, sizes, given.deletes, given.commits)
     else:

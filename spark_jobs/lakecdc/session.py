@@ -15,6 +15,7 @@ from lakecdc.contract.secrets import resolve
 from lakecdc.contract.spec import Catalog
 
 if TYPE_CHECKING:
+    from pyspark import SparkConf
     from pyspark.sql import SparkSession
 
 log = logging.getLogger(__name__)
@@ -28,6 +29,7 @@ _SETTINGS = {
     # Spark's copy of a table is 30 s old otherwise, and jobs read what they have just committed
     "spark.sql.iceberg.locality.enabled": "false",
 }
+_MEBIBYTES = {"k": 1 / 1024, "m": 1.0, "g": 1024.0, "t": 1024.0**2}
 _BY_HAND = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -51,10 +53,11 @@ def open_session(catalog: Catalog, name: str, packages: Sequence[str] = ()) -> S
     :param packages: Maven coordinates besides the catalog's, for a session that brings its own jars.
     :raises SpecError: if a secret reference cannot be resolved.
     """
+    from pyspark import SparkConf
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder.appName(name)
-    settings = dict(_SETTINGS)
+    settings = {**_SETTINGS, **delete_cache(SparkConf())}
     if "PYSPARK_GATEWAY_PORT" not in os.environ:
         needed = [*runtime.packages(resolve(catalog.properties, "catalog.properties")), *packages]
         settings |= _BY_HAND | {"spark.jars.packages": ",".join(dict.fromkeys(needed))}
@@ -66,6 +69,29 @@ def open_session(catalog: Catalog, name: str, packages: Sequence[str] = ()) -> S
     spark = builder.getOrCreate()
     use_catalog(spark, catalog)
     return spark
+
+
+def delete_cache(conf: SparkConf) -> dict[str, str]:
+    """How much of an executor's memory may hold delete files that its tasks share.
+
+    Iceberg's own limits, 64 and 128 MB however large the executor, make every task read a larger delete file anew. An
+    eighth and a quarter of the heap leave Spark's own memory, six tenths, alone.
+
+    :param conf: what spark-submit was called with; its own settings of the cache win.
+    """
+    local = conf.get("spark.master", "local").startswith("local")
+    heap = _mebibytes(conf.get("spark.driver.memory" if local else "spark.executor.memory", "1g"))
+    limits = {"max-entry-size": max(64, heap // 8), "max-total-size": max(128, heap // 4)}
+    names = {f"spark.sql.iceberg.executor-cache.{name}": size * 1024**2 for name, size in limits.items()}
+    return {name: str(size) for name, size in names.items() if not conf.contains(name)}
+
+
+def _mebibytes(memory: str) -> int:
+    """Spark's notation of memory; a bare number is MiB."""
+    number, unit = memory.rstrip("bB").lower(), 1.0
+    if number[-1:] in _MEBIBYTES:
+        number, unit = number[:-1], _MEBIBYTES[number[-1]]
+    return int(float(number) * unit)
 
 
 def use_catalog(spark: SparkSession, catalog: Catalog) -> None:

@@ -8,7 +8,7 @@ from typing import Literal
 from lakecdc.contract.errors import SpecError
 
 Outcome = Literal["done", "nothing", "skipped", "unsupported", "conflict", "failed"]
-Verify = Literal["full", "sample", "off"]
+Verify = Literal["auto", "full", "sample", "off"]
 
 
 @dataclass(frozen=True)
@@ -24,10 +24,22 @@ class JobOptions:
 
 
 @dataclass(frozen=True)
-class VerifiedOptions(JobOptions):
+class MaintenanceOptions(JobOptions):
+    """What every job takes that maintains tables.
+
+    :param side_tables: ``namespace.name`` of tables to work on after the spec's, each only if it exists: those that
+        ingestion keeps beside its targets once it has a reason (``lakecdc.metadata.names.side_tables``).
+    """
+
+    side_tables: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class VerifiedOptions(MaintenanceOptions):
     """What every job takes that publishes rewritten files.
 
-    :param verify: how much is proven before the commit: all files, a stated sample, or nothing.
+    :param verify: how much is proven before the commit: all files, a stated sample, or nothing; ``auto`` is all files
+        unless that costs more than the work itself.
     :param verify_off_reason: why ``off``; required then and kept in the report.
     :param max_runtime: seconds after which no further group is begun; 0 is no limit.
     """
@@ -96,6 +108,7 @@ class RewriteDeleteFilesOptions(VerifiedOptions):
     :param branch: branch to work on.
     """
 
+    verify: Verify = "auto"
     engine: Literal["auto", "exact", "join"] = "auto"
     position_deletes: Literal["merge", "keep"] = "merge"
     min_input_files: int = 2
@@ -146,7 +159,7 @@ class SortDataFilesOptions(RewriteDataFilesOptions):
 
 
 @dataclass(frozen=True)
-class RewriteManifestsOptions(JobOptions):
+class RewriteManifestsOptions(MaintenanceOptions):
     """Options of ``rewrite_manifests``.
 
     :param min_manifests: manifests a table needs before they are rewritten.
@@ -158,7 +171,7 @@ class RewriteManifestsOptions(JobOptions):
 
 
 @dataclass(frozen=True)
-class ExpireSnapshotsOptions(JobOptions):
+class ExpireSnapshotsOptions(MaintenanceOptions):
     """Options of ``expire_snapshots``.
 
     :param older_than: snapshots made before this ISO-8601 moment expire; default: ``max_age`` before now.

@@ -33,6 +33,11 @@ class EqualityDelete:
     records: int
     field_ids: tuple[int, ...]
 
+    def reaches(self, scope: int, sequence_number: int) -> bool:
+        """Tell whether it applies to a data file: strictly older, and of the same spec and partition unless global
+        (table specification, "Scan Planning")."""
+        return sequence_number < self.sequence_number and self.scope in (None, scope)
+
 
 @dataclass(frozen=True)
 class PositionDelete:

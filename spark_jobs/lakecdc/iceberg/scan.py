@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import DataFrame
 
 from lakecdc.iceberg.jvm import iterate, java_class, java_list, jvm
-from lakecdc.iceberg.live_deletes import delete_file_set
+from lakecdc.iceberg.live_deletes import delete_file_set, delete_key
 
 if TYPE_CHECKING:
     from lakecdc.iceberg.live_deletes import EqualityDelete, PositionDelete, Scopes
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 #: pairs of data file and equality delete that are kept; every further one costs a reference in the driver
 MAX_PAIRS = 2_000_000
+_UNREADABLE = ("TIME", "TIMESTAMP_NANO")
 
 
 @dataclass(frozen=True)
@@ -59,8 +60,11 @@ def planned_tasks(
     """
     view = jvm(table.spark)
     equality_set, wanted = delete_file_set(table, equality), delete_file_set(table, [*equality, *positions])
+    mispaired, builder = _mispaired(table, equality), TaskBuilder(table)
     number = pairs = 0
     for planned in iterate(table.java.newScan().useSnapshot(snapshot_id).ignoreResiduals().planFiles()):
+        if mispaired:
+            planned = _repaired(builder, planned, mispaired, scopes)
         applying = planned.deletes()
         if applying.isEmpty() or view.java.util.Collections.disjoint(wanted, applying):
             continue
@@ -80,6 +84,21 @@ def planned_tasks(
             others,
         )
         number += 1
+
+
+def _mispaired(table: IcebergTable, equality: Iterable[EqualityDelete]) -> list[EqualityDelete]:
+    """Equality deletes that Iceberg's planning loses: it compares the bounds of uuids as signed numbers, and Parquet
+    writes them unsigned (apache/iceberg #14216, open in 1.12), so that nearly no file seems to hold the key."""
+    uuids = {field.id for field in table.fields if field.type == "uuid"}
+    return [delete for delete in equality if uuids.intersection(delete.field_ids)]
+
+
+def _repaired(builder: TaskBuilder, planned: Any, mispaired: Iterable[EqualityDelete], scopes: Scopes) -> Any:
+    """The same task with those deletes too, by the specification's rule and without a look at bounds."""
+    file = planned.file()
+    scope, sequence_number = scopes.number(file), int(file.dataSequenceNumber())
+    missing = [d for d in mispaired if d.reaches(scope, sequence_number)]
+    return builder.task(file, {delete_key(d): d for d in [*planned.deletes(), *(m.java for m in missing)]}.values())
 
 
 def equality_deletes_of(table: IcebergTable, task: FileTask) -> Any:
@@ -176,3 +195,11 @@ def field_types(table: IcebergTable, field_ids: Iterable[int]) -> dict[int, str 
     for _, schema in [*schemas, (None, table.java.schema())]:
         known |= {int(c.fieldId()): str(c.type().toString()) for c in schema.columns()}
     return {field_id: known.get(field_id) for field_id in field_ids}
+
+
+def unreadable_types(table: IcebergTable) -> dict[str, str]:
+    """Columns of types that Spark does not have, nested ones included: name to type."""
+    schema = table.java.schema()
+    fields = jvm(table.spark).org.apache.iceberg.types.TypeUtil.indexById(schema.asStruct())
+    types = {str(schema.findColumnName(number)): fields.get(number).type() for number in fields.keySet()}
+    return {name: str(kind.toString()) for name, kind in types.items() if str(kind.typeId().toString()) in _UNREADABLE}

@@ -139,6 +139,11 @@ class IcebergTable:
         java = self.java.snapshot(branch)
         return _snapshot(java) if java is not None else None
 
+    def has_branch(self, name: str) -> bool:
+        """Tell whether there is such a branch; a tag is none."""
+        ref = self.java.refs().get(name)
+        return ref is not None and bool(ref.isBranch())
+
     def snapshot(self, snapshot_id: int) -> Snapshot | None:
         """A snapshot by id; None once it has expired."""
         java = self.java.snapshot(snapshot_id)

@@ -20,7 +20,7 @@ from lakecdc.iceberg.file_io import discard_folder, new_folder
 from lakecdc.iceberg.live_deletes import delete_key, file_scoped
 from lakecdc.iceberg.table import MAIN
 from lakecdc.maintain.delete_files.match import choose_engine, deleted_positions, merged_tasks
-from lakecdc.maintain.delete_files.plan import Group, Plan, has_none, plan
+from lakecdc.maintain.delete_files.plan import Group, Plan, has_none, plan, refuse_table
 from lakecdc.maintain.delete_files.survey import survey
 from lakecdc.maintain.delete_files.verify import Proof, Replacement, verify
 from lakecdc.maintain.delete_files.write import write
@@ -80,17 +80,19 @@ def rewrite_delete_files(table: IcebergTable, spec: JobSpec) -> TableReport:
 
     :param spec: options as :class:`RewriteDeleteFilesOptions`.
     :return: done, nothing, or conflict if other commits made every attempt void; what was committed before stays.
+    :raises InputError: there is no such branch.
     :raises UnsupportedError: the table has deletes that cannot be converted with certainty.
     :raises VerificationError: the proof failed; nothing of that group was published.
     """
     options = spec.options
     assert isinstance(options, RewriteDeleteFilesOptions)
     before = table.refresh().head(options.branch)
-    if before is None and options.branch != MAIN:
+    if options.branch != MAIN and not table.has_branch(options.branch):
         raise InputError(f"There is no branch {options.branch!r}.", table=table.name, hint="Check options.branch.")
     if before is None or has_none(before):
         return TableReport(table.name, "nothing", NOTHING, **_snapshots(before, before))
     require_packages(table.name)
+    refuse_table(table)
     return Rewrite(table, options, before).run()
 
 
@@ -255,7 +257,7 @@ class Rewrite:
 
     def _metrics(self, after: Snapshot | None) -> dict[str, Any]:
         result, found = self._result, self._plan.survey if self._plan else None
-        left = survey(self._table, after.id, self._options.min_input_files, positions=False) if after else None
+        left = survey(self._table, after, self._options.min_input_files, positions=False) if after else None
         return {
             "equality_delete_files_before": found.equality_files if found else 0,
             "equality_delete_files_after": left.equality_files if left else 0,
@@ -281,7 +283,7 @@ class Rewrite:
         proofs = self._result.proofs
         modes = {proof.mode for proof in proofs}
         found: dict[str, Any] = {
-            "mode": "sample" if "sample" in modes else self._options.verify,
+            "mode": next((mode for mode in ("sample", "full") if mode in modes), self._options.verify),
             "files": sum(proof.files for proof in proofs),
             "of": sum(proof.of for proof in proofs),
         }

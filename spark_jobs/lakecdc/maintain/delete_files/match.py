@@ -27,6 +27,8 @@ Engine = Literal["exact", "join"]
 EXACT_DELETE_RECORDS = 200_000
 #: above this many pairs of data and delete file too, because each pair is shipped to a task and opened there
 EXACT_PAIRS = 100_000
+#: and above this many rows to be looked at, because a join looks at a row in a tenth of the time
+EXACT_DATA_RECORDS = 2_000_000
 
 
 def choose_engine(table: IcebergTable, group: Group, wanted: str) -> Engine:
@@ -37,7 +39,11 @@ def choose_engine(table: IcebergTable, group: Group, wanted: str) -> Engine:
         still finds, and ``join`` is wanted or the exact engine cannot hold the deletes.
     """
     dropped = any(column_names(table, ids) is None for ids in {delete.field_ids for delete in group.deletes})
-    small = group.delete_records <= EXACT_DELETE_RECORDS and group.pairs <= EXACT_PAIRS
+    small = (
+        group.delete_records <= EXACT_DELETE_RECORDS
+        and group.pairs <= EXACT_PAIRS
+        and group.data_records <= EXACT_DATA_RECORDS
+    )
     if dropped and (wanted == "join" or any(task.planned is None for task in group.tasks)):
         raise UnsupportedError(
             "A key column of the equality deletes has been dropped, so the keys cannot be joined.",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakecdc.contract.errors import UnsupportedError, VerificationError
 from lakecdc.iceberg.live_deletes import EqualityDelete, PositionDelete, Scopes, live_deletes
-from lakecdc.iceberg.scan import FileTask, field_types, only_deletes_of, planned_tasks
+from lakecdc.iceberg.scan import FileTask, field_types, only_deletes_of, planned_tasks, unreadable_types
 from lakecdc.maintain.delete_files.survey import Survey, survey
 
 if TYPE_CHECKING:
@@ -96,14 +96,14 @@ def plan(
 
     :param start: snapshot to work on.
     :param group_data_files: data files per group aimed at.
-    :raises UnsupportedError: keys that cannot be matched safely, a newer format version, encrypted files.
+    :raises UnsupportedError: keys that cannot be matched safely.
     """
-    found = survey(table, start.id, options.min_input_files, options.position_deletes == "merge")
+    found = survey(table, start, options.min_input_files, options.position_deletes == "merge")
     if found.is_clean:
         return Plan(start, found)
     scopes = Scopes(table)
     deletes, positions = live_deletes(table, start.id, scopes, found.obsolete)
-    refuse_unsupported(table, deletes)
+    refuse_keys(table, deletes)
     tasks = list(planned_tasks(table, start.id, deletes, positions, scopes))
     units = sorted(_units(deletes, positions, tasks), key=_worth, reverse=True)
     check_complete(table, units, deletes, tasks)
@@ -132,8 +132,8 @@ def check_complete(
         )
 
 
-def refuse_unsupported(table: IcebergTable, deletes: Iterable[EqualityDelete]) -> None:
-    """Refuse what cannot be converted with certainty.
+def refuse_table(table: IcebergTable) -> None:
+    """Refuse a table whose delete files cannot be rewritten with certainty.
 
     :raises UnsupportedError: naming the reason.
     """
@@ -141,6 +141,17 @@ def refuse_unsupported(table: IcebergTable, deletes: Iterable[EqualityDelete]) -
         raise UnsupportedError(f"The table has format version {table.format_version}.", table=table.name)
     if table.is_encrypted:
         raise UnsupportedError("Its files are encrypted; delete files are written unencrypted.", table=table.name)
+    for name, kind in unreadable_types(table).items():
+        raise UnsupportedError(
+            f"The column {name!r} has the type {kind}, with which Spark reads no table.", table=table.name
+        )
+
+
+def refuse_keys(table: IcebergTable, deletes: Iterable[EqualityDelete]) -> None:
+    """Refuse keys that cannot be matched with certainty.
+
+    :raises UnsupportedError: naming the reason.
+    """
     for field_id, kind in field_types(table, {i for delete in deletes for i in delete.field_ids}).items():
         if kind is None or not _PRIMITIVE.match(kind):
             what = "is nested or not a top-level column" if kind is None else f"has the type {kind}"

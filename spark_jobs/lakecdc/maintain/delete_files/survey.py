@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
     from lakecdc.iceberg.live_deletes import DeleteKey
-    from lakecdc.iceberg.table import IcebergTable
+    from lakecdc.iceberg.table import IcebergTable, Snapshot
 
 _PATH_ID = 2147483546
 
@@ -43,25 +43,32 @@ class Survey:
         return not self.equality_files and not self.obsolete
 
 
-def survey(table: IcebergTable, snapshot_id: int, min_input_files: int, positions: bool = True) -> Survey:
-    """Look at every live delete file of a snapshot; reads metadata only.
+def survey(table: IcebergTable, snapshot: Snapshot, min_input_files: int, positions: bool = True) -> Survey:
+    """Look at every live delete file of a snapshot; reads metadata only, and those only where the summary is silent.
 
     :param min_input_files: position-delete files of one data file that are worth merging.
     :param positions: whether to look for position deletes to be rewritten or dropped.
     """
-    entries = _entries(table, snapshot_id)
-    equality = entries.where("content = 2").agg(F.count("*"), F.coalesce(F.sum("records"), F.lit(0))).head()
-    assert equality is not None, "an aggregate without groups has one row"
+    entries = _entries(table, snapshot.id)
+    files, records = _equality(entries, snapshot)
     none: frozenset[DeleteKey] = frozenset()
-    if not positions:
-        return Survey(equality[0], equality[1], none, none)
+    if not positions or snapshot.summary.get("total-position-deletes") == "0":
+        return Survey(files, records, none, none)
     deletes, data = entries.where("content = 1"), entries.where("content = 0")
     vectors = table.format_version >= 3
     single, shared = deletes.where("data_file IS NOT NULL"), deletes.where("data_file IS NULL")
     found = _of_one_file(single, data, vectors, min_input_files).unionByName(_of_a_partition(shared, data, vectors))
     goes = found.where("goes IS NOT NULL").select("location", "offset", "goes").collect()
     by = {kind: frozenset((r.location, r.offset) for r in goes if r.goes == kind) for kind in ("merge", "dangling")}
-    return Survey(equality[0], equality[1], by["merge"], by["dangling"])
+    return Survey(files, records, by["merge"], by["dangling"])
+
+
+def _equality(entries: DataFrame, snapshot: Snapshot) -> tuple[int, int]:
+    if snapshot.summary.get("total-equality-deletes") == "0":
+        return 0, 0
+    found = entries.where("content = 2").agg(F.count("*"), F.coalesce(F.sum("records"), F.lit(0))).head()
+    assert found is not None, "an aggregate without groups has one row"
+    return int(found[0]), int(found[1])
 
 
 def _of_one_file(deletes: DataFrame, data: DataFrame, vectors: bool, min_input_files: int) -> DataFrame:

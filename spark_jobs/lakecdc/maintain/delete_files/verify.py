@@ -25,7 +25,9 @@ if TYPE_CHECKING:
     from lakecdc.iceberg.table import IcebergTable
 
 #: data files of a sample: this share of those touched, but at least the minimum
-SAMPLE_SHARE, SAMPLE_MINIMUM = 0.05, 10
+SAMPLE_SHARE, SAMPLE_MINIMUM = 0.05, 3
+#: rows up to which ``auto`` proves all files; Iceberg's reader compares each row with the deletes, one by one
+AUTO_DATA_RECORDS = 10_000_000
 #: above this many delete rows the reader, which holds them per task, cannot take them at once
 FULL_DELETE_RECORDS = 5_000_000
 #: delete rows that it takes at once then, and how many such reads a proof may cost
@@ -64,11 +66,13 @@ def verify(
     """Prove that no row appears or disappears.
 
     :param replacements: every data file that the removed deletes apply to, the unchanged ones included.
-    :param mode: as asked for; ``full`` becomes ``sample`` where the deletes do not fit (see
+    :param mode: as asked for; ``auto`` is ``full`` up to :data:`AUTO_DATA_RECORDS` and ``full`` becomes ``sample`` where the deletes do not fit (see
         :data:`FULL_DELETE_RECORDS`), and the proof says so.
     :param deletes: the equality deletes that go.
     :raises VerificationError: naming the first file that differs.
     """
+    if mode == "auto":
+        mode = "full" if sum(r.task.records for r in replacements) <= AUTO_DATA_RECORDS else "sample"
     if mode == "off" or not replacements:
         return Proof(mode, 0, len(replacements))
     fits = sum(delete.records for delete in deletes) <= FULL_DELETE_RECORDS
@@ -111,7 +115,7 @@ def prove_in_parts(
         builder.task(r.task.java, reaching)
         for r in chosen
         for part in parts
-        if (reaching := [d.java for d in part if _reaches(d, r.task)])
+        if (reaching := [d.java for d in part if d.reaches(r.task.scope, r.task.sequence_number)])
     ]
     after = [builder.task(r.task.java, r.deletes) for r in chosen]
     with staged_tasks(table, before) as old, staged_tasks(table, after) as new:
@@ -128,11 +132,6 @@ def _parts(deletes: Sequence[EqualityDelete]) -> Iterator[list[EqualityDelete]]:
         part.append(delete)
     if part:
         yield part
-
-
-def _reaches(delete: EqualityDelete, task: FileTask) -> bool:
-    """Table specification, "Scan Planning": strictly older data of the same spec and partition, or all if global."""
-    return task.sequence_number < delete.sequence_number and delete.scope in (None, task.scope)
 
 
 def _dead(table: IcebergTable, staged: str) -> DataFrame:

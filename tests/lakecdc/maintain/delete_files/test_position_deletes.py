@@ -8,7 +8,7 @@ from lakecdc.contract.errors import SpecError
 from lakecdc.iceberg.commit import RowChanges, append_changes, replace_data_files
 from lakecdc.iceberg.fence import PositionFence
 from lakecdc.iceberg.staging import stage_rows
-from lakecdc.maintain.delete_files.survey import survey
+from lakecdc.maintain.delete_files.survey import Survey, survey
 from tests.conftest import Lake
 from tests.lakecdc.maintain.delete_files.support import change, convert, count, create, insert, run, spark_rows
 from tests.lakecdc.maintain.delete_files.support import pyiceberg_rows as pyiceberg
@@ -123,11 +123,11 @@ def replace_first_file(lake: Lake, name: str) -> None:
     )
 
 
-def survey_of(lake: Lake, name: str):  # type: ignore[no-untyped-def]
+def survey_of(lake: Lake, name: str) -> Survey:
     table = lake.table(name)
     head = table.head()
     assert head is not None
-    return survey(table, head.id, 2)
+    return survey(table, head, 2)
 
 
 def test_kept_when_asked_to(lake: Lake) -> None:
