@@ -179,12 +179,14 @@ class LakecdcJobOperator(SparkSubmitOperator):
         return status
 
     def _leave_out_failed(self, context: Context) -> None:
-        tables = table_list(self.tables)
-        if not (failed := failed_before(context, tables, self.after)):
+        tables, beside = table_list(self.tables), table_list(self.options.get("side_tables", ()))
+        if not (failed := failed_before(context, [*tables, *beside], self.after)):
             return
         for table, reason in failed.items():
             self.log.warning("%s is left out, because an earlier step has failed for it: %s", table, reason)
         self.tables = [table for table in tables if table not in failed]
+        if beside:
+            self.options["side_tables"] = [table for table in beside if table not in failed]
         if not self.tables:
             raise AirflowSkipException("Earlier steps of this run have failed for every table of this group.")
 

@@ -15,6 +15,8 @@ class ExpireSnapshotsOperator(LakecdcJobOperator):
     :param older_than: snapshots made before this ISO-8601 moment expire; default: ``max_age`` before now.
     :param max_age: age in seconds, used without ``older_than``.
     :param retain_last: snapshots of the main branch that are kept whatever their age.
+    :param side_tables: further tables to work on, each only if it exists, such as
+        ``lakecdc.metadata.names.side_tables("shop.orders")``.
     :param dry_run: plan and measure, change nothing.
     :param fail_on: outcomes that fail the task although they are not failures, such as ``skipped``.
     :param kwargs: see :class:`LakecdcJobOperator`.
@@ -28,6 +30,7 @@ class ExpireSnapshotsOperator(LakecdcJobOperator):
         older_than: str | None = None,
         max_age: float | str = 5 * 24 * 3600.0,
         retain_last: int | str = 5,
+        side_tables: str | Sequence[str] = (),
         dry_run: bool | str = False,
         fail_on: Sequence[Outcome] = (),
         **kwargs: Any,
@@ -36,6 +39,7 @@ class ExpireSnapshotsOperator(LakecdcJobOperator):
             "older_than": older_than,
             "max_age": max_age,
             "retain_last": retain_last,
+            "side_tables": side_tables,
             "dry_run": dry_run,
             "fail_on": fail_on,
         }

@@ -14,6 +14,8 @@ class RewriteManifestsOperator(LakecdcJobOperator):
 
     :param min_manifests: manifests a table needs before they are rewritten.
     :param min_average_bytes: average manifest size in bytes above which nothing is done.
+    :param side_tables: further tables to work on, each only if it exists, such as
+        ``lakecdc.metadata.names.side_tables("shop.orders")``.
     :param dry_run: plan and measure, change nothing.
     :param fail_on: outcomes that fail the task although they are not failures, such as ``skipped``.
     :param kwargs: see :class:`LakecdcJobOperator`.
@@ -26,6 +28,7 @@ class RewriteManifestsOperator(LakecdcJobOperator):
         *,
         min_manifests: int | str = 8,
         min_average_bytes: int | str = 4 * 1024 * 1024,
+        side_tables: str | Sequence[str] = (),
         dry_run: bool | str = False,
         fail_on: Sequence[Outcome] = (),
         **kwargs: Any,
@@ -33,6 +36,7 @@ class RewriteManifestsOperator(LakecdcJobOperator):
         options = {
             "min_manifests": min_manifests,
             "min_average_bytes": min_average_bytes,
+            "side_tables": side_tables,
             "dry_run": dry_run,
             "fail_on": fail_on,
         }

@@ -19,6 +19,8 @@ class SortDataFilesOperator(LakecdcJobOperator):
     :param verify: how much is proven before the commit: ``full``, ``sample`` or ``off``.
     :param verify_off_reason: why ``off``; required then and kept in the report.
     :param max_runtime: seconds after which no further group is begun; 0 is no limit.
+    :param side_tables: further tables to work on, each only if it exists, such as
+        ``lakecdc.metadata.names.side_tables("shop.orders")``.
     :param dry_run: plan and measure, change nothing.
     :param fail_on: outcomes that fail the task although they are not failures, such as ``skipped``.
     :param kwargs: see :class:`LakecdcJobOperator`.
@@ -36,6 +38,7 @@ class SortDataFilesOperator(LakecdcJobOperator):
         verify: Verify | str = "full",
         verify_off_reason: str | None = None,
         max_runtime: float | str = 0.0,
+        side_tables: str | Sequence[str] = (),
         dry_run: bool | str = False,
         fail_on: Sequence[Outcome] = (),
         **kwargs: Any,
@@ -48,6 +51,7 @@ class SortDataFilesOperator(LakecdcJobOperator):
             "verify": verify,
             "verify_off_reason": verify_off_reason,
             "max_runtime": max_runtime,
+            "side_tables": side_tables,
             "dry_run": dry_run,
             "fail_on": fail_on,
         }

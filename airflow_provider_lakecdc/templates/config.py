@@ -26,6 +26,7 @@ from airflow_provider_lakecdc import settings
 from lakecdc.contract.errors import SpecError
 from lakecdc.contract.fields import parse, refuse_unknown
 from lakecdc.contract.options import OPTIONS
+from lakecdc.contract.spec import FEEDING_JOBS
 
 DAGS = ("ingest", "hourly_governance", "nightly_governance")
 
@@ -90,7 +91,8 @@ class LakeConfig:
     :param source: the ``source`` of the ingest spec.
     :param source_conn_id: connection of type ``postgres`` that completes the source.
     :param targets: the ``target`` objects of the ingest spec, one per table.
-    :param tables: tables to maintain; default: those of the targets and their history tables.
+    :param tables: tables to maintain; default: those of the targets and their history tables. The tables that
+        ingestion keeps beside them need not be named.
     :param spark: how jobs are submitted.
     :param options: options by job, or by ``<dag>.<job>``, which go before those of the job alone.
     :param schedules: when the DAGs run.
@@ -138,8 +140,18 @@ class LakeConfig:
     @property
     def maintained_tables(self) -> list[str]:
         """Tables that are maintained: those that are named, or the targets and the history tables beside them."""
-        beside = [str(target["history_table"]) for target in self.targets if target.get("history_table")]
-        return list(self.tables) or [*self.target_tables, *beside]
+        return list(self.tables) or [*self.target_tables, *self.history_tables.values()]
+
+    @property
+    def history_tables(self) -> dict[str, str]:
+        """History tables by target."""
+        return {str(t["table"]): str(t["history_table"]) for t in self.targets if t.get("history_table")}
+
+    @property
+    def quarantine_tables(self) -> list[str]:
+        """Quarantines with a name of their own, which cannot be told from their targets' names."""
+        named = (self.job_options("ingest", job).get("quarantine_table") for job in FEEDING_JOBS)
+        return list(dict.fromkeys(str(name) for name in named if name))
 
     @property
     def first_day(self) -> datetime:

@@ -26,6 +26,8 @@ LIGHT_COMPACTION: dict[str, Any] = {
 }
 #: a table that owes very much must not keep the next hour's run waiting; the most valuable scopes come first
 HOURLY_DELETES: dict[str, Any] = {"max_runtime": 1800.0}
+#: jobs that side tables need: they are small, only appended to, and have neither equality deletes nor readers by key
+OF_SIDE_TABLES = (CompactDataFilesOperator, RewriteManifestsOperator, ExpireSnapshotsOperator)
 #: operators in the order of work, each with the options that the template prefers
 Steps = tuple[tuple[type[LakecdcJobOperator], dict[str, Any]], ...]
 #: the task that is done if every step has succeeded; it decides the state of the run
@@ -41,6 +43,8 @@ Keeps **{tables}** in the catalog `{catalog}` fast between two nights.
    for a bounded time.
 2. `compact_data_files` joins plainly small files, for a bounded time.
 
+The tables that ingestion keeps beside them (remembered deletes, files read, quarantine, history) are compacted too.
+
 Each step is one task per group of tables; a table that needs nothing costs a look at its metadata.
 """
 _NIGHTLY = """
@@ -50,6 +54,9 @@ Puts the files of **{tables}** in the catalog `{catalog}` in order.
 2. `compact_data_files` joins small files and drops deleted rows.
 3. `rewrite_manifests` makes planning cheap again.
 4. `expire_snapshots` removes old snapshots and the files that only they held.
+
+Steps 2 to 4 also work on the tables that ingestion keeps beside them: remembered deletes, files read, quarantine,
+history.
 """
 
 
@@ -91,6 +98,7 @@ def _chained(config: LakeConfig, kind: str, doc: str, steps: Steps) -> DAG:
                 tables,
                 config.job_options(kind, operator.job_name, **defaults),
                 tables_per_application=config.tables_per_application,
+                with_side_tables=operator in OF_SIDE_TABLES,
                 **earlier,
             )
             tasks.append(step)

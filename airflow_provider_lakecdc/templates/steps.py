@@ -12,7 +12,7 @@ from airflow.sdk.definitions.mappedoperator import MappedOperator
 from airflow_provider_lakecdc.operators.base import MAP_INDEX_TEMPLATE, LakecdcJobOperator
 from airflow_provider_lakecdc.retry_policy import retry_policy
 from airflow_provider_lakecdc.templates.config import LakeConfig
-from airflow_provider_lakecdc.templates.groups import groups_of_tables
+from airflow_provider_lakecdc.templates.groups import groups_of_tables, tables_beside
 
 RETRY_DELAY = timedelta(minutes=1)
 
@@ -49,6 +49,7 @@ def mapped_step(
     options: dict[str, Any],
     *,
     tables_per_application: int = 0,
+    with_side_tables: bool = False,
     **arguments: Any,
 ) -> MappedOperator:
     """One step of a DAG: a task per group of tables, named after its job.
@@ -56,10 +57,18 @@ def mapped_step(
     :param tables: tables of all groups.
     :param options: the job's options, as arguments of the operator.
     :param tables_per_application: size of a group; 0 puts all tables into one.
+    :param with_side_tables: work on the tables that ingestion keeps beside them as well, where they exist.
     :param arguments: further arguments of the operator.
     """
+    groups = groups_of_tables(tables, tables_per_application)
+    mapped: list[dict[str, Any]] = [{"tables": group} for group in groups]
+    if with_side_tables:
+        options = dict(options)
+        shared = [*config.quarantine_tables, *options.pop("side_tables", ())]
+        beside = tables_beside(groups, config.history_tables, shared)
+        mapped = [{"tables": group, "side_tables": names} for group, names in zip(groups, beside, strict=True)]
     pool = {"pool": config.pool} if config.pool else {}
-    step = operator.partial(
+    return operator.partial(
         task_id=operator.job_name,
         catalog_conn_id=config.catalog,
         map_index_template=MAP_INDEX_TEMPLATE,
@@ -68,5 +77,4 @@ def mapped_step(
         **pool,
         **options,
         **arguments,
-    )
-    return step.expand(tables=groups_of_tables(tables, tables_per_application))
+    ).expand_kwargs(mapped)

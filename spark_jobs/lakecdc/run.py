@@ -77,6 +77,8 @@ def run(spec: JobSpec, work: Work, started: str | None = None) -> JobReport:
 def each_table(do: TableWork) -> Work:
     """Work on the spec's tables one after another; one table's failure never stops the others.
 
+    Side tables come last, and one that does not exist has no report.
+
     :param do: what to do with one table.
     """
 
@@ -84,7 +86,7 @@ def each_table(do: TableWork) -> Work:
         from lakecdc.iceberg.table import IcebergTable
 
         results = []
-        for name in spec.tables:
+        for name in (*spec.tables, *_side_tables(spark, spec)):
             try:
                 result = do(IcebergTable(spark, spec.catalog.name, name), spec)
             except Exception as error:
@@ -94,6 +96,13 @@ def each_table(do: TableWork) -> Work:
         return results
 
     return work
+
+
+def _side_tables(spark: SparkSession, spec: JobSpec) -> list[str]:
+    from lakecdc.iceberg.table import exists
+
+    named = dict.fromkeys(getattr(spec.options, "side_tables", ()))
+    return [name for name in named if name not in spec.tables and exists(spark, spec.catalog.name, name)]
 
 
 def failure(table: str, error: Exception) -> TableReport:

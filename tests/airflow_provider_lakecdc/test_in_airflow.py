@@ -103,6 +103,9 @@ class TestTheProvidersDags:
         assert run.state == "success"
         assert states(run) == {**{step: ["success", "success"] for step in steps}, "finished": ["success"]}
         assert [call["spec"]["job"] for call in spark_submit.calls] == [step for step in steps for _ in range(2)]
+        beside = [name for call in spark_submit.calls for name in call["spec"]["options"]["side_tables"]]
+        # one quarantine, and two tables of their own, for each job but the first
+        assert len(beside) == 5 * (len(steps) - 1)
 
     def test_a_failing_table_ends_its_own_chain_only(
         self, install: Install, spark_submit: FakeSpark, config: dict[str, Any], tmp_path: Path
@@ -113,7 +116,8 @@ class TestTheProvidersDags:
             "targets": [*config["targets"], {"table": "a.b", "key": ["k"]}],
         }
         (tmp_path / "config.json").write_text(json.dumps(together))
-        spark_submit.behave({"shop.items": {"outcome": "failed", "failure_class": "bad input", "reason": "no"}}, exit=4)
+        failed = {"outcome": "failed", "failure_class": "bad input", "reason": "no"}
+        spark_submit.behave({"shop.items": failed, "a.lakecdc_quarantine": failed}, exit=4)
         run = install("lakecdc_nightly_governance", dag_file("lakecdc_nightly_governance")).test()
         assert run.state == "failed"
         assert states(run) == {

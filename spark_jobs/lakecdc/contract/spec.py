@@ -74,6 +74,8 @@ def parse_spec(document: Any, job: str | None = None) -> JobSpec:
     tables = fields.coerce(tuple[str, ...], document.get("tables", []), "tables")
     for table in tables:
         check_table_name(table, "tables")
+    for table in getattr(options, "side_tables", ()):
+        check_table_name(table, "options.side_tables")
     catalog = parse_catalog(document.get("catalog"))
     if name in FEEDING_JOBS:
         targets = _select(parse_targets(document.get("target")), tables)

@@ -26,3 +26,19 @@ SIDE_OF = "lakecdc.side-of"
 MERGE_BRANCH_PREFIX = "lakecdc_merge_"
 #: table property: source time of the last TRUNCATE that a target with ``on_truncate: mark`` was told of
 TRUNCATED = "lakecdc.truncated-at"
+#: ends of the names of the tables beside a target: its remembered deletes, and the files it has read
+DELETES_SUFFIX = "_lakecdc_deletes"
+FILES_SUFFIX = "_lakecdc_files"
+#: name of the quarantine of a namespace
+QUARANTINE = "lakecdc_quarantine"
+
+
+def side_tables(table: str) -> tuple[str, ...]:
+    """Tables that ingestion makes beside a target as soon as it has a reason; none of them need exist.
+
+    Its history table is not among them, as the target names that itself, nor is a quarantine of another name.
+
+    :param table: the target, ``namespace.name``.
+    """
+    namespace = table.rpartition(".")[0]
+    return f"{table}{DELETES_SUFFIX}", f"{table}{FILES_SUFFIX}", f"{namespace}.{QUARANTINE}"

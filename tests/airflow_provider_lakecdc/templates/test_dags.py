@@ -115,8 +115,11 @@ def test_steps_go_on_after_failures_and_the_last_task_judges_the_run(factory: An
 
 
 def groups(task: Any) -> list[list[str]]:
-    found: list[list[str]] = task.expand_input.value["tables"]
-    return found
+    return [each["tables"] for each in task.expand_input.value]
+
+
+def beside(task: Any) -> list[list[str]]:
+    return [each.get("side_tables", []) for each in task.expand_input.value]
 
 
 def test_maintenance_is_mapped_over_groups() -> None:
@@ -127,6 +130,31 @@ def test_maintenance_is_mapped_over_groups() -> None:
 def test_tables_beside_those_that_are_fed_can_be_maintained() -> None:
     for task in steps(hourly_governance_dag(config(tables=("x.y",)))):
         assert groups(task) == [["x.y"]]
+
+
+def test_side_tables_go_with_their_targets_and_every_one_in_one_group_only() -> None:
+    targets = ({"table": "shop.a", "key": ["id"], "history_table": "shop.h"}, {"table": "shop.b"}, {"table": "x.c"})
+    options = {"ingest": {"quarantine_table": "bad.all"}, "expire_snapshots": {"side_tables": ["x.more"]}}
+    tables = tuple(target["table"] for target in targets)
+    dag = nightly_governance_dag(config(targets=targets, tables=tables, tables_per_application=1, options=options))
+    assert beside(dag.task_dict["sort_data_files"]) == [[], [], []]
+    for job in ("compact_data_files", "rewrite_manifests", "expire_snapshots"):
+        own = ["shop.a_lakecdc_deletes", "shop.a_lakecdc_files", "shop.lakecdc_quarantine", "shop.h", "bad.all"]
+        assert beside(dag.task_dict[job]) == [
+            [*own, "x.more"] if job == "expire_snapshots" else own,
+            ["shop.b_lakecdc_deletes", "shop.b_lakecdc_files"],
+            ["x.c_lakecdc_deletes", "x.c_lakecdc_files", "x.lakecdc_quarantine"],
+        ]
+    assert beside(hourly_governance_dag(config(tables=("x.c",))).task_dict["compact_data_files"])[0][0] == (
+        "x.c_lakecdc_deletes"
+    )
+
+
+def test_a_side_table_that_is_maintained_itself_is_not_one_beside() -> None:
+    targets = ({"table": "shop.a", "key": ["id"], "history_table": "shop.h"},)
+    (task,) = [t for t in nightly_governance_dag(config(targets=targets)).tasks if t.task_id == "expire_snapshots"]
+    assert groups(task) == [["shop.a", "shop.h"]]
+    assert "shop.h" not in beside(task)[0]
 
 
 def test_the_tables_of_a_replication_slot_stay_together() -> None:
@@ -161,7 +189,7 @@ def test_the_hourly_compaction_is_light_unless_told_otherwise() -> None:
 
 def test_the_hourly_rewrite_of_deletes_is_bounded_unless_told_otherwise() -> None:
     def limit(**options: Any) -> Any:
-        dag = hourly_governance_dag(config(options={"rewrite_delete_files": options}))
+        dag: Any = hourly_governance_dag(config(options={"rewrite_delete_files": options}))
         return dag.task_dict["rewrite_delete_files"].unmap({"tables": []}).options["max_runtime"]
 
     assert 0 < limit() < 3600

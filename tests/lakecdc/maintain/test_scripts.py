@@ -36,9 +36,15 @@ def test_a_bad_spec_is_refused_with_exit_code_4(job: str, tmp_path: Path) -> Non
 
 def test_a_table_is_compacted_beside_one_that_is_missing(lake: Lake, tmp_path: Path) -> None:
     name = create(lake, 3)
-    fill(lake, name)
-    code, report = start("compact_data_files", lake.spec("compact_data_files", "test.nowhere", name), tmp_path)
+    beside = create(lake, 2)
+    for table in (name, beside):
+        fill(lake, table)
+    options = {"side_tables": [name, beside, "test.not_made_yet", "nowhere.either"]}
+    spec = lake.spec("compact_data_files", "test.nowhere", name, options=options)
+    code, report = start("compact_data_files", spec, tmp_path)
     assert code == 4
-    missing, done = report["tables"]
-    assert (missing["outcome"], done["outcome"]) == ("failed", "done")
-    assert count(lake, name, 0) == 1
+    missing, *done = report["tables"]
+    assert missing["outcome"] == "failed"
+    # of the side tables only the one that exists, and none twice
+    assert [(each["table"], each["outcome"]) for each in done] == [(name, "done"), (beside, "done")]
+    assert [count(lake, table, 0) for table in (name, beside)] == [1, 1]

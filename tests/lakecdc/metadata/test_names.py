@@ -1,0 +1,16 @@
+"""Names of the tables beside a target."""
+
+from __future__ import annotations
+
+from lakecdc.contract.options import IngestOptions
+from lakecdc.ingest import quarantine, tombstones
+from lakecdc.ingest.sources import file_memory
+from lakecdc.metadata.names import side_tables
+
+
+def test_they_are_the_names_that_ingestion_uses() -> None:
+    assert side_tables("eu.shop.orders") == (
+        "eu.shop.orders" + tombstones.SUFFIX,
+        "eu.shop.orders" + file_memory.SUFFIX,
+        quarantine.table_name(IngestOptions(), "eu.shop.orders"),
+    )
