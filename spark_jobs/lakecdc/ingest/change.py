@@ -18,7 +18,7 @@ Columns of the frame, one row per change event:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
@@ -62,6 +62,9 @@ class TableBatch:
     :param folded: ``changes`` holds one row per key already, with event counts ``n_r``, ``n_c``, ``n_u``, ``n_d``.
     :param rejected: messages that cannot be applied, as ``formats.changes.REJECTED`` names them; None if none.
     :param rejections: how many these are.
+    :param origin: finds the messages of events again: from a frame with their ``order``, a rule and a reason to
+        rejected messages, ``formats.changes.REJECTED``, with that order key as ``asked``; None for a source without
+        messages.
     :param facts: numbers for the report, such as ``source_lag_seconds``.
     """
 
@@ -77,6 +80,7 @@ class TableBatch:
     folded: bool = False
     rejected: DataFrame | None = None
     rejections: int = 0
+    origin: Callable[[DataFrame], DataFrame] | None = None
     facts: Mapping[str, object] = field(default_factory=dict)
 
 

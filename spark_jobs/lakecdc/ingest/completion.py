@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from lakecdc.contract.errors import InputError
 from lakecdc.contract.target import ORDER_COLUMN
 from lakecdc.ingest.fold import is_open
 from lakecdc.ingest.lookup import read_keys
@@ -25,14 +24,14 @@ _MAX_KEY_CHANGES = 16
 _MAX_SNAPSHOTS_BACK = 8
 
 
-def complete(folded: DataFrame, batch: TableBatch, table: IcebergTable) -> tuple[DataFrame, int]:
+def complete(folded: DataFrame, batch: TableBatch, table: IcebergTable) -> tuple[DataFrame, int, DataFrame | None]:
     """Fill every open column of the folded rows.
 
     :param folded: result of ``fold``; some rows have open columns.
     :param batch: the batch, whose events are looked through first.
     :param table: looked up for what the events do not tell, under the key the row had before the batch.
-    :return: the folded rows without open columns, and the number of completion look-ups in the table.
-    :raises InputError: if a placeholder cannot be filled.
+    :return: the folded rows without open columns, the number of completion look-ups in the table, and the folded rows
+        that could not be completed and are left out; None if there are none.
     """
     columns = [c.name for c in batch.columns]
     pending = folded.where(is_open()).select(
@@ -60,8 +59,12 @@ def complete(folded: DataFrame, batch: TableBatch, table: IcebergTable) -> tuple
     lookups = resolved.where("state = 'table'").count()
     if lookups:
         resolved = _from_table(resolved, table, batch, columns)
-    _refuse_lost(resolved, batch)
-    return _put_back(folded, resolved, columns), lookups
+    if batch.discard_unresolved_below:
+        void = (F.col("state") == "lost") & (F.col("order") < batch.discard_unresolved_below)
+        resolved = resolved.withColumn("state", F.when(void, "void").otherwise(F.col("state")))
+    lost = resolved.where("state = 'lost'").select("key")
+    left_out = None if lost.isEmpty() else folded.join(lost, "key", "left_semi")
+    return _put_back(folded, resolved, columns), lookups, left_out
 
 
 def _histories(batch: TableBatch) -> DataFrame:
@@ -157,30 +160,19 @@ def _from_snapshot(
     return joined.withColumn("found", found).withColumn("state", state).select(*wanted.columns)
 
 
-def _refuse_lost(resolved: DataFrame, batch: TableBatch) -> None:
-    lost = resolved.where("state = 'lost'")
-    if batch.discard_unresolved_below:
-        lost = lost.where(F.col("order") >= batch.discard_unresolved_below)
-    example = lost.select(F.to_json("key").alias("key")).first()
-    if example is not None:
-        raise InputError(
-            f"{lost.count()} rows have unchanged-value placeholders that neither the batch nor the table can fill, "
-            f"for example {example['key']}.",
-            table=batch.target.table,
-            hint="Set REPLICA IDENTITY FULL at the source, or load the table anew.",
-        )
-
-
 def _put_back(folded: DataFrame, resolved: DataFrame, columns: list[str]) -> DataFrame:
-    """The folded rows with the completed ones; a row that was gone before the full load read it becomes a delete."""
+    """The folded rows with the completed ones, without the lost ones.
+
+    A row that was gone before the full load read it becomes a delete.
+    """
     row = F.struct(*[F.col("found")[c]["v"].alias(c) for c in columns])
     completed = resolved.select("key", F.col("state").alias("c_state"), row.alias("c_row"))
     joined = folded.join(completed, "key", "left")
-    lost = F.coalesce(F.col("c_state") == "lost", F.lit(False))
-    return joined.select(
+    void = F.coalesce(F.col("c_state") == "void", F.lit(False))
+    return joined.where(F.coalesce("c_state", F.lit("")) != "lost").select(
         "key",
-        F.when(lost, F.lit("d")).otherwise(F.col("op")).alias("op"),
-        F.when(~lost, F.coalesce("c_row", "row")).alias("row"),
+        F.when(void, F.lit("d")).otherwise(F.col("op")).alias("op"),
+        F.when(~void, F.coalesce("c_row", "row")).alias("row"),
         "order",
         "source_time",
     )

@@ -47,6 +47,7 @@ class Feed:
     :param carrier: the nearest ancestor that carries a position; None if it was never fed.
     :param position: where the table stands, quiet stretches included.
     :param history: the change log beside it, if it has one.
+    :param spec: the run's.
     :param metrics: what goes into the report.
     """
 
@@ -56,6 +57,7 @@ class Feed:
     position: Position | None = None
     snapshot_before: str | None = None
     history: HistoryTable | None = None
+    spec: JobSpec | None = None
     error: Exception | None = None
     commits: int = 0
     metrics: dict[str, Any] = field(default_factory=dict)
@@ -272,13 +274,24 @@ def _ready(
         rows, deleted = tombstones.drop_deleted(feed.table, rows, batch.key, mark)
         feed.add(suspects=suspects, older_dropped=older + deleted)
     if measured.open_keys:
-        rows, lookups = complete(rows, batch, feed.table)
+        rows, lookups, lost = complete(rows, batch, feed.table)
         feed.add(completions=measured.open_keys, completion_lookups=lookups)
+        if lost is not None:
+            _keep_lost(feed, batch, lost, sum(measured.events.values()))
     were_open = opened(folded, batch) if measured.open_keys else set()
     rows = completed(feed.table.spark, rows, batch, were_open)
     if not batch.in_order and (measured.events["d"] or (batch.target.clean and batch.target.clean.filter)):
         tombstones.remember(feed.table, rows, batch.key)
     return rows
+
+
+def _keep_lost(feed: Feed, batch: TableBatch, lost: DataFrame, events: int) -> None:
+    """Rows that cannot be completed are kept as well, and the others go on."""
+    assert feed.table is not None and feed.spec is not None
+    found, count = quarantine.of_lost(batch, lost)
+    limit = getattr(feed.spec.options, "max_quarantined_fraction", 1.0)
+    quarantine.check_share(replace(batch, rejected=found, rejections=batch.rejections + count), limit, events)
+    _quarantine(feed.table.spark, feed.spec, feed, replace(batch, rejected=found, rejections=count))
 
 
 def _keep_quiet(feed: Feed, batch: TableBatch) -> None:
@@ -292,7 +305,7 @@ def _keep_quiet(feed: Feed, batch: TableBatch) -> None:
 
 def _open(spark: SparkSession, spec: JobSpec, target: Target) -> Feed:
     name = target.table
-    feed = Feed(name, tables.open_target(spark, spec.catalog.name, name))
+    feed = Feed(name, tables.open_target(spark, spec.catalog.name, name), spec=spec)
     if feed.table is not None:
         head = feed.table.head()
         feed.snapshot_before = str(head.id) if head else None

@@ -13,7 +13,8 @@ Hexadecimal digits, so that text order is numeric order::
 from __future__ import annotations
 
 RANK_READ, RANK_CHANGE = 0, 8
-WIDTH = 4 + 16 + 16 + 1 + 12 + 16
+ARRIVAL_DIGITS = 16
+WIDTH = 4 + 16 + 16 + 1 + 12 + ARRIVAL_DIGITS
 
 
 def order_key(

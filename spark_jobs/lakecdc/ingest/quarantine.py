@@ -16,6 +16,7 @@ from pyspark.sql import functions as F
 from lakecdc.contract.errors import InputError
 from lakecdc.iceberg import definition
 from lakecdc.iceberg.table import IcebergTable, exists
+from lakecdc.ingest.formats.changes import REJECTED
 from lakecdc.ingest.formats.messages import HEADERS
 
 if TYPE_CHECKING:
@@ -27,6 +28,12 @@ if TYPE_CHECKING:
     from lakecdc.ingest.change import TableBatch
 
 NAME = "lakecdc_quarantine"
+#: rule of a row whose unchanged large values neither the batch nor the table holds
+LOST_RULE = "unchanged"
+_LOST = (
+    "the source left out what had not changed (REPLICA IDENTITY FULL would tell it), and neither batch nor table "
+    "holds it: "
+)
 # targets that are fed at the same time share one quarantine, and only one of them can create it
 _creating = threading.Lock()
 #: column name, type, NOT NULL
@@ -53,14 +60,15 @@ def table_name(options: IngestOptions, target: str) -> str:
     return options.quarantine_table or f"{target.rpartition('.')[0]}.{NAME}"
 
 
-def check_share(batch: TableBatch, limit: float) -> None:
+def check_share(batch: TableBatch, limit: float, events: int | None = None) -> None:
     """Refuse a batch of which too much cannot be applied: then it is the feed that is wrong, not a message.
 
     :param limit: highest share, 0 to 1.
+    :param events: how many the batch has; default: what its source says.
     :raises InputError: naming an example; nothing has been written then.
     """
-    events = int(str(batch.facts.get("events", 0)))
-    total = max(events, batch.rejections)
+    known = int(str(batch.facts.get("events", 0))) if events is None else events
+    total = max(known, batch.rejections)
     if batch.rejected is None or batch.rejections <= limit * total:
         return
     example = batch.rejected.select("place", "rule", "reason").first()
@@ -72,6 +80,29 @@ def check_share(batch: TableBatch, limit: float) -> None:
         hint="Correct format, key, columns or encodings of the feed, or raise options.max_quarantined_fraction.",
         rejected=batch.rejections,
     )
+
+
+def of_lost(batch: TableBatch, lost: DataFrame) -> tuple[DataFrame, int]:
+    """Rejected messages of rows whose unchanged values nobody tells, and their number.
+
+    Where no message is found, the row itself is kept, as JSON.
+
+    :param lost: such folded rows.
+    """
+    reason = F.concat(F.lit(_LOST), F.array_join("open", ", ")).alias("reason")
+    lost = lost.select("*", F.lit(LOST_RULE).alias("rule"), reason).localCheckpoint()
+    rows = lost.selectExpr(
+        *("rule", "reason", "order", "source_time", "CAST(NULL AS string) AS topic", "CAST(NULL AS int) AS partition"),
+        *("CAST(NULL AS bigint) AS offset", "concat(order, ' ', to_json(key)) AS place"),
+        *("CAST(to_json(key) AS binary) AS key", "CAST(to_json(struct(op, row, open)) AS binary) AS value"),
+        *(f"CAST(NULL AS {HEADERS}) AS headers", "CAST(NULL AS string) AS source_table"),
+    ).select(*REJECTED)
+    if batch.origin is not None:
+        told = lost.groupBy("order", "rule").agg(F.first("reason").alias("reason"))
+        messages = batch.origin(told).localCheckpoint()
+        without = rows.join(messages.select(F.col("asked").alias("order")), "order", "left_anti")
+        rows = without.select(*REJECTED).unionByName(messages.select(*REJECTED))
+    return rows.localCheckpoint(), lost.count()
 
 
 def keep(spark: SparkSession, catalog: str, name: str, batch: TableBatch) -> int:

@@ -99,3 +99,26 @@ def test_one_rule_can_be_replayed_alone(lake: Lake, tmp_path: Path) -> None:
     report = fed.run("replay_quarantine", rules=["not-json"]).tables[0]
     assert report.metrics["quarantined_before"] == 1
     assert len(fed.kept()) == 2
+
+
+def test_a_row_that_nobody_can_complete_waits_for_its_past(lake: Lake, tmp_path: Path) -> None:
+    fed = Fed(lake, tmp_path, n="int", doc="string")
+    unchanged = "__debezium_unavailable_value"
+    lost = event(5, "u", {"id": 2, "n": 5, "doc": unchanged})
+    fed.write(event(1, "c", {"id": 1, "n": 1, "doc": "a"}), lost, event(6, "u", {"id": 1, "n": 6, "doc": unchanged}))
+    report = fed.run(max_quarantined_fraction=0.4).tables[0]
+    assert report.outcome == "done", report.reason
+    assert report.metrics["quarantined"] == 1
+    assert lake.duckdb_rows(fed.name, "id, n, doc") == [(1, 6, "a")]
+    assert fed.kept() == [("unchanged", lost.encode())]
+    # a replay that changes nothing keeps it
+    assert fed.run("replay_quarantine").tables[0].outcome != "failed"
+    assert fed.kept() == [("unchanged", lost.encode())]
+    fed.write(event(2, "c", {"id": 2, "n": 2, "doc": "b"}), event(7, "u", {"id": 3, "n": 7, "doc": unchanged}))
+    report = fed.run(max_quarantined_fraction=0.4).tables[0]
+    assert "REPLICA IDENTITY FULL" in str(report.reason) and "1 of 2 messages" in str(report.reason)
+    fed.run()
+    report = fed.run("replay_quarantine").tables[0]
+    assert report.outcome == "done", report.reason
+    assert sorted(lake.duckdb_rows(fed.name, "id, n, doc")) == [(1, 6, "a"), (2, 5, "b")]
+    assert [rule for rule, _ in fed.kept()] == ["unchanged"]

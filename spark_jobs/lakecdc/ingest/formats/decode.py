@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -14,10 +14,11 @@ from lakecdc.contract.errors import InputError
 from lakecdc.contract.target import ORDER_COLUMN, TIME_COLUMN
 from lakecdc.ingest.change import Column
 from lakecdc.ingest.formats import find_format, native
-from lakecdc.ingest.formats.changes import Typing, decoded, only_deletes, union
+from lakecdc.ingest.formats.changes import REJECTED, Typing, decoded, only_deletes, union
 from lakecdc.ingest.formats.lone_tombstones import placed
 from lakecdc.ingest.formats.survey import Survey, merge_fields, survey
 from lakecdc.ingest.formats.values import Field
+from lakecdc.ingest.order import ARRIVAL_DIGITS, WIDTH
 
 if TYPE_CHECKING:
     from pyspark.sql import Column as Expression
@@ -63,6 +64,7 @@ class Decoded:
     :param high_orders: highest order key of the batch by ``topic/partition``.
     :param folded: ``changes`` has one row per key, with event counts ``n_r`` to ``n_d``.
     :param engine: what decoded the batch, ``native``, or ``jvm`` and why.
+    :param origin: finds the messages of events again; see :class:`lakecdc.ingest.change.TableBatch`.
     """
 
     columns: tuple[Column, ...]
@@ -76,6 +78,7 @@ class Decoded:
     high_orders: Mapping[str, str] | None = None
     folded: bool = False
     engine: str = "jvm"
+    origin: Callable[[DataFrame], DataFrame] | None = None
 
 
 def decode(
@@ -91,9 +94,24 @@ def decode(
     :raises InputError: if the events do not tell which table or columns are meant; nothing has been written then.
     """
     made = _try_native(messages, format_name, target, reading, known)
-    if isinstance(made, Decoded):
-        return made
-    return replace(_decode_in_jvm(messages, format_name, target, reading, known, adopt=adopt), engine=f"jvm: {made}")
+    if isinstance(made, str):
+        in_jvm = _decode_in_jvm(messages, format_name, target, reading, known, adopt=adopt)
+        made = replace(in_jvm, engine=f"jvm: {made}")
+    return replace(made, origin=_origin(messages, format_name, reading))
+
+
+def _origin(messages: DataFrame, format_name: str, reading: Reading) -> Callable[[DataFrame], DataFrame]:
+    """How the messages of events are found again, for the few of which that is wanted."""
+
+    def find(events: DataFrame) -> DataFrame:
+        envelopes = find_format(format_name).envelopes(messages, reading).where(F.col("op").isin(*_ROWS))
+        place = WIDTH - ARRIVAL_DIGITS
+        at_place = F.substring("order", 1, place) == F.substring("asked", 1, place)
+        found = envelopes.join(F.broadcast(events.withColumnRenamed("order", "asked")), at_place)
+        # the engines count the records of a file in different ways
+        return found.where("order = asked OR topic IS NULL").select("asked", *REJECTED)
+
+    return find
 
 
 def _try_native(messages: DataFrame, format_name: str, target: Target, reading: Reading, known: Known) -> Decoded | str:

@@ -12,14 +12,12 @@ from typing import TYPE_CHECKING
 from pyspark.sql import Window
 from pyspark.sql import functions as F
 
-from lakecdc.ingest.order import WIDTH, order_key
+from lakecdc.ingest.order import ARRIVAL_DIGITS, WIDTH, order_key
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from lakecdc.ingest.formats.envelope import Reading
-
-_OFFSET_DIGITS = 16
 
 
 def placed(
@@ -46,7 +44,7 @@ def placed(
         known = F.create_map(*[F.lit(x) for pair in marks.items() for x in pair])
         first = F.coalesce(F.try_element_at(known, F.concat_ws("/", "topic", "partition")), first)
     last = F.coalesce(F.max(F.when(F.col("op") != "x", F.col("order"))).over(before), first)
-    offset = F.lpad(F.lower(F.hex("offset")), _OFFSET_DIGITS, "0")
-    order = F.concat(F.substring(last, 1, WIDTH - _OFFSET_DIGITS), offset)
+    offset = F.lpad(F.lower(F.hex("offset")), ARRIVAL_DIGITS, "0")
+    order = F.concat(F.substring(last, 1, WIDTH - ARRIVAL_DIGITS), offset)
     behind = there.withColumn("order", F.when(F.col("op") == "x", F.greatest(order, last)).otherwise(F.col("order")))
     return behind.where("op = 'x' AND key IS NOT NULL").join(deletes, ["topic", "partition", "key"], "left_anti")

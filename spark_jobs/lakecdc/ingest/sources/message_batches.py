@@ -54,6 +54,7 @@ def table_batch(target: Target, found: Decoded, after: Position, facts: Mapping[
         folded=found.folded,
         rejected=found.rejected,
         rejections=found.rejections,
+        origin=found.origin,
         facts={
             **facts,
             "events": found.events,

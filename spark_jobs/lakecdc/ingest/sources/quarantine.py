@@ -5,7 +5,8 @@ The targets' positions stay where they are; what is older than the stored row or
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from lakecdc.contract.errors import InputError
@@ -100,7 +101,19 @@ class Quarantine:
             entered = entered.join(found.rejected.select("place"), "place", "left_anti")
         self._entered[target.table] = entered.distinct().localCheckpoint()
         facts = {"quarantined_before": waiting, "quarantined_still": found.rejections}
-        return table_batch(target, found, position, facts)
+        return replace(table_batch(target, found, position, facts), origin=self._kept_back(target.table, found))
+
+    def _kept_back(self, table: str, found: Decoded) -> Callable[[DataFrame], DataFrame]:
+        """What the batch's messages are found by; those that are looked for stay in quarantine."""
+
+        def find(events: DataFrame) -> DataFrame:
+            assert found.origin is not None
+            messages = found.origin(events).localCheckpoint()
+            entered = self._entered[table].join(messages.select("place"), "place", "left_anti")
+            self._entered[table] = entered.localCheckpoint()
+            return messages
+
+        return find
 
     def _decoded(self, target: Target, messages: DataFrame, position: Position) -> Decoded:
         source = self.spec.source
