@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.sdk.exceptions import AirflowSkipException
 
-from airflow_provider_lakecdc import launcher, reporting, settings, shipping
+from airflow_provider_lakecdc import launcher, metrics, reporting, settings, shipping
 from airflow_provider_lakecdc.chaining import REPORT_KEY, failed_before
 from airflow_provider_lakecdc.documents import Documents
 from airflow_provider_lakecdc.exceptions import JobBadInputError
@@ -221,9 +221,10 @@ class LakecdcJobOperator(SparkSubmitOperator):
         self.log.info("%s", reporting.summary(report))
         # the return value does not come about when the task fails, and a failure is when facts are wanted
         context["ti"].xcom_push(key=REPORT_KEY, value=reporting.compact(report))
-        reporting.raise_asset_events(
-            context, self.outlets, self.catalog_conn_id, report, submission.spec.options.dry_run
-        )
+        is_dry = submission.spec.options.dry_run
+        reporting.raise_asset_events(context, self.outlets, self.catalog_conn_id, report, is_dry)
+        if not is_dry:
+            metrics.emit(context, self.catalog_conn_id, report)
 
     def _forget_external_id(self, context: Context) -> None:
         if (store := context.get("task_state_store")) is not None:

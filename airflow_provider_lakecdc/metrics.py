@@ -1,0 +1,146 @@
+"""What a job has done to each table, sent through Airflow's own metrics: StatsD, Datadog or OpenTelemetry.
+
+Nothing is sent where Airflow's metrics are off, and no trouble with them ever fails a task.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, Literal
+
+from airflow.sdk.observability import stats
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+    from lakecdc.contract.report import JobReport, TableReport
+
+log = logging.getLogger(__name__)
+
+Kind = Literal["counter", "gauge", "timer"]
+_INGEST = (
+    *("rows_written", "bytes_written", "data_files", "delete_files", "commits", "quarantined"),
+    *("suspects", "older_dropped", "completions", "completion_lookups", "history_rows"),
+)
+_REWRITE = (
+    *("data_files_removed", "data_files_added", "delete_files_removed", "bytes_read", "bytes_written", "rows"),
+    "commits",
+)
+_REWRITE_DELETES = (
+    *("positions", "equality_deletes", "data_files_touched", "delete_files_added", "deletion_vectors_added"),
+    *("delete_files_superseded", "commits", "conflicts"),
+)
+_EXPIRED = (
+    *("snapshots_expired", "deleted_data_files", "deleted_equality_delete_files"),
+    *("deleted_position_delete_files", "deleted_manifests", "deleted_manifest_lists"),
+)
+#: numbers of a report that add up over runs, by job
+COUNTERS: dict[str, tuple[str, ...]] = {
+    "ingest": _INGEST,
+    "replay_quarantine": _INGEST,
+    "rewrite_delete_files": _REWRITE_DELETES,
+    "sort_data_files": _REWRITE,
+    "compact_data_files": _REWRITE,
+    "rewrite_manifests": (),
+    "expire_snapshots": _EXPIRED,
+}
+#: numbers of a report that say how a table stands, by job
+GAUGES: dict[str, tuple[str, ...]] = {
+    "rewrite_delete_files": ("equality_delete_files_after", "groups_left"),
+    "sort_data_files": ("overlap_depth_after",),
+    "rewrite_manifests": ("manifests_after", "delete_manifests_after"),
+    "expire_snapshots": ("snapshots",),
+}
+_FEEDING = ("ingest", "replay_quarantine")
+#: what is reckoned from several numbers of a feeding job's report
+DERIVED: dict[str, Kind] = {
+    "events": "counter",
+    "events_per_second": "gauge",
+    "rows_per_second": "gauge",
+    "source_lag_seconds": "gauge",
+    "last_write": "gauge",
+}
+#: how long a table took
+DURATION = "duration"
+#: tables that jobs have been through, whatever became of them
+TABLES = "lakecdc.tables"
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """One value.
+
+    :param name: without Airflow's prefix.
+    :param value: milliseconds for a timer.
+    :param tags: besides those of every measurement.
+    """
+
+    kind: Kind
+    name: str
+    value: float
+    tags: Mapping[str, str] = field(default_factory=dict)
+
+
+def emit(context: Context, catalog_conn_id: str, report: JobReport) -> None:
+    """Send everything that a report says about its tables.
+
+    :param catalog_conn_id: a tag.
+    """
+    try:
+        common = {**context["ti"].stats_tags, "job": report.job, "catalog": catalog_conn_id}
+        for table in report.tables:
+            for measurement in measurements(report, table):
+                _send(measurement, {**common, "table": table.table, **measurement.tags})
+    except Exception:
+        log.warning("The metrics of the job could not be sent.", exc_info=True)
+
+
+def measurements(report: JobReport, table: TableReport) -> Iterator[Measurement]:
+    """What is sent of one table; a number that the report lacks is left out."""
+    yield Measurement("counter", TABLES, 1, {"outcome": table.outcome})
+    prefix = f"lakecdc.{report.job}"
+    for kind, names in (("counter", COUNTERS), ("gauge", GAUGES)):
+        for name in names.get(report.job, ()):
+            if (value := _number(table.metrics.get(name))) is not None:
+                yield Measurement(kind, f"{prefix}.{name}", value)  # type: ignore[arg-type]
+    if seconds := _seconds(table):
+        yield Measurement("timer", f"{prefix}.{DURATION}", seconds * 1000)
+    if report.job in _FEEDING:
+        yield from _of_feeding(prefix, report, table)
+
+
+def _of_feeding(prefix: str, report: JobReport, table: TableReport) -> Iterator[Measurement]:
+    found, seconds = table.metrics, _seconds(table)
+    events = {name.removeprefix("events_"): int(n) for name, n in found.items() if name.startswith("events_")}
+    for op, number in events.items():
+        yield Measurement("counter", f"{prefix}.events", number, {"op": op})
+    if seconds:
+        yield Measurement("gauge", f"{prefix}.events_per_second", sum(events.values()) / seconds)
+        yield Measurement("gauge", f"{prefix}.rows_per_second", found.get("rows_written", 0) / seconds)
+    ended = datetime.fromisoformat(report.finished_at)
+    if found.get("read_through"):
+        lag = ended - datetime.fromisoformat(found["read_through"])
+        yield Measurement("gauge", f"{prefix}.source_lag_seconds", max(lag.total_seconds(), 0.0))
+    if found.get("commits"):
+        yield Measurement("gauge", f"{prefix}.last_write", ended.timestamp())
+
+
+def _seconds(table: TableReport) -> float:
+    value = table.metrics.get("seconds")
+    return _number(value.get("total") if isinstance(value, Mapping) else value) or 0.0
+
+
+def _number(value: Any) -> float | None:
+    return value if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def _send(measurement: Measurement, tags: dict[str, Any]) -> None:
+    if measurement.kind == "counter":
+        stats.incr(measurement.name, int(measurement.value), tags=tags)
+    elif measurement.kind == "gauge":
+        stats.gauge(measurement.name, measurement.value, tags=tags)
+    else:
+        stats.timing(measurement.name, timedelta(milliseconds=measurement.value), tags=tags)
