@@ -5,7 +5,7 @@ BIN := .venv/bin
 # two processes, because a Spark session leaves a core idle half of the time; a file's tests share fixtures
 PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile
 
-.PHONY: help setup demo demo-ui test test-services test-soak bench-ingest bench-deletes lint format lock wheel clean distclean
+.PHONY: help setup demo demo-ui test test-services test-soak bench-ingest bench-deletes bench-full-load lint format lock wheel clean distclean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -32,6 +32,9 @@ test-soak: setup  ## run the long tests that CI leaves out: soaks, and the rest 
 
 bench-ingest: setup  ## measure ingest: ours and MERGE INTO on the same events; JSON on the last line
 	$(BIN)/python -m benchmarks.ingest $(ARGS)
+
+bench-full-load: setup  ## measure the full load of a Postgres table: ours, dlt and bare COPY; JSON on the last line
+	$(BIN)/python -m benchmarks.full_load $(ARGS)
 
 bench-deletes: setup  ## measure rewrite_delete_files: ours and Iceberg's procedures on one table; JSON on the last line
 	$(BIN)/python -m benchmarks.deletes $(ARGS)
