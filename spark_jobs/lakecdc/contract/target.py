@@ -64,6 +64,8 @@ class Target:
     :param clean: renaming, computed columns, filter, selection, event time.
     :param on_truncate: what a TRUNCATE at the source does: ``apply`` empties the table, ``mark`` keeps its rows and
         says so in snapshot summary and report, ``stop`` fails the table.
+    :param on_dropped_column: what a column does that the source has dropped, where the source tells: ``keep`` leaves
+        it, null in rows that come later; ``drop`` drops it; ``stop`` fails the table.
     :param properties: further table properties, used when creating.
     :param merge_mode: how ``MERGE`` changes files; default: the table's ``write.merge.mode``, merge-on-read in a table
         made by lakecdc.
@@ -85,6 +87,7 @@ class Target:
     exclude_columns: tuple[str, ...] = ()
     clean: Cleaning | None = None
     on_truncate: Literal["apply", "mark", "stop"] = "apply"
+    on_dropped_column: Literal["keep", "stop", "drop"] = "keep"
     properties: dict[str, str] = field(default_factory=dict)
     merge_mode: Literal["copy-on-write", "merge-on-read"] | None = None
     history_table: str | None = None
@@ -134,6 +137,7 @@ class Target:
             self,
             table=self.history_table,
             mode="history",
+            on_dropped_column="keep",
             partition_by=self.history_partition_by,
             properties={},
             merge_mode=None,

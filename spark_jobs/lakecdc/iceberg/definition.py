@@ -120,6 +120,15 @@ def evolve(table: IcebergTable, columns: Sequence[tuple[str, str]]) -> list[str]
     return done
 
 
+def drop_columns(table: IcebergTable, names: Sequence[str]) -> None:
+    """Drop columns in one schema commit."""
+    update = table.java.updateSchema()
+    for name in names:
+        update.deleteColumn(name)
+    update.commit()
+    table.refresh()
+
+
 def live_specs(table: IcebergTable) -> dict[int, list[str]]:
     """Partition specs that live data files may have, each with the columns it derives from.
 

@@ -65,6 +65,8 @@ class TableBatch:
     :param origin: finds the messages of events again: from a frame with their ``order``, a rule and a reason to
         rejected messages, ``formats.changes.REJECTED``, with that order key as ``asked``; None for a source without
         messages.
+    :param source_columns: all columns that the source has at the end of the batch, under its own names, each with the
+        number that it keeps when it is renamed; None where the source does not tell them all.
     :param facts: numbers for the report, such as ``source_lag_seconds``.
     """
 
@@ -81,6 +83,7 @@ class TableBatch:
     rejected: DataFrame | None = None
     rejections: int = 0
     origin: Callable[[DataFrame], DataFrame] | None = None
+    source_columns: Mapping[str, int | None] | None = None
     facts: Mapping[str, object] = field(default_factory=dict)
 
 

@@ -9,6 +9,7 @@ from lakecdc.contract.errors import InputError
 from lakecdc.contract.target import OLD_KEY_COLUMN, OP_COLUMN, ORDER_COLUMN, TIME_COLUMN, UNCHANGED_COLUMN, Target
 from lakecdc.iceberg import definition
 from lakecdc.iceberg.table import IcebergTable, exists
+from lakecdc.ingest import source_columns
 from lakecdc.metadata import names
 
 if TYPE_CHECKING:
@@ -49,9 +50,11 @@ def prepare(
         )
     # only a table of current rows follows the source where that fills older rows; past events stay as they were
     to_fill = _columns_to_fill(table, batch) if batch.target.keyed else set()
-    changes = definition.evolve(table, [(c.name, c.type) for c in batch.columns])
+    changes = source_columns.follow(table, batch)
+    changes += definition.evolve(table, [(c.name, c.type) for c in batch.columns])
     if changes:
         _make_view(table, batch.target)
+    source_columns.remember(table, batch)
     if to_fill:
         _fill(table, [c for c in batch.columns if c.name in to_fill and c.fill is not None])
     return table, changes
@@ -103,6 +106,7 @@ def create(spark: SparkSession, catalog: str, batch: TableBatch) -> IcebergTable
         "write.metadata.previous-versions-max": "100",
         names.LAYOUT: _LAYOUT_VERSION,
         **{f"{_FULL_METRICS}{column}": "full" for column in (*batch.key, ORDER_COLUMN)},
+        **source_columns.properties(batch),
         **target.properties,
     }
     table = definition.create_table(

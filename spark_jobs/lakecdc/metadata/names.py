@@ -20,6 +20,9 @@ JOB_TAG_PREFIX = "lakecdc-job-"
 SORTED_BY = "lakecdc.sorted-by"
 #: table property: columns whose older rows are still to be filled with the source's default, comma-separated
 FILL = "lakecdc.columns-to-fill"
+#: table property: JSON of the columns that the source had last, each with the number that it keeps when it is renamed,
+#: or null where the source gives it none
+SOURCE_COLUMNS = "lakecdc.source-columns"
 #: summary of a side table: the target's state that the commit goes with, so that an interrupted batch is recognised
 SIDE_OF = "lakecdc.side-of"
 #: prefix of the short-lived branches on which a MERGE is made before it is published

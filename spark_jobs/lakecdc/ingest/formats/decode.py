@@ -64,6 +64,7 @@ class Decoded:
     :param high_orders: highest order key of the batch by ``topic/partition``.
     :param folded: ``changes`` has one row per key, with event counts ``n_r`` to ``n_d``.
     :param engine: what decoded the batch, ``native``, or ``jvm`` and why.
+    :param told: all columns that the source has, as the last schema tells; empty if none does.
     :param origin: finds the messages of events again; see :class:`lakecdc.ingest.change.TableBatch`.
     """
 
@@ -79,6 +80,7 @@ class Decoded:
     folded: bool = False
     engine: str = "jvm"
     origin: Callable[[DataFrame], DataFrame] | None = None
+    told: tuple[str, ...] = ()
 
 
 def decode(
@@ -118,6 +120,8 @@ def _try_native(messages: DataFrame, format_name: str, target: Target, reading: 
     """What the native engine makes of a batch, or why it does not."""
     if known.engine != "auto":
         return "asked for"
+    if target.on_dropped_column != "keep":
+        return "on_dropped_column"
     if target.source_tables or target.encodings and not known.types:
         return "shards" if target.source_tables else "encodings of a new table"
     fields = _fields_before(messages, format_name, target, reading, known)
@@ -214,6 +218,7 @@ def _decode_in_jvm(
         max((s.newest for s in chosen if s.newest), default=None),
         sum(s.events for s in chosen),
         orders,
+        told=tuple(n for n in mine[0].told if n not in target.exclude_columns) if len(mine) == 1 else (),
     )
 
 

@@ -34,6 +34,7 @@ class Survey:
     :param high_orders: highest order key by ``topic/partition``.
     :param topics: topics of the messages, tombstones included.
     :param key: members of the messages' keys.
+    :param told: all columns of the source, as the last schema has them; empty without schemas.
     :param schemas: columns by the text of each schema of the batch, where the format has schemas.
     """
 
@@ -48,6 +49,7 @@ class Survey:
     topics: frozenset[str] = frozenset()
     key: tuple[str, ...] = ()
     schemas: Mapping[str, tuple[Field, ...]] = field(default_factory=dict)
+    told: tuple[str, ...] = ()
 
 
 def survey(envelopes: DataFrame, read: Format) -> list[Survey]:
@@ -94,6 +96,7 @@ def _merged(name: str | None, rows: list[Row], read: Format) -> Survey:
         frozenset(row["partition"].rpartition("/")[0] for row in rows if "/" in row["partition"]),
         tuple(f.name for f in merge_fields(_fields(row["record_key"]) for row in rows)),
         schemas,
+        tuple(f.name for f in told[-1]) if told else (),
     )
 
 

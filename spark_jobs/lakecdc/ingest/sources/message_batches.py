@@ -55,6 +55,7 @@ def table_batch(target: Target, found: Decoded, after: Position, facts: Mapping[
         rejected=found.rejected,
         rejections=found.rejections,
         origin=found.origin,
+        source_columns=dict.fromkeys(found.told) if found.told else None,
         facts={
             **facts,
             "events": found.events,

@@ -231,6 +231,7 @@ class MysqlIngest:
             changes=changes,
             position=self._position(feed, summary.place, summary.gtid, moment),
             truncate_order=binlog.truncate_order(found, number, self._epoch),
+            source_columns=dict.fromkeys(c.name for c in columns),
             facts={**facts, **self._zero_date_facts(feed)},
         )
 
@@ -284,6 +285,7 @@ class MysqlIngest:
             changes=full_load_frame(texts, table.key, feed.columns, values, order, self._begin_time),
             position=self._position(feed, place, gtid, None),
             full_load=True,
+            source_columns=dict.fromkeys(c.name for c in feed.columns),
             facts={"full_load_chunks": len(found)},
         )
 

@@ -293,6 +293,7 @@ class PostgresIngest:
             changes=changes,
             position=self._position(feed, taken.lsn, None),
             full_load=True,
+            source_columns=dict.fromkeys(c.name for c in feed.columns),
             facts={"full_load_chunks": len(found)},
         )
 
@@ -358,6 +359,7 @@ class PostgresIngest:
             changes=changes,
             position=self._position(feed, to, moment),
             truncate_order=wal.truncate_order(found, table.oid, self._epoch),
+            source_columns=dict.fromkeys(c.name for c in columns),
             facts=facts,
         )
 

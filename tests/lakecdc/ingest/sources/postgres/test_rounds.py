@@ -141,6 +141,7 @@ def test_columns_come_and_go_during_the_run(shop: Shop) -> None:
     assert [(c.name, c.type, c.required) for c in batch.columns] == [
         ("id", "int", True), ("b", "string", False), ("c", "decimal(6,2)", False)
     ]  # fmt: skip
+    assert list(batch.source_columns or ()) == ["id", "b", "c"]
     assert [tuple(e["row"]) for e in events] == [(2, "two", None), (3, "three", Decimal("3.50")), (2, "two!", None)]
     assert shop.model.rows(name, "id", "b") == shop.sql("SELECT id, b FROM s.t ORDER BY id")
 
