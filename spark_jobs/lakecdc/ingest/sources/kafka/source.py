@@ -223,6 +223,8 @@ class KafkaIngest:
     def _quiet(self, feed: Feed) -> TableBatch:
         columns = tuple(Column(k, feed.target.columns.get(k, "string")) for k in feed.target.key)
         after = self._after(feed, feed.progress)
+        if feed.goal is None:
+            after = with_read_through(after, self._topology.through)
         return TableBatch(
             feed.target, feed.target.key, columns, None, after, in_order=False, facts=self._facts(feed, [])
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from lakecdc.contract.errors import InputError
@@ -27,6 +28,7 @@ class Topology:
     :param highs: its end.
     :param ends: where this run stops: its end, or the offset of ``end_time``.
     :param starts: where a table begins that was never fed.
+    :param through: moment that ``ends`` stand for: what the cluster held then lies before them.
     """
 
     topics: Mapping[str, Topic]
@@ -34,6 +36,7 @@ class Topology:
     highs: Mapping[Place, int]
     ends: Mapping[Place, int]
     starts: Mapping[Place, int]
+    through: datetime | None = None
 
 
 def survey(cluster: Cluster, source: KafkaSource) -> Topology:
@@ -41,7 +44,7 @@ def survey(cluster: Cluster, source: KafkaSource) -> Topology:
 
     :raises SourceUnavailableError: if it does not answer.
     """
-    topics = cluster.topics(source.wants)
+    topics, asked = cluster.topics(source.wants), datetime.now(UTC)
     places = [(t.name, p) for t in topics.values() for p in range(t.partitions)]
     lows, highs = cluster.beginnings(places), cluster.ends(places)
 
@@ -52,7 +55,8 @@ def survey(cluster: Cluster, source: KafkaSource) -> Topology:
     ends = at(source.end_time) if source.end_time else highs
     known = {"earliest": lows, "latest": highs}
     starts = known[source.start] if source.start in known else at(source.start)
-    return Topology(topics, lows, highs, ends, starts)
+    through = min(asked, moment(source.end_time, "source")) if source.end_time else asked
+    return Topology(topics, lows, highs, ends, starts, through.astimezone(UTC))
 
 
 def checked(

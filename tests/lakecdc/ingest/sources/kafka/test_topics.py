@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import zlib
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -126,8 +127,13 @@ def test_topics_that_appear_are_read_from_their_beginning(topics: Topics) -> Non
     assert [r.outcome for r in reports] == ["done", "nothing"], reports
     topics.create(topics.topic(stems[1]), 2)
     topics.produce(topics.topic(stems[1]), history.events, 2)
+    # a quiet topic is read through to the moment its end was asked for, a busy one to its last event
+    before = datetime.now(UTC).isoformat()
     reports = topics.ingest(targets, topic_pattern=pattern)
     assert [r.outcome for r in reports] == ["nothing", "done"], reports
+    assert reports[0].metrics["read_through"] > before > reports[1].metrics["read_through"]
+    reports = topics.ingest(targets, topic_pattern=pattern, end_time=before)
+    assert reports[1].metrics["read_through"] == before < reports[0].metrics["read_through"]
     assert topics.rows(one) == topics.rows(two) == history.expected()
 
 
