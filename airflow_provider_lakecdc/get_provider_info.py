@@ -18,6 +18,7 @@ _OPERATORS = (
     "compact_data_files",
     "rewrite_manifests",
     "expire_snapshots",
+    "table_status",
 )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -60,15 +61,18 @@ class FedTable:
         """Commit without a position; the snapshot's id."""
         return self._commit({})
 
-    def delete(self, *rows: int, by_position: bool = False, **summary: str) -> int:
+    def delete(self, *rows: int, by_position: bool = False, summary: Mapping[str, str] | None = None) -> int:
         """Commit delete files; the snapshot's id. Their content is never read, so they need not exist.
 
         :param rows: how many rows each file has.
+        :param summary: further entries of the snapshot's summary.
         """
         content = DataFileContent.POSITION_DELETES if by_position else DataFileContent.EQUALITY_DELETES
         with (
             self.table.transaction() as transaction,
-            _AddDeletes(Operation.DELETE, transaction, self.table.io, snapshot_properties=summary) as update,
+            _AddDeletes(
+                Operation.DELETE, transaction, self.table.io, snapshot_properties=dict(summary or {})
+            ) as update,
         ):
             for count in rows:
                 update.append_data_file(_delete_file(content, count, self.table.location()))

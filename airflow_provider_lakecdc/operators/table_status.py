@@ -1,0 +1,84 @@
+"""The operator that reports how tables stand, without Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import BaseOperator
+from airflow.sdk.exceptions import AirflowFailException
+
+from airflow_provider_lakecdc import settings
+from airflow_provider_lakecdc.exceptions import LakecdcJobError
+from airflow_provider_lakecdc.hooks.catalog import CatalogConnection, get_catalog
+from airflow_provider_lakecdc.status import overview, read_status, tables_of
+from airflow_provider_lakecdc.submission import table_list
+from airflow_provider_lakecdc.tables import MAIN
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+#: XCom with the statuses, there whether the task has succeeded or not
+STATUS_KEY = "status"
+
+
+class TableStatusOperator(BaseOperator):
+    """Reports deletes, engines that can read the tables, readiness for format version 4, and the last write.
+
+    Only metadata is read, usually one file per table. The return value is a dict by table, see
+    :func:`airflow_provider_lakecdc.status.read_status`; the log has it as a table. A table that cannot be read fails
+    the task after all others have been reported.
+
+    :param tables: ``namespace.name`` of each table. (templated)
+    :param namespaces: namespaces of which all tables are reported. (templated)
+    :param branch: branch to look at. (templated)
+    :param partitions: report when each partition was changed last, maintenance included; this reads all manifests.
+    :param catalog_conn_id: connection of type ``iceberg``; default: ``[lakecdc] catalog_conn_id``. (templated)
+    :param kwargs: arguments of ``BaseOperator``.
+    """
+
+    template_fields: Sequence[str] = ("tables", "namespaces", "branch", "catalog_conn_id")
+    ui_color = "#d9ecf2"
+
+    def __init__(
+        self,
+        *,
+        tables: str | Sequence[str] = (),
+        namespaces: str | Sequence[str] = (),
+        branch: str = MAIN,
+        partitions: bool = False,
+        catalog_conn_id: str | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.tables = tables
+        self.namespaces = namespaces
+        self.branch = branch
+        self.partitions = partitions
+        self.catalog_conn_id = catalog_conn_id or settings.catalog_conn_id()
+
+    def execute(self, context: Context) -> dict[str, dict[str, Any]]:
+        """Look at all tables.
+
+        :raises AirflowFailException: neither tables nor namespaces are named.
+        :raises LakecdcJobError: some table could not be read.
+        """
+        if not table_list(self.tables) and not table_list(self.namespaces):
+            raise AirflowFailException("Neither tables nor namespaces are named.")
+        catalog = get_catalog(self.catalog_conn_id)
+        names = [*table_list(self.tables), *(t for n in table_list(self.namespaces) for t in tables_of(catalog, n))]
+        found = {name: self._status(catalog, name) for name in dict.fromkeys(names)}
+        self.log.info("Tables of %s:\n%s", self.catalog_conn_id, overview(found))
+        context["ti"].xcom_push(key=STATUS_KEY, value=found)
+        if failed := {name: status["error"] for name, status in found.items() if "error" in status}:
+            lines = "\n".join(f"  {name}: {error}" for name, error in failed.items())
+            raise LakecdcJobError(f"{len(failed)} of {len(found)} tables could not be read:\n{lines}")
+        return found
+
+    def _status(self, catalog: CatalogConnection, name: str) -> dict[str, Any]:
+        try:
+            status = read_status(catalog, name, self.branch, partitions=self.partitions)
+        except Exception as error:
+            self.log.exception("%s could not be read", name)
+            return {"error": f"{type(error).__name__}: {error}"}
+        return status or {"error": "There is no such table."}

@@ -1,0 +1,134 @@
+"""How tables stand: deletes in them, engines that can read them, the last write. Metadata only, through pyiceberg.
+
+Also a command, which knows Airflow's connections: ``python -m airflow_provider_lakecdc.status lake shop.orders``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from typing import TYPE_CHECKING, Any
+
+from airflow_provider_lakecdc.delete_debt import debt_of
+from airflow_provider_lakecdc.hooks.catalog import get_catalog
+from airflow_provider_lakecdc.tables import MAIN, branch_snapshots, open_table, summary_of
+from lakecdc.metadata import readers
+from lakecdc.metadata.last_write import SnapshotFacts, last_write
+
+if TYPE_CHECKING:
+    from pyiceberg.table import Table
+
+    from airflow_provider_lakecdc.hooks.catalog import CatalogConnection
+
+_HEADINGS = ("table", "format", "equality deletes", "position deletes", "v4", "refused by", "last write")
+
+
+def read_status(
+    catalog: CatalogConnection, table: str, branch: str = MAIN, *, partitions: bool = False
+) -> dict[str, Any] | None:
+    """How a table stands, as JSON.
+
+    :param table: ``namespace.name``.
+    :param branch: branch to look at.
+    :param partitions: add when each partition was changed last, maintenance included; this reads all manifests.
+    :return: ``format_version``, the counts of :class:`lakecdc.metadata.debt.DeleteDebt`, ``ready_for_v4``,
+        ``readable_by``, ``refused_by``, ``gained_by_rewrite`` (see :mod:`lakecdc.metadata.readers`), ``last_write``
+        (see :class:`lakecdc.metadata.last_write.LastWrite`) and perhaps ``partitions``; None if there is no such table.
+    """
+    with open_table(catalog, table) as found:
+        if found is None:
+            return None
+        status = _status(found, branch)
+        return status | {"partitions": _partitions(found, branch)} if partitions else status
+
+
+def tables_of(catalog: CatalogConnection, namespace: str) -> list[str]:
+    """Names of a namespace's tables, those of namespaces below it not included, sorted."""
+    with closing(catalog.load()) as opened:
+        return sorted(".".join(name) for name in opened.list_tables(namespace))
+
+
+def overview(statuses: Mapping[str, Mapping[str, Any]]) -> str:
+    """Statuses as a table for the log, one line per Iceberg table."""
+    rows = [_HEADINGS, *(_row(name, status) for name, status in statuses.items())]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(_HEADINGS))]
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
+    )
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Print the status of tables as JSON.
+
+    :return: 1 if one of them does not exist, else 0.
+    """
+    parser = argparse.ArgumentParser(prog="airflow_provider_lakecdc.status", description=main.__doc__)
+    parser.add_argument("catalog_conn_id", help="Airflow connection of type iceberg")
+    parser.add_argument("tables", nargs="+", help="namespace.name")
+    parser.add_argument(
+        "--partitions", action="store_true", help="when each partition was changed; reads all manifests"
+    )
+    asked = parser.parse_args(argv)
+    catalog = get_catalog(asked.catalog_conn_id)
+    found = {name: read_status(catalog, name, partitions=asked.partitions) for name in asked.tables}
+    json.dump(found, sys.stdout, indent=2)
+    print()
+    return int(None in found.values())
+
+
+def _status(table: Table, branch: str) -> dict[str, Any]:
+    debt, version = debt_of(table, branch), table.format_version
+    deletes = (debt.equality_delete_files, debt.position_delete_files)
+    written = last_write(
+        (
+            SnapshotFacts(
+                snapshot.snapshot_id,
+                snapshot.timestamp_ms,
+                snapshot.summary.operation.value if snapshot.summary else None,
+                summary_of(snapshot),
+            )
+            for snapshot in branch_snapshots(table, branch)
+        ),
+        table.properties,
+    )
+    return {
+        "format_version": version,
+        **debt.counts(),
+        "ready_for_v4": readers.ready_for_v4(debt.equality_delete_files),
+        "readable_by": readers.readable_by(version, *deletes),
+        "refused_by": readers.refused_by(version, *deletes),
+        "gained_by_rewrite": readers.gained_by_rewrite(version, *deletes),
+        "last_write": written.facts() if written else None,
+    }
+
+
+def _partitions(table: Table, branch: str) -> list[dict[str, Any]]:
+    head = next(branch_snapshots(table, branch), None)
+    if head is None:
+        return []
+    found = table.inspect.partitions(head.snapshot_id).to_pylist()
+    return [
+        {
+            "partition": {name: str(value) for name, value in (each.get("partition") or {}).items()},
+            "last_changed": f"{each['last_updated_at'].isoformat()}+00:00" if each["last_updated_at"] else None,
+            "records": each["record_count"],
+        }
+        for each in found
+    ]
+
+
+def _row(name: str, status: Mapping[str, Any]) -> tuple[str, ...]:
+    if "error" in status:
+        return (name, "-", "-", "-", "-", "-", str(status["error"]))
+    equality = f"{status['equality_deletes']} in {status['equality_delete_files']} files"
+    position = f"{status['position_deletes']} in {status['position_delete_files']} files"
+    written = status["last_write"]["written_at"] if status["last_write"] else "-"
+    ready = "ready" if status["ready_for_v4"] else "not ready"
+    return name, f"v{status['format_version']}", equality, position, ready, ", ".join(status["refused_by"]), written
+
+
+if __name__ == "__main__":
+    sys.exit(main())

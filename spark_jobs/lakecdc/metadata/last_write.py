@@ -1,0 +1,79 @@
+"""When a table was written last, from snapshot summaries: maintenance is no write."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from lakecdc.metadata import names
+from lakecdc.metadata.positions import current_position, nearest_carrier
+
+#: what ingestion names itself in summaries; every other job of ours changes no row
+_INGEST = "ingest"
+
+
+@dataclass(frozen=True)
+class SnapshotFacts:
+    """What a snapshot says of itself.
+
+    :param timestamp_ms: when it was made, milliseconds since 1970.
+    :param operation: append, overwrite, delete or replace.
+    """
+
+    snapshot_id: int
+    timestamp_ms: int
+    operation: str | None
+    summary: Mapping[str, str]
+
+    @property
+    def is_maintenance(self) -> bool:
+        """Whether it holds the same rows as the one before."""
+        job = self.summary.get(names.JOB)
+        return self.operation == "replace" or (job is not None and job != _INGEST)
+
+
+@dataclass(frozen=True)
+class LastWrite:
+    """The newest write of a branch.
+
+    :param snapshot_id: as text, because JavaScript cannot hold 64 bits.
+    :param written_at: when it was committed, ISO-8601 UTC.
+    :param job: ``ingest``, or None if somebody else has written.
+    :param source_time: moment at the source, ISO-8601 UTC, up to which the table holds every change; runs over a quiet
+        source move it on without a write.
+    :param position: where in its source the table stands; None if ingestion has never fed it.
+    """
+
+    snapshot_id: str
+    written_at: str
+    job: str | None
+    source_time: str | None
+    position: dict[str, Any] | None
+
+    def facts(self) -> dict[str, Any]:
+        """As JSON."""
+        return asdict(self)
+
+
+def last_write(snapshots: Iterable[SnapshotFacts], properties: Mapping[str, str]) -> LastWrite | None:
+    """Find the newest snapshot of a branch that is no maintenance, and where the table stands.
+
+    :param snapshots: of the branch, from its head towards the root.
+    :param properties: the table's.
+    :return: None if nothing was ever written, or expiry has left only maintenance.
+    """
+    known: Sequence[SnapshotFacts] = list(snapshots)
+    newest = next((snapshot for snapshot in known if not snapshot.is_maintenance), None)
+    if newest is None:
+        return None
+    carrier = nearest_carrier((snapshot.snapshot_id, snapshot.summary) for snapshot in known)
+    stands = current_position(carrier, properties)
+    return LastWrite(
+        snapshot_id=str(newest.snapshot_id),
+        written_at=datetime.fromtimestamp(newest.timestamp_ms / 1000, UTC).isoformat(timespec="milliseconds"),
+        job=newest.summary.get(names.JOB),
+        source_time=stands.read_through if stands else None,
+        position={"source": stands.source, "identity": stands.identity, **stands.offsets} if stands else None,
+    )

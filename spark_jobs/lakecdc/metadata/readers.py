@@ -1,0 +1,176 @@
+"""Which engines can read a table, from its format version and the kinds of deletes in it.
+
+What is known of an engine is dated and has a source; what nobody has stated or tried is None, and then the engine is
+neither among those that can read a table nor among those that cannot.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+#: when the entries below were checked
+CHECKED = "2026-11"
+_OLAKE = "https://github.com/datazip-inc/olake-docs/pull/490"
+_TRIED = "executed in this project's tests"
+
+
+@dataclass(frozen=True)
+class Reader:
+    """What one engine can read.
+
+    :param name: the engine, with the version from which on it is so.
+    :param max_format_version: highest Iceberg format version.
+    :param equality_deletes: whether it applies equality-delete files; None if not known, as with the others.
+    :param position_deletes: whether it applies position-delete files (format version 2).
+    :param deletion_vectors: whether it applies deletion vectors (format version 3).
+    :param sources: where that is stated.
+    :param note: what happens otherwise.
+    """
+
+    name: str
+    max_format_version: int
+    equality_deletes: bool | None
+    position_deletes: bool | None
+    deletion_vectors: bool | None
+    sources: tuple[str, ...]
+    note: str = ""
+
+
+READERS: tuple[Reader, ...] = (
+    Reader(
+        "Amazon Athena",
+        2,
+        True,
+        True,
+        False,
+        ("https://docs.aws.amazon.com/athena/latest/ug/querying-iceberg.html", _OLAKE),
+    ),
+    Reader(
+        "Amazon Redshift",
+        3,
+        None,
+        True,
+        True,
+        ("https://docs.aws.amazon.com/redshift/latest/dg/iceberg-v3-features.html",),
+    ),
+    Reader("Apache Spark with Iceberg 1.12", 3, True, True, True, (_TRIED,)),
+    Reader(
+        "ClickHouse 25.8",
+        2,
+        True,
+        True,
+        False,
+        (
+            "https://github.com/ClickHouse/ClickHouse/blob/master/docs/en/engines/table-engines/integrations/iceberg.md",
+            "https://github.com/ClickHouse/ClickHouse/pull/83094",
+        ),
+    ),
+    Reader(
+        "Databricks Runtime 18",
+        3,
+        False,
+        False,
+        True,
+        (
+            "https://docs.databricks.com/aws/en/iceberg/iceberg-v3",
+            "https://github.com/datazip-inc/olake-docs/pull/518",
+            _OLAKE,
+        ),
+        "Delete files of format version 2 may be left unapplied without an error: deleted rows show up again.",
+    ),
+    Reader("DuckDB 1.5", 3, True, True, True, (_TRIED,)),
+    Reader(
+        "Google BigQuery",
+        3,
+        None,
+        True,
+        True,
+        (
+            "https://cloud.google.com/bigquery/docs/iceberg-external-tables",
+            "https://docs.cloud.google.com/lakehouse/docs/use-iceberg-v3-binary-deletion-vectors",
+        ),
+        "Deletion vectors are a preview.",
+    ),
+    Reader("PyIceberg 0.12", 3, False, True, True, (_TRIED, "https://github.com/apache/iceberg-python/issues/1210")),
+    Reader(
+        "Snowflake",
+        3,
+        False,
+        True,
+        True,
+        (
+            "https://docs.snowflake.com/en/user-guide/tables-iceberg-v3-specification-support",
+            "https://docs.snowflake.com/release-notes/2025/other/"
+            "2025-10-17-position-row-level-deletes-externally-managed-iceberg-ga",
+            "https://github.com/airbytehq/airbyte/pull/82750",
+            "https://github.com/MaterializeInc/materialize/pull/38458",
+        ),
+        "Error 091968; a table that was registered before its first equality delete goes stale without an error.",
+    ),
+    Reader(
+        "StarRocks",
+        2,
+        True,
+        True,
+        None,
+        ("https://github.com/StarRocks/starrocks/pull/37419", "https://github.com/StarRocks/starrocks/issues/73947"),
+    ),
+    Reader(
+        "Trino",
+        3,
+        True,
+        True,
+        True,
+        ("https://trino.io/docs/current/connector/iceberg.html", "https://github.com/trinodb/trino/pull/27788"),
+        "Deletion vectors since 2026; older versions refuse them.",
+    ),
+)
+
+
+def can_read(reader: Reader, format_version: int, equality_deletes: int, position_deletes: int) -> bool | None:
+    """Tell whether an engine can read a table.
+
+    In format version 3 position deletes are taken for deletion vectors. Position-delete files that an upgraded table
+    still has count as such, until ``rewrite_delete_files`` has made vectors of them.
+
+    :param format_version: of the table.
+    :param equality_deletes: number of them, in files or rows.
+    :param position_deletes: number of them, in files or rows.
+    :return: None if it is not known.
+    """
+    if format_version > reader.max_format_version:
+        return False
+    asked: list[bool | None] = []
+    if equality_deletes:
+        asked.append(reader.equality_deletes)
+    if position_deletes:
+        asked.append(reader.deletion_vectors if format_version >= 3 else reader.position_deletes)
+    if False in asked:
+        return False
+    return None if None in asked else True
+
+
+def readable_by(format_version: int, equality_deletes: int, position_deletes: int) -> list[str]:
+    """Names of the engines that can read a table; see :func:`can_read`."""
+    return [r.name for r in READERS if can_read(r, format_version, equality_deletes, position_deletes)]
+
+
+def refused_by(format_version: int, equality_deletes: int, position_deletes: int) -> list[str]:
+    """Names of the engines that are known not to read a table; see :func:`can_read`."""
+    return [r.name for r in READERS if can_read(r, format_version, equality_deletes, position_deletes) is False]
+
+
+def gained_by_rewrite(format_version: int, equality_deletes: int, position_deletes: int) -> list[str]:
+    """Names of the engines that refuse a table now and can read it once its equality deletes are rewritten."""
+    refused = refused_by(format_version, equality_deletes, position_deletes)
+    after = readable_by(format_version, 0, equality_deletes + position_deletes)
+    return [name for name in after if name in refused]
+
+
+def ready_for_v4(equality_deletes: int) -> bool:
+    """Tell whether a table could take format version 4, where equality deletes must not be added any more.
+
+    Those that are there stay valid (https://github.com/apache/iceberg/pull/17783), but every engine has to go on
+    reading them; a table is ready once it has none.
+    """
+    return not equality_deletes

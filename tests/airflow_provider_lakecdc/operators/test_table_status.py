@@ -1,0 +1,61 @@
+"""The operator that reports how tables stand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from airflow.sdk.exceptions import AirflowFailException
+
+from airflow_provider_lakecdc.exceptions import LakecdcJobError
+from airflow_provider_lakecdc.operators.table_status import STATUS_KEY, TableStatusOperator
+from tests.airflow_provider_lakecdc.tables import FedTable
+
+
+def operator(**arguments: Any) -> TableStatusOperator:
+    return TableStatusOperator(task_id="status", catalog_conn_id="lake", **arguments)
+
+
+@pytest.fixture
+def shop(lake: dict[str, str]) -> FedTable:
+    orders = FedTable(lake)
+    orders.delete(5)
+    FedTable(lake, "shop.items")
+    return orders
+
+
+@pytest.mark.usefixtures("shop")
+def test_all_tables_of_a_namespace_and_none_twice(context: Any, caplog: pytest.LogCaptureFixture) -> None:
+    found = operator(tables="shop.orders", namespaces=["shop"], partitions=True).execute(context)
+    assert list(found) == ["shop.orders", "shop.items"]
+    assert [status["ready_for_v4"] for status in found.values()] == [False, True]
+    assert context["ti"].xcom[STATUS_KEY] == found
+
+
+def test_one_that_cannot_be_read_fails_the_task_after_the_others(context: Any, shop: FedTable) -> None:
+    location = shop.table.metadata_location.removeprefix("file://")
+    with open(location, "w") as broken:
+        broken.write("{")
+    with pytest.raises(LakecdcJobError, match="2 of 3") as error:
+        operator(tables=["shop.nothing"], namespaces=["shop"]).execute(context)
+    assert "shop.nothing: There is no such table." in str(error.value)
+    found = context["ti"].xcom[STATUS_KEY]
+    assert "error" in found["shop.orders"] and found["shop.items"]["ready_for_v4"]
+
+
+def test_nothing_to_report_is_an_error(context: Any) -> None:
+    with pytest.raises(AirflowFailException, match="Neither"):
+        operator(tables="", namespaces=[]).execute(context)
+
+
+@pytest.mark.usefixtures("shop")
+def test_the_overview_is_a_table() -> None:
+    from airflow_provider_lakecdc.hooks.catalog import get_catalog
+    from airflow_provider_lakecdc.status import overview, read_status
+
+    known = read_status(get_catalog("lake"), "shop.orders")
+    assert known is not None
+    heading, orders, broken = overview({"shop.orders": known, "x.y": {"error": "no way"}}).splitlines()
+    assert orders.index("5 in 1 files") == heading.index("equality deletes")
+    assert "not ready" in orders and "Snowflake" in orders
+    assert broken.startswith("x.y") and broken.endswith("no way")
