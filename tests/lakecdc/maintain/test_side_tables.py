@@ -1,0 +1,86 @@
+"""Tables beside the targets are maintained like any other, and delete debt is what pyiceberg counts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from airflow_provider_lakecdc.delete_debt import _counted, debt_of
+from airflow_provider_lakecdc.tables import branch_snapshots
+from lakecdc.contract.spec import parse_spec
+from lakecdc.iceberg.table import IcebergTable
+from lakecdc.ingest import quarantine, tombstones
+from lakecdc.ingest.sources import file_memory
+from lakecdc.maintain.compact import compact_data_files
+from lakecdc.maintain.delete_files.job import rewrite_delete_files
+from lakecdc.maintain.expire import expire_snapshots
+from lakecdc.maintain.manifests import rewrite_manifests
+from lakecdc.metadata.debt import DeleteDebt
+from lakecdc.metadata.names import side_tables
+from lakecdc.run import TableWork, each_table, run
+from tests.conftest import Lake
+from tests.lakecdc.maintain.support import count, create, delete_by_key, fill, spark_rows
+from tests.lakecdc.maintain.support import run as run_one
+
+BATCHES = 3
+
+
+def filled_side_tables(lake: Lake, target: str) -> list[str]:
+    """The side tables of a target as ingestion makes them, with a file for each of some batches."""
+    deletes, files, kept = side_tables(target)
+    tombstones._create(lake.table(target), ["id"])
+    file_memory._create(lake.spark, "lake", files)
+    if quarantine.open_quarantine(lake.spark, "lake", kept) is None:
+        quarantine._create(lake.spark, "lake", kept)
+    for batch in range(BATCHES):
+        lake.sql(f"INSERT INTO lake.{deletes} VALUES ({batch}, 'order', now())")
+        lake.sql(f"INSERT INTO lake.{files} VALUES ('c{batch}', '', 'f')")
+        message = f"'{target}', 'p{batch}', 'type', 'no', now(), null, null, null, 't', 0, {batch}, X'00', X'FF'"
+        lake.sql(f"INSERT INTO lake.{kept} VALUES ({message}, null)")
+    return [deletes, files, kept]
+
+
+def test_they_are_compacted_rewritten_and_expired_with_their_target(lake: Lake) -> None:
+    target = create(lake, 2)
+    fill(lake, target, files=1)
+    beside = filled_side_tables(lake, target)
+    rows = {name: len(spark_rows(lake, name)) for name in beside}
+
+    def job(work: TableWork, **options: Any) -> dict[str, str]:
+        name = getattr(work, "__name__")  # noqa: B009
+        spec = lake.spec(name, target, options={"side_tables": [*beside, f"{target}_not_there"], **options})
+        report = run(parse_spec(spec), each_table(work))
+        return {table.table: table.outcome for table in report.tables}
+
+    done = dict.fromkeys(beside, "done")
+    assert job(rewrite_manifests, min_manifests=2) == {target: "nothing", **done}
+    assert job(compact_data_files, min_input_files=2) == {target: "nothing", **done}
+    assert job(expire_snapshots, older_than="2100-01-01T00:00:00+00:00", retain_last=1) == {target: "nothing", **done}
+    assert [count(lake, name, 0) for name in beside[:2]] == [1, 1]
+    assert {name: len(spark_rows(lake, name)) for name in beside} == rows
+    # what ingestion asks of them
+    assert file_memory._follow(lake.spark, "lake", target, "c2") == {"f"}
+    messages = quarantine.messages(IcebergTable(lake.spark, "lake", beside[2]), target)
+    assert messages.count() == BATCHES
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_delete_debt_is_the_same_from_summaries_and_from_manifests(lake: Lake, version: int) -> None:
+    name = create(lake, version)
+    fill(lake, name, files=2, rows=20)
+    delete_by_key(lake, name, range(5), "new")
+    delete_by_key(lake, name, range(5, 8))
+    lake.sql(f"DELETE FROM lake.{name} WHERE id = 30")
+
+    def debts() -> list[DeleteDebt]:
+        table = lake.pyiceberg().load_table(name)
+        return [debt_of(table), _counted(table, next(branch_snapshots(table)))]
+
+    assert debts() == [DeleteDebt(2, 8, 1, 1)] * 2
+    run_one(lake, rewrite_delete_files, name)
+    told, counted = debts()
+    assert told == counted
+    assert (told.equality_delete_files, told.equality_deletes) == (0, 0)
+    # eight rows of the first files and the one that was deleted by position
+    assert told.position_deletes == 9
