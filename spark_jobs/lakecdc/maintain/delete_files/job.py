@@ -27,6 +27,7 @@ from lakecdc.maintain.delete_files.write import write
 from lakecdc.maintain.phases import Phases
 from lakecdc.maintain.start_tag import start_tag
 from lakecdc.metadata import names
+from lakecdc.metadata.readers import readable_by
 
 if TYPE_CHECKING:
     from lakecdc.contract.spec import JobSpec
@@ -276,8 +277,15 @@ class Rewrite:
             "groups_left": result.groups_left,
             "engine": "+".join(sorted(result.engines)) or None,
             "verified": self._verified(),
+            "readable_by": {"before": self._readers(self._before), "after": self._readers(after)},
             "seconds": {**self._phases.seconds, "total": round(time.monotonic() - self._begun, 3)},
         }
+
+    def _readers(self, snapshot: Snapshot | None) -> list[str]:
+        """Engines that can read the table as a snapshot has it."""
+        summary = snapshot.summary if snapshot else {}
+        kinds = [int(summary.get(f"total-{kind}-deletes", 0)) for kind in ("equality", "position")]
+        return readable_by(self._table.format_version, *kinds)
 
     def _verified(self) -> dict[str, Any]:
         proofs = self._result.proofs

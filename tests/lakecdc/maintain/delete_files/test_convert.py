@@ -37,6 +37,8 @@ def test_upserts_and_deletes(lake: Lake, version: int, layout: str, engine: str)
     assert report.metrics[kind] == count(lake, name, 1) > 0
     assert report.metrics["verified"]["mode"] == "full"
     assert report.metrics["verified"]["files"] == report.metrics["verified"]["of"] > 0
+    readers = report.metrics["readable_by"]
+    assert "PyIceberg 0.12" in readers["after"] and "PyIceberg 0.12" not in readers["before"]
     assert report.snapshot_before != report.snapshot_after
 
 
