@@ -66,8 +66,8 @@ def verify(
     """Prove that no row appears or disappears.
 
     :param replacements: every data file that the removed deletes apply to, the unchanged ones included.
-    :param mode: as asked for; ``auto`` is ``full`` up to :data:`AUTO_DATA_RECORDS` and ``full`` becomes ``sample`` where the deletes do not fit (see
-        :data:`FULL_DELETE_RECORDS`), and the proof says so.
+    :param mode: as asked for; ``auto`` is ``full`` up to :data:`AUTO_DATA_RECORDS`, and ``full`` becomes ``sample``
+        where the deletes do not fit (see :data:`FULL_DELETE_RECORDS`); the proof says which it was.
     :param deletes: the equality deletes that go.
     :raises VerificationError: naming the first file that differs.
     """
