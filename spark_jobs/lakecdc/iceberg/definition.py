@@ -120,6 +120,18 @@ def evolve(table: IcebergTable, columns: Sequence[tuple[str, str]]) -> list[str]
     return done
 
 
+def rename_columns(table: IcebergTable, names: Mapping[str, str]) -> None:
+    """Rename columns in one schema commit; they keep their field ids.
+
+    :param names: the new name by the old one.
+    """
+    update = table.java.updateSchema()
+    for old, new in names.items():
+        update.renameColumn(old, new)
+    update.commit()
+    table.refresh()
+
+
 def drop_columns(table: IcebergTable, names: Sequence[str]) -> None:
     """Drop columns in one schema commit."""
     update = table.java.updateSchema()

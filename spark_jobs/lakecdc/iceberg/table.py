@@ -128,6 +128,12 @@ class IcebergTable:
             raise InputError(f"There is no column {column!r}.", table=self.name)
         return int(found.fieldId())
 
+    def names_at(self, snapshot_id: int) -> dict[str, str]:
+        """The names that top-level columns have now, by those they had in a snapshot; dropped ones are left out."""
+        schema = self.java.schemas().get(self.java.snapshot(snapshot_id).schemaId()) or self.java.schema()
+        now = {f.id: f.name for f in self.fields}
+        return {str(c.name()): now[c.fieldId()] for c in schema.columns() if c.fieldId() in now}
+
     @property
     def identifier_columns(self) -> list[str]:
         """Names of the identifier fields in schema order."""

@@ -1,9 +1,9 @@
-"""Columns that the source has dropped: found by what the table remembers of the source's columns."""
+"""Columns that the source has renamed or dropped: found by what the table remembers of the source's columns."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from lakecdc.contract.errors import InputError
@@ -25,15 +25,59 @@ def properties(batch: TableBatch) -> dict[str, str]:
 
 
 def follow(table: IcebergTable, batch: TableBatch) -> list[str]:
-    """Apply the target's policy to columns that are gone.
+    """Rename what the source has renamed, and apply the target's policy to columns that are gone.
 
     :return: what was changed, for the report.
     :raises InputError: if the policy is to stop, or a column cannot be dropped; nothing has been changed then.
     """
+    if batch.source_columns is None:
+        return []
+    known = remembered(table)
+    moved = renamed(known, batch.source_columns)
+    pairs = [(_in_table(batch.target, old), _in_table(batch.target, new)) for old, new in moved.items()]
+    free = {name for _, name in pairs} - {*table.column_names, *batch.key}
+    changes = _rename(table, {old: new for old, new in pairs if old in table.column_names and new in free})
+    return changes + _drop(table, batch, [n for n in known if n not in moved])
+
+
+def renamed(known: Columns, now: Columns) -> dict[str, str]:
+    """The columns that have another name now, by the one they had; a name that was another column's is not followed."""
+    names_now = {number: name for name, number in now.items() if number is not None and name not in known}
+    return {
+        name: names_now[number]
+        for name, number in known.items()
+        if number is not None and number in names_now and now.get(name) != number
+    }
+
+
+def identified(found: Sequence[str], known: Columns, catalog: Columns) -> dict[str, int | None]:
+    """The numbers of columns as the log names them, while the catalog may be ahead of the log.
+
+    :param found: names in one description of the table in the log.
+    :param known: numbers of the columns when the log was read last.
+    :param catalog: numbers of the columns now.
+    """
+    there = {catalog.get(name) for name in found}
+    numbers: dict[str, int | None] = {}
+    for name in found:
+        before, now = known.get(name), catalog.get(name)
+        taken = before is not None and now is not None and before in there
+        numbers[name] = now if before is None or taken else before
+    return numbers
+
+
+def _rename(table: IcebergTable, found: Mapping[str | None, str | None]) -> list[str]:
+    pairs = {old: new for old, new in found.items() if old and new}
+    if pairs:
+        definition.rename_columns(table, pairs)
+    return [f"renamed {old} to {new}" for old, new in pairs.items()]
+
+
+def _drop(table: IcebergTable, batch: TableBatch, known: Sequence[str]) -> list[str]:
     if batch.source_columns is None or batch.target.on_dropped_column == "keep":
         return []
     present = {c.name for c in batch.columns}
-    gone = [n for n in remembered(table) if n not in batch.source_columns]
+    gone = [n for n in known if n not in batch.source_columns]
     here = [name for name in (_in_table(batch.target, n) for n in gone) if name in table.column_names]
     if here and batch.target.on_dropped_column == "stop":
         raise InputError(

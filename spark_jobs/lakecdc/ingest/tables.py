@@ -48,9 +48,10 @@ def prepare(
             table=table.name,
             hint="Ingest into a new table, or add the columns (string, timestamp) if its rows need no order.",
         )
+    # a renamed column is none that older rows have to be filled with
+    changes = source_columns.follow(table, batch)
     # only a table of current rows follows the source where that fills older rows; past events stay as they were
     to_fill = _columns_to_fill(table, batch) if batch.target.keyed else set()
-    changes = source_columns.follow(table, batch)
     changes += definition.evolve(table, [(c.name, c.type) for c in batch.columns])
     if changes:
         _make_view(table, batch.target)

@@ -27,6 +27,7 @@ _TABLE = """
 SELECT c.oid, c.relkind::text FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE n.nspname = %s AND c.relname = %s
 """
+_NUMBERS = "SELECT attname, attnum FROM pg_attribute WHERE attrelid = %s AND attnum > 0 AND NOT attisdropped"
 _COLUMNS = """
 SELECT attname, atttypid, atttypmod, attgenerated <> '' FROM pg_attribute
 WHERE attrelid = %s AND attnum > 0 AND NOT attisdropped ORDER BY attnum
@@ -192,6 +193,11 @@ def _check_leaf(table: SourceTable, leaf: Leaf) -> None:
             table=target,
             hint=_DEFAULT_AND_OTHER_HINT,
         )
+
+
+def column_numbers(session: Session, oid: int) -> dict[str, int]:
+    """A table's columns with the numbers that they keep when they are renamed."""
+    return {str(name): int(number) for name, number in session.execute(_NUMBERS, (oid,))}
 
 
 def target_columns(

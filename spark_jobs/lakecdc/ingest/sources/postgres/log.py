@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from pyspark import StorageLevel
@@ -140,15 +140,22 @@ def publication_list(name: str) -> str:
 
 
 def changes(
-    found: Round, oid: int, key: Sequence[str], columns: Sequence[Column], types: TypeCatalog, epoch: int
+    found: Round,
+    oid: int,
+    key: Sequence[str],
+    columns: Sequence[Column],
+    types: TypeCatalog,
+    epoch: int,
+    renamed: Mapping[int, Mapping[str, str]],
 ) -> DataFrame:
     """The change frame of one table in a round.
 
     :param oid: the table's.
     :param columns: the target's columns.
     :param epoch: of the order keys.
+    :param renamed: for versions of the table, columns that have another name now: the new one by the old one.
     """
-    relations = found.relations(oid)
+    relations = [_with_names(relation, renamed.get(relation.version, {})) for relation in found.relations(oid)]
     new = {c.name: _value("new", c, relations, types).alias(c.name) for c in columns}
     old = {c.name: _value("old", c, relations, types).alias(c.name) for c in columns if c.name in key}
     gone = F.col("kind") == "d"
@@ -158,11 +165,31 @@ def changes(
         F.col("kind").alias("op"),
         F.when(gone, old_key).otherwise(new_key).alias("key"),
         F.when(~gone, row).alias("row"),
-        "open",
+        _open(renamed).alias("open"),
         F.when(F.col("moved"), old_key).alias("old_key"),
         F.expr(order).alias("order"),
         F.timestamp_micros("commit_micros").alias("source_time"),
     )
+
+
+def _with_names(relation: Relation, names: Mapping[str, str]) -> Relation:
+    columns = tuple(replace(c, name=names.get(c.name, c.name)) for c in relation.columns)
+    return replace(relation, columns=columns)
+
+
+def _open(renamed: Mapping[int, Mapping[str, str]]) -> Expression:
+    """The names of unchanged columns, as they are now."""
+    found = F.col("open")
+    for version, names in renamed.items():
+        if names:
+            new = F.create_map(*[F.lit(x) for pair in names.items() for x in pair])
+            there = _now(new)
+            found = F.when(F.col("version") == version, there).otherwise(found)
+    return found
+
+
+def _now(names: Expression) -> Expression:
+    return F.transform("open", lambda name: F.coalesce(F.try_element_at(names, name), name))
 
 
 def truncate_order(found: Round, oid: int, epoch: int) -> str | None:

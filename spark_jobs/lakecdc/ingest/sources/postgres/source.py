@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -17,14 +17,22 @@ from lakecdc.contract.errors import InputError, LakecdcError, SourceUnavailableE
 from lakecdc.contract.sources.postgres import PostgresSource
 from lakecdc.failpoints import reach
 from lakecdc.ingest.change import Column, TableBatch
-from lakecdc.ingest.formats.pgoutput import Wanted
+from lakecdc.ingest.formats.pgoutput import Relation, Wanted
+from lakecdc.ingest.source_columns import identified, remembered
 from lakecdc.ingest.sources.database import deal, full_load_needed, quoted
 from lakecdc.ingest.sources.postgres import log as wal
 from lakecdc.ingest.sources.postgres import slots, snapshot
-from lakecdc.ingest.sources.postgres.catalog import SourceTable, missing_values, read_table, target_columns
+from lakecdc.ingest.sources.postgres.catalog import (
+    SourceTable,
+    column_numbers,
+    missing_values,
+    read_table,
+    target_columns,
+)
 from lakecdc.ingest.sources.postgres.connect import address, connect, explain, lsn, lsn_text
 from lakecdc.ingest.sources.postgres.slots import Publication, Slot
 from lakecdc.ingest.sources.postgres.types import TypeCatalog, typed
+from lakecdc.ingest.tables import open_target
 from lakecdc.metadata.positions import Position
 
 if TYPE_CHECKING:
@@ -45,12 +53,14 @@ class Feed:
 
     :param columns: the target's columns as last seen.
     :param position: where the target stands; None before its full load is applied.
+    :param numbers: numbers of the source's columns when the log was read last.
     :param failed: it takes no more batches, but its position still holds the slot.
     """
 
     table: SourceTable
     columns: tuple[Column, ...]
     position: Position | None
+    numbers: Mapping[str, int | None] = field(default_factory=dict)
     failed: bool = False
 
     @property
@@ -144,9 +154,13 @@ class PostgresIngest:
                 raise InputError(f"{table.label} already feeds {twin}.", hint="Give it a slot of its own.")
             if position and position.offsets.get("oid", table.oid) != table.oid:
                 raise full_load_needed(f"The source table {table.label} was dropped and made anew", name)
-            self._feeds[name] = Feed(table, columns, position)
+            self._feeds[name] = Feed(table, columns, position, self._remembered(name) if position else {})
         except LakecdcError as error:
             self._refuse(name, error, position)
+
+    def _remembered(self, name: str) -> dict[str, int | None]:
+        found = open_target(self.spark, self.spec.catalog.name, name)
+        return remembered(found) if found else {}
 
     def _refuse(self, name: str, error: LakecdcError, position: Position | None) -> None:
         error.table = error.table or name
@@ -285,6 +299,7 @@ class PostgresIngest:
         copy = snapshot.CopyChunks(self._where, taken.name, shares, names)
         kinds = {c.name: self._types.base_name(c.type_oid) for c in table.columns}
         values = {c.name: typed(F.col(quoted(c.name)), kinds[c.name], c.type, c.name) for c in feed.columns}
+        feed.numbers = column_numbers(self._session, table.oid)
         changes = snapshot.frame(self.spark, copy, table, feed.columns, values, taken, self._epoch)
         return TableBatch(
             target=table.target,
@@ -293,7 +308,7 @@ class PostgresIngest:
             changes=changes,
             position=self._position(feed, taken.lsn, None),
             full_load=True,
-            source_columns=dict.fromkeys(c.name for c in feed.columns),
+            source_columns={c.name: feed.numbers.get(c.name) for c in feed.columns},
             facts={"full_load_chunks": len(found)},
         )
 
@@ -349,9 +364,16 @@ class PostgresIngest:
         relations = found.relations(table.oid)
         if relations:
             feed.columns = target_columns(table.target, table.key, relations[-1].columns, self._types)
+        numbers = self._numbers(feed, relations)
         columns, changes = self._with_fill(feed), None
         if events:
-            changes = wal.changes(found, table.oid, table.key, columns, self._types, self._epoch)
+            now = {number: name for name, number in numbers[-1].items() if number is not None}
+            renamed = {
+                r.version: {n: now[i] for n, i in of.items() if i in now and now[i] not in of}
+                for r, of in zip(relations, numbers, strict=True)
+            }
+            changes = wal.changes(found, table.oid, table.key, columns, self._types, self._epoch, renamed)
+        feed.numbers = numbers[-1] if numbers else feed.numbers
         return TableBatch(
             target=table.target,
             key=table.key,
@@ -359,9 +381,17 @@ class PostgresIngest:
             changes=changes,
             position=self._position(feed, to, moment),
             truncate_order=wal.truncate_order(found, table.oid, self._epoch),
-            source_columns=dict.fromkeys(c.name for c in columns),
+            source_columns={c.name: feed.numbers.get(c.name) for c in columns} if relations else None,
             facts=facts,
         )
+
+    def _numbers(self, feed: Feed, relations: Sequence[Relation]) -> list[dict[str, int | None]]:
+        """The numbers of the columns in each description of the table."""
+        catalog = column_numbers(self._session, feed.table.oid) if relations else {}
+        found = [identified([c.name for c in r.columns], feed.numbers, catalog) for r in relations]
+        for relation, numbers in zip(relations[:-1], found[:-1], strict=True):
+            _guess(relation, numbers, relations[-1], found[-1])
+        return found
 
     def _with_fill(self, feed: Feed) -> tuple[Column, ...]:
         """The columns with what rows older than them show, in the columns' types."""
@@ -486,3 +516,16 @@ class PostgresIngest:
 
 def _moment(micros: int) -> datetime:
     return datetime.fromtimestamp(micros / 1_000_000, UTC)
+
+
+def _guess(relation: Relation, numbers: dict[str, int | None], last: Relation, known: Mapping[str, int | None]) -> None:
+    """Number columns whose names neither the table nor the catalog knows: they were a step between two renamings.
+
+    It is the column that stands in their place later, with the same type.
+    """
+    if len(relation.columns) != len(last.columns):
+        return
+    for column, later in zip(relation.columns, last.columns, strict=True):
+        number = known[later.name]
+        if numbers[column.name] is None and column.type_oid == later.type_oid and number not in numbers.values():
+            numbers[column.name] = number
