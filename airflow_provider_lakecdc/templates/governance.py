@@ -64,6 +64,7 @@ def hourly_governance_dag(config: LakeConfig) -> DAG:
     """Rewrite delete files, then a light compaction.
 
     :param config: needs ``tables`` or ``targets``.
+    :raises ValueError: if it has neither, or only targets that stand for many tables.
     """
     steps: Steps = (
         (RewriteDeleteFilesOperator, HOURLY_DELETES),
@@ -76,6 +77,7 @@ def nightly_governance_dag(config: LakeConfig) -> DAG:
     """Sort, compact, rewrite manifests, expire snapshots.
 
     :param config: needs ``tables`` or ``targets``.
+    :raises ValueError: if it has neither, or only targets that stand for many tables.
     """
     steps: Steps = (
         (SortDataFilesOperator, {}),
@@ -88,6 +90,11 @@ def nightly_governance_dag(config: LakeConfig) -> DAG:
 
 def _chained(config: LakeConfig, kind: str, doc: str, steps: Steps) -> DAG:
     tables = config.maintained_tables
+    if patterns := [name for name in tables if "{" in name]:
+        raise ValueError(
+            f"The target {patterns[0]!r} stands for many tables, and which they are is only known to the job: "
+            'list the tables to maintain under "tables".'
+        )
     with new_dag(config, kind, doc.format(tables=", ".join(tables), catalog=config.catalog) + _FAILURES) as dag:
         tasks: list[MappedOperator] = []
         for operator, defaults in steps:

@@ -213,3 +213,11 @@ def test_what_the_job_would_refuse_is_an_import_error(changes: dict[str, Any], m
 def test_a_source_and_targets_are_needed() -> None:
     with pytest.raises(ValueError, match="needs a source"):
         ingest_dag(LakeConfig(source=POSTGRES))
+
+
+def test_a_target_that_stands_for_many_tables_cannot_say_what_to_maintain() -> None:
+    targets = ({"table": "lake.{schema}_{table}", "source_tables": ["shop.*"]},)
+    with pytest.raises(ValueError, match='"tables"'):
+        hourly_governance_dag(config(targets=targets))
+    dag = hourly_governance_dag(config(targets=targets, tables=("lake.shop_orders",)))
+    assert groups(dag.task_dict["rewrite_delete_files"]) == [["lake.shop_orders"]]
