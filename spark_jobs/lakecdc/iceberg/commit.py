@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from lakecdc.contract.errors import CommitStateUnknownError, ConflictError, InputError
@@ -119,9 +119,17 @@ def replace_deletes(
             .validateDeletedFiles()
             .toBranch(branch)
         )
-        _row_delta(delta, changes, mark).commit()
+        _row_delta(delta, replace(changes, deletes=in_file_order(changes.deletes)), mark).commit()
 
     return _run(table, commit, mark, branch)
+
+
+def in_file_order(deletes: Sequence[Any]) -> list[Any]:
+    """Delete files, the deletion vectors of one Puffin file side by side and in the order they lie in it.
+
+    DuckDB 1.5.5 takes vectors of other data files where those of several Puffin files are mixed in a manifest.
+    """
+    return sorted(deletes, key=lambda delete: (str(delete.location()), delete.contentOffset() or 0))
 
 
 def replace_data_files(

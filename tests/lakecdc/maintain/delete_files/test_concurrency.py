@@ -2,48 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from lakecdc.contract.errors import CommitStateUnknownError, ConflictError
-from lakecdc.iceberg.commit import replace_data_files
 from lakecdc.iceberg.jvm import iterate
 from lakecdc.iceberg.staging import stage_rows
 from lakecdc.maintain.delete_files import job
 from tests.conftest import Lake
+from tests.lakecdc.maintain.delete_files.conftest import Meanwhile, once
 from tests.lakecdc.maintain.delete_files.support import Rows, change, convert, count, create, insert, run, spark_rows
 
 BOTH = pytest.mark.parametrize("version", [2, 3])
-Meanwhile = Callable[[Callable[[], object]], None]
-
-
-@pytest.fixture
-def meanwhile(monkeypatch: pytest.MonkeyPatch) -> Iterator[Meanwhile]:
-    """Let something happen each time the job is about to commit."""
-
-    def happen(action: Callable[[], object]) -> None:
-        busy = False
-
-        def reach(moment: str) -> None:
-            nonlocal busy
-            if moment == "rewrite_delete_files.before_commit" and not busy:
-                busy = True
-                action()
-                busy = False
-
-        monkeypatch.setattr(job, "reach", reach)
-
-    yield happen
-    monkeypatch.undo()
-
-
-def once(action: Callable[[], object]) -> Callable[[], object]:
-    """The action at the first call, nothing after."""
-    actions = iter([action])
-    return lambda: next(actions, lambda: None)()
 
 
 def table_with_deletes(lake: Lake, version: int, layout: str = "") -> str:
@@ -127,23 +98,6 @@ def test_conflict_every_time_ends_as_conflict(lake: Lake, meanwhile: Meanwhile) 
 
 
 @BOTH
-def test_compaction_that_began_before_and_ends_after_cannot_resurrect_rows(lake: Lake, version: int) -> None:
-    """A converter that commits with ``RewriteFiles`` loses the deletes here: compaction does not see them."""
-    name = create(lake, "id bigint NOT NULL, v string", version)
-    insert(lake, name, "SELECT id, 'a' AS v FROM range(20)")
-    table = lake.table(name)
-    start = table.head()
-    assert start is not None
-    (task,) = iterate(table.java.newScan().planFiles())
-    compacted = stage_rows(table, table.read(start.id))
-    change(lake, name, ["id"], "SELECT id FROM range(5)")
-    convert(lake, name)
-    with pytest.raises(ConflictError, match="found new"):
-        replace_data_files(table, removed=[task.file()], removed_deletes=[], added=compacted, start=start, summary={})
-    assert len(spark_rows(lake, name)) == 15
-
-
-@BOTH
 def test_two_converters_at_once(lake: Lake, version: int, meanwhile: Meanwhile) -> None:
     name = table_with_deletes(lake, version)
     before = spark_rows(lake, name)
@@ -173,35 +127,3 @@ def test_foreign_expiry_meanwhile(lake: Lake, commits: int, conflicts: int, mean
     report = run(lake, name)
     assert (report.outcome, report.metrics["conflicts"]) == ("done", conflicts)
     assert len(spark_rows(lake, name)) == 15 + commits
-
-
-def test_rollback_meanwhile_is_answered_with_a_new_plan(lake: Lake, meanwhile: Meanwhile) -> None:
-    name = table_with_deletes(lake, 2)
-    earlier = lake.table(name).head()
-    change(lake, name, ["id"], "SELECT id FROM range(10, 15)")
-    assert earlier is not None
-    meanwhile(once(lambda: lake.sql(f"CALL lake.system.rollback_to_snapshot('{name}', {earlier.id})")))
-    report = run(lake, name)
-    assert (report.outcome, report.metrics["conflicts"], report.metrics["commits"]) == ("done", 1, 1)
-    assert len(spark_rows(lake, name)) == 15
-
-
-def test_unknown_commit_state_leaves_the_files(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    name = table_with_deletes(lake, 3)
-
-    def no_answer(*args: object, **kwargs: object) -> None:
-        raise CommitStateUnknownError("no answer", table=name)
-
-    monkeypatch.setattr(job, "replace_deletes", no_answer)
-    with pytest.raises(CommitStateUnknownError):
-        run(lake, name)
-    assert len(written_files(lake, name)) == 1
-
-
-def test_other_branches_keep_their_equality_deletes(lake: Lake) -> None:
-    name = table_with_deletes(lake, 2)
-    lake.sql(f"ALTER TABLE lake.{name} CREATE BRANCH audit")
-    before = sorted(tuple(r) for r in lake.sql(f"SELECT * FROM lake.{name} VERSION AS OF 'audit'").collect())
-    convert(lake, name)
-    after = sorted(tuple(r) for r in lake.sql(f"SELECT * FROM lake.{name} VERSION AS OF 'audit'").collect())
-    assert after == before

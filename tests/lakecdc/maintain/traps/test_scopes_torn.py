@@ -1,8 +1,4 @@
-"""An equality delete that goes before every file of its scope has been processed gives the others' rows back.
-
-So does one that is taken for a delete of one partition although it reaches the whole table, or of all specs although
-it reaches one.
-"""
+"""An equality delete that goes before every file of its scope has been processed gives the others' rows back."""
 
 from __future__ import annotations
 
@@ -40,17 +36,3 @@ def test_ours_processes_the_whole_scope(lake: Lake, version: int) -> None:
     report = convert(lake, name)
     assert (report.metrics["data_files_touched"], report.metrics["positions"]) == (2, 6)
     assert len(spark_rows(lake, name)) == 14
-
-
-@pytest.mark.parametrize("engine", ["exact", "join"])
-def test_ours_does_not_reach_into_other_specs(lake: Lake, engine: str) -> None:
-    """Rows with a deleted key in files of another spec are alive, and stay so."""
-    name = create(lake, "id bigint, v string", 2, "bucket(2, id)")
-    insert(lake, name, "SELECT id, 'old' AS v FROM range(10)")
-    lake.sql(f"ALTER TABLE lake.{name} REPLACE PARTITION FIELD bucket(2, id) WITH bucket(5, id)")
-    insert(lake, name, "SELECT id, 'new' AS v FROM range(10)")
-    new = int(lake.table(name).java.spec().specId())
-    change(lake, name, ["id"], "SELECT id FROM range(10)", specs=[new])
-    assert {row[1] for row in spark_rows(lake, name)} == {"old"}
-    assert convert(lake, name, engine=engine).metrics["positions"] == 10
-    assert len(spark_rows(lake, name)) == 10
