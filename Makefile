@@ -5,7 +5,7 @@ BIN := .venv/bin
 # two processes, because a Spark session leaves a core idle half of the time; a file's tests share fixtures
 PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile
 
-.PHONY: help setup demo demo-ui test test-services test-soak bench-ingest bench-deletes bench-full-load lint format lock wheel clean distclean
+.PHONY: help setup demo demo-ui test test-services test-soak bench-ingest bench-ingest-growth bench-deletes bench-full-load lint format lock wheel clean distclean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -30,8 +30,11 @@ test-services: setup  ## run the tests against real S3 and REST catalog servers,
 test-soak: setup  ## run the long tests that CI leaves out: soaks, and the rest of the kill points
 	$(PYTEST) -m soak $(ARGS)
 
-bench-ingest: setup  ## measure ingest: ours and MERGE INTO on the same events; JSON on the last line
+bench-ingest: setup  ## measure ingest: ours, MERGE INTO and Flink on the same events; JSON on the last line
 	$(BIN)/python -m benchmarks.ingest $(ARGS)
+
+bench-ingest-growth: setup  ## measure what a batch costs as its table grows to 50 M rows; JSON on the last line
+	$(BIN)/python -m benchmarks.ingest_growth $(ARGS)
 
 bench-full-load: setup  ## measure the full load of a Postgres table: ours, dlt and bare COPY; JSON on the last line
 	$(BIN)/python -m benchmarks.full_load $(ARGS)

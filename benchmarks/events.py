@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import random
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO
 
 #: columns and Spark SQL types of the table
 COLUMNS = {
@@ -19,7 +20,11 @@ COLUMNS = {
     "updated_at": "timestamp_ntz",
     "note": "string",
 }
-_SECONDS = 1_750_000_000
+_MILLISECONDS = 1_750_000_000_000
+# share of events that change a row that is there, and of those that delete it; the others insert a row or read it anew
+_UPDATES, _DELETES = 0.25, 0.05
+# Flink splits larger files and reads the splits in any order
+_EVENTS_PER_FILE = 50_000
 
 
 @dataclass(frozen=True)
@@ -36,45 +41,80 @@ class Events:
     bytes: int
 
 
-def write(folder: Path, count: int, keys: int, *, first: int = 0, per_file: int = 50_000) -> Events:
-    """Write events: a quarter inserts, the rest updates and one tenth deletes, over random keys.
+class Writer:
+    """Writes one set of events after another; the source's rows live on in between.
 
-    :param first: number of the first event, so that batches follow each other.
-    :param per_file: events a file.
+    Every event of a key is in one file of a set, in order, as in a partition of a topic: a reader that takes files in
+    any order, as Flink does, needs that.
+
+    :param keys: keys that rows have.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    rng, size = random.Random(first + count), 0
-    for start in range(first, first + count, per_file):
-        end = min(start + per_file, first + count)
-        text = "".join(_event(rng, number, keys) for number in range(start, end))
-        (folder / f"part-{start:010d}.jsonl").write_text(text)
-        size += len(text)
-    return Events(f"{folder}/*.jsonl", count, size)
 
+    def __init__(self, keys: int) -> None:
+        self.keys, self._number, self._rng = keys, 0, random.Random(7)
+        self._rows: dict[int, str] = {}
+        self._order: list[int] = []
+        self._place: dict[int, int] = {}
 
-def _event(rng: random.Random, number: int, keys: int) -> str:
-    key, op = rng.randrange(keys), rng.choices("cud", (25, 65, 10))[0]
-    row: dict[str, Any] = {
-        "id": key,
-        "customer": f"customer-{key % 5000}",
-        "email": f"user{key}@example.com",
-        "status": rng.choice(("new", "paid", "sent", "returned")),
-        "amount": rng.randrange(100_000) / 100,
-        "version": number,
-        "updated_at": f"2026-01-01T{number % 24:02d}:{number % 60:02d}:00.{number % 1_000_000:06d}",
-        "note": "n" * rng.randrange(40),
-    }
-    source: dict[str, Any] = {
-        "connector": "postgresql",
-        "db": "shop",
-        "schema": "shop",
-        "table": "orders",
-        "snapshot": "false",
-    }
-    source |= {"lsn": 1000 + number * 8, "ts_ms": _SECONDS * 1000 + number}
-    source["sequence"] = json.dumps([str(996 + number * 8), str(1000 + number * 8)])
-    images = {"before": row if op == "d" else None, "after": None if op == "d" else row}
-    return json.dumps({**images, "source": source, "op": op, "ts_ms": _SECONDS * 1000 + number}) + "\n"
+    def write(self, folder: Path, count: int) -> Events:
+        """Write the next set.
+
+        :param count: number of events.
+        """
+        folder.mkdir(parents=True, exist_ok=True)
+        names = [folder / f"part-{n:03d}.jsonl" for n in range(max(1, -(-count // _EVENTS_PER_FILE)))]
+        with ExitStack() as stack:
+            files: list[IO[str]] = [stack.enter_context(name.open("w")) for name in names]
+            for _ in range(count):
+                key, line = self._event()
+                files[key % len(files)].write(line)
+        return Events(f"{folder}/*.jsonl", count, sum(name.stat().st_size for name in names))
+
+    def _event(self) -> tuple[int, str]:
+        chance = self._rng.random()
+        if self._order and chance < _UPDATES + _DELETES:
+            key = self._order[int(self._rng.random() * len(self._order))]
+            op = "d" if chance < _DELETES else "u"
+        else:
+            key = int(self._rng.random() * self.keys)
+            op = "r" if key in self._rows else "c"
+        before = self._rows[key] if op in "ud" else "null"
+        after = "null" if op == "d" else self._row(key)
+        self._keep(key, None if op == "d" else after)
+        return key, self._line(op, before, after)
+
+    def _keep(self, key: int, row: str | None) -> None:
+        if row is None:
+            del self._rows[key]
+            last, place = self._order.pop(), self._place.pop(key)
+            if last != key:
+                self._order[place], self._place[last] = last, place
+            return
+        if key not in self._rows:
+            self._place[key] = len(self._order)
+            self._order.append(key)
+        self._rows[key] = row
+
+    def _row(self, key: int) -> str:
+        number = self._number
+        amount = f"{number * 7919 % 100_000}.{number % 90 + 10}"
+        moment = f"2026-01-01T{number % 24:02d}:{number % 60:02d}:00.{number % 1_000_000:06d}"
+        note = f"{number * 2654435761 % 2**64:032x}"
+        status = ("new", "paid", "sent", "returned")[number % 4]
+        return (
+            f'{{"id":{key},"customer":"customer {key % 5000}","email":"user{key}@example.com","status":"{status}",'
+            f'"amount":{amount},"version":{number},"updated_at":"{moment}","note":"{note}"}}'
+        )
+
+    def _line(self, op: str, before: str, after: str) -> str:
+        number, self._number = self._number, self._number + 1
+        position = 1000 + number * 8
+        sequence = json.dumps(json.dumps([str(position - 4), str(position)]))
+        source = (
+            '{"connector":"postgresql","db":"shop","schema":"shop","table":"orders","snapshot":"false",'
+            f'"lsn":{position},"ts_ms":{_MILLISECONDS + number},"sequence":{sequence}}}'
+        )
+        return f'{{"before":{before},"after":{after},"source":{source},"op":"{op}","ts_ms":{_MILLISECONDS + number}}}\n'
 
 
 def final_state(files: str) -> tuple[int, int]:

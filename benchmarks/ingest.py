@@ -1,10 +1,13 @@
-"""How many Debezium events a second become rows of an upserted table: ours, and ``MERGE INTO`` in the same Spark.
+"""How many Debezium events a second become rows of an upserted table: ours, ``MERGE INTO`` in the same Spark, Flink.
 
-    python -m benchmarks.ingest [--events 2000000] [--keys 500000] [--batches 2]
+    python -m benchmarks.ingest [--events 2000000] [--keys 500000] [--contenders native,jvm,merge_into,flink]
 
-Every contender takes the same batches into a table of its own; the first batch fills it, the later ones change it. All
-end in the state that DuckDB finds in the events. The last line is JSON; rates are events a second of all batches after
-the first, which also warms up the JVM.
+Two sets of events: the first fills a table (``cold``: the first thing that the contender's process does after its
+session or mini cluster is up), the second changes it (``warm``). Every contender has a process and a table of its own,
+of the same columns, key and four buckets, and takes a set as one job, from the listing of its files to the last
+commit; ours includes positions, remembered deletes and report. All end in the state that DuckDB finds in the events.
+The last line is JSON; rates are events a second, ``ours`` and ``peers`` those of the warm set. Core-seconds are of
+all processes together: they hardly change when the machine has other things to do.
 """
 
 from __future__ import annotations
@@ -13,114 +16,166 @@ import argparse
 import json
 import os
 import shutil
-import statistics
-import time
-from collections.abc import Callable
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmarks import events
-from benchmarks.peers import merge_into
+from benchmarks.deletes import costs
+from benchmarks.peers import flink, merge_into
 from lakecdc.contract.spec import parse_spec
 from lakecdc.ingest.job import ingest
 from lakecdc.run import run
+from lakecdc.session import open_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _CATALOG = "lake"
+_ENGINES = {"native": "auto", "jvm": "jvm"}
+_PEERS = ("merge_into", "flink")
+#: seconds and core-seconds of each set
+Taken = list[list[float]]
 
 
-class Bench:
-    """One run.
+class Lake:
+    """Where all contenders work.
 
-    :param folder: takes events, catalog and tables; emptied first.
-    :param count: events in all batches together.
+    :param folder: takes events, catalog and tables.
     """
 
-    def __init__(self, folder: Path, count: int, keys: int, batches: int) -> None:
-        shutil.rmtree(folder, ignore_errors=True)
-        (folder / "warehouse").mkdir(parents=True)
-        self.folder, self.batches = folder, batches
-        size = count // batches
-        self.parts = [events.write(folder / f"events-{i}", size, keys, first=i * size) for i in range(batches)]
-        self.expected = events.final_state(f"{folder}/events-*/*.jsonl")
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.database, self.warehouse = folder / "catalog.db", f"file://{folder}/warehouse"
+
+    @property
+    def sets(self) -> list[Path]:
+        """The folders of events."""
+        return sorted(self.folder.glob("events-*"))
 
     @property
     def catalog(self) -> dict[str, Any]:
         """The catalog of a job spec."""
-        warehouse = f"file://{self.folder}/warehouse"
-        return {
-            "name": _CATALOG,
-            "properties": {"type": "sql", "uri": f"sqlite:///{self.folder}/catalog.db", "warehouse": warehouse},
+        uri = f"sqlite:///{self.database}"
+        return {"name": _CATALOG, "properties": {"type": "sql", "uri": uri, "warehouse": self.warehouse}}
+
+    def session(self) -> SparkSession:
+        """A session as our jobs make it."""
+        nothing = {
+            "version": 1,
+            "job": "ingest",
+            "catalog": self.catalog,
+            "source": _source("x"),
+            "target": _target("x.x"),
         }
+        return open_session(parse_spec(nothing).catalog, "benchmark")
 
-    def ours(self, engine: str) -> list[float]:
-        """Seconds of each batch with one of our engines."""
-        target = {"table": f"bench.{engine}", "key": ["id"], "columns": events.COLUMNS, "source_table": "orders"}
-        target["partition_by"] = ["bucket(4, id)"]
+    def ours(self, contender: str) -> Taken:
+        """Seconds of each set with one of our engines."""
 
-        def batch(files: str) -> None:
-            source = {"type": "files", "path": files, "format": "debezium-json"}
-            spec = {"version": 1, "job": "ingest", "catalog": self.catalog, "source": source, "target": target}
-            report = run(parse_spec({**spec, "options": {"decode_engine": engine}}), ingest)
-            assert report.exit_code() == 0, report.tables[0].reason if report.tables else report.error
-            done = str(report.tables[0].metrics["decoded_by"])
-            assert engine == "jvm" or done == "native", done
+        self.session()
+        return self._timed(lambda files: self.take(contender, files))
 
-        return self._timed(batch, f"bench.{engine}")
+    def take(self, contender: str, files: str) -> None:
+        """Run one ingest job into the table of one of our engines."""
+        target = _target(f"bench.{contender}")
+        spec = {"version": 1, "job": "ingest", "catalog": self.catalog, "source": _source(files), "target": target}
+        report = run(parse_spec({**spec, "options": {"decode_engine": _ENGINES[contender]}}), ingest)
+        assert report.exit_code() == 0, report.tables[0].reason if report.tables else report.error
+        done = str(report.tables[0].metrics["decoded_by"])
+        assert contender == "jvm" or done == "native", done
 
-    def merge(self) -> list[float]:
-        """Seconds of each batch with ``MERGE INTO``."""
-        spark, table = self.spark(), f"{_CATALOG}.bench.merge_into"
+    def merge_into(self) -> Taken:
+        """Seconds of each set with ``MERGE INTO``."""
+        spark, table = self.session(), f"{_CATALOG}.bench.merge_into"
+        spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {_CATALOG}.bench")
         merge_into.create(spark, table)
-        return self._timed(lambda files: merge_into.ingest(spark, table, files), "bench.merge_into")
+        return self._timed(lambda files: merge_into.ingest(spark, table, files))
 
-    def spark(self) -> SparkSession:
-        """The session that all share."""
-        from pyspark.sql import SparkSession
+    def flink(self) -> Taken:
+        """Seconds of each set with Flink."""
+        flink.install()
+        return flink.ingest(self.database, self.warehouse, "bench.flink", self.sets)
 
-        found = SparkSession.getActiveSession()
-        assert found is not None
-        return found
+    def check(self, contenders: Sequence[str]) -> None:
+        """See whether all tables hold what the events say."""
+        spark, expected = self.session(), events.final_state(f"{self.folder}/events-*/*.jsonl")
+        for contender in contenders:
+            row = spark.sql(f"SELECT count(*), sum(version) FROM {_CATALOG}.bench.{contender}").first()
+            assert row is not None and (row[0], row[1]) == expected, (contender, row, expected)
 
-    def _timed(self, batch: Callable[[str], None], table: str) -> list[float]:
-        seconds = []
-        for part in self.parts:
-            began = time.monotonic()
-            batch(part.files)
-            seconds.append(round(time.monotonic() - began, 2))
-        row = self.spark().sql(f"SELECT count(*), sum(version) FROM {_CATALOG}.{table}").first()
-        assert row is not None and (row[0], row[1]) == self.expected, (table, row, self.expected)
-        return seconds
+    def _timed(self, take: Callable[[str], None]) -> Taken:
+        taken = []
+        for folder in self.sets:
+            with costs() as cost:
+                take(f"{folder}/*.jsonl")
+            taken.append([cost.seconds, cost.core_seconds])
+        return taken
+
+
+def _source(files: str) -> dict[str, Any]:
+    return {"type": "files", "path": files, "format": "debezium-json"}
+
+
+def _target(table: str) -> dict[str, Any]:
+    target: dict[str, Any] = {"table": table, "key": ["id"], "columns": events.COLUMNS, "source_table": "orders"}
+    return {**target, "partition_by": ["bucket(4, id)"]}
+
+
+def _race(folder: Path, contender: str) -> Taken:
+    """Run one contender in a process of its own."""
+    command = [sys.executable, "-m", "benchmarks.ingest", "--folder", str(folder), "--only", contender]
+    output = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+    print(f"{contender}: {output.splitlines()[-1]}", flush=True)
+    return list(json.loads(output.splitlines()[-1]))
+
+
+def _run_alone(lake: Lake, contender: str) -> Taken:
+    return lake.ours(contender) if contender in _ENGINES else list(getattr(lake, contender)())
+
+
+def _result(taken: dict[str, Taken], count: int, size: int) -> dict[str, Any]:
+    rates = {name: {"cold": round(count / s[0][0]), "warm": round(count / s[1][0])} for name, s in taken.items()}
+    warm = {name: rate["warm"] for name, rate in rates.items()}
+    peers = {name: warm[name] for name in _PEERS if name in warm}
+    ours = {name: warm[name] for name in _ENGINES if name in warm}
+    ratio = {f"{mine}/{peer}": round(ours[mine] / peers[peer], 2) for mine in ours for peer in peers}
+    facts = {"unit": "events/s", "events": count, "bytes": size, "cores": os.cpu_count()}
+    return {
+        "name": "bench-ingest",
+        "ours": ours,
+        "peers": peers,
+        "ratio": ratio,
+        **facts,
+        "rates": rates,
+        "seconds": {name: [one[0] for one in sets] for name, sets in taken.items()},
+        "core_seconds": {name: [one[1] for one in sets] for name, sets in taken.items()},
+    }
 
 
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--events", type=int, default=2_000_000)
+    parser.add_argument("--events", type=int, default=2_000_000, help="of each set")
     parser.add_argument("--keys", type=int, default=500_000)
-    parser.add_argument("--batches", type=int, default=2)
+    parser.add_argument("--contenders", default=",".join((*_ENGINES, *_PEERS)))
     parser.add_argument("--folder", type=Path, default=Path("build/bench/ingest"))
+    parser.add_argument("--only", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
-    bench = Bench(arguments.folder.resolve(), arguments.events, arguments.keys, arguments.batches)
-    per_batch = arguments.events // arguments.batches
-    seconds = {"native": bench.ours("auto"), "jvm": bench.ours("jvm"), "merge_into": bench.merge()}
-    rates = {name: round(per_batch / statistics.median(all_[1:] or all_)) for name, all_ in seconds.items()}
-    print(
-        json.dumps(
-            {
-                "name": "bench-ingest",
-                "ours": {"native": rates["native"], "jvm": rates["jvm"]},
-                "peers": {"merge_into": rates["merge_into"]},
-                "ratio": {name: round(rates[name] / rates["merge_into"], 2) for name in ("native", "jvm")},
-                "unit": "events/s",
-                "seconds": seconds,
-                "events": arguments.events,
-                "cores": os.cpu_count(),
-            }
-        )
-    )
+    lake = Lake(arguments.folder.resolve())
+    if arguments.only:
+        print(json.dumps(_run_alone(lake, arguments.only)), flush=True)
+        return
+    shutil.rmtree(lake.folder, ignore_errors=True)
+    (lake.folder / "warehouse").mkdir(parents=True)
+    writer = events.Writer(arguments.keys)
+    size = [writer.write(lake.folder / f"events-{n}", arguments.events).bytes for n in range(2)][1]
+    contenders = arguments.contenders.split(",")
+    taken = {contender: _race(lake.folder, contender) for contender in contenders}
+    lake.check(contenders)
+    print(json.dumps(_result(taken, arguments.events, size)))
 
 
 if __name__ == "__main__":

@@ -28,6 +28,8 @@ from lakecdc.metadata.positions import Position
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+    from lakecdc.ingest.formats.native import Packed
+
 
 @dataclass(frozen=True)
 class Column:
@@ -60,6 +62,7 @@ class TableBatch:
     :param discard_unresolved_below: an update whose placeholder cannot be completed is void if its order lies
         below this: the row was deleted again before the full load read the table.
     :param folded: ``changes`` holds one row per key already, with event counts ``n_r``, ``n_c``, ``n_u``, ``n_d``.
+    :param packed: where ``changes`` comes from, if tasks of the native engine hold it packed.
     :param rejected: messages that cannot be applied, as ``formats.changes.REJECTED`` names them; None if none.
     :param rejections: how many these are.
     :param origin: finds the messages of events again: from a frame with their ``order``, a rule and a reason to
@@ -80,6 +83,7 @@ class TableBatch:
     truncate_order: str | None = None
     discard_unresolved_below: str | None = None
     folded: bool = False
+    packed: Packed | None = None
     rejected: DataFrame | None = None
     rejections: int = 0
     origin: Callable[[DataFrame], DataFrame] | None = None

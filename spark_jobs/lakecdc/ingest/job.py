@@ -17,6 +17,7 @@ from lakecdc.iceberg.threads import in_session
 from lakecdc.ingest import quarantine, tables, tombstones, truncate
 from lakecdc.ingest.apply import events, modes
 from lakecdc.ingest.apply.history_table import HistoryTable, open_history
+from lakecdc.ingest.apply.packed import untouched
 from lakecdc.ingest.apply.publish import Applied, with_high_order
 from lakecdc.ingest.change import IngestSource, TableBatch
 from lakecdc.ingest.cleaning import cleaned, completed, opened
@@ -189,14 +190,24 @@ def _commit_rows(feed: Feed, batch: TableBatch, max_delete_files: int) -> None:
         position = with_high_order(batch.position, mark, batch.truncate_order)
         _write(feed, batch, "upsert" if batch.target.mode == "upsert" else "merge", batch.changes, 0, position)
         return
-    folded = _folded(batch).persist()
-    try:
-        measured = stats(folded)
+    with _measured(batch) as (folded, measured):
         _count_events(feed, measured)
         position = with_high_order(batch.position, mark, measured.high_order, batch.truncate_order)
         mode, choice = modes.choose(feed.table, batch, folded, measured.keys, max_delete_files)
         feed.metrics.update(choice)
         _write(feed, batch, mode, _ready(feed, batch, folded, measured, mark, mode), measured.keys, position)
+
+
+@contextmanager
+def _measured(batch: TableBatch) -> Iterator[tuple[DataFrame, FoldStats]]:
+    """The folded batch and its facts; the tasks that have packed one have told them already."""
+    packed = untouched(batch, batch.changes)
+    if packed is not None and packed.folded and not batch.truncate_order:
+        yield packed.changes, packed.stats
+        return
+    folded = _folded(batch).persist()
+    try:
+        yield folded, stats(folded)
     finally:
         folded.unpersist()
 
@@ -281,7 +292,11 @@ def _ready(
     were_open = opened(folded, batch) if measured.open_keys else set()
     rows = completed(feed.table.spark, rows, batch, were_open)
     if not batch.in_order and (measured.events["d"] or (batch.target.clean and batch.target.clean.filter)):
-        tombstones.remember(feed.table, rows, batch.key)
+        packed = untouched(batch, rows)
+        if packed:
+            tombstones.remember(feed.table, packed.deletes, batch.key, some=packed.facts.deletes > 0)
+        else:
+            tombstones.remember(feed.table, rows, batch.key)
     return rows
 
 

@@ -24,17 +24,18 @@ if TYPE_CHECKING:
 SUFFIX = "_lakecdc_deletes"
 
 
-def remember(target: IcebergTable, rows: DataFrame, key: Sequence[str]) -> None:
+def remember(target: IcebergTable, rows: DataFrame, key: Sequence[str], *, some: bool | None = None) -> None:
     """Append the deletes among folded rows.
 
     :param rows: ``key, op, order, source_time``, one row per key.
+    :param some: whether there are any, where that is known.
     """
     deletes = rows.where("op = 'd'").select(
         *[F.col("key")[k].alias(k) for k in key],
         F.col("order").alias(ORDER_COLUMN),
         F.col("source_time").alias(TIME_COLUMN),
     )
-    if deletes.isEmpty():
+    if some is False or (some is None and deletes.isEmpty()):
         return
     table = _open(target) or _create(target, key)
     deletes.coalesce(1).writeTo(table.sql_name).append()

@@ -41,12 +41,16 @@ class Known:
         table's highest order key decides which events are late.
     :param high_order: highest order key applied.
     :param engine: ``jvm``, or ``auto`` to try the faster native one first.
+    :param scan: how the native engine's tasks read the batch's messages by themselves; None if Spark reads them.
+    :param partition_by: partition transforms of the target in SQL.
     """
 
     types: Mapping[str, str]
     marks: Mapping[str, str] | None = None
     high_order: str | None = None
     engine: str = "auto"
+    scan: native.Scan | None = None
+    partition_by: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -66,6 +70,7 @@ class Decoded:
     :param engine: what decoded the batch, ``native``, or ``jvm`` and why.
     :param told: all columns that the source has, as the last schema tells; empty if none does.
     :param origin: finds the messages of events again; see :class:`lakecdc.ingest.change.TableBatch`.
+    :param packed: the batch as the native engine's tasks have made it.
     """
 
     columns: tuple[Column, ...]
@@ -79,6 +84,7 @@ class Decoded:
     high_orders: Mapping[str, str] | None = None
     folded: bool = False
     engine: str = "jvm"
+    packed: native.Packed | None = None
     origin: Callable[[DataFrame], DataFrame] | None = None
     told: tuple[str, ...] = ()
 
@@ -140,6 +146,8 @@ def _try_native(messages: DataFrame, format_name: str, target: Target, reading: 
         known.marks,
         events_needed=every,
         ignored=target.exclude_columns,
+        scan=known.scan,
+        partition_by=known.partition_by,
     )
     if made.reason is not None:
         return made.reason
@@ -152,6 +160,7 @@ def _try_native(messages: DataFrame, format_name: str, target: Target, reading: 
         high_orders=made.high_orders,
         folded=made.folded,
         engine="native",
+        packed=made.packed if made.events else None,
     )
 
 
@@ -165,6 +174,9 @@ def _fields_before(
     elif format_name != "debezium-json":
         return ()
     else:
+        sampled = known.scan.fields(_SAMPLE) if known.scan else None
+        if sampled is not None:
+            return tuple(_typed(f, target, known.types) for f in sampled if f.name not in target.exclude_columns)
         read = find_format(format_name)
         found = survey(read.envelopes(messages.limit(_SAMPLE), reading), read)
         seen = merge_fields(s.fields for s in found if s.source_table and s.events)

@@ -13,6 +13,7 @@ from lakecdc.iceberg.definition import quoted_column
 from lakecdc.ingest import change
 from lakecdc.ingest.formats.envelope import MESSAGE
 from lakecdc.ingest.formats.messages import from_values
+from lakecdc.ingest.formats.native import Scan, pieces
 from lakecdc.ingest.formats.rows import delimited, elements, read_cells
 from lakecdc.ingest.formats.rows.cells import Cells
 
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
 # 22 bits number the file, 13 its splits (which Spark makes no smaller than 4 MiB), 28 the record in its task
 _SPLIT_BITS, _RECORD_BITS, _SPLIT_UNIT = 13, 28, 22
+# bytes of text that one task decodes at most, and whose keys one task folds
+_BYTES_PER_TASK, _BYTES_PER_FOLD = 512 * 1024 * 1024, 256 * 1024 * 1024
 
 
 def list_files(spark: SparkSession, paths: Sequence[str]) -> list[str]:
@@ -47,6 +50,21 @@ def lines(spark: SparkSession, numbers: Mapping[str, int], files: Sequence[str] 
     """
     text = spark.read.text(_paths(files or list(numbers))).select(F.col("value"), *_where())
     return _arranged(spark, text.where("length(trim(value)) > 0"), numbers)
+
+
+def scan_of_lines(spark: SparkSession, numbers: Mapping[str, int]) -> Scan | None:
+    """The same lines, read by the tasks that decode them; None if the files are not on a local disk.
+
+    :param numbers: number of every file of the batch.
+    """
+    planned = pieces.plan(numbers, spark.sparkContext.defaultParallelism, _BYTES_PER_TASK)
+    if planned is None:
+        return None
+    read, total = planned
+    tasks = len(read.tasks)
+    return Scan(
+        read, tasks, max(min(tasks, spark.sparkContext.defaultParallelism), -(-total // _BYTES_PER_FOLD)), False
+    )
 
 
 def stretches(

@@ -15,8 +15,13 @@ from lakecdc.ingest.formats.messages import from_dumped_records, from_values
 from lakecdc.ingest.formats.rows.changes import RowReading, decode_cells
 from lakecdc.ingest.sources.avro_files import container_messages
 from lakecdc.ingest.sources.file_memory import Memory, extended, fingerprint, recall
-from lakecdc.ingest.sources.file_records import cells_of_files, lines, list_files
-from lakecdc.ingest.sources.message_batches import known_types, table_batch, with_read_through
+from lakecdc.ingest.sources.file_records import cells_of_files, lines, list_files, scan_of_lines
+from lakecdc.ingest.sources.message_batches import (
+    known_types,
+    partition_transforms,
+    table_batch,
+    with_read_through,
+)
 from lakecdc.metadata.positions import Position
 
 if TYPE_CHECKING:
@@ -142,7 +147,11 @@ class Files:
         reading = Reading(_EPOCH, self.source.unavailable_value, settings)
         position = self._positions.get(target.table)
         engine = getattr(self.spec.options, "decode_engine", "auto")
-        known = Known(self._known(target), high_order=position.high_order if position else None, engine=engine)
+        high = position.high_order if position else None
+        known = Known(self._known(target), high_order=high, engine=engine)
+        if self.source.records == "value":
+            partition_by = partition_transforms(self.spark, self.spec.catalog.name, target)
+            known = replace(known, scan=scan_of_lines(self.spark, numbers), partition_by=partition_by)
         # what no table can be told of is kept once, with the first
         adopt = target == self.spec.targets[0]
         return decode(messages, self.source.format, target, reading, known, adopt=adopt)

@@ -7,6 +7,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from lakecdc.iceberg import definition
 from lakecdc.ingest.change import TableBatch
 from lakecdc.ingest.cleaning import known_source_types
 from lakecdc.ingest.tables import open_target
@@ -26,6 +27,14 @@ def known_types(spark: SparkSession, catalog: str, target: Target) -> dict[str, 
         return {}
     types = {f.name: f.dataType.simpleString() for f in spark.table(found.sql_name).schema.fields}
     return known_source_types(target, types)
+
+
+def partition_transforms(spark: SparkSession, catalog: str, target: Target) -> tuple[str, ...]:
+    """Partition transforms in SQL that a target's new files have or, as long as there is no table, will have."""
+    found = open_target(spark, catalog, target.table)
+    if found is None:
+        return target.partition_by
+    return tuple(definition.partition_expressions(found, definition.current_spec_id(found)))
 
 
 def with_read_through(position: Position, newest: datetime | None) -> Position:
@@ -52,6 +61,7 @@ def table_batch(target: Target, found: Decoded, after: Position, facts: Mapping[
         in_order=False,
         truncate_order=found.truncate_order,
         folded=found.folded,
+        packed=found.packed,
         rejected=found.rejected,
         rejections=found.rejections,
         origin=found.origin,

@@ -12,17 +12,23 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lakecdc.ingest.formats.messages import SCHEMA
+from lakecdc.ingest.formats.native import Scan
 from lakecdc.ingest.sources.kafka.cluster import consumer_settings
+from lakecdc.worker import settle
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
+# messages whose keys one task folds
+_MESSAGES_PER_FOLD = 500_000
 # rows of one Arrow batch: large enough to be vectors, small enough for memory
 _ROWS = 4096
 # below this many offsets a consumer of its own is not worth its start
 _SMALLEST_PIECE = 20_000
 _PATIENCE_SECONDS = 60.0
+# what decoding needs of a message
+_DECODED = ("topic", "partition", "key", "value", "headers", "arrival")
 # errors that the client gets over by itself while a broker is away
 _PASSING = (
     "_TRANSPORT",
@@ -58,6 +64,18 @@ def messages(spark: SparkSession, settings: Mapping[str, Any], ranges: Sequence[
     return spark.range(0, len(pieces), 1, len(pieces)).mapInArrow(read, SCHEMA)
 
 
+def scan(spark: SparkSession, settings: Mapping[str, Any], ranges: Sequence[Range]) -> Scan:
+    """The same messages, consumed by the tasks that decode them.
+
+    :param settings: and the ranges as for :func:`messages`.
+    """
+    pieces = split(ranges, spark.sparkContext.defaultParallelism)
+    read = _Tables(_Reader(consumer_settings(settings), tuple(pieces)))
+    groups = min(spark.sparkContext.defaultParallelism, len(pieces))
+    total = sum(r.end - r.start for r in ranges)
+    return Scan(read, len(pieces), max(groups, -(-total // _MESSAGES_PER_FOLD)), True)
+
+
 def split(ranges: Sequence[Range], parallelism: int) -> list[Range]:
     """Cut ranges into pieces of about the same size, so that all cores have work.
 
@@ -77,6 +95,7 @@ class _Reader:
         self._settings, self._pieces = settings, pieces
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        settle()
         for batch in batches:
             for number in batch.column(0).to_pylist():
                 yield from self._read(self._pieces[number])
@@ -90,6 +109,19 @@ class _Reader:
             yield from _until_end(consumer, piece)
         finally:
             consumer.close()
+
+
+@dataclass(frozen=True)
+class _Tables:
+    """The reader as the native engine calls it."""
+
+    reader: _Reader
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+        import pyarrow as pa
+
+        for batch in self.reader(batches):
+            yield pa.Table.from_batches([batch.select(list(_DECODED))])
 
 
 def _until_end(consumer: Any, piece: Range) -> Iterator[pa.RecordBatch]:

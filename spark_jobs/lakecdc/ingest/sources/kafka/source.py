@@ -20,9 +20,14 @@ from lakecdc.ingest.sources.kafka import progress as kept
 from lakecdc.ingest.sources.kafka import samples, topology
 from lakecdc.ingest.sources.kafka.cluster import Cluster, Place
 from lakecdc.ingest.sources.kafka.progress import Progress, aligned, bounded
-from lakecdc.ingest.sources.kafka.read import Range, messages
+from lakecdc.ingest.sources.kafka.read import Range, messages, scan
 from lakecdc.ingest.sources.kafka.topology import Topology
-from lakecdc.ingest.sources.message_batches import known_types, table_batch, with_read_through
+from lakecdc.ingest.sources.message_batches import (
+    known_types,
+    partition_transforms,
+    table_batch,
+    with_read_through,
+)
 from lakecdc.ingest.tables import open_target
 from lakecdc.metadata.positions import Position
 
@@ -236,6 +241,8 @@ class KafkaIngest:
             marks,
             position.high_order if position else None,
             getattr(self.spec.options, "decode_engine", "auto"),
+            scan(self.spark, self._settings, ranges),
+            partition_transforms(self.spark, self.spec.catalog.name, feed.target),
         )
         settings = self._format_settings()
         reading = Reading(feed.progress.epoch, self.source.unavailable_value, settings, self._registry)

@@ -1,0 +1,88 @@
+"""What a batch costs as its table grows: upserts never read the target, so it should cost the same.
+
+    python -m benchmarks.ingest_growth [--rows 1000000,10000000,50000000] [--events 100000] [--batches 5]
+
+One table is filled up to each size by plain inserts of Spark; then batches of events over all of its keys are taken,
+in order. The first batch of each size is not counted. The last line is JSON: seconds and core-seconds of a batch at
+each size (medians), and by what share the last size costs more than the first.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import statistics
+from pathlib import Path
+
+from benchmarks import events
+from benchmarks.deletes import Cost, costs
+from benchmarks.ingest import Lake
+from lakecdc.contract.target import ORDER_COLUMN, TIME_COLUMN
+
+_TABLE = "native"
+_ROWS = (
+    "id, concat('customer ', id % 5000) AS customer, concat('user', id, '@example.com') AS email, 'new' AS status, "
+    "CAST(id % 100000 AS decimal(12,2)) AS amount, -1L AS version, TIMESTAMP_NTZ '2025-01-01 00:00:00' AS updated_at, "
+    f"md5(CAST(id AS string)) AS note, '0000' AS {ORDER_COLUMN}, TIMESTAMP '2025-01-01 00:00:00Z' AS {TIME_COLUMN}"
+)
+
+
+def fill(lake: Lake, first: int, end: int) -> None:
+    """Insert rows as a full load leaves them, older than every event.
+
+    :param first: and the end: keys, the end not included.
+    """
+    spark = lake.session()
+    spark.range(first, end).createOrReplaceTempView("filling")
+    spark.sql(f"SELECT {_ROWS} FROM filling").writeTo(f"lake.bench.{_TABLE}").append()
+
+
+def batches(lake: Lake, writer: events.Writer, rows: int, count: int, size: int) -> list[Cost]:
+    """Take some batches of events over all keys and tell what each costs; the first one does not count."""
+    found, writer.keys = [], rows
+    for number in range(count):
+        folder = lake.folder / f"growth-{rows}-{number}"
+        writer.write(folder, size)
+        with costs() as cost:
+            lake.take(_TABLE, f"{folder}/*.jsonl")
+        found.append(cost)
+        shutil.rmtree(folder)
+    return found[1:]
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rows", default="1000000,10000000,50000000")
+    parser.add_argument("--events", type=int, default=100_000, help="of a batch")
+    parser.add_argument("--batches", type=int, default=5, help="at each size, besides the first")
+    parser.add_argument("--folder", type=Path, default=Path("build/bench/ingest-growth"))
+    arguments = parser.parse_args()
+    lake = Lake(arguments.folder.resolve())
+    shutil.rmtree(lake.folder, ignore_errors=True)
+    (lake.folder / "warehouse").mkdir(parents=True)
+    sizes = [int(rows) for rows in arguments.rows.split(",")]
+    writer = events.Writer(sizes[0])
+    batches(lake, writer, sizes[0], 1, 1000)
+    filled, found = 0, {}
+    for rows in sizes:
+        fill(lake, filled, rows)
+        filled = rows
+        taken = batches(lake, writer, rows, arguments.batches + 1, arguments.events)
+        found[rows] = {
+            "seconds": round(statistics.median(one.seconds for one in taken), 2),
+            "core_seconds": round(statistics.median(one.core_seconds for one in taken), 2),
+        }
+        print(rows, found[rows], flush=True)
+    growth = {
+        measure: round(found[sizes[-1]][measure] / found[sizes[0]][measure] - 1, 3)
+        for measure in ("seconds", "core_seconds")
+    }
+    facts = {"events": arguments.events, "cores": os.cpu_count()}
+    print(json.dumps({"name": "bench-ingest-growth", "ours": found, "growth": growth, **facts}))
+
+
+if __name__ == "__main__":
+    main()

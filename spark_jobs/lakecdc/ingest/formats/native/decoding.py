@@ -1,0 +1,242 @@
+"""Debezium JSON as SQL of DuckDB: messages in, a table of the engine's layout out."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from lakecdc.ingest.formats.native.exact import (
+    exact,
+    json_literal,
+    may_be_left_out,
+    name_literal,
+    text_literal,
+    value,
+)
+from lakecdc.ingest.formats.native.layout import COUNTS
+from lakecdc.ingest.formats.values import placeholder_shapes
+
+if TYPE_CHECKING:
+    import duckdb
+
+    from lakecdc.ingest.formats.values import Field
+
+_SOURCE = {
+    **dict.fromkeys(("connector", "db", "schema", "table", "snapshot", "sequence", "file"), "VARCHAR"),
+    **dict.fromkeys(("lsn", "commit_scn", "scn", "pos", "row", "ts_ms", "ts_us"), "BIGINT"),
+}
+_ENVELOPE = {**dict.fromkeys(("op", "payload", "ddl", "status"), "VARCHAR"), "ts_ms": "BIGINT"}
+#: columns of a decoded table besides the layout's: why a message is not for this engine, and its source table
+CHECKS = ("odd", "source_table")
+# the parts of an order key have 16 digits, its time has 12
+_LARGEST_TIME = 2**48
+
+
+@dataclass(frozen=True)
+class Decoding:
+    """How the messages of one table are read.
+
+    :param fields: all columns of the table.
+    :param key: names of its key columns.
+    :param table: the source table that is wanted, or its end; None takes all there are.
+    :param epoch: epoch of the source's identity.
+    :param unavailable_value: Debezium's placeholder.
+    :param ignored: columns of the source that the table leaves out.
+    :param keyed: messages have keys, headers, topics and partitions, not values alone.
+    """
+
+    fields: tuple[Field, ...]
+    key: tuple[str, ...]
+    table: str | None
+    epoch: int
+    unavailable_value: str
+    ignored: tuple[str, ...] = ()
+    keyed: bool = True
+
+    def first_columns(self, connection: duckdb.DuckDBPyConnection) -> tuple[str, ...] | None:
+        """Columns of the first row image, in its order; None if there is none or one that the table does not have.
+
+        :param connection: has the first messages as ``first``.
+        """
+        text = 'decode("value")' if self.keyed else '"value"'
+        images = f"SELECT json_keys(text, '$.after') AS names FROM (SELECT {text} AS text FROM first)"
+        row = connection.execute(f"SELECT names FROM ({images}) WHERE len(names) > 0 LIMIT 1").fetchone()
+        names = tuple(row[0]) if row else ()
+        return names if names and set(names) <= self._known and len(set(names)) == len(names) else None
+
+    @property
+    def _known(self) -> set[str]:
+        return {f.name for f in self.fields} | set(self.ignored)
+
+    def sql(self, seen: tuple[str, ...] | None = None) -> str:
+        """The query over ``messages``: a table of the layout and :data:`CHECKS`; ``op`` of what is passed over is null.
+
+        It has no condition: DuckDB would evaluate what a condition needs before all else, parsing each message again
+        for every member that it refers to.
+
+        :param seen: columns of all row images, in their order, so that values are found by their places. Whatever is
+            not so is ``odd``; without it, only what this engine cannot decode is.
+        """
+        row_image = '"MAP(VARCHAR, VARCHAR)"' if seen else json.dumps(dict.fromkeys(self._names, "VARCHAR"))
+        keys = dict.fromkeys(self.key, "VARCHAR")
+        shape = json.dumps({**_ENVELOPE, "before": keys, "source": _SOURCE, "after": None}, ensure_ascii=False)
+        shape = text_literal(shape.removesuffix("null}") + row_image + "}")
+        strange, image = (self._strange_places(seen), "map_values(e.after)") if seen else (self._strange(), "e.after")
+        return self._changes(
+            f"""SELECT *, {self._kind()} AS kind FROM (
+              SELECT * EXCLUDE (e), e.op AS op, e.payload AS payload, e.ddl AS ddl, e.status AS status,
+                e.ts_ms AS ts_ms, e.before AS b, {image} AS a, e.source AS s, {_SOURCE_TABLE} AS source_table,
+                {strange} AS strange
+              FROM (SELECT *, from_json(text, {shape}) AS e FROM ({self._messages(json_literal(keys))})))""",
+            {name: f"a[{seen.index(name) + 1}]" if name in seen else "NULL::VARCHAR" for name in self._names}
+            if seen
+            else {name: f"a.{name_literal(name)}" for name in self._names},
+            quick=seen is not None,
+        )
+
+    @property
+    def _names(self) -> list[str]:
+        return [f.name for f in self.fields]
+
+    def _strange_places(self, seen: tuple[str, ...]) -> str:
+        names = ", ".join(text_literal(name) for name in seen)
+        return f"CASE WHEN map_keys(e.after) != [{names}] THEN 'other columns' END"
+
+    def _strange(self) -> str:
+        """A column with a value that the table does not have yet."""
+        known = ", ".join(text_literal(name) for name in sorted(self._known))
+        pointer = "'/after/' || replace(replace(n, '~', '~0'), '/', '~1')"
+        has_value = f"coalesce(json_type(text, {pointer}), 'NULL') != 'NULL'"
+        new = f"list_filter(json_keys(text, '$.after'), n -> NOT list_contains([{known}], n) AND {has_value})"
+        return (
+            f"CASE WHEN e.after IS NOT NULL AND NOT list_has_all([{known}], json_keys(text, '$.after')) "
+            f"THEN 'a new column ' || {new}[1] END"
+        )
+
+    def _messages(self, keys: str) -> str:
+        if not self.keyed:
+            nothing = ", ".join(f"{text_literal(name)}: NULL::VARCHAR" for name in self.key)
+            return f"""SELECT "value" AS text, arrival, false AS gone, '0' AS "partition",
+              {{{nothing}}} AS record_key, {{{nothing}}} AS moved, false AS has_moved FROM messages"""
+        header = 'list_filter(headers, h -> h."key" = \'__debezium.oldkey\')[1]."value"'
+        return f"""SELECT text, arrival, gone, "partition", from_json(record_key, {keys}) AS record_key,
+              from_json(moved, {keys}) AS moved, moved IS NOT NULL AS has_moved
+            FROM (SELECT decode("value") AS text, arrival, "value" IS NULL AS gone, decode("key") AS record_key,
+              decode({header}) AS moved, concat_ws('/', topic, "partition") AS "partition" FROM messages)"""
+
+    def _kind(self) -> str:
+        """The op of a message that is this table's; ``odd`` for what the JVM has to judge; null to pass over."""
+        mine = f"ends_with('.' || source_table, {text_literal(f'.{self.table}')})" if self.table else "true"
+        heartbeat = "op IS NULL AND s IS NULL AND ts_ms IS NOT NULL"
+        return f"""CASE WHEN gone THEN 'x' WHEN payload IS NOT NULL THEN 'odd'
+          WHEN op IN ('r', 'c', 'u', 'd') THEN CASE WHEN {mine} THEN op END
+          WHEN op = 't' THEN CASE WHEN {mine} THEN 'odd' END
+          WHEN op = 'm' OR ddl IS NOT NULL OR status IN ('BEGIN', 'END') OR ({heartbeat}) THEN NULL
+          ELSE 'odd' END"""
+
+    def _changes(self, parsed: str, texts: Mapping[str, str], *, quick: bool) -> str:
+        """Typed columns of parsed messages.
+
+        :param texts: SQL of each column's text in a row image.
+        """
+        keys, columns = range(len(self.key)), range(len(self.fields))
+        counts = ", ".join(f"(op = '{count[-1]}')::INTEGER AS {count}" for count in COUNTS)
+        listed = ", ".join(
+            [
+                *(f"k{i}" for i in keys),
+                *(f"c{i}" for i in columns),
+                f"{'NULL::VARCHAR[]' if quick else self._open(texts)} AS open",
+                "has_moved AND has_row AS moved",
+                *(f"CASE WHEN has_row THEN o{i} END AS o{i}" for i in keys),
+            ]
+        )
+        return f"""
+          SELECT op, {listed}, CASE op WHEN 'x' THEN -1 ELSE pos END AS pos, ord, rank::TINYINT AS rank,
+            coalesce(time_us, 0) // 1000 AS time_ms, arrival, CASE WHEN op != 'x' THEN time_us END AS time_us,
+            "partition", {counts}, {self._odd(texts, quick=quick)} AS odd,
+            CASE WHEN op != 'x' THEN source_table END AS source_table
+          FROM (SELECT *, {self._values(texts)} FROM (SELECT * EXCLUDE (op) RENAME (kind AS op),
+            kind NOT IN ('d', 'x') AS has_row, {self._key_texts(texts)} FROM ({parsed})))"""
+
+    def _key_texts(self, texts: Mapping[str, str]) -> str:
+        found = []
+        for place, name in enumerate(self.key):
+            column = name_literal(name)
+            of_delete = f"coalesce(b.{column}, record_key.{column})"
+            own = f"CASE kind WHEN 'x' THEN record_key.{column} WHEN 'd' THEN {of_delete} ELSE {texts[name]} END"
+            found.append(f"{own} AS t{place}")
+        return ", ".join(found)
+
+    def _values(self, texts: Mapping[str, str]) -> str:
+        binlog = "coalesce(s.connector IN ('mysql', 'mariadb'), false)"
+        snapshot = "coalesce(s.snapshot, 'false') NOT IN ('false', 'incremental')"
+        moved = [f"moved.{name_literal(name)}" for name in self.key]
+        return ", ".join(
+            [
+                *(f"{value(self._field(name), f't{i}')} AS k{i}" for i, name in enumerate(self.key)),
+                *(f"{value(f, texts[f.name])} AS c{i}" for i, f in enumerate(self.fields)),
+                *(f"{value(self._field(name), moved[i])} AS o{i}" for i, name in enumerate(self.key)),
+                f"coalesce(CASE WHEN {binlog} THEN {_FILE} * 4294967296 + s.pos END, {_COMMIT}, s.lsn, "
+                "s.commit_scn, 0) AS pos",
+                f'coalesce(CASE WHEN {binlog} THEN s."row" END, s.lsn, s.scn, 0) AS ord',
+                f"CASE WHEN op = 'r' OR {snapshot} THEN 0 ELSE 8 END AS rank",
+                "coalesce(s.ts_us, s.ts_ms * 1000) AS time_us",
+            ]
+        )
+
+    def _odd(self, texts: Mapping[str, str], *, quick: bool) -> str:
+        """Why a message is not for this engine: what is no plain row event, no key, a value that is not exact."""
+        cases = ["WHEN op = 'odd' THEN 'a message that is no plain row event'"]
+        for place, name in enumerate(self.key):
+            field, moved = self._field(name), f"moved.{name_literal(name)}"
+            fits = exact(field, f"t{place}", made=f"k{place}")
+            cases.append(f"WHEN t{place} IS NULL OR NOT ({fits}) THEN {text_literal(f'the key column {name}')}")
+            fits = exact(field, moved, made=f"o{place}")
+            cases.append(f"WHEN has_moved AND ({moved} IS NULL OR NOT ({fits})) THEN 'an old key'")
+        fitting = {f.name: self._fits(i, texts[f.name], quick=quick) for i, f in enumerate(self.fields)}
+        for name, fits in fitting.items():
+            reason = text_literal(f"a value of the column {name}")
+            cases.append(f"WHEN has_row AND NOT ({fits}) THEN {reason}")
+        bounds = f"least(pos, ord, arrival, coalesce(time_us, 0)) < 0 OR time_us >= {_LARGEST_TIME}000"
+        cases.append(f"WHEN op != 'x' AND ({bounds}) THEN 'a position out of range'")
+        cases.append("WHEN has_row THEN strange")
+        cases.append("WHEN op = 'd' AND a IS NOT NULL THEN 'a delete with a row after it'")
+        return "CASE WHEN op IS NULL THEN NULL " + " ".join(cases) + " END"
+
+    def _fits(self, place: int, text: str, *, quick: bool) -> str:
+        """SQL that is true if a column's text is null, a placeholder or an exact value."""
+        field = self.fields[place]
+        fits = exact(field, text, message=None if quick else "text", made=f"c{place}")
+        if not may_be_left_out(field):
+            return f"{text} IS NULL OR ({fits})"
+        unchanged = self._is_placeholder(text)
+        return (
+            f"{text} IS NULL OR (NOT ({unchanged}) AND ({fits}))"
+            if quick
+            else f"{text} IS NULL OR {unchanged} OR ({fits})"
+        )
+
+    def _open(self, texts: Mapping[str, str]) -> str:
+        large = [f.name for f in self.fields if may_be_left_out(f)]
+        if not large:
+            return "NULL::VARCHAR[]"
+        unchanged = {name: self._is_placeholder(texts[name]) for name in large}
+        found = ", ".join(f"CASE WHEN {sql} THEN {text_literal(name)} END" for name, sql in unchanged.items())
+        any_open = " OR ".join(f"coalesce({sql}, false)" for sql in unchanged.values())
+        return f"CASE WHEN {any_open} THEN list_filter([{found}], n -> n IS NOT NULL) END"
+
+    def _is_placeholder(self, text: str) -> str:
+        # its structured shapes are arrays and objects, which are odd
+        shapes = [s for s in placeholder_shapes(self.unavailable_value) if not s.startswith(("[", "{"))]
+        return f"{text} IN ({', '.join(text_literal(s) for s in shapes)})"
+
+    def _field(self, name: str) -> Field:
+        return next(f for f in self.fields if f.name == name)
+
+
+_SOURCE_TABLE = 'concat_ws(\'.\', coalesce(e.source."schema", e.source.db), e.source."table")'
+# the rules of ``debezium_json``
+_FILE = "TRY_CAST(nullif(regexp_extract(s.file, '(\\d+)$', 1), '') AS BIGINT)"
+_COMMIT = "TRY_CAST(nullif(regexp_extract(s.sequence, '^\\[\"(\\d+)\"', 1), '') AS BIGINT)"

@@ -1,0 +1,251 @@
+"""The driver's side of the native engine: tasks planned, facts gathered, batches that are the JVM's told apart."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F
+
+from lakecdc.iceberg.definition import quoted_column
+from lakecdc.ingest.fold import FoldStats
+from lakecdc.ingest.formats.native import facts, packing, sample
+from lakecdc.ingest.formats.native.decoding import Decoding
+from lakecdc.ingest.formats.native.exact import supports
+from lakecdc.ingest.formats.native.facts import Facts
+from lakecdc.ingest.formats.native.grouping import Grouping, grouping
+from lakecdc.ingest.formats.native.layout import COUNTS, OPS
+from lakecdc.ingest.formats.native.tasks import AGAIN, DecodeTask, FoldTask, Read, UnpackTask
+from lakecdc.ingest.formats.survey import moment
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+    from lakecdc.ingest.formats.envelope import Reading
+    from lakecdc.ingest.formats.values import Field
+
+_MESSAGE = ("topic", "partition", "key", "value", "headers", "arrival")
+
+
+@dataclass(frozen=True)
+class Scan:
+    """Messages that the engine's tasks read by themselves.
+
+    :param read: reads what a task's numbers name.
+    :param tasks: how many there are, numbered from 0.
+    :param groups: tasks that a fold of all the messages is worth.
+    :param keyed: the messages have keys, headers, topics and partitions, not values alone.
+    """
+
+    read: Read
+    tasks: int
+    groups: int
+    keyed: bool
+
+    def fields(self, count: int) -> tuple[Field, ...] | None:
+        """Columns of the first messages, read here; None if they do not tell.
+
+        :param count: messages to look at.
+        """
+        import pyarrow as pa
+
+        if self.keyed:
+            return None
+        return sample.fields(self.read([pa.RecordBatch.from_arrays([pa.array([0])], ["id"])]), count)
+
+    def numbers(self, spark: SparkSession) -> DataFrame:
+        """A frame of one number per task."""
+        return spark.range(0, self.tasks, 1, self.tasks)
+
+
+@dataclass(frozen=True)
+class Packed:
+    """A batch as the tasks have made it, kept by Spark as few binary cells.
+
+    :param frame: the packed frame, persisted.
+    :param changes: the change frame that is unpacked from it.
+    :param folded: one row per key, in order of partition values and keys.
+    :param fields: columns of the row.
+    :param key: names of the key columns.
+    :param grouping: how the keys are grouped.
+    """
+
+    frame: DataFrame
+    changes: DataFrame
+    folded: bool
+    fields: tuple[Field, ...]
+    key: tuple[str, ...]
+    facts: Facts
+    grouping: Grouping
+
+    @property
+    def deletes(self) -> DataFrame:
+        """The deletes of the change frame, without the cost of unpacking the rest."""
+        rows = _unpacked(self.frame, self.fields, self.key, "d")
+        return rows.select("key", "op", "order", F.timestamp_micros("time_us").alias("source_time"))
+
+    @property
+    def stats(self) -> FoldStats:
+        """Facts of the folded batch."""
+        told = self.facts
+        events = {op: told.events[op] for op in OPS}
+        return FoldStats(events, told.keys, told.open, told.low_order, told.high_order, told.newest)
+
+
+@dataclass(frozen=True)
+class Native:
+    """What the engine made of a batch.
+
+    :param changes: the change frame; None if the batch is the JVM's.
+    :param packed: where it comes from.
+    :param reason: why the batch is the JVM's.
+    :param newest: source time of the newest event.
+    :param high_orders: highest order key by ``topic/partition``.
+    """
+
+    changes: DataFrame | None = None
+    packed: Packed | None = None
+    reason: str | None = None
+    events: int = 0
+    newest: datetime | None = None
+    high_orders: Mapping[str, str] | None = None
+
+    @property
+    def folded(self) -> bool:
+        """Whether the change frame has one row per key, with event counts ``n_r`` to ``n_d``."""
+        return self.packed is not None and self.packed.folded
+
+
+def refusal(format_name: str, fields: Sequence[Field], key: Sequence[str]) -> str | None:
+    """Why a table's batches are the JVM's from the start; None if they can be tried."""
+    if format_name != "debezium-json":
+        return f"format {format_name}"
+    if importlib.util.find_spec("duckdb") is None:
+        return "the Python package duckdb is missing"
+    if not key:
+        return "the table has no key"
+    for field in fields:
+        if not supports(field):
+            return f"column {field.name} ({field.type}, {field.encoding})"
+    return None
+
+
+def decode_native(
+    messages: DataFrame,
+    fields: Sequence[Field],
+    key: Sequence[str],
+    table: str | None,
+    reading: Reading,
+    marks: Mapping[str, str] | None,
+    *,
+    events_needed: bool,
+    ignored: Sequence[str] = (),
+    scan: Scan | None = None,
+    partition_by: Sequence[str] = (),
+) -> Native:
+    """Decode a batch, or tell why not.
+
+    :param messages: the message frame.
+    :param table: the source table that is wanted, or its end; None takes all there are if these are one.
+    :param marks: highest order key applied by ``topic/partition``; None if there are none to trust.
+    :param events_needed: every event is wanted, not only the last one of each key.
+    :param ignored: columns of the source that the table leaves out.
+    :param scan: the same messages, for tasks that read them by themselves.
+    :param partition_by: the target's partition transforms in SQL, so that its partitions are folded apart.
+    """
+    keyed = scan is None or scan.keyed
+    decoding = Decoding(
+        tuple(fields), tuple(key), table, reading.epoch, reading.unavailable_value, tuple(ignored), keyed
+    )
+    types = {f.name: f.type for f in fields}
+    cores = messages.sparkSession.sparkContext.defaultParallelism
+    groups = grouping(partition_by, key, [types[k] for k in key], scan.groups if scan else cores)
+    frame, told = _run(messages, decoding, scan, None if events_needed else groups)
+    if not told.odd and told.open and not events_needed:
+        # what a placeholder stands for may be told by an earlier event
+        frame.unpersist()
+        events_needed = True
+        frame, told = _run(messages, decoding, scan, None)
+    changes = _unpacked(frame, decoding.fields, decoding.key, f"{OPS}x")
+    reason = _reason(told, changes, folded=not events_needed)
+    if reason:
+        frame.unpersist()
+        return Native(reason=reason)
+    made = _change_frame(changes, marks, () if events_needed else [f"n_{op}" for op in OPS])
+    packed = Packed(frame, made, not events_needed, decoding.fields, decoding.key, told, groups)
+    newest = moment(told.newest) if told.newest is not None else None
+    return Native(made, packed, None, sum(told.events[op] for op in OPS), newest, told.high_orders)
+
+
+def _run(
+    messages: DataFrame, decoding: Decoding, scan: Scan | None, groups: Grouping | None, *, quick: bool = True
+) -> tuple[DataFrame, Facts]:
+    """Run the tasks; their rows are persisted.
+
+    :param groups: None to keep every event.
+    :param quick: expect row images that are all alike.
+    """
+    alone = scan is not None and scan.tasks == 1
+    task = DecodeTask(decoding, scan.read if scan else None, groups, alone, quick)
+    source = scan.numbers(messages.sparkSession) if scan else messages.select(*_MESSAGE)
+    frame = source.mapInArrow(task, packing.SCHEMA)
+    if groups and not alone:
+        frame = frame.repartitionById(groups.tasks, "grp").mapInArrow(FoldTask(decoding.epoch), packing.SCHEMA)
+    frame = frame.persist()
+    told = facts.merged(facts.from_json(row[0]) for row in frame.select("facts").collect() if row[0])
+    if told.odd != AGAIN:
+        return frame, told
+    frame.unpersist()
+    return _run(messages, decoding, scan, groups, quick=False)
+
+
+def _unpacked(frame: DataFrame, fields: Sequence[Field], keys: Sequence[str], only: str) -> DataFrame:
+    """Rows of a packed frame.
+
+    :param only: ops that are wanted.
+    """
+    types = {f.name: f.type for f in fields}
+    key = ", ".join(f"{quoted_column(k)}: {types[k]}" for k in keys)
+    row = ", ".join(f"{quoted_column(f.name)}: {f.type}" for f in fields)
+    counts = ", ".join(f"{count} int" for count in COUNTS)
+    schema = (
+        f"op string, key struct<{key}>, row struct<{row}>, open array<string>, old_key struct<{key}>, "
+        f"`order` string, time_us bigint, partition string, {counts}"
+    )
+    return frame.select("packed").mapInArrow(UnpackTask(tuple(types), tuple(keys), only), schema)
+
+
+def _reason(told: Facts, changes: DataFrame, *, folded: bool) -> str | None:
+    """Why the batch is the JVM's."""
+    if told.odd:
+        return told.odd
+    lone = told.lone
+    if not folded and told.events["x"]:
+        deletes = F.count_if(F.col("op") == "d").alias("deletes")
+        lone = (
+            changes.groupBy("key")
+            .agg(deletes, F.count_if(F.col("op") == "x").alias("gone"))
+            .where("gone > 0 AND deletes = 0")
+            .count()
+        )
+    if lone:
+        return "a tombstone without its delete"
+    return "events of several source tables" if len(told.tables) > 1 else None
+
+
+def _change_frame(changes: DataFrame, marks: Mapping[str, str] | None, more: Sequence[str]) -> DataFrame:
+    rows = changes.where(F.col("op").isin(*OPS))
+    columns: list[Column] = [F.col(c) for c in ("op", "key", "row", "open", "old_key", "order")]
+    columns += [F.timestamp_micros("time_us").alias("source_time"), _late(marks).alias("late")]
+    return rows.select(*columns, *more)
+
+
+def _late(marks: Mapping[str, str] | None) -> Column:
+    if not marks:
+        return F.lit(True)
+    known = F.create_map(*[F.lit(x) for pair in marks.items() for x in pair])
+    return F.coalesce(F.col("order") <= F.try_element_at(known, F.col("partition")), F.lit(True))

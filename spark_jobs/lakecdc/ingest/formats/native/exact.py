@@ -1,0 +1,144 @@
+"""SQL of DuckDB that turns a JSON value's text into a column's value, and tells whether the text is exactly one.
+
+All values are read as text; what is not exact is the JVM's to judge.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from lakecdc.ingest.formats.values import Field
+
+_DECIMAL = re.compile(r"decimal\((\d+),\s*(\d+)\)")
+_INTEGERS = {"tinyint": "TINYINT", "smallint": "SMALLINT", "int": "INTEGER", "bigint": "BIGINT"}
+_OTHERS = {
+    "float": "FLOAT",
+    "double": "DOUBLE",
+    "boolean": "BOOLEAN",
+    "string": "VARCHAR",
+    "date": "DATE",
+    "timestamp": "TIMESTAMPTZ",
+    "timestamp_ntz": "TIMESTAMP",
+}
+_EPOCHS = {
+    "epoch_days": ("date",),
+    "epoch_millis": ("timestamp_ntz", "timestamp"),
+    "epoch_micros": ("timestamp_ntz", "timestamp"),
+}
+# years 0001 to 9999
+_DATE = r"(\d{3}[1-9]|\d\d[1-9]\d|\d[1-9]\d\d|[1-9]\d{3})-\d\d-\d\d"
+_CLOCK = r"[T ]\d\d:\d\d:\d\d(\.\d{1,6})?"
+# doubles keep this many digits exactly; a longer decimal may have been a JSON number that lost some
+_EXACT_DIGITS = 15
+
+
+def supports(field: Field) -> bool:
+    """Tell whether the engine can decode a column."""
+    if field.encoding != "plain":
+        return field.type in _EPOCHS.get(field.encoding, ())
+    return duck_type(field.type) is not None
+
+
+def duck_type(sql_type: str) -> str | None:
+    """DuckDB's name of a Spark SQL type; None if the engine does not know it."""
+    decimal = _DECIMAL.match(sql_type)
+    return f"DECIMAL({decimal[1]},{decimal[2]})" if decimal else {**_INTEGERS, **_OTHERS}.get(sql_type)
+
+
+def arrow_type(sql_type: str) -> pa.DataType | None:
+    """Arrow's type of a Spark SQL type; None if the engine does not know it."""
+    import pyarrow as pa
+
+    decimal = _DECIMAL.match(sql_type)
+    if decimal:
+        return pa.decimal128(int(decimal[1]), int(decimal[2]))
+    known = {
+        "tinyint": pa.int8(),
+        "smallint": pa.int16(),
+        "int": pa.int32(),
+        "bigint": pa.int64(),
+        "float": pa.float32(),
+        "double": pa.float64(),
+        "boolean": pa.bool_(),
+        "string": pa.string(),
+        "date": pa.date32(),
+        "timestamp": pa.timestamp("us", "UTC"),
+        "timestamp_ntz": pa.timestamp("us"),
+    }
+    return known.get(sql_type)
+
+
+def may_be_left_out(field: Field) -> bool:
+    """Tell whether a database may leave the column's value out of an update, so that a placeholder stands for it."""
+    return field.type == "string" or bool(_DECIMAL.match(field.type))
+
+
+def exact(field: Field, text: str, *, message: str | None = None, made: str | None = None) -> str:
+    """SQL that is true if a text is exactly a value of the column's type.
+
+    :param message: SQL of the message, where a text that looks like a structure can be found out to be a string.
+    :param made: column that holds the :func:`value` of the text already.
+    """
+    decimal = _DECIMAL.match(field.type)
+    if field.encoding == "epoch_days":
+        return f"TRY_CAST({text} AS BIGINT) BETWEEN -719162 AND 2932896 AND {_is_integer(text)}"
+    if field.encoding.startswith("epoch_"):
+        unit = 1000 if field.encoding == "epoch_millis" else 1
+        low, high = -62135596800000000 // unit, 253402300799999999 // unit
+        return f"TRY_CAST({text} AS BIGINT) BETWEEN {low} AND {high} AND {_is_integer(text)}"
+    fits = f"{made or f'TRY_CAST({text} AS {duck_type(field.type)})'} IS NOT NULL"
+    if field.type in _INTEGERS:
+        return f"{fits} AND {_is_integer(text)}"
+    if decimal:
+        places = f"(\\.\\d{{1,{decimal[2]}}})?" if int(decimal[2]) else ""
+        return f"length({text}) <= {_EXACT_DIGITS} AND regexp_full_match({text}, '-?\\d+{places}') AND {fits}"
+    if field.type in ("float", "double"):
+        return f"{fits} AND regexp_full_match({text}, '-?\\d[\\d.eE+-]*')"
+    if field.type == "boolean":
+        return f"{text} IN ('true', 'false')"
+    if field.type == "date":
+        return f"{fits} AND regexp_full_match({text}, '{_DATE}')"
+    if field.type in ("timestamp", "timestamp_ntz"):
+        zone = "(Z|[+-]\\d\\d:\\d\\d)?" if field.type == "timestamp" else ""
+        return f"regexp_full_match({text}, '{_DATE}{_CLOCK}{zone}') AND {fits}"
+    # an array or an object has a text of its own in each engine; a JSON document in a string is just a string
+    structured = f"starts_with({text}, '{{') OR starts_with({text}, '[')"
+    path = text_literal("$.after." + json.dumps(field.name))
+    kind = f"json_type({message}, {path}) = 'VARCHAR'" if message else "false"
+    return f"CASE WHEN {structured} THEN {kind} ELSE true END"
+
+
+def _is_integer(text: str) -> str:
+    return f"regexp_full_match({text}, '-?\\d+')"
+
+
+def value(field: Field, text: str) -> str:
+    """SQL of a column's value from a text that is exact; TRY, since what is not exact is told apart beside it."""
+    kind = duck_type(field.type)
+    if field.encoding == "epoch_days":
+        return f"(DATE '1970-01-01' + TRY_CAST({text} AS INTEGER))"
+    if field.encoding.startswith("epoch_"):
+        factor = 1000 if field.encoding == "epoch_millis" else 1
+        bounded = f"CASE WHEN {exact(field, text)} THEN TRY_CAST({text} AS BIGINT) END"
+        return f"make_timestamp({bounded} * {factor})::{kind}"
+    return text if field.type == "string" else f"TRY_CAST({text} AS {kind})"
+
+
+def name_literal(name: str) -> str:
+    """A name as SQL."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def text_literal(text: str | None) -> str:
+    """A text as SQL."""
+    return "'" + (text or "").replace("'", "''") + "'"
+
+
+def json_literal(shape: object) -> str:
+    """A JSON document as SQL."""
+    return text_literal(json.dumps(shape, ensure_ascii=False))

@@ -1,0 +1,103 @@
+"""What tasks tell the driver about their part of a batch."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING
+
+from lakecdc.ingest.formats.native.layout import COUNTS, OPS
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    import duckdb
+
+
+@dataclass(frozen=True)
+class Facts:
+    """Facts about a part of a batch; those of two parts make one.
+
+    :param odd: why the batch is not for this engine.
+    :param tables: source tables of its events, two at most.
+    :param keys: rows that are no tombstones.
+    :param events: by op, ``x`` for tombstones.
+    :param deletes: rows that are deletes.
+    :param lone: keys with a tombstone and without a delete.
+    :param open: rows with placeholders.
+    :param low_order: lowest order key of a row.
+    :param high_orders: highest order key by ``topic/partition``.
+    :param newest: source time, microseconds since 1970.
+    """
+
+    odd: str | None = None
+    tables: tuple[str, ...] = ()
+    keys: int = 0
+    deletes: int = 0
+    events: dict[str, int] = field(default_factory=dict)
+    lone: int = 0
+    open: int = 0
+    low_order: str | None = None
+    high_orders: dict[str, str] = field(default_factory=dict)
+    newest: int | None = None
+
+    @property
+    def high_order(self) -> str | None:
+        """Highest order key."""
+        return max(self.high_orders.values(), default=None)
+
+    def to_json(self) -> str:
+        """As it travels."""
+        return json.dumps(asdict(self))
+
+
+def from_json(text: str) -> Facts:
+    """Facts out of a task."""
+    told = json.loads(text)
+    return Facts(**{**told, "tables": tuple(told["tables"])})
+
+
+def merged(parts: Iterable[Facts]) -> Facts:
+    """The facts of all parts together."""
+    found = list(parts)
+    high: dict[str, str] = {}
+    for partition, order in (pair for part in found for pair in part.high_orders.items()):
+        high[partition] = max(order, high.get(partition, ""))
+    ends = sorted({table for part in found for table in part.tables})
+    return Facts(
+        next((part.odd for part in found if part.odd), None),
+        tuple(dict.fromkeys((*ends[:1], *ends[-1:]))),
+        sum(part.keys for part in found),
+        sum(part.deletes for part in found),
+        {op: sum(part.events.get(op, 0) for part in found) for op in (*OPS, "x")},
+        sum(part.lone for part in found),
+        sum(part.open for part in found),
+        min((part.low_order for part in found if part.low_order), default=None),
+        high,
+        max((part.newest for part in found if part.newest is not None), default=None),
+    )
+
+
+def measured(connection: duckdb.DuckDBPyConnection, table: str, *, folded: bool) -> Facts:
+    """Look through a table of the engine's layout with order keys.
+
+    :param table: its name in DuckDB.
+    :param folded: it has one row per key, so that lone tombstones can be told.
+    """
+    sums = ", ".join(f"coalesce(sum({count}), 0)::BIGINT" for count in COUNTS)
+    rows: list[Any] = connection.execute(
+        f"""SELECT "partition", max("order"), min("order"), count(*) FILTER (op != 'x'), count(open), max(time_us),
+          count(*) FILTER (n_x > 0 AND n_d = 0), count(*) FILTER (op = 'd'), {sums}
+        FROM {table} GROUP BY "partition" """
+    ).fetchall()
+    return Facts(
+        keys=sum(row[3] for row in rows),
+        deletes=sum(row[7] for row in rows),
+        events={op: sum(row[8 + i] for row in rows) for i, op in enumerate((*OPS, "x"))},
+        lone=sum(row[6] for row in rows) if folded else 0,
+        open=sum(row[4] for row in rows),
+        low_order=min((row[2] for row in rows if row[2]), default=None),
+        high_orders={row[0]: row[1] for row in rows if row[1]},
+        newest=max((row[5] for row in rows if row[5] is not None), default=None),
+    )

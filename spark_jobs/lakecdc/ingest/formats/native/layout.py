@@ -1,0 +1,74 @@
+"""Columns of the tables that the native engine works with, inside its tasks and between them.
+
+==================  ====================================================================================
+``op``              ``r``, ``c``, ``u``, ``d``, or ``x`` for a tombstone
+``k0`` …            the key
+``c0`` …            the row; null for a delete
+``open``            names of columns whose value stands for "unchanged"; null if none
+``moved``, ``o0`` … whether the event gave the row another key, and the one it had before
+``pos`` … ``arrival``  parts of the order key, see :data:`ORDER_PARTS`; of a tombstone -1 and zeros
+``order``           the order key, in their place once nothing is compared any more
+``time_us``         source time, microseconds since 1970, or null
+``partition``       ``topic/partition``
+``n_r`` … ``n_x``   events of the key by op
+``p0`` …            partition values of the key in the target, as far as the engine knows the transforms
+==================  ====================================================================================
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lakecdc.ingest.order import WIDTH
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    import numpy as np
+    import pyarrow as pa
+
+OPS = "rcud"
+COUNTS = tuple(f"n_{op}" for op in (*OPS, "x"))
+#: position, ordinal, rank, source time in milliseconds, place of arrival: integers that are compared in this order
+ORDER_PARTS = ("pos", "ord", "rank", "time_ms", "arrival")
+
+
+def with_order(table: pa.Table, epoch: int) -> pa.Table:
+    """A table with the order key in the place of its parts."""
+    parts = [table[name].to_numpy() for name in ORDER_PARTS]
+    return table.drop_columns(list(ORDER_PARTS)).append_column("order", order_texts(epoch, *parts))
+
+
+def order_texts(
+    epoch: int,
+    position: np.ndarray[Any, Any],
+    ordinal: np.ndarray[Any, Any],
+    rank: np.ndarray[Any, Any],
+    time_ms: np.ndarray[Any, Any],
+    arrival: np.ndarray[Any, Any],
+) -> pa.Array:
+    """Order keys as ``ingest.order.order_key`` writes them, a column at a time.
+
+    :param epoch: 0 to 65535.
+    :param position: and the others: integers from 0, below 2 to the 63rd; times below 2 to the 48th.
+    """
+    import numpy as np
+    import pyarrow as pa
+
+    count = len(position)
+    text = np.empty((count, WIDTH), np.uint8)
+    text[:, :4] = np.frombuffer(f"{epoch:04x}".encode(), np.uint8)
+    text[:, 4:20], text[:, 20:36] = _hex(position), _hex(ordinal)
+    text[:, 36] = _hex(rank)[:, 15]
+    text[:, 37:49], text[:, 49:] = _hex(time_ms)[:, 4:], _hex(arrival)
+    offsets = np.arange(0, WIDTH * (count + 1), WIDTH, dtype=np.int32)
+    return pa.Array.from_buffers(pa.string(), count, [None, pa.py_buffer(offsets), pa.py_buffer(text)])
+
+
+def _hex(numbers: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Sixteen digits a number, as bytes."""
+    import numpy as np
+
+    digits = np.frombuffer(b"".join(b"%02x" % byte for byte in range(256)), np.uint8).reshape(256, 2)
+    octets = np.ascontiguousarray(numbers, dtype=">i8").view(np.uint8).reshape(-1, 8)
+    return digits[octets].reshape(-1, 16)

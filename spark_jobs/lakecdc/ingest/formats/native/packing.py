@@ -1,0 +1,62 @@
+"""Tables between tasks: each is a few binary cells (Arrow's stream format), so that Spark has no rows to convert."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+#: columns of a frame of packed tables: the group of the rows, facts as JSON, the rows; each but the group may be null
+SCHEMA = "grp int, facts string, packed binary"
+# bytes of one cell, about
+_CELL = 1024 * 1024
+
+
+def cells(table: pa.Table) -> Iterator[bytes]:
+    """A table in cells of bounded size."""
+    import pyarrow as pa
+
+    rows = max(1, _CELL * max(1, table.num_rows) // max(1, table.nbytes))
+    for start in range(0, table.num_rows, rows):
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, table.schema) as stream:
+            stream.write_table(table.slice(start, rows).combine_chunks())
+        yield sink.getvalue().to_pybytes()
+
+
+def packed_rows(group: int, table: pa.Table, facts: str | None) -> Iterator[pa.RecordBatch]:
+    """A table as rows of a packed frame.
+
+    :param facts: go with the first row, which is there even if the table is empty.
+    """
+    first = facts
+    for cell in cells(table):
+        yield row(group, first, cell)
+        first = None
+    if first is not None:
+        yield row(group, first, None)
+
+
+def row(group: int, facts: str | None, cell: bytes | None) -> pa.RecordBatch:
+    """One row of a packed frame."""
+    import pyarrow as pa
+
+    columns = [pa.array([group], pa.int32()), pa.array([facts], pa.string()), pa.array([cell], pa.binary())]
+    return pa.RecordBatch.from_arrays(columns, ["grp", "facts", "packed"])
+
+
+def unpacked(column: pa.Array) -> Iterator[pa.Table]:
+    """The tables in packed cells, without copying them."""
+    import pyarrow as pa
+
+    for cell in column:
+        if cell.is_valid:
+            yield pa.ipc.open_stream(cell.as_buffer()).read_all()
+
+
+def all_of(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+    """The tables of a packed frame whose last column is the packed one."""
+    for batch in batches:
+        yield from unpacked(batch.column(batch.num_columns - 1))

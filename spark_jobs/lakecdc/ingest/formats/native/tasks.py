@@ -1,0 +1,312 @@
+"""What runs in the Python tasks of the native engine.
+
+``DecodeTask`` decodes messages and, if it may, reduces them to the last event of each key; ``FoldTask`` does so with
+what several tasks have made of one group of keys; ``UnpackTask`` gives Spark the rows of the change frame.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from lakecdc.ingest.formats.native import facts, packing
+from lakecdc.ingest.formats.native.decoding import CHECKS
+from lakecdc.ingest.formats.native.facts import Facts
+from lakecdc.ingest.formats.native.fold import fold, last_places, taken
+from lakecdc.ingest.formats.native.grouping import Grouping
+from lakecdc.ingest.formats.native.layout import COUNTS, with_order
+from lakecdc.ingest.formats.native.pieces import OddTextError
+from lakecdc.worker import settle
+
+if TYPE_CHECKING:
+    import duckdb
+    import pyarrow as pa
+
+    from lakecdc.ingest.formats.native.decoding import Decoding
+
+# rows of one Arrow batch out of DuckDB
+_ROWS = 65_536
+# rows at which a task folds what it holds, and rows of different keys at which it hands them on
+_MANY_ROWS, _MANY_KEYS = 600_000, 400_000
+
+#: what a task says that has found out too late that row images are not all alike
+AGAIN = "again"
+#: yields tables of messages, given the rows that Spark hands to a task
+Read = Callable[[Iterable["pa.RecordBatch"]], Iterator["pa.Table"]]
+
+
+class OddError(Exception):
+    """The batch is not for this engine."""
+
+
+@dataclass(frozen=True)
+class DecodeTask:
+    """Messages in, a packed frame out.
+
+    :param read: reads the messages that the input names; None if it holds the messages themselves.
+    :param grouping: how the keys of folded rows are told apart; None to keep every event.
+    :param alone: there is no other task, so that the rows need no further fold.
+    :param quick: expect row images that are all alike.
+    """
+
+    decoding: Decoding
+    read: Read | None
+    grouping: Grouping | None
+    alone: bool = False
+    quick: bool = True
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Decode until the input ends or something odd is met."""
+        settle()
+        try:
+            if self.read is None:
+                yield from self._packed(batches, quick=False)
+            else:
+                yield from self._read_and_packed(list(batches))
+        except OddError as error:
+            yield packing.row(0, Facts(odd=str(error)).to_json(), None)
+
+    def _read_and_packed(self, named: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        handed_on = 0
+        if self.quick and self.grouping is not None:
+            try:
+                for row in self._packed(self._read(named), quick=True):
+                    yield row
+                    handed_on += 1
+                return
+            except OddError as error:
+                if handed_on:
+                    raise OddError(AGAIN) from error
+        # slower, and more tolerant
+        yield from self._packed(self._read(named), quick=False)
+
+    def _read(self, named: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        assert self.read is not None
+        for table in self.read(named):
+            yield from table.to_batches()
+
+    def _packed(self, messages: Iterable[pa.RecordBatch], *, quick: bool) -> Iterator[pa.RecordBatch]:
+        with connected() as connection, connected() as beside:
+            held = _Held(self, beside)
+            for batch in decoded(connection, self.decoding, messages, quick=quick):
+                yield from held.add(batch)
+            yield from held.rest()
+
+
+def decoded(
+    connection: duckdb.DuckDBPyConnection, decoding: Decoding, messages: Iterable[pa.RecordBatch], *, quick: bool
+) -> Iterator[pa.RecordBatch]:
+    """Rows of the engine's layout, with the columns of the checks.
+
+    :param quick: expect every row image to have the columns of the first one in their order.
+    :raises OddError: telling what is not for this engine.
+    """
+    import duckdb
+    import pyarrow as pa
+
+    stream = _Stream(iter(messages))
+    if stream.first is None:
+        return
+    try:
+        connection.register("first", pa.Table.from_batches([stream.first]))
+        seen = decoding.first_columns(connection) if quick else None
+        connection.register("messages", pa.RecordBatchReader.from_batches(stream.first.schema, stream.batches()))
+        for batch in connection.execute(decoding.sql(seen)).to_arrow_reader(_ROWS):
+            odd = batch.column("odd").drop_null()
+            if len(odd):
+                raise OddError(odd[0].as_py())
+            yield batch.filter(batch.column("op").is_valid()) if batch.column("op").null_count else batch
+    except duckdb.Error as error:
+        if isinstance(error, duckdb.ConversionException | duckdb.InvalidInputException | duckdb.OutOfRangeException):
+            raise OddError(stream.odd or "text that is no JSON") from error
+        raise
+
+
+@dataclass
+class _Stream:
+    """Batches for DuckDB to pull; what is odd about them is kept, for its own errors say only that there was one."""
+
+    source: Iterator[pa.RecordBatch]
+    first: pa.RecordBatch | None = field(init=False)
+    odd: str | None = None
+
+    def __post_init__(self) -> None:
+        try:
+            self.first = next(self.source, None)
+        except OddTextError as error:
+            raise OddError(str(error)) from error
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """All of them."""
+        assert self.first is not None
+        yield self.first
+        try:
+            yield from self.source
+        except OddTextError as error:
+            self.odd = str(error)
+            raise
+
+
+class _Held:
+    """The rows of a task that it has not handed on yet."""
+
+    def __init__(self, task: DecodeTask, connection: duckdb.DuckDBPyConnection) -> None:
+        self._task, self._connection = task, connection
+        self._batches: list[pa.RecordBatch] = []
+        self._rows = 0
+        self._tables: set[str] = set()
+
+    def add(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """Take rows in, and keep what is held within bounds."""
+        import pyarrow.compute as pc
+
+        self._tables |= {name for name in pc.unique(batch.column("source_table")).to_pylist() if name}
+        self._hold([batch.drop_columns(list(CHECKS))])
+        if self._task.grouping is None:
+            yield from self.rest()
+        elif self._rows >= _MANY_ROWS:
+            self._hold(fold(self._connection, self._taken()).to_batches())
+            if self._rows >= _MANY_KEYS and not self._task.alone:
+                yield from self.rest()
+
+    def rest(self) -> Iterator[pa.RecordBatch]:
+        """Hand on what is held."""
+        if not self._rows:
+            return
+        table, grouping, decoding = self._taken(), self._task.grouping, self._task.decoding
+        told = facts.merged([Facts(tables=(name,)) for name in self._tables])
+        if grouping is None:
+            yield from finished(self._connection, table, decoding.epoch, told, folded=False)
+            return
+        places = grouping.with_partitions(last_places(self._connection, table))
+        if self._task.alone:
+            places = places.sort_by([(name, "ascending") for name in fold_order(places)])
+            yield from finished(self._connection, taken(table, places), decoding.epoch, told, folded=True)
+        else:
+            yield from _by_group(table, places, grouping, told)
+
+    def _hold(self, batches: list[pa.RecordBatch]) -> None:
+        self._batches += batches
+        self._rows += sum(batch.num_rows for batch in batches)
+
+    def _taken(self) -> pa.Table:
+        import pyarrow as pa
+
+        batches, self._batches, self._rows = self._batches, [], 0
+        return pa.Table.from_batches(batches)
+
+
+def _by_group(table: pa.Table, places: pa.Table, grouping: Grouping, told: Facts) -> Iterator[pa.RecordBatch]:
+    import numpy as np
+    import pyarrow as pa
+
+    groups = grouping.groups(places)
+    order = np.argsort(groups, kind="stable")
+    folded, groups = taken(table, places.take(pa.array(order))), groups[order]
+    edges = [0, *(np.flatnonzero(np.diff(groups)) + 1).tolist(), len(groups)]
+    text: str | None = told.to_json()
+    for low, high in zip(edges[:-1], edges[1:], strict=True):
+        yield from packing.packed_rows(int(groups[low]), folded.slice(low, high - low), text)
+        text = None
+
+
+@dataclass(frozen=True)
+class FoldTask:
+    """Packed rows of whole groups in, the same folded and in order of their keys out.
+
+    :param epoch: of the order keys.
+    """
+
+    epoch: int
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Fold all groups of the task together."""
+        import pyarrow as pa
+
+        settle()
+        told: list[Facts] = []
+        tables: list[pa.Table] = []
+        for batch in batches:
+            told += [facts.from_json(text) for text in batch.column("facts").to_pylist() if text]
+            tables += packing.unpacked(batch.column("packed"))
+        together = facts.merged(told)
+        if together.odd or not tables:
+            if told:
+                yield packing.row(0, together.to_json(), None)
+            return
+        with connected() as connection:
+            folded = fold(connection, pa.concat_tables(tables))
+            yield from finished(connection, folded, self.epoch, together, folded=True)
+
+
+def finished(
+    connection: duckdb.DuckDBPyConnection, table: pa.Table, epoch: int, told: Facts, *, folded: bool
+) -> Iterator[pa.RecordBatch]:
+    """Rows with order keys, packed, and their facts.
+
+    :param folded: there is one row per key.
+    """
+    table = with_order(table, epoch)
+    connection.register("ordered", table)
+    found = facts.measured(connection, "ordered", folded=folded)
+    yield from packing.packed_rows(0, table, facts.merged([told, found]).to_json())
+
+
+@dataclass(frozen=True)
+class UnpackTask:
+    """A packed frame's cells in, rows of the change frame out.
+
+    :param names: names of the row's columns.
+    :param key: names of the key's.
+    :param only: ops that are wanted.
+    """
+
+    names: tuple[str, ...]
+    key: tuple[str, ...]
+    only: str
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Unpack one cell after another."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        settle()
+        for table in packing.all_of(batches):
+            wanted = table.filter(pc.is_in(table["op"], pa.array(list(self.only))))
+            for batch in wanted.combine_chunks().to_batches():
+                yield self._changes(batch)
+
+    def _changes(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        of = {name: batch.column(name) for name in batch.schema.names}
+        gone = pc.is_in(of["op"], pa.array(["d", "x"]))
+        row = pa.StructArray.from_arrays([of[f"c{i}"] for i in range(len(self.names))], list(self.names), mask=gone)
+        keys, stayed = range(len(self.key)), pc.invert(of["moved"])
+        columns = {
+            "op": of["op"],
+            "key": pa.StructArray.from_arrays([of[f"k{i}"] for i in keys], list(self.key)),
+            "row": row,
+            "open": of["open"],
+            "old_key": pa.StructArray.from_arrays([of[f"o{i}"] for i in keys], list(self.key), mask=stayed),
+            **{name: of[name] for name in ("order", "time_us", "partition", *COUNTS)},
+        }
+        return pa.RecordBatch.from_arrays(list(columns.values()), list(columns))
+
+
+def fold_order(table: pa.Table) -> list[str]:
+    """Columns that folded rows are sorted by."""
+    from lakecdc.ingest.formats.native.fold import columns
+
+    return [*columns(table, "p"), *columns(table, "k")]
+
+
+def connected() -> duckdb.DuckDBPyConnection:
+    """A DuckDB of this task alone."""
+    import duckdb
+
+    connection = duckdb.connect(config={"threads": 1})
+    connection.execute("SET TimeZone = 'UTC'")
+    return connection

@@ -1,0 +1,187 @@
+"""However files are cut into tasks, the last event of each key remains, with the counts of all."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from lakecdc.ingest.formats.native import facts, packing, pieces, tasks
+from lakecdc.ingest.formats.native.decoding import Decoding
+from lakecdc.ingest.formats.native.facts import Facts
+from lakecdc.ingest.formats.native.grouping import grouping
+from lakecdc.ingest.formats.native.tasks import DecodeTask, FoldTask, UnpackTask
+from lakecdc.ingest.formats.values import Field
+from lakecdc.ingest.order import order_key
+
+FIELDS = (Field("id", "bigint"), Field("v", "string"), Field("n", "decimal(9,2)"))
+DECODING = Decoding(FIELDS, ("id",), None, 1, "__gone", (), False)
+
+
+def event(lsn: int, op: str, row: dict[str, Any]) -> dict[str, Any]:
+    source = {"connector": "postgresql", "schema": "s", "table": "t", "lsn": lsn, "ts_ms": 5}
+    return {"op": op, "before": row if op == "d" else None, "after": None if op == "d" else row, "source": source}
+
+
+def files(folder: Path, events: list[dict[str, Any]], count: int = 2) -> dict[str, int]:
+    numbers = {}
+    for number in range(count):
+        path = folder / f"{number}.jsonl"
+        path.write_text("".join(json.dumps(e) + "\n" for e in events[number::count]))
+        numbers[path.as_uri()] = number
+    return numbers
+
+
+def run(numbers: dict[str, int], cuts: int, *, folded: bool = True, quick: bool = True) -> tuple[list[Any], Facts]:
+    """What Spark would do with the tasks."""
+    planned = pieces.plan(numbers, cuts, 1 << 40)
+    assert planned is not None
+    alone = len(planned[0].tasks) == 1
+    groups = grouping(["bucket(3, id)"], ["id"], ["bigint"], 1) if folded else None
+    decode = DecodeTask(DECODING, planned[0], groups, alone, quick)
+    inputs = [pa.RecordBatch.from_arrays([pa.array([n])], ["id"]) for n in range(len(planned[0].tasks))]
+    rows = [row for one in inputs for row in decode([one])]
+    if folded and not alone:
+        of_group = {row["grp"][0].as_py(): [] for row in rows}  # type: ignore[var-annotated]
+        for row in rows:
+            of_group[row["grp"][0].as_py()].append(row)
+        rows = [row for group in of_group.values() for row in FoldTask(1)(group)]
+    told = facts.merged(facts.from_json(row["facts"][0].as_py()) for row in rows if row["facts"][0].is_valid)
+    unpacked = [r for row in rows for r in UnpackTask(("id", "v", "n"), ("id",), "rcud")([row.select(["packed"])])]
+    return [row for batch in unpacked for row in batch.to_pylist()], told
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Everything is cut and handed on far earlier than with real files."""
+    monkeypatch.setattr(pieces, "_SMALLEST", 1)
+    monkeypatch.setattr(pieces, "_CHUNK", 700)
+    monkeypatch.setattr(tasks, "_MANY_ROWS", 20)
+    monkeypatch.setattr(tasks, "_MANY_KEYS", 12)
+    monkeypatch.setattr(packing, "_CELL", 600)
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("cuts", [1, 2, 5])
+@pytest.mark.parametrize("uneven", [False, True])
+def test_last_event_of_each_key_and_counts(tmp_path: Path, cuts: int, uneven: bool) -> None:
+    rng, events = random.Random(cuts), []
+    last: dict[int, tuple[int, str, dict[str, Any]]] = {}
+    counts = dict.fromkeys("cud", 0)
+    lsns = list(range(1, 201))
+    rng.shuffle(lsns)
+    for lsn in lsns:
+        op, key = rng.choice("cud"), rng.randrange(30)
+        row = {"id": key, "v": f"é{lsn}", "n": lsn + 0.25}
+        if uneven and lsn % 50 == 0:
+            del row["n"]
+        events.append(event(lsn, op, row))
+        counts[op] += 1
+        if key not in last or lsn > last[key][0]:
+            last[key] = (lsn, op, row)
+    found, told = run(files(tmp_path, events), cuts)
+    assert told.odd is None and {op: told.events[op] for op in counts} == counts
+    assert (told.keys, told.deletes) == (len(last), sum(op == "d" for _, op, _ in last.values()))
+    assert sorted(row["key"]["id"] for row in found) == sorted(last)
+    for row in found:
+        lsn, op, image = last[row["key"]["id"]]
+        assert row["op"] == op and row["order"].startswith(order_key(1, lsn, lsn, 8, 5)[:49])
+        assert (row["row"] is None) == (op == "d")
+        if op != "d":
+            assert (row["row"]["v"], row["row"]["n"]) == (image["v"], image.get("n"))
+    assert sum(row["n_c"] + row["n_u"] + row["n_d"] for row in found) == len(events)
+    assert told.high_order == max(row["order"] for row in found)
+
+
+@pytest.mark.usefixtures("small")
+def test_events_are_all_kept_where_they_are_wanted(tmp_path: Path) -> None:
+    events = [event(n, "c", {"id": n % 3, "v": "x", "n": 1}) for n in range(50)]
+    found, told = run(files(tmp_path, events), 3, folded=False)
+    assert len(found) == 50 and told.events["c"] == 50 and len({row["order"] for row in found}) == 50
+
+
+def test_quick_and_tolerant_reading_give_the_same(tmp_path: Path) -> None:
+    events = [event(n, "cud"[n % 3], {"id": n % 7, "v": f"[{n}", "n": n}) for n in range(60)]
+    events += [event(n, "c", {"id": n, "v": f"v{n}", "n": n}) for n in range(60, 90)]
+    numbers = files(tmp_path, events)
+    quick, tolerant = run(numbers, 1), run(numbers, 1, quick=False)
+    assert quick == tolerant and quick[1].odd is None
+
+
+ODD = {
+    "a new column z": {"id": 1, "v": "x", "n": 1, "z": 5},
+    "a value of the column n": {"id": 1, "v": "x", "n": 1.005},
+    "a value of the column v": {"id": 1, "v": {"a": 1.0}, "n": 1},
+    "the key column id": {"id": 1.5, "v": "x", "n": 1},
+}
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("reason", ODD)
+def test_what_is_odd_is_told(tmp_path: Path, reason: str) -> None:
+    plain = [event(n, "c", {"id": n, "v": "x", "n": 1}) for n in range(2, 60)]
+    found, told = run(files(tmp_path, [*plain, event(60, "c", ODD[reason])]), 2)
+    # rows that were handed on before cannot be taken back by the task; the driver then begins again
+    assert told.odd in (reason, tasks.AGAIN)
+    assert run(files(tmp_path, [*plain, event(60, "c", ODD[reason])]), 2, quick=False)[1].odd == reason
+
+
+def test_text_that_is_no_json_and_placeholders(tmp_path: Path) -> None:
+    (tmp_path / "x.jsonl").write_text(json.dumps(event(1, "c", {"id": 1, "v": "x", "n": 1})) + "\n{broken\n")
+    assert run({(tmp_path / "x.jsonl").as_uri(): 0}, 1)[1].odd == "text that is no JSON"
+    numbers = files(tmp_path, [event(1, "u", {"id": 1, "v": "__gone", "n": 1})], 1)
+    found, told = run(numbers, 1)
+    assert told.odd is None and told.open == 1 and found[0]["open"] == ["v"]
+
+
+def messages(rows: list[tuple[int, Any, Any, dict[str, Any] | None]]) -> pa.Table:
+    """Records of two partitions: number, key, value, old key."""
+
+    def raw(document: Any) -> bytes | None:
+        return None if document is None else json.dumps(document).encode()
+
+    header = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+    return pa.table(
+        {
+            "topic": pa.array(["t"] * len(rows)),
+            "partition": pa.array([n % 2 for n, *_ in rows], pa.int32()),
+            "key": pa.array([raw(key) for _, key, *_ in rows], pa.binary()),
+            "value": pa.array([raw(value) for *_, value, _ in rows], pa.binary()),
+            "headers": pa.array(
+                [[{"key": "__debezium.oldkey", "value": raw(old)}] if old else None for *_, old in rows], header
+            ),
+            "arrival": pa.array([n for n, *_ in rows], pa.int64()),
+        }
+    )
+
+
+def test_records_of_a_topic_with_tombstones_and_moved_keys() -> None:
+    rows = [
+        (0, {"id": 1}, event(10, "c", {"id": 1, "v": "a", "n": 1}), None),
+        (1, {"id": 2}, event(11, "c", {"id": 2, "v": "b", "n": 2}), None),
+        (2, {"id": 1}, event(12, "d", {"id": 1}), None),
+        (3, {"id": 1}, None, None),
+        (4, {"id": 7}, event(12, "c", {"id": 7, "v": "a", "n": 1}), {"id": 1}),
+        (5, None, {"ts_ms": 3}, None),
+    ]
+    found = []
+    for quick in (True, False):
+        decoding = Decoding(FIELDS, ("id",), "s.t", 1, "__gone")
+        task = DecodeTask(decoding, lambda _: iter([messages(rows)]), grouping([], ["id"], ["bigint"], 1), True, quick)
+        cells = list(task([]))
+        told = facts.merged(facts.from_json(row["facts"][0].as_py()) for row in cells if row["facts"][0].is_valid)
+        unpack = UnpackTask(("id", "v", "n"), ("id",), "rcud")
+        found.append((told, [r for cell in cells for b in unpack([cell.select(["packed"])]) for r in b.to_pylist()]))
+    assert found[0] == found[1]
+    told, changes = found[0]
+    assert (told.odd, told.tables, told.keys, told.lone, told.events["x"]) == (None, ("s.t",), 3, 0, 1)
+    assert sorted(told.high_orders) == ["t/0", "t/1"]
+    assert [(r["op"], r["key"]["id"], r["old_key"]) for r in changes] == [
+        ("d", 1, None),
+        ("c", 2, None),
+        ("c", 7, {"id": 1}),
+    ]

@@ -1,0 +1,93 @@
+"""Files of plain events that tasks read, fold and write by themselves leave the table that the JVM leaves."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lakecdc.contract.report import TableReport
+from lakecdc.contract.spec import parse_spec
+from lakecdc.ingest.job import ingest
+from lakecdc.run import run
+from tests.conftest import Lake
+
+TYPES = {"id": "bigint", "code": "string", "amount": "decimal(12,2)", "at": "timestamp", "day": "date", "ok": "boolean"}
+COLUMNS = "id, code, cast(amount AS varchar), cast(day AS varchar), ok"
+# arrival, the last part of the order key, is numbered by each engine in its own way
+SAME = "id, code, amount, at, day, ok, substr(_lakecdc_order, 1, 49), _lakecdc_source_time"
+
+
+def event(rng: random.Random, lsn: int) -> dict[str, Any]:
+    op, key = rng.choice("cuud"), rng.randrange(40)
+    row = {"id": key, "code": rng.choice(["a", "é{", ""]), "amount": lsn / 4, "at": "2024-01-02T03:04:05.5+02:00"}
+    row |= {"day": "2024-02-29", "ok": rng.choice([True, None])}
+    source = {"connector": "postgresql", "schema": "shop", "table": "t", "lsn": lsn, "ts_ms": 1_700_000_000_000 + lsn}
+    return {"op": op, "before": row if op == "d" else None, "after": None if op == "d" else row, "source": source}
+
+
+def take(lake: Lake, folder: Path, name: str, engine: str, **target: Any) -> TableReport:
+    source = {"type": "files", "path": f"{folder}/*", "format": "debezium-json"}
+    wanted = {"table": name, "columns": TYPES, **target}
+    report = run(
+        parse_spec(lake.spec("ingest", source=source, target=wanted, options={"decode_engine": engine})), ingest
+    )
+    assert not report.error and report.tables[0].outcome == "done", report.error or report.tables[0].reason
+    return report.tables[0]
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        {"key": ["id"], "partition_by": ["bucket(3, id)"]},
+        {"key": ["id", "code"], "partition_by": ["bucket(2, code)", "bucket(2, id)"], "format_version": 3},
+        {"key": ["id"], "partition_by": ["truncate(10, id)"]},
+    ],
+)
+def test_both_engines_leave_the_same_table(
+    lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, target: dict[str, Any]
+) -> None:
+    monkeypatch.setattr("lakecdc.ingest.formats.native.pieces._SMALLEST", 2000)
+    rng, names = random.Random(str(target)), {engine: lake.new_name(engine) for engine in ("auto", "jvm")}
+    events = [event(rng, lsn) for lsn in range(1, 121)]
+    # the second batch holds repetitions and late events as well
+    late = events[20:30] + events[90:]
+    rng.shuffle(late)
+    for number, part in enumerate((events[:20] + events[30:90], late)):
+        lines = [json.dumps(e) + "\n" for e in part]
+        (tmp_path / f"{number}.jsonl").write_text("".join(lines[::2]))
+        (tmp_path / f"{number}b.jsonl.gz").write_bytes(gzip.compress("".join(lines[1::2]).encode()))
+        reports = {engine: take(lake, tmp_path, name, engine, **target) for engine, name in names.items()}
+        auto, jvm = reports["auto"].metrics, reports["jvm"].metrics
+        assert auto["decoded_by"] == "native" and jvm["decoded_by"].startswith("jvm")
+        same = ("events", "keys", "events_c", "events_u", "events_d", "rows_written", "read_through")
+        assert {name: auto[name] for name in same} == {name: jvm[name] for name in same}
+    found = [
+        sorted(map(tuple, lake.sql(f"SELECT {SAME} FROM lake.{name}").collect()), key=str) for name in names.values()
+    ]
+    assert found[0] == found[1] and len(found[0]) > 10
+    assert len(lake.duckdb_rows(names["auto"], COLUMNS)) == len(found[0])
+
+
+def test_files_of_tasks_are_described_as_iceberg_s_own(lake: Lake, tmp_path: Path) -> None:
+    rng, names = random.Random(1), {engine: lake.new_name(engine) for engine in ("auto", "jvm")}
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(event(rng, lsn)) + "\n" for lsn in range(1, 60)))
+    told = {}
+    for engine, name in names.items():
+        take(lake, tmp_path, name, engine, key=["id"], partition_by=["bucket(2, id)"])
+        columns = [f"readable_metrics.{c}.{b}" for c in ("id", "code", "amount", "at", "ok") for b in BOUNDS]
+        files = lake.sql(
+            f"SELECT content, partition.id_bucket, record_count, equality_ids, {', '.join(columns)}, "
+            f"substr(readable_metrics._lakecdc_order.lower_bound, 1, 49) FROM lake.{name}.files"
+        )
+        told[engine] = sorted((tuple(row) for row in files.collect()), key=str)
+    assert told["auto"] == told["jvm"]
+    schema = lake.pyiceberg().load_table(names["auto"])
+    assert schema.metadata.current_schema_id == 0
+
+
+BOUNDS = ("lower_bound", "upper_bound", "null_value_count", "value_count")
