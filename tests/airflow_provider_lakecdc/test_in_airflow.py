@@ -122,7 +122,7 @@ class TestTheProvidersDags:
         assert run.state == "failed"
         assert states(run) == {
             "sort_data_files": ["failed"],
-            "compact_data_files": ["success"],
+            "compact_data_files": ["failed"],
             "rewrite_manifests": ["success"],
             "expire_snapshots": ["success"],
             "finished": ["upstream_failed"],
@@ -131,6 +131,9 @@ class TestTheProvidersDags:
             ["shop.orders", "shop.items", "a.b"],
             *[["shop.orders", "a.b"]] * 3,
         ]
+        beside = [call["spec"]["options"]["side_tables"] for call in spark_submit.calls[1:]]
+        assert ["a.lakecdc_quarantine" in names for names in beside] == [True, False, False]
+        assert all("shop.lakecdc_quarantine" in names for names in beside)
 
     def test_a_group_of_which_nothing_is_known_is_left_alone(self, install: Install, spark_submit: FakeSpark) -> None:
         spark_submit.behave(report=False, exit=1)

@@ -8,7 +8,8 @@ from lakecdc.metadata.positions import Position, encode_idle
 
 POSITION = Position("postgres", "c1", {"lsn": "0/9"}, "2026-01-01T05:00:00+00:00")
 FED = SnapshotFacts(2, 1_767_247_200_000, "overwrite", {names.JOB: "ingest", names.POSITIONS: POSITION.encode()})
-COMPACTED = SnapshotFacts(3, 1_767_250_800_000, "replace", {names.JOB: "compact_data_files"})
+# somebody else's compaction says no job
+COMPACTED = SnapshotFacts(3, 1_767_250_800_000, "replace", {})
 CONVERTED = SnapshotFacts(4, 1_767_250_900_000, "delete", {names.JOB: "rewrite_delete_files"})
 FOREIGN = SnapshotFacts(5, 1_767_250_900_123, "delete", {})
 
