@@ -209,6 +209,7 @@ def test_opentelemetry_gets_the_same(collector: Collector) -> None:
         **os.environ,
         "AIRFLOW__METRICS__OTEL_ON": "True",
         "OTEL_EXPORTER_OTLP_ENDPOINT": collector.url,
+        "NO_PROXY": "127.0.0.1",
         "PYTHONPATH": os.pathsep.join([str(home.REPOSITORY), str(home.REPOSITORY / "spark_jobs")]),
     }
     command = [sys.executable, "-c", SEND]
