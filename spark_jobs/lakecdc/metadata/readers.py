@@ -78,7 +78,15 @@ READERS: tuple[Reader, ...] = (
         ),
         "Delete files of format version 2 may be left unapplied without an error: deleted rows show up again.",
     ),
-    Reader("DuckDB 1.5", 3, True, True, True, (_TRIED,)),
+    Reader(
+        "DuckDB 1.5",
+        3,
+        True,
+        True,
+        True,
+        (_TRIED,),
+        "1.5.5 takes vectors of other data files where a manifest mixes those of several Puffin files; ours does not.",
+    ),
     Reader(
         "Google BigQuery",
         3,
