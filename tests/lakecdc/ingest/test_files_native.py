@@ -86,8 +86,6 @@ def test_files_of_tasks_are_described_as_iceberg_s_own(lake: Lake, tmp_path: Pat
         )
         told[engine] = sorted((tuple(row) for row in files.collect()), key=str)
     assert told["auto"] == told["jvm"]
-    schema = lake.pyiceberg().load_table(names["auto"])
-    assert schema.metadata.current_schema_id == 0
 
 
 BOUNDS = ("lower_bound", "upper_bound", "null_value_count", "value_count")

@@ -35,6 +35,8 @@ _CODEC = "write.parquet.compression-codec"
 _SCHEMES = ("", "file", "s3", "s3a")
 # settings of Iceberg's own writer that this one does not know
 _OTHER_FORMAT, _BLOOM = "write.format.default", "write.parquet.bloom-filter-enabled."
+# rows one file is worth without partitions; more files only make more small ones
+_ROWS_PER_FILE = 250_000
 _RESULT = "location string, keys boolean, bytes bigint, partition string"
 
 
@@ -81,7 +83,7 @@ def stage(table: IcebergTable, batch: TableBatch, packed: Packed, staged: Staged
         tuple(_key_columns(table, batch)) if deletes else (),
     )
     try:
-        found = packed.frame.select("packed").mapInArrow(task, _RESULT).collect()
+        found = _cells(packed).mapInArrow(task, _RESULT).collect()
         for row in found:
             written = WrittenFile(row["location"], row["bytes"], tuple(json.loads(row["partition"])))
             if row["keys"]:
@@ -91,6 +93,12 @@ def stage(table: IcebergTable, batch: TableBatch, packed: Packed, staged: Staged
     except BaseException:
         discard_folder(table, folder)
         raise
+
+
+def _cells(packed: Packed) -> DataFrame:
+    """The packed tables, in as many tasks as files are wanted where there are no partitions to tell."""
+    cells = packed.frame.select("packed")
+    return cells if packed.grouping.buckets else cells.coalesce(max(1, -(-packed.facts.keys // _ROWS_PER_FILE)))
 
 
 @dataclass(frozen=True)
