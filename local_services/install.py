@@ -1,4 +1,4 @@
-"""Install what the service tests need and the demo does not: S3, a REST catalog, Kafka, registry.
+"""Install what the service tests need and the demo does not: S3, a REST catalog, Kafka, registry, Flink.
 
 Run as ``python -m local_services.install``; does nothing where everything is in place.
 """
@@ -13,7 +13,7 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-from local_services import apt, go, kafka_jars, mariadb, registry_jars
+from local_services import apt, flink, go, kafka_jars, mariadb, registry_jars
 from local_services.paths import TOOLS
 from local_services.process import ServiceError
 
@@ -30,6 +30,7 @@ def main() -> None:
     install_rest_catalog()
     install_kafka()
     install_schema_registry()
+    install_flink()
 
 
 def say(text: str) -> None:
@@ -57,7 +58,7 @@ def missing_packages() -> list[str]:
     if not VERSITYGW.exists() and shutil.which("go") is None:
         # Without certificates Go cannot reach its proxy, and nothing else pulls them in.
         missing += ["golang-go", "ca-certificates"]
-    fetched = (is_stamped(ICEBERG_REST), *(part.is_installed() for part in (kafka_jars, registry_jars)))
+    fetched = (is_stamped(ICEBERG_REST), *(part.is_installed() for part in (kafka_jars, flink, registry_jars)))
     if not all(fetched) and shutil.which("mvn") is None:
         missing.append("maven")
     if not is_stamped(ICEBERG_REST) and shutil.which("javac") is None:
@@ -110,6 +111,13 @@ def install_schema_registry() -> None:
     if not registry_jars.is_installed():
         say("fetching the schema registry")
         registry_jars.install(run)
+
+
+def install_flink() -> None:
+    """Make the environment of Flink, which writes tables for the tests of conversions."""
+    if not flink.is_installed():
+        say("fetching Flink")
+        flink.install(run)
 
 
 def is_stamped(folder: Path) -> bool:

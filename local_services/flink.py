@@ -1,0 +1,158 @@
+"""Apache Flink with Iceberg's sink, in a Python environment of its own, as an independent writer of equality deletes.
+
+Flink's Python package asks for other versions of what Spark needs, and brings Flink's jars along.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import ModuleType, TracebackType
+from typing import Any, Self
+
+from local_services.paths import REPOSITORY, TOOLS
+from local_services.process import LOG_TAIL, ServiceError
+
+#: the 2.1 line is what iceberg-flink-runtime-2.1 is made for
+VERSION = "2.1.3"
+POM = Path(__file__).resolve().parent / "flink_pom" / "pom.xml"
+HOME = TOOLS / "flink"
+PYTHON = HOME / "bin" / "python"
+_STAMP = HOME / ".stamp"
+_PACKAGES = (f"apache-flink=={VERSION}",)
+
+
+def is_installed() -> bool:
+    """Return whether the environment is the one that version and pom ask for now."""
+    return _STAMP.exists() and _STAMP.read_text() == recipe()
+
+
+def recipe() -> str:
+    """Return a hash of what the environment is made from."""
+    return hashlib.sha256(f"{VERSION} {sys.version_info[:2]}".encode() + POM.read_bytes()).hexdigest()
+
+
+def install(run: Callable[[Sequence[str]], None]) -> None:
+    """Make the environment: packages by uv, as the project's own, and the jars with Maven.
+
+    :param run: runs a program, raising an error if it fails
+    """
+    shutil.rmtree(HOME, ignore_errors=True)
+    setup = _setup_program()
+    uv, index = setup.find_uv(), setup.package_index()
+    trusted = setup.trusted_certificates()
+    environment = ["env", f"UV_DEFAULT_INDEX={index}", *([f"SSL_CERT_FILE={trusted}"] if trusted else [])]
+    run([*environment, uv, "venv", "-q", "--python", sys.executable, str(HOME)])
+    run([*environment, uv, "pip", "install", "-q", "--python", str(PYTHON), *_PACKAGES])
+    (library,) = HOME.glob("lib/python*/site-packages/pyflink/lib")
+    maven = ["mvn", "-B", "-ntp", "-q", "-f", str(POM), "dependency:copy-dependencies"]
+    run([*maven, "-DincludeScope=runtime", f"-DoutputDirectory={library}"])
+    _STAMP.write_text(recipe())
+
+
+class FlinkTables:
+    """Flink at work: it writes the tables of :mod:`local_services.flink_shapes` while the caller goes on.
+
+    :param database: the SQLite file of the catalog
+    :param warehouse: its warehouse, a URI
+    :param folder: for events, savepoints, logs and what each table must hold
+    :param tables: names without namespace, in the order of writing
+    """
+
+    def __init__(self, database: Path, warehouse: str, folder: Path, tables: Sequence[str]) -> None:
+        self._arguments = ["--database", str(database), "--warehouse", warehouse, "--out", str(folder)]
+        self._arguments += ["--tables", *tables]
+        self.folder = folder
+        self._log = folder / "output.log"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Self:
+        if not is_installed():
+            raise ServiceError("Flink is missing: python -m local_services.install")
+        self.folder.mkdir(parents=True, exist_ok=True)
+        java = "-Xmx1g -XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Duser.timezone=UTC"
+        environment = {
+            **{
+                name: value for name, value in os.environ.items() if not name.startswith(("SPARK", "PYSPARK", "PYTHON"))
+            },
+            "JDK_JAVA_OPTIONS": java,
+            "FLINK_LOG_DIR": str(self.folder),
+        }
+        with self._log.open("wb") as log:
+            self._process = subprocess.Popen(
+                [str(PYTHON), "-m", "local_services.flink_writer", *self._arguments],
+                cwd=REPOSITORY,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        process, self._process = self._process, None
+        if process is None or process.poll() is not None:
+            return
+        # Flink's JVM is a child of the program, in the session that was made for both
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+    def rows(self, table: str, seconds: float = 300) -> list[dict[str, Any]]:
+        """Wait until a table is complete and return the rows it must hold, values as in the JSON of the events.
+
+        :param table: name without namespace
+        :raises ServiceError: if it failed, or is not complete in time
+        """
+        self.wait_for(f"{table}.json", f"{table}.failed", seconds)
+        return list(json.loads((self.folder / f"{table}.json").read_text()))
+
+    def wait_for(self, name: str, failure: str, seconds: float = 300) -> None:
+        """Wait for a file of the program's.
+
+        :param name: the file
+        :param failure: the file that says why the other one will not come
+        :raises ServiceError: if that one appears, if the program has ended, or the time is over
+        """
+        until, wanted = time.monotonic() + seconds, self.folder / name
+        while not wanted.exists():
+            ended = self._process is None or self._process.poll() is not None
+            if (self.folder / failure).exists():
+                raise ServiceError(f"Flink: {failure}: {(self.folder / failure).read_text()}")
+            if (ended and not wanted.exists()) or time.monotonic() > until:
+                raise ServiceError(f"Flink: no {name}:\n{self._log.read_text(errors='replace')[-LOG_TAIL:]}")
+            time.sleep(0.05)
+
+    def go(self, table: str) -> None:
+        """Let an endless table begin, once the tables before it are complete.
+
+        :param table: name without namespace
+        """
+        (self.folder / f"{table}.go").touch()
+
+    def stop(self, table: str) -> None:
+        """Let an endless table come to its end.
+
+        :param table: name without namespace
+        """
+        (self.folder / f"{table}.stop").touch()
+
+
+def _setup_program() -> ModuleType:
+    """The program that makes the project's own environment; it knows where uv and the package index are."""
+    spec = importlib.util.spec_from_file_location("lakecdc_bootstrap", REPOSITORY / ".ci" / "bootstrap.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module

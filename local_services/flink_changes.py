@@ -1,0 +1,142 @@
+"""Change events as Flink reads them (Debezium JSON), and their plain fold: what a table must hold in the end.
+
+Standard library only: Flink's environment and the tests' both use it. Values stand as they do in JSON, so that the
+fold shares no code with any engine's types.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+Row = dict[str, Any]
+Event = dict[str, Any]
+Batch = list[Event]
+#: random numbers, the number of the key, a version that never comes twice → the row
+MakeRow = Callable[[Random, int, int], Row]
+
+_NO_SUCH_KEY = 1_000_000
+
+
+@dataclass
+class Changes:
+    """Makes change events over numbered keys and folds them while it does so.
+
+    :param random: where all choices come from.
+    :param make: the row of a key in a version.
+    :param upsert: whether the writer takes an insert over a row that is there as an update.
+    :param required: columns that must not be null.
+    :param rows: the fold: number of the key to the newest row.
+    """
+
+    random: Random
+    make: MakeRow
+    upsert: bool
+    required: Collection[str]
+    rows: dict[int, Row] = field(default_factory=dict)
+    _gone: list[int] = field(default_factory=list)
+    _numbers: int = 0
+    _version: int = 0
+
+    def batches(self, size: int) -> Iterator[Batch]:
+        """Batches for a table that may hold rows already; one batch is one commit of the writer.
+
+        :param size: rows of the first load.
+        """
+        if not self.rows:
+            yield self.load(size)
+        yield self.updates(size // 10)
+        yield self.deletes()
+        yield self.several_changes_per_key()
+        yield [self.delete(number) for number in self._some(0.1)]
+        yield self.nulls_and_returns()
+
+    def endless(self, size: int) -> Iterator[Batch]:
+        """Batches without an end, each of which inserts at least one row."""
+        yield self.load(size)
+        while True:
+            for batch in (self.updates(5), self.deletes(), self.several_changes_per_key(), self.nulls_and_returns()):
+                yield [*batch, *self.load(1)]
+
+    def load(self, count: int) -> Batch:
+        """Keys that were never there."""
+        return [self.create(number) for number in self._new(count)]
+
+    def updates(self, inserts: int) -> Batch:
+        """Updates of many rows, and new ones."""
+        return [self.update(number) for number in self._some(0.3)] + self.load(inserts)
+
+    def deletes(self) -> Batch:
+        """Deletes, some of which hit nothing, and updates."""
+        batch = [self.delete(number) for number in self._some(0.15)]
+        if self.upsert:
+            batch += [self.delete(_NO_SUCH_KEY + number) for number in range(5)]
+        self.random.shuffle(batch)
+        return batch + [self.update(number) for number in self._some(0.05)]
+
+    def several_changes_per_key(self) -> Batch:
+        """What one commit answers with position deletes, because the row is in the same commit; and returning keys."""
+        batch = [self.create(number) for number in self._returning(0.5)]
+        for number in self._some(0.05):
+            batch += [self.update(number), self.update(number)]
+        for number in self._new(4):
+            batch += [self.create(number), self.delete(number)]
+        for number in self._some(0.04):
+            batch += [self.delete(number), self.create(number)]
+        for number in self._new(4):
+            batch += [self.create(number), self.update(number), self.delete(number), self.create(number)]
+        return batch
+
+    def nulls_and_returns(self) -> Batch:
+        """Rows with nothing but their required columns, returning keys, and a second reading of rows that are there."""
+        batch = [self.update(number, nulls=True) for number in self._some(0.1)]
+        batch += [self.create(number) for number in self._returning(0.3)]
+        if self.upsert:
+            batch += [self._event("r", number, None, self._row(number)) for number in self._some(0.1)]
+        return batch
+
+    def create(self, number: int) -> Event:
+        """Insert a row that is not there."""
+        return self._event("c", number, None, self._row(number))
+
+    def update(self, number: int, *, nulls: bool = False) -> Event:
+        """Change a row.
+
+        :param nulls: set every column to null that may be.
+        """
+        old, new = self.rows[number], self._row(number)
+        if nulls:
+            new = {column: new[column] if column in self.required else None for column in new}
+        return self._event("u", number, old, new)
+
+    def delete(self, number: int) -> Event:
+        """Delete a row, or one that is not there."""
+        old = self.rows.get(number)
+        if old is not None:
+            self._gone.append(number)
+        return self._event("d", number, old or self._row(number), None)
+
+    def _event(self, operation: str, number: int, before: Row | None, after: Row | None) -> Event:
+        if after is None:
+            self.rows.pop(number, None)
+        else:
+            self.rows[number] = after
+        return {"before": before, "after": after, "op": operation, "ts_ms": 1_700_000_000_000 + self._version}
+
+    def _row(self, number: int) -> Row:
+        self._version += 1
+        return self.make(self.random, number, self._version)
+
+    def _new(self, count: int) -> range:
+        first, self._numbers = self._numbers, self._numbers + count
+        return range(first, self._numbers)
+
+    def _some(self, share: float) -> list[int]:
+        return self.random.sample(sorted(self.rows), max(1, int(len(self.rows) * share)))
+
+    def _returning(self, share: float) -> list[int]:
+        gone = [number for number in dict.fromkeys(self._gone) if number not in self.rows]
+        self._gone = []
+        return gone[: max(1, int(len(gone) * share))]
