@@ -17,6 +17,16 @@ from lakecdc.maintain.delete_files.job import rewrite_delete_files
 from tests.conftest import Lake
 
 Rows = list[tuple[Any, ...]]
+#: each format version and each engine once; the other pairs run on demand
+VERSION_AND_ENGINE = pytest.mark.parametrize(
+    ("version", "engine"),
+    [
+        (2, "exact"),
+        (3, "join"),
+        pytest.param(3, "exact", marks=pytest.mark.soak),
+        pytest.param(2, "join", marks=pytest.mark.soak),
+    ],
+)
 #: the readers that share no code with Spark
 READERS = ("pyiceberg", "duckdb")
 

@@ -6,7 +6,16 @@ import pytest
 
 from lakecdc.maintain.delete_files.job import NOTHING
 from tests.conftest import Lake
-from tests.lakecdc.maintain.delete_files.support import change, convert, count, create, insert, run, spark_rows
+from tests.lakecdc.maintain.delete_files.support import (
+    VERSION_AND_ENGINE,
+    change,
+    convert,
+    count,
+    create,
+    insert,
+    run,
+    spark_rows,
+)
 
 BOTH = pytest.mark.parametrize("version", [2, 3])
 ENGINES = pytest.mark.parametrize("engine", ["exact", "join"])
@@ -23,9 +32,8 @@ def upserted(lake: Lake, version: int, layout: str = "") -> str:
     return name
 
 
-@BOTH
 @LAYOUTS
-@ENGINES
+@VERSION_AND_ENGINE
 def test_upserts_and_deletes(lake: Lake, version: int, layout: str, engine: str) -> None:
     name = upserted(lake, version, layout)
     report = convert(lake, name, engine=engine)
@@ -50,8 +58,7 @@ def test_second_run_finds_nothing(lake: Lake, version: int) -> None:
     assert (report.outcome, report.snapshot_before) == ("nothing", report.snapshot_after)
 
 
-@BOTH
-@ENGINES
+@VERSION_AND_ENGINE
 def test_deletes_known_before_are_united_and_their_files_replaced(lake: Lake, version: int, engine: str) -> None:
     name = upserted(lake, version)
     convert(lake, name, engine=engine)
@@ -79,8 +86,7 @@ def test_positions_known_already_write_nothing(lake: Lake, version: int) -> None
     assert count(lake, name, 1) == before
 
 
-@BOTH
-@ENGINES
+@VERSION_AND_ENGINE
 def test_reinsert_after_delete_and_data_of_the_same_commit_survive(lake: Lake, version: int, engine: str) -> None:
     name = create(lake, "id bigint, v string", version)
     insert(lake, name, "SELECT id, 'first' AS v FROM range(10)")

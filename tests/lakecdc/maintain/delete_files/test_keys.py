@@ -11,7 +11,16 @@ from lakecdc.iceberg.jvm import int_array, jvm
 from lakecdc.iceberg.staging import stage_rows
 from tests.conftest import Lake
 from tests.lakecdc.maintain.delete_files.java_tables import JavaTable
-from tests.lakecdc.maintain.delete_files.support import change, convert, count, create, insert, run, spark_rows
+from tests.lakecdc.maintain.delete_files.support import (
+    VERSION_AND_ENGINE,
+    change,
+    convert,
+    count,
+    create,
+    insert,
+    run,
+    spark_rows,
+)
 
 ENGINES = pytest.mark.parametrize("engine", ["exact", "join"])
 
@@ -59,8 +68,7 @@ def test_nulls_and_empty_values_are_not_the_same_key(lake: Lake, engine: str) ->
     assert [row[0] for row in spark_rows(lake, name)] == [0, 2, 4]
 
 
-@pytest.mark.parametrize("version", [2, 3])
-@ENGINES
+@VERSION_AND_ENGINE
 def test_renamed_widened_and_moved_key(lake: Lake, version: int, engine: str) -> None:
     name = create(lake, "v string, id int, `Ort Nr.` int", version)
     insert(lake, name, "SELECT concat('a', id) AS v, CAST(id AS int) AS id, 7 AS `Ort Nr.` FROM range(10)")

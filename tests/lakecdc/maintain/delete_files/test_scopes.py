@@ -10,14 +10,22 @@ from lakecdc.contract.errors import VerificationError
 from lakecdc.iceberg.live_deletes import Scopes
 from lakecdc.maintain.delete_files import job, plan
 from tests.conftest import Lake
-from tests.lakecdc.maintain.delete_files.support import change, convert, count, create, insert, run, spark_rows
+from tests.lakecdc.maintain.delete_files.support import (
+    VERSION_AND_ENGINE,
+    change,
+    convert,
+    count,
+    create,
+    insert,
+    run,
+    spark_rows,
+)
 
 BOTH = pytest.mark.parametrize("version", [2, 3])
 ENGINES = pytest.mark.parametrize("engine", ["exact", "join"])
 
 
-@BOTH
-@ENGINES
+@VERSION_AND_ENGINE
 def test_bucket_count_changed_between_batches(lake: Lake, version: int, engine: str) -> None:
     name = create(lake, "id bigint NOT NULL, v string", version, "bucket(4, id)")
     insert(lake, name, "SELECT id, 'a' AS v FROM range(40)")
@@ -32,8 +40,7 @@ def test_bucket_count_changed_between_batches(lake: Lake, version: int, engine: 
     assert len(spark_rows(lake, name)) == 30 - 5 + 5
 
 
-@BOTH
-@ENGINES
+@VERSION_AND_ENGINE
 def test_global_deletes_in_a_table_that_is_partitioned_now(lake: Lake, version: int, engine: str) -> None:
     name = create(lake, "id bigint, region string", version)
     insert(lake, name, "SELECT id, 'north' AS region FROM range(10)")
