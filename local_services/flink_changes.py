@@ -57,8 +57,8 @@ class Changes:
         """Batches without an end, each of which inserts at least one row."""
         yield self.load(size)
         while True:
-            for batch in (self.updates(5), self.deletes(), self.several_changes_per_key(), self.nulls_and_returns()):
-                yield [*batch, *self.load(1)]
+            for step in (lambda: self.updates(5), self.deletes, self.several_changes_per_key, self.nulls_and_returns):
+                yield [*step(), *self.load(1)]
 
     def load(self, count: int) -> Batch:
         """Keys that were never there."""
