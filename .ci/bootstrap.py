@@ -41,6 +41,8 @@ JAVA_OLDEST, JAVA_NEWEST = 17, 23
 JAVA_PACKAGES = ("openjdk-17-jre-headless", "openjdk-21-jre-headless")
 
 JARS = ("org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0", "org.xerial:sqlite-jdbc:3.47.1.0")
+# of sources that only some specs have, and of the tests, whose processes must not fetch them at the same time
+SOURCE_JARS = ("org.postgresql:postgresql:42.7.7", "org.apache.spark:spark-avro_2.13:4.1.1")
 SERVICE_JARS = ("org.apache.iceberg:iceberg-aws-bundle:1.12.0",)
 
 
@@ -57,7 +59,7 @@ def main() -> None:
         if not STAMP.exists() or STAMP.read_text() != fingerprint():
             install(find_uv())
             STAMP.write_text(fingerprint())
-        warm_jars((*JARS, *SERVICE_JARS) if arguments.services else JARS)
+        warm_jars((*JARS, *SOURCE_JARS, *(SERVICE_JARS if arguments.services else ())))
 
 
 def say(text: str) -> None:

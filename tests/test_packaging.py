@@ -126,12 +126,16 @@ def test_extras_are_in_the_lock(setup_cfg: configparser.ConfigParser) -> None:
 
 
 def test_setup_fetches_the_jars_that_sessions_ask_for(bootstrap: ModuleType) -> None:
-    from lakecdc.contract.runtime import packages
+    from lakecdc.contract.runtime import packages, source_packages
+    from lakecdc.contract.sources.files import FilesSource
+    from lakecdc.contract.sources.jdbc import JdbcSource
 
     local = packages({"type": "sql", "uri": "sqlite:////tmp/catalog.db", "warehouse": "file:///tmp/warehouse"})
     assert sorted(local) == sorted(bootstrap.JARS)
     on_s3 = packages({"type": "rest", "uri": "http://127.0.0.1:1", "warehouse": "s3://warehouse/"})
     assert set(on_s3) <= {*bootstrap.JARS, *bootstrap.SERVICE_JARS}
+    sources = JdbcSource("jdbc:postgresql://localhost/", "changed"), FilesSource("unused", "debezium-avro")
+    assert {jar for source in sources for jar in source_packages(source)} == set(bootstrap.SOURCE_JARS)
 
 
 @pytest.mark.parametrize(
