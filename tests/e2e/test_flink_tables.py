@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from lakecdc.contract.report import TableReport
 from local_services.flink import FlinkTables
 from local_services.flink_shapes import NAMESPACE, Column, Shape, columns_at_the_end, tables
 from tests.conftest import Lake
@@ -21,6 +22,7 @@ from tests.lakecdc.maintain.delete_files.support import count, run
 pytestmark = pytest.mark.services
 
 TABLES = [name for name, (shape, _) in tables().items() if not shape.endless]
+ENDLESS = [name for name, (shape, _) in tables().items() if shape.endless]
 # neither pyiceberg nor DuckDB reads data files of these formats
 SPARK_ONLY = ("avro", "orc")
 
@@ -31,7 +33,7 @@ def flink(
 ) -> Iterator[FlinkTables]:
     """Flink at work on the tables of the chosen tests, in the catalog of the session."""
     chosen = {item.callspec.params.get("name") for item in request.session.items if hasattr(item, "callspec")}
-    names, folder = [name for name in TABLES if name in chosen], tmp_path_factory.mktemp("flink")
+    names, folder = [name for name in (*TABLES, *ENDLESS) if name in chosen], tmp_path_factory.mktemp("flink")
     with FlinkTables(lake.folder / "catalog.db", lake.properties["warehouse"], folder, names) as writer:
         yield writer
 
@@ -60,6 +62,26 @@ def test_table_holds_what_the_events_say(flink: FlinkTables, lake: Lake, name: s
     assert (report.outcome, report.metrics["equality_delete_files_after"]) == ("done", 0)
     assert report.metrics["positions"] > 0
     assert_readers_see(lake, name, expected)
+
+
+@pytest.mark.parametrize("name", ENDLESS)
+def test_conversions_while_flink_commits_every_second(flink: FlinkTables, lake: Lake, name: str) -> None:
+    """The writer never fails, and nothing is lost; a conversion may end as a conflict."""
+    table = f"{NAMESPACE}.{name}"
+    flink.go(name)
+    flink.wait_for(f"events/{name}/0/00003.json", f"{name}.failed")
+    reports = [run(lake, table, engine=("exact", "join")[turn % 2]) for turn in range(3)]
+    flink.stop(name)
+    expected = plain(flink.rows(name), name)
+    assert {report.outcome for report in reports} <= {"done", "nothing", "conflict"}
+    assert sum(commits(report) for report in reports) >= 2
+    assert run(lake, table).outcome in ("done", "nothing")
+    assert_readers_see(lake, name, expected)
+
+
+def commits(report: TableReport) -> int:
+    """Commits of a run."""
+    return int(report.metrics["commits"]) if report.metrics else 0
 
 
 def assert_readers_see(lake: Lake, name: str, expected: list[str]) -> None:
