@@ -211,7 +211,9 @@ def test_a_paused_merge_is_refused_once_others_have_moved_on(lake: Lake, tmp_pat
     assert set(refs(lake, feed.table)) == {"main", names.POSITIONS_TAG}
 
 
-@pytest.mark.parametrize(("moment", "then"), [("before_commit", "done"), pytest.param("after_commit", "nothing", marks=pytest.mark.soak)])
+@pytest.mark.parametrize(
+    ("moment", "then"), [("before_commit", "done"), pytest.param("after_commit", "nothing", marks=pytest.mark.soak)]
+)
 def test_killed_and_run_again(lake: Lake, tmp_path: Path, moment: str, then: str) -> None:
     feed, history = merged(lake, tmp_path), History.of(14, 30)
     first, second = in_batches(history, 15)

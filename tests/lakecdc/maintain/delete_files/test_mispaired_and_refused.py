@@ -7,7 +7,7 @@ import pytest
 from lakecdc.contract.errors import InputError, UnsupportedError
 from tests.conftest import Lake
 from tests.lakecdc.maintain.delete_files.java_tables import JavaTable
-from tests.lakecdc.maintain.delete_files.support import convert, count, pyiceberg_rows, run, spark_rows
+from tests.lakecdc.maintain.delete_files.support import count, pyiceberg_rows, run, spark_rows
 from tests.lakecdc.maintain.delete_files.test_refs import table_with_refs
 
 
