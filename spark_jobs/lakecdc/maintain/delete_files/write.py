@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from lakecdc.iceberg.delete_file_objects import WrittenDeletes
 from lakecdc.iceberg.file_io import storage_properties
+from lakecdc.worker import settle
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -102,6 +103,7 @@ def run_task(batches: Iterator[pa.RecordBatch], writer: Writer, target: Target) 
     """The body of a Python task: batches of positions in, one row per written file out."""
     import pyarrow as pa
 
+    settle()
     found = [dataclasses.asdict(written) for written in writer(with_news(by_file(batches), target.merge), target)]
     names = [f.name for f in dataclasses.fields(WrittenDeletes)]
     types = [pa.int32(), pa.string(), *[pa.int64()] * (len(names) - 2)]

@@ -20,6 +20,7 @@ from lakecdc.ingest.sources.mysql.decoder import Decoder, Limits, LogError, Rela
 from lakecdc.ingest.sources.mysql.place import Place
 from lakecdc.ingest.sources.mysql.server import Server
 from lakecdc.ingest.sources.mysql.types import typed
+from lakecdc.worker import settle
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -55,6 +56,7 @@ class ReadLog:
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Read the round, once for the one row that arrives."""
+        settle()
         for batch in batches:
             for _ in range(batch.num_rows):
                 found = self.decoder()

@@ -25,6 +25,7 @@ from lakecdc.ingest.sources.mysql.connect import Address, connect, query, quoted
 from lakecdc.ingest.sources.mysql.place import Place, place_of
 from lakecdc.ingest.sources.mysql.server import Server, begin_snapshot
 from lakecdc.ingest.sources.mysql.types import BYTES, DATED
+from lakecdc.worker import settle
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -130,6 +131,7 @@ class ReadChunks:
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Read the chunks of the tasks whose numbers arrive."""
+        settle()
         for batch in batches:
             for number in batch.column(0).to_pylist():
                 session = connect(self.where, texts=True)
@@ -171,6 +173,7 @@ class ReadExactly:
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Read the table, once for the one row that arrives."""
+        settle()
         for batch in batches:
             for _ in range(batch.num_rows):
                 yield from self._read()

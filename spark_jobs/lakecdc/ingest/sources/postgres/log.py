@@ -18,6 +18,7 @@ from lakecdc.ingest.order import order_key, order_sql
 from lakecdc.ingest.sources.database import cause
 from lakecdc.ingest.sources.postgres.connect import Address, connect, lsn_text
 from lakecdc.ingest.sources.postgres.types import TypeCatalog, typed
+from lakecdc.worker import settle
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -54,6 +55,7 @@ class ReadLog:
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Read the round, once for the one row that arrives."""
+        settle()
         for batch in batches:
             for _ in range(batch.num_rows):
                 decoder = Decoder(self.wanted)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from lakecdc.ingest.order import RANK_READ, order_key
 from lakecdc.ingest.sources.database import full_load_frame, string_schema
 from lakecdc.ingest.sources.postgres.connect import Address, connect, explain, lsn
+from lakecdc.worker import settle
 
 if TYPE_CHECKING:
     import psycopg
@@ -124,6 +125,7 @@ class CopyChunks:
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Read the chunks of the partitions whose numbers arrive."""
+        settle()
         for batch in batches:
             for number in batch.column(0).to_pylist():
                 yield from self._share(self.shares[number])
