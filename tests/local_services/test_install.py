@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from local_services import apt, go, install, kafka_jars, mariadb, registry_jars
+from local_services import apt, flink, go, install, kafka_jars, mariadb, registry_jars
 from local_services.process import ServiceError
 
 
@@ -73,6 +73,7 @@ def test_nothing_is_installed_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(mariadb, "is_installed", lambda: True)
     monkeypatch.setattr(kafka_jars, "is_installed", lambda: True)
     monkeypatch.setattr(registry_jars, "is_installed", lambda: True)
+    monkeypatch.setattr(flink, "is_installed", lambda: True)
     monkeypatch.setattr(install, "VERSITYGW", program)
     monkeypatch.setattr(install, "ICEBERG_REST", folder)
 
