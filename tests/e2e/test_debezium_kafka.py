@@ -164,7 +164,6 @@ def test_debezium_history_equals_the_source(shop: Shop) -> None:
     shop.assert_equal()
 
 
-@pytest.mark.soak
 def test_duplicates_of_a_killed_connector_and_a_truncate(shop: Shop) -> None:
     for step in range(3):
         shop.session.execute("UPDATE orders SET name = name || %s WHERE id %% 2 = 0", (str(step),))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakecdc.contract.errors import CommitStateUnknownError, ConflictError, InputError
 from lakecdc.iceberg.jvm import ensure_callbacks, java_class_name, java_list, java_message, jvm
+from lakecdc.iceberg.retry import retried
 from lakecdc.iceberg.table import MAIN
 from lakecdc.metadata import names
 
@@ -56,18 +57,18 @@ def append_changes(
     :raises InputError: the rows to remove share files with later ones.
     """
     ensure_callbacks(table.spark)
-    transaction = table.java.newTransaction()
-    if truncate is not None:
-        _truncate(table, transaction, truncate)
     mark = str(uuid.uuid4())
 
     def commit() -> None:
+        transaction = table.java.newTransaction()
+        if truncate is not None:
+            _truncate(table, transaction, truncate)
         _row_delta(transaction.newRowDelta().validateWith(fence), changes, mark).commit()
         if tag:
             _move_tag(table, transaction, tag)
         transaction.commitTransaction()
 
-    return _run(table, commit, mark, MAIN)
+    return _run(table, lambda: retried(table, commit), mark, MAIN)
 
 
 def commit_to_branch(
@@ -80,15 +81,15 @@ def commit_to_branch(
     :raises ConflictError: the fence refused, main is no ancestor of the branch any more, or another writer won.
     """
     ensure_callbacks(table.spark)
-    transaction = table.java.newTransaction()
     mark = str(uuid.uuid4())
 
     def commit() -> None:
+        transaction = table.java.newTransaction()
         _row_delta(transaction.newRowDelta().validateWith(fence).toBranch(branch), changes, mark).commit()
         then(transaction)
         transaction.commitTransaction()
 
-    return _run(table, commit, mark, MAIN)
+    return _run(table, lambda: retried(table, commit), mark, MAIN)
 
 
 def replace_deletes(

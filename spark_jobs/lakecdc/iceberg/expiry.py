@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakecdc.contract.errors import ConflictError
 from lakecdc.iceberg.jvm import java_class_name, java_message, jvm
+from lakecdc.iceberg.retry import retried
 
 if TYPE_CHECKING:
     from lakecdc.iceberg.table import IcebergTable
@@ -81,9 +82,13 @@ def set_tag(table: IcebergTable, tag: str, snapshot_id: int) -> None:
 
     :raises ConflictError: another writer removed the snapshot.
     """
-    manage = table.java.manageSnapshots()
-    try:
+
+    def put() -> None:
+        manage = table.java.manageSnapshots()
         (manage.replaceTag if tag in refs(table) else manage.createTag)(tag, snapshot_id).commit()
+
+    try:
+        retried(table, put)
     except Exception as error:
         raise ConflictError(
             f"Tag {tag!r} could not be put on snapshot {snapshot_id}: {java_message(error)}",

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from lakecdc.contract.errors import ConflictError
 from lakecdc.iceberg.commit import RowChanges, commit_to_branch
+from lakecdc.iceberg.retry import retried
 from lakecdc.iceberg.table import MAIN
 from lakecdc.metadata import names
 
@@ -32,8 +33,7 @@ def branch(table: IcebergTable, base: Snapshot) -> Iterator[str]:
     :return: its name.
     """
     name = f"{names.MERGE_BRANCH_PREFIX}{base.id}_{uuid.uuid4().hex[:8]}"
-    manage = table.java.manageSnapshots().createBranch(name, base.id)
-    manage.setMaxRefAgeMs(name, _MAX_AGE_MS).commit()
+    retried(table, lambda: _create(table, name, base))
     table.refresh()
     try:
         yield name
@@ -78,14 +78,9 @@ def publish(
 
 def remove(table: IcebergTable, wanted: Iterable[str]) -> None:
     """Remove branches as far as they are there."""
+    branches = list(wanted)
     table.refresh()
-    there = [name for name in wanted if name in _refs(table.java)]
-    if not there:
-        return
-    manage = table.java.manageSnapshots()
-    for name in there:
-        manage = manage.removeBranch(name)
-    manage.commit()
+    retried(table, lambda: _remove(table, branches))
     table.refresh()
 
 
@@ -100,6 +95,19 @@ def remove_stale(table: IcebergTable) -> list[str]:
     if stale:
         remove(table, stale)
     return stale
+
+
+def _create(table: IcebergTable, name: str, base: Snapshot) -> None:
+    table.java.manageSnapshots().createBranch(name, base.id).setMaxRefAgeMs(name, _MAX_AGE_MS).commit()
+
+
+def _remove(table: IcebergTable, wanted: Sequence[str]) -> None:
+    there = [name for name in wanted if name in _refs(table.java)]
+    if there:
+        manage = table.java.manageSnapshots()
+        for name in there:
+            manage = manage.removeBranch(name)
+        manage.commit()
 
 
 def _scratch(java: Any) -> list[str]:

@@ -10,8 +10,9 @@ from pyspark.sql import functions as F
 
 from lakecdc.contract.target import ORDER_COLUMN
 from lakecdc.iceberg.definition import quoted_column
-from lakecdc.ingest.fold import is_open
+from lakecdc.ingest.fold import is_open, is_suspect
 from lakecdc.ingest.lookup import read_keys
+from lakecdc.ingest.order import ARRIVAL_DIGITS, WIDTH
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -23,30 +24,37 @@ if TYPE_CHECKING:
 _MAX_KEY_CHANGES = 16
 # how far back the row of a key change is looked for whose delete was committed by an earlier batch
 _MAX_SNAPSHOTS_BACK = 8
+_PLACE = WIDTH - ARRIVAL_DIGITS
 
 
-def complete(folded: DataFrame, batch: TableBatch, table: IcebergTable) -> tuple[DataFrame, int, DataFrame | None]:
+def complete(
+    folded: DataFrame, batch: TableBatch, table: IcebergTable, mark: str | None
+) -> tuple[DataFrame, int, DataFrame | None]:
     """Fill every open column of the folded rows.
 
-    :param folded: result of ``fold``; some rows have open columns.
+    :param folded: result of ``fold``, without rows older than the table's; some have open columns.
     :param batch: the batch, whose events are looked through first.
     :param table: looked up for what the events do not tell, under the key the row had before the batch.
+    :param mark: highest order key applied to the table; events up to it may be in the table already.
     :return: the folded rows without open columns, the number of completion look-ups in the table, and the folded rows
         that could not be completed and are left out; None if there are none.
     """
     columns = [c.name for c in batch.columns]
-    pending = folded.where(is_open()).select(
+    wanted, events = _without_applied(folded.where(is_open()), batch, table, mark)
+    # what the table holds as of this very event has moved already
+    moved = F.col("old_key").isNotNull() & ~F.col("held")
+    pending = wanted.select(
         "key",
         F.struct(
             *[F.when(~F.array_contains("open", c), F.struct(F.col("row")[c].alias("v"))).alias(c) for c in columns]
         ).alias("found"),
-        F.coalesce("old_key", "key").alias("at"),
+        F.when(moved, F.col("old_key")).otherwise(F.col("key")).alias("at"),
         "order",
-        F.col("old_key").isNotNull().alias("moved"),
+        moved.alias("moved"),
         F.lit("events").alias("state"),
     )
     settled: list[DataFrame] = []
-    histories = _histories(batch)
+    histories = _histories(events)
     for _ in range(_MAX_KEY_CHANGES):
         # a checkpoint per step keeps the plan from growing with the number of key changes
         stepped = _step_back(pending, histories, columns).localCheckpoint()
@@ -68,12 +76,49 @@ def complete(folded: DataFrame, batch: TableBatch, table: IcebergTable) -> tuple
     return _put_back(folded, resolved, columns), lookups, left_out
 
 
-def _histories(batch: TableBatch) -> DataFrame:
-    """Per key its events, newest first."""
+def _without_applied(
+    wanted: DataFrame, batch: TableBatch, table: IcebergTable, mark: str | None
+) -> tuple[DataFrame, DataFrame]:
+    """Leave out events that the table's rows hold already, because a source sends some of them again.
+
+    The stored row knows what came between them. Followed from an event sent again, a key change would lead to an old
+    key whose row is long gone.
+
+    :param wanted: folded rows with open columns.
+    :return: these, with ``held``: the table's row is of this very event; and the batch's events that remain.
+    """
     assert batch.changes is not None
+    changes = batch.changes
+    if batch.in_order or not mark:
+        return wanted.withColumn("held", F.lit(False)), changes
+    if "late" not in changes.columns:
+        changes = changes.withColumn("late", F.lit(True))
+    followed = wanted.select("key").union(changes.where("old_key IS NOT NULL").select("old_key"))
+    # sent again, the newest event lies above the mark by its place of arrival alone
+    moved_again = F.col("old_key").isNotNull() & (_place("order") <= mark[:_PLACE])
+    again = changes.where(is_suspect(mark) | moved_again).join(followed, "key", "left_semi")
+    keys = again.select("key.*").distinct().localCheckpoint()
+    if keys.isEmpty():
+        return wanted.withColumn("held", F.lit(False)), changes
+    stored = read_keys(table, keys, batch.key)
+    key = F.struct(*[F.col(quoted_column(k)) for k in batch.key]).alias("key")
+    stored = F.broadcast(stored.select(key, F.col(ORDER_COLUMN).alias("applied")).localCheckpoint())
+    held = F.coalesce(_place("applied") >= _place("order"), F.lit(False))
+    wanted = wanted.join(stored, "key", "left").withColumn("held", held)
+    applied = F.coalesce(F.col("applied") >= F.col("order"), F.lit(False)) | (held & F.col("old_key").isNotNull())
+    return wanted, changes.join(stored, "key", "left").where(~applied)
+
+
+def _place(order: str) -> Column:
+    """An order key without the place of arrival, which is all that differs in an event sent again."""
+    return F.substring(order, 1, _PLACE)
+
+
+def _histories(events: DataFrame) -> DataFrame:
+    """Per key its events, newest first."""
     event = F.struct("order", "op", "open", "old_key", "row")
     history = F.sort_array(F.collect_list(event), asc=False)
-    return batch.changes.groupBy(F.col("key").alias("at")).agg(history.alias("history"))
+    return events.groupBy(F.col("key").alias("at")).agg(history.alias("history"))
 
 
 def _step_back(pending: DataFrame, histories: DataFrame, columns: list[str]) -> DataFrame:

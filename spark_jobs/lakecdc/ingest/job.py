@@ -285,7 +285,7 @@ def _ready(
         rows, deleted = tombstones.drop_deleted(feed.table, rows, batch.key, mark)
         feed.add(suspects=suspects, older_dropped=older + deleted)
     if measured.open_keys:
-        rows, lookups, lost = complete(rows, batch, feed.table)
+        rows, lookups, lost = complete(rows, batch, feed.table, mark)
         feed.add(completions=measured.open_keys, completion_lookups=lookups)
         if lost is not None:
             _keep_lost(feed, batch, lost, sum(measured.events.values()))

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakecdc.contract.errors import ConflictError
 from lakecdc.iceberg.jvm import java_message
+from lakecdc.iceberg.retry import retried
 from lakecdc.metadata.names import JOB_TAG_PREFIX
 
 if TYPE_CHECKING:
@@ -69,9 +70,11 @@ def job_tags(table: IcebergTable) -> dict[str, Any]:
 
 def _create(table: IcebergTable, tag: str, snapshot: Snapshot, max_age_seconds: float) -> None:
     # Iceberg counts a ref's age from the time of its snapshot, not from the time the ref was made
-    age_ms = _now_ms() - snapshot.timestamp_ms + int(max_age_seconds * 1000)
+    age_ms = max(_now_ms() - snapshot.timestamp_ms + int(max_age_seconds * 1000), 1)
     try:
-        table.java.manageSnapshots().createTag(tag, snapshot.id).setMaxRefAgeMs(tag, max(age_ms, 1)).commit()
+        retried(
+            table, lambda: table.java.manageSnapshots().createTag(tag, snapshot.id).setMaxRefAgeMs(tag, age_ms).commit()
+        )
     except Exception as error:
         if table.refresh().snapshot(snapshot.id) is not None:
             raise
@@ -86,7 +89,7 @@ def _remove(table: IcebergTable, tag: str) -> None:
     """Never raises: the tag's age ends it anyway, and the job's own error matters more."""
     try:
         if table.refresh().java.refs().containsKey(tag):
-            table.java.manageSnapshots().removeTag(tag).commit()
+            retried(table, lambda: table.java.manageSnapshots().removeTag(tag).commit())
     except Exception as error:
         log.warning("%s: tag %s was not removed: %s", table.name, tag, java_message(error))
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 
 from lakecdc.contract.errors import ConflictError, InputError
+from lakecdc.iceberg import scratch
 from lakecdc.iceberg.commit import RowChanges, append_changes, row_filter
 from lakecdc.iceberg.fence import PositionFence
 from lakecdc.iceberg.staging import stage_equality_deletes, stage_rows
@@ -20,6 +24,19 @@ def make(lake: Lake, version: int) -> str:
     )
     lake.sql(f"INSERT INTO lake.{name} SELECT id, concat('old', id) FROM range(100)")
     return name
+
+
+class OvertakenFence(PositionFence):
+    """A fence in whose validation, which Iceberg calls within the commit, other writers come first."""
+
+    def __init__(self, others: list[Callable[[], object]]) -> None:
+        super().__init__(None)
+        self.others = others
+
+    def validate(self, ancestors: Any) -> bool:
+        if self.others:
+            self.others.pop()()
+        return super().validate(ancestors)
 
 
 def upsert(lake: Lake, name: str, ids: range, value: str, start: str | None, end: str, **kwargs: object) -> None:
@@ -54,6 +71,29 @@ def test_tag_moves_with_the_commit(lake: Lake) -> None:
     upsert(lake, name, range(2), "b", "p1", "p2", tag="lakecdc-positions")
     table = lake.table(name)
     assert table.java.refs().get("lakecdc-positions").snapshotId() == table.head().id  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("mode", ["append", "branch"])
+def test_other_commits_never_fail_ours(lake: Lake, mode: str) -> None:
+    """Iceberg gives up a transaction that moves a tag or a branch as soon as anything else was committed."""
+    name = make(lake, 2)
+    table, other = lake.table(name), lake.table(name)
+    fence = OvertakenFence([lambda: other.update_properties({"a": "1"}), lambda: other.update_properties({"b": "2"})])
+    changes = RowChanges(summary={names.POSITIONS: "p1"})
+    if mode == "append":
+        changes.rows = stage_rows(table, lake.spark.range(200, 203).selectExpr("id", "'new' AS v"))
+        append_changes(table, changes, fence, tag="lakecdc-positions")
+    else:
+        base = table.head()
+        assert base is not None
+        with scratch.branch(table, base) as branch:
+            lake.sql(f"INSERT INTO lake.{name}.branch_{branch} SELECT id, 'new' FROM range(200, 203)")
+            scratch.publish(table, branch, base, fence, changes.summary, "lakecdc-positions")
+    table.refresh()
+    assert fence.others == [] and table.properties["a"] == "1" and table.properties["b"] == "2"
+    assert len(lake.duckdb_rows(name)) == 103
+    head = table.head()
+    assert head is not None and table.java.refs().get("lakecdc-positions").snapshotId() == head.id
 
 
 def test_truncate_and_new_rows_in_one_metadata_commit(lake: Lake) -> None:

@@ -1,0 +1,40 @@
+"""Commits of branches and tags, carried out anew while other writers come first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeVar
+
+from lakecdc.iceberg.jvm import java_class_name
+
+if TYPE_CHECKING:
+    from lakecdc.iceberg.table import IcebergTable
+
+T = TypeVar("T")
+_ATTEMPTS = 20
+
+
+def retried(table: IcebergTable, commit: Callable[[], T]) -> T:
+    """Carry out a commit that makes, moves or removes branches or tags.
+
+    Iceberg retries a commit of files by itself. One of references, alone or in a transaction, it retries with the
+    metadata it began with (``UpdateSnapshotReferencesOperation`` of 1.12), so that any other commit in between fails
+    it however many retries the table allows.
+
+    :param commit: begins anew from the table's metadata at each call; called at most 20 times.
+    :return: what it returns.
+    """
+    from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_random_exponential
+
+    attempts = Retrying(
+        retry=retry_if_exception(lambda error: java_class_name(error) == "CommitFailedException"),
+        stop=stop_after_attempt(_ATTEMPTS),
+        wait=wait_random_exponential(multiplier=0.05, max=2),
+        before_sleep=lambda _: _refresh(table),
+        reraise=True,
+    )
+    return attempts(commit)
+
+
+def _refresh(table: IcebergTable) -> None:
+    table.refresh()
