@@ -17,8 +17,10 @@ if TYPE_CHECKING:
     from lakecdc.iceberg.table import IcebergTable
 
 CATALOG = "lake"
-# tests are over before the optimising compiler has paid for itself; a start of Spark takes less than half the time
-os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+# a job is over before the optimising compiler has paid for itself; in the session of the whole run it saves a quarter
+SHORT_LIVED_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+LONG_LIVED_JVM = "-XX:+UseSerialGC"
+os.environ.setdefault("JDK_JAVA_OPTIONS", SHORT_LIVED_JVM)
 
 
 @dataclass
@@ -96,7 +98,11 @@ def lake(lake_folder: Path) -> Iterator[Lake]:
     found = Lake(None, lake_folder)  # type: ignore[arg-type]
     drivers = source_packages(JdbcSource("jdbc:postgresql://localhost/", "changed"))
     drivers += source_packages(FilesSource("unused", "debezium-avro"))
-    found.spark = open_session(Catalog(CATALOG, found.properties), "lakecdc-tests", drivers)
+    with pytest.MonkeyPatch.context() as patch:
+        if os.environ["JDK_JAVA_OPTIONS"] == SHORT_LIVED_JVM:
+            patch.setenv("JDK_JAVA_OPTIONS", LONG_LIVED_JVM)
+        patch.setenv("PYSPARK_SUBMIT_ARGS", "--driver-memory 2g pyspark-shell")
+        found.spark = open_session(Catalog(CATALOG, found.properties), "lakecdc-tests", drivers)
     found.spark.conf.set("spark.sql.shuffle.partitions", "4")
     yield found
     found.spark.stop()
