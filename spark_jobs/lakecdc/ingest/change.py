@@ -59,8 +59,9 @@ class TableBatch:
     :param in_order: every event lies above everything applied before, so that nothing need be looked up.
     :param full_load: the rows of a table that the target does not hold yet.
     :param truncate_order: order key of the last TRUNCATE in the batch; rows and events below it are void.
-    :param discard_unresolved_below: an update whose placeholder cannot be completed is void if its order lies
-        below this: the row was deleted again before the full load read the table.
+    :param overtaken_below: a full load has read the table as of this order key, and events below it come after that:
+        rows that it read are newer, and an update whose placeholder cannot be completed is void, because the row was
+        deleted again before the load came to it.
     :param folded: ``changes`` holds one row per key already, with event counts ``n_r``, ``n_c``, ``n_u``, ``n_d``.
     :param packed: where ``changes`` comes from, if tasks of the native engine hold it packed.
     :param rejected: messages that cannot be applied, as ``formats.changes.REJECTED`` names them; None if none.
@@ -81,7 +82,7 @@ class TableBatch:
     in_order: bool = True
     full_load: bool = False
     truncate_order: str | None = None
-    discard_unresolved_below: str | None = None
+    overtaken_below: str | None = None
     folded: bool = False
     packed: Packed | None = None
     rejected: DataFrame | None = None
@@ -89,6 +90,11 @@ class TableBatch:
     origin: Callable[[DataFrame], DataFrame] | None = None
     source_columns: Mapping[str, int | None] | None = None
     facts: Mapping[str, object] = field(default_factory=dict)
+
+    @property
+    def may_be_held(self) -> bool:
+        """Whether the table may hold newer states of rows than the events tell."""
+        return not self.in_order or self.overtaken_below is not None
 
 
 class IngestSource(Protocol):

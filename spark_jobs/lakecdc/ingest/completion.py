@@ -68,8 +68,8 @@ def complete(
     lookups = resolved.where("state = 'table'").count()
     if lookups:
         resolved = _from_table(resolved, table, batch, columns)
-    if batch.discard_unresolved_below:
-        void = (F.col("state") == "lost") & (F.col("order") < batch.discard_unresolved_below)
+    if batch.overtaken_below:
+        void = (F.col("state") == "lost") & (F.col("order") < batch.overtaken_below)
         resolved = resolved.withColumn("state", F.when(void, "void").otherwise(F.col("state")))
     lost = resolved.where("state = 'lost'").select("key")
     left_out = None if lost.isEmpty() else folded.join(lost, "key", "left_semi")
@@ -89,7 +89,7 @@ def _without_applied(
     """
     assert batch.changes is not None
     changes = batch.changes
-    if batch.in_order or not mark:
+    if not mark or not batch.may_be_held:
         return wanted.withColumn("held", F.lit(False)), changes
     if "late" not in changes.columns:
         changes = changes.withColumn("late", F.lit(True))

@@ -19,6 +19,8 @@ class PostgresSource:
     :param create: make publication and slot when no table has a position yet.
     :param full_load_parallelism: how many chunks are read at once.
     :param chunk_bytes: heap bytes per full-load chunk.
+    :param full_load_commit_bytes: heap bytes after which a full load commits what it has; after a failure the next run
+        goes on from there. 0 commits once. Tables without a key, and those with a history table, commit once.
     :param max_batch_events: log events per micro-batch (a transaction is never cut).
     :param max_slot_lag_bytes: log held back by the slot above which a failing table is given up; 0 is no limit.
     """
@@ -31,6 +33,7 @@ class PostgresSource:
     create: bool = True
     full_load_parallelism: int = 4
     chunk_bytes: int = 64 * 1024 * 1024
+    full_load_commit_bytes: int = 16 * 1024 * 1024 * 1024
     max_batch_events: int = 500_000
     max_slot_lag_bytes: int = 0
 

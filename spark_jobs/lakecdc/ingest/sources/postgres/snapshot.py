@@ -39,12 +39,14 @@ class Snapshot:
     :param name: to import it by.
     :param lsn: the log from here on is what it does not show.
     :param time: the source's clock when it was taken.
+    :param xmin: every transaction below this number was over.
     """
 
     session: Session
     name: str
     lsn: int
     time: datetime
+    xmin: int
 
     def close(self) -> None:
         """Let the source forget it."""
@@ -70,7 +72,24 @@ def take(where: Address, slot: str, *, temporary: bool) -> Snapshot:
         session.close()
         raise explain(error, where, f"create the slot {slot!r}") from error
     assert row is not None and created is not None
-    return Snapshot(session, created[2], lsn(created[1]), row[0])
+    return Snapshot(session, created[2], lsn(created[1]), row[0], _xmin(where, created[2]))
+
+
+def _xmin(where: Address, name: str) -> int:
+    # the session that exports a snapshot may ask nothing else
+    with connect(where) as session:
+        session.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+        importing(session, name)
+        row = session.execute("SELECT txid_snapshot_xmin(txid_current_snapshot())").fetchone()
+    assert row is not None
+    return int(row[0])
+
+
+def importing(session: Session, name: str) -> None:
+    """Let a transaction see what an exported snapshot shows."""
+    from psycopg import sql
+
+    session.execute(sql.SQL("SET TRANSACTION SNAPSHOT {}").format(sql.Literal(name)))
 
 
 @dataclass(frozen=True)
@@ -79,18 +98,25 @@ class Chunk:
 
     :param first: first page.
     :param end: page after the last; None is the table's end.
+    :param leaf: oid of the table that holds the pages.
+    :param written_since: only rows written by this transaction or a later one; None is all.
     """
 
     schema: str
     table: str
     first: int = 0
     end: int | None = None
+    leaf: int = 0
+    written_since: int | None = None
 
     def condition(self) -> str:
         """SQL condition on ``ctid``."""
         parts = [f"ctid >= '({self.first},0)'::tid"] if self.first else []
         if self.end is not None:
             parts.append(f"ctid < '({self.end},0)'::tid")
+        if self.written_since is not None:
+            # rows know the lower half of the number alone, and age() counts from now on over its turns
+            parts.append(f"age(xmin) <= age('{self.written_since % 2**32}'::xid)")
         return " AND ".join(parts) or "true"
 
 
@@ -106,7 +132,7 @@ def chunks(session: Session, table: SourceTable, chunk_bytes: int) -> list[Chunk
         pages, step = row[0] // row[1], max(1, chunk_bytes // row[1])
         bounds = list(range(0, pages, step)) if ranged and pages else [0]
         ends: list[int | None] = [*bounds[1:], None]
-        found += [Chunk(leaf.schema, leaf.name, first, end) for first, end in zip(bounds, ends, strict=True)]
+        found += [Chunk(leaf.schema, leaf.name, first, end, leaf.oid) for first, end in zip(bounds, ends, strict=True)]
     return found
 
 
@@ -131,12 +157,10 @@ class CopyChunks:
                 yield from self._share(self.shares[number])
 
     def _share(self, share: Sequence[Chunk]) -> Iterator[pa.RecordBatch]:
-        from psycopg import sql
-
         session = connect(self.where)
         try:
             session.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
-            session.execute(sql.SQL("SET TRANSACTION SNAPSHOT {}").format(sql.Literal(self.snapshot)))
+            importing(session, self.snapshot)
             for chunk in share:
                 yield from self._chunk(session, chunk)
         finally:

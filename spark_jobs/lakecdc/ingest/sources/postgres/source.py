@@ -18,6 +18,7 @@ from lakecdc.contract.sources.postgres import PostgresSource
 from lakecdc.failpoints import reach
 from lakecdc.ingest.change import Column, TableBatch
 from lakecdc.ingest.formats.pgoutput import Relation, Wanted
+from lakecdc.ingest.order import order_key
 from lakecdc.ingest.source_columns import identified, remembered
 from lakecdc.ingest.sources.database import deal, full_load_needed, quoted
 from lakecdc.ingest.sources.postgres import log as wal
@@ -30,6 +31,7 @@ from lakecdc.ingest.sources.postgres.catalog import (
     target_columns,
 )
 from lakecdc.ingest.sources.postgres.connect import address, connect, explain, lsn, lsn_text
+from lakecdc.ingest.sources.postgres.load import Part, Progress, parts
 from lakecdc.ingest.sources.postgres.slots import Publication, Slot
 from lakecdc.ingest.sources.postgres.types import TypeCatalog, typed
 from lakecdc.ingest.tables import open_target
@@ -55,6 +57,7 @@ class Feed:
     :param position: where the target stands; None before its full load is applied.
     :param numbers: numbers of the source's columns when the log was read last.
     :param failed: it takes no more batches, but its position still holds the slot.
+    :param chunks: of its full load that this run has read.
     """
 
     table: SourceTable
@@ -62,11 +65,23 @@ class Feed:
     position: Position | None
     numbers: Mapping[str, int | None] = field(default_factory=dict)
     failed: bool = False
+    chunks: int = 0
 
     @property
     def at(self) -> int:
         """The position as a number; every transaction whose commit lies before it is in the table."""
         return lsn(self.position.offsets["lsn"]) if self.position else 0
+
+    @property
+    def loading(self) -> bool:
+        """Whether its full load has not ended."""
+        return self.position is None or Progress.of(self.position.offsets) is not None
+
+    @property
+    def ahead(self) -> int:
+        """The newest snapshot that its rows were read from, where the log has not come to it yet; else 0."""
+        loaded = lsn(self.position.offsets.get("loaded", "0/0")) if self.position else 0
+        return loaded if loaded > self.at else 0
 
 
 @dataclass
@@ -139,9 +154,8 @@ class PostgresIngest:
         self._check_publication(publication, any(positions.values()))
         if slot:
             self._check_gaps(slot)
-        new = [feed.table for feed in self._feeds.values() if feed.position is None]
-        if new and not self.spec.options.dry_run:
-            self._prepare_load(publication, slot, new)
+        if any(feed.loading for feed in self._feeds.values()) and not self.spec.options.dry_run:
+            self._prepare_load(publication, slot)
 
     def _admit(self, name: str, position: Position | None) -> None:
         """Take a table in, or refuse it without stopping the others."""
@@ -240,9 +254,9 @@ class PostgresIngest:
             # its position is passed already, it cannot hold the slot any more
             self._refuse(name, full_load_needed(what, name), None)
 
-    def _prepare_load(self, publication: Publication, slot: Slot | None, new: list[SourceTable]) -> None:
+    def _prepare_load(self, publication: Publication, slot: Slot | None) -> None:
         """Publish the new tables first and take the snapshot then: the log has all that the snapshot does not show."""
-        publication.publish(new)
+        publication.publish([feed.table for feed in self._feeds.values() if feed.position is None])
         reach("before_slot_creation")
         log.info("waiting for transactions that are open at the source, then taking a snapshot")
         name = self.source.slot if slot is None else f"{self.source.slot[:40]}_load_{os.getpid()}"
@@ -252,15 +266,11 @@ class PostgresIngest:
     # -- rounds -----------------------------------------------------------------------------------------------
 
     def rounds(self) -> Iterator[list[TableBatch]]:
-        """First the new tables' full load, then the log up to where it ended at that moment.
+        """First the new tables' full load, part by part, then the log up to where it ended at that moment.
 
         A batch that was interrupted is repeated first: a round ends where it did.
         """
-        loads = [feed for feed in self._feeds.values() if feed.position is None]
-        if loads:
-            with self._asking():
-                batches = [self._load(feed) for feed in loads]
-            yield batches
+        yield from self._loads()
         if not self._feeds and not self.spec.options.dry_run:
             # no table is left to be read, but what the refused ones keep is still bounded
             self.finish_round()
@@ -286,39 +296,74 @@ class PostgresIngest:
         return End(*min(ends)) if ends else None
 
     def _live(self) -> list[Feed]:
-        return [feed for feed in self._feeds.values() if not feed.failed and feed.position]
+        return [feed for feed in self._feeds.values() if not feed.failed and not feed.loading]
 
-    def _load(self, feed: Feed) -> TableBatch:
-        taken = self._snapshot
-        if taken is None:
-            taken = self._snapshot = self._plain_snapshot()
-        table = feed.table
-        found = snapshot.chunks(self._session, table, self.source.chunk_bytes)
+    def _loads(self) -> Iterator[list[TableBatch]]:
+        """Rounds with a part of every table that has parts left."""
+        feeds = {name: feed for name, feed in self._feeds.items() if feed.loading}
+        with self._asking():
+            left = {name: self._parts(feed) for name, feed in feeds.items()}
+        while left:
+            batches = []
+            with self._asking():
+                for name in [*left]:
+                    part = None if feeds[name].failed else next(left[name], None)
+                    if part is None:
+                        del left[name]
+                    else:
+                        batches.append(self._load(feeds[name], part))
+            if batches:
+                yield batches
+
+    def _parts(self, feed: Feed) -> Iterator[Part]:
+        if self._snapshot is None:
+            self._snapshot = self._plain_snapshot()
+        target, source = feed.table.target, self.source
+        # rows that are read again must find those that are there, and a change log would have them twice
+        whole = self.spec.options.dry_run or not target.keyed or target.history_table
+        before = Progress.of(feed.position.offsets) if feed.position else None
+        size = 0 if whole else source.full_load_commit_bytes
+        return parts(self._session, feed.table, source.chunk_bytes, size, self._snapshot.xmin, before)
+
+    def _load(self, feed: Feed, part: Part) -> TableBatch:
+        taken, table, found = self._snapshot, feed.table, part.chunks
+        assert taken is not None
         shares = deal(found, self.source.full_load_parallelism)
         names = tuple(column.name for column in feed.columns)
         copy = snapshot.CopyChunks(self._where, taken.name, shares, names)
         kinds = {c.name: self._types.base_name(c.type_oid) for c in table.columns}
         values = {c.name: typed(F.col(quoted(c.name)), kinds[c.name], c.type, c.name) for c in feed.columns}
         feed.numbers = column_numbers(self._session, table.oid)
+        feed.chunks += len(found)
         changes = snapshot.frame(self.spark, copy, table, feed.columns, values, taken, self._epoch)
         return TableBatch(
             target=table.target,
             key=table.key,
             columns=feed.columns,
             changes=changes,
-            position=self._position(feed, taken.lsn, None),
-            full_load=True,
+            position=self._loaded(feed, taken, part),
+            full_load=not part.again,
             source_columns={c.name: feed.numbers.get(c.name) for c in feed.columns},
-            facts={"full_load_chunks": len(found)},
+            facts={"full_load_chunks": feed.chunks},
         )
+
+    def _loaded(self, feed: Feed, taken: snapshot.Snapshot, part: Part) -> Position:
+        """Where a table stands after a part of its load: the log is applied from the first snapshot on."""
+        position = self._position(feed, feed.at or taken.lsn, None)
+        more: dict[str, Any] = {"loaded": lsn_text(taken.lsn)} if taken.lsn > feed.at > 0 else {}
+        more |= {"load": part.after.encode()} if part.after else {}
+        return replace(position, offsets={**position.offsets, **more})
 
     def _plain_snapshot(self) -> snapshot.Snapshot:
         """For a dry run, which must not make a slot."""
         session = connect(self._where)
         session.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
-        row = session.execute("SELECT pg_export_snapshot(), pg_current_wal_flush_lsn()::text, now()").fetchone()
+        row = session.execute(
+            "SELECT pg_export_snapshot(), pg_current_wal_flush_lsn()::text, now(), "
+            "txid_snapshot_xmin(txid_current_snapshot())"
+        ).fetchone()
         assert row is not None
-        return snapshot.Snapshot(session, row[0], lsn(row[1]), row[2])
+        return snapshot.Snapshot(session, row[0], lsn(row[1]), row[2], int(row[3]))
 
     def _end(self) -> End:
         """The log's end now. What was acknowledged before the clock was read must have reached the disk."""
@@ -381,6 +426,7 @@ class PostgresIngest:
             changes=changes,
             position=self._position(feed, to, moment),
             truncate_order=wal.truncate_order(found, table.oid, self._epoch),
+            overtaken_below=order_key(self._epoch, feed.ahead) if feed.ahead else None,
             source_columns={c.name: feed.numbers.get(c.name) for c in columns} if relations else None,
             facts=facts,
         )
@@ -420,6 +466,8 @@ class PostgresIngest:
         if before and before.read_through and read_through:
             read_through = max(before.read_through, read_through)
         offsets = {"lsn": lsn_text(max(to, feed.at)), "epoch": self._epoch, "oid": feed.table.oid}
+        if feed.ahead > to:
+            offsets["loaded"] = lsn_text(feed.ahead)
         return Position(TYPE, self._identity, offsets, read_through)
 
     def _source_facts(self, moment: datetime) -> dict[str, Any]:
@@ -455,7 +503,8 @@ class PostgresIngest:
             self._give_up()
             gone = [self._end().lsn] if self._given_up and not (self._live() or self._held) else []
         live = [feed.at for feed in self._live()]
-        places = gone + live + list(self._held.values())
+        loading = [feed.at for feed in self._feeds.values() if feed.loading and feed.position]
+        places = gone + live + loading + list(self._held.values())
         messages = self._round.summary.messages if self._round else 0
         self._release_round()
         if places:
@@ -478,7 +527,7 @@ class PostgresIngest:
                 del self._held[name]
 
     def _end_load(self) -> None:
-        if self._snapshot and all(feed.position or feed.failed for feed in self._feeds.values()):
+        if self._snapshot and all(feed.failed or not feed.loading for feed in self._feeds.values()):
             self._snapshot.close()
             self._snapshot = None
 
