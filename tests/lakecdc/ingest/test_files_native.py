@@ -43,9 +43,9 @@ def take(lake: Lake, folder: Path, name: str, engine: str, **target: Any) -> Tab
 @pytest.mark.parametrize(
     "target",
     [
-        {"key": ["id"], "partition_by": ["bucket(3, id)"]},
+        pytest.param({"key": ["id"], "partition_by": ["bucket(3, id)"]}, marks=pytest.mark.soak),
         {"key": ["id", "code"], "partition_by": ["bucket(2, code)", "bucket(2, id)"], "format_version": 3},
-        {"key": ["id"], "partition_by": ["truncate(10, id)"]},
+        pytest.param({"key": ["id"], "partition_by": ["truncate(10, id)"]}, marks=pytest.mark.soak),
     ],
 )
 def test_both_engines_leave_the_same_table(

@@ -45,7 +45,9 @@ def by_key(expected: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
     return sorted(expected, key=lambda r: str(r[0]))
 
 
-@pytest.mark.parametrize(("seed", "version"), [(1, 2), (2, 3), pytest.param(3, 2, marks=pytest.mark.soak)])
+@pytest.mark.parametrize(
+    ("seed", "version"), [(2, 3), *[pytest.param(seed, 2, marks=pytest.mark.soak) for seed in (1, 3)]]
+)
 def test_random_history_in_several_batches(lake: Lake, tmp_path: Path, seed: int, version: int) -> None:
     name = lake.new_name("files")
     history = History.of(seed, 60)

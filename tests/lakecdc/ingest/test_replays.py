@@ -30,7 +30,8 @@ class Replay:
         return report
 
 
-@pytest.mark.parametrize(("seed", "mode"), [(3, "upsert"), pytest.param(2, "merge", marks=pytest.mark.soak)])
+@pytest.mark.soak
+@pytest.mark.parametrize(("seed", "mode"), [(3, "upsert"), (2, "merge")])
 def test_every_batch_reaches_back(lake: Lake, tmp_path: Path, seed: int, mode: str) -> None:
     replay, history, rng = Replay(lake, tmp_path, mode=mode), History.of(seed, 70, keys=8), random.Random(seed)
     sent: Events = []

@@ -29,8 +29,7 @@ from tests.lakecdc.maintain.support import (
 )
 
 
-@pytest.mark.parametrize("version", [2, 3])
-@pytest.mark.parametrize("partitioned_by", ["", "d"])
+@pytest.mark.parametrize(("partitioned_by", "version"), [("", 2), ("d", 3)])
 def test_small_files_become_one_per_partition(lake: Lake, version: int, partitioned_by: str) -> None:
     name = create(lake, version, partitioned_by)
     fill(lake, name)
@@ -224,8 +223,7 @@ def test_position_deletes_of_a_whole_partition_stay_until_nobody_needs_them(lake
     assert spark_rows(lake, name) == before == duckdb_rows(lake, name)
 
 
-@pytest.mark.parametrize("version", [2, 3])
-@pytest.mark.parametrize("moment", ["rewrite_staged", "rewrite_before_commit"])
+@pytest.mark.parametrize(("version", "moment"), [(2, "rewrite_staged"), (3, "rewrite_before_commit")])
 def test_position_delete_meanwhile_is_a_conflict(
     lake: Lake, monkeypatch: pytest.MonkeyPatch, version: int, moment: str
 ) -> None:

@@ -26,7 +26,7 @@ from tests.lakecdc.ingest.histories import History
 HISTORY = {"mode": "history", "partition_by": ["days(_lakecdc_source_time)", "name"]}
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.soak)])
 def test_history_equals_the_event_list(lake: Lake, tmp_path: Path, seed: int) -> None:
     feed, history = Feed(lake, tmp_path, HISTORY), History.of(seed, 40)
     for events in scattered(history, seed, 3):

@@ -52,7 +52,7 @@ def assert_both(feed: Feed, log: str, history: History) -> None:
     assert position_of(feed.lake, log).offsets == position_of(feed.lake, feed.table).offsets
 
 
-@pytest.mark.parametrize("mode", ["upsert", "merge"])
+@pytest.mark.parametrize("mode", ["upsert", pytest.param("merge", marks=pytest.mark.soak)])
 def test_both_tables_from_one_pass(lake: Lake, tmp_path: Path, mode: str) -> None:
     feed, log = with_history(lake, tmp_path, mode=mode, partition_by=["bucket(2, id)"])
     history = History.of(1, 40)
@@ -103,6 +103,7 @@ def test_failing_between_the_commits(lake: Lake, tmp_path: Path, monkeypatch: py
     assert_both(feed, log, history)
 
 
+@pytest.mark.soak
 def test_killed_between_the_commits(lake: Lake, tmp_path: Path) -> None:
     (feed, log), history = with_history(lake, tmp_path), History.of(5, 30)
     first, second, third = in_batches(history, 10, 20)

@@ -14,7 +14,8 @@ from tests.conftest import Lake
 from tests.lakecdc.maintain.delete_files.conftest import Meanwhile, once
 from tests.lakecdc.maintain.delete_files.support import Rows, change, convert, count, create, insert, run, spark_rows
 
-BOTH = pytest.mark.parametrize("version", [2, 3])
+#: version 3 is that of test_writers_meanwhile; both run on demand
+BOTH = pytest.mark.parametrize("version", [2, pytest.param(3, marks=pytest.mark.soak)])
 
 
 def table_with_deletes(lake: Lake, version: int, layout: str = "") -> str:

@@ -26,7 +26,8 @@ from tests.lakecdc.maintain.delete_files.support import (
     spark_rows,
 )
 
-VERSIONS = pytest.mark.parametrize("version", [2, 3])
+#: what differs between the versions is not what goes on beside the conversion; both run on demand
+VERSIONS = pytest.mark.parametrize("version", [pytest.param(2, marks=pytest.mark.soak), 3])
 # what a table has that ingest has made
 PATIENT = {"commit.retry.num-retries": "20", "commit.retry.min-wait-ms": "20"}
 DEFINED = {"done", "nothing", "conflict"}

@@ -37,6 +37,7 @@ def test_three_thousand_files(fed: Fed) -> None:
     assert len(fed.rows("DISTINCT chapter", fed.name + SUFFIX)) == 1
 
 
+@pytest.mark.soak
 def test_killed_between_memory_and_commit(fed: Fed) -> None:
     fed.source, fed.target = {"format": "csv"}, {"key": ["id"]}
     for number in range(450):

@@ -148,9 +148,8 @@ def test_an_integer_cursor_goes_on_from_the_highest_value(books: tuple[Fed, sqli
     assert fed.rows("id, title") == [(1, "new"), *[(n, f"t{n}") for n in range(2, 6)], (6, "late")]
 
 
-@pytest.mark.parametrize(
-    ("moment", "then"), [("after_staging", "done"), pytest.param("after_commit", "nothing", marks=pytest.mark.soak)]
-)
+@pytest.mark.soak
+@pytest.mark.parametrize(("moment", "then"), [("after_staging", "done"), ("after_commit", "nothing")])
 def test_killed_and_run_again(books: tuple[Fed, sqlite3.Connection], tmp_path: Path, moment: str, then: str) -> None:
     fed, shop = books
     shop.executemany("INSERT INTO books VALUES (?, ?, ?)", [(n, "t", n) for n in range(5)])
