@@ -74,65 +74,85 @@ def test_targets_are_accepted(text: str) -> None:
     parse_targets(json.loads(text))
 
 
-def in_airflow(code: str, tmp_path: Path) -> str:
-    """Run Python in a process with an empty Airflow home; what it printed last."""
+_IN_AIRFLOW = """
+import json, sys
+from airflow.dag_processing.dagbag import DagBag
+from airflow.sdk import Connection
+from airflow_provider_lakecdc import templates
+from airflow_provider_lakecdc.hooks.catalog import catalog_from_connection
+
+def dags(file):
+    bag = DagBag(file)
+    assert not bag.import_errors, bag.import_errors
+    return {dag.dag_id: sorted(dag.task_ids) for dag in bag.dags.values()}
+
+def config(file):
+    found = templates.load_config(file)
+    names = ["hourly_governance", "nightly_governance", *(["ingest"] if "source" in json.load(open(file)) else [])]
+    return [(name, getattr(templates, f"{name}_dag")(found).dag_id) for name in names]
+
+def connection(file):
+    return catalog_from_connection(Connection.from_json(open(file).read(), conn_id="lake")).name
+
+def tried(do, file):
+    try:
+        return do(file)
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+
+print(json.dumps([tried(globals()[kind], file) for kind, file in json.loads(sys.argv[1])]))
+"""
+_KINDS = {"dags": ("python dag", "py"), "config": ("json config", "json"), "connection": ("json connection", "json")}
+
+
+@pytest.fixture(scope="module")
+def in_airflow(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What one process with an empty Airflow home makes of the examples, by their text; an error's text if it fails."""
+    folder = tmp_path_factory.mktemp("examples")
+    texts = [(kind, text, end) for kind, (label, end) in _KINDS.items() for text in map(_text, blocks(label))]
+    files = []
+    for number, (kind, text, end) in enumerate(texts):
+        file = folder / f"example_{number}.{end}"
+        file.write_text(text)
+        files.append((kind, str(file)))
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("AIRFLOW", "LAKECDC_"))}
     paths = [str(ROOT), str(ROOT / "spark_jobs"), environment.get("PYTHONPATH", "")]
-    environment |= {"AIRFLOW_HOME": str(tmp_path), "PYTHONPATH": os.pathsep.join(filter(None, paths))}
-    done = subprocess.run([sys.executable, "-W", "error::airflow.exceptions.RemovedInAirflow4Warning", "-c", code],
+    environment |= {"AIRFLOW_HOME": str(folder), "PYTHONPATH": os.pathsep.join(filter(None, paths))}
+    warnings = ["-W", "error::airflow.exceptions.RemovedInAirflow4Warning"]
+    done = subprocess.run([sys.executable, *warnings, "-c", _IN_AIRFLOW, json.dumps(files)],
                           env=environment, capture_output=True, text=True)  # fmt: skip
     assert done.returncode == 0, done.stderr
-    return done.stdout.strip().splitlines()[-1]
+    found = json.loads(done.stdout.strip().splitlines()[-1])
+    return {text: result for (_, text, _), result in zip(texts, found, strict=True)}
 
 
-def dags_of(text: str, tmp_path: Path) -> dict[str, list[str]]:
-    """DAGs that Airflow finds in a DAG file, with their tasks."""
-    file = tmp_path / "example.py"
-    file.write_text(text)
-    code = (
-        "import json\n"
-        "from airflow.dag_processing.dagbag import DagBag\n"
-        f"bag = DagBag({str(file)!r})\n"
-        "assert not bag.import_errors, bag.import_errors\n"
-        "print(json.dumps({dag.dag_id: sorted(dag.task_ids) for dag in bag.dags.values()}))"
-    )
-    return dict(json.loads(in_airflow(code, tmp_path)))
+def _text(block: Any) -> str:
+    return str(block.values[0])
 
 
 @pytest.mark.parametrize("text", blocks("python dag"))
-def test_dag_examples_are_imported(text: str, tmp_path: Path) -> None:
-    found = dags_of(text, tmp_path)
-    assert len(found) == 1
-    assert all(tasks for tasks in found.values())
+def test_dag_examples_are_imported(text: str, in_airflow: dict[str, Any]) -> None:
+    found = in_airflow[text]
+    assert isinstance(found, dict), found
+    assert len(found) == 1 and all(found.values())
 
 
-def test_the_readmes_dag_has_twenty_lines_and_two_tasks(tmp_path: Path) -> None:
+def test_the_readmes_dag_has_twenty_lines_and_two_tasks(in_airflow: dict[str, Any]) -> None:
     (text,) = [found[3] for found in _BLOCK.finditer((ROOT / "README.md").read_text()) if found[2] == "dag"]
     assert len([line for line in text.splitlines() if line.strip()]) <= 20
-    assert dags_of(text, tmp_path) == {"shop_to_lake": ["ingest", "rewrite_delete_files"]}
+    assert in_airflow[text] == {"shop_to_lake": ["ingest", "rewrite_delete_files"]}
 
 
 @pytest.mark.parametrize("text", blocks("json config"))
-def test_configurations_make_dags(text: str, tmp_path: Path) -> None:
-    file = tmp_path / "lake.json"
-    file.write_text(text)
-    names = ["hourly_governance", "nightly_governance", *(["ingest"] if "source" in json.loads(text) else [])]
-    code = (
-        "from airflow_provider_lakecdc import templates\n"
-        f"config = templates.load_config({str(file)!r})\n"
-        f"print([getattr(templates, n + '_dag')(config).dag_id for n in {names!r}])"
-    )
-    assert in_airflow(code, tmp_path) == str([f"lakecdc_{name}" for name in names])
+def test_configurations_make_dags(text: str, in_airflow: dict[str, Any]) -> None:
+    found = in_airflow[text]
+    assert isinstance(found, list) and len(found) >= 2, found
+    assert all(dag_id == f"lakecdc_{name}" for name, dag_id in found)
 
 
 @pytest.mark.parametrize("text", blocks("json connection"))
-def test_connections_name_a_catalog(text: str, tmp_path: Path) -> None:
-    code = (
-        "from airflow.sdk import Connection\n"
-        "from airflow_provider_lakecdc.hooks.catalog import catalog_from_connection\n"
-        f"print(catalog_from_connection(Connection.from_json({text!r}, conn_id='lake')).name)"
-    )
-    assert in_airflow(code, tmp_path) == "lake"
+def test_connections_name_a_catalog(text: str, in_airflow: dict[str, Any]) -> None:
+    assert in_airflow[text] == "lake"
 
 
 def test_every_option_is_listed_with_its_default() -> None:
