@@ -27,7 +27,7 @@ class Facts:
     :param lone: keys with a tombstone and without a delete.
     :param open: rows with placeholders.
     :param low_order: lowest order key of a row.
-    :param high_orders: highest order key by ``topic/partition``.
+    :param high_orders: highest order key by ``topic/partition``; tombstones have none of their own.
     :param newest: source time, microseconds since 1970.
     """
 
@@ -87,7 +87,8 @@ def measured(connection: duckdb.DuckDBPyConnection, table: str, *, folded: bool)
     """
     sums = ", ".join(f"coalesce(sum({count}), 0)::BIGINT" for count in COUNTS)
     rows: list[Any] = connection.execute(
-        f"""SELECT "partition", max("order"), min("order"), count(*) FILTER (op != 'x'), count(open), max(time_us),
+        f"""SELECT "partition", max("order") FILTER (op != 'x'), min("order") FILTER (op != 'x'),
+          count(*) FILTER (op != 'x'), count(open), max(time_us),
           count(*) FILTER (n_x > 0 AND n_d = 0), count(*) FILTER (op = 'd'), {sums}
         FROM {table} GROUP BY "partition" """
     ).fetchall()
