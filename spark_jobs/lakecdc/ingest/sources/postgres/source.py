@@ -307,13 +307,21 @@ class PostgresIngest:
             batches = []
             with self._asking():
                 for name in [*left]:
-                    part = None if feeds[name].failed else next(left[name], None)
+                    part = self._next(feeds[name], left[name])
                     if part is None:
                         del left[name]
                     else:
                         batches.append(self._load(feeds[name], part))
             if batches:
                 yield batches
+
+    def _next(self, feed: Feed, left: Iterator[Part]) -> Part | None:
+        """A table whose load cannot go on stops alone."""
+        try:
+            return None if feed.failed else next(left, None)
+        except LakecdcError as error:
+            self._refuse(feed.table.target.table, error, feed.position)
+            return None
 
     def _parts(self, feed: Feed) -> Iterator[Part]:
         if self._snapshot is None:

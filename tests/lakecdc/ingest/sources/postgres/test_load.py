@@ -99,3 +99,23 @@ def test_a_rewritten_table_is_loaded_anew(shop: Shop, monkeypatch: pytest.Monkey
     assert report.outcome == "done", report.reason
     assert before and report.metrics["full_load_chunks"] > 5
     assert_equal(shop, name)
+
+
+def test_a_table_that_is_rewritten_between_two_parts_stops_alone(shop: Shop) -> None:
+    name, other = make(shop), shop.target("other")
+    shop.sql("CREATE TABLE s.other (id int PRIMARY KEY); INSERT INTO s.other VALUES (1)")
+    source = shop.open(**PARTS)
+    source.start({name: None, other: None}, {})
+    try:
+        for number, batches in enumerate(source.rounds()):
+            for batch in batches:
+                shop.model.apply(batch)
+                source.applied(batch.target.table, batch.position)
+            source.finish_round()
+            if number == 0:
+                shop.sql("VACUUM FULL s.big; INSERT INTO s.other VALUES (2)")
+    finally:
+        source.close()
+    assert "was rewritten" in str(source.refused[name]) and set(source.refused) == {name}
+    assert shop.model.rows(other) == [(1,), (2,)]
+    assert source.refused[name].table == name  # type: ignore[attr-defined]
