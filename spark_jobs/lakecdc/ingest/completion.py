@@ -10,9 +10,9 @@ from pyspark.sql import functions as F
 
 from lakecdc.contract.target import ORDER_COLUMN
 from lakecdc.iceberg.definition import quoted_column
-from lakecdc.ingest.fold import is_open, is_suspect
-from lakecdc.ingest.lookup import read_keys
-from lakecdc.ingest.order import ARRIVAL_DIGITS, WIDTH
+from lakecdc.ingest.fold import is_open, is_suspect, with_late
+from lakecdc.ingest.lookup import held_orders, read_keys
+from lakecdc.ingest.order import EVENT_DIGITS
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 _MAX_KEY_CHANGES = 16
 # how far back the row of a key change is looked for whose delete was committed by an earlier batch
 _MAX_SNAPSHOTS_BACK = 8
-_PLACE = WIDTH - ARRIVAL_DIGITS
 
 
 def complete(
@@ -91,27 +90,25 @@ def _without_applied(
     changes = batch.changes
     if not mark or not batch.may_be_held:
         return wanted.withColumn("held", F.lit(False)), changes
-    if "late" not in changes.columns:
-        changes = changes.withColumn("late", F.lit(True))
+    changes = with_late(changes)
     followed = wanted.select("key").union(changes.where("old_key IS NOT NULL").select("old_key"))
     # sent again, the newest event lies above the mark by its place of arrival alone
-    moved_again = F.col("old_key").isNotNull() & (_place("order") <= mark[:_PLACE])
+    moved_again = F.col("old_key").isNotNull() & (_event("order") <= mark[:EVENT_DIGITS])
     again = changes.where(is_suspect(mark) | moved_again).join(followed, "key", "left_semi")
     keys = again.select("key.*").distinct().localCheckpoint()
     if keys.isEmpty():
         return wanted.withColumn("held", F.lit(False)), changes
-    stored = read_keys(table, keys, batch.key)
-    key = F.struct(*[F.col(quoted_column(k)) for k in batch.key]).alias("key")
-    stored = F.broadcast(stored.select(key, F.col(ORDER_COLUMN).alias("applied")).localCheckpoint())
-    held = F.coalesce(_place("applied") >= _place("order"), F.lit(False))
+    stored = held_orders(table, keys, batch.key).withColumnRenamed("held", "applied")
+    stored = F.broadcast(stored.localCheckpoint())
+    held = F.coalesce(_event("applied") >= _event("order"), F.lit(False))
     wanted = wanted.join(stored, "key", "left").withColumn("held", held)
     applied = F.coalesce(F.col("applied") >= F.col("order"), F.lit(False)) | (held & F.col("old_key").isNotNull())
     return wanted, changes.join(stored, "key", "left").where(~applied)
 
 
-def _place(order: str) -> Column:
-    """An order key without the place of arrival, which is all that differs in an event sent again."""
-    return F.substring(order, 1, _PLACE)
+def _event(order: str) -> Column:
+    """An order key without the place of arrival."""
+    return F.substring(order, 1, EVENT_DIGITS)
 
 
 def _histories(events: DataFrame) -> DataFrame:

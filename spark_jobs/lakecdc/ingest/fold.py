@@ -37,13 +37,17 @@ def fold(changes: DataFrame) -> DataFrame:
     :param changes: the change frame of one batch; one that is folded already has event counts and stays as it is.
     :return: ``key, op, row, open, old_key, order, source_time, late`` of the key's last event, plus event counts by op.
     """
-    if "late" not in changes.columns:
-        changes = changes.withColumn("late", F.lit(True))
+    changes = with_late(changes)
     last = F.max_by(F.struct("op", "row", "open", "old_key", "order", "source_time", "late"), "order").alias("last")
     if "n_c" in changes.columns:
         return changes
     counts = [F.count_if(F.col("op") == op).alias(f"n_{op}") for op in "rcud"]
     return changes.groupBy("key").agg(last, *counts).select("key", "last.*", *[f"n_{op}" for op in "rcud"])
+
+
+def with_late(changes: DataFrame) -> DataFrame:
+    """The change frame with its optional column ``late``; where nobody tells, every event may be late."""
+    return changes if "late" in changes.columns else changes.withColumn("late", F.lit(True))
 
 
 def stats(folded: DataFrame) -> FoldStats:

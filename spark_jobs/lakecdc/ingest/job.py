@@ -278,11 +278,10 @@ def _ready(
     assert feed.table is not None
     rows = folded
     if batch.may_be_held and mark and measured.low_order and measured.low_order <= mark:
-        suspects = older = 0
+        suspects = older = deleted = 0
         # a MERGE judges the order by itself; only what is to be completed must not be older than the stored row
         if mode != "merge" or measured.open_keys:
             rows, suspects, older = drop_older(rows, feed.table, batch.key, mark)
-        deleted = 0
         if not batch.in_order:
             rows, deleted = tombstones.drop_deleted(feed.table, rows, batch.key, mark)
         feed.add(suspects=suspects, older_dropped=older + deleted)

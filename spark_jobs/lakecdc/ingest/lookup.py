@@ -42,6 +42,15 @@ def read_keys(table: IcebergTable, keys: DataFrame, key: Sequence[str], snapshot
     return rows.join(F.broadcast(keys), list(key), "left_semi")
 
 
+def held_orders(table: IcebergTable, keys: DataFrame, key: Sequence[str]) -> DataFrame:
+    """Order keys of the table's visible rows of some keys: ``key, held``.
+
+    :param keys: distinct keys, columns as in ``key``.
+    """
+    stored = read_keys(table, keys, key)
+    return stored.select(F.struct(*[quoted_column(k) for k in key]).alias("key"), F.col(ORDER_COLUMN).alias("held"))
+
+
 def plain(column: str, sql_type: str) -> Column:
     """A column as values that come back from Python unchanged; a ``datetime`` would take this machine's time zone."""
     if sql_type == "timestamp":
@@ -71,7 +80,6 @@ def drop_older(folded: DataFrame, table: IcebergTable, key: Sequence[str], mark:
     count = suspects.count()
     if not count:
         return folded, 0, 0
-    stored = read_keys(table, suspects.select("key.*").distinct(), key)
-    held = stored.select(F.struct(*[quoted_column(k) for k in key]).alias("key"), F.col(ORDER_COLUMN).alias("held"))
+    held = held_orders(table, suspects.select("key.*").distinct(), key)
     older = suspects.join(held, "key").where(F.col("held") > F.col("order")).select("key").localCheckpoint()
     return folded.join(F.broadcast(older), "key", "left_anti"), count, older.count()

@@ -14,7 +14,9 @@ from __future__ import annotations
 
 RANK_READ, RANK_CHANGE = 0, 8
 ARRIVAL_DIGITS = 16
-WIDTH = 4 + 16 + 16 + 1 + 12 + ARRIVAL_DIGITS
+#: digits before the place of arrival, which is all that differs in an event sent again
+EVENT_DIGITS = 4 + 16 + 16 + 1 + 12
+WIDTH = EVENT_DIGITS + ARRIVAL_DIGITS
 
 
 def order_key(

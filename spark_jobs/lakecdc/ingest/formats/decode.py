@@ -18,7 +18,7 @@ from lakecdc.ingest.formats.changes import REJECTED, Typing, decoded, only_delet
 from lakecdc.ingest.formats.lone_tombstones import placed
 from lakecdc.ingest.formats.survey import Survey, merge_fields, survey
 from lakecdc.ingest.formats.values import Field
-from lakecdc.ingest.order import ARRIVAL_DIGITS, WIDTH
+from lakecdc.ingest.order import EVENT_DIGITS
 
 if TYPE_CHECKING:
     from pyspark.sql import Column as Expression
@@ -113,8 +113,7 @@ def _origin(messages: DataFrame, format_name: str, reading: Reading) -> Callable
 
     def find(events: DataFrame) -> DataFrame:
         envelopes = find_format(format_name).envelopes(messages, reading).where(F.col("op").isin(*_ROWS))
-        place = WIDTH - ARRIVAL_DIGITS
-        at_place = F.substring("order", 1, place) == F.substring("asked", 1, place)
+        at_place = F.substring("order", 1, EVENT_DIGITS) == F.substring("asked", 1, EVENT_DIGITS)
         found = envelopes.join(F.broadcast(events.withColumnRenamed("order", "asked")), at_place)
         # the engines count the records of a file in different ways
         return found.where("order = asked OR topic IS NULL").select("asked", *REJECTED)

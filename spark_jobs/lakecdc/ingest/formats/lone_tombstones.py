@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import Window
 from pyspark.sql import functions as F
 
-from lakecdc.ingest.order import ARRIVAL_DIGITS, WIDTH, order_key
+from lakecdc.ingest.order import ARRIVAL_DIGITS, EVENT_DIGITS, order_key
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -45,6 +45,6 @@ def placed(
         first = F.coalesce(F.try_element_at(known, F.concat_ws("/", "topic", "partition")), first)
     last = F.coalesce(F.max(F.when(F.col("op") != "x", F.col("order"))).over(before), first)
     offset = F.lpad(F.lower(F.hex("offset")), ARRIVAL_DIGITS, "0")
-    order = F.concat(F.substring(last, 1, WIDTH - ARRIVAL_DIGITS), offset)
+    order = F.concat(F.substring(last, 1, EVENT_DIGITS), offset)
     behind = there.withColumn("order", F.when(F.col("op") == "x", F.greatest(order, last)).otherwise(F.col("order")))
     return behind.where("op = 'x' AND key IS NOT NULL").join(deletes, ["topic", "partition", "key"], "left_anti")

@@ -78,17 +78,17 @@ def take(where: Address, slot: str, *, temporary: bool) -> Snapshot:
 def _xmin(where: Address, name: str) -> int:
     # the session that exports a snapshot may ask nothing else
     with connect(where) as session:
-        session.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
-        importing(session, name)
+        _begin(session, name)
         row = session.execute("SELECT txid_snapshot_xmin(txid_current_snapshot())").fetchone()
     assert row is not None
     return int(row[0])
 
 
-def importing(session: Session, name: str) -> None:
-    """Let a transaction see what an exported snapshot shows."""
+def _begin(session: Session, name: str) -> None:
+    """Begin a transaction that sees what an exported snapshot shows."""
     from psycopg import sql
 
+    session.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
     session.execute(sql.SQL("SET TRANSACTION SNAPSHOT {}").format(sql.Literal(name)))
 
 
@@ -159,8 +159,7 @@ class CopyChunks:
     def _share(self, share: Sequence[Chunk]) -> Iterator[pa.RecordBatch]:
         session = connect(self.where)
         try:
-            session.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
-            importing(session, self.snapshot)
+            _begin(session, self.snapshot)
             for chunk in share:
                 yield from self._chunk(session, chunk)
         finally:
