@@ -28,6 +28,8 @@ _SETTINGS = {
     "spark.redaction.regex": "(?i)secret|password|token|credential|access[.-]?key",
     # Spark's copy of a table is 30 s old otherwise, and jobs read what they have just committed
     "spark.sql.iceberg.locality.enabled": "false",
+    # pyspark notes the line of every column expression, which costs two to four milliseconds each time
+    "spark.python.sql.dataFrameDebugging.enabled": "false",
 }
 _MEBIBYTES = {"k": 1 / 1024, "m": 1.0, "g": 1024.0, "t": 1024.0**2}
 _BY_HAND = {

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakecdc.contract.errors import InputError
 from lakecdc.contract.target import ORDER_COLUMN, TIME_COLUMN
-from lakecdc.iceberg.jvm import java_message, jvm
+from lakecdc.iceberg.jvm import java_message, jvm, listed
 from lakecdc.iceberg.table import IcebergTable
 
 if TYPE_CHECKING:
@@ -150,7 +150,9 @@ def live_specs(table: IcebergTable) -> dict[int, list[str]]:
     if head is None:
         return {}
     ids = {
-        m.partitionSpecId() for m in head.dataManifests(table.java.io()) if m.hasAddedFiles() or m.hasExistingFiles()
+        m.partitionSpecId()
+        for m in listed(head.dataManifests(table.java.io()))
+        if m.hasAddedFiles() or m.hasExistingFiles()
     }
     return {int(spec_id): spec_columns(table, spec_id) for spec_id in sorted(ids)}
 
@@ -158,7 +160,7 @@ def live_specs(table: IcebergTable) -> dict[int, list[str]]:
 def spec_columns(table: IcebergTable, spec_id: int) -> list[str]:
     """The source columns of a partition spec."""
     schema, spec = table.java.schema(), table.java.specs().get(spec_id)
-    return [schema.findColumnName(f.sourceId()) for f in spec.fields() if f.transform().toString() != "void"]
+    return [schema.findColumnName(f.sourceId()) for f in listed(spec.fields()) if f.transform().toString() != "void"]
 
 
 def current_spec_id(table: IcebergTable) -> int:
@@ -170,7 +172,7 @@ def partition_expressions(table: IcebergTable, spec_id: int) -> list[str]:
     """A spec's transforms as Spark SQL over the table's columns, for clustering rows before a write."""
     schema, spec = table.java.schema(), table.java.specs().get(spec_id)
     found = []
-    for field in spec.fields():
+    for field in listed(spec.fields()):
         column, transform = quoted_column(schema.findColumnName(field.sourceId())), str(field.transform().toString())
         if transform == "identity":
             found.append(column)

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from lakecdc.contract.errors import ConflictError
-from lakecdc.iceberg.jvm import java_class_name, java_message, jvm
+from lakecdc.iceberg.jvm import java_class_name, java_message, jvm, listed, mapping
 from lakecdc.iceberg.retry import retried
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def would_expire(table: IcebergTable, older_than_ms: int, retain_last: int) -> s
     :param retain_last: snapshots kept on every branch.
     """
     update = table.java.expireSnapshots().expireOlderThan(older_than_ms).retainLast(retain_last)
-    return {int(snapshot.snapshotId()) for snapshot in update.apply()}
+    return {int(snapshot.snapshotId()) for snapshot in listed(update.apply())}
 
 
 def expire(table: IcebergTable, older_than_ms: int, retain_last: int) -> Deleted:
@@ -74,7 +74,7 @@ def expire(table: IcebergTable, older_than_ms: int, retain_last: int) -> Deleted
 
 def refs(table: IcebergTable) -> dict[str, int]:
     """Branches and tags, each with the snapshot it names."""
-    return {str(name): int(ref.snapshotId()) for name, ref in dict(table.java.refs()).items()}
+    return {str(name): int(ref.snapshotId()) for name, ref in mapping(table.java.refs()).items()}
 
 
 def set_tag(table: IcebergTable, tag: str, snapshot_id: int) -> None:

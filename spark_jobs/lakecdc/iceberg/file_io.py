@@ -7,7 +7,7 @@ import uuid
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from lakecdc.iceberg.jvm import java_class_name, java_message
+from lakecdc.iceberg.jvm import java_class_name, java_message, listed, mapping
 
 if TYPE_CHECKING:
     from pyiceberg.io import OutputFile
@@ -26,10 +26,10 @@ def storage_properties(table: IcebergTable) -> dict[str, str]:
     :return: a secret as a whole: pass it to tasks, never to a log.
     """
     io = table.java.io()
-    found = dict(io.properties())
+    found = mapping(io.properties())
     for credential in _vended(io):
         if table.location.startswith(credential.prefix()):
-            found |= dict(credential.config())
+            found |= mapping(credential.config())
     return to_pyiceberg(found)
 
 
@@ -74,7 +74,7 @@ def output(properties: Mapping[str, str], location: str) -> OutputFile:
 
 def _vended(io: Any) -> list[Any]:
     try:
-        return list(io.credentials())
+        return listed(io.credentials())
     except Exception:
         # a FileIO without SupportsStorageCredentials: py4j finds no such method
         return []

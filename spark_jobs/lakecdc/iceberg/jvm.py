@@ -26,6 +26,16 @@ def ensure_callbacks(spark: SparkSession) -> None:
     ensure_callback_server_started(gateway(spark))
 
 
+def iceberg_class(spark: SparkSession, name: str) -> Any:
+    """A class of Iceberg's, for its static methods.
+
+    Asked for by its whole name: each part of a dotted path would be looked for in every jar, half a millisecond each.
+
+    :param name: below ``org.apache.iceberg``.
+    """
+    return getattr(jvm(spark), f"org.apache.iceberg.{name}")
+
+
 def table_cache(spark: SparkSession) -> Any:
     """Iceberg's ``SparkTableCache`` singleton.
 
@@ -58,6 +68,20 @@ def java_list(spark: SparkSession, items: Iterable[Any]) -> Any:
     for item in items:
         out.add(item)
     return out
+
+
+def listed(collection: Any) -> list[Any]:
+    """The elements of a Java ``Collection``.
+
+    Walking it as py4j's iterator does ends with an exception of Java's, for which pyspark asks the JVM about a dozen
+    classes: 25 ms, however short the collection.
+    """
+    return list(collection.toArray())
+
+
+def mapping(java_map: Any) -> dict[str, Any]:
+    """A Java ``Map`` with text for keys; a value that is no text or number stays a Java object."""
+    return {str(entry.getKey()): entry.getValue() for entry in listed(java_map.entrySet())}
 
 
 def iterate(closeable: Any) -> Iterator[Any]:

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from lakecdc.iceberg.jvm import iterate, jvm
+from lakecdc.iceberg.jvm import iterate, jvm, listed
 
 if TYPE_CHECKING:
     from lakecdc.iceberg.table import IcebergTable
@@ -92,7 +92,7 @@ def live_deletes(
     """
     view = jvm(table.spark)
     equality, chosen = [], []
-    for manifest in table.java.snapshot(snapshot_id).deleteManifests(table.java.io()):
+    for manifest in listed(table.java.snapshot(snapshot_id).deleteManifests(table.java.io())):
         reader = view.org.apache.iceberg.ManifestFiles.readDeleteManifest(manifest, table.java.io(), table.java.specs())
         for file in iterate(reader):
             if str(file.content().toString()) == "EQUALITY_DELETES":
@@ -134,5 +134,5 @@ def _equality_delete(file: Any, scopes: Scopes) -> EqualityDelete:
         scopes.reached_by(file),
         int(file.dataSequenceNumber()),
         int(file.recordCount()),
-        tuple(sorted(int(i) for i in file.equalityFieldIds())),
+        tuple(sorted(int(i) for i in listed(file.equalityFieldIds()))),
     )

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lakecdc.contract.errors import ConflictError
-from lakecdc.iceberg.jvm import java_class_name, java_message, jvm
+from lakecdc.iceberg.jvm import java_class_name, java_message, jvm, listed
 
 if TYPE_CHECKING:
     from lakecdc.iceberg.table import IcebergTable
@@ -38,7 +38,7 @@ def manifests(table: IcebergTable) -> list[Manifest]:
         return []
     return [
         Manifest(str(m.path()), int(m.partitionSpecId()), int(m.length()), str(m.content().toString()) == "DELETES")
-        for m in head.allManifests(table.java.io())
+        for m in listed(head.allManifests(table.java.io()))
     ]
 
 

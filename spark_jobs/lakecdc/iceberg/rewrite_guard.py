@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from lakecdc.iceberg.jvm import iterate, jvm
+from lakecdc.iceberg.jvm import iterate, jvm, listed
 
 if TYPE_CHECKING:
     from lakecdc.iceberg.table import IcebergTable, Snapshot
@@ -78,7 +78,7 @@ class EqualityDeleteGuard:
         manifests = jvm(self._table.spark).org.apache.iceberg.ManifestFiles
         return any(
             file.dataSequenceNumber() <= oldest and str(file.location()) not in self._removed
-            for manifest in head.dataManifests(io)
+            for manifest in listed(head.dataManifests(io))
             if _has_live_files(manifest) and manifest.minSequenceNumber() <= oldest
             for file in iterate(manifests.read(manifest, io, specs))
         )
@@ -113,7 +113,7 @@ def _new_equality_deletes(table: IcebergTable, head: Any, after: int) -> Iterato
     """Sequence number and spec id of the live equality-delete files above a sequence number."""
     io, specs = table.java.io(), table.java.specs()
     manifests = jvm(table.spark).org.apache.iceberg.ManifestFiles
-    for manifest in head.deleteManifests(io):
+    for manifest in listed(head.deleteManifests(io)):
         # a manifest is at least as new as the newest file in it
         if manifest.sequenceNumber() <= after or not _has_live_files(manifest):
             continue

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from lakecdc.iceberg.jvm import iterate, jvm
+from lakecdc.iceberg.jvm import iterate, jvm, listed
 from lakecdc.iceberg.scan import TaskBuilder
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def removable_deletes(table: IcebergTable, tasks: Iterable[Any]) -> list[Any]:
     found = {}
     for task in tasks:
         location = str(task.file().location())
-        for delete in task.deletes():
+        for delete in listed(task.deletes()):
             if delete.content().toString() != "POSITION_DELETES":
                 continue
             referenced = util.referencedDataFile(delete)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import DataFrame
 
-from lakecdc.iceberg.jvm import iterate, java_class, java_list, jvm
+from lakecdc.iceberg.jvm import iterate, java_class, java_list, jvm, listed, mapping
 from lakecdc.iceberg.live_deletes import delete_file_set, delete_key
 
 if TYPE_CHECKING:
@@ -98,7 +98,9 @@ def _repaired(builder: TaskBuilder, planned: Any, mispaired: Iterable[EqualityDe
     file = planned.file()
     scope, sequence_number = scopes.number(file), int(file.dataSequenceNumber())
     missing = [d for d in mispaired if d.reaches(scope, sequence_number)]
-    return builder.task(file, {delete_key(d): d for d in [*planned.deletes(), *(m.java for m in missing)]}.values())
+    return builder.task(
+        file, {delete_key(d): d for d in [*listed(planned.deletes()), *(m.java for m in missing)]}.values()
+    )
 
 
 def equality_deletes_of(table: IcebergTable, task: FileTask) -> Any:
@@ -190,10 +192,10 @@ def column_names(table: IcebergTable, field_ids: Sequence[int]) -> list[str] | N
 
 def field_types(table: IcebergTable, field_ids: Iterable[int]) -> dict[int, str | None]:
     """Iceberg type of each field in the newest schema that has it; None for a field that is not a top-level column."""
-    schemas = sorted(table.java.schemas().items(), key=lambda item: int(item[0]))
+    schemas = sorted(mapping(table.java.schemas()).items(), key=lambda item: int(item[0]))
     known: dict[int, str] = {}
     for _, schema in [*schemas, (None, table.java.schema())]:
-        known |= {int(c.fieldId()): str(c.type().toString()) for c in schema.columns()}
+        known |= {int(c.fieldId()): str(c.type().toString()) for c in listed(schema.columns())}
     return {field_id: known.get(field_id) for field_id in field_ids}
 
 
@@ -201,5 +203,5 @@ def unreadable_types(table: IcebergTable) -> dict[str, str]:
     """Columns of types that Spark does not have, nested ones included: name to type."""
     schema = table.java.schema()
     fields = jvm(table.spark).org.apache.iceberg.types.TypeUtil.indexById(schema.asStruct())
-    types = {str(schema.findColumnName(number)): fields.get(number).type() for number in fields.keySet()}
+    types = {str(schema.findColumnName(number)): fields.get(number).type() for number in listed(fields.keySet())}
     return {name: str(kind.toString()) for name, kind in types.items() if str(kind.typeId().toString()) in _UNREADABLE}

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakecdc.contract.errors import ConflictError
 from lakecdc.iceberg.commit import RowChanges, commit_to_branch
+from lakecdc.iceberg.jvm import listed
 from lakecdc.iceberg.retry import retried
 from lakecdc.iceberg.table import MAIN
 from lakecdc.metadata import names
@@ -115,4 +116,4 @@ def _scratch(java: Any) -> list[str]:
 
 
 def _refs(java: Any) -> list[str]:
-    return [str(name) for name in java.refs().keySet()]
+    return [str(name) for name in listed(java.refs().keySet())]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from lakecdc.contract.errors import InputError
 from lakecdc.iceberg.definition import quoted, quoted_column
+from lakecdc.iceberg.jvm import listed
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -72,7 +73,7 @@ def table_order(table: IcebergTable) -> SortOrder:
     """The table's own sort order; without fields if it has none."""
     java, schema = table.java.sortOrder(), table.java.schema()
     fields = []
-    for field in java.fields():
+    for field in listed(java.fields()):
         column, transform = str(schema.findColumnName(field.sourceId())), str(field.transform().toString())
         fields.append(
             SortField(

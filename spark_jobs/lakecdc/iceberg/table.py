@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lakecdc.contract.errors import InputError
-from lakecdc.iceberg.jvm import java_class_name, java_message, jvm
+from lakecdc.iceberg.jvm import iceberg_class, java_class_name, java_message, jvm, listed, mapping
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -104,14 +105,14 @@ class IcebergTable:
     @property
     def properties(self) -> dict[str, str]:
         """Table properties."""
-        return dict(self.java.properties())
+        return mapping(self.java.properties())
 
     @property
     def fields(self) -> list[Field]:
         """Top-level columns of the current schema, in order."""
-        return [
-            Field(c.fieldId(), c.name(), str(c.type().toString()), c.isRequired()) for c in self.java.schema().columns()
-        ]
+        schema = self.java.schema()
+        text = iceberg_class(self.spark, "SchemaParser").toJson(schema)
+        return [Field(c["id"], c["name"], _type(schema, c), c["required"]) for c in json.loads(text)["fields"]]
 
     @property
     def column_names(self) -> list[str]:
@@ -132,18 +133,18 @@ class IcebergTable:
         """The names that top-level columns have now, by those they had in a snapshot; dropped ones are left out."""
         schema = self.java.schemas().get(self.java.snapshot(snapshot_id).schemaId()) or self.java.schema()
         now = {f.id: f.name for f in self.fields}
-        return {str(c.name()): now[c.fieldId()] for c in schema.columns() if c.fieldId() in now}
+        return {str(c.name()): now[c.fieldId()] for c in listed(schema.columns()) if c.fieldId() in now}
 
     @property
     def identifier_columns(self) -> list[str]:
         """Names of the identifier fields in schema order."""
-        names = set(self.java.schema().identifierFieldNames())
+        names = set(listed(self.java.schema().identifierFieldNames()))
         return [name for name in self.column_names if name in names]
 
     def head(self, branch: str = MAIN) -> Snapshot | None:
         """The newest snapshot of a branch; None for an empty table or an unknown branch."""
         java = self.java.snapshot(branch)
-        return _snapshot(java) if java is not None else None
+        return self._snapshot(java) if java is not None else None
 
     def has_branch(self, name: str) -> bool:
         """Tell whether there is such a branch; a tag is none."""
@@ -153,16 +154,14 @@ class IcebergTable:
     def snapshot(self, snapshot_id: int) -> Snapshot | None:
         """A snapshot by id; None once it has expired."""
         java = self.java.snapshot(snapshot_id)
-        return _snapshot(java) if java is not None else None
+        return self._snapshot(java) if java is not None else None
 
     def ancestors(self, branch: str = MAIN) -> Iterator[Snapshot]:
         """The snapshots of a branch from its head towards the root, as far as metadata still holds them."""
-        by_id = {s.snapshotId(): s for s in self.java.snapshots()}
-        java = self.java.snapshot(branch)
-        while java is not None:
-            yield _snapshot(java)
-            parent = java.parentId()
-            java = by_id.get(parent) if parent is not None else None
+        snapshot = self.head(branch)
+        while snapshot is not None:
+            yield snapshot
+            snapshot = self.snapshot(snapshot.parent_id) if snapshot.parent_id is not None else None
 
     def metadata(self, kind: str, snapshot_id: int | None = None) -> DataFrame:
         """A metadata table such as ``files``, ``entries`` or ``position_deletes``.
@@ -190,18 +189,26 @@ class IcebergTable:
             update = update.remove(key) if value is None else update.set(key, value)
         update.commit()
 
+    def _snapshot(self, java: Any) -> Snapshot:
+        # one call for what takes one for each entry of the summary otherwise
+        found = json.loads(iceberg_class(self.spark, "SnapshotParser").toJson(java))
+        summary = found.get("summary", {})
+        operation = summary.pop("operation", None)
+        return Snapshot(
+            id=found["snapshot-id"],
+            parent_id=found.get("parent-snapshot-id"),
+            sequence_number=found.get("sequence-number", 0),
+            timestamp_ms=found["timestamp-ms"],
+            operation=operation,
+            summary=summary,
+        )
+
 
 def exists(spark: SparkSession, catalog: str, name: str) -> bool:
     """Tell whether the catalog has the table."""
     return bool(spark.catalog.tableExists(".".join(f"`{p}`" for p in (catalog, *name.split(".")))))
 
 
-def _snapshot(java: Any) -> Snapshot:
-    return Snapshot(
-        id=int(java.snapshotId()),
-        parent_id=java.parentId(),
-        sequence_number=int(java.sequenceNumber()),
-        timestamp_ms=int(java.timestampMillis()),
-        operation=java.operation(),
-        summary=dict(java.summary()),
-    )
+def _type(schema: Any, column: dict[str, Any]) -> str:
+    kind = column["type"]
+    return kind if isinstance(kind, str) else str(schema.findType(column["id"]).toString())

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from lakecdc.iceberg.jvm import int_array, java_list, jvm
+from lakecdc.iceberg.jvm import int_array, java_list, jvm, listed
 
 if TYPE_CHECKING:
     from lakecdc.iceberg.table import IcebergTable
@@ -65,5 +65,5 @@ def _described(table: IcebergTable, builder: Any, written: WrittenFile) -> Any:
 
 def _path(table: IcebergTable, spec_id: int, values: Sequence[str]) -> str:
     """Partition values as they stand in a path; buckets are numbers, in which nothing is escaped."""
-    names = [f.name() for f in table.java.specs().get(spec_id).fields()]
+    names = [f.name() for f in listed(table.java.specs().get(spec_id).fields())]
     return "/".join(f"{name}={value}" for name, value in zip(names, values, strict=True))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from functools import reduce
 from typing import TYPE_CHECKING
 
@@ -53,26 +54,37 @@ def complete(
         F.lit("events").alias("state"),
     )
     settled: list[DataFrame] = []
+    states: Counter[str] = Counter()
     histories = _histories(events)
     for _ in range(_MAX_KEY_CHANGES):
         # a checkpoint per step keeps the plan from growing with the number of key changes
-        stepped = _step_back(pending, histories, columns).localCheckpoint()
+        stepped, found = _settled(_step_back(pending, histories, columns))
         settled.append(stepped.where("state != 'events'"))
         pending = stepped.where("state = 'events'")
-        if pending.isEmpty():
+        states += found
+        if not found["events"]:
             break
     else:
         settled.append(pending.withColumn("state", F.lit("lost")))
+        states["lost"] += found["events"]
     resolved = reduce(lambda a, b: a.unionByName(b), settled)
-    lookups = resolved.where("state = 'table'").count()
-    if lookups:
-        resolved = _from_table(resolved, table, batch, columns)
+    if states["table"]:
+        resolved, missing = _from_table(resolved, states["table"], table, batch, columns)
+        states["lost"] += missing
+    if not states["lost"]:
+        return _put_back(folded, resolved, columns), states["table"], None
     if batch.overtaken_below:
         void = (F.col("state") == "lost") & (F.col("order") < batch.overtaken_below)
         resolved = resolved.withColumn("state", F.when(void, "void").otherwise(F.col("state")))
     lost = resolved.where("state = 'lost'").select("key")
     left_out = None if lost.isEmpty() else folded.join(lost, "key", "left_semi")
-    return _put_back(folded, resolved, columns), lookups, left_out
+    return _put_back(folded, resolved, columns), states["table"], left_out
+
+
+def _settled(rows: DataFrame) -> tuple[DataFrame, Counter[str]]:
+    """Rows kept as they are now, and how many there are in each state: one job for both."""
+    kept = rows.localCheckpoint(eager=False)
+    return kept, Counter({row["state"]: row["count"] for row in kept.groupBy("state").count().collect()})
 
 
 def _without_applied(
@@ -165,20 +177,27 @@ def _all_found(columns: list[str]) -> Column:
     return reduce(lambda a, b: a & b, [F.col("found")[c].isNotNull() for c in columns])
 
 
-def _from_table(resolved: DataFrame, table: IcebergTable, batch: TableBatch, columns: list[str]) -> DataFrame:
+def _from_table(
+    resolved: DataFrame, missing: int, table: IcebergTable, batch: TableBatch, columns: list[str]
+) -> tuple[DataFrame, int]:
     """Take what is still open from the table, under the key the row had before the batch.
 
     The delete of a key change may have been committed by an earlier batch than the insert under the new key. The row
     is then found in the snapshot before it; its order key tells it from a later row of the same key.
+
+    :param missing: rows that are to be looked up.
+    :return: the rows, and how many are lost now.
     """
-    recent = itertools.islice(table.ancestors(), _MAX_SNAPSHOTS_BACK)
-    for snapshot in recent:
+    lost = 0
+    for snapshot in itertools.islice(table.ancestors(), _MAX_SNAPSHOTS_BACK):
         wanted = resolved.where("state = 'table'")
-        if wanted.isEmpty():
-            return resolved
-        filled = _from_snapshot(wanted, table, batch, columns, snapshot.id)
-        resolved = resolved.where("state != 'table'").unionByName(filled).localCheckpoint()
-    return resolved.withColumn("state", F.when(F.col("state") == "table", "lost").otherwise(F.col("state")))
+        filled, found = _settled(_from_snapshot(wanted, table, batch, columns, snapshot.id))
+        resolved = resolved.where("state != 'table'").unionByName(filled)
+        missing, lost = found["table"], lost + found["lost"]
+        if not missing:
+            return resolved, lost
+    gone = F.when(F.col("state") == "table", "lost").otherwise(F.col("state"))
+    return resolved.withColumn("state", gone), lost + missing
 
 
 def _from_snapshot(
