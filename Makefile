@@ -19,10 +19,14 @@ demo: setup  ## run the demo: changes of a Postgres flow into Iceberg tables, no
 demo-ui: setup  ## run the demo with Airflow's user interface
 	$(BIN)/python -m demo --ui
 
-test: setup  ## run all tests that need no servers but Postgres
+# a quarter of a short Spark application is loading Spark's classes; see the module
+build/spark-classes.jsa: requirements.lock | setup
+	$(BIN)/python -m local_services.spark_classes $@
+
+test: setup build/spark-classes.jsa  ## run all tests that need no servers but Postgres
 	$(PYTEST) -m "not services and not soak" $(ARGS)
 
-test-services: setup  ## run the tests against real S3 and REST catalog servers, installing these first
+test-services: setup build/spark-classes.jsa  ## run the tests against real S3 and REST catalog servers, installing these first
 	$(PYTHON) .ci/bootstrap.py --services
 	$(BIN)/python -m local_services.install
 	$(PYTEST) -m "services and not soak" $(ARGS)

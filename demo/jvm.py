@@ -7,6 +7,8 @@ leaves an archive of its classes that the others map into memory (JEP 350, dynam
 
 from __future__ import annotations
 
+import os
+
 from demo.settings import Settings
 
 _QUICK = "-XX:TieredStopAtLevel=1"
@@ -28,8 +30,9 @@ class FastStart:
         return f'"-XX:VMOptionsFile={self._file}"'
 
     def record(self) -> None:
-        """Let the next application leave the archive when it ends."""
-        self._write(f"-XX:ArchiveClassesAtExit={self._archive}")
+        """Let the next application leave the archive when it ends, unless whoever called brought one."""
+        brought = "SharedArchiveFile" in os.environ.get("SPARK_SUBMIT_OPTS", "")
+        self._write(*([] if brought else [f"-XX:ArchiveClassesAtExit={self._archive}"]))
 
     def use(self) -> None:
         """Let the following ones take it, if it has come about."""

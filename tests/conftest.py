@@ -11,16 +11,20 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from local_services import spark_classes
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from lakecdc.iceberg.table import IcebergTable
 
 CATALOG = "lake"
-# a job is over before the optimising compiler has paid for itself; in the session of the whole run it saves a quarter
+# every statement brings new code, so that the optimising compiler takes half of a core and hardly pays for itself
 SHORT_LIVED_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-LONG_LIVED_JVM = "-XX:+UseSerialGC"
+# of a run's generated classes the first compiler alone would keep too few, and metaspace would grow by full collections
+LONG_LIVED_JVM = f"{SHORT_LIVED_JVM} -XX:ReservedCodeCacheSize=400m -XX:MetaspaceSize=600m"
 os.environ.setdefault("JDK_JAVA_OPTIONS", SHORT_LIVED_JVM)
+os.environ.setdefault("SPARK_SUBMIT_OPTS", spark_classes.options())
 
 
 @dataclass

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from pathlib import Path
 
+import pytest
 from rich.console import Console
 
 from demo.compare import Comparison
@@ -85,7 +86,8 @@ def test_output_is_cut_into_the_shares_of_tasks() -> None:
     assert list(shares(text)) == [("a", "0", "of a\n"), ("b", "-1", "of b\n")]
 
 
-def test_the_archive_of_classes_is_left_used_and_forgotten(tmp_path: Path) -> None:
+def test_the_archive_of_classes_is_left_used_and_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SPARK_SUBMIT_OPTS", raising=False)
     settings = Settings(folder=tmp_path)
     settings.airflow_home.mkdir()
     options, archive = settings.airflow_home / "jvm.options", settings.airflow_home / "spark-classes.jsa"

@@ -27,6 +27,7 @@ from tests.lakecdc.maintain.support import (
     run,
     spark_rows,
 )
+from tests.versions import V2, V3
 
 
 @pytest.mark.parametrize(("partitioned_by", "version"), [("", 2), ("d", 3)])
@@ -49,7 +50,7 @@ def test_small_files_become_one_per_partition(lake: Lake, version: int, partitio
     assert "files below 0.75" in (again.reason or "")
 
 
-@pytest.mark.parametrize("version", [2, 3])
+@V3
 def test_equality_deletes_are_applied(lake: Lake, version: int) -> None:
     name = create(lake, version, "d")
     fill(lake, name)
@@ -61,7 +62,7 @@ def test_equality_deletes_are_applied(lake: Lake, version: int) -> None:
     assert spark_rows(lake, name) == before == duckdb_rows(lake, name)
 
 
-@pytest.mark.parametrize("version", [2, 3])
+@V2
 def test_table_without_snapshot(lake: Lake, version: int) -> None:
     report = run(lake, compact_data_files, create(lake, version))
     assert (report.outcome, report.reason) == ("nothing", "the table has no snapshot")

@@ -21,6 +21,7 @@ from tests.lakecdc.maintain.support import (
     run,
     spark_rows,
 )
+from tests.versions import V2, V3
 
 
 def ids(lake: Lake, name: str) -> set[int]:
@@ -33,7 +34,7 @@ def ids(lake: Lake, name: str) -> set[int]:
     return set(found)
 
 
-@pytest.mark.parametrize("version", [2, 3])
+@V2
 @pytest.mark.parametrize("text", [None, "new"])
 def test_deletes_of_one_commit_stay_in_force(
     lake: Lake, monkeypatch: pytest.MonkeyPatch, version: int, text: str | None
@@ -53,7 +54,7 @@ def delete_then_append(lake: Lake, name: str) -> None:
     append(lake, name, 1000, 1010)
 
 
-@pytest.mark.parametrize("version", [2, 3])
+@V3
 def test_iceberg_alone_drops_the_delete(lake: Lake, monkeypatch: pytest.MonkeyPatch, version: int) -> None:
     """apache/iceberg #10312: should this ever fail, the guard can go."""
     monkeypatch.setattr(EqualityDeleteGuard, "validate", lambda self, ancestors: True)
@@ -65,7 +66,7 @@ def test_iceberg_alone_drops_the_delete(lake: Lake, monkeypatch: pytest.MonkeyPa
     assert set(range(50)) <= ids(lake, name), "deleted rows were expected to come back without the guard"
 
 
-@pytest.mark.parametrize("version", [2, 3])
+@V2
 def test_the_guard_refuses_where_iceberg_would_drop_it(
     lake: Lake, monkeypatch: pytest.MonkeyPatch, version: int
 ) -> None:

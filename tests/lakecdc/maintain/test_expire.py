@@ -28,6 +28,7 @@ from tests.lakecdc.maintain.support import (
     metadata_location,
     run,
 )
+from tests.versions import V3
 
 
 def expire_all(lake: Lake, name: str, **options: Any) -> TableReport:
@@ -42,7 +43,7 @@ def snapshots(lake: Lake, name: str) -> list[int]:
     return [row[0] for row in rows]
 
 
-@pytest.mark.parametrize("version", [2, 3])
+@V3
 def test_files_of_expired_snapshots_are_gone_and_live_ones_are_not(lake: Lake, version: int) -> None:
     name = create(lake, version, "d")
     fill(lake, name)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from airflow_provider_lakecdc.delete_debt import _counted, debt_of
 from airflow_provider_lakecdc.tables import branch_snapshots
 from lakecdc.contract.spec import parse_spec
@@ -22,6 +20,7 @@ from lakecdc.run import TableWork, each_table, run
 from tests.conftest import Lake
 from tests.lakecdc.maintain.support import count, create, delete_by_key, fill, spark_rows
 from tests.lakecdc.maintain.support import run as run_one
+from tests.versions import V3
 
 BATCHES = 3
 
@@ -65,7 +64,7 @@ def test_they_are_compacted_rewritten_and_expired_with_their_target(lake: Lake) 
     assert messages.count() == BATCHES
 
 
-@pytest.mark.parametrize("version", [2, 3])
+@V3
 def test_delete_debt_is_the_same_from_summaries_and_from_manifests(lake: Lake, version: int) -> None:
     name = create(lake, version)
     fill(lake, name, files=2, rows=20)

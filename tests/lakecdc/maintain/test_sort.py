@@ -26,9 +26,10 @@ from tests.lakecdc.maintain.support import (
     run,
     spark_rows,
 )
+from tests.versions import V3
 
 
-@pytest.mark.parametrize("version", [2, 3])
+@V3
 def test_overlapping_files_become_disjoint(lake: Lake, version: int) -> None:
     name = create(lake, version)
     fill(lake, name, rows=1000)

@@ -29,7 +29,7 @@ def test_delete_insert_delete(lake: Lake, version: int, engine: str, layout: str
     assert {key: value[-1] for key, value in writer.rows.items()} == {0: "6", 1: "6", 2: "7", 5: "0", 7: "4"}
 
 
-@pytest.mark.parametrize(("version", "engine"), [(2, "join"), (3, "exact")])
+@pytest.mark.parametrize(("version", "engine"), [(2, "join"), pytest.param(3, "exact", marks=pytest.mark.soak)])
 def test_random_changes_between_conversions(lake: Lake, version: int, engine: str) -> None:
     name = create(lake, "id bigint NOT NULL, v string", version)
     writer = Writer(lake, name, seed=10 + version, keys=24)

@@ -16,8 +16,8 @@ from tests.lakecdc.maintain.delete_files.support import (
     run,
     spark_rows,
 )
+from tests.versions import V3
 
-BOTH = pytest.mark.parametrize("version", [2, 3])
 ENGINES = pytest.mark.parametrize("engine", ["exact", "join"])
 LAYOUTS = pytest.mark.parametrize("layout", ["", "bucket(4, id)"])
 
@@ -50,7 +50,7 @@ def test_upserts_and_deletes(lake: Lake, version: int, layout: str, engine: str)
     assert report.snapshot_before != report.snapshot_after
 
 
-@BOTH
+@V3
 def test_second_run_finds_nothing(lake: Lake, version: int) -> None:
     name = upserted(lake, version)
     convert(lake, name)
@@ -72,7 +72,7 @@ def test_deletes_known_before_are_united_and_their_files_replaced(lake: Lake, ve
     assert len(referenced) == len(set(referenced)) and None not in referenced
 
 
-@BOTH
+@V3
 def test_positions_known_already_write_nothing(lake: Lake, version: int) -> None:
     name = create(lake, "id bigint, v string", version)
     insert(lake, name, "SELECT id, 'a' AS v FROM range(10)")
@@ -120,7 +120,7 @@ def test_null_matches_null_in_a_composite_key(lake: Lake, engine: str) -> None:
     assert {row[2] for row in spark_rows(lake, name)} == {1, 4, 5}
 
 
-@BOTH
+@V3
 def test_dangling_deletes_go(lake: Lake, version: int) -> None:
     name = create(lake, "id bigint, v string", version, "bucket(4, id)")
     change(lake, name, ["id"], "SELECT id FROM range(100)", "SELECT id, 'a' AS v FROM range(10)")

@@ -43,7 +43,7 @@ ROWS = """
 """
 
 
-@pytest.mark.parametrize(("version", "engine"), [(2, "exact"), (3, "join")])
+@pytest.mark.parametrize(("version", "engine"), [pytest.param(2, "exact", marks=pytest.mark.soak), (3, "join")])
 def test_keys_of_many_types_and_several_key_sets_in_one_table(lake: Lake, version: int, engine: str) -> None:
     name = create(lake, COLUMNS, version)
     for column, row in [("s", 0), ("b", 0), ("i", 0), ("l", 0), ("dec", 0), ("d", 0), ("ts", 0), ("tz", 0)]:
@@ -107,7 +107,7 @@ def test_key_column_with_a_default_that_old_files_do_not_have(lake: Lake, engine
     assert report.metrics["positions"] == 4
 
 
-@pytest.mark.parametrize(("version", "engine"), [(2, "join"), (3, "exact")])
+@pytest.mark.parametrize(("version", "engine"), [(2, "join"), pytest.param(3, "exact", marks=pytest.mark.soak)])
 def test_uuid_and_fixed_keys(lake: Lake, version: int, engine: str) -> None:
     table = JavaTable(lake, {"id": "int", "u": "uuid", "f": "fixed[3]"}, version)
     low, high = "00000000-0000-4000-8000-00000000000a", "7fffffff-ffff-4fff-bfff-ffffffffffff"

@@ -14,6 +14,7 @@ from lakecdc.maintain.delete_files import match, match_join, verify
 from tests.conftest import Lake
 from tests.lakecdc.maintain.delete_files.support import change, convert, count, create, insert, run
 from tests.lakecdc.maintain.delete_files.test_verify import damage
+from tests.versions import V3
 
 
 @pytest.fixture
@@ -37,7 +38,7 @@ def table_of_every_kind(lake: Lake, version: int) -> str:
     return name
 
 
-@pytest.mark.parametrize("version", [2, 3])
+@V3
 def test_every_path_for_large_sets(lake: Lake, version: int, tight: None) -> None:
     name = table_of_every_kind(lake, version)
     report = convert(lake, name)

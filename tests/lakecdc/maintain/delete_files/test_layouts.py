@@ -12,7 +12,8 @@ from tests.conftest import Lake
 from tests.lakecdc.maintain.delete_files.support import change, convert, count, create, insert, spark_rows
 
 ENGINES = pytest.mark.parametrize("engine", ["exact", "join"])
-VERSION_AND_ENGINE = pytest.mark.parametrize(("version", "engine"), [(2, "exact"), (3, "join")])
+CASES = [(2, "exact"), pytest.param(3, "join", marks=pytest.mark.soak)]
+VERSION_AND_ENGINE = pytest.mark.parametrize(("version", "engine"), CASES)
 
 
 @VERSION_AND_ENGINE

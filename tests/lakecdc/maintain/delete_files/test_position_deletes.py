@@ -12,6 +12,7 @@ from lakecdc.maintain.delete_files.survey import Survey, survey
 from tests.conftest import Lake
 from tests.lakecdc.maintain.delete_files.support import change, convert, count, create, insert, run, spark_rows
 from tests.lakecdc.maintain.delete_files.support import pyiceberg_rows as pyiceberg
+from tests.versions import V2
 
 
 def merge_on_read(lake: Lake, version: int, granularity: str, partitioned_by: str = "") -> str:
@@ -95,7 +96,7 @@ def test_v2_leftovers_of_an_upgraded_table_become_vectors(lake: Lake, granularit
     assert metrics["deletion_vectors_added"] in (1, 2)
 
 
-@pytest.mark.parametrize("version", [2, 3])
+@V2
 def test_those_that_apply_to_nothing_are_dropped(lake: Lake, version: int) -> None:
     name = merge_on_read(lake, version, "file")
     for value in "ab":

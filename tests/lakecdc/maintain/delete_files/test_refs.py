@@ -7,6 +7,7 @@ import pytest
 from lakecdc.contract.errors import InputError
 from tests.conftest import Lake
 from tests.lakecdc.maintain.delete_files.support import Rows, change, convert, count, create, insert, run, spark_rows
+from tests.versions import V2
 
 
 def at(lake: Lake, name: str, ref: str) -> Rows:
@@ -32,7 +33,7 @@ def table_with_refs(lake: Lake, version: int) -> str:
     return name
 
 
-@pytest.mark.parametrize("version", [2, 3])
+@V2
 def test_branches_and_tags_go_on_reading_after_main_is_converted(lake: Lake, version: int) -> None:
     name = table_with_refs(lake, version)
     before = {ref: at(lake, name, ref) for ref in ("early", "audit")}
@@ -49,7 +50,7 @@ def test_branches_and_tags_go_on_reading_after_main_is_converted(lake: Lake, ver
     convert(lake, name)
 
 
-@pytest.mark.parametrize(("version", "engine"), [(2, "join"), (3, "exact")])
+@pytest.mark.parametrize(("version", "engine"), [pytest.param(2, "join", marks=pytest.mark.soak), (3, "exact")])
 def test_branch_is_converted_while_main_needs_its_deletes(lake: Lake, version: int, engine: str) -> None:
     name = table_with_refs(lake, version)
     lake.sql(f"INSERT INTO lake.{name}.branch_audit VALUES (100, 'only here')")

@@ -20,8 +20,8 @@ from tests.lakecdc.maintain.delete_files.support import (
     run,
     spark_rows,
 )
+from tests.versions import V3
 
-BOTH = pytest.mark.parametrize("version", [2, 3])
 ENGINES = pytest.mark.parametrize("engine", ["exact", "join"])
 
 
@@ -75,7 +75,7 @@ def test_partition_values_that_look_alike(lake: Lake, engine: str) -> None:
     assert not gone & set(spark_rows(lake, name))
 
 
-@BOTH
+@V3
 def test_groups_are_committed_one_by_one(lake: Lake, version: int, monkeypatch: pytest.MonkeyPatch) -> None:
     name = create(lake, "id bigint NOT NULL", version, "bucket(4, id)")
     insert(lake, name, "SELECT id FROM range(40)")

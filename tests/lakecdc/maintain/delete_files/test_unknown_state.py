@@ -17,8 +17,8 @@ from lakecdc.iceberg.jvm import jvm
 from lakecdc.maintain.delete_files.job import rewrite_delete_files
 from tests.conftest import Lake
 from tests.lakecdc.maintain.delete_files.support import change, convert, count, create, insert, run, spark_rows
+from tests.versions import V2
 
-VERSIONS = pytest.mark.parametrize("version", [2, 3])
 Commit = Callable[[Callable[[], object]], object]
 
 
@@ -82,7 +82,7 @@ def live_delete_files(lake: Lake, name: str) -> set[str]:
     return {urlsplit(row[0]).path for row in files}
 
 
-@VERSIONS
+@V2
 def test_commit_that_arrived_is_found(lake: Lake, version: int) -> None:
     name = table_with_deletes(lake, version)
     before = spark_rows(lake, name)
@@ -112,7 +112,7 @@ def test_commit_that_arrived_is_found_behind_later_ones(lake: Lake) -> None:
     assert len(spark_rows(lake, name)) == 16
 
 
-@VERSIONS
+@V2
 def test_commit_that_did_not_arrive_leaves_table_and_files(lake: Lake, version: int) -> None:
     name = table_with_deletes(lake, version)
     head, before = lake.table(name).head(), spark_rows(lake, name)

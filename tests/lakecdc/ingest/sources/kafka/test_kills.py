@@ -33,6 +33,9 @@ MOMENTS = [
     "after_commit",
     "after_round",
 ]
+# a process of its own takes half a minute: CI kills two, and meets the other moments by fail points
+ON_DEMAND = [pytest.param(moment, marks=pytest.mark.soak) for moment in ("after_read", "after_side_tables")]
+KILLED = [*ON_DEMAND, "after_staging", "after_commit"]
 
 
 class Shop:
@@ -93,7 +96,7 @@ def test_stopped_and_run_again(shop: Shop, monkeypatch: pytest.MonkeyPatch, mome
     shop.assert_equal()
 
 
-@pytest.mark.parametrize("moment", ["after_read", "after_side_tables", "after_staging", "after_commit"])
+@pytest.mark.parametrize("moment", KILLED)
 def test_killed_and_run_again(shop: Shop, tmp_path: Path, moment: str) -> None:
     shop.change()
     assert Run(tmp_path, shop.spec, f"{moment}=kill").was_killed()

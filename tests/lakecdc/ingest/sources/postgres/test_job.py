@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-import pytest
-
 from lakecdc.contract.report import TableReport
 from lakecdc.ingest.job import ingest
+from tests.versions import V3
 
 from .conftest import Shop
 
@@ -27,7 +26,7 @@ def differs(shop: Shop, name: str, columns: str) -> list[Any]:
     return sorted(((side, row) for side, rows in only.items() for row in rows.elements()), key=str)
 
 
-@pytest.mark.parametrize("version", [2, 3])
+@V3
 def test_tables_equal_their_source_after_every_run(shop: Shop, version: int) -> None:
     shop.sql("CREATE TABLE s.orders (id int PRIMARY KEY, amount numeric(10,2), body text)")
     shop.sql("CREATE TABLE s.lines (order_id int, line int, v text, PRIMARY KEY (order_id, line))")
