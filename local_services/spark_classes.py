@@ -1,8 +1,8 @@
 """An archive of Spark's classes, which makes every further start of Spark on this machine some seconds shorter.
 
-A quarter of what a short Spark application costs is loading Spark's classes. The first one can leave an archive that the
-others map into memory (JEP 350, dynamic class-data sharing). The archive belongs to this JVM and these jars; with any
-other Java says nothing and does without it.
+A quarter of what a short Spark application costs is loading Spark's classes. One of them can leave an archive that the
+others map into memory (JEP 350, dynamic class-data sharing). It belongs to one Java and one set of jars; with any other
+it is passed over.
 """
 
 from __future__ import annotations
