@@ -34,7 +34,7 @@ class RewriteDeleteFilesOperator(LakecdcJobOperator):
     def __init__(
         self,
         *,
-        engine: Literal["auto", "exact", "join"] | str = "auto",
+        engine: Literal["auto", "exact", "join", "native"] | str = "auto",
         position_deletes: Literal["merge", "keep"] | str = "merge",
         min_input_files: int | str = 2,
         branch: str = "main",

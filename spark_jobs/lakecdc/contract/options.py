@@ -100,8 +100,9 @@ class ReplayQuarantineOptions(IngestOptions):
 class RewriteDeleteFilesOptions(VerifiedOptions):
     """Options of ``rewrite_delete_files``.
 
-    :param engine: ``exact`` lets Iceberg's reader mark deleted rows, ``join`` matches keys in Spark,
-        ``auto`` chooses from the number of deletes.
+    :param engine: ``exact`` lets Iceberg's reader mark deleted rows, ``join`` matches keys in Spark, ``native`` reads
+        key columns with Arrow in Python tasks and joins what it cannot read, ``auto`` chooses from the number of rows
+        and deletes and the types of the keys.
     :param position_deletes: ``merge`` rewrites position deletes too, so that each data file has one delete file of its
         own, and drops those that apply to nothing; ``keep`` leaves them unless equality deletes hit the same file.
     :param min_input_files: position-delete files of one data file from which on they are merged.
@@ -109,7 +110,7 @@ class RewriteDeleteFilesOptions(VerifiedOptions):
     """
 
     verify: Verify = "auto"
-    engine: Literal["auto", "exact", "join"] = "auto"
+    engine: Literal["auto", "exact", "join", "native"] = "auto"
     position_deletes: Literal["merge", "keep"] = "merge"
     min_input_files: int = 2
     branch: str = "main"

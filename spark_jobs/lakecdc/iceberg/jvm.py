@@ -3,15 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+class Names:
+    """Java's names as attributes: packages without a question, a class by its whole name and only once.
+
+    py4j asks the JVM at each part of a dotted name whether it is a class, and the JVM looks for it in every jar: half a
+    millisecond a part, two or three for a name.
+
+    :param view: py4j's view of the JVM.
+    """
+
+    def __init__(self, view: Any, path: str = "") -> None:
+        self._view, self._path = view, path
+
+    def __getattr__(self, name: str) -> Any:
+        path = f"{self._path}.{name}" if self._path else name
+        found = getattr(self._view, path) if name[0].isupper() else Names(self._view, path)
+        setattr(self, name, found)
+        return found
+
+
+@lru_cache(maxsize=2)
+def _names(view: Any) -> Names:
+    return Names(view)
+
+
 def jvm(spark: SparkSession) -> Any:
-    """The session's view of the JVM."""
-    return spark._jvm
+    """The classes of the session's JVM: ``jvm(spark).java.util.ArrayList``."""
+    return _names(spark._jvm)
 
 
 def gateway(spark: SparkSession) -> Any:
@@ -24,16 +49,6 @@ def ensure_callbacks(spark: SparkSession) -> None:
     from pyspark.java_gateway import ensure_callback_server_started
 
     ensure_callback_server_started(gateway(spark))
-
-
-def iceberg_class(spark: SparkSession, name: str) -> Any:
-    """A class of Iceberg's, for its static methods.
-
-    Asked for by its whole name: each part of a dotted path would be looked for in every jar, half a millisecond each.
-
-    :param name: below ``org.apache.iceberg``.
-    """
-    return getattr(jvm(spark), f"org.apache.iceberg.{name}")
 
 
 def table_cache(spark: SparkSession) -> Any:
@@ -56,7 +71,7 @@ def java_class(spark: SparkSession, name: str) -> Any:
 def int_array(spark: SparkSession, values: Iterable[int]) -> Any:
     """A Java ``int[]``."""
     items = list(values)
-    array = gateway(spark).new_array(jvm(spark).int, len(items))
+    array = gateway(spark).new_array(gateway(spark).jvm.int, len(items))
     for index, value in enumerate(items):
         array[index] = value
     return array

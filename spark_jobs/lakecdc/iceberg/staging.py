@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from lakecdc.contract.errors import LakecdcError
-from lakecdc.iceberg.jvm import int_array, java_list, jvm, table_cache
+from lakecdc.iceberg.jvm import int_array, java_list, jvm, listed, table_cache
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -90,7 +90,7 @@ def _stage(
             if value is not None:
                 writer = writer.option(name.replace("_", "-"), str(value))
         writer.save(group)
-        files = list(coordinator.fetchNewFiles(java_table, group))
+        files = listed(coordinator.fetchNewFiles(java_table, group))
         coordinator.clearRewrite(java_table, group)
         return files
     finally:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lakecdc.contract.errors import InputError
-from lakecdc.iceberg.jvm import iceberg_class, java_class_name, java_message, jvm, listed, mapping
+from lakecdc.iceberg.jvm import java_class_name, java_message, jvm, listed, mapping
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -111,7 +111,7 @@ class IcebergTable:
     def fields(self) -> list[Field]:
         """Top-level columns of the current schema, in order."""
         schema = self.java.schema()
-        text = iceberg_class(self.spark, "SchemaParser").toJson(schema)
+        text = jvm(self.spark).org.apache.iceberg.SchemaParser.toJson(schema)
         return [Field(c["id"], c["name"], _type(schema, c), c["required"]) for c in json.loads(text)["fields"]]
 
     @property
@@ -191,7 +191,7 @@ class IcebergTable:
 
     def _snapshot(self, java: Any) -> Snapshot:
         # one call for what takes one for each entry of the summary otherwise
-        found = json.loads(iceberg_class(self.spark, "SnapshotParser").toJson(java))
+        found = json.loads(jvm(self.spark).org.apache.iceberg.SnapshotParser.toJson(java))
         summary = found.get("summary", {})
         operation = summary.pop("operation", None)
         return Snapshot(

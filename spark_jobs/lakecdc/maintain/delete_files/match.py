@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from functools import reduce
 from typing import TYPE_CHECKING, Literal
@@ -12,17 +12,16 @@ from pyspark.sql import functions as F
 
 from lakecdc.contract.errors import UnsupportedError
 from lakecdc.iceberg.live_deletes import delete_key
-from lakecdc.iceberg.scan import TaskBuilder, column_names
-from lakecdc.iceberg.staging import staged_tasks
-from lakecdc.maintain.delete_files import match_exact, match_join
+from lakecdc.iceberg.scan import column_names
+from lakecdc.maintain.delete_files import match_exact, match_join, match_native
 
 if TYPE_CHECKING:
-    from lakecdc.iceberg.scan import FileTask
     from lakecdc.iceberg.table import IcebergTable
     from lakecdc.maintain.delete_files.plan import Group
 
-Engine = Literal["exact", "join"]
+Engine = Literal["exact", "join", "native"]
 
+_ENGINES = {"exact": match_exact, "join": match_join, "native": match_native}
 #: above this many delete rows the exact engine, which holds them in the memory of each task, gives way to the join
 EXACT_DELETE_RECORDS = 200_000
 #: above this many pairs of data and delete file too, because each pair is shipped to a task and opened there
@@ -34,9 +33,10 @@ EXACT_DATA_RECORDS = 2_000_000
 def choose_engine(table: IcebergTable, group: Group, wanted: str) -> Engine:
     """The engine for a group.
 
-    :param wanted: the option: ``auto``, ``exact`` or ``join``.
+    :param wanted: the option: ``auto``, ``exact``, ``join`` or ``native``; what the native engine cannot match is
+        joined.
     :raises UnsupportedError: a key column has been dropped from the table, whose values only Iceberg's own reader
-        still finds, and ``join`` is wanted or the exact engine cannot hold the deletes.
+        still finds, and a join is wanted or the exact engine cannot hold the deletes.
     """
     dropped = any(column_names(table, ids) is None for ids in {delete.field_ids for delete in group.deletes})
     small = (
@@ -44,15 +44,15 @@ def choose_engine(table: IcebergTable, group: Group, wanted: str) -> Engine:
         and group.pairs <= EXACT_PAIRS
         and group.data_records <= EXACT_DATA_RECORDS
     )
-    if dropped and (wanted == "join" or any(task.planned is None for task in group.tasks)):
+    if dropped and (wanted in ("join", "native") or any(task.planned is None for task in group.tasks)):
         raise UnsupportedError(
             "A key column of the equality deletes has been dropped, so the keys cannot be joined.",
             table=table.name,
             hint="Use the engine 'exact' or 'auto'; with millions of deletes, compact_data_files.",
         )
-    if wanted == "auto":
-        return "exact" if dropped or small else "join"
-    return "join" if wanted == "join" else "exact"
+    if wanted == "exact" or (wanted == "auto" and (dropped or small)):
+        return "exact"
+    return "native" if wanted != "join" and match_native.can_match(table, group) else "join"
 
 
 @contextmanager
@@ -65,12 +65,11 @@ def deleted_positions(table: IcebergTable, group: Group, engine: Engine) -> Iter
     with ExitStack() as stack:
         frames = []
         if group.pairs:
-            matcher = match_join if engine == "join" else match_exact
-            hit = stack.enter_context(matcher.equality_hits(table, group))
+            hit = stack.enter_context(_ENGINES[engine].equality_hits(table, group))
             frames.append(hit.withColumn("known", F.lit(False)))
         tasks = [task for task in group.tasks if not task.others.isEmpty()]
         if tasks:
-            known = stack.enter_context(_positions_known(table, tasks))
+            known = stack.enter_context(_ENGINES[engine].positions_known(table, tasks))
             frames.append(known.withColumn("known", F.lit(True)))
         yield reduce(DataFrame.unionByName, frames)
 
@@ -81,10 +80,3 @@ def merged_tasks(group: Group) -> frozenset[int]:
     return frozenset(
         task.number for task in group.tasks if going and any(delete_key(other) in going for other in task.others)
     )
-
-
-@contextmanager
-def _positions_known(table: IcebergTable, tasks: Sequence[FileTask]) -> Iterator[DataFrame]:
-    builder = TaskBuilder(table)
-    with staged_tasks(table, [builder.task(task.java, task.others) for task in tasks]) as staged:
-        yield match_exact.marked(table, staged, tasks)

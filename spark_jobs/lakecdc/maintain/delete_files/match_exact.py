@@ -37,6 +37,17 @@ def equality_hits(table: IcebergTable, group: Group) -> Iterator[DataFrame]:
         yield marked(table, staged, tasks)
 
 
+@contextmanager
+def positions_known(table: IcebergTable, tasks: Sequence[FileTask]) -> Iterator[DataFrame]:
+    """Positions that position deletes and deletion vectors name already.
+
+    :return: ``file_number`` int, ``position`` long.
+    """
+    builder = TaskBuilder(table)
+    with staged_tasks(table, [builder.task(task.java, task.others) for task in tasks]) as staged:
+        yield marked(table, staged, tasks)
+
+
 def marked(table: IcebergTable, staged: str, tasks: Sequence[FileTask]) -> DataFrame:
     """The rows that Iceberg's reader marks as deleted in staged tasks.
 

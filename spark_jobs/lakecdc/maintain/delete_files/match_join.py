@@ -19,7 +19,7 @@ from pyspark.sql import functions as F
 from lakecdc.iceberg.bloom_filter import might_contain
 from lakecdc.iceberg.scan import TaskBuilder, column_names, read_staged
 from lakecdc.iceberg.staging import staged_tasks
-from lakecdc.maintain.delete_files.match_exact import file_numbers
+from lakecdc.maintain.delete_files.match_exact import file_numbers, positions_known
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from lakecdc.iceberg.scan import FileTask
     from lakecdc.iceberg.table import IcebergTable
     from lakecdc.maintain.delete_files.plan import Group
+
+__all__ = ["equality_hits", "positions_known"]
 
 #: up to this many delete rows every task holds the keys; above, a Bloom filter thins the rows and the rest is shuffled
 BROADCAST_DELETE_RECORDS = 1_000_000
@@ -39,39 +41,52 @@ def equality_hits(table: IcebergTable, group: Group) -> Iterator[DataFrame]:
 
     :return: ``file_number`` int, ``position`` long.
     """
-    builder = TaskBuilder(table)
     with ExitStack() as stack:
         hits = []
-        for field_ids, deletes in _by_key(group.deletes):
-            tasks = _reached(group.tasks, deletes)
-            if not tasks:
-                continue
-            columns = column_names(table, field_ids)
-            assert columns is not None, "choose_engine refuses dropped key columns"
-            data = stack.enter_context(staged_tasks(table, [builder.task(task.java) for task in tasks]))
-            staged = stack.enter_context(staged_tasks(table, [builder.keys_of(delete.java) for delete in deletes]))
-            rows = _read(table, data, columns, F.col("_pos").alias("position"))
-            keys = _keys(table, staged, columns, deletes)
-            same = _same(table, columns)
-            records = sum(delete.records for delete in deletes)
-            if records <= BROADCAST_DELETE_RECORDS:
-                found = _by_broadcast(table, rows, keys, same, tasks)
-            else:
-                # read once, for the filter and for the join, and never held in memory
-                keys = stack.enter_context(_persisted(keys))
-                found = _by_shuffle(table, rows, keys, same, tasks, records)
-            hits.append(found.select("file_number", "position"))
+        for field_ids, deletes in by_key(group.deletes):
+            tasks = reached(group.tasks, deletes)
+            if tasks:
+                hits.append(hits_of(table, stack, field_ids, deletes, tasks))
         yield reduce(lambda left, right: left.unionByName(right), hits)
 
 
-def _by_key(deletes: Iterable[EqualityDelete]) -> list[tuple[tuple[int, ...], list[EqualityDelete]]]:
+def hits_of(
+    table: IcebergTable,
+    stack: ExitStack,
+    field_ids: Sequence[int],
+    deletes: Sequence[EqualityDelete],
+    tasks: Sequence[FileTask],
+) -> DataFrame:
+    """Positions that deletes of one key hit.
+
+    :param stack: holds what the frame needs while it is used.
+    :param tasks: data files that are older than one of the deletes of their scope.
+    """
+    columns = column_names(table, field_ids)
+    assert columns is not None, "choose_engine refuses dropped key columns"
+    data = stack.enter_context(staged_tasks(table, [TaskBuilder(table).task(task.java) for task in tasks]))
+    rows = _read(table, data, columns, F.col("_pos").alias("position"))
+    keys = deleted_keys(table, stack, columns, deletes)
+    same = _same(table, columns)
+    records = sum(delete.records for delete in deletes)
+    if records <= BROADCAST_DELETE_RECORDS:
+        found = _by_broadcast(table, rows, keys, same, tasks)
+    else:
+        # read once, for the filter and for the join, and never held in memory
+        keys = stack.enter_context(_persisted(keys))
+        found = _by_shuffle(table, rows, keys, same, tasks, records)
+    return found.select("file_number", "position")
+
+
+def by_key(deletes: Iterable[EqualityDelete]) -> list[tuple[tuple[int, ...], list[EqualityDelete]]]:
+    """Deletes by their equality field ids."""
     sets: dict[tuple[int, ...], list[EqualityDelete]] = {}
     for delete in deletes:
         sets.setdefault(delete.field_ids, []).append(delete)
     return list(sets.items())
 
 
-def _reached(tasks: Iterable[FileTask], deletes: Iterable[EqualityDelete]) -> list[FileTask]:
+def reached(tasks: Iterable[FileTask], deletes: Iterable[EqualityDelete]) -> list[FileTask]:
     """The data files that are older than one of the deletes of their scope."""
     newest: dict[int | None, int] = {}
     for delete in deletes:
@@ -80,8 +95,12 @@ def _reached(tasks: Iterable[FileTask], deletes: Iterable[EqualityDelete]) -> li
     return [t for t in tasks if t.equality_deletes and t.sequence_number < max(everywhere, newest.get(t.scope, 0))]
 
 
-def _keys(table: IcebergTable, staged: str, columns: Sequence[str], deletes: Sequence[EqualityDelete]) -> DataFrame:
+def deleted_keys(
+    table: IcebergTable, stack: ExitStack, columns: Sequence[str], deletes: Sequence[EqualityDelete]
+) -> DataFrame:
     """Deleted keys: d0…, reach (a scope, null for the whole table), deleted_at (the newest sequence number)."""
+    builder = TaskBuilder(table)
+    staged = stack.enter_context(staged_tasks(table, [builder.keys_of(delete.java) for delete in deletes]))
     facts = [(delete.location, delete.scope, delete.sequence_number) for delete in deletes]
     files = table.spark.createDataFrame(facts, "_file string, reach int, deleted_at long")
     keys = _read(table, staged, columns).join(F.broadcast(files), "_file").drop("_file")

@@ -7,6 +7,7 @@ import pytest
 from lakecdc.maintain.delete_files.job import NOTHING
 from tests.conftest import Lake
 from tests.lakecdc.maintain.delete_files.support import (
+    ENGINES,
     VERSION_AND_ENGINE,
     change,
     convert,
@@ -18,7 +19,6 @@ from tests.lakecdc.maintain.delete_files.support import (
 )
 from tests.versions import V3
 
-ENGINES = pytest.mark.parametrize("engine", ["exact", "join"])
 LAYOUTS = pytest.mark.parametrize("layout", ["", "bucket(4, id)"])
 
 

@@ -5,9 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.conftest import Lake
-from tests.lakecdc.maintain.delete_files.support import change, convert, count, create, insert, spark_rows
-
-ENGINES = pytest.mark.parametrize("engine", ["exact", "join"])
+from tests.lakecdc.maintain.delete_files.support import ENGINES, change, convert, count, create, insert, spark_rows
 
 
 def with_position_deletes(lake: Lake, version: int, granularity: str) -> str:

@@ -13,8 +13,7 @@ from lakecdc.iceberg.puffin import decode_vector, encode_vector
 from tests.conftest import Lake
 from tests.lakecdc.maintain.delete_files.support import change, convert, count, create, insert, spark_rows
 
-ENGINES = pytest.mark.parametrize("engine", ["exact", "join"])
-CASES = [(2, "join"), (3, "exact"), pytest.param(3, "join", marks=pytest.mark.soak)]
+CASES = [(2, "join"), (3, "native"), pytest.param(3, "exact", marks=pytest.mark.soak)]
 VERSION_AND_ENGINE = pytest.mark.parametrize(("version", "engine"), CASES)
 
 

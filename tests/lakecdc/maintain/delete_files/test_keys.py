@@ -12,6 +12,7 @@ from lakecdc.iceberg.staging import stage_rows
 from tests.conftest import Lake
 from tests.lakecdc.maintain.delete_files.java_tables import JavaTable
 from tests.lakecdc.maintain.delete_files.support import (
+    ENGINES,
     VERSION_AND_ENGINE,
     change,
     convert,
@@ -21,8 +22,6 @@ from tests.lakecdc.maintain.delete_files.support import (
     run,
     spark_rows,
 )
-
-ENGINES = pytest.mark.parametrize("engine", ["exact", "join"])
 
 COLUMNS = (
     "n int, s string, b binary, i int, l bigint, dec decimal(12, 2), d date, ts timestamp, tz timestamp_ntz, "
@@ -43,7 +42,7 @@ ROWS = """
 """
 
 
-@pytest.mark.parametrize(("version", "engine"), [pytest.param(2, "exact", marks=pytest.mark.soak), (3, "join")])
+@pytest.mark.parametrize(("version", "engine"), [pytest.param(2, "exact", marks=pytest.mark.soak), (3, "native")])
 def test_keys_of_many_types_and_several_key_sets_in_one_table(lake: Lake, version: int, engine: str) -> None:
     name = create(lake, COLUMNS, version)
     for column, row in [("s", 0), ("b", 0), ("i", 0), ("l", 0), ("dec", 0), ("d", 0), ("ts", 0), ("tz", 0)]:

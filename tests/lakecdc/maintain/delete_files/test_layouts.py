@@ -9,10 +9,9 @@ from lakecdc.iceberg.fence import PositionFence
 from lakecdc.iceberg.jvm import int_array, jvm
 from lakecdc.iceberg.staging import stage_rows
 from tests.conftest import Lake
-from tests.lakecdc.maintain.delete_files.support import change, convert, count, create, insert, spark_rows
+from tests.lakecdc.maintain.delete_files.support import ENGINES, change, convert, count, create, insert, spark_rows
 
-ENGINES = pytest.mark.parametrize("engine", ["exact", "join"])
-CASES = [(2, "exact"), pytest.param(3, "join", marks=pytest.mark.soak)]
+CASES = [(2, "native"), pytest.param(3, "join", marks=pytest.mark.soak)]
 VERSION_AND_ENGINE = pytest.mark.parametrize(("version", "engine"), CASES)
 
 

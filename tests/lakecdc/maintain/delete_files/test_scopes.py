@@ -11,6 +11,7 @@ from lakecdc.iceberg.live_deletes import Scopes
 from lakecdc.maintain.delete_files import job, plan
 from tests.conftest import Lake
 from tests.lakecdc.maintain.delete_files.support import (
+    ENGINES,
     VERSION_AND_ENGINE,
     change,
     convert,
@@ -21,8 +22,6 @@ from tests.lakecdc.maintain.delete_files.support import (
     spark_rows,
 )
 from tests.versions import V3
-
-ENGINES = pytest.mark.parametrize("engine", ["exact", "join"])
 
 
 @VERSION_AND_ENGINE

@@ -1,0 +1,198 @@
+"""Looking up deleted keys in Parquet data files: what a Python task of the native engine does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from lakecdc.worker import settle
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+_FIELD_ID = b"PARQUET:field_id"
+
+
+class UnreadError(Exception):
+    """A data file does not hold the key columns in a form that is known to mean the same."""
+
+
+@dataclass(frozen=True)
+class KeyColumn:
+    """One column of the key.
+
+    :param type: Iceberg's name of its type.
+    """
+
+    field_id: int
+    type: str
+
+    @property
+    def arrow(self) -> pa.DataType:
+        """How keys are compared."""
+        import pyarrow as pa
+
+        if self.type.startswith("decimal"):
+            precision, scale = self.type[8:-1].split(",")
+            return pa.decimal128(int(precision), int(scale))
+        plain = {
+            "boolean": pa.bool_(),
+            "int": pa.int32(),
+            "long": pa.int64(),
+            "string": pa.string(),
+            "date": pa.date32(),
+            "timestamp": pa.timestamp("us"),
+            "timestamptz": pa.timestamp("us", "UTC"),
+        }
+        return plain[self.type]
+
+    def takes(self, found: pa.DataType) -> bool:
+        """Tell whether a file's values of this type may become the column's (specification, "Schema Evolution")."""
+        import pyarrow as pa
+
+        wanted = self.arrow
+        if pa.types.is_decimal128(wanted) and pa.types.is_decimal128(found):
+            return bool(found.scale == wanted.scale and found.precision <= wanted.precision)
+        return bool(found == wanted or (self.type == "long" and found == pa.int32()))
+
+
+@dataclass(frozen=True)
+class Lookup:
+    """What a task needs to know.
+
+    :param keys: broadcast of what :func:`packed` made.
+    :param properties: pyiceberg settings of the table's FileIO; not shown, they may hold credentials.
+    """
+
+    columns: tuple[KeyColumn, ...]
+    keys: Any = field(repr=False)
+    properties: Mapping[str, str] = field(repr=False)
+
+
+def packed(keys: pa.Table, columns: Sequence[KeyColumn]) -> bytes:
+    """Deleted keys as they are sent to the tasks.
+
+    :param keys: d0…, reach, deleted_at; see ``match_join``.
+    """
+    import pyarrow as pa
+
+    names = [f"d{index}" for index in range(len(columns))]
+    kinds = [column.arrow for column in columns]
+    schema = pa.schema([*zip(names, kinds, strict=True), ("reach", pa.int32()), ("deleted_at", pa.int64())])
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, schema) as writer:
+        writer.write_table(keys.select(schema.names).cast(schema))
+    return bytes(sink.getvalue())
+
+
+def run_task(batches: Iterator[pa.RecordBatch], lookup: Lookup) -> Iterator[pa.RecordBatch]:
+    """The body of a Python task: data files in, positions out; a null for a file that has to be read otherwise."""
+    import pyarrow as pa
+
+    settle()
+    table = None
+    for batch in batches:
+        for row in batch.to_pylist():
+            # a task without files needs no keys
+            table = table if table is not None else pa.ipc.open_stream(lookup.keys.value).read_all()
+            keys = _applying(table, row["scope"], row["sequence_number"])
+            try:
+                positions = pa.chunked_array(_hits(row["location"], keys, lookup), pa.int64()).combine_chunks()
+            except UnreadError:
+                positions = pa.nulls(1, pa.int64())
+            numbers = pa.repeat(pa.scalar(row["file_number"], pa.int32()), len(positions))
+            yield pa.RecordBatch.from_arrays([numbers, positions], ["file_number", "position"])
+
+
+def _applying(keys: pa.Table, scope: int, sequence_number: int) -> pa.Table:
+    """The keys that reach a data file: of its scope or of the whole table, and strictly newer."""
+    import pyarrow.compute as pc
+
+    here = pc.or_kleene(pc.is_null(keys["reach"]), pc.equal(keys["reach"], scope))
+    applying = keys.filter(pc.and_(here, pc.greater(keys["deleted_at"], sequence_number)))
+    return applying.drop_columns(["reach", "deleted_at"]).combine_chunks()
+
+
+def _hits(location: str, keys: pa.Table, lookup: Lookup) -> Iterator[pa.Array]:
+    """Positions of the rows whose key is among the keys, a piece per row group."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+    from pyiceberg.io import load_file_io
+
+    with load_file_io(dict(lookup.properties), location).new_input(location).open() as stream:
+        try:
+            file = pq.ParquetFile(stream)
+        except pa.ArrowInvalid as error:
+            raise UnreadError(location) from error
+        leaves = _leaves(file, lookup.columns)
+        begin = 0
+        for group in range(file.num_row_groups):
+            rows = file.metadata.row_group(group)
+            if _may_hold(rows, leaves, keys):
+                found = file.reader.read_row_group(group, column_indices=leaves, use_threads=False)
+                yield _matching(found, keys, lookup.columns, begin)
+            begin += rows.num_rows
+
+
+def _leaves(file: pq.ParquetFile, columns: Sequence[KeyColumn]) -> list[int]:
+    """The file's leaf columns with the key's field ids.
+
+    :raises UnreadError: it does not have them all, at its top and of types that are read exactly.
+    """
+    by_id = {int(f.metadata[_FIELD_ID]): f for f in file.schema_arrow if f.metadata and _FIELD_ID in f.metadata}
+    paths = {file.schema.column(index).path: index for index in range(len(file.schema.names))}
+    found = []
+    for column in columns:
+        there = by_id.get(column.field_id)
+        # in a path a dot may be a level as well as part of a name
+        if there is None or "." in there.name or not column.takes(there.type) or there.name not in paths:
+            raise UnreadError(f"field {column.field_id}")
+        found.append(paths[there.name])
+    return found
+
+
+def _may_hold(rows: Any, leaves: Sequence[int], keys: pa.Table) -> bool:
+    """Whether a row group can hold one of the keys, as far as its bounds of a single whole-number key tell."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if not keys.num_rows:
+        return False
+    kind = keys.schema.field(0).type
+    bounds = rows.column(leaves[0]).statistics
+    if len(leaves) > 1 or not pa.types.is_integer(kind) or bounds is None or not bounds.has_min_max:
+        return True
+    values = keys["d0"]
+    between = pc.and_(pc.greater_equal(values, bounds.min), pc.less_equal(values, bounds.max))
+    return bool(values.null_count) or bool(pc.any(between).as_py())
+
+
+def _matching(rows: pa.Table, keys: pa.Table, columns: Sequence[KeyColumn], begin: int) -> pa.Array:
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    by_id = {int(f.metadata[_FIELD_ID]): index for index, f in enumerate(rows.schema)}
+    values = [rows.column(by_id[column.field_id]).cast(column.arrow) for column in columns]
+    if len(values) == 1:
+        # a null among the keys finds the nulls among the values
+        hit = pc.is_in(values[0], value_set=keys["d0"])
+        return pa.array(np.flatnonzero(hit.to_numpy()) + begin, pa.int64())
+    return _joined(pa.table({f"k{index}": value for index, value in enumerate(values)}), keys, begin)
+
+
+def _joined(rows: pa.Table, keys: pa.Table, begin: int) -> pa.Array:
+    """Rows whose whole key is among the keys; null equals null."""
+    import duckdb
+    import pyarrow as pa
+
+    rows = rows.append_column("position", pa.array(range(begin, begin + rows.num_rows), pa.int64()))
+    width = keys.num_columns
+    same = " AND ".join(f"k{index} IS NOT DISTINCT FROM d{index}" for index in range(width))
+    with duckdb.connect(config={"threads": 1}) as engine:
+        engine.execute("SET TimeZone='UTC'")
+        engine.register("data", rows)
+        engine.register("deleted", keys)
+        return engine.execute(f"SELECT position FROM data SEMI JOIN deleted ON {same}").to_arrow_table()["position"]

@@ -1,0 +1,92 @@
+"""What the native engine reads by itself, and what it leaves to the join."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from lakecdc.maintain.delete_files import match_join
+from lakecdc.maintain.delete_files.key_lookup import KeyColumn
+from tests.conftest import Lake
+from tests.lakecdc.maintain.delete_files.support import change, convert, create, insert, spark_rows
+
+
+@pytest.fixture
+def joined(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many data files each join was asked to match."""
+    found, real = [], match_join.hits_of
+
+    def hits_of(*arguments: Any) -> Any:
+        found.append(len(arguments[-1]))
+        return real(*arguments)
+
+    monkeypatch.setattr(match_join, "hits_of", hits_of)
+    return found
+
+
+def test_plain_keys_are_not_joined(lake: Lake, joined: list[int]) -> None:
+    name = create(
+        lake,
+        "id bigint, t string, d date, ts timestamp, tz timestamp_ntz, n decimal(12, 2), b boolean, i int",
+        3,
+        "bucket(2, id)",
+        write__parquet__row_group_size_bytes="2000",
+    )
+    values = (
+        "id, IF(id % 7 = 0, NULL, concat('k', id % 50)) AS t, date_add(DATE'1960-01-01', cast(id AS int)) AS d, "
+        "timestamp_seconds(id) AS ts, cast(timestamp_seconds(id) AS timestamp_ntz) AS tz, "
+        "cast(id / 4 AS decimal(12, 2)) AS n, id % 2 = 0 AS b, cast(id % 9 AS int) AS i"
+    )
+    insert(lake, name, f"SELECT {values} FROM range(3000)")
+    change(lake, name, ["id"], "SELECT id * 13 AS id FROM range(40)")
+    change(lake, name, ["id", "t"], "SELECT id, CAST(NULL AS string) AS t FROM range(0, 100, 7)")
+    rest = ["id", "d", "ts", "tz", "n", "b", "i"]
+    change(lake, name, rest, f"SELECT {', '.join(rest)} FROM (SELECT {values} FROM range(1000, 1020))")
+    gone = {13 * n for n in range(40)} | set(range(0, 100, 7)) | set(range(1000, 1020))
+    report = convert(lake, name, engine="native")
+    assert sorted(row[0] for row in spark_rows(lake, name)) == sorted(set(range(3000)) - gone)
+    assert (report.metrics["engine"], report.metrics["positions"], joined) == ("native", len(gone), [])
+
+
+def test_files_without_the_column_are_joined_and_the_others_are_not(lake: Lake, joined: list[int]) -> None:
+    name = create(lake, "id int", 3)
+    insert(lake, name, "SELECT cast(id AS int) AS id FROM range(4)")
+    lake.sql(f"ALTER TABLE lake.{name} ADD COLUMN place string")
+    insert(lake, name, "SELECT cast(id AS int) AS id, IF(id = 0, NULL, 'x') AS place FROM range(4)")
+    # the older file is read with nulls in the place of the column, and widened
+    lake.sql(f"ALTER TABLE lake.{name} ALTER COLUMN id TYPE bigint")
+    change(lake, name, ["id", "place"], "SELECT * FROM VALUES (0L, NULL), (1L, 'x'), (2L, 'y') AS t(id, place)")
+    report = convert(lake, name, engine="native")
+    assert (report.metrics["positions"], joined) == (3, [1])
+    assert spark_rows(lake, name) == sorted([(1, None), (2, None), (2, "x"), (3, None), (3, "x")], key=repr)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "found", "taken"),
+    [
+        ("long", "int32", True),
+        ("int", "int64", False),
+        ("decimal(12, 2)", "decimal128(9, 2)", True),
+        ("decimal(9, 2)", "decimal128(12, 2)", False),
+        ("decimal(12, 2)", "decimal128(12, 3)", False),
+        ("timestamp", "timestamp[us]", True),
+        ("timestamp", "timestamp[us, tz=UTC]", False),
+        ("timestamptz", "timestamp[us]", False),
+        ("timestamp", "timestamp[ns]", False),
+        ("date", "int32", False),
+        ("string", "binary", False),
+    ],
+)
+def test_types_that_a_file_may_have(wanted: str, found: str, taken: bool) -> None:
+    import pyarrow as pa
+
+    kinds = {
+        "decimal128(9, 2)": pa.decimal128(9, 2),
+        "decimal128(12, 2)": pa.decimal128(12, 2),
+        "decimal128(12, 3)": pa.decimal128(12, 3),
+        "timestamp[us]": pa.timestamp("us"),
+        "timestamp[ns]": pa.timestamp("ns"),
+        "timestamp[us, tz=UTC]": pa.timestamp("us", "UTC"),
+    }
+    assert KeyColumn(1, wanted).takes(kinds.get(found) or pa.type_for_alias(found)) is taken
