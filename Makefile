@@ -31,7 +31,7 @@ test-services: setup build/spark-classes.jsa  ## run the tests against real S3 a
 	$(BIN)/python -m local_services.install
 	$(PYTEST) -m "services and not soak" $(ARGS)
 
-test-soak: setup  ## run the long tests that CI leaves out: soaks, and the rest of the kill points
+test-soak: setup build/spark-classes.jsa  ## run what CI leaves out: soaks, and other formats, engines and moments of a case
 	$(PYTEST) -m soak $(ARGS)
 
 bench-ingest: setup  ## measure ingest: ours, MERGE INTO and Flink on the same events; JSON on the last line

@@ -160,6 +160,7 @@ def test_an_interrupt_ends_everything_well(shown: Shown, settings: Settings) -> 
     assert not (settings.postgres_data / "postmaster.pid").exists()
 
 
+@pytest.mark.soak
 def test_a_run_that_fails_says_where_to_look(settings: Settings, tmp_path: Path) -> None:
     from demo.dags import DagRunner, DemoError
     from demo.environment import prepare

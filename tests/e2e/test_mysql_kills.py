@@ -136,7 +136,7 @@ def test_failed_in_the_full_load_and_run_again(
     shop.assert_equal(name)
 
 
-@pytest.mark.parametrize("moment", ["after_staging", "after_commit"])
+@pytest.mark.parametrize("moment", [pytest.param("after_staging", marks=pytest.mark.soak), "after_commit"])
 def test_killed_and_run_again(shop: Shop, tmp_path: Path, moment: str) -> None:
     shop.change()
     assert Run(tmp_path, shop.spec, f"{moment}=kill").was_killed()
@@ -155,6 +155,7 @@ def test_killed_in_the_full_load_and_run_again(lake: Lake, shop: Shop, tmp_path:
     shop.assert_equal(name)
 
 
+@pytest.mark.soak
 def test_an_overtaken_run_is_refused(shop: Shop, tmp_path: Path) -> None:
     shop.change()
     flag = tmp_path / "paused"

@@ -20,6 +20,8 @@ from tests.conftest import Lake
 from tests.lakecdc.ingest.killing import Run
 
 MOMENTS = ["before_staging", "after_staging", "before_commit", "after_commit", "before_slot_advance"]
+# each costs a start of Spark
+IN_CI = ("after_staging", "after_commit", "before_slot_advance")
 COLUMNS = "id, name, amount, notes"
 
 
@@ -77,7 +79,7 @@ def shop(lake: Lake) -> Iterator[Shop]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-@pytest.mark.parametrize("moment", MOMENTS)
+@pytest.mark.parametrize("moment", [pytest.param(m, marks=[] if m in IN_CI else pytest.mark.soak) for m in MOMENTS])
 def test_killed_and_run_again(shop: Shop, tmp_path: Path, moment: str) -> None:
     shop.change(MOMENTS.index(moment))
     assert Run(tmp_path, shop.spec, f"{moment}=kill").was_killed()

@@ -24,9 +24,8 @@ def outcome(spec: dict[str, Any]) -> str:
     return run(parse_spec(spec), ingest).tables[0].outcome
 
 
-@pytest.mark.parametrize(
-    ("moment", "then"), [pytest.param("after_staging", "done", marks=pytest.mark.soak), ("after_commit", "nothing")]
-)
+@pytest.mark.soak
+@pytest.mark.parametrize(("moment", "then"), [("after_staging", "done"), ("after_commit", "nothing")])
 def test_killed_and_run_again(lake: Lake, tmp_path: Path, moment: str, then: str) -> None:
     name, history = lake.new_name("kill"), History.of(5, 20)
     (tmp_path / "a.jsonl").write_text(lines(history.events))

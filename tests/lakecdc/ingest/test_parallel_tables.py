@@ -38,7 +38,8 @@ def spec_of(lake: Lake, folder: Path, namespace: str, **options: Any) -> Any:
     return parse_spec(lake.spec("ingest", source=source, target=targets, options=options))
 
 
-@pytest.mark.parametrize("attempt", [0, pytest.param(1, marks=pytest.mark.soak)])
+@pytest.mark.soak
+@pytest.mark.parametrize("attempt", [0, 1])
 def test_new_tables_are_written_at_once(lake: Lake, fresh: SparkSession, tmp_path: Path, attempt: int) -> None:
     namespace = lake.new_name("at_once").replace("test.", "parallel_")
     spec = spec_of(lake, tmp_path, namespace)

@@ -130,9 +130,10 @@ def _hits(location: str, keys: pa.Table, lookup: Lookup) -> Iterator[pa.Array]:
         begin = 0
         for group in range(file.num_row_groups):
             rows = file.metadata.row_group(group)
-            if _may_hold(rows, leaves, keys):
+            likely = _likely(rows, leaves, keys)
+            if likely.num_rows:
                 found = file.reader.read_row_group(group, column_indices=leaves, use_threads=False)
-                yield _matching(found, keys, lookup.columns, begin)
+                yield _matching(found, likely, lookup.columns, begin)
             begin += rows.num_rows
 
 
@@ -153,20 +154,18 @@ def _leaves(file: pq.ParquetFile, columns: Sequence[KeyColumn]) -> list[int]:
     return found
 
 
-def _may_hold(rows: Any, leaves: Sequence[int], keys: pa.Table) -> bool:
-    """Whether a row group can hold one of the keys, as far as its bounds of a single whole-number key tell."""
+def _likely(rows: Any, leaves: Sequence[int], keys: pa.Table) -> pa.Table:
+    """The keys that a row group can hold, as far as its bounds of a whole-number key tell."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    if not keys.num_rows:
-        return False
-    kind = keys.schema.field(0).type
     bounds = rows.column(leaves[0]).statistics
-    if len(leaves) > 1 or not pa.types.is_integer(kind) or bounds is None or not bounds.has_min_max:
-        return True
     values = keys["d0"]
+    if not pa.types.is_integer(values.type) or bounds is None or not bounds.has_min_max:
+        return keys
     between = pc.and_(pc.greater_equal(values, bounds.min), pc.less_equal(values, bounds.max))
-    return bool(values.null_count) or bool(pc.any(between).as_py())
+    # bounds say nothing of nulls
+    return keys.filter(pc.or_kleene(pc.is_null(values), between))
 
 
 def _matching(rows: pa.Table, keys: pa.Table, columns: Sequence[KeyColumn], begin: int) -> pa.Array:

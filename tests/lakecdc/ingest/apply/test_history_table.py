@@ -63,6 +63,7 @@ def test_both_tables_from_one_pass(lake: Lake, tmp_path: Path, mode: str) -> Non
     assert feed.run().outcome == "nothing"
 
 
+@pytest.mark.soak
 def test_scattered_events(lake: Lake, tmp_path: Path) -> None:
     (feed, log), history = with_history(lake, tmp_path), PlainHistory.of(2, 40)
     for events in scattered(history, 2, 3):

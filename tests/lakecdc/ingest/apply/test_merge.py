@@ -31,7 +31,7 @@ def refs(lake: Lake, table: str) -> dict[str, int]:
     [
         pytest.param(1, {"format_version": 2, "merge_mode": "copy-on-write"}, marks=pytest.mark.soak),
         pytest.param(2, {"format_version": 2, "partition_by": ["bucket(2, id)"]}, marks=pytest.mark.soak),
-        (3, {"format_version": 3, "partition_by": ["truncate(1, name)"]}),
+        pytest.param(3, {"format_version": 3, "partition_by": ["truncate(1, name)"]}, marks=pytest.mark.soak),
     ],
 )
 def test_whole_images_in_any_order(lake: Lake, tmp_path: Path, seed: int, target: dict[str, Any]) -> None:

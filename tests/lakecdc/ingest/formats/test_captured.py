@@ -95,15 +95,15 @@ def test_flattened_with_iso_times_and_the_table_told_by_the_topic(spark: SparkSe
     assert rejections(found) == []
 
 
-@pytest.mark.parametrize("shape", placeholder_shapes("__debezium_unavailable_value"))
-def test_every_shape_of_the_placeholder_leaves_its_column_open(spark: SparkSession, shape: str) -> None:
-    plain = not shape.startswith(("[", "{"))
-    value = shape if plain else json.loads(shape)
+def test_every_shape_of_the_placeholder_leaves_its_column_open(spark: SparkSession) -> None:
+    shapes = placeholder_shapes("__debezium_unavailable_value")
+    values = {f"v{n}": json.loads(s) if s.startswith(("[", "{")) else s for n, s in enumerate(shapes)}
     source = {"connector": "postgresql", "schema": "s", "table": "products", "lsn": 9, "snapshot": "false"}
-    line = json.dumps({"op": "u", "before": None, "after": {"id": 1, "v": value, "w": "kept"}, "source": source})
+    line = json.dumps({"op": "u", "before": None, "after": {"id": 1, **values, "w": "kept"}, "source": source})
     changes = decode_lines(spark, "debezium-json", [line]).changes
     assert changes is not None
-    assert [r["open"] for r in changes.collect()] == [["v"]]
+    assert [sorted(r["open"]) for r in changes.collect()] == [sorted(values)]
+    assert len(values) >= 5
 
 
 def test_a_uuid_placeholder_is_the_name_based_one() -> None:

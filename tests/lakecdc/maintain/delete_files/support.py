@@ -28,7 +28,9 @@ VERSION_AND_ENGINE = pytest.mark.parametrize(
         *[pytest.param(version, "exact", marks=pytest.mark.soak) for version in (2, 3)],
     ],
 )
-ENGINES = pytest.mark.parametrize("engine", ["exact", "native", pytest.param("join", marks=pytest.mark.soak)])
+ENGINES = pytest.mark.parametrize(
+    "engine", ["native", *[pytest.param(name, marks=pytest.mark.soak) for name in ("exact", "join")]]
+)
 #: the readers that share no code with Spark
 READERS = ("pyiceberg", "duckdb")
 

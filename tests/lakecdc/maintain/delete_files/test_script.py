@@ -8,12 +8,15 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.conftest import Lake
 from tests.lakecdc.maintain.delete_files.support import change, create, insert, pyiceberg_rows
 
 ROOT = Path(__file__).resolve().parents[4]
 
 
+@pytest.mark.soak
 def test_script_converts_and_reports(lake: Lake, tmp_path: Path) -> None:
     name = create(lake, "id bigint, v string", 3)
     insert(lake, name, "SELECT id, 'a' AS v FROM range(10)")

@@ -33,6 +33,9 @@ MOMENTS = [
     "after_commit",
     "after_round",
 ]
+# moments that another one, or a kill below, is close to
+CLOSE = ("after_read", "after_commit")
+STOPPED = [pytest.param(moment, marks=[pytest.mark.soak] if moment in CLOSE else []) for moment in MOMENTS]
 # a process of its own takes half a minute: CI kills two, and meets the other moments by fail points
 ON_DEMAND = [pytest.param(moment, marks=pytest.mark.soak) for moment in ("after_read", "after_side_tables")]
 KILLED = [*ON_DEMAND, "after_staging", "after_commit"]
@@ -81,7 +84,7 @@ def shop(kafka: Kafka, lake: Lake) -> Iterator[Shop]:
     yield found
 
 
-@pytest.mark.parametrize("moment", MOMENTS)
+@pytest.mark.parametrize("moment", STOPPED)
 def test_stopped_and_run_again(shop: Shop, monkeypatch: pytest.MonkeyPatch, moment: str) -> None:
     shop.change()
     failpoints._seen.clear()
