@@ -80,7 +80,8 @@ class Topics:
             value = json.dumps(event["value"]).encode()
             producer.produce(topic, value, key, partition, timestamp=moment, headers=headers)
             if event["value"]["op"] == "d":
-                producer.produce(topic, None, key, partition)
+                # of the same moment: batches are cut at one moment of all partitions
+                producer.produce(topic, None, key, partition, timestamp=moment)
         assert producer.flush(60) == 0
 
     def spec(self, targets: Sequence[dict[str, Any]] | dict[str, Any], **source: Any) -> dict[str, Any]:
