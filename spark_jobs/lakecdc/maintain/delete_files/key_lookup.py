@@ -185,13 +185,15 @@ def _matching(rows: pa.Table, keys: pa.Table, columns: Sequence[KeyColumn], begi
 def _joined(rows: pa.Table, keys: pa.Table, begin: int) -> pa.Array:
     """Rows whose whole key is among the keys; null equals null."""
     import duckdb
+    import numpy as np
     import pyarrow as pa
 
-    rows = rows.append_column("position", pa.array(range(begin, begin + rows.num_rows), pa.int64()))
+    rows = rows.append_column("position", pa.array(np.arange(begin, begin + rows.num_rows)))
     width = keys.num_columns
     same = " AND ".join(f"k{index} IS NOT DISTINCT FROM d{index}" for index in range(width))
     with duckdb.connect(config={"threads": 1}) as engine:
         engine.execute("SET TimeZone='UTC'")
         engine.register("data", rows)
         engine.register("deleted", keys)
-        return engine.execute(f"SELECT position FROM data SEMI JOIN deleted ON {same}").to_arrow_table()["position"]
+        found = engine.execute(f"SELECT position FROM data SEMI JOIN deleted ON {same}").to_arrow_table()
+    return found["position"].combine_chunks()

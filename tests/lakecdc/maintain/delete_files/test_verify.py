@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from lakecdc.contract.errors import SpecError, VerificationError
-from lakecdc.maintain.delete_files import job, match, verify
+from lakecdc.maintain.delete_files import job, match, match_join, verify
 from tests.conftest import Lake
 from tests.lakecdc.maintain.delete_files.support import change, convert, count, create, insert, run, spark_rows
 from tests.lakecdc.maintain.delete_files.test_concurrency import written_files
@@ -90,6 +90,8 @@ def test_engine_is_chosen_from_the_number_of_deletes(lake: Lake, monkeypatch: py
     name = table_with_deletes(lake, 2)
     assert run(lake, name, dry_run=True).metrics["engine"] == "exact"
     monkeypatch.setattr(match, "EXACT_DELETE_RECORDS", 4)
+    assert run(lake, name, dry_run=True).metrics["engine"] == "native"
+    monkeypatch.setattr(match_join, "BROADCAST_DELETE_RECORDS", 4)
     assert run(lake, name, dry_run=True).metrics["engine"] == "join"
 
 
