@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from lakecdc.iceberg.jvm import java_class_name, java_message, listed, mapping
 
 if TYPE_CHECKING:
-    from pyiceberg.io import OutputFile
+    from pyiceberg.io import InputFile, OutputFile
 
     from lakecdc.iceberg.table import IcebergTable
 
@@ -70,6 +70,17 @@ def output(properties: Mapping[str, str], location: str) -> OutputFile:
 
     settings: dict[str, Any] = dict(properties)
     return load_file_io(settings, location).new_output(location)
+
+
+def source(properties: Mapping[str, str], location: str) -> InputFile:
+    """An input file in a Python task.
+
+    :param properties: from :func:`storage_properties`.
+    """
+    from pyiceberg.io import load_file_io
+
+    settings: dict[str, Any] = dict(properties)
+    return load_file_io(settings, location).new_input(location)
 
 
 def _vended(io: Any) -> list[Any]:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from lakecdc.iceberg.file_io import source
 from lakecdc.worker import settle
 
 if TYPE_CHECKING:
@@ -119,9 +120,8 @@ def _hits(location: str, keys: pa.Table, lookup: Lookup) -> Iterator[pa.Array]:
     """Positions of the rows whose key is among the keys, a piece per row group."""
     import pyarrow as pa
     import pyarrow.parquet as pq
-    from pyiceberg.io import load_file_io
 
-    with load_file_io(dict(lookup.properties), location).new_input(location).open() as stream:
+    with source(lookup.properties, location).open() as stream:
         try:
             file = pq.ParquetFile(stream)
         except pa.ArrowInvalid as error:

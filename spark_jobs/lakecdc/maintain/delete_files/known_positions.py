@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from lakecdc.iceberg.file_io import storage_properties
+from lakecdc.iceberg.file_io import source, storage_properties
 from lakecdc.iceberg.jvm import listed
 from lakecdc.worker import settle
 
@@ -96,11 +96,10 @@ def run_task(batches: Iterator[pa.RecordBatch], target: Target) -> Iterator[pa.R
 def _vector(row: Mapping[str, Any], properties: Mapping[str, str]) -> pa.Array:
     import numpy as np
     import pyarrow as pa
-    from pyiceberg.io import load_file_io
 
     from lakecdc.iceberg.puffin import decode_vector
 
-    with load_file_io(dict(properties), row["location"]).new_input(row["location"]).open() as stream:
+    with source(properties, row["location"]).open() as stream:
         stream.seek(row["offset"])
         found = decode_vector(stream.read(row["length"]))
     return pa.array(np.frombuffer(found.to_array(), "uint64").astype("int64"))
@@ -111,10 +110,9 @@ def _positions(row: Mapping[str, Any], properties: Mapping[str, str]) -> pa.Arra
     import pyarrow as pa
     import pyarrow.compute as pc
     import pyarrow.parquet as pq
-    from pyiceberg.io import load_file_io
 
     pieces = []
-    with load_file_io(dict(properties), row["location"]).new_input(row["location"]).open() as stream:
+    with source(properties, row["location"]).open() as stream:
         file = pq.ParquetFile(stream)
         for group in range(file.num_row_groups):
             found = file.read_row_group(group, columns=["file_path", "pos"], use_threads=False)

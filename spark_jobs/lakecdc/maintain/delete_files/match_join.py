@@ -64,7 +64,8 @@ def hits_of(
     """
     columns = column_names(table, field_ids)
     assert columns is not None, "choose_engine refuses dropped key columns"
-    data = stack.enter_context(staged_tasks(table, [TaskBuilder(table).task(task.java) for task in tasks]))
+    builder = TaskBuilder(table)
+    data = stack.enter_context(staged_tasks(table, [builder.task(task.java) for task in tasks]))
     rows = _read(table, data, columns, F.col("_pos").alias("position"))
     keys = deleted_keys(table, stack, columns, deletes)
     same = _same(table, columns)

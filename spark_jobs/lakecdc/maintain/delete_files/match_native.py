@@ -95,10 +95,10 @@ def _looked_up(
     sent = session.sparkContext.broadcast(packed(keys.toArrow(), columns))
     stack.callback(sent.destroy)
     lookup = Lookup(tuple(columns), sent, storage_properties(table))
-    cores = session.sparkContext.defaultParallelism
+    hands = min(len(tasks), 2 * session.sparkContext.defaultParallelism)
     # the largest first, dealt out in turn
     ranked = sorted(tasks, key=lambda task: task.records, reverse=True)
-    dealt = [ranked[hand :: min(len(ranked), 2 * cores)] for hand in range(min(len(ranked), 2 * cores))]
+    dealt = [ranked[hand::hands] for hand in range(hands)]
     rows = [[(t.number, t.location, t.scope, t.sequence_number) for t in hand] for hand in dealt]
     files = session.sparkContext.parallelize(rows, len(rows)).flatMap(lambda hand: hand)
     return session.createDataFrame(files, _FILE).mapInArrow(partial(run_task, lookup=lookup), _HIT)
