@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 
 from lakecdc.contract.report import TableReport
-from lakecdc.iceberg.jvm import iterate, jvm
 from local_services.flink import FlinkTables
 from local_services.flink_shapes import NAMESPACE, Column, Shape, columns_at_the_end, tables
 from tests.conftest import Lake
@@ -101,21 +100,7 @@ def assert_readers_see(lake: Lake, name: str, expected: list[str]) -> None:
     assert spark_rows(lake, name) == expected
     if not name.startswith(SPARK_ONLY):
         assert pyiceberg_rows(lake, name) == expected
-        if not has_mixed_vectors(lake, name):
-            assert duckdb_rows(lake, name) == expected
-
-
-def has_mixed_vectors(lake: Lake, name: str) -> bool:
-    """Whether a manifest mixes vectors of several Puffin files, as Flink leaves them for data files that no equality
-    delete hits: DuckDB 1.5.5 misreads such tables, whoever has written them."""
-    table = lake.table(f"{NAMESPACE}.{name}")
-    reader = jvm(lake.spark).org.apache.iceberg.ManifestFiles
-    for manifest in table.java.currentSnapshot().deleteManifests(table.java.io()):
-        files = iterate(reader.readDeleteManifest(manifest, table.java.io(), table.java.specs()))
-        runs = [location for location, _ in itertools.groupby(str(file.location()) for file in files)]
-        if len(runs) != len(set(runs)):
-            return True
-    return False
+        assert duckdb_rows(lake, name) == expected
 
 
 def spark_rows(lake: Lake, name: str) -> list[str]:
