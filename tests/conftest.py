@@ -24,7 +24,8 @@ SHORT_LIVED_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 # of a run's generated classes the first compiler alone would keep too few, and metaspace would grow by full collections
 LONG_LIVED_JVM = f"{SHORT_LIVED_JVM} -XX:ReservedCodeCacheSize=400m -XX:MetaspaceSize=600m"
 os.environ.setdefault("JDK_JAVA_OPTIONS", SHORT_LIVED_JVM)
-os.environ.setdefault("SPARK_SUBMIT_OPTS", spark_classes.options())
+for _name, _value in spark_classes.environment().items():
+    os.environ.setdefault(_name, _value)
 
 
 @dataclass

@@ -13,6 +13,7 @@ from lakecdc.contract import runtime
 from lakecdc.contract.errors import SourceUnavailableError
 from lakecdc.contract.secrets import resolve
 from lakecdc.contract.spec import Catalog
+from lakecdc.sparing import without_pandas
 
 if TYPE_CHECKING:
     from pyspark import SparkConf
@@ -58,6 +59,8 @@ def open_session(catalog: Catalog, name: str, packages: Sequence[str] = ()) -> S
     from pyspark import SparkConf
     from pyspark.sql import SparkSession
 
+    from lakecdc.iceberg.jvm import know_pyspark_names
+
     builder = SparkSession.builder.appName(name)
     settings = {**_SETTINGS, **delete_cache(SparkConf())}
     if "PYSPARK_GATEWAY_PORT" not in os.environ:
@@ -68,7 +71,10 @@ def open_session(catalog: Catalog, name: str, packages: Sequence[str] = ()) -> S
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     for key, value in settings.items():
         builder = builder.config(key, value)
+    with without_pandas():
+        import pyspark.testing.utils  # noqa: F401
     spark = builder.getOrCreate()
+    know_pyspark_names(spark)
     use_catalog(spark, catalog)
     return spark
 

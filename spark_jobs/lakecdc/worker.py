@@ -9,6 +9,12 @@ from __future__ import annotations
 import gc
 import sys
 import zipimport
+from typing import TYPE_CHECKING
+
+from lakecdc.sparing import without_pandas
+
+if TYPE_CHECKING:
+    import duckdb
 
 _settled = False
 
@@ -23,3 +29,16 @@ def settle() -> None:
     if not _settled:
         gc.freeze()
         _settled = True
+
+
+def duckdb_of_its_own() -> duckdb.DuckDBPyConnection:
+    """A DuckDB of one thread for one task, in UTC as the session."""
+    import duckdb
+    import pyarrow as pa
+
+    connection = duckdb.connect(config={"threads": 1})
+    connection.execute("SET TimeZone = 'UTC'")
+    with without_pandas():
+        connection.register("nothing", pa.table({"nothing": pa.nulls(0)}))
+    connection.unregister("nothing")
+    return connection

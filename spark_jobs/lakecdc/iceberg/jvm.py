@@ -9,6 +9,13 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+_PYSPARK_NAMES = (
+    "org.apache.spark.sql.functions",
+    "org.apache.spark.api.python.PythonUtils",
+    "org.apache.spark.sql.api.python.PythonSQLUtils",
+    "org.apache.spark.api.python.SimplePythonFunction",
+)
+
 
 class Names:
     """Java's names as attributes: packages without a question, a class by its whole name and only once.
@@ -37,6 +44,18 @@ def _names(view: Any) -> Names:
 def jvm(spark: SparkSession) -> Any:
     """The classes of the session's JVM: ``jvm(spark).java.util.ArrayList``."""
     return _names(spark._jvm)
+
+
+def know_pyspark_names(spark: SparkSession) -> None:
+    """Tell the JVM where the classes are that PySpark asks for by their last name alone.
+
+    It asks for each of them hundreds of times in a batch, and the JVM would look into every package that PySpark
+    imports as a whole, in every jar.
+    """
+    from py4j.java_gateway import java_import
+
+    for name in _PYSPARK_NAMES:
+        java_import(spark._jvm, name)
 
 
 def gateway(spark: SparkSession) -> Any:

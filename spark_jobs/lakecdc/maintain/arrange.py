@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from lakecdc.iceberg.sort_order import SortOrder
+from lakecdc.local_relation import local_relation
 from lakecdc.maintain.selection import Unit
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ def _with_units(rows: DataFrame, units: Sequence[Unit]) -> DataFrame:
         for file in unit.files
     ]
     schema = f"{_FILE} string, {_UNIT} int, {_FIRST} int, {_OUTPUTS} int"
-    table = rows.sparkSession.createDataFrame(places, schema)
+    table = local_relation(rows.sparkSession, places, schema)
     return rows.withColumn(_FILE, F.input_file_name()).join(F.broadcast(table), _FILE)
 
 

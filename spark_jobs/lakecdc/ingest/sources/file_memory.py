@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from lakecdc.contract.errors import InputError
 from lakecdc.iceberg import definition
 from lakecdc.iceberg.table import IcebergTable, exists
+from lakecdc.local_relation import local_relation
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -125,10 +126,9 @@ def _write(spark: SparkSession, catalog: str, table: str, chapter: str, previous
     beside = IcebergTable(spark, catalog, name) if exists(spark, catalog, name) else _create(spark, catalog, name)
     if not spark.table(beside.sql_name).where(f"chapter = '{chapter}'").isEmpty():
         return
-    rows = spark.createDataFrame(
-        [(chapter, previous, file) for file in sorted(files)], "chapter string, previous string, file string"
-    )
-    rows.coalesce(1).writeTo(beside.sql_name).append()
+    rows = [(chapter, previous, file) for file in sorted(files)]
+    found = local_relation(spark, rows, "chapter string, previous string, file string")
+    found.coalesce(1).writeTo(beside.sql_name).append()
 
 
 def _create(spark: SparkSession, catalog: str, name: str) -> IcebergTable:

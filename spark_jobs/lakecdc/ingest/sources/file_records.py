@@ -16,6 +16,7 @@ from lakecdc.ingest.formats.messages import from_values
 from lakecdc.ingest.formats.native import Scan, pieces
 from lakecdc.ingest.formats.rows import delimited, elements, read_cells
 from lakecdc.ingest.formats.rows.cells import Cells
+from lakecdc.local_relation import local_relation
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -161,7 +162,7 @@ def _where() -> list[Column]:
 
 
 def _arranged(spark: SparkSession, records: DataFrame, numbers: Mapping[str, int], *more: str) -> DataFrame:
-    order = spark.createDataFrame(list(numbers.items()), "file string, number bigint")
+    order = local_relation(spark, list(numbers.items()), "file string, number bigint")
     arrival = (
         f"shiftleft(number, {_SPLIT_BITS + _RECORD_BITS}) + shiftleft(CAST(split AS bigint), {_RECORD_BITS}) "
         f"+ (record & {(1 << _RECORD_BITS) - 1}L) AS arrival"

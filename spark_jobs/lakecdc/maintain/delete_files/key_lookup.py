@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from lakecdc.iceberg.file_io import source
-from lakecdc.worker import settle
+from lakecdc.worker import duckdb_of_its_own, settle
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -184,15 +184,13 @@ def _matching(rows: pa.Table, keys: pa.Table, columns: Sequence[KeyColumn], begi
 
 def _joined(rows: pa.Table, keys: pa.Table, begin: int) -> pa.Array:
     """Rows whose whole key is among the keys; null equals null."""
-    import duckdb
     import numpy as np
     import pyarrow as pa
 
     rows = rows.append_column("position", pa.array(np.arange(begin, begin + rows.num_rows)))
     width = keys.num_columns
     same = " AND ".join(f"k{index} IS NOT DISTINCT FROM d{index}" for index in range(width))
-    with duckdb.connect(config={"threads": 1}) as engine:
-        engine.execute("SET TimeZone='UTC'")
+    with duckdb_of_its_own() as engine:
         engine.register("data", rows)
         engine.register("deleted", keys)
         found = engine.execute(f"SELECT position FROM data SEMI JOIN deleted ON {same}").to_arrow_table()

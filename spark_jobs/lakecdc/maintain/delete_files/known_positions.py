@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakecdc.iceberg.file_io import source, storage_properties
 from lakecdc.iceberg.jvm import listed
+from lakecdc.local_relation import dealt
 from lakecdc.worker import settle
 
 if TYPE_CHECKING:
@@ -64,10 +65,9 @@ def read_positions(table: IcebergTable, rows: list[tuple[Any, ...]]) -> DataFram
     :param rows: from :func:`delete_files`.
     :return: ``file_number`` int, ``position`` long.
     """
-    session = table.spark
-    slices = max(1, min(len(rows), 2 * session.sparkContext.defaultParallelism))
-    files = session.createDataFrame(session.sparkContext.parallelize(rows, slices), _DELETE)
-    return files.mapInArrow(partial(run_task, target=Target(storage_properties(table))), _POSITION)
+    return dealt(table.spark, rows, _DELETE).mapInArrow(
+        partial(run_task, target=Target(storage_properties(table))), _POSITION
+    )
 
 
 @dataclass(frozen=True)

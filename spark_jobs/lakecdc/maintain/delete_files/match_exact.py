@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 
 from lakecdc.iceberg.scan import TaskBuilder, equality_deletes_of, read_staged
 from lakecdc.iceberg.staging import staged_tasks
+from lakecdc.local_relation import local_relation
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -62,4 +63,4 @@ def marked(table: IcebergTable, staged: str, tasks: Sequence[FileTask]) -> DataF
 def file_numbers(table: IcebergTable, tasks: Sequence[FileTask]) -> DataFrame:
     """The files of tasks, as ``_file`` names them, with their number, data sequence number and scope."""
     rows = [(task.location, task.number, task.sequence_number, task.scope) for task in tasks]
-    return table.spark.createDataFrame(rows, "_file string, file_number int, sequence_number long, scope int")
+    return local_relation(table.spark, rows, "_file string, file_number int, sequence_number long, scope int")

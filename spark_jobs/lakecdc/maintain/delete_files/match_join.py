@@ -19,6 +19,7 @@ from pyspark.sql import functions as F
 from lakecdc.iceberg.bloom_filter import might_contain
 from lakecdc.iceberg.scan import TaskBuilder, column_names, read_staged
 from lakecdc.iceberg.staging import staged_tasks
+from lakecdc.local_relation import local_relation
 from lakecdc.maintain.delete_files.match_exact import file_numbers, positions_known
 
 if TYPE_CHECKING:
@@ -103,7 +104,7 @@ def deleted_keys(
     builder = TaskBuilder(table)
     staged = stack.enter_context(staged_tasks(table, [builder.keys_of(delete.java) for delete in deletes]))
     facts = [(delete.location, delete.scope, delete.sequence_number) for delete in deletes]
-    files = table.spark.createDataFrame(facts, "_file string, reach int, deleted_at long")
+    files = local_relation(table.spark, facts, "_file string, reach int, deleted_at long")
     keys = _read(table, staged, columns).join(F.broadcast(files), "_file").drop("_file")
     names = [f"k{index}" for index in range(len(columns))]
     newest = keys.groupBy(*names, "reach").agg(F.max("deleted_at").alias("deleted_at"))

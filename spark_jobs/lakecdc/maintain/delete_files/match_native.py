@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from pyspark import StorageLevel
 
 from lakecdc.iceberg.file_io import storage_properties
+from lakecdc.local_relation import dealt
 from lakecdc.maintain.delete_files import match_exact, match_join
 from lakecdc.maintain.delete_files.key_lookup import KeyColumn, Lookup, packed, run_task
 from lakecdc.maintain.delete_files.known_positions import delete_files, read_positions
@@ -95,10 +96,6 @@ def _looked_up(
     sent = session.sparkContext.broadcast(packed(keys.toArrow(), columns))
     stack.callback(sent.destroy)
     lookup = Lookup(tuple(columns), sent, storage_properties(table))
-    hands = min(len(tasks), 2 * session.sparkContext.defaultParallelism)
-    # the largest first, dealt out in turn
     ranked = sorted(tasks, key=lambda task: task.records, reverse=True)
-    dealt = [ranked[hand::hands] for hand in range(hands)]
-    rows = [[(t.number, t.location, t.scope, t.sequence_number) for t in hand] for hand in dealt]
-    files = session.sparkContext.parallelize(rows, len(rows)).flatMap(lambda hand: hand)
-    return session.createDataFrame(files, _FILE).mapInArrow(partial(run_task, lookup=lookup), _HIT)
+    files = [(task.number, task.location, task.scope, task.sequence_number) for task in ranked]
+    return dealt(session, files, _FILE).mapInArrow(partial(run_task, lookup=lookup), _HIT)

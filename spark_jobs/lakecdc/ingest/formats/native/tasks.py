@@ -17,7 +17,7 @@ from lakecdc.ingest.formats.native.fold import fold, last_places, taken
 from lakecdc.ingest.formats.native.grouping import Grouping
 from lakecdc.ingest.formats.native.layout import COUNTS, with_order
 from lakecdc.ingest.formats.native.pieces import OddTextError
-from lakecdc.worker import settle
+from lakecdc.worker import duckdb_of_its_own, settle
 
 if TYPE_CHECKING:
     import duckdb
@@ -87,7 +87,7 @@ class DecodeTask:
             yield from table.to_batches()
 
     def _packed(self, messages: Iterable[pa.RecordBatch], *, quick: bool) -> Iterator[pa.RecordBatch]:
-        with connected() as connection, connected() as beside:
+        with duckdb_of_its_own() as connection, duckdb_of_its_own() as beside:
             held = _Held(self, beside)
             for batch in decoded(connection, self.decoding, messages, quick=quick):
                 yield from held.add(batch)
@@ -235,7 +235,7 @@ class FoldTask:
             if told:
                 yield packing.row(0, together.to_json(), None)
             return
-        with connected() as connection:
+        with duckdb_of_its_own() as connection:
             folded = fold(connection, pa.concat_tables(tables))
             yield from finished(connection, folded, self.epoch, together, folded=True)
 
@@ -301,12 +301,3 @@ def fold_order(table: pa.Table) -> list[str]:
     from lakecdc.ingest.formats.native.fold import columns
 
     return [*columns(table, "p"), *columns(table, "k")]
-
-
-def connected() -> duckdb.DuckDBPyConnection:
-    """A DuckDB of this task alone."""
-    import duckdb
-
-    connection = duckdb.connect(config={"threads": 1})
-    connection.execute("SET TimeZone = 'UTC'")
-    return connection

@@ -1,0 +1,47 @@
+"""Small lists as DataFrames, known to Spark as a whole."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from lakecdc.sparing import without_pandas
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_HAND = "_hand"
+
+
+def local_relation(spark: SparkSession, rows: Sequence[Sequence[Any]], schema: str) -> DataFrame:
+    """A list of rows in the driver as a DataFrame.
+
+    From an Arrow table Spark makes a relation of its own, whose size it knows; from a list PySpark makes an RDD that
+    Python workers have to unpack, which takes half a second each time and starts the workers if nobody needed them.
+
+    :param rows: values in the order of the columns; a few ten thousand at most.
+    :param schema: names and types, as in ``id bigint, name string``.
+    """
+    import pyarrow as pa
+    from pyspark.sql.pandas.types import to_arrow_schema
+    from pyspark.sql.types import StructType
+
+    types = StructType.fromDDL(schema)
+    assert isinstance(types, StructType)
+    fields = to_arrow_schema(types)
+    arrays = [pa.array([row[place] for row in rows], field.type) for place, field in enumerate(fields)]
+    # PySpark takes Arrow tables since 4.0, which its types do not say
+    table: Any = pa.Table.from_arrays(arrays, schema=fields)
+    with without_pandas():
+        return spark.createDataFrame(table, types)
+
+
+def dealt(spark: SparkSession, rows: Sequence[Sequence[Any]], schema: str) -> DataFrame:
+    """The same in partitions of its own, so that each core has two of them to work on.
+
+    :param rows: dealt out in turn: the first of every partition comes first.
+    """
+    hands = max(1, min(len(rows), 2 * spark.sparkContext.defaultParallelism))
+    numbered = [(*row, number % hands) for number, row in enumerate(rows)]
+    frame = local_relation(spark, numbered, f"{schema}, {_HAND} int")
+    return frame.repartitionById(hands, _HAND).drop(_HAND)

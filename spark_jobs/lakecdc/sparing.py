@@ -1,0 +1,24 @@
+"""Imports of libraries that nobody here uses, spared: a second and a half of every start of a driver or a worker."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+@contextmanager
+def without_pandas() -> Iterator[None]:
+    """Let libraries that look for pandas find none, unless it is there already.
+
+    PySpark's ``lit`` asks its testing tools whether numpy is installed, and DuckDB whether a table is a DataFrame of
+    pandas; both import the whole of it for that, and both remember the answer.
+    """
+    if "pandas" in sys.modules:
+        yield
+        return
+    sys.modules["pandas"] = None  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        del sys.modules["pandas"]
