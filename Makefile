@@ -3,7 +3,7 @@ SHELL := /bin/bash
 PYTHON ?= python3
 BIN := .venv/bin
 # two processes, because a Spark session leaves a core idle half of the time; a file's tests share fixtures
-PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile
+PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 .PHONY: help setup demo demo-ui test test-services test-soak bench-ingest bench-ingest-growth bench-deletes bench-full-load lint format lock wheel clean distclean
 

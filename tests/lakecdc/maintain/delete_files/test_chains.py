@@ -10,7 +10,12 @@ from tests.lakecdc.maintain.delete_files.support import convert, create, spark_r
 
 
 @pytest.mark.parametrize(
-    ("version", "engine", "layout"), [(2, "exact", ""), (2, "join", "bucket(2, id)"), (3, "join", "")]
+    ("version", "engine", "layout"),
+    [
+        (3, "exact", "bucket(2, id)"),
+        pytest.param(2, "join", "bucket(2, id)", marks=pytest.mark.soak),
+        pytest.param(3, "join", "", marks=pytest.mark.soak),
+    ],
 )
 def test_delete_insert_delete(lake: Lake, version: int, engine: str, layout: str) -> None:
     name = create(lake, "id bigint NOT NULL, v string", version, layout)

@@ -19,7 +19,7 @@ from tests.lakecdc.maintain.delete_files.support import (
 )
 from tests.versions import V3
 
-LAYOUTS = pytest.mark.parametrize("layout", ["", "bucket(4, id)"])
+LAYOUTS = pytest.mark.parametrize("layout", ["bucket(4, id)", pytest.param("", marks=pytest.mark.soak)])
 
 
 def upserted(lake: Lake, version: int, layout: str = "") -> str:

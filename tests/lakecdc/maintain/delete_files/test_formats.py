@@ -42,7 +42,7 @@ def test_three_formats_in_one_table(lake: Lake, version: int, engine: str) -> No
     assert found == ({"PARQUET"} if version == 2 else {"PUFFIN"})
 
 
-@pytest.mark.parametrize("mode", ["none", "truncate(2)"])
+@pytest.mark.parametrize("mode", ["truncate(2)", pytest.param("none", marks=pytest.mark.soak)])
 def test_bounds_missing_or_cut(lake: Lake, mode: str) -> None:
     """Nothing may be pruned by bounds that are not there, or that end before the values do."""
     name = create(lake, "id bigint, code string", 2, write__metadata__metrics__default=mode)

@@ -81,7 +81,7 @@ def test_those_of_a_partition_are_split_by_data_file(lake: Lake, layout: str) ->
     assert entries.where("data_file.referenced_data_file IS NULL").count() == 0
 
 
-@pytest.mark.parametrize("granularity", ["file", "partition"])
+@pytest.mark.parametrize("granularity", ["partition", pytest.param("file", marks=pytest.mark.soak)])
 def test_v2_leftovers_of_an_upgraded_table_become_vectors(lake: Lake, granularity: str) -> None:
     name = merge_on_read(lake, 2, granularity)
     for value in "abc":

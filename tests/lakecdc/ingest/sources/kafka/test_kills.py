@@ -34,11 +34,11 @@ MOMENTS = [
     "after_round",
 ]
 # moments that another one, or a kill below, is close to
-CLOSE = ("after_read", "after_commit")
+CLOSE = ("after_read", "after_side_tables", "after_commit", "after_round")
 STOPPED = [pytest.param(moment, marks=[pytest.mark.soak] if moment in CLOSE else []) for moment in MOMENTS]
-# a process of its own takes half a minute: CI kills two, and meets the other moments by fail points
-ON_DEMAND = [pytest.param(moment, marks=pytest.mark.soak) for moment in ("after_read", "after_side_tables")]
-KILLED = [*ON_DEMAND, "after_staging", "after_commit"]
+# a process of its own takes half a minute: CI kills one, and meets other moments by fail points
+ON_DEMAND = ("after_read", "after_side_tables", "after_staging")
+KILLED = [*(pytest.param(moment, marks=pytest.mark.soak) for moment in ON_DEMAND), "after_commit"]
 
 
 class Shop:

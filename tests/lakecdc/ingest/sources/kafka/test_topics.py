@@ -40,12 +40,12 @@ def position(report: TableReport) -> dict[str, Any]:
 
 
 def test_partitions_in_several_batches_and_runs(topics: Topics) -> None:
-    name, topic, history = topics.lake.new_name("kafka"), topics.topic(), History.of(1, 60)
+    name, topic, history = topics.lake.new_name("kafka"), topics.topic(), History.of(1, 40)
     target = {"table": name, "key": ["id"], "partition_by": ["bucket(2, id)"]}
     topics.create(topic, 3)
     half = len(history.events) // 2
     topics.produce(topic, history.events[:half], 3)
-    first = only(topics.ingest(target, topics=[topic], max_offsets_per_batch=20))
+    first = only(topics.ingest(target, topics=[topic], max_offsets_per_batch=15))
     assert first.metrics["commits"] > 1 and first.metrics["offsets_left"] == 0
     topics.produce(topic, history.events[half:], 3)
     only(topics.ingest(target, topics=[topic]))
