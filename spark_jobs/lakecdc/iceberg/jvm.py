@@ -58,6 +58,16 @@ def know_pyspark_names(spark: SparkSession) -> None:
         java_import(spark._jvm, name)
 
 
+def hush(spark: SparkSession) -> None:
+    """Silence a warning of Spark's, with a page of stack trace, about every glob that a files source reads.
+
+    It looks for the log of a streaming sink under the glob's own name, which no file has.
+    """
+    log4j = jvm(spark).org.apache.logging.log4j
+    sink = "org.apache.spark.sql.execution.streaming.sinks.FileStreamSink"
+    log4j.core.config.Configurator.setLevel(sink, log4j.Level.ERROR)
+
+
 def gateway(spark: SparkSession) -> Any:
     """The session's py4j gateway."""
     return spark.sparkContext._gateway

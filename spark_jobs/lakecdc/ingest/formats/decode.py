@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import cache
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
@@ -30,6 +31,10 @@ if TYPE_CHECKING:
 _ROWS = ("r", "c", "u", "d")
 # messages that tell the columns of a new table, to begin with
 _SAMPLE = 5_000
+
+
+#: makes the message frame
+Messages = Callable[[], "DataFrame"]
 
 
 @dataclass(frozen=True)
@@ -90,29 +95,30 @@ class Decoded:
 
 
 def decode(
-    messages: DataFrame, format_name: str, target: Target, reading: Reading, known: Known, *, adopt: bool = True
+    messages: Messages, format_name: str, target: Target, reading: Reading, known: Known, *, adopt: bool = True
 ) -> Decoded:
     """Decode a batch for one table.
 
-    :param messages: the message frame.
+    :param messages: makes the message frame; not called if the native engine's tasks read them by themselves.
     :param format_name: name of the format.
     :param known: what is known of the table.
     :param adopt: whether messages of no known source table (such as text that is no JSON) are this table's to reject.
     :return: the changes; the caller clears Spark's cache when the batch is done.
     :raises InputError: if the events do not tell which table or columns are meant; nothing has been written then.
     """
+    messages = cache(messages)
     made = _try_native(messages, format_name, target, reading, known)
     if isinstance(made, str):
-        in_jvm = _decode_in_jvm(messages, format_name, target, reading, known, adopt=adopt)
+        in_jvm = _decode_in_jvm(messages(), format_name, target, reading, known, adopt=adopt)
         made = replace(in_jvm, engine=f"jvm: {made}")
     return replace(made, origin=_origin(messages, format_name, reading))
 
 
-def _origin(messages: DataFrame, format_name: str, reading: Reading) -> Callable[[DataFrame], DataFrame]:
+def _origin(messages: Messages, format_name: str, reading: Reading) -> Callable[[DataFrame], DataFrame]:
     """How the messages of events are found again, for the few of which that is wanted."""
 
     def find(events: DataFrame) -> DataFrame:
-        envelopes = find_format(format_name).envelopes(messages, reading).where(F.col("op").isin(*_ROWS))
+        envelopes = find_format(format_name).envelopes(messages(), reading).where(F.col("op").isin(*_ROWS))
         at_place = F.substring("order", 1, EVENT_DIGITS) == F.substring("asked", 1, EVENT_DIGITS)
         found = envelopes.join(F.broadcast(events.withColumnRenamed("order", "asked")), at_place)
         # the engines count the records of a file in different ways
@@ -121,7 +127,7 @@ def _origin(messages: DataFrame, format_name: str, reading: Reading) -> Callable
     return find
 
 
-def _try_native(messages: DataFrame, format_name: str, target: Target, reading: Reading, known: Known) -> Decoded | str:
+def _try_native(messages: Messages, format_name: str, target: Target, reading: Reading, known: Known) -> Decoded | str:
     """What the native engine makes of a batch, or why it does not."""
     if known.engine != "auto":
         return "asked for"
@@ -164,7 +170,7 @@ def _try_native(messages: DataFrame, format_name: str, target: Target, reading: 
 
 
 def _fields_before(
-    messages: DataFrame, format_name: str, target: Target, reading: Reading, known: Known
+    messages: Messages, format_name: str, target: Target, reading: Reading, known: Known
 ) -> tuple[Field, ...]:
     """The columns as the table has them; of a new table, those of the first messages."""
     own = (ORDER_COLUMN, TIME_COLUMN)
@@ -177,7 +183,7 @@ def _fields_before(
         if sampled is not None:
             return tuple(_typed(f, target, known.types) for f in sampled if f.name not in target.exclude_columns)
         read = find_format(format_name)
-        found = survey(read.envelopes(messages.limit(_SAMPLE), reading), read)
+        found = survey(read.envelopes(messages().limit(_SAMPLE), reading), read)
         seen = merge_fields(s.fields for s in found if s.source_table and s.events)
         if len([s for s in found if s.source_table and s.events]) > 1:
             return ()

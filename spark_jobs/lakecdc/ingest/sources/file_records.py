@@ -10,6 +10,7 @@ from pyspark.sql import functions as F
 
 from lakecdc.contract.errors import InputError
 from lakecdc.iceberg.definition import quoted_column
+from lakecdc.iceberg.jvm import hush
 from lakecdc.ingest import change
 from lakecdc.ingest.formats.envelope import MESSAGE
 from lakecdc.ingest.formats.messages import from_values
@@ -34,6 +35,7 @@ def list_files(spark: SparkSession, paths: Sequence[str]) -> list[str]:
 
     :raises InputError: if a path names nothing that can be read.
     """
+    hush(spark)
     try:
         return sorted(spark.read.text(list(paths)).inputFiles())
     except Exception as error:
@@ -64,7 +66,7 @@ def scan_of_lines(spark: SparkSession, numbers: Mapping[str, int]) -> Scan | Non
     read, total = planned
     tasks = len(read.tasks)
     return Scan(
-        read, tasks, max(min(tasks, spark.sparkContext.defaultParallelism), -(-total // _BYTES_PER_FOLD)), False
+        spark, read, tasks, max(min(tasks, spark.sparkContext.defaultParallelism), -(-total // _BYTES_PER_FOLD)), False
     )
 
 

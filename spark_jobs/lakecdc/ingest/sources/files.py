@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from lakecdc.contract.errors import InputError, LakecdcError
@@ -142,7 +143,6 @@ class Files:
         return again
 
     def _events(self, target: Target, numbers: Mapping[str, int]) -> Decoded:
-        messages = self._messages(numbers)
         settings = {"order_by": self.source.order_by} if self.source.order_by else {}
         reading = Reading(_EPOCH, self.source.unavailable_value, settings)
         position = self._positions.get(target.table)
@@ -154,7 +154,7 @@ class Files:
             known = replace(known, scan=scan_of_lines(self.spark, numbers), partition_by=partition_by)
         # what no table can be told of is kept once, with the first
         adopt = target == self.spec.targets[0]
-        return decode(messages, self.source.format, target, reading, known, adopt=adopt)
+        return decode(partial(self._messages, numbers), self.source.format, target, reading, known, adopt=adopt)
 
     def _messages(self, numbers: Mapping[str, int]) -> DataFrame:
         if self.source.format == "debezium-avro":

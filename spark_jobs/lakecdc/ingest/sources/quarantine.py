@@ -132,7 +132,7 @@ class Quarantine:
         if name == "debezium-avro" and self._registry is None:
             # records of container files are kept as what they say in JSON
             name = "debezium-json"
-        return decode(messages, name, target, reading, known)
+        return decode(lambda: messages, name, target, reading, known)
 
 
 def open_source(spark: SparkSession, spec: JobSpec) -> Quarantine:

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
 
@@ -174,4 +175,4 @@ def decode_avro(
     """Decode records in the wire format with their registry served meanwhile."""
     with served(schemas) as url:
         reading = Reading(1, registry=Registry(RegistrySettings(url)))
-        return decode(frame(spark, records), "debezium-avro", target, reading, known or Known({}))
+        return decode(partial(frame, spark, records), "debezium-avro", target, reading, known or Known({}))

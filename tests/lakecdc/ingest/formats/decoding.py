@@ -32,7 +32,7 @@ def decode_lines(
     rows = [(line, i, f"f#{i}") for i, line in enumerate(lines)]
     frame = spark.createDataFrame(rows, "value string, arrival bigint, place string")
     messages = from_dumped_records(frame) if records else from_values(frame)
-    return decode(messages, name, target, reading or Reading(1), known or Known({}))
+    return decode(lambda: messages, name, target, reading or Reading(1), known or Known({}))
 
 
 def record(

@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 from tests.conftest import Lake
-from tests.lakecdc.maintain.delete_files.support import change, convert, create, insert, spark_rows
+from tests.lakecdc.maintain.delete_files.support import change, convert, count, create, insert, spark_rows
 from tests.lakecdc.maintain.traps.naive import dangling_by_partition, equality_deletes
 
 VERSIONS = pytest.mark.parametrize("version", [2, 3])
@@ -43,3 +43,14 @@ def test_ours_converts_it(lake: Lake, version: int) -> None:
     name = global_delete_under_an_old_spec(lake, version)
     report = convert(lake, name)
     assert (report.metrics["positions"], report.metrics["scopes"]) == (2, 1)
+
+
+def test_icebergs_own_search_has_been_mended(lake: Lake) -> None:
+    """Up to 1.11 ``remove-dangling-deletes`` searched by spec and partition too."""
+    name = global_delete_under_an_old_spec(lake, 2)
+    for id_ in (20, 21):
+        insert(lake, name, f"SELECT {id_}L AS id, 'later' AS region")
+    options = "map('min-input-files', '3', 'remove-dangling-deletes', 'true')"
+    (done,) = lake.sql(f"CALL lake.system.rewrite_data_files(table => '{name}', options => {options})").collect()
+    assert (done.rewritten_data_files_count, count(lake, name, 2)) == (3, 1)
+    assert sorted(row[0] for row in spark_rows(lake, name)) == [0, *range(2, 10), 20, 21]

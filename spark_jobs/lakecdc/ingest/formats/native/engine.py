@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -41,6 +41,7 @@ class Scan:
     :param keyed: the messages have keys, headers, topics and partitions, not values alone.
     """
 
+    spark: SparkSession
     read: Read
     tasks: int
     groups: int
@@ -57,9 +58,9 @@ class Scan:
             return None
         return sample.fields(self.read([pa.RecordBatch.from_arrays([pa.array([0])], ["id"])]), count)
 
-    def numbers(self, spark: SparkSession) -> DataFrame:
+    def numbers(self) -> DataFrame:
         """A frame of one number per task."""
-        return spark.range(0, self.tasks, 1, self.tasks)
+        return self.spark.range(0, self.tasks, 1, self.tasks)
 
 
 @dataclass(frozen=True)
@@ -135,7 +136,7 @@ def refusal(format_name: str, fields: Sequence[Field], key: Sequence[str]) -> st
 
 
 def decode_native(
-    messages: DataFrame,
+    messages: Callable[[], DataFrame],
     fields: Sequence[Field],
     key: Sequence[str],
     table: str | None,
@@ -149,7 +150,7 @@ def decode_native(
 ) -> Native:
     """Decode a batch, or tell why not.
 
-    :param messages: the message frame.
+    :param messages: makes the message frame; not called if there is a scan.
     :param table: the source table that is wanted, or its end; None takes all there are if these are one.
     :param marks: highest order key applied by ``topic/partition``; None if there are none to trust.
     :param events_needed: every event is wanted, not only the last one of each key.
@@ -162,7 +163,8 @@ def decode_native(
         tuple(fields), tuple(key), table, reading.epoch, reading.unavailable_value, tuple(ignored), keyed
     )
     types = {f.name: f.type for f in fields}
-    cores = messages.sparkSession.sparkContext.defaultParallelism
+    spark = scan.spark if scan else messages().sparkSession
+    cores = spark.sparkContext.defaultParallelism
     groups = grouping(partition_by, key, [types[k] for k in key], scan.groups if scan else cores)
     frame, told = _run(messages, decoding, scan, None if events_needed else groups)
     if not told.odd and told.open and not events_needed:
@@ -182,7 +184,12 @@ def decode_native(
 
 
 def _run(
-    messages: DataFrame, decoding: Decoding, scan: Scan | None, groups: Grouping | None, *, quick: bool = True
+    messages: Callable[[], DataFrame],
+    decoding: Decoding,
+    scan: Scan | None,
+    groups: Grouping | None,
+    *,
+    quick: bool = True,
 ) -> tuple[DataFrame, Facts]:
     """Run the tasks; their rows are persisted.
 
@@ -191,7 +198,7 @@ def _run(
     """
     alone = scan is not None and scan.tasks == 1
     task = DecodeTask(decoding, scan.read if scan else None, groups, alone, quick)
-    source = scan.numbers(messages.sparkSession) if scan else messages.select(*_MESSAGE)
+    source = scan.numbers() if scan else messages().select(*_MESSAGE)
     frame = source.mapInArrow(task, packing.SCHEMA)
     if groups and not alone:
         frame = frame.repartitionById(groups.tasks, "grp").mapInArrow(FoldTask(decoding.epoch), packing.SCHEMA)

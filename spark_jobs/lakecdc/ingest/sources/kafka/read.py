@@ -73,7 +73,7 @@ def scan(spark: SparkSession, settings: Mapping[str, Any], ranges: Sequence[Rang
     read = _Tables(_Reader(consumer_settings(settings), tuple(pieces)))
     groups = min(spark.sparkContext.defaultParallelism, len(pieces))
     total = sum(r.end - r.start for r in ranges)
-    return Scan(read, len(pieces), max(groups, -(-total // _MESSAGES_PER_FOLD)), True)
+    return Scan(spark, read, len(pieces), max(groups, -(-total // _MESSAGES_PER_FOLD)), True)
 
 
 def split(ranges: Sequence[Range], parallelism: int) -> list[Range]:

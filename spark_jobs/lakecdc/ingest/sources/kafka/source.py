@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F
@@ -246,8 +247,9 @@ class KafkaIngest:
         )
         settings = self._format_settings()
         reading = Reading(feed.progress.epoch, self.source.unavailable_value, settings, self._registry)
-        frame = messages(self.spark, self._settings, ranges)
-        found = decode(frame, self.source.format, feed.target, reading, known)
+        found = decode(
+            partial(messages, self.spark, self._settings, ranges), self.source.format, feed.target, reading, known
+        )
         reach("after_read")
         applies = feed.target.on_truncate == "apply"
         found = _without_truncated(found, feed.progress.truncated if applies else None)
