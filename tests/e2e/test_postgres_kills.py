@@ -21,7 +21,7 @@ from tests.lakecdc.ingest.killing import Run
 
 MOMENTS = ["before_staging", "after_staging", "before_commit", "after_commit", "before_slot_advance"]
 # each costs a start of Spark
-IN_CI = ("after_staging", "after_commit", "before_slot_advance")
+IN_CI = ("after_staging", "after_commit")
 COLUMNS = "id, name, amount, notes"
 
 

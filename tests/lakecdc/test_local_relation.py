@@ -1,0 +1,37 @@
+from __future__ import annotations
+
+from decimal import Decimal
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from lakecdc.local_relation import dealt, local_relation
+
+SCHEMA = "id bigint, name string, price decimal(6,2), small int"
+ROWS = [(1, "a", Decimal("1.50"), 3), (2, None, None, None), (2**40, "Zürich 'x'", Decimal("-9999.99"), -1)]
+
+
+def test_rows_keep_their_order_types_and_nulls(spark: SparkSession) -> None:
+    frame = local_relation(spark, ROWS, SCHEMA)
+    assert [tuple(row) for row in frame.collect()] == ROWS
+    assert [f"{name} {kind}" for name, kind in frame.dtypes] == SCHEMA.split(", ")
+
+
+def test_no_rows_are_a_frame_too(spark: SparkSession) -> None:
+    assert local_relation(spark, [], SCHEMA).count() == 0
+
+
+def test_spark_knows_them_as_a_whole(spark: SparkSession) -> None:
+    plan = local_relation(spark, ROWS, SCHEMA)._jdf.queryExecution().optimizedPlan()
+    assert plan.getClass().getSimpleName() == "LocalRelation"
+
+
+@pytest.mark.parametrize(("count", "hands"), [(1, 1), (3, 3), (50, 4)])
+def test_they_are_dealt_out_in_turn(spark: SparkSession, count: int, hands: int) -> None:
+    assert spark.sparkContext.defaultParallelism == 2
+    frame = dealt(spark, [(number,) for number in range(count)], "id int")
+    found = frame.select("id", F.spark_partition_id().alias("hand")).collect()
+    assert frame.columns == ["id"]
+    assert frame.rdd.getNumPartitions() == hands
+    assert {row["id"]: row["hand"] for row in found} == {number: number % hands for number in range(count)}
