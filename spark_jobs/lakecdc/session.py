@@ -13,7 +13,7 @@ from lakecdc.contract import runtime
 from lakecdc.contract.errors import SourceUnavailableError
 from lakecdc.contract.secrets import resolve
 from lakecdc.contract.spec import Catalog
-from lakecdc.sparing import without_pandas
+from lakecdc.unwanted_imports import without_pandas
 
 if TYPE_CHECKING:
     from pyspark import SparkConf
@@ -71,6 +71,7 @@ def open_session(catalog: Catalog, name: str, packages: Sequence[str] = ()) -> S
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     for key, value in settings.items():
         builder = builder.config(key, value)
+    # the first ``lit`` would import it, and pandas with it
     with without_pandas():
         import pyspark.testing.utils  # noqa: F401
     spark = builder.getOrCreate()

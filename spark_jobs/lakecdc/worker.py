@@ -11,7 +11,7 @@ import sys
 import zipimport
 from typing import TYPE_CHECKING
 
-from lakecdc.sparing import without_pandas
+from lakecdc.unwanted_imports import without_pandas
 
 if TYPE_CHECKING:
     import duckdb

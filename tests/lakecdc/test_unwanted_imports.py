@@ -8,7 +8,7 @@ import sys
 import pytest
 
 DRIVER = """
-from lakecdc.sparing import without_pandas
+from lakecdc.unwanted_imports import without_pandas
 with without_pandas():
     import pyspark.testing.utils
 from pyspark.sql.types import NumpyScalarConverter
@@ -24,9 +24,27 @@ with duckdb_of_its_own() as connection, duckdb_of_its_own() as other:
 """
 WANTED = """
 import pandas
-from lakecdc.sparing import without_pandas
+from lakecdc.unwanted_imports import without_pandas
 with without_pandas():
     assert sys.modules["pandas"] is pandas
+"""
+THREADS = """
+import threading, time
+from lakecdc.unwanted_imports import without_pandas
+failed = []
+def work(seconds):
+    try:
+        with without_pandas():
+            time.sleep(seconds)
+            import pandas
+    except ImportError:
+        return
+    failed.append(seconds)
+# who leaves first must not make pandas visible to the other
+threads = [threading.Thread(target=work, args=[seconds]) for seconds in (0.1, 0.5)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+assert not failed, failed
 """
 
 
@@ -34,7 +52,7 @@ def run(text: str) -> None:
     subprocess.run([sys.executable, "-c", f"import sys\n{text}"], check=True, timeout=60)
 
 
-@pytest.mark.parametrize("text", [DRIVER, WORKER])
+@pytest.mark.parametrize("text", [DRIVER, WORKER, THREADS])
 def test_nobody_imports_pandas_and_everybody_still_can(text: str) -> None:
     run(f"{text}\nassert 'pandas' not in sys.modules\nimport pandas\nassert pandas.DataFrame([1]).size == 1")
 

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+
+# tables are worked on in threads, and the list of modules is everybody's
+_one_at_a_time = threading.RLock()
 
 
 @contextmanager
@@ -14,11 +18,12 @@ def without_pandas() -> Iterator[None]:
     PySpark's ``lit`` asks its testing tools whether numpy is installed, and DuckDB whether a table is a DataFrame of
     pandas; both import the whole of it for that, and both remember the answer.
     """
-    if "pandas" in sys.modules:
-        yield
-        return
-    sys.modules["pandas"] = None  # type: ignore[assignment]
-    try:
-        yield
-    finally:
-        del sys.modules["pandas"]
+    with _one_at_a_time:
+        if "pandas" in sys.modules:
+            yield
+            return
+        sys.modules["pandas"] = None  # type: ignore[assignment]
+        try:
+            yield
+        finally:
+            del sys.modules["pandas"]
