@@ -56,12 +56,12 @@ def _jars() -> list[Path]:
 
 
 def _ingest(variables: Mapping[str, str]) -> None:
-    environment = {**os.environ, "JDK_JAVA_OPTIONS": _JAVA, "SPARK_MASTER": "local[1]", **variables}
+    own = {**os.environ, "JDK_JAVA_OPTIONS": _JAVA, "SPARK_MASTER": "local[1]", **variables}
     with tempfile.TemporaryDirectory() as folder:
         script = REPOSITORY / "spark_jobs" / "ingest.py"
         command = [sys.executable, str(script), "--spec", str(_spec(Path(folder))), "--report", f"{folder}/report.json"]
         # the JVM outlives the script and holds its output, so reading that to its end waits for the archive
-        subprocess.run(command, env=environment, check=True, capture_output=True)
+        subprocess.run(command, env=own, check=True, capture_output=True)
 
 
 def _spec(folder: Path) -> Path:

@@ -4,5 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-V2 = pytest.mark.parametrize("version", [2, pytest.param(3, marks=pytest.mark.soak)])
-V3 = pytest.mark.parametrize("version", [pytest.param(2, marks=pytest.mark.soak), 3])
+from tests.on_demand import on_demand
+
+V2 = pytest.mark.parametrize("version", on_demand((2, 3), in_ci=(2,)))
+V3 = pytest.mark.parametrize("version", on_demand((2, 3), in_ci=(3,)))

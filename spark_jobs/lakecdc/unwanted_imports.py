@@ -16,7 +16,7 @@ def without_pandas() -> Iterator[None]:
     """Let libraries that look for pandas find none, unless it is there already.
 
     PySpark's ``lit`` asks its testing tools whether numpy is installed, and DuckDB whether a table is a DataFrame of
-    pandas; both import the whole of it for that, and both remember the answer.
+    pandas; both import the whole of it for that, and both remember the answer. ``createDataFrame`` asks anew each time.
     """
     with _one_at_a_time:
         if "pandas" in sys.modules:

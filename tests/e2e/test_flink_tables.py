@@ -19,6 +19,7 @@ from local_services.flink import FlinkTables
 from local_services.flink_shapes import NAMESPACE, Column, Shape, columns_at_the_end, tables
 from tests.conftest import Lake
 from tests.lakecdc.maintain.delete_files.support import count, run
+from tests.on_demand import on_demand
 
 pytestmark = pytest.mark.services
 
@@ -30,7 +31,7 @@ def in_ci(names: list[str]) -> list[Any]:
     """CI takes each shape in one format version, now the one, now the other; the rest is run on demand."""
     shapes = itertools.groupby(names, lambda name: name.rpartition("_v")[0])
     chosen = {found[number % len(found)] for number, found in enumerate(list(group) for _, group in shapes)}
-    return [name if name in chosen else pytest.param(name, marks=pytest.mark.soak) for name in names]
+    return on_demand(names, in_ci=chosen)
 
 
 # neither pyiceberg nor DuckDB reads data files of these formats

@@ -118,13 +118,14 @@ def test_every_job_once(by_hand: ByHand) -> None:
         done = len(history.events)
         if not batch:
             by_hand.run(ingest=ingest)
-    _, converted, compacted, *_ = by_hand.run(
-        ingest=ingest,
-        rewrite_delete_files={"tables": TABLES},
+    _, converted = by_hand.run(ingest=ingest, rewrite_delete_files={"tables": TABLES})
+    assert [t["outcome"] for t in converted] == ["done", "done"]
+    assert by_hand.rows("shop.v2") == by_hand.rows("shop.v3") == history.expected()
+    compacted, *_ = by_hand.run(
         compact_data_files={"tables": TABLES, "options": {"min_input_files": 2}},
         sort_data_files={"tables": TABLES, "options": {"min_overlap_depth": 1.0}},
         rewrite_manifests={"tables": TABLES, "options": {"min_manifests": 1}},
         expire_snapshots={"tables": TABLES, "options": {"max_age": 0.0, "retain_last": 1}},
     )
-    assert [t["outcome"] for t in (*converted, *compacted)] == ["done"] * 4
+    assert [t["outcome"] for t in compacted] == ["done", "done"]
     assert by_hand.rows("shop.v2") == by_hand.rows("shop.v3") == history.expected()

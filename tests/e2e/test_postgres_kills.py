@@ -18,6 +18,7 @@ from lakecdc.run import run
 from local_services.postgres import Postgres
 from tests.conftest import Lake
 from tests.lakecdc.ingest.killing import Run
+from tests.on_demand import on_demand
 
 MOMENTS = ["before_staging", "after_staging", "before_commit", "after_commit", "before_slot_advance"]
 # each costs a start of Spark
@@ -79,7 +80,7 @@ def shop(lake: Lake) -> Iterator[Shop]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-@pytest.mark.parametrize("moment", [pytest.param(m, marks=[] if m in IN_CI else pytest.mark.soak) for m in MOMENTS])
+@pytest.mark.parametrize("moment", on_demand(MOMENTS, in_ci=IN_CI))
 def test_killed_and_run_again(shop: Shop, tmp_path: Path, moment: str) -> None:
     shop.change(MOMENTS.index(moment))
     assert Run(tmp_path, shop.spec, f"{moment}=kill").was_killed()

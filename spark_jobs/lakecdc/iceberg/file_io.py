@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from lakecdc.iceberg.jvm import java_class_name, java_message, listed, mapping
 
 if TYPE_CHECKING:
-    from pyiceberg.io import InputFile, OutputFile
+    from pyiceberg.io import FileIO, InputFile, OutputFile
 
     from lakecdc.iceberg.table import IcebergTable
 
@@ -66,10 +66,7 @@ def output(properties: Mapping[str, str], location: str) -> OutputFile:
 
     :param properties: from :func:`storage_properties`.
     """
-    from pyiceberg.io import load_file_io
-
-    settings: dict[str, Any] = dict(properties)
-    return load_file_io(settings, location).new_output(location)
+    return _file_io(properties, location).new_output(location)
 
 
 def source(properties: Mapping[str, str], location: str) -> InputFile:
@@ -77,10 +74,13 @@ def source(properties: Mapping[str, str], location: str) -> InputFile:
 
     :param properties: from :func:`storage_properties`.
     """
+    return _file_io(properties, location).new_input(location)
+
+
+def _file_io(properties: Mapping[str, str], location: str) -> FileIO:
     from pyiceberg.io import load_file_io
 
-    settings: dict[str, Any] = dict(properties)
-    return load_file_io(settings, location).new_input(location)
+    return load_file_io(dict(properties), location)
 
 
 def _vended(io: Any) -> list[Any]:

@@ -27,14 +27,11 @@ if TYPE_CHECKING:
 
     from lakecdc.contract.target import Target
     from lakecdc.ingest.formats.envelope import Reading
+    from lakecdc.ingest.formats.messages import Messages
 
 _ROWS = ("r", "c", "u", "d")
 # messages that tell the columns of a new table, to begin with
 _SAMPLE = 5_000
-
-
-#: makes the message frame
-Messages = Callable[[], "DataFrame"]
 
 
 @dataclass(frozen=True)

@@ -15,10 +15,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+#: makes the message frame
+Messages = Callable[[], "DataFrame"]
 
 HEADERS = "array<struct<key:string,value:binary>>"
 SCHEMA = (

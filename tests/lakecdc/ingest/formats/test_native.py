@@ -14,6 +14,7 @@ from lakecdc.ingest.fold import fold
 from lakecdc.ingest.formats.decode import Decoded, Known
 from lakecdc.ingest.order import WIDTH
 from tests.lakecdc.ingest.formats.decoding import decode_lines, record
+from tests.on_demand import on_demand
 
 TYPES = {
     "id": "bigint",
@@ -145,9 +146,7 @@ ODD = {
 IN_CI = ("too big", "a word", "a day that is none", "an object", "a new column", "truncate", "with its schema")
 
 
-@pytest.mark.parametrize(
-    "case", [case if case in IN_CI else pytest.param(case, marks=pytest.mark.soak) for case in ODD]
-)
+@pytest.mark.parametrize("case", on_demand(ODD, in_ci=IN_CI))
 def test_what_is_odd_is_left_to_the_jvm(spark: SparkSession, case: str) -> None:
     lines = [record(envelope(10, "c", row(2)), {"id": 2}, offset=0), record(ODD[case], offset=1)]
     target = Target("shop.t", key=("id",), columns=TYPES, encodings={"epoch": "epoch_micros"})

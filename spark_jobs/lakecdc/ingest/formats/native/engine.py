@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
     from lakecdc.ingest.formats.envelope import Reading
+    from lakecdc.ingest.formats.messages import Messages
     from lakecdc.ingest.formats.values import Field
 
 _MESSAGE = ("topic", "partition", "key", "value", "headers", "arrival")
@@ -136,7 +137,7 @@ def refusal(format_name: str, fields: Sequence[Field], key: Sequence[str]) -> st
 
 
 def decode_native(
-    messages: Callable[[], DataFrame],
+    messages: Messages,
     fields: Sequence[Field],
     key: Sequence[str],
     table: str | None,
@@ -163,9 +164,8 @@ def decode_native(
         tuple(fields), tuple(key), table, reading.epoch, reading.unavailable_value, tuple(ignored), keyed
     )
     types = {f.name: f.type for f in fields}
-    spark = scan.spark if scan else messages().sparkSession
-    cores = spark.sparkContext.defaultParallelism
-    groups = grouping(partition_by, key, [types[k] for k in key], scan.groups if scan else cores)
+    tasks = scan.groups if scan else messages().sparkSession.sparkContext.defaultParallelism
+    groups = grouping(partition_by, key, [types[k] for k in key], tasks)
     frame, told = _run(messages, decoding, scan, None if events_needed else groups)
     if not told.odd and told.open and not events_needed:
         # what a placeholder stands for may be told by an earlier event
@@ -184,7 +184,7 @@ def decode_native(
 
 
 def _run(
-    messages: Callable[[], DataFrame],
+    messages: Messages,
     decoding: Decoding,
     scan: Scan | None,
     groups: Grouping | None,

@@ -19,6 +19,7 @@ from tests.conftest import Lake
 from tests.lakecdc.ingest.histories import History
 from tests.lakecdc.ingest.killing import Run
 from tests.lakecdc.ingest.sources.kafka.conftest import Topics
+from tests.on_demand import on_demand
 
 pytestmark = pytest.mark.services
 
@@ -35,10 +36,9 @@ MOMENTS = [
 ]
 # moments that another one, or a kill below, is close to
 CLOSE = ("after_read", "after_side_tables", "after_commit", "after_round")
-STOPPED = [pytest.param(moment, marks=[pytest.mark.soak] if moment in CLOSE else []) for moment in MOMENTS]
+STOPPED = on_demand(MOMENTS, in_ci=set(MOMENTS) - set(CLOSE))
 # a process of its own takes half a minute: CI kills one, and meets other moments by fail points
-ON_DEMAND = ("after_read", "after_side_tables", "after_staging")
-KILLED = [*(pytest.param(moment, marks=pytest.mark.soak) for moment in ON_DEMAND), "after_commit"]
+KILLED = on_demand(("after_read", "after_side_tables", "after_staging", "after_commit"), in_ci=("after_commit",))
 
 
 class Shop:
