@@ -50,6 +50,7 @@ def main() -> None:
     """Set everything up, or find within a fraction of a second that nothing is to be done."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--services", action="store_true", help="also fetch the jars that the service tests need")
+    parser.add_argument("--prune", action="store_true", help="also remove what nothing refers to from uv's cache")
     arguments = parser.parse_args()
     if sys.version_info < (3, 11):  # noqa: UP036
         sys.exit(f"Python 3.11 or newer is needed, this is {platform.python_version()}: make setup PYTHON=python3.11")
@@ -59,6 +60,8 @@ def main() -> None:
         if not STAMP.exists() or STAMP.read_text() != fingerprint():
             install(find_uv())
             STAMP.write_text(fingerprint())
+        if arguments.prune:
+            prune(find_uv())
         warm_jars((*JARS, *SOURCE_JARS, *(SERVICE_JARS if arguments.services else ())))
 
 
@@ -265,6 +268,16 @@ def install(uv: str) -> None:
     # setuptools is in the lock: an isolated build would fetch one that is not pinned.
     run("pip", "install", "-q", "--no-deps", "--no-build-isolation", "-e", ".")
     say(f".venv is ready after {time.monotonic() - started:.0f} s")
+
+
+def prune(uv: str) -> None:
+    """Remove what nothing refers to from uv's cache, 2.7 GB for every environment made without an index's validators.
+
+    An index that sends none makes uv fetch and build source packages anew, such as pyspark, and the old builds stay.
+
+    :param uv: path of uv
+    """
+    subprocess.run([uv, "cache", "prune", "-q"], check=True)
 
 
 # --- Spark's jars -------------------------------------------------------------------------------------------------

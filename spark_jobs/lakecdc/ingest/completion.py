@@ -28,7 +28,7 @@ _MAX_SNAPSHOTS_BACK = 8
 
 
 def complete(
-    folded: DataFrame, batch: TableBatch, table: IcebergTable, mark: str | None
+    folded: DataFrame, batch: TableBatch, table: IcebergTable, mark: str | None, first_order: str | None = None
 ) -> tuple[DataFrame, int, DataFrame | None]:
     """Fill every open column of the folded rows.
 
@@ -36,11 +36,15 @@ def complete(
     :param batch: the batch, whose events are looked through first.
     :param table: looked up for what the events do not tell, under the key the row had before the batch.
     :param mark: highest order key applied to the table; events up to it may be in the table already.
+    :param first_order: lowest order key of the batch's events; None if it is not known.
     :return: the folded rows without open columns, the number of completion look-ups in the table, and the folded rows
         that could not be completed and are left out; None if there are none.
     """
     columns = [c.name for c in batch.columns]
-    wanted, events = _without_applied(folded.where(is_open()), batch, table, mark)
+    wanted, events = folded.where(is_open()).withColumn("held", F.lit(False)), batch.changes
+    assert events is not None
+    if _may_be_applied(batch, mark, first_order):
+        wanted, events = _without_applied(wanted.drop("held"), batch, table, str(mark))
     # what the table holds as of this very event has moved already
     moved = F.col("old_key").isNotNull() & ~F.col("held")
     pending = wanted.select(
@@ -82,13 +86,23 @@ def complete(
 
 
 def _settled(rows: DataFrame) -> tuple[DataFrame, Counter[str]]:
-    """Rows kept as they are now, and how many there are in each state: one job for both."""
-    kept = rows.localCheckpoint(eager=False)
-    return kept, Counter({row["state"]: row["count"] for row in kept.groupBy("state").count().collect()})
+    """Rows kept as they are now, and how many there are in each state."""
+    kept = rows.localCheckpoint()
+    # counting rows that are there is no work that a shuffle would pay for
+    counts = kept.select("state").coalesce(1).groupBy("state").count().collect()
+    return kept, Counter({row["state"]: row["count"] for row in counts})
+
+
+def _may_be_applied(batch: TableBatch, mark: str | None, first_order: str | None) -> bool:
+    """Whether the table's rows may hold some of the batch's events already."""
+    if not mark or not batch.may_be_held:
+        return False
+    # sent again, the newest event lies above the mark by its place of arrival alone
+    return first_order is None or first_order[:EVENT_DIGITS] <= mark[:EVENT_DIGITS]
 
 
 def _without_applied(
-    wanted: DataFrame, batch: TableBatch, table: IcebergTable, mark: str | None
+    wanted: DataFrame, batch: TableBatch, table: IcebergTable, mark: str
 ) -> tuple[DataFrame, DataFrame]:
     """Leave out events that the table's rows hold already, because a source sends some of them again.
 
@@ -99,12 +113,8 @@ def _without_applied(
     :return: these, with ``held``: the table's row is of this very event; and the batch's events that remain.
     """
     assert batch.changes is not None
-    changes = batch.changes
-    if not mark or not batch.may_be_held:
-        return wanted.withColumn("held", F.lit(False)), changes
-    changes = with_late(changes)
+    changes = with_late(batch.changes)
     followed = wanted.select("key").union(changes.where("old_key IS NOT NULL").select("old_key"))
-    # sent again, the newest event lies above the mark by its place of arrival alone
     moved_again = F.col("old_key").isNotNull() & (_event("order") <= mark[:EVENT_DIGITS])
     again = changes.where(is_suspect(mark) | moved_again).join(followed, "key", "left_semi")
     keys = again.select("key.*").distinct().localCheckpoint()

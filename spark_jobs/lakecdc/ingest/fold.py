@@ -10,6 +10,9 @@ from pyspark.sql import functions as F
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
+# lowest order key of a key's events
+_FIRST = "first_order"
+
 
 @dataclass(frozen=True)
 class FoldStats:
@@ -18,6 +21,8 @@ class FoldStats:
     :param events: events by op.
     :param keys: distinct keys.
     :param open_keys: keys whose last event leaves columns open.
+    :param deletes: keys whose last event is a delete.
+    :param first_order: lowest order key of any event; None if it is not known.
     :param low_order: lowest order key among the keys' last events.
     :param high_order: highest order key.
     :param source_time: newest source time, microseconds since 1970.
@@ -29,20 +34,24 @@ class FoldStats:
     low_order: str | None
     high_order: str | None
     source_time: int | None
+    deletes: int | None = None
+    first_order: str | None = None
 
 
 def fold(changes: DataFrame) -> DataFrame:
     """Reduce a change frame to one row per key.
 
     :param changes: the change frame of one batch; one that is folded already has event counts and stays as it is.
-    :return: ``key, op, row, open, old_key, order, source_time, late`` of the key's last event, plus event counts by op.
+    :return: ``key, op, row, open, old_key, order, source_time, late`` of the key's last event, plus event counts by op
+        and the lowest order key of its events.
     """
     changes = with_late(changes)
     last = F.max_by(F.struct("op", "row", "open", "old_key", "order", "source_time", "late"), "order").alias("last")
     if "n_c" in changes.columns:
         return changes
     counts = [F.count_if(F.col("op") == op).alias(f"n_{op}") for op in "rcud"]
-    return changes.groupBy("key").agg(last, *counts).select("key", "last.*", *[f"n_{op}" for op in "rcud"])
+    folded = changes.groupBy("key").agg(last, *counts, F.min("order").alias(_FIRST))
+    return folded.select("key", "last.*", *[f"n_{op}" for op in "rcud"], _FIRST)
 
 
 def with_late(changes: DataFrame) -> DataFrame:
@@ -63,10 +72,13 @@ def stats(folded: DataFrame) -> FoldStats:
         F.min("order").alias("low"),
         F.max("order").alias("high"),
         F.max(F.unix_micros("source_time")).alias("time"),
+        F.count_if(F.col("op") == "d").alias("deletes"),
+        (F.min(_FIRST) if _FIRST in folded.columns else F.lit(None)).alias("first"),
     ).first()
     assert row is not None
     events = {op: int(row[op] or 0) for op in "rcud"}
-    return FoldStats(events, row["keys"], row["open_keys"], row["low"], row["high"], row["time"])
+    known = row["keys"], row["open_keys"], row["low"], row["high"], row["time"], row["deletes"], row["first"]
+    return FoldStats(events, *known)
 
 
 def is_suspect(mark: str) -> Column:

@@ -277,8 +277,8 @@ def _ready(
     """The folded rows that may be applied: not older than the table's, without placeholders."""
     assert feed.table is not None
     rows = folded
+    suspects = older = deleted = 0
     if batch.may_be_held and mark and measured.low_order and measured.low_order <= mark:
-        suspects = older = deleted = 0
         # a MERGE judges the order by itself; only what is to be completed must not be older than the stored row
         if mode != "merge" or measured.open_keys:
             rows, suspects, older = drop_older(rows, feed.table, batch.key, mark)
@@ -286,7 +286,7 @@ def _ready(
             rows, deleted = tombstones.drop_deleted(feed.table, rows, batch.key, mark)
         feed.add(suspects=suspects, older_dropped=older + deleted)
     if measured.open_keys:
-        rows, lookups, lost = complete(rows, batch, feed.table, mark)
+        rows, lookups, lost = complete(rows, batch, feed.table, mark, measured.first_order)
         feed.add(completions=measured.open_keys, completion_lookups=lookups)
         if lost is not None:
             _keep_lost(feed, batch, lost, sum(measured.events.values()))
@@ -297,7 +297,9 @@ def _ready(
         if packed:
             tombstones.remember(feed.table, packed.deletes, batch.key, some=packed.facts.deletes > 0)
         else:
-            tombstones.remember(feed.table, rows, batch.key)
+            # what was left out may have been all of them; a filter and a full load that was overtaken make more
+            sure = bool(measured.deletes) and not older + deleted
+            tombstones.remember(feed.table, rows, batch.key, some=True if sure else None)
     return rows
 
 

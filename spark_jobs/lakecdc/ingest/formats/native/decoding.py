@@ -84,17 +84,20 @@ class Decoding:
         shape = json.dumps({**_ENVELOPE, "before": keys, "source": _SOURCE, "after": None}, ensure_ascii=False)
         shape = text_literal(shape.removesuffix("null}") + row_image + "}")
         strange, image = (self._strange_places(seen), "map_values(e.after)") if seen else (self._strange(), "e.after")
-        return self._changes(
-            f"""SELECT *, {self._kind()} AS kind FROM (
-              SELECT * EXCLUDE (e), e.op AS op, e.payload AS payload, e.ddl AS ddl, e.status AS status,
+        images = f"""SELECT * EXCLUDE (e), e.op AS op, e.payload AS payload, e.ddl AS ddl, e.status AS status,
                 e.ts_ms AS ts_ms, e.before AS b, {image} AS a, e.source AS s, {_SOURCE_TABLE} AS source_table,
                 {strange} AS strange
-              FROM (SELECT *, from_json(text, {shape}) AS e FROM ({self._messages(json_literal(keys))})))""",
-            {name: f"a[{seen.index(name) + 1}]" if name in seen else "NULL::VARCHAR" for name in self._names}
-            if seen
-            else {name: f"a.{name_literal(name)}" for name in self._names},
-            quick=seen is not None,
-        )
+              FROM (SELECT *, from_json(text, {shape}) AS e FROM ({self._messages(json_literal(keys))}))"""
+        # each value is referred to several times, and DuckDB would search its place in the image each time
+        texts = ", ".join(f"{self._text(name, seen)} AS x{i}" for i, name in enumerate(self._names))
+        return self._changes(f"SELECT *, {self._kind()} AS kind, {texts} FROM ({images})", quick=seen is not None)
+
+    @staticmethod
+    def _text(name: str, seen: tuple[str, ...] | None) -> str:
+        """A column's text in a row image."""
+        if seen is None:
+            return f"a.{name_literal(name)}"
+        return f"a[{seen.index(name) + 1}]" if name in seen else "NULL::VARCHAR"
 
     @property
     def _names(self) -> list[str]:
@@ -136,11 +139,12 @@ class Decoding:
           WHEN op = 'm' OR ddl IS NOT NULL OR status IN ('BEGIN', 'END') OR ({heartbeat}) THEN NULL
           ELSE 'odd' END"""
 
-    def _changes(self, parsed: str, texts: Mapping[str, str], *, quick: bool) -> str:
+    def _changes(self, parsed: str, *, quick: bool) -> str:
         """Typed columns of parsed messages.
 
-        :param texts: SQL of each column's text in a row image.
+        :param parsed: with the text of each column in the row image, ``x0`` and so on.
         """
+        texts = {name: f"x{i}" for i, name in enumerate(self._names)}
         keys, columns = range(len(self.key)), range(len(self.fields))
         counts = ", ".join(f"(op = '{count[-1]}')::INTEGER AS {count}" for count in COUNTS)
         listed = ", ".join(

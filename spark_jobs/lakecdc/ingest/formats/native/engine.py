@@ -95,7 +95,7 @@ class Packed:
         """Facts of the folded batch."""
         told = self.facts
         events = {op: told.events[op] for op in OPS}
-        return FoldStats(events, told.keys, told.open, told.low_order, told.high_order, told.newest)
+        return FoldStats(events, told.keys, told.open, told.low_order, told.high_order, told.newest, told.deletes)
 
 
 @dataclass(frozen=True)
