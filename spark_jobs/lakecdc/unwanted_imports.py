@@ -6,24 +6,62 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.abc import MetaPathFinder
 
 # tables are worked on in threads, and the list of modules is everybody's
 _one_at_a_time = threading.RLock()
+
+
+class _Absent:
+    """Finds no pandas. A None among ``sys.modules`` would do for Python, but Arrow's own code takes it for the module."""
+
+    @staticmethod
+    def find_spec(name: str, path: object = None, target: object = None) -> None:
+        """Tell whether there is such a module; a finder of ``sys.meta_path``."""
+        if name == "pandas":
+            raise ModuleNotFoundError("No module named 'pandas'", name=name)
 
 
 @contextmanager
 def without_pandas() -> Iterator[None]:
     """Let libraries that look for pandas find none, unless it is there already.
 
-    PySpark's ``lit`` asks its testing tools whether numpy is installed, and DuckDB whether a table is a DataFrame of
-    pandas; both import the whole of it for that, and both remember the answer. ``createDataFrame`` asks anew each time.
+    PySpark's ``lit`` asks its own testing tools whether numpy is installed, DuckDB whether a table is a DataFrame of
+    pandas and Arrow's datasets, which pyiceberg imports, whether a scalar is one of its arrays; all import the whole of
+    it for that, and all remember the answer. ``createDataFrame`` asks anew each time.
     """
     with _one_at_a_time:
         if "pandas" in sys.modules:
             yield
             return
-        sys.modules["pandas"] = None  # type: ignore[assignment]
+        sys.meta_path.insert(0, _Absent)
         try:
             yield
         finally:
-            del sys.modules["pandas"]
+            sys.meta_path.remove(_Absent)
+
+
+class _NoPandas(MetaPathFinder):
+    def find_spec(self, fullname: str, path: object, target: object = None) -> None:
+        """Refuse pandas."""
+        if fullname == "pandas":
+            raise ModuleNotFoundError(name=fullname)
+
+
+def keep_pandas_from_arrow() -> None:
+    """Let Arrow look for pandas now and find none, unless it is there already: it asks once for its first value.
+
+    For the workers of our tasks, in which nothing becomes a DataFrame of pandas. Arrow is compiled by Cython, which
+    would take the mark that :func:`without_pandas` leaves for the module.
+    """
+    import pyarrow as pa
+
+    with _one_at_a_time:
+        if "pandas" in sys.modules:
+            return
+        refusal = _NoPandas()
+        sys.meta_path.insert(0, refusal)
+        try:
+            pa.scalar(0)
+        finally:
+            sys.meta_path.remove(refusal)

@@ -22,6 +22,10 @@ with duckdb_of_its_own() as connection, duckdb_of_its_own() as other:
         each.register("rows", pa.table({"id": [1, 2]}))
         assert each.execute("SELECT sum(id) FROM rows").fetchall() == [(3,)]
 """
+FILES = """
+from lakecdc.iceberg.file_io import source
+source({}, __import__("os").devnull).open()
+"""
 WANTED = """
 import pandas
 from lakecdc.unwanted_imports import without_pandas
@@ -52,7 +56,7 @@ def run(text: str) -> None:
     subprocess.run([sys.executable, "-c", f"import sys\n{text}"], check=True, timeout=60)
 
 
-@pytest.mark.parametrize("text", [DRIVER, WORKER, THREADS])
+@pytest.mark.parametrize("text", [DRIVER, WORKER, FILES, THREADS])
 def test_nobody_imports_pandas_and_everybody_still_can(text: str) -> None:
     run(f"{text}\nassert 'pandas' not in sys.modules\nimport pandas\nassert pandas.DataFrame([1]).size == 1")
 

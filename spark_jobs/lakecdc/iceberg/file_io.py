@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from lakecdc.iceberg.jvm import java_class_name, java_message, listed, mapping
+from lakecdc.unwanted_imports import without_pandas
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO, InputFile, OutputFile
@@ -78,9 +79,10 @@ def source(properties: Mapping[str, str], location: str) -> InputFile:
 
 
 def _file_io(properties: Mapping[str, str], location: str) -> FileIO:
-    from pyiceberg.io import load_file_io
+    with without_pandas():
+        from pyiceberg.io import load_file_io
 
-    return load_file_io(dict(properties), location)
+        return load_file_io(dict(properties), location)
 
 
 def _vended(io: Any) -> list[Any]:
