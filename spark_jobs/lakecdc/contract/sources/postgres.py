@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from lakecdc.contract.errors import SpecError
 from lakecdc.contract.target import Target
 
 
@@ -21,7 +22,10 @@ class PostgresSource:
     :param chunk_bytes: heap bytes per full-load chunk.
     :param full_load_commit_bytes: heap bytes after which a full load commits what it has; after a failure the next run
         goes on from there. 0 commits once. Tables without a key, and those with a history table, commit once.
-    :param max_batch_events: log events per micro-batch (a transaction is never cut).
+    :param max_batch_events: log events per micro-batch; like the next two it ends with the transaction in which the
+        bound is reached, because a transaction is never cut.
+    :param max_batch_bytes: bytes of its column values, as text; 0 is no bound.
+    :param max_batch_seconds: seconds of reading the log for it; 0 is no bound.
     :param max_slot_lag_bytes: log held back by the slot above which a failing table is given up; 0 is no limit.
     """
 
@@ -35,6 +39,8 @@ class PostgresSource:
     chunk_bytes: int = 64 * 1024 * 1024
     full_load_commit_bytes: int = 16 * 1024 * 1024 * 1024
     max_batch_events: int = 500_000
+    max_batch_bytes: int = 256 * 1024 * 1024
+    max_batch_seconds: int = 300
     max_slot_lag_bytes: int = 0
 
     @property
@@ -43,4 +49,11 @@ class PostgresSource:
         return self.publication or self.slot
 
     def check_targets(self, targets: tuple[Target, ...]) -> None:
-        """Every target can be fed: the database tells keys and columns."""
+        """Every target can be fed, for the database tells keys and columns; refuse numbers that make no sense.
+
+        :raises SpecError: a number out of its range.
+        """
+        lowest = {"full_load_parallelism": 1, "chunk_bytes": 1, "full_load_commit_bytes": 0, "max_batch_events": 1}
+        for name, least in {**lowest, "max_batch_bytes": 0, "max_batch_seconds": 0, "max_slot_lag_bytes": 0}.items():
+            if getattr(self, name) < least:
+                raise SpecError(f"source.{name} is {getattr(self, name)}.", hint=f"It must be at least {least}.")

@@ -8,6 +8,7 @@ type's output function writes it; an update leaves out large values it did not t
 from __future__ import annotations
 
 import struct
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -79,6 +80,18 @@ class Wanted:
     excluded: frozenset[str] = frozenset()
 
 
+@dataclass(frozen=True)
+class Bounds:
+    """After what a read ends, with the transaction that it is in.
+
+    :param bytes: of column values in the rows it delivers; 0 is no bound.
+    :param seconds: since it has begun, once it has delivered a row; 0 is no bound.
+    """
+
+    bytes: int = 0
+    seconds: float = 0
+
+
 @dataclass
 class Summary:
     """What one read has seen.
@@ -89,6 +102,8 @@ class Summary:
     :param events: number of events by table oid and kind.
     :param truncates: last TRUNCATE by table oid: commit LSN, ordinal, commit time in microseconds.
     :param relations: every description of a wanted table, in order.
+    :param bytes: of the column values delivered.
+    :param cut: a bound ended the read; more messages may be there.
     """
 
     messages: int = 0
@@ -97,6 +112,13 @@ class Summary:
     events: dict[int, dict[str, int]] = field(default_factory=dict)
     truncates: dict[int, tuple[int, int, int]] = field(default_factory=dict)
     relations: list[Relation] = field(default_factory=list)
+    bytes: int = 0
+    cut: bool = False
+
+    @property
+    def event_bytes(self) -> int:
+        """Mean size of an event; 0 if there was none."""
+        return self.bytes // max(1, sum(sum(kinds.values()) for kinds in self.events.values()))
 
     def to_json(self) -> dict[str, Any]:
         """As a JSON object."""
@@ -115,6 +137,8 @@ class Summary:
                 Relation(**{**r, "columns": tuple(RelationColumn(**c) for c in r["columns"])})
                 for r in document["relations"]
             ],
+            document["bytes"],
+            document["cut"],
         )
 
 
@@ -175,11 +199,14 @@ class Decoder:
     """Turns messages into rows; one instance reads one stretch of the log, from its first transaction to its last.
 
     :param wanted: the tables to deliver, by oid; events of others are passed over.
+    :param bounds: a transaction is never cut.
     """
 
-    def __init__(self, wanted: Mapping[int, Wanted]) -> None:
+    def __init__(self, wanted: Mapping[int, Wanted], bounds: Bounds = Bounds()) -> None:
         self.summary = Summary()
         self._wanted = wanted
+        self._most_bytes = bounds.bytes or float("inf")
+        self._deadline = time.monotonic() + (bounds.seconds or float("inf"))
         self._relations: dict[int, _Layout] = {}
         self._rows = _Rows()
         self._commit_lsn = self._commit_micros = self._ordinal = 0
@@ -207,12 +234,15 @@ class Decoder:
                 handler(message)
                 if self._rows.full:
                     yield self._flush()
+                if self.summary.cut:
+                    break
             elif message[0] not in b"OYM":  # origin, type, logical message
                 raise ProtocolError(f"A message of kind {chr(message[0])!r} is not part of protocol version 1.")
         if len(self._rows):
             yield self._flush()
 
     def _flush(self) -> pa.RecordBatch:
+        self.summary.bytes += self._rows.bytes
         batch, self._rows = self._rows.batch(), _Rows()
         return batch
 
@@ -224,6 +254,9 @@ class Decoder:
     def _commit(self, message: bytes) -> None:
         _flags, _lsn, self.summary.end_lsn, micros = _COMMIT.unpack(message)
         self.summary.commit_micros = micros + EPOCH_MICROS
+        taken = self.summary.bytes + self._rows.bytes
+        # a read that delivers nothing must go on: the next one would begin where it did
+        self.summary.cut = taken >= self._most_bytes or (taken > 0 and time.monotonic() >= self._deadline)
 
     def _relation(self, message: bytes) -> None:
         oid = int.from_bytes(message[1:5], "big")
@@ -341,7 +374,12 @@ class _Rows:
     @property
     def full(self) -> bool:
         """Enough for one batch."""
-        return len(self._facts) >= _BATCH_ROWS or self.new.bytes + self.old.bytes >= _BATCH_BYTES
+        return len(self._facts) >= _BATCH_ROWS or self.bytes >= _BATCH_BYTES
+
+    @property
+    def bytes(self) -> int:
+        """Of their values, with what the protocol adds."""
+        return self.new.bytes + self.old.bytes
 
     def add(self, layout: _Layout, facts: tuple[Any, ...]) -> None:
         self._layouts.append(layout)

@@ -15,6 +15,7 @@ from lakecdc.ingest.formats import pgoutput
 from lakecdc.ingest.formats.pgoutput import (
     EPOCH_MICROS,
     UNCHANGED,
+    Bounds,
     Decoder,
     ProtocolError,
     RelationColumn,
@@ -153,6 +154,38 @@ def test_batches_are_bounded() -> None:
     assert sizes == [17, 17, 6]
     messages = [begin(1), ORDERS, *[insert(str(i), None, None) for i in range(45_000)], commit(1)]
     assert [batch.num_rows for batch in Decoder(WANTED).batches(messages)] == [20_000, 20_000, 5_000]
+
+
+def stretch(transactions: int, size: int) -> list[bytes]:
+    """Transactions of two rows of this many bytes each."""
+    found = [ORDERS]
+    for number in range(1, 1 + transactions):
+        found += [begin(number), *[insert(f"{number}{i}", "x" * size, None) for i in range(2)], commit(number)]
+    return found
+
+
+def test_a_read_ends_with_the_transaction_that_reaches_its_bytes() -> None:
+    for most, transactions in ((1, 1), (2000, 1), (3000, 2), (1_000_000, 5), (0, 5)):
+        decoder = Decoder(WANTED, Bounds(bytes=most))
+        rows = sum(batch.num_rows for batch in decoder.batches(stretch(5, 1000)))
+        assert (rows, decoder.summary.cut) == (2 * transactions, transactions < 5)
+        assert decoder.summary.end_lsn == transactions + 48
+    assert 1000 <= decoder.summary.event_bytes < 1100
+    assert Decoder(WANTED).summary.event_bytes == 0
+
+
+def test_a_large_transaction_is_not_cut_although_its_batches_are_told_one_by_one() -> None:
+    decoder = Decoder(WANTED, Bounds(bytes=500_000))
+    messages = [begin(1), ORDERS, *[insert(str(i), None, None) for i in range(45_000)], commit(1), *stretch(3, 10)]
+    assert sum(batch.num_rows for batch in decoder.batches(messages)) == 45_000
+    assert decoder.summary.cut and decoder.summary.messages == 45_003
+
+
+def test_a_read_that_has_taken_long_enough_ends_once_it_has_delivered_something() -> None:
+    wanted = {OID: Wanted(3, ("id",))}
+    decoder = Decoder(wanted, Bounds(seconds=1e-9))
+    rows = [found["commit_lsn"] for batch in decoder.batches(stretch(5, 10)) for found in batch.to_pylist()]
+    assert rows == [3, 3] and decoder.summary.cut and decoder.summary.end_lsn == 51
 
 
 def test_the_summary_survives_its_text() -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,7 @@ from pyspark.sql import functions as F
 
 from lakecdc.contract.errors import SourceUnavailableError
 from lakecdc.ingest.formats import pgoutput
-from lakecdc.ingest.formats.pgoutput import Decoder, Relation, Summary, Wanted
+from lakecdc.ingest.formats.pgoutput import Bounds, Decoder, Relation, Summary, Wanted
 from lakecdc.ingest.order import order_key, order_sql
 from lakecdc.ingest.sources.database import cause
 from lakecdc.ingest.sources.postgres.connect import Address, connect, lsn_text
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column as Expression
     from pyspark.sql import DataFrame, SparkSession
 
+    from lakecdc.contract.sources.postgres import PostgresSource
     from lakecdc.ingest.change import Column
 
 _PEEK = """
@@ -44,6 +46,7 @@ class ReadLog:
     :param upto: LSN after which no transaction is begun to be read.
     :param messages: the slot's messages after which the current transaction is the last.
     :param wanted: the tables, by oid.
+    :param bounds: further ones, which the server does not know.
     """
 
     where: Address
@@ -52,17 +55,19 @@ class ReadLog:
     upto: int
     messages: int
     wanted: Mapping[int, Wanted]
+    bounds: Bounds = Bounds()
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Read the round, once for the one row that arrives."""
         settle()
         for batch in batches:
             for _ in range(batch.num_rows):
-                decoder = Decoder(self.wanted)
-                yield from decoder.batches(self._messages())
+                decoder = Decoder(self.wanted, self.bounds)
+                with closing(self._messages()) as messages:
+                    yield from decoder.batches(messages)
                 yield pgoutput.closing_batch(json.dumps(decoder.summary.to_json()))
 
-    def _messages(self) -> Iterator[bytes]:
+    def _messages(self) -> Generator[bytes]:
         from psycopg import errors, sql
 
         statement = sql.SQL(_PEEK).format(
@@ -134,6 +139,15 @@ def read(spark: SparkSession, task: ReadLog) -> Round:
         ) from error
     assert last is not None
     return Round(decoded, Summary.from_json(json.loads(last["summary"])))
+
+
+def events_at_once(source: PostgresSource, event_bytes: int) -> int:
+    """How many events to ask for, because the server puts all of them aside before it sends the first.
+
+    :param event_bytes: mean size of those that were read last; 0 if it is not known.
+    """
+    bound = source.max_batch_bytes if event_bytes else 0
+    return min(source.max_batch_events, max(1, bound // event_bytes)) if bound else source.max_batch_events
 
 
 def publication_list(name: str) -> str:

@@ -17,7 +17,7 @@ from lakecdc.contract.errors import InputError, LakecdcError, SourceUnavailableE
 from lakecdc.contract.sources.postgres import PostgresSource
 from lakecdc.failpoints import reach
 from lakecdc.ingest.change import Column, TableBatch
-from lakecdc.ingest.formats.pgoutput import Relation, Wanted
+from lakecdc.ingest.formats.pgoutput import Bounds, Relation, Wanted
 from lakecdc.ingest.order import order_key
 from lakecdc.ingest.source_columns import identified, remembered
 from lakecdc.ingest.sources.database import deal, full_load_needed, quoted
@@ -127,6 +127,8 @@ class PostgresIngest:
         self._session_or_none: psycopg.Connection[tuple[Any, ...]] | None = None
         self._identity = ""
         self._skipped = 0
+        # the mean of the last round
+        self._event_bytes = 0
 
     # -- start ------------------------------------------------------------------------------------------------
 
@@ -279,8 +281,7 @@ class PostgresIngest:
             with self._asking():
                 end = end or self._end()
                 stop = self._recorded_end()
-                found = self._read(stop or end)
-                whole = found.summary.messages < self._messages_limit
+                found, whole = self._read(stop or end)
                 batches = self._batches(found, stop or end, whole)
                 reached = whole and stop is None
             yield batches
@@ -387,17 +388,20 @@ class PostgresIngest:
                 return End(lsn(flushed[0]), row[0])
             time.sleep(0.02)
 
-    def _read(self, end: End) -> wal.Round:
+    def _read(self, end: End) -> tuple[wal.Round, bool]:
+        """A round, and whether it has come to the end."""
         wanted = {
             feed.table.oid: Wanted(feed.at, feed.table.key, frozenset(feed.table.target.exclude_columns))
             for feed in self._live()
         }
         # messages that this run has read before and that a failed table keeps in the slot come first again
-        self._messages_limit = self._skipped + self.source.max_batch_events
+        limit = self._skipped + wal.events_at_once(self.source, self._event_bytes)
+        bounds = Bounds(self.source.max_batch_bytes, self.source.max_batch_seconds)
         publication = wal.publication_list(self.source.publication_name)
-        task = wal.ReadLog(self._where, self.source.slot, publication, end.lsn, self._messages_limit, wanted)
-        self._round = wal.read(self.spark, task)
-        return self._round
+        task = wal.ReadLog(self._where, self.source.slot, publication, end.lsn, limit, wanted, bounds)
+        self._round = found = wal.read(self.spark, task)
+        self._event_bytes = found.summary.event_bytes
+        return found, not found.summary.cut and found.summary.messages < limit
 
     def _batches(self, found: wal.Round, end: End, reached: bool) -> list[TableBatch]:
         summary = found.summary

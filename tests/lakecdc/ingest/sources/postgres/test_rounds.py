@@ -127,6 +127,18 @@ def test_a_transaction_is_never_cut(shop: Shop) -> None:
     assert len(shop.model.rows(name)) == 300
 
 
+def test_batches_end_where_their_bytes_do(shop: Shop) -> None:
+    shop.sql("CREATE TABLE s.t (id int PRIMARY KEY, body text)")
+    name = shop.target("t")
+    shop.run()
+    for start in (0, 10, 20, 30):
+        shop.sql(f"INSERT INTO s.t SELECT i, repeat('x', 1000) FROM generate_series({start} + 1, {start} + 10) i")
+    before = len(shop.model.batches)
+    shop.run(max_batch_bytes=18_000)
+    assert [len(events) for _batch, events in shop.model.batches[before:]] == [20, 20, 0]
+    assert shop.model.rows(name) == shop.sql("SELECT * FROM s.t ORDER BY id")
+
+
 def test_columns_come_and_go_during_the_run(shop: Shop) -> None:
     shop.sql("CREATE TABLE s.t (id int PRIMARY KEY, a int, b text)")
     shop.sql("INSERT INTO s.t VALUES (1, 1, 'one')")

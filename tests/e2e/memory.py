@@ -1,0 +1,96 @@
+"""What a process and its children hold in memory, sampled while they run."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+_SECONDS = 0.25
+_MEBIBYTE = 1024 * 1024
+
+
+@dataclass
+class Memory:
+    """Resident memory of one process and everything it started, in MiB.
+
+    :param pid: the process.
+    :param samples: wall-clock second, then MiB by kind of process: ``driver``, ``jvm``, ``workers``.
+    """
+
+    pid: int
+    samples: list[tuple[float, dict[str, float]]] = field(default_factory=list)
+
+    def sample(self) -> None:
+        """Look once."""
+        found = dict.fromkeys(("driver", "jvm", "workers"), 0.0)
+        for pid in _tree(self.pid):
+            kind = "driver" if pid == self.pid else "jvm" if _name(pid) == "java" else "workers"
+            found[kind] += _resident(pid)
+        self.samples.append((time.time(), found))
+
+    def peak(self, kind: str, begin: float = 0, end: float = float("inf")) -> float:
+        """The most that one kind held at once between two moments."""
+        return max((found[kind] for at, found in self.samples if begin <= at <= end), default=0.0)
+
+    def peaks(self) -> dict[str, int]:
+        """The most that each kind held at once, and all together."""
+        peaks = {kind: round(self.peak(kind)) for kind in ("driver", "jvm", "workers")}
+        return {**peaks, "together": round(max(sum(found.values()) for _at, found in self.samples))}
+
+
+@contextmanager
+def watched(pid: int) -> Iterator[Memory]:
+    """Sample a process until the block ends."""
+    found, over = Memory(pid), threading.Event()
+
+    def look() -> None:
+        while not over.wait(_SECONDS):
+            found.sample()
+
+    thread = threading.Thread(target=look, daemon=True)
+    thread.start()
+    try:
+        yield found
+    finally:
+        over.set()
+        thread.join()
+
+
+def _tree(root: int) -> list[int]:
+    children: dict[int, list[int]] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            children.setdefault(_parent(int(entry.name)), []).append(int(entry.name))
+    found, new = [], [root]
+    while new:
+        found += new
+        new = [child for pid in new for child in children.get(pid, [])]
+    return found
+
+
+def _parent(pid: int) -> int:
+    return int(_read(pid, "stat").rpartition(") ")[2].split(" ")[1] or 0) if _read(pid, "stat") else 0
+
+
+def _name(pid: int) -> str:
+    return _read(pid, "comm").strip()
+
+
+def _resident(pid: int) -> float:
+    """Pages that forked processes share are counted once: the proportional set, where the kernel tells it."""
+    for line in _read(pid, "smaps_rollup").splitlines():
+        if line.startswith("Pss:"):
+            return int(line.split()[1]) / 1024
+    return 0.0
+
+
+def _read(pid: int, name: str) -> str:
+    """A file of ``/proc``; empty if the process has ended."""
+    try:
+        return Path(f"/proc/{pid}/{name}").read_text()
+    except OSError:
+        return ""
