@@ -6,14 +6,13 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib.abc import MetaPathFinder
 
 # tables are worked on in threads, and the list of modules is everybody's
 _one_at_a_time = threading.RLock()
 
 
 class _Absent:
-    """Finds no pandas. A None among ``sys.modules`` would do for Python, but Arrow's own code takes it for the module."""
+    """Finds no pandas. A None among ``sys.modules`` would do for Python, but Arrow takes it for the module."""
 
     @staticmethod
     def find_spec(name: str, path: object = None, target: object = None) -> None:
@@ -39,29 +38,3 @@ def without_pandas() -> Iterator[None]:
             yield
         finally:
             sys.meta_path.remove(_Absent)
-
-
-class _NoPandas(MetaPathFinder):
-    def find_spec(self, fullname: str, path: object, target: object = None) -> None:
-        """Refuse pandas."""
-        if fullname == "pandas":
-            raise ModuleNotFoundError(name=fullname)
-
-
-def keep_pandas_from_arrow() -> None:
-    """Let Arrow look for pandas now and find none, unless it is there already: it asks once for its first value.
-
-    For the workers of our tasks, in which nothing becomes a DataFrame of pandas. Arrow is compiled by Cython, which
-    would take the mark that :func:`without_pandas` leaves for the module.
-    """
-    import pyarrow as pa
-
-    with _one_at_a_time:
-        if "pandas" in sys.modules:
-            return
-        refusal = _NoPandas()
-        sys.meta_path.insert(0, refusal)
-        try:
-            pa.scalar(0)
-        finally:
-            sys.meta_path.remove(refusal)

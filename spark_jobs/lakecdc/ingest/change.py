@@ -20,12 +20,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import TYPE_CHECKING, Protocol
 
 from lakecdc.contract.target import Target
 from lakecdc.metadata.positions import Position
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame
 
     from lakecdc.ingest.formats.native import Packed
@@ -47,6 +49,31 @@ class Column:
     fill: object = None
 
 
+class OddValueError(Exception):
+    """A value that Arrow does not take, or perhaps not as Spark does."""
+
+
+@dataclass(frozen=True)
+class ArrowRows:
+    """Rows of a full load as tasks can read them, to write them without Spark in between.
+
+    :param changes: the change frame of the same rows.
+    :param read: yields the rows of a task with a certain number as tables of the batch's columns, named ``c0`` … in
+        their order; raises :class:`OddValueError` at a value that is for Spark to judge. Runs in the task.
+    :param tasks: how many there are, numbered from 0.
+    :param order: order key of every row.
+    :param time: source time of every row.
+    :param refusal: why they cannot be read so; None if they can.
+    """
+
+    changes: DataFrame
+    read: Callable[[int], Iterator[pa.Table]]
+    tasks: int
+    order: str
+    time: datetime
+    refusal: str | None = None
+
+
 @dataclass(frozen=True)
 class TableBatch:
     """The changes of one micro-batch for one table.
@@ -64,6 +91,7 @@ class TableBatch:
         deleted again before the load came to it.
     :param folded: ``changes`` holds one row per key already, with event counts ``n_r``, ``n_c``, ``n_u``, ``n_d``.
     :param packed: where ``changes`` comes from, if tasks of the native engine hold it packed.
+    :param arrow_rows: where ``changes`` of a full load comes from, if tasks can read its rows without Spark.
     :param rejected: messages that cannot be applied, as ``formats.changes.REJECTED`` names them; None if none.
     :param rejections: how many these are.
     :param origin: finds the messages of events again: from a frame with their ``order``, a rule and a reason to
@@ -85,6 +113,7 @@ class TableBatch:
     overtaken_below: str | None = None
     folded: bool = False
     packed: Packed | None = None
+    arrow_rows: ArrowRows | None = None
     rejected: DataFrame | None = None
     rejections: int = 0
     origin: Callable[[DataFrame], DataFrame] | None = None

@@ -248,6 +248,8 @@ def _note(feed: Feed, applied: Applied, position: Position) -> None:
         rows_written=applied.rows,
         bytes_written=applied.bytes,
     )
+    if applied.engine:
+        feed.metrics["full_load_engine"] = applied.engine
 
 
 @contextmanager

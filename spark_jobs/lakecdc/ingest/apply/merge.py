@@ -26,6 +26,7 @@ from lakecdc.failpoints import reach
 from lakecdc.iceberg import scratch
 from lakecdc.iceberg.definition import quoted_column
 from lakecdc.iceberg.fence import PositionFence
+from lakecdc.ingest.apply import full_load
 from lakecdc.ingest.apply.publish import Applied, Staged, publish, summary
 from lakecdc.ingest.apply.rows import stage_images, table_columns
 from lakecdc.ingest.lookup import plain
@@ -69,7 +70,9 @@ def merge(
     if empty or batch.full_load or (rows is None and not batch.truncate_order):
 
         def stage(staged: Staged) -> None:
-            if rows is not None:
+            if rows is not None and batch.full_load:
+                full_load.stage(table, batch, rows, staged)
+            elif rows is not None:
                 staged.data_files += stage_images(table, batch, rows, keys)
 
         truncate = None if empty else batch.truncate_order

@@ -29,6 +29,7 @@ class Applied:
     :param delete_files: number of delete files.
     :param rows: rows in the data files.
     :param bytes: size of all these files.
+    :param engine: see :class:`Staged`.
     """
 
     snapshot: Snapshot
@@ -36,14 +37,19 @@ class Applied:
     delete_files: int
     rows: int
     bytes: int
+    engine: str | None = None
 
 
 @dataclass
 class Staged:
-    """Files that have been written and not been committed yet."""
+    """Files that have been written and not been committed yet.
+
+    :param engine: what wrote the rows of a full load: ``native``, or ``jvm`` and why; None if there was no choice.
+    """
 
     data_files: list[Any] = field(default_factory=list)
     delete_files: list[Any] = field(default_factory=list)
+    engine: str | None = None
 
     @property
     def files(self) -> list[Any]:
@@ -93,6 +99,7 @@ def publish(
         len(staged.delete_files),
         sum(int(f.recordCount()) for f in staged.data_files),
         sum(int(f.fileSizeInBytes()) for f in staged.files),
+        staged.engine,
     )
 
 

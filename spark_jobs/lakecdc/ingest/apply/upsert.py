@@ -12,6 +12,7 @@ from pyspark.sql import functions as F
 
 from lakecdc.iceberg import definition
 from lakecdc.iceberg.staging import stage_equality_deletes
+from lakecdc.ingest.apply import full_load
 from lakecdc.ingest.apply import packed as packing
 from lakecdc.ingest.apply.publish import Applied, Staged, publish
 from lakecdc.ingest.apply.rows import clustered, stage_images
@@ -51,10 +52,11 @@ def upsert(
         packed = packing.untouched(batch, rows)
         if packed is not None and packing.can_be_written(table, batch, packed, list(specs)):
             packing.stage(table, batch, packed, staged, deletes=bool(specs))
+        elif rows is not None and batch.full_load:
+            full_load.stage(table, batch, rows, staged)
         elif rows is not None:
             staged.data_files += stage_images(table, batch, rows, keys)
-            if not batch.full_load:
-                staged.delete_files += _stage_deletes(table, batch, rows, keys, list(specs))
+            staged.delete_files += _stage_deletes(table, batch, rows, keys, list(specs))
 
     return publish(table, stage, position, started_from, truncate_order=batch.truncate_order)
 

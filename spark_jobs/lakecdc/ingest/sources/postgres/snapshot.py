@@ -7,11 +7,15 @@ snapshot of that slot, tables that join later from the snapshot of a temporary s
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from lakecdc.ingest.change import ArrowRows, OddValueError
+from lakecdc.ingest.formats.native.exact import arrow_type
 from lakecdc.ingest.order import RANK_READ, order_key
 from lakecdc.ingest.sources.database import full_load_frame, string_schema
 from lakecdc.ingest.sources.postgres.connect import Address, connect, explain, lsn
@@ -20,7 +24,7 @@ from lakecdc.worker import settle
 if TYPE_CHECKING:
     import psycopg
     import pyarrow as pa
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
     from lakecdc.ingest.change import Column
     from lakecdc.ingest.sources.postgres.catalog import SourceTable
@@ -28,6 +32,8 @@ if TYPE_CHECKING:
     Session = psycopg.Connection[tuple[Any, ...]]
 
 _BLOCK_BYTES = 4 * 1024 * 1024
+# how Arrow tells where a text is that it refuses
+_IN_COLUMN = re.compile(r"In CSV column #(\d+): (Row #\d+: )?")
 # before version 14 a page range is found by reading the whole table
 _TID_RANGE_SCAN = 140000
 
@@ -150,22 +156,24 @@ class CopyChunks:
     columns: tuple[str, ...]
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Read the chunks of the partitions whose numbers arrive."""
+        """Read the chunks of the partitions whose numbers arrive, as texts."""
         settle()
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                yield from self._share(self.shares[number])
+                for block in self.blocks(number):
+                    yield from parse(block, self.columns)
 
-    def _share(self, share: Sequence[Chunk]) -> Iterator[pa.RecordBatch]:
+    def blocks(self, number: int) -> Iterator[bytearray]:
+        """The CSV of one share."""
         session = connect(self.where)
         try:
             _begin(session, self.snapshot)
-            for chunk in share:
+            for chunk in self.shares[number]:
                 yield from self._chunk(session, chunk)
         finally:
             session.close()
 
-    def _chunk(self, session: Session, chunk: Chunk) -> Iterator[pa.RecordBatch]:
+    def _chunk(self, session: Session, chunk: Chunk) -> Iterator[bytearray]:
         from psycopg import sql
 
         statement = sql.SQL("COPY (SELECT {} FROM ONLY {} WHERE {}) TO STDOUT (FORMAT csv)").format(
@@ -173,40 +181,67 @@ class CopyChunks:
             sql.Identifier(chunk.schema, chunk.table),
             sql.SQL(chunk.condition()),
         )
-        with session.cursor() as cursor, cursor.copy(statement) as copy:
-            for block in blocks(copy):
-                yield from parse(block, self.columns)
+        return copied(session, statement.as_bytes(session))
 
 
-def blocks(rows: Iterable[Any]) -> Iterator[bytes]:
-    """Gather the rows of a COPY, each of which arrives whole, into blocks, so that no row is ever cut."""
-    gathered: list[bytes] = []
-    size = 0
-    for row in rows:
-        gathered.append(bytes(row))
-        size += len(row)
-        if size >= _BLOCK_BYTES:
-            yield b"".join(gathered)
-            gathered, size = [], 0
+def copied(session: Session, statement: bytes) -> Iterator[bytearray]:
+    """What a COPY TO STDOUT gives, in blocks.
+
+    libpq is asked for the rows: psycopg's own iterator costs a task twice as much as their parsing.
+
+    :raises psycopg.Error: if the source refuses.
+    """
+    from psycopg import errors, pq
+
+    connection = session.pgconn
+    begun = connection.exec_(statement)
+    if begun.status != pq.ExecStatus.COPY_OUT:
+        raise errors.error_from_result(begun)
+    yield from blocks(partial(connection.get_copy_data, 0))
+    ended = connection.get_result()
+    if ended is not None and ended.status != pq.ExecStatus.COMMAND_OK:
+        raise errors.error_from_result(ended)
+    while connection.get_result() is not None:
+        pass
+
+
+def blocks(next_row: Callable[[], tuple[int, Any]]) -> Iterator[bytearray]:
+    """Gather the rows of a COPY, each of which arrives whole, into blocks, so that no row is ever cut.
+
+    :param next_row: size and bytes of a row; a negative size is the end.
+    """
+    gathered = bytearray()
+    while True:
+        size, row = next_row()
+        if size < 0:
+            break
+        gathered += row
+        if len(gathered) >= _BLOCK_BYTES:
+            yield gathered
+            gathered = bytearray()
     if gathered:
-        yield b"".join(gathered)
+        yield gathered
 
 
-def parse(block: bytes, columns: Sequence[str]) -> list[pa.RecordBatch]:
+def parse(
+    block: bytes | bytearray, columns: Sequence[str], types: Sequence[pa.DataType] | None = None
+) -> list[pa.RecordBatch]:
     """Parse Postgres' CSV: null is empty, the empty string is quoted, values may hold line ends.
 
-    :return: batches of string columns.
+    :param types: of the columns; default: all are strings.
+    :raises pyarrow.ArrowInvalid: a text is not of its column's type; columns are called ``#0`` … there.
     """
     import pyarrow as pa
     from pyarrow import csv
 
     # names are given apart from the parsing, which would refuse none but might alter some
-    read = csv.ReadOptions(
-        use_threads=False, block_size=len(block) + 1, column_names=[f"c{i}" for i in range(len(columns))]
-    )
+    names = [f"c{i}" for i in range(len(columns))]
+    read = csv.ReadOptions(use_threads=False, block_size=len(block) + 1, column_names=names)
     convert = csv.ConvertOptions(
-        column_types={f"c{i}": pa.string() for i in range(len(columns))},
+        column_types=dict(zip(names, types or [pa.string()] * len(names), strict=True)),
         null_values=[""],
+        true_values=["t"],
+        false_values=["f"],
         strings_can_be_null=True,
         quoted_strings_can_be_null=False,
     )
@@ -216,7 +251,38 @@ def parse(block: bytes, columns: Sequence[str]) -> list[pa.RecordBatch]:
     return found
 
 
-def frame(
+@dataclass(frozen=True)
+class ReadTables:
+    """What a task of a full load reads that writes its files itself; see :class:`lakecdc.ingest.change.ArrowRows`.
+
+    :param types: Spark SQL types of the columns, each of which the source's text is exactly.
+    """
+
+    copy: CopyChunks
+    types: tuple[str, ...]
+
+    def __call__(self, number: int) -> Iterator[pa.Table]:
+        """Copy a share and parse it.
+
+        :raises OddValueError: telling the column and the value.
+        """
+        import pyarrow as pa
+
+        names = [f"c{i}" for i in range(len(self.types))]
+        kinds = [arrow_type(kind) for kind in self.types]
+        for block in self.copy.blocks(number):
+            try:
+                yield pa.Table.from_batches(parse(block, names, kinds))
+            except pa.ArrowInvalid as error:
+                raise OddValueError(self._named(str(error))) from error
+
+    def _named(self, text: str) -> str:
+        """Arrow's message with the column's name."""
+        found = _IN_COLUMN.match(text)
+        return f"column {self.copy.columns[int(found[1])]!r}: {text[found.end() :]}" if found else text
+
+
+def rows(
     spark: SparkSession,
     copy: CopyChunks,
     table: SourceTable,
@@ -224,15 +290,19 @@ def frame(
     values: dict[str, Any],
     snapshot: Snapshot,
     epoch: int,
-) -> DataFrame:
-    """The change frame of a full load.
+    refusal: str | None,
+) -> ArrowRows:
+    """The rows of a full load, as a change frame and for tasks that write them themselves.
 
     :param copy: what the tasks run.
     :param columns: the target's columns.
     :param values: Spark expression of each column, from the string columns that ``copy`` delivers.
     :param epoch: of the order keys, which lie below those of any change.
+    :param refusal: why Arrow cannot read them; None if it can.
     """
-    numbers = spark.range(0, len(copy.shares), 1, len(copy.shares))
-    texts = numbers.mapInArrow(copy, string_schema(copy.columns))
+    tasks = len(copy.shares)
+    texts = spark.range(0, tasks, 1, tasks).mapInArrow(copy, string_schema(copy.columns))
     order = order_key(epoch, snapshot.lsn, 0, RANK_READ)
-    return full_load_frame(texts, table.key, columns, values, order, snapshot.time)
+    changes = full_load_frame(texts, table.key, columns, values, order, snapshot.time)
+    read = ReadTables(copy, tuple(column.type for column in columns))
+    return ArrowRows(changes, read, tasks, order, snapshot.time, refusal)

@@ -344,14 +344,16 @@ class PostgresIngest:
         values = {c.name: typed(F.col(quoted(c.name)), kinds[c.name], c.type, c.name) for c in feed.columns}
         feed.numbers = column_numbers(self._session, table.oid)
         feed.chunks += len(found)
-        changes = snapshot.frame(self.spark, copy, table, feed.columns, values, taken, self._epoch)
+        odd = self._types.odd_for_arrow(table.columns, feed.columns)
+        rows = snapshot.rows(self.spark, copy, table, feed.columns, values, taken, self._epoch, odd)
         return TableBatch(
             target=table.target,
             key=table.key,
             columns=feed.columns,
-            changes=changes,
+            changes=rows.changes,
             position=self._loaded(feed, taken, part),
             full_load=not part.again,
+            arrow_rows=None if part.again else rows,
             source_columns={c.name: feed.numbers.get(c.name) for c in feed.columns},
             facts={"full_load_chunks": feed.chunks},
         )

@@ -35,11 +35,17 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F
 
+from lakecdc.ingest.formats.native.exact import arrow_type
 from lakecdc.ingest.sources.database import cast_or_stop
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     import psycopg
-    from pyspark.sql import Column
+    from pyspark.sql import Column as Expression
+
+    from lakecdc.ingest.change import Column
+    from lakecdc.ingest.sources.postgres.catalog import SourceColumn
 
 MAX_PRECISION = 38
 _STRINGS = (
@@ -124,6 +130,20 @@ class TypeCatalog:
         found = self.find(oid)
         return self.base_name(found.base) if found and found.kind == "d" else self.name(oid)
 
+    def odd_for_arrow(self, source: Iterable[SourceColumn], columns: Iterable[Column]) -> str | None:
+        """The first column whose text Arrow might read as something else than :func:`typed` does; None if none is.
+
+        Where the target gives a type of its own, a value may need rounding or bounds that Arrow does not keep.
+
+        :param source: the source's columns.
+        :param columns: the target's.
+        """
+        own = {c.name: self.spark_type(c.type_oid, c.type_modifier) for c in source}
+        for c in columns:
+            if c.type != "string" and (c.type != own[c.name] or arrow_type(c.type) is None):
+                return f"column {c.name!r} is {c.type}, made of {own[c.name] or 'its text'}"
+        return None
+
     def _array(self, found: PgType) -> str | None:
         is_array = found.category == "A" and found.element
         return "string" if is_array and self.spark_type(found.element, -1) else None
@@ -141,7 +161,7 @@ def numeric(modifier: int) -> str:
     return f"decimal({precision},{scale})" if precision <= MAX_PRECISION else "string"
 
 
-def typed(text: Column, source_type: str, target_type: str, column: str) -> Column:
+def typed(text: Expression, source_type: str, target_type: str, column: str) -> Expression:
     """Cast a value's text.
 
     :param text: string column with the output function's text under the settings of ``connect``.

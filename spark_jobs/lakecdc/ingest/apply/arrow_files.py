@@ -1,0 +1,191 @@
+"""Parquet files that Python tasks write with Arrow, such as Iceberg's own writer makes under the default settings."""
+
+from __future__ import annotations
+
+import importlib.util
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from lakecdc.iceberg.file_io import storage_properties
+from lakecdc.ingest.formats.native.exact import arrow_type
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from lakecdc.iceberg.table import IcebergTable
+
+_CODECS = {"zstd": "zstd", "snappy": "snappy", "gzip": "gzip", "uncompressed": "none"}
+_CODEC = "write.parquet.compression-codec"
+# file systems that Java and pyiceberg name alike
+_SCHEMES = ("", "file", "s3", "s3a")
+# settings of Iceberg's own writer that this one does not know
+_OTHER_FORMAT, _BLOOM = "write.format.default", "write.parquet.bloom-filter-enabled."
+_GIVEN_UP = "given-up"
+
+
+def refusal(table: IcebergTable) -> str | None:
+    """Why tasks cannot write files of a table; None if they can. What they do not know is left to Iceberg's writer."""
+    properties = table.properties
+    if importlib.util.find_spec("pyiceberg") is None:
+        return "pyiceberg is not installed"
+    if properties.get(_CODEC, "zstd") not in _CODECS:
+        return f"{_CODEC} is {properties[_CODEC]}"
+    if properties.get(_OTHER_FORMAT, "parquet") != "parquet":
+        return f"{_OTHER_FORMAT} is {properties[_OTHER_FORMAT]}"
+    if any(name.startswith(_BLOOM) for name in properties):
+        return f"the table has {_BLOOM}…"
+    if table.is_encrypted:
+        return "the table is encrypted"
+    if urlsplit(table.location).scheme not in _SCHEMES:
+        return f"the table is at {urlsplit(table.location).scheme}://"
+    odd = [f"{name} is {kind}" for name, kind in spark_types(table).items() if arrow_type(kind) is None]
+    return f"column {odd[0]}" if odd else None
+
+
+def spark_types(table: IcebergTable) -> dict[str, str]:
+    """Spark SQL types of a table's columns."""
+    return {f.name: f.dataType.simpleString() for f in table.spark.table(table.sql_name).schema.fields}
+
+
+@dataclass(frozen=True)
+class FileColumn:
+    """A column of a file to be written.
+
+    :param id: Iceberg field id.
+    :param type: Spark SQL type.
+    :param source: name of the column that it is filled from; None for one of nulls.
+    """
+
+    id: int
+    name: str
+    type: str
+    required: bool
+    source: str | None
+
+
+def file_columns(table: IcebergTable, sources: Mapping[str, str]) -> tuple[FileColumn, ...]:
+    """The columns of a table's data files.
+
+    :param sources: what each column is filled from; the others are null.
+    """
+    types = spark_types(table)
+    return tuple(FileColumn(f.id, f.name, types[f.name], f.required, sources.get(f.name)) for f in table.fields)
+
+
+@dataclass(frozen=True)
+class FilePlace:
+    """Where and how files are written.
+
+    :param folder: location below which all of them are.
+    :param properties: pyiceberg settings of the table's FileIO; not shown, they may hold credentials.
+    :param codec: pyarrow's name of the compression.
+    """
+
+    folder: str
+    properties: Mapping[str, str] = field(repr=False)
+    codec: str
+
+    @classmethod
+    def of(cls, table: IcebergTable, folder: str) -> FilePlace:
+        """For files of a table that :func:`refusal` has nothing against."""
+        return cls(folder, storage_properties(table), _CODECS[table.properties.get(_CODEC, "zstd")])
+
+    def give_up(self) -> None:
+        """Tell the other tasks that the folder is going to be discarded."""
+        from lakecdc.iceberg.file_io import output
+
+        with output(self.properties, f"{self.folder}/{_GIVEN_UP}").create(overwrite=True) as mark:
+            mark.write(b"-")
+
+    @property
+    def given_up(self) -> bool:
+        """Whether a task has done so."""
+        from lakecdc.iceberg.file_io import source
+
+        return source(self.properties, f"{self.folder}/{_GIVEN_UP}").exists()
+
+
+class ArrowFile:
+    """One Parquet file, made when the first row comes.
+
+    :param location: None until then.
+    """
+
+    def __init__(self, place: FilePlace, columns: Sequence[FileColumn]) -> None:
+        self._place, self._columns = place, columns
+        self.location: str | None = None
+
+    def write(self, table: pa.Table) -> None:
+        """Add rows, as a row group of their own.
+
+        :raises pyarrow.ArrowInvalid: a value is missing that must not be.
+        """
+        if table.num_rows:
+            if self.location is None:
+                self._open()
+            self._writer.write_table(self._arranged(table))
+
+    @property
+    def size(self) -> int:
+        """Bytes so far."""
+        return int(self._stream.tell()) if self.location else 0
+
+    def close(self) -> int:
+        """Finish the file.
+
+        :return: its size.
+        """
+        self._writer.close()
+        size = int(self._stream.tell())
+        self._stream.close()
+        return size
+
+    def _open(self) -> None:
+        import pyarrow.parquet as pq
+
+        from lakecdc.iceberg.file_io import output
+
+        self.location = f"{self._place.folder}/{uuid.uuid4()}.parquet"
+        self._stream: Any = output(self._place.properties, self.location).create()
+        self._writer = pq.ParquetWriter(
+            self._stream, self._schema(), compression=self._place.codec, store_decimal_as_integer=True
+        )
+
+    def _schema(self) -> pa.Schema:
+        import pyarrow as pa
+
+        return pa.schema(
+            [
+                pa.field(c.name, arrow_type(c.type), not c.required, {"PARQUET:field_id": str(c.id)})
+                for c in self._columns
+            ]
+        )
+
+    def _arranged(self, table: pa.Table) -> pa.Table:
+        import pyarrow as pa
+
+        schema = self._schema()
+        arrays = [
+            table[c.source].cast(f.type) if c.source else pa.nulls(table.num_rows, f.type)
+            for c, f in zip(self._columns, schema, strict=True)
+        ]
+        return pa.Table.from_arrays(arrays, schema=schema)
+
+
+def by_partition(table: pa.Table, names: Sequence[str]) -> Iterator[tuple[tuple[str, ...], pa.Table]]:
+    """The rows of each partition, with its values as text.
+
+    :param table: in the order of its partitions.
+    :param names: its columns of partition values.
+    """
+    import numpy as np
+
+    found = [table[name].to_numpy() for name in names]
+    changes = [np.flatnonzero(np.diff(values)) + 1 for values in found]
+    edges = sorted({0, table.num_rows, *(int(edge) for places in changes for edge in places)})
+    for low, high in pairwise(edges):
+        yield tuple(str(values[low]) for values in found), table.slice(low, high - low)
