@@ -1,0 +1,124 @@
+"""Both ways of a full load leave the same table: Arrow parses and tasks write, or Spark casts and Iceberg writes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lakecdc.contract.report import TableReport
+from lakecdc.ingest.apply import full_load
+from lakecdc.ingest.job import ingest
+
+from .conftest import Shop
+from .test_types import CASES
+
+# values whose text is at the edge of what its type holds, or of what the two parsers might read in different ways
+EDGES = {
+    "real": ["'-0'", "1e-45", "3.4028235e38", "16777217", "1.17549435e-38", "0.1::float8"],
+    "double precision": ["'-0'", "5e-324", "1.7976931348623157e308", "'-Infinity'", "2.2250738585072011e-308"],
+    "numeric(10,2)": ["'-0.00'", "-99999999.99", "0.005"],
+    "numeric(38,0)": ["99999999999999999999999999999999999999", "-1"],
+    "numeric(3,5)": ["-0.00999"],
+    "char(4)": ["''", "' a'"],
+    "text": ["'a' || chr(13)", "chr(65279) || 'bom'", "'''\"'", "' '", "'t'", "'NaN'", "'-'", "repeat('x', 70000)"],
+    "date": ["'1582-10-04'", "'1970-01-01'", "'1969-12-31'"],
+    "timestamp": ["'0001-01-01'", "'9999-12-31 23:59:59.999999'", "'1969-12-31 23:59:59.9'", "'2024-01-01 00:00:00.1'"],
+    "timestamptz": ["'0001-01-01 00:00:00+00'", "'9999-12-31 23:59:59.999999+00'", "'1900-01-01 00:00:00.25-11:30'"],
+}
+# as many of any size
+RANDOM = {
+    "real": "((random() - 0.5) * 10 ^ (random() * 70 - 35))::real",
+    "double precision": "(random() - 0.5) * 10 ^ (random() * 600 - 300)",
+    "numeric(10,2)": "(random() - 0.5) * 10 ^ (random() * 8)",
+    "bigint": "((random() - 0.5) * 1.8e19)::bigint",
+    "date": "date '0001-01-01' + (random() * 3652058)::int",
+    "timestamp": "timestamp '0001-01-01' + random() * interval '9998 years'",
+    "timestamptz": "timestamptz '0001-01-02 00:00:00+00' + random() * interval '9998 years'",
+    "text": "translate(encode(sha512(random()::text::bytea), 'base64'), 'abcde', E'\"\\n,\\\\\\'')",
+}
+
+
+def fill(shop: Shop) -> list[str]:
+    """A table of every type that Arrow reads; its columns."""
+    shop.sql("CREATE TYPE s.mood AS ENUM ('so, so', 'ok')")
+    shop.sql("CREATE DOMAIN s.price AS numeric(8,3) CHECK (VALUE > 0)")
+    kinds = {case[0]: case[1] for case in CASES if case[0] != "bytea"}
+    kinds |= {kind: kinds.get(kind, []) + values for kind, values in EDGES.items()}
+    names = {kind: f"c{i}" for i, kind in enumerate(kinds)}
+    columns = ", ".join(f"{name} {kind}" for kind, name in names.items())
+    shop.sql(f'CREATE TABLE s.t (id int, "Part, a" text, {columns}, PRIMARY KEY (id, "Part, a"))')
+    for kind, values in kinds.items():
+        rows = ", ".join(f"({n}, {kind!r}, {value})" for n, value in enumerate(values))
+        shop.sql(f'INSERT INTO s.t (id, "Part, a", {names[kind]}) VALUES {rows}')
+    made = ", ".join(f"{sql}" for sql in RANDOM.values())
+    into = ", ".join(names[kind] for kind in RANDOM)
+    shop.sql(f'INSERT INTO s.t (id, "Part, a", {into}) SELECT -i, md5(i::text), {made} FROM generate_series(1, 400) i')
+    return ["id", '"Part, a"', *names.values()]
+
+
+def load(shop: Shop, target: str, monkeypatch: pytest.MonkeyPatch | None = None, **settings: Any) -> TableReport:
+    """Load ``s.t`` into a table through a slot of its own.
+
+    :param monkeypatch: keeps the tasks from writing.
+    """
+    slot = f"{shop.schema}_{target}"
+    shop.targets[:] = [{"table": f"{shop.schema}.{target}", "source_table": f"{shop.schema}.t", **settings}]
+    shop.lake.sql(f"CREATE NAMESPACE IF NOT EXISTS lake.{shop.schema}")
+    if monkeypatch:
+        monkeypatch.setattr(full_load, "_refusal", lambda *_: "told to")
+    try:
+        return ingest(shop.lake.spark, shop.spec(slot=slot, chunk_bytes=64 * 1024))[0]
+    finally:
+        if monkeypatch:
+            monkeypatch.undo()
+        shop.sql(f"SELECT pg_drop_replication_slot('{slot}'); DROP PUBLICATION {slot}")
+
+
+def test_both_ways_leave_the_same_table(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    columns = ", ".join(fill(shop))
+    reports = {
+        "by_tasks": load(shop, "by_tasks"),
+        "merged": load(shop, "merged", mode="merge", partition_by=["bucket(4, id)"]),
+        "by_spark": load(shop, "by_spark", monkeypatch),
+    }
+    told = {name: (report.outcome, report.metrics.get("full_load_engine")) for name, report in reports.items()}
+    assert told == {"by_tasks": ("done", "native"), "merged": ("done", "native"), "by_spark": ("done", "jvm: told to")}
+    tables = {name: shop.lake.pyiceberg().load_table(f"{shop.schema}.{name}") for name in reports}
+    assert tables["by_tasks"].schema().fields == tables["by_spark"].schema().fields
+    # the texts tell -0 from 0, and NaN equals itself there
+    found = {name: sorted(map(repr, shop.lake.duckdb_rows(f"{shop.schema}.{name}", columns))) for name in reports}
+    assert found["by_tasks"] == found["by_spark"] == found["merged"]
+    assert len(found["by_tasks"]) == shop.sql("SELECT count(*) FROM s.t")[0][0] > 400
+    for name, table in tables.items():
+        own = table.scan(selected_fields=("_lakecdc_order", "_lakecdc_source_time")).to_arrow()
+        assert len(set(map(str, own.to_pylist()))) == 1 and not own["_lakecdc_order"].null_count, name
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "settings", "why", "outcome"),
+    [
+        ("date", "10000-01-01", {}, "column 'v': CSV conversion error to date32[day]: invalid value", "done"),
+        ("timestamp", "infinity", {}, "", "failed"),
+        ("numeric(5,2)", "NaN", {}, "", "failed"),
+        ("bytea", "x", {}, "column 'v' is binary, made of binary", "done"),
+        ("numeric", "1.25", {"columns": {"v": "decimal(3,1)"}}, "column 'v' is decimal(3,1), made of string", "done"),
+        ("text", "x", {"clean": {"rename": {"v": "w"}}}, "the rows are cleaned on the way", "done"),
+    ],
+)
+def test_what_arrow_does_not_take_is_for_spark(
+    shop: Shop, kind: str, value: str, settings: dict[str, Any], why: str, outcome: str
+) -> None:
+    shop.sql(f"CREATE TABLE s.t (id int PRIMARY KEY, v {kind})")
+    shop.sql(f"INSERT INTO s.t VALUES (1, null), (2, '{value}')")
+    report = load(shop, "odd", **settings)
+    assert report.outcome == outcome, report.reason
+    if outcome == "failed":
+        assert f"Column 'v': the value {value} does not fit into" in (report.reason or "")
+        assert "full_load_engine" not in report.metrics and report.snapshot_after is None
+    else:
+        assert report.metrics["full_load_engine"].startswith(f"jvm: {why}")
+        assert shop.lake.sql(f"SELECT count(*) FROM lake.{shop.schema}.odd").first()[0] == 2
+    data = Path(shop.lake.table(f"{shop.schema}.odd").location.removeprefix("file:")) / "data"
+    assert not list(data.glob("load-*")), "what the tasks had written was left"
