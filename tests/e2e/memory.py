@@ -73,7 +73,8 @@ def _tree(root: int) -> list[int]:
 
 
 def _parent(pid: int) -> int:
-    return int(_read(pid, "stat").rpartition(") ")[2].split(" ")[1] or 0) if _read(pid, "stat") else 0
+    fields = _read(pid, "stat").rpartition(") ")[2].split()
+    return int(fields[1]) if fields else 0
 
 
 def _name(pid: int) -> str:

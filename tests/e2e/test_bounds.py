@@ -30,6 +30,7 @@ from tests.e2e.memory import Memory, watched
 pytestmark = pytest.mark.soak
 
 ROWS = int(os.environ.get("LAKECDC_SOAK_ROWS", "5000000"))
+BATCHES = 24
 SCRIPT = Path(__file__).parents[2] / "spark_jobs" / "ingest.py"
 # the heap is 1 GiB unless it is told otherwise; the rest of the JVM, Python and its task are no more than this
 BOUND = 3 * 1024
@@ -156,3 +157,31 @@ def test_a_huge_transaction_goes_through(shop: Shop) -> None:
     report, memory = shop.ingest()
     shop.assert_equal()
     assert memory.peaks()["together"] < BOUND, memory.peaks()
+
+
+def test_a_backlog_drains_in_flat_memory(shop: Shop) -> None:
+    size = ROWS // 100
+    for number in range(BATCHES):
+        with shop.session.transaction():
+            shop.insert(1001 + number * size, 1000 + (number + 1) * size)
+            shop.session.execute(f"UPDATE orders SET amount = amount + 1 WHERE id % 10 = {number % 10}".encode())
+    # one insert and some updates each: every transaction is a batch of its own
+    report, memory = shop.ingest(max_batch_events=size // 2)
+    assert report["metrics"]["commits"] >= BATCHES
+    shop.assert_equal()
+    assert_flat(memory, commit_times(shop.lake, "shop.orders")[-BATCHES:])
+
+
+def commit_times(lake: Lake, name: str) -> list[float]:
+    """Wall-clock seconds of a table's commits."""
+    return [s.timestamp_ms / 1000 for s in lake.pyiceberg().load_table(name).metadata.snapshots]
+
+
+def assert_flat(memory: Memory, commits: list[float]) -> None:
+    """The last quarter of the batches takes no more memory than the second one, which has everything warm."""
+    quarter = len(commits) // 4
+    edges = [commits[quarter], commits[2 * quarter], commits[-quarter], commits[-1]]
+    for kind in ("driver", "jvm", "workers"):
+        second, last = memory.peak(kind, *edges[:2]), memory.peak(kind, *edges[2:])
+        print(f"{kind}: {second:.0f} MiB in the second quarter, {last:.0f} MiB in the last")
+        assert 0 < last < 1.1 * second + 50, (kind, second, last)

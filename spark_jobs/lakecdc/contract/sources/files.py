@@ -30,6 +30,7 @@ class FilesSource:
     :param records: ``value`` when a line (with ``debezium-avro`` a record of a container file) is one event, ``kafka``
         when a line is a dumped Kafka record (``topic, partition, offset, timestamp, key, value, headers``).
     :param max_files_per_run: bound on new files that one run takes up, in order of their names; 0 is no bound.
+    :param max_batch_bytes: bytes of files in one micro-batch, as they are stored; a file is never cut; 0 is no bound.
     :param csv: settings of the format ``csv``.
     :param xml: settings of the format ``xml``, required there.
     :param text: settings of the format ``text``, required there.
@@ -42,6 +43,7 @@ class FilesSource:
     type: Literal["files"] = "files"
     records: Literal["value", "kafka"] = "value"
     max_files_per_run: int = 0
+    max_batch_bytes: int = 4 * 1024 * 1024 * 1024
     order_by: str | None = None
     unavailable_value: str = UNAVAILABLE_VALUE
     csv: CsvSettings | None = None
@@ -50,6 +52,9 @@ class FilesSource:
     timestamp_format: str | None = None
 
     def __post_init__(self) -> None:
+        for name in ("max_files_per_run", "max_batch_bytes"):
+            if getattr(self, name) < 0:
+                raise SpecError(f"source.{name} is {getattr(self, name)}.", hint="It must be at least 0.")
         for name in ("csv", "xml", "text"):
             given = getattr(self, name)
             if given is not None and self.format != name:

@@ -15,6 +15,7 @@ from lakecdc.ingest.formats.envelope import Reading
 from lakecdc.ingest.formats.messages import from_dumped_records, from_values
 from lakecdc.ingest.formats.rows.changes import RowReading, decode_cells
 from lakecdc.ingest.sources.avro_files import container_messages
+from lakecdc.ingest.sources.file_batches import Queue, sizes
 from lakecdc.ingest.sources.file_memory import Memory, extended, fingerprint, recall
 from lakecdc.ingest.sources.file_records import cells_of_files, lines, list_files, scan_of_lines
 from lakecdc.ingest.sources.message_batches import (
@@ -52,6 +53,13 @@ class Files:
         self._recorded: dict[str, Position] = {}
         self._failed: set[str] = set()
         self._files: list[str] = []
+        self._sizes: dict[str, int] = {}
+        self._queues: dict[str, Queue] = {}
+        # what tables have read, and what they will have read with the batch under way
+        self._memories: dict[str, Memory] = {}
+        self._extended: dict[str, Memory] = {}
+        # files that tables had read before this run
+        self._counts: dict[str, int] = {}
 
     def start(self, positions: Mapping[str, Position | None], recorded: Mapping[str, Position]) -> None:
         """List the files and find out which of them each table has not seen.
@@ -69,19 +77,22 @@ class Files:
         self._files = list_files(self.spark, self.source.paths)
 
     def rounds(self) -> Iterator[list[TableBatch]]:
-        """One round: all files a table has not seen, or the first ``max_files_per_run`` of them.
+        """Micro-batches of at most ``max_batch_bytes`` until every table has seen the files, or ``max_files_per_run``.
 
-        Where a run was interrupted, a round before it repeats the files of the interrupted batch.
+        Where a run was interrupted, a round before them repeats the files of the interrupted batch.
         """
         if self._recorded:
-            yield self._round()
+            yield self._round({target.table for target in self.spec.targets})
             self._recorded = {}
-        yield self._round()
+        left = {target.table for target in self.spec.targets}
+        while left:
+            yield self._round(left)
+            left = {table for table, queue in self._queues.items() if queue.files and table not in self._failed}
 
-    def _round(self) -> list[TableBatch]:
+    def _round(self, tables: set[str]) -> list[TableBatch]:
         batches = []
         for target in self.spec.targets:
-            if target.table not in self._failed:
+            if target.table in tables - self._failed:
                 try:
                     batches.append(self._batch(target))
                 except LakecdcError as error:
@@ -92,6 +103,9 @@ class Files:
     def applied(self, table: str, position: Position) -> None:
         """Remember where the table stands."""
         self._positions[table] = position
+        self._memories[table] = self._extended.pop(table)
+        if table in self._queues:
+            self._queues[table].done()
 
     def failed(self, table: str, error: Exception) -> None:
         """Leave the table out from now on."""
@@ -106,12 +120,13 @@ class Files:
 
     def _batch(self, target: Target) -> TableBatch:
         position, catalog = self._positions.get(target.table), self.spec.catalog.name
-        memory = recall(self.spark, catalog, target.table, position)
+        memory = self._memories.get(target.table) or recall(self.spark, catalog, target.table, position)
         new = self._new_files(target.table, memory)
         keep = not self.spec.options.dry_run
-        offsets = extended(self.spark, catalog, target.table, memory, new, keep=keep).offsets()
-        after = Position("files", _IDENTITY, offsets, position.read_through if position else None)
-        facts: dict[str, object] = {"files_read": len(new)}
+        self._extended[target.table] = larger = extended(self.spark, catalog, target.table, memory, new, keep=keep)
+        after = Position("files", _IDENTITY, larger.offsets(), position.read_through if position else None)
+        before = self._counts.setdefault(target.table, memory.count)
+        facts: dict[str, object] = {"files_read": memory.count - before + len(new)}
         if not new:
             columns = tuple(Column(k, "string") for k in target.key)
             return TableBatch(target, target.key, columns, None, after, in_order=False, facts=facts)
@@ -126,10 +141,12 @@ class Files:
 
         :raises InputError: if a file of an interrupted batch is gone.
         """
+        if table in self._queues:
+            return self._queues[table].take(self._sizes, self.source.max_batch_bytes)
         seen = memory.all
         new = [name for name in self._files if fingerprint(name) not in seen]
         if table not in self._recorded:
-            return new[: self.source.max_files_per_run or None]
+            return self._queue(table, new).take(self._sizes, self.source.max_batch_bytes)
         recorded = recall(self.spark, self.spec.catalog.name, table, self._recorded[table])
         wanted = recorded.all - seen
         again = [name for name in new if fingerprint(name) in wanted]
@@ -141,6 +158,15 @@ class Files:
                 hint="Put the files back, then run again.",
             )
         return again
+
+    def _queue(self, table: str, new: list[str]) -> Queue:
+        """What a table takes up in this run."""
+        found = Queue(new[: self.source.max_files_per_run or None])
+        unknown = [name for name in found.files if name not in self._sizes]
+        if self.source.max_batch_bytes and len(found.files) > 1 and unknown:
+            self._sizes |= sizes(self.spark, self.source.paths, unknown)
+        self._queues[table] = found
+        return found
 
     def _events(self, target: Target, numbers: Mapping[str, int]) -> Decoded:
         settings = {"order_by": self.source.order_by} if self.source.order_by else {}
