@@ -40,8 +40,6 @@ _BY_HAND = {
     "spark.driver.host": "127.0.0.1",
     "spark.log.level": "WARN",
     "spark.sql.shuffle.partitions": "8",
-    # a script of a checkout finds lakecdc beside itself; the Python tasks it starts do not
-    "spark.executorEnv.PYTHONPATH": str(Path(__file__).resolve().parents[1]),
 }
 
 
@@ -62,11 +60,13 @@ def open_session(catalog: Catalog, name: str, packages: Sequence[str] = ()) -> S
     from lakecdc.iceberg.jvm import know_pyspark_names
 
     builder = SparkSession.builder.appName(name)
-    settings = {**_SETTINGS, **delete_cache(SparkConf())}
-    if "PYSPARK_GATEWAY_PORT" not in os.environ:
+    by_hand, conf = "PYSPARK_GATEWAY_PORT" not in os.environ, SparkConf()
+    master = os.environ.get("SPARK_MASTER", "local[*]") if by_hand else str(conf.get("spark.master", ""))
+    settings = {**_SETTINGS, **delete_cache(conf), **python_tasks(conf, master)}
+    if by_hand:
         needed = [*runtime.packages(resolve(catalog.properties, "catalog.properties")), *packages]
         settings |= _BY_HAND | {"spark.jars.packages": ",".join(dict.fromkeys(needed))}
-        builder = builder.master(os.environ.get("SPARK_MASTER", "local[*]"))
+        builder = builder.master(master)
         # Python tasks need the packages of this interpreter, and Spark's default is whatever python3 is on the path
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     for key, value in settings.items():
@@ -78,6 +78,19 @@ def open_session(catalog: Catalog, name: str, packages: Sequence[str] = ()) -> S
     know_pyspark_names(spark)
     use_catalog(spark, catalog)
     return spark
+
+
+def python_tasks(conf: SparkConf, master: str) -> dict[str, str]:
+    """Where tasks on this machine find lakecdc, and the daemon that starts them; on others only Spark can tell.
+
+    :param conf: what spark-submit was called with; its own settings win.
+    """
+    own = {
+        # a script of a checkout, or the archive that was submitted, finds lakecdc beside itself; its tasks do not
+        "spark.executorEnv.PYTHONPATH": str(Path(__file__).resolve().parents[1]),
+        "spark.python.daemon.module": "lakecdc.python_daemon",
+    }
+    return {} if not master.startswith("local") or any(map(conf.contains, own)) else own
 
 
 def delete_cache(conf: SparkConf) -> dict[str, str]:

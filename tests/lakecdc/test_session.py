@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
 import pytest
 from pyspark import SparkConf
 
-from lakecdc.session import delete_cache
+from lakecdc.session import delete_cache, python_tasks
 from tests.conftest import Lake
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 _CACHE = "spark.sql.iceberg.executor-cache."
 MIB = 1024**2
@@ -37,3 +43,31 @@ def test_a_users_own_limit_wins() -> None:
 
 def test_the_session_has_it(lake: Lake) -> None:
     assert int(lake.spark.conf.get(_CACHE + "max-entry-size") or 0) >= 64 * MIB
+
+
+@pytest.mark.parametrize("name", ["spark.python.daemon.module", "spark.executorEnv.PYTHONPATH"])
+def test_a_users_own_python_wins(name: str) -> None:
+    conf = SparkConf(loadDefaults=False)
+    assert name in python_tasks(conf, "local[4]")
+    assert not python_tasks(conf.set(name, "theirs"), "local[4]")
+
+
+def test_other_machines_may_not_have_the_library() -> None:
+    assert not python_tasks(SparkConf(loadDefaults=False), "yarn")
+
+
+def imported(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Names of modules that are in a task before it asks for any."""
+    import sys
+
+    import pyarrow as pa
+
+    for _ in batches:
+        yield pa.RecordBatch.from_pydict({"name": sorted(sys.modules)})
+
+
+def test_tasks_begin_with_what_they_need(lake: Lake) -> None:
+    names = lake.spark.range(1).coalesce(1).mapInArrow(imported, "name string").collect()
+    found = {row["name"] for row in names}
+    assert {"duckdb", "pyiceberg.io.pyarrow", "lakecdc.worker"} <= found
+    assert "pandas" not in found

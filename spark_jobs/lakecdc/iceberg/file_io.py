@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from lakecdc.iceberg.jvm import java_class_name, java_message, listed, mapping
@@ -79,10 +80,17 @@ def source(properties: Mapping[str, str], location: str) -> InputFile:
 
 
 def _file_io(properties: Mapping[str, str], location: str) -> FileIO:
+    scheme, colon, _ = location.partition("://")
+    return _of_scheme(tuple(sorted(properties.items())), f"{scheme}://" if colon else "")
+
+
+# a FileIO keeps its connections, and a task opens many files
+@lru_cache(maxsize=4)
+def _of_scheme(properties: tuple[tuple[str, str], ...], scheme: str) -> FileIO:
     with without_pandas():
         from pyiceberg.io import load_file_io
 
-        return load_file_io(dict(properties), location)
+        return load_file_io(dict(properties), scheme)
 
 
 def _vended(io: Any) -> list[Any]:
