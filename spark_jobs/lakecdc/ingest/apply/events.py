@@ -23,6 +23,7 @@ from lakecdc.contract.target import OLD_KEY_COLUMN, OP_COLUMN, ORDER_COLUMN, TIM
 from lakecdc.iceberg import definition
 from lakecdc.iceberg.definition import quoted_column
 from lakecdc.iceberg.staging import stage_rows
+from lakecdc.ingest.apply import full_load
 from lakecdc.ingest.apply.publish import Applied, Staged, publish, with_high_order
 from lakecdc.ingest.apply.rows import clustered
 from lakecdc.ingest.order import time_of
@@ -100,7 +101,9 @@ def append_events(
     high = measured.high_order if measured else None
 
     def stage(staged: Staged) -> None:
-        if rows is not None:
+        if batch.full_load and batch.target.mode == "append":
+            full_load.stage(table, batch, batch.changes, staged)
+        elif rows is not None:
             staged.data_files += _stage(table, batch, rows, measured.total if measured else 0)
 
     position = with_high_order(batch.position, mark, high, batch.truncate_order)

@@ -35,13 +35,15 @@ _DEFAULT_SIZE = 512 * 1024 * 1024
 _MOST_PARTITIONS = 32
 
 
-def stage(table: IcebergTable, batch: TableBatch, rows: DataFrame, staged: Staged) -> None:
+def stage(table: IcebergTable, batch: TableBatch, rows: DataFrame | None, staged: Staged) -> None:
     """Write the rows of a full load as data files, uncommitted.
 
-    :param rows: ``op, row, order, source_time``.
+    :param rows: ``op, row, order, source_time``; None if there are none.
     :param staged: takes the files, and what wrote them if the source left a choice.
     """
     source = batch.arrow_rows
+    if rows is None:
+        return
     if source is None:
         staged.data_files += stage_images(table, batch, rows, 0)
         return

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 # bytes of rows that are sorted and written at once; a task holds them twice meanwhile
-_SLICE_BYTES = 128 * 1024 * 1024
+_SLICE_BYTES = 64 * 1024 * 1024
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,8 @@ class LoadTask:
         numbers = [number for batch in batches for number in batch.column(0).to_pylist()]
         files: dict[tuple[str, ...], ArrowFile] = {}
         try:
-            for piece in slices(table for number in numbers for table in self.read(number)):
+            # a slice as it was read must be gone while it is written
+            for piece in map(self._sorted, slices(table for number in numbers for table in self.read(number))):
                 if self.place.given_up:
                     break
                 yield from self._write(piece, files)
@@ -64,7 +65,7 @@ class LoadTask:
         import pyarrow as pa
 
         try:
-            for partition, rows in by_partition(self._sorted(piece), self._partitions):
+            for partition, rows in by_partition(piece, self._partitions):
                 file = files.setdefault(partition, ArrowFile(self.place, self.columns))
                 file.write(rows)
                 if file.size >= self.file_bytes:
@@ -86,8 +87,9 @@ class LoadTask:
             if keys.null_count:
                 raise OddValueError("a key is null")
             piece = piece.append_column(name, bucket_values(keys, bucket.count))
-        indices = pc.sort_indices(piece, [(name, "ascending") for name in (*self._partitions, *self.key)])
-        if not pc.all(pc.equal(pc.pairwise_diff(indices.cast(pa.int64())), 1)).as_py():
+        by = (*self._partitions, *self.key)
+        indices = pc.sort_indices(piece, [(name, "ascending") for name in by]) if by else None
+        if indices is not None and not pc.all(pc.equal(pc.pairwise_diff(indices.cast(pa.int64())), 1)).as_py():
             piece = piece.take(indices)
         count = piece.num_rows
         piece = piece.append_column("order", pa.repeat(pa.scalar(self.order), count))
@@ -104,8 +106,9 @@ def slices(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
         gathered.append(table)
         size += table.nbytes
         if size >= _SLICE_BYTES:
-            yield pa.concat_tables(gathered)
+            whole = [pa.concat_tables(gathered)]
             gathered, size = [], 0
+            yield whole.pop()
     if gathered:
         yield pa.concat_tables(gathered)
 

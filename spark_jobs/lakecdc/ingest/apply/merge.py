@@ -70,7 +70,7 @@ def merge(
     if empty or batch.full_load or (rows is None and not batch.truncate_order):
 
         def stage(staged: Staged) -> None:
-            if rows is not None and batch.full_load:
+            if batch.full_load:
                 full_load.stage(table, batch, rows, staged)
             elif rows is not None:
                 staged.data_files += stage_images(table, batch, rows, keys)

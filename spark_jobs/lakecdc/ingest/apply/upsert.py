@@ -52,7 +52,7 @@ def upsert(
         packed = packing.untouched(batch, rows)
         if packed is not None and packing.can_be_written(table, batch, packed, list(specs)):
             packing.stage(table, batch, packed, staged, deletes=bool(specs))
-        elif rows is not None and batch.full_load:
+        elif batch.full_load:
             full_load.stage(table, batch, rows, staged)
         elif rows is not None:
             staged.data_files += stage_images(table, batch, rows, keys)
