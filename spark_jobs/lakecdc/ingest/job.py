@@ -297,7 +297,7 @@ def _ready(
     if not batch.in_order and (measured.events["d"] or (batch.target.clean and batch.target.clean.filter)):
         packed = untouched(batch, rows)
         if packed:
-            tombstones.remember(feed.table, packed.deletes, batch.key, some=packed.facts.deletes > 0)
+            tombstones.remember_packed(feed.table, packed, batch.key)
         else:
             # what was left out may have been all of them; a filter and a full load that was overtaken make more
             sure = bool(measured.deletes) and not older + deleted

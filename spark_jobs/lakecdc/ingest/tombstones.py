@@ -10,9 +10,15 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
+from lakecdc.contract.errors import ConflictError
 from lakecdc.contract.target import ORDER_COLUMN, TIME_COLUMN
 from lakecdc.iceberg import definition
+from lakecdc.iceberg.commit import RowChanges, append_changes
+from lakecdc.iceberg.fence import PositionFence
+from lakecdc.iceberg.staging import discard
 from lakecdc.iceberg.table import IcebergTable, exists
+from lakecdc.ingest.apply.arrow_files import refusal
+from lakecdc.ingest.apply.packed import stage_remembered
 from lakecdc.ingest.fold import is_suspect
 from lakecdc.ingest.lookup import read_keys
 
@@ -20,6 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pyspark.sql import DataFrame
+
+    from lakecdc.ingest.formats.native import Packed
 
 SUFFIX = "_lakecdc_deletes"
 
@@ -39,6 +47,23 @@ def remember(target: IcebergTable, rows: DataFrame, key: Sequence[str], *, some:
         return
     table = _open(target) or _create(target, key)
     deletes.coalesce(1).writeTo(table.sql_name).append()
+
+
+def remember_packed(target: IcebergTable, packed: Packed, key: Sequence[str]) -> None:
+    """Append the deletes of a batch that the native engine holds packed; its tasks write them by themselves."""
+    if not packed.facts.deletes:
+        return
+    table = _open(target) or _create(target, key)
+    if not packed.folded or refusal(table) is not None:
+        remember(target, packed.deletes, key, some=True)
+        return
+    files = stage_remembered(table, packed, key)
+    try:
+        append_changes(table, RowChanges(files), PositionFence(None))
+    except ConflictError:
+        # after any other error the commit may have arrived
+        discard(table, files)
+        raise
 
 
 def drop_deleted(target: IcebergTable, rows: DataFrame, key: Sequence[str], mark: str) -> tuple[DataFrame, int]:

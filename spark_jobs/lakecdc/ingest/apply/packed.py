@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from lakecdc.contract.target import ORDER_COLUMN, TIME_COLUMN
 from lakecdc.iceberg import definition
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 # rows one file is worth without partitions; more files only make more small ones
 _ROWS_PER_FILE = 250_000
+_OWN = {ORDER_COLUMN: "order", TIME_COLUMN: "time_us"}
 _RESULT = "location string, keys boolean, bytes bigint, partition string"
 
 
@@ -86,6 +87,23 @@ def stage(table: IcebergTable, batch: TableBatch, packed: Packed, staged: Staged
         raise
 
 
+def stage_remembered(table: IcebergTable, packed: Packed, key: Sequence[str]) -> list[Any]:
+    """Write the deletes of a batch as data files of the table that remembers them, uncommitted.
+
+    :param table: the key, order key and source time of deletes; one that :func:`refusal` has nothing against.
+    :param key: names of the key columns.
+    """
+    folder, spec_id = new_folder(table, "deletes"), definition.current_spec_id(table)
+    sources = {name: f"k{place}" for place, name in enumerate(key)} | _OWN
+    task = DeletesTask(FilePlace.of(table, folder), file_columns(table, sources))
+    try:
+        found = _cells(packed).mapInArrow(task, _RESULT).collect()
+        return [data_file(table, WrittenFile(row["location"], row["bytes"]), spec_id) for row in found]
+    except BaseException:
+        discard_folder(table, folder)
+        raise
+
+
 def _cells(packed: Packed) -> DataFrame:
     """The packed tables, in as many tasks as files are wanted where there are no partitions to tell."""
     cells = packed.frame.select("packed")
@@ -93,8 +111,7 @@ def _cells(packed: Packed) -> DataFrame:
 
 
 def _columns(table: IcebergTable, packed: Packed) -> tuple[FileColumn, ...]:
-    own = {ORDER_COLUMN: "order", TIME_COLUMN: "time_us"}
-    return file_columns(table, {f.name: f"c{i}" for i, f in enumerate(packed.fields)} | own)
+    return file_columns(table, {f.name: f"c{i}" for i, f in enumerate(packed.fields)} | _OWN)
 
 
 def _key_columns(table: IcebergTable, batch: TableBatch) -> Iterator[FileColumn]:
@@ -130,6 +147,37 @@ class WriteTask:
             yield from current.close()
 
 
+@dataclass(frozen=True)
+class DeletesTask:
+    """Packed cells in, one row for the file of their deletes out.
+
+    :param columns: of the file.
+    """
+
+    place: FilePlace
+    columns: tuple[FileColumn, ...]
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Write the deletes."""
+        import pyarrow.compute as pc
+
+        settle()
+        file = ArrowFile(self.place, self.columns)
+        for table in packing.all_of(batches):
+            file.write(table.filter(pc.equal(table["op"], "d")))
+        yield from _told(file)
+
+
+def _told(file: ArrowFile, *, keys: bool = False, partition: Sequence[str] = ()) -> Iterator[pa.RecordBatch]:
+    """Finish a file and tell what was written, if anything was."""
+    import pyarrow as pa
+
+    if file.location is not None:
+        row = [file.location, keys, file.close(), json.dumps(partition)]
+        arrays = [pa.array([value]) for value in row]
+        yield pa.RecordBatch.from_arrays(arrays, ["location", "keys", "bytes", "partition"])
+
+
 class _Partition:
     """The files of one partition."""
 
@@ -147,10 +195,5 @@ class _Partition:
 
     def close(self) -> Iterator[pa.RecordBatch]:
         """Finish the files and tell them."""
-        import pyarrow as pa
-
         for keys, file in self._files.items():
-            if file.location is not None:
-                row = [file.location, keys, file.close(), json.dumps(self.values)]
-                arrays = [pa.array([value]) for value in row]
-                yield pa.RecordBatch.from_arrays(arrays, ["location", "keys", "bytes", "partition"])
+            yield from _told(file, keys=keys, partition=self.values)
