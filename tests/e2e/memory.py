@@ -27,9 +27,13 @@ class Memory:
     def sample(self) -> None:
         """Look once."""
         found = dict.fromkeys(("driver", "jvm", "workers"), 0.0)
+        java = False
         for pid in _tree(self.pid):
-            kind = "driver" if pid == self.pid else "jvm" if _name(pid) == "java" else "workers"
-            found[kind] += _resident(pid)
+            is_java = _program(pid) == "java"
+            # a process that the JVM is just about to start shares all of its memory until then
+            if not (is_java and java):
+                found["driver" if pid == self.pid else "jvm" if is_java else "workers"] += _resident(pid)
+            java = java or is_java
         self.samples.append((time.time(), found))
 
     def peak(self, kind: str, begin: float = 0, end: float = float("inf")) -> float:
@@ -77,8 +81,11 @@ def _parent(pid: int) -> int:
     return int(fields[1]) if fields else 0
 
 
-def _name(pid: int) -> str:
-    return _read(pid, "comm").strip()
+def _program(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/exe").readlink().name
+    except OSError:
+        return ""
 
 
 def _resident(pid: int) -> float:

@@ -23,6 +23,7 @@ import duckdb
 import psycopg
 import pytest
 
+from benchmarks import events
 from local_services.postgres import Postgres
 from tests.conftest import Lake
 from tests.e2e.memory import Memory, watched
@@ -185,3 +186,15 @@ def assert_flat(memory: Memory, commits: list[float]) -> None:
         second, last = memory.peak(kind, *edges[:2]), memory.peak(kind, *edges[2:])
         print(f"{kind}: {second:.0f} MiB in the second quarter, {last:.0f} MiB in the last")
         assert 0 < last < 1.1 * second + 50, (kind, second, last)
+
+
+def test_a_backlog_of_files_drains_in_flat_memory(tmp_path: Path) -> None:
+    lake, writer = Lake(None, tmp_path), events.Writer(ROWS // 50)  # type: ignore[arg-type]
+    sizes = [writer.write(tmp_path / "in" / f"{number:02}", ROWS // 100).bytes for number in range(BATCHES)]
+    files = f"{tmp_path}/in/*/*.jsonl"
+    source = {"type": "files", "path": files, "format": "debezium-json", "max_batch_bytes": int(1.5 * max(sizes))}
+    target = {"table": "shop.orders", "key": ["id"], "columns": events.COLUMNS, "source_table": "orders"}
+    report, memory = run(tmp_path, lake.spec("ingest", source=source, target=target))
+    assert (report["metrics"]["commits"], report["metrics"]["decoded_by"]) == (BATCHES, "native")
+    assert current_rows(lake, "shop.orders", ["id"], "count(*), sum(version)") == [events.final_state(files)]
+    assert_flat(memory, commit_times(lake, "shop.orders"))

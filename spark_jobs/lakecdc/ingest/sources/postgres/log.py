@@ -34,6 +34,8 @@ COPY (SELECT data FROM pg_logical_slot_peek_binary_changes({slot}, {upto}::pg_ls
   'proto_version', '1', 'publication_names', {publication})) TO STDOUT (FORMAT binary)
 """
 _IN_USE_SECONDS = 60.0
+# what one task sorts in memory when it folds
+_EVENTS_PER_TASK = 100_000
 # binary COPY: a header of 19 bytes, then per row a count of fields and a length before the one value
 _HEADER, _ROW, _TRAILER = 19, 6, b"\xff\xff"
 
@@ -177,7 +179,7 @@ def changes(
     gone = F.col("kind") == "d"
     row, new_key, old_key = F.struct(*new.values()), F.struct(*[new[k] for k in key]), F.struct(*[old[k] for k in key])
     order = order_sql(str(epoch), "commit_lsn", "ordinal", "8", "commit_micros div 1000")
-    return found.decoded.where((F.col("relation") == oid) & (F.col("kind") != "end")).select(
+    frame = found.decoded.where((F.col("relation") == oid) & (F.col("kind") != "end")).select(
         F.col("kind").alias("op"),
         F.when(gone, old_key).otherwise(new_key).alias("key"),
         F.when(~gone, row).alias("row"),
@@ -186,6 +188,9 @@ def changes(
         F.expr(order).alias("order"),
         F.timestamp_micros("commit_micros").alias("source_time"),
     )
+    tasks = -(-sum(found.summary.events[oid].values()) // _EVENTS_PER_TASK)
+    # one task has read them all, and would sort them all by key to fold them
+    return frame.repartition(tasks, "key") if key and tasks > 1 else frame
 
 
 def _with_names(relation: Relation, names: Mapping[str, str]) -> Relation:
