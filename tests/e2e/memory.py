@@ -9,8 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-_SECONDS = 0.25
-_MEBIBYTE = 1024 * 1024
+_SECONDS = 0.5
 
 
 @dataclass

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import struct
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -208,6 +209,8 @@ class Decoder:
         self._most_bytes = bounds.bytes or float("inf")
         self._deadline = time.monotonic() + (bounds.seconds or float("inf"))
         self._relations: dict[int, _Layout] = {}
+        # the same by the bytes that name them in messages
+        self._layouts: dict[bytes, _Layout] = {}
         self._rows = _Rows()
         self._commit_lsn = self._commit_micros = self._ordinal = 0
 
@@ -232,29 +235,38 @@ class Decoder:
             handler = take.get(message[0])
             if handler is not None:
                 handler(message)
-                if self._rows.full:
+                rows = self._rows
+                if len(rows.ordinals) >= _BATCH_ROWS or rows.new.bytes + rows.old.bytes >= _BATCH_BYTES:
                     yield self._flush()
                 if self.summary.cut:
                     break
             elif message[0] not in b"OYM":  # origin, type, logical message
                 raise ProtocolError(f"A message of kind {chr(message[0])!r} is not part of protocol version 1.")
-        if len(self._rows):
+        if self._rows.ordinals:
             yield self._flush()
 
     def _flush(self) -> pa.RecordBatch:
-        self.summary.bytes += self._rows.bytes
-        batch, self._rows = self._rows.batch(), _Rows()
-        return batch
+        rows, self._rows = self._rows, _Rows()
+        self._rows.begin(self._commit_lsn, self._commit_micros)
+        self.summary.bytes += rows.size
+        for (layout, kind), number in Counter(zip(rows.layouts, rows.kinds, strict=True)).items():
+            self._count(layout.relation.oid, kind, number)
+        return rows.batch()
+
+    def _count(self, oid: int, kind: str, number: int) -> None:
+        kinds = self.summary.events.setdefault(oid, {})
+        kinds[kind] = kinds.get(kind, 0) + number
 
     def _begin(self, message: bytes) -> None:
         self._commit_lsn, micros, _xid = _BEGIN.unpack(message)
         self._commit_micros = micros + EPOCH_MICROS
         self._ordinal = 0
+        self._rows.begin(self._commit_lsn, self._commit_micros)
 
     def _commit(self, message: bytes) -> None:
         _flags, _lsn, self.summary.end_lsn, micros = _COMMIT.unpack(message)
         self.summary.commit_micros = micros + EPOCH_MICROS
-        taken = self.summary.bytes + self._rows.bytes
+        taken = self.summary.bytes + self._rows.size
         # a read that delivers nothing must go on: the next one would begin where it did
         self.summary.cut = taken >= self._most_bytes or (taken > 0 and time.monotonic() >= self._deadline)
 
@@ -269,55 +281,42 @@ class Decoder:
             return
         if known:
             relation = read_relation(message, known.relation.version + 1)
-        self._relations[oid] = _Layout(relation, wanted)
+        self._relations[oid] = self._layouts[message[1:5]] = _Layout(relation, wanted)
         self.summary.relations.append(relation)
 
     def _open(self, message: bytes) -> _Layout | None:
         """The layout of the message's table, unless it is not wanted; counts the event in the transaction."""
         self._ordinal += 1
-        layout = self._relations.get(int.from_bytes(message[1:5], "big"))
+        layout = self._layouts.get(message[1:5])
         return layout if layout and self._commit_lsn >= layout.start else None
 
     def _insert(self, message: bytes) -> None:
         layout = self._open(message)
         if layout:
-            self._add(layout, "c")
-            self._rows.new.add(message, 6)
-            self._rows.old.skip()
+            self._rows.add_new(layout, "c", self._ordinal, message)
 
     def _update(self, message: bytes) -> None:
         layout = self._open(message)
-        if not layout:
-            return
-        if message[5] != 0x4E:
+        if layout and message[5] == 0x4E:
+            self._rows.add_new(layout, "u", self._ordinal, message)
+        elif layout:
             self._update_with_old(layout, message)
-            return
-        self._add(layout, "u")
-        self._rows.new.add(message, 6)
-        self._rows.old.skip()
 
     def _update_with_old(self, layout: _Layout, message: bytes) -> None:
         old, end = read_tuple(message, 6)
         new, _end = read_tuple(message, end + 1)
         layout.fill(new, old, message[5] == 0x4F)
-        moved = layout.moved(new, old)
-        if moved:
-            self._add(layout, "d")
-            self._rows.new.skip()
-            self._rows.old.add(message, 6)
-        self._add(layout, "u", moved)
-        self._rows.new.add(write_tuple(new), 0)
-        if moved:
-            self._rows.old.add(message, 6)
+        rows = self._rows
+        if layout.moved(new, old):
+            rows.add_old(layout, "d", self._ordinal, message)
+            rows.add_moved(layout, self._ordinal, write_tuple(new), message)
         else:
-            self._rows.old.skip()
+            rows.add_new(layout, "u", self._ordinal, write_tuple(new), 0)
 
     def _delete(self, message: bytes) -> None:
         layout = self._open(message)
         if layout:
-            self._add(layout, "d")
-            self._rows.new.skip()
-            self._rows.old.add(message, 6)
+            self._rows.add_old(layout, "d", self._ordinal, message)
 
     def _truncate(self, message: bytes) -> None:
         self._ordinal += 1
@@ -325,17 +324,8 @@ class Decoder:
         for oid in struct.unpack_from(f">{count}I", message, 6):
             wanted = self._wanted.get(oid)
             if wanted and self._commit_lsn >= wanted.start:
-                kinds = self.summary.events.setdefault(oid, {})
-                kinds["t"] = kinds.get("t", 0) + 1
+                self._count(oid, "t", 1)
                 self.summary.truncates[oid] = (self._commit_lsn, self._ordinal, self._commit_micros)
-
-    def _add(self, layout: _Layout, kind: str, moved: bool = False) -> None:
-        """Begin a row; the caller adds both tuples."""
-        relation = layout.relation
-        kinds = self.summary.events.setdefault(relation.oid, {})
-        kinds[kind] = kinds.get(kind, 0) + 1
-        place = (self._commit_lsn, self._ordinal, self._commit_micros)
-        self._rows.add(layout, (relation.oid, relation.version, kind, *place, moved))
 
 
 class _Layout:
@@ -361,47 +351,90 @@ class _Layout:
 
 
 class _Rows:
-    """Rows under way to an Arrow batch: facts as tuples, TupleData as it came, to be split for all rows at once."""
+    """Rows under way to an Arrow batch: facts by row, TupleData as it came, to be split for all rows at once."""
 
     def __init__(self) -> None:
-        self._facts: list[tuple[Any, ...]] = []
-        self._layouts: list[_Layout] = []
+        self.layouts: list[_Layout] = []
+        self.kinds: list[str] = []
+        self.ordinals: list[int] = []
         self.new, self.old = Tuples(), Tuples()
-
-    def __len__(self) -> int:
-        return len(self._facts)
-
-    @property
-    def full(self) -> bool:
-        """Enough for one batch."""
-        return len(self._facts) >= _BATCH_ROWS or self.bytes >= _BATCH_BYTES
+        self._moved: list[int] = []
+        # first row, commit position and time of each transaction
+        self._transactions: list[tuple[int, int, int]] = []
 
     @property
-    def bytes(self) -> int:
-        """Of their values, with what the protocol adds."""
+    def size(self) -> int:
+        """Bytes of their values, with what the protocol adds."""
         return self.new.bytes + self.old.bytes
 
-    def add(self, layout: _Layout, facts: tuple[Any, ...]) -> None:
-        self._layouts.append(layout)
-        self._facts.append(facts)
+    def begin(self, commit_lsn: int, commit_micros: int) -> None:
+        """The rows that follow are of this transaction."""
+        self._transactions.append((len(self.ordinals), commit_lsn, commit_micros))
+
+    def add_new(self, layout: _Layout, kind: str, ordinal: int, message: bytes, at: int = 6) -> None:
+        """A row whose TupleData begins at ``at``."""
+        self._add(layout, kind, ordinal)
+        self.new.add(message, at)
+        self.old.skip()
+
+    def add_old(self, layout: _Layout, kind: str, ordinal: int, message: bytes) -> None:
+        """A row of which only the old values are known."""
+        self._add(layout, kind, ordinal)
+        self.new.skip()
+        self.old.add(message, 6)
+
+    def add_moved(self, layout: _Layout, ordinal: int, new: bytes, message: bytes) -> None:
+        """An update that changes the key.
+
+        :param new: TupleData.
+        :param message: the old values'.
+        """
+        self._moved.append(len(self.ordinals))
+        self._add(layout, "u", ordinal)
+        self.new.add(new, 0)
+        self.old.add(message, 6)
+
+    def _add(self, layout: _Layout, kind: str, ordinal: int) -> None:
+        self.layouts.append(layout)
+        self.kinds.append(kind)
+        self.ordinals.append(ordinal)
 
     def batch(self) -> pa.RecordBatch:
         """The Arrow batch."""
+        import numpy as np
         import pyarrow as pa
 
-        columns = list(zip(*self._facts, strict=True))
-        types = [pa.int64(), pa.int32(), pa.string(), pa.int64(), pa.int64(), pa.int64(), pa.bool_()]
-        *head, moved = [pa.array(values, kind) for values, kind in zip(columns, types, strict=True)]
+        rows = len(self.ordinals)
+        relations = [(layout.relation.oid, layout.relation.version) for layout in self.layouts]
+        oids, versions = zip(*relations, strict=True)
+        firsts, *places = np.array(self._transactions, np.int64).T
+        lsns, micros = (np.repeat(values, np.diff(firsts, append=rows)) for values in places)
+        moved = np.zeros(rows, np.bool_)
+        moved[self._moved] = True
         new, unchanged = self.new.split()
         old, _unchanged = self.old.split()
+        arrays = [
+            *(pa.array(oids, pa.int64()), pa.array(versions, pa.int32()), pa.array(self.kinds, pa.string())),
+            *(pa.array(lsns), pa.array(self.ordinals, pa.int64()), pa.array(micros)),
+            *(new, self._opened(unchanged), old, pa.array(moved), pa.nulls(rows, pa.string())),
+        ]
+        return pa.RecordBatch.from_arrays(arrays, names=_NAMES)
+
+    def _opened(self, unchanged: list[tuple[int, int]]) -> pa.Array:
+        """The names of the columns that each row leaves open.
+
+        :param unchanged: row and place of each.
+        """
+        import pyarrow as pa
+
         found: dict[int, list[str]] = {}
         for row, place in unchanged:
-            name = self._layouts[row].names[place]
+            name = self.layouts[row].names[place]
             if name is not None:
                 found.setdefault(row, []).append(name)
-        opened = pa.array([found.get(row) for row in range(len(self))], pa.list_(pa.string()))
-        arrays = [*head, new, opened, old, moved, pa.nulls(len(self), pa.string())]
-        return pa.RecordBatch.from_arrays(arrays, names=_NAMES)
+        names = pa.list_(pa.string())
+        rows = range(len(self.ordinals))
+        return pa.array([found.get(row) for row in rows], names) if found else pa.nulls(len(rows), names)
 
 
 _NAMES = [part.split()[0] for part in SCHEMA.split(", ")]
