@@ -40,6 +40,10 @@ class OddError(Exception):
     """The batch is not for this engine."""
 
 
+class OpenError(Exception):
+    """An event has a placeholder, so that the last event of its key is not enough."""
+
+
 @dataclass(frozen=True)
 class DecodeTask:
     """Messages in, a packed frame out.
@@ -57,7 +61,7 @@ class DecodeTask:
     quick: bool = True
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Decode until the input ends or something odd is met."""
+        """Decode until the input ends, or something is met for which the batch has to be decoded in another way."""
         settle()
         try:
             if self.read is None:
@@ -66,6 +70,8 @@ class DecodeTask:
                 yield from self._read_and_packed(list(batches))
         except OddError as error:
             yield packing.row(0, Facts(odd=str(error)).to_json(), None)
+        except OpenError:
+            yield packing.row(0, Facts(open=1).to_json(), None)
 
     def _read_and_packed(self, named: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         handed_on = 0
@@ -158,9 +164,14 @@ class _Held:
         self._tables: set[str] = set()
 
     def add(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """Take rows in, and keep what is held within bounds."""
+        """Take rows in, and keep what is held within bounds.
+
+        :raises OpenError: they are to be folded and cannot be.
+        """
         import pyarrow.compute as pc
 
+        if self._task.grouping is not None and batch.column("open").null_count < batch.num_rows:
+            raise OpenError
         self._tables |= {name for name in pc.unique(batch.column("source_table")).to_pylist() if name}
         self._hold([batch.drop_columns(list(CHECKS))])
         if self._task.grouping is None:
@@ -231,7 +242,7 @@ class FoldTask:
             told += [facts.from_json(text) for text in batch.column("facts").to_pylist() if text]
             tables += packing.unpacked(batch.column("packed"))
         together = facts.merged(told)
-        if together.odd or not tables:
+        if together.odd or together.open or not tables:
             if told:
                 yield packing.row(0, together.to_json(), None)
             return

@@ -134,8 +134,22 @@ def test_text_that_is_no_json_and_placeholders(tmp_path: Path) -> None:
     (tmp_path / "x.jsonl").write_text(json.dumps(event(1, "c", {"id": 1, "v": "x", "n": 1})) + "\n{broken\n")
     assert run({(tmp_path / "x.jsonl").as_uri(): 0}, 1)[1].odd == "text that is no JSON"
     numbers = files(tmp_path, [event(1, "u", {"id": 1, "v": "__gone", "n": 1})], 1)
-    found, told = run(numbers, 1)
+    found, told = run(numbers, 1, folded=False)
     assert told.odd is None and told.open == 1 and found[0]["open"] == ["v"]
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("cuts", [1, 3])
+def test_a_fold_stops_at_the_first_placeholder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cuts: int) -> None:
+    monkeypatch.setattr(tasks, "_ROWS", 2048)
+    events = [event(n, "u", {"id": n, "v": "__gone" if n == 1 else "v", "n": n}) for n in range(1, 20_001)]
+    looked_at = []
+    hold = tasks._Held._hold
+    monkeypatch.setattr(tasks._Held, "_hold", lambda held, batches: (looked_at.append(1), hold(held, batches)))
+    found, told = run(files(tmp_path, events, 1), cuts)
+    assert told.odd is None and told.open == 1
+    if cuts == 1:
+        assert not found and not looked_at
 
 
 def messages(rows: list[tuple[int, Any, Any, dict[str, Any] | None]]) -> pa.Table:
