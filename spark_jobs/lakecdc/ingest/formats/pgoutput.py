@@ -86,7 +86,7 @@ class Bounds:
     """After what a read ends, with the transaction that it is in.
 
     :param bytes: of column values in the rows it delivers; 0 is no bound.
-    :param seconds: since it has begun, once it has delivered a row; 0 is no bound.
+    :param seconds: since the first message, once it has delivered a row; 0 is no bound.
     """
 
     bytes: int = 0
@@ -207,7 +207,8 @@ class Decoder:
         self.summary = Summary()
         self._wanted = wanted
         self._most_bytes = bounds.bytes or float("inf")
-        self._deadline = time.monotonic() + (bounds.seconds or float("inf"))
+        self._most_seconds = bounds.seconds or float("inf")
+        self._deadline = 0.0
         self._relations: dict[int, _Layout] = {}
         # the same by the bytes that name them in messages
         self._layouts: dict[bytes, _Layout] = {}
@@ -261,6 +262,8 @@ class Decoder:
         self._commit_lsn, micros, _xid = _BEGIN.unpack(message)
         self._commit_micros = micros + EPOCH_MICROS
         self._ordinal = 0
+        # however long the server takes before the first message, a next read would have to wait for as long again
+        self._deadline = self._deadline or time.monotonic() + self._most_seconds
         self._rows.begin(self._commit_lsn, self._commit_micros)
 
     def _commit(self, message: bytes) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -186,6 +187,18 @@ def test_a_read_that_has_taken_long_enough_ends_once_it_has_delivered_something(
     decoder = Decoder(wanted, Bounds(seconds=1e-9))
     rows = [found["commit_lsn"] for batch in decoder.batches(stretch(5, 10)) for found in batch.to_pylist()]
     assert rows == [3, 3] and decoder.summary.cut and decoder.summary.end_lsn == 51
+
+
+def test_what_comes_before_the_first_message_takes_none_of_the_time() -> None:
+    decoder = Decoder(WANTED, Bounds(seconds=0.2))
+
+    def late() -> Iterator[bytes]:
+        time.sleep(0.3)
+        yield from stretch(2, 10)
+        time.sleep(0.3)
+        yield from stretch(2, 10)
+
+    assert sum(batch.num_rows for batch in decoder.batches(late())) == 6
 
 
 def test_the_summary_survives_its_text() -> None:
