@@ -211,6 +211,15 @@ def test_every_source_option_is_listed(page: str, source: type[Any], elsewhere: 
             assert quoted(default) == [str(options[name].default).lower()]
 
 
+def test_what_ends_a_micro_batch_are_settings() -> None:
+    types = (FilesSource, JdbcSource, KafkaSource, MysqlSource, PostgresSource)
+    sources = {next(f.default for f in dataclasses.fields(t) if f.name == "type"): t for t in types}
+    ends = {quoted(name)[0]: quoted(ends) for name, ends, _ in rows("ingest-bounds.md", 3) if quoted(name)}
+    assert set(ends) == set(sources)
+    for name, settings in ends.items():
+        assert set(settings) <= {field.name for field in dataclasses.fields(sources[name])}
+
+
 @pytest.fixture(scope="module")
 def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[psycopg.Connection[Any]]:
     """A session on a real Postgres."""

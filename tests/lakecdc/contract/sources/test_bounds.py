@@ -1,0 +1,39 @@
+"""Bounds of a source that make no sense are refused before anything is read."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from lakecdc.contract.errors import SpecError
+from lakecdc.contract.sources.files import FilesSource
+from lakecdc.contract.sources.postgres import PostgresSource
+
+POSTGRES, FILES = PostgresSource("host=h", "slot"), FilesSource("/in", "json")
+
+
+def changed(source: Any, name: str, number: int) -> Any:
+    """The source with another bound."""
+    return replace(source, **{name: number})
+
+
+@pytest.mark.parametrize("name", ["max_batch_events", "chunk_bytes", "full_load_parallelism"])
+def test_of_postgres_that_must_be_something(name: str) -> None:
+    with pytest.raises(SpecError, match=f"source.{name} is 0"):
+        changed(POSTGRES, name, 0).check_targets(())
+
+
+@pytest.mark.parametrize("name", ["max_batch_bytes", "max_batch_seconds", "max_slot_lag_bytes"])
+def test_of_postgres_that_may_be_nothing(name: str) -> None:
+    changed(POSTGRES, name, 0).check_targets(())
+    with pytest.raises(SpecError, match=f"source.{name} is -1"):
+        changed(POSTGRES, name, -1).check_targets(())
+
+
+@pytest.mark.parametrize("name", ["max_batch_bytes", "max_files_per_run"])
+def test_of_files(name: str) -> None:
+    changed(FILES, name, 0)
+    with pytest.raises(SpecError, match=f"source.{name} is -1"):
+        changed(FILES, name, -1)
