@@ -188,6 +188,19 @@ def assert_flat(memory: Memory, commits: list[float]) -> None:
         assert 0 < last < 1.1 * second + 50, (kind, second, last)
 
 
+def test_a_backlog_of_large_rows_drains_in_flat_memory(shop: Shop) -> None:
+    size = max(1, ROWS // 100_000)
+    note = "substr(repeat(md5(i::text), 32768), 1, 1000000)"
+    for number in range(BATCHES):
+        insert = _INSERT.format(first=1001 + number * size, last=1000 + (number + 1) * size)
+        shop.session.execute(insert.replace("md5(i::text)", note).encode())
+    report, memory = shop.ingest(max_batch_bytes=size * 900_000)
+    assert report["metrics"]["commits"] == BATCHES
+    shop.assert_equal()
+    assert memory.peaks()["together"] < BOUND, memory.peaks()
+    assert_flat(memory, commit_times(shop.lake, "shop.orders")[-BATCHES:])
+
+
 def test_a_backlog_of_files_drains_in_flat_memory(tmp_path: Path) -> None:
     lake, writer = Lake(None, tmp_path), events.Writer(ROWS // 50)  # type: ignore[arg-type]
     sizes = [writer.write(tmp_path / "in" / f"{number:02}", ROWS // 100).bytes for number in range(BATCHES)]

@@ -35,7 +35,7 @@ COPY (SELECT data FROM pg_logical_slot_peek_binary_changes({slot}, {upto}::pg_ls
 """
 _IN_USE_SECONDS = 60.0
 # what one task sorts in memory when it folds
-_EVENTS_PER_TASK = 100_000
+_EVENTS_PER_TASK, _BYTES_PER_TASK = 100_000, 64 * 1024 * 1024
 # binary COPY: a header of 19 bytes, then per row a count of fields and a length before the one value
 _HEADER, _ROW, _TRAILER = 19, 6, b"\xff\xff"
 
@@ -188,7 +188,8 @@ def changes(
         F.expr(order).alias("order"),
         F.timestamp_micros("commit_micros").alias("source_time"),
     )
-    tasks = -(-sum(found.summary.events[oid].values()) // _EVENTS_PER_TASK)
+    events = sum(found.summary.events[oid].values())
+    tasks = max(-(-events // _EVENTS_PER_TASK), events * found.summary.event_bytes // _BYTES_PER_TASK)
     # one task has read them all, and would sort them all by key to fold them
     return frame.repartition(tasks, "key") if key and tasks > 1 else frame
 
