@@ -12,7 +12,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from lakecdc.contract.runtime import packages
@@ -24,9 +24,12 @@ _JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 _CHANGES = [("c", 1), ("c", 2), ("u", 1), ("d", 2)]
 
 
-def environment(archive: Path = ARCHIVE) -> dict[str, str]:
-    """The variables with which Spark takes the archive; none if there is none."""
-    return _variables(f"-XX:SharedArchiveFile={archive}") if archive.exists() else {}
+def environment(archive: Path = ARCHIVE, more: Sequence[str] = ()) -> dict[str, str]:
+    """The variables with which Spark takes the archive; none if there is none.
+
+    :param more: Maven coordinates of jars that have to be where Iceberg's is, such as its AWS bundle; fetched before.
+    """
+    return _variables(f"-XX:SharedArchiveFile={archive}", more) if archive.exists() else {}
 
 
 def record(archive: Path) -> None:
@@ -44,15 +47,19 @@ def record(archive: Path) -> None:
     print(f"{archive}: {archive.stat().st_size / 1e6:.0f} MB")
 
 
-def _variables(java: str) -> dict[str, str]:
-    path = os.pathsep.join(map(str, _jars()))
+def _variables(java: str, more: Sequence[str] = ()) -> dict[str, str]:
+    # the archive still fits a path that goes on behind what it was made with
+    path = os.pathsep.join(map(str, dict.fromkeys([*_jars(), *map(_fetched, more)])))
     return {"SPARK_SUBMIT_OPTS": f"{java} -Xlog:cds=off -Xlog:cds+dynamic=off", "SPARK_DIST_CLASSPATH": path}
 
 
 def _jars() -> list[Path]:
     """The jars of a session on an SQLite catalog, where Spark puts what it fetches."""
-    coordinates = packages({"type": "sql", "uri": "sqlite://", "warehouse": "file:"})
-    return [Path.home() / ".ivy2.5.2" / "jars" / "{}_{}-{}.jar".format(*c.split(":")) for c in coordinates]
+    return [_fetched(c) for c in packages({"type": "sql", "uri": "sqlite://", "warehouse": "file:"})]
+
+
+def _fetched(coordinates: str) -> Path:
+    return Path.home() / ".ivy2.5.2" / "jars" / "{}_{}-{}.jar".format(*coordinates.split(":"))
 
 
 def _ingest(variables: Mapping[str, str]) -> None:

@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from lakecdc.contract import runtime
+from local_services import spark_classes
 from local_services.iceberg_rest import IcebergRest
 from local_services.s3 import S3Server
 from tests.lakecdc.ingest.histories import History, lines
@@ -60,8 +62,7 @@ class ByHand:
         else:
             arguments = ["-c", ONE_AFTER_ANOTHER, ",".join(scripts)]
         environment = {**os.environ, **self.s3.aws_environment, SECRET: self.s3.secret_key, "SPARK_MASTER": "local[2]"}
-        # Iceberg has to be where its AWS bundle is, among the jars that the session brings
-        environment.pop("SPARK_DIST_CLASSPATH", None)
+        environment |= spark_classes.environment(more=runtime.packages(self.rest.properties))
         command = [sys.executable, *arguments]
         done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=400, check=False)
         assert done.returncode == 0, done.stderr[-4000:]
