@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+# plans whose start has expired
+_ATTEMPTS = 3
 _TARGET = "write.target-file-size-bytes"
 #: Iceberg's default of that property
 _DEFAULT_TARGET = 512 * 1024**2
@@ -97,6 +99,31 @@ def nothing(table: IcebergTable, reason: str, start: Snapshot | None = None, **m
     """Report that a table needs nothing, and why."""
     head = str(start.id) if start else None
     return TableReport(table.name, "nothing", reason, snapshot_before=head, snapshot_after=head, metrics=metrics)
+
+
+def from_head(table: IcebergTable, work: Callable[[Snapshot], TableReport]) -> TableReport:
+    """Plan from the head and carry the plan out; once more if the head expires before the job's tag keeps it.
+
+    :param work: raises only as long as nothing has been committed.
+    :raises ConflictError: each head has expired.
+    """
+    expired: Exception | None = None
+    for _ in range(_ATTEMPTS):
+        start = table.refresh().head()
+        if start is None:
+            return nothing(table, "the table has no snapshot")
+        try:
+            return work(start)
+        except Exception as error:
+            if table.refresh().snapshot(start.id) is not None:
+                raise
+            expired = error
+            log.info("%s: snapshot %d has expired meanwhile, planning anew", table.name, start.id)
+    raise ConflictError(
+        f"The snapshot to start from has expired during each of {_ATTEMPTS} plans.",
+        table=table.name,
+        hint="Nothing was changed; keep snapshots for some minutes, and run again.",
+    ) from expired
 
 
 def execute(table: IcebergTable, plan: RewritePlan, options: RewriteDataFilesOptions) -> TableReport:

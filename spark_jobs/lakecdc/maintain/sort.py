@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from functools import partial
 from typing import TYPE_CHECKING
 
 from lakecdc.contract.errors import InputError
@@ -11,13 +12,13 @@ from lakecdc.contract.report import TableReport
 from lakecdc.iceberg.sort_order import SortOrder, column_order, table_order
 from lakecdc.maintain.measure import Partitions, measure
 from lakecdc.maintain.overlap import overlap_depth
-from lakecdc.maintain.rewrite import RewritePlan, execute, nothing, target_bytes
+from lakecdc.maintain.rewrite import RewritePlan, execute, from_head, target_bytes
 from lakecdc.maintain.selection import average_depth, sort_units
 from lakecdc.metadata import names
 
 if TYPE_CHECKING:
     from lakecdc.contract.spec import JobSpec
-    from lakecdc.iceberg.table import IcebergTable
+    from lakecdc.iceberg.table import IcebergTable, Snapshot
 
 JOB = "sort_data_files"
 
@@ -27,22 +28,23 @@ def sort_data_files(table: IcebergTable, spec: JobSpec) -> TableReport:
 
     :raises InputError: there is nothing to sort by, or a column does not exist.
     """
-    options, start = spec.options, table.refresh().head()
-    assert isinstance(options, SortDataFilesOptions)
-    order = chosen_order(table, options)
-    if start is None:
-        return nothing(table, "the table has no snapshot")
+    assert isinstance(spec.options, SortDataFilesOptions)
+    order = chosen_order(table.refresh(), spec.options)
+    report = from_head(table, partial(_sort, table, spec.options, order))
+    if not report.metrics.get("commits"):
+        return report
+    after = {"overlap_depth_after": _depth(measure(table, int(report.snapshot_after or 0), order.fields[0]))}
+    return dataclasses.replace(report, metrics=report.metrics | after)
+
+
+def _sort(table: IcebergTable, options: SortDataFilesOptions, order: SortOrder, start: Snapshot) -> TableReport:
     target = target_bytes(table, options)
     partitions = measure(table, start.id, order.fields[0])
     units, counts = sort_units(partitions, options.min_overlap_depth, target, _sorts_by(table, order))
     counts["sorted_by"] = order.describe()
     reason = f"no partition's files overlap deeper than {options.min_overlap_depth:g}"
     summary = {names.SORTED_BY: order.describe()}
-    report = execute(table, RewritePlan(JOB, start, units, order, target, reason, counts, summary), options)
-    if not report.metrics.get("commits"):
-        return report
-    after = {"overlap_depth_after": _depth(measure(table, int(report.snapshot_after or 0), order.fields[0]))}
-    return dataclasses.replace(report, metrics=report.metrics | after)
+    return execute(table, RewritePlan(JOB, start, units, order, target, reason, counts, summary), options)
 
 
 def chosen_order(table: IcebergTable, options: SortDataFilesOptions) -> SortOrder:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import functions as F
 
-from lakecdc.contract.errors import SpecError
+from lakecdc.contract.errors import ConflictError, SpecError
 from lakecdc.iceberg import staging
-from lakecdc.maintain import rewrite
+from lakecdc.maintain import compact, rewrite, selection
 from lakecdc.maintain.compact import compact_data_files
 from tests.conftest import Lake
 from tests.lakecdc.maintain.support import (
@@ -60,6 +61,30 @@ def test_equality_deletes_are_applied(lake: Lake, version: int) -> None:
     assert len(before) == 500 - 30
     assert run(lake, compact_data_files, name).outcome == "done"
     assert spark_rows(lake, name) == before == duckdb_rows(lake, name)
+
+
+@pytest.mark.parametrize("times", [1, 3])
+def test_a_head_that_expires_while_it_is_planned_from(lake: Lake, monkeypatch: pytest.MonkeyPatch, times: int) -> None:
+    name, plan, left = create(lake, 2), selection.compaction_units, iter(range(times))
+    fill(lake, name)
+
+    def overtaken(*given: Any) -> Any:
+        if next(left, None) is not None:
+            delete_by_key(lake, name, [1])
+            lake.sql(
+                f"CALL lake.system.expire_snapshots(table => '{name}', "
+                "older_than => TIMESTAMP '2099-01-01 00:00:00', retain_last => 1)"
+            ).collect()
+        return plan(*given)
+
+    monkeypatch.setattr(compact, "compaction_units", overtaken)
+    if times > 1:
+        with pytest.raises(ConflictError, match="has expired"):
+            run(lake, compact_data_files, name)
+        return
+    report = run(lake, compact_data_files, name)
+    assert report.outcome == "done", report.reason
+    assert count(lake, name, 0) == 1 and 1 not in {row[0] for row in spark_rows(lake, name)}
 
 
 @V2
