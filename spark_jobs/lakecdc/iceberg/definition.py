@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _WIDER = {("int", "bigint"), ("float", "double")}
+# and Iceberg's default
+_TARGET_FILE_BYTES, _DEFAULT_FILE_BYTES = "write.target-file-size-bytes", 512 * 1024**2
 
 
 def quoted(name: str) -> str:
@@ -28,6 +30,16 @@ def quoted(name: str) -> str:
 def quoted_column(name: str) -> str:
     """A column's name as SQL; a dot is part of it."""
     return "`" + name.replace("`", "``") + "`"
+
+
+def spark_types(table: IcebergTable) -> dict[str, str]:
+    """Spark SQL types of a table's columns."""
+    return {f.name: f.dataType.simpleString() for f in table.spark.table(table.sql_name).schema.fields}
+
+
+def target_file_bytes(table: IcebergTable) -> int:
+    """Bytes that a data file of the table is to have."""
+    return int(table.properties.get(_TARGET_FILE_BYTES, _DEFAULT_FILE_BYTES))
 
 
 def create_table(

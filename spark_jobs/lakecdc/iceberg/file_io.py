@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -51,6 +52,20 @@ def new_folder(table: IcebergTable, purpose: str) -> str:
     """
     name = f"{purpose}-{uuid.uuid4()}"
     return str(table.java.locationProvider().newDataLocation(name))
+
+
+@contextmanager
+def folder_of_work(table: IcebergTable, purpose: str) -> Iterator[str]:
+    """A new folder, discarded if the work that writes to it fails.
+
+    :param purpose: see :func:`new_folder`.
+    """
+    folder = new_folder(table, purpose)
+    try:
+        yield folder
+    except BaseException:
+        discard_folder(table, folder)
+        raise
 
 
 def discard_folder(table: IcebergTable, folder: str) -> None:

@@ -41,10 +41,7 @@ def complete(
         that could not be completed and are left out; None if there are none.
     """
     columns = [c.name for c in batch.columns]
-    wanted, events = folded.where(is_open()).withColumn("held", F.lit(False)), batch.changes
-    assert events is not None
-    if _may_be_applied(batch, mark, first_order):
-        wanted, events = _without_applied(wanted.drop("held"), batch, table, str(mark))
+    wanted, events = _without_applied(folded.where(is_open()), batch, table, mark, first_order)
     # what the table holds as of this very event has moved already
     moved = F.col("old_key").isNotNull() & ~F.col("held")
     pending = wanted.select(
@@ -93,16 +90,8 @@ def _settled(rows: DataFrame) -> tuple[DataFrame, Counter[str]]:
     return kept, Counter({row["state"]: row["count"] for row in counts})
 
 
-def _may_be_applied(batch: TableBatch, mark: str | None, first_order: str | None) -> bool:
-    """Whether the table's rows may hold some of the batch's events already."""
-    if not mark or not batch.may_be_held:
-        return False
-    # sent again, the newest event lies above the mark by its place of arrival alone
-    return first_order is None or first_order[:EVENT_DIGITS] <= mark[:EVENT_DIGITS]
-
-
 def _without_applied(
-    wanted: DataFrame, batch: TableBatch, table: IcebergTable, mark: str
+    wanted: DataFrame, batch: TableBatch, table: IcebergTable, mark: str | None, first_order: str | None
 ) -> tuple[DataFrame, DataFrame]:
     """Leave out events that the table's rows hold already, because a source sends some of them again.
 
@@ -113,7 +102,12 @@ def _without_applied(
     :return: these, with ``held``: the table's row is of this very event; and the batch's events that remain.
     """
     assert batch.changes is not None
-    changes = with_late(batch.changes)
+    changes = batch.changes
+    # sent again, the newest event lies above the mark by its place of arrival alone
+    all_new = first_order is not None and mark is not None and first_order[:EVENT_DIGITS] > mark[:EVENT_DIGITS]
+    if not mark or not batch.may_be_held or all_new:
+        return wanted.withColumn("held", F.lit(False)), changes
+    changes = with_late(changes)
     followed = wanted.select("key").union(changes.where("old_key IS NOT NULL").select("old_key"))
     moved_again = F.col("old_key").isNotNull() & (_event("order") <= mark[:EVENT_DIGITS])
     again = changes.where(is_suspect(mark) | moved_again).join(followed, "key", "left_semi")

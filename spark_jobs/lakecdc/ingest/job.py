@@ -300,8 +300,8 @@ def _ready(
             tombstones.remember_packed(feed.table, packed, batch.key)
         else:
             # what was left out may have been all of them; a filter and a full load that was overtaken make more
-            sure = bool(measured.deletes) and not older + deleted
-            tombstones.remember(feed.table, rows, batch.key, some=True if sure else None)
+            some = bool(measured.deletes) and not older + deleted
+            tombstones.remember(feed.table, rows, batch.key, some=some)
     return rows
 
 

@@ -32,18 +32,18 @@ if TYPE_CHECKING:
 SUFFIX = "_lakecdc_deletes"
 
 
-def remember(target: IcebergTable, rows: DataFrame, key: Sequence[str], *, some: bool | None = None) -> None:
+def remember(target: IcebergTable, rows: DataFrame, key: Sequence[str], *, some: bool = False) -> None:
     """Append the deletes among folded rows.
 
     :param rows: ``key, op, order, source_time``, one row per key.
-    :param some: whether there are any, where that is known.
+    :param some: there are some, so that nobody need look.
     """
     deletes = rows.where("op = 'd'").select(
         *[F.col("key")[k].alias(k) for k in key],
         F.col("order").alias(ORDER_COLUMN),
         F.col("source_time").alias(TIME_COLUMN),
     )
-    if some is False or (some is None and deletes.isEmpty()):
+    if not some and deletes.isEmpty():
         return
     table = _open(target) or _create(target, key)
     deletes.coalesce(1).writeTo(table.sql_name).append()
@@ -54,7 +54,7 @@ def remember_packed(target: IcebergTable, packed: Packed, key: Sequence[str]) ->
     if not packed.facts.deletes:
         return
     table = _open(target) or _create(target, key)
-    if not packed.folded or refusal(table) is not None:
+    if refusal(table) is not None:
         remember(target, packed.deletes, key, some=True)
         return
     files = stage_remembered(table, packed, key)
@@ -89,7 +89,7 @@ def _open(target: IcebergTable) -> IcebergTable | None:
 
 
 def _create(target: IcebergTable, key: Sequence[str]) -> IcebergTable:
-    types = {f.name: f.dataType.simpleString() for f in target.spark.table(target.sql_name).schema.fields}
+    types = definition.spark_types(target)
     columns = [(k, types[k], True) for k in key] + definition.own_columns()
     metrics = {f"write.metadata.metrics.column.{c}": "full" for c in (*key, ORDER_COLUMN)}
     return definition.create_table(

@@ -15,7 +15,7 @@ from lakecdc.contract.options import RewriteDataFilesOptions
 from lakecdc.contract.report import TableReport
 from lakecdc.contract.secrets import mask
 from lakecdc.iceberg.commit import replace_data_files
-from lakecdc.iceberg.definition import current_spec_id
+from lakecdc.iceberg.definition import current_spec_id, target_file_bytes
 from lakecdc.iceberg.rewrite_guard import EqualityDeleteGuard, refusal_in_sight
 from lakecdc.iceberg.rewrite_tasks import (
     output_tasks,
@@ -43,9 +43,6 @@ log = logging.getLogger(__name__)
 
 # plans whose start has expired
 _ATTEMPTS = 3
-_TARGET = "write.target-file-size-bytes"
-#: Iceberg's default of that property
-_DEFAULT_TARGET = 512 * 1024**2
 
 
 @dataclass(frozen=True)
@@ -92,7 +89,7 @@ class Tally:
 
 def target_bytes(table: IcebergTable, options: RewriteDataFilesOptions) -> int:
     """Bytes per file to aim at: the option, else the table's property, else Iceberg's default."""
-    return options.target_file_size_bytes or int(table.properties.get(_TARGET, _DEFAULT_TARGET))
+    return options.target_file_size_bytes or target_file_bytes(table)
 
 
 def nothing(table: IcebergTable, reason: str, start: Snapshot | None = None, **metrics: Any) -> TableReport:

@@ -10,8 +10,10 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from lakecdc.iceberg.file_io import storage_properties
+from lakecdc.iceberg.definition import current_spec_id, partition_expressions, spark_types
+from lakecdc.iceberg.file_io import output, source, storage_properties
 from lakecdc.ingest.formats.native.exact import arrow_type
+from lakecdc.ingest.formats.native.grouping import Bucket, grouping
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -46,9 +48,14 @@ def refusal(table: IcebergTable) -> str | None:
     return f"column {odd[0]}" if odd else None
 
 
-def spark_types(table: IcebergTable) -> dict[str, str]:
-    """Spark SQL types of a table's columns."""
-    return {f.name: f.dataType.simpleString() for f in table.spark.table(table.sql_name).schema.fields}
+def key_buckets(table: IcebergTable, key: Sequence[str], types: Mapping[str, str]) -> tuple[Bucket, ...] | None:
+    """The partition fields of new files; None if they are something else than buckets of the key.
+
+    :param types: Spark SQL types of the key columns.
+    """
+    spec_id = current_spec_id(table)
+    found = grouping(partition_expressions(table, spec_id), key, [types[k] for k in key], 1).buckets
+    return found if found is not None and len(found) == table.java.specs().get(spec_id).fields().size() else None
 
 
 @dataclass(frozen=True)
@@ -96,16 +103,12 @@ class FilePlace:
 
     def give_up(self) -> None:
         """Tell the other tasks that the folder is going to be discarded."""
-        from lakecdc.iceberg.file_io import output
-
         with output(self.properties, f"{self.folder}/{_GIVEN_UP}").create(overwrite=True) as mark:
             mark.write(b"-")
 
     @property
     def given_up(self) -> bool:
         """Whether a task has done so."""
-        from lakecdc.iceberg.file_io import source
-
         return source(self.properties, f"{self.folder}/{_GIVEN_UP}").exists()
 
 
@@ -146,8 +149,6 @@ class ArrowFile:
 
     def _open(self) -> None:
         import pyarrow.parquet as pq
-
-        from lakecdc.iceberg.file_io import output
 
         self.location = f"{self._place.folder}/{uuid.uuid4()}.parquet"
         self._stream: Any = output(self._place.properties, self.location).create()

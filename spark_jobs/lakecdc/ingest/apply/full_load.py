@@ -9,16 +9,17 @@ from __future__ import annotations
 
 import json
 import logging
+from math import prod
 from typing import TYPE_CHECKING
 
 from lakecdc.contract.target import ORDER_COLUMN, TIME_COLUMN
 from lakecdc.iceberg import definition
-from lakecdc.iceberg.file_io import discard_folder, new_folder
+from lakecdc.iceberg.file_io import discard_folder, folder_of_work
 from lakecdc.iceberg.written_files import WrittenFile, data_file
 from lakecdc.ingest.apply import arrow_files
 from lakecdc.ingest.apply.load_task import LoadTask
 from lakecdc.ingest.apply.rows import stage_images
-from lakecdc.ingest.formats.native.grouping import Bucket, grouping
+from lakecdc.ingest.formats.native.grouping import Bucket
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -29,8 +30,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_TARGET_SIZE = "write.target-file-size-bytes"
-_DEFAULT_SIZE = 512 * 1024 * 1024
 # a slice is cut into row groups of the partitions, which must not become too small, and has a file open for each
 _MOST_PARTITIONS = 32
 
@@ -63,7 +62,7 @@ def _refusal(table: IcebergTable, batch: TableBatch, rows: DataFrame, source: Ar
     if rows is not source.changes:
         return "the rows are cleaned on the way"
     why = source.refusal or arrow_files.refusal(table)
-    there = arrow_files.spark_types(table)
+    there = definition.spark_types(table)
     other = [c for c in batch.columns if there.get(c.name) != c.type]
     if why is None and other:
         return f"column {other[0].name} is {other[0].type} at the source and {there.get(other[0].name)} in the table"
@@ -72,15 +71,8 @@ def _refusal(table: IcebergTable, batch: TableBatch, rows: DataFrame, source: Ar
 
 def _buckets(table: IcebergTable, batch: TableBatch) -> tuple[Bucket, ...] | None:
     """The table's partition fields; None if they are no buckets of the key, or make too many partitions."""
-    spec_id = definition.current_spec_id(table)
-    types = {c.name: c.type for c in batch.columns}
-    known = grouping(definition.partition_expressions(table, spec_id), batch.key, [types[k] for k in batch.key], 1)
-    if known.buckets is None or len(known.buckets) != table.java.specs().get(spec_id).fields().size():
-        return None
-    partitions = 1
-    for bucket in known.buckets:
-        partitions *= bucket.count
-    return known.buckets if partitions <= _MOST_PARTITIONS else None
+    found = arrow_files.key_buckets(table, batch.key, {c.name: c.type for c in batch.columns})
+    return None if found is None or prod(bucket.count for bucket in found) > _MOST_PARTITIONS else found
 
 
 def _write(
@@ -90,27 +82,24 @@ def _write(
 
     :return: why they gave up, without a trace; None if they did not.
     """
-    folder, spec_id = new_folder(table, "load"), definition.current_spec_id(table)
+    spec_id = definition.current_spec_id(table)
     places = {c.name: f"c{i}" for i, c in enumerate(batch.columns)}
-    task = LoadTask(
-        arrow_files.FilePlace.of(table, folder),
-        arrow_files.file_columns(table, places | {ORDER_COLUMN: "order", TIME_COLUMN: "time"}),
-        source.read,
-        tuple(places[name] for name in batch.key),
-        buckets,
-        source.order,
-        source.time,
-        int(table.properties.get(_TARGET_SIZE, _DEFAULT_SIZE)),
-    )
-    try:
+    with folder_of_work(table, "load") as folder:
+        task = LoadTask(
+            arrow_files.FilePlace.of(table, folder),
+            arrow_files.file_columns(table, places | {ORDER_COLUMN: "order", TIME_COLUMN: "time"}),
+            source.read,
+            tuple(places[name] for name in batch.key),
+            buckets,
+            source.order,
+            source.time,
+            definition.target_file_bytes(table),
+        )
         found = table.spark.range(0, source.tasks, 1, source.tasks).mapInArrow(task, LoadTask.RESULT).collect()
-        odd = next((row["odd"] for row in found if row["odd"] is not None), None)
+        odd = next((str(row["odd"]) for row in found if row["odd"] is not None), None)
         if odd is None:
             files = [WrittenFile(r["location"], r["bytes"], tuple(json.loads(r["partition"]))) for r in found]
             staged.data_files += [data_file(table, file, spec_id) for file in files]
-    except BaseException:
-        discard_folder(table, folder)
-        raise
     if odd is not None:
         discard_folder(table, folder)
     return odd

@@ -24,7 +24,7 @@ from lakecdc.contract.errors import ConflictError
 from lakecdc.contract.target import ORDER_COLUMN
 from lakecdc.failpoints import reach
 from lakecdc.iceberg import scratch
-from lakecdc.iceberg.definition import quoted_column
+from lakecdc.iceberg.definition import quoted_column, spark_types
 from lakecdc.iceberg.fence import PositionFence
 from lakecdc.ingest.apply import full_load
 from lakecdc.ingest.apply.publish import Applied, Staged, publish, summary
@@ -171,7 +171,7 @@ def _source(table: IcebergTable, batch: TableBatch, rows: DataFrame | None) -> I
 
 
 def _bound(table: IcebergTable, source: _Source, frame: DataFrame) -> None:
-    types = {f.name: f.dataType.simpleString() for f in table.spark.table(table.sql_name).schema.fields}
+    types = spark_types(table)
     bounded = [k for k in source.key if types[k] != "binary"]
     measures = [f(F.col(quoted_column(k))) for k in bounded for f in (F.min, F.max, F.approx_count_distinct)]
     if not measures:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakecdc.contract.target import ORDER_COLUMN, TIME_COLUMN
 from lakecdc.iceberg import definition
-from lakecdc.iceberg.file_io import discard_folder, new_folder
+from lakecdc.iceberg.file_io import folder_of_work
 from lakecdc.iceberg.written_files import WrittenFile, data_file, equality_delete
 from lakecdc.ingest.apply.arrow_files import (
     ArrowFile,
@@ -17,12 +17,11 @@ from lakecdc.ingest.apply.arrow_files import (
     FilePlace,
     by_partition,
     file_columns,
+    key_buckets,
     refusal,
-    spark_types,
 )
 from lakecdc.ingest.formats.native import packing
 from lakecdc.ingest.formats.native.fold import columns
-from lakecdc.ingest.formats.native.grouping import grouping
 from lakecdc.worker import settle
 
 if TYPE_CHECKING:
@@ -48,16 +47,12 @@ def untouched(batch: TableBatch, rows: DataFrame | None) -> Packed | None:
 
 def can_be_written(table: IcebergTable, batch: TableBatch, packed: Packed, live_specs: list[int]) -> bool:
     """Tell whether tasks can write the files: what they do not know about is left to Iceberg's own writer."""
-    current = definition.current_spec_id(table)
-    types = {f.name: f.type for f in packed.fields}
-    expressions = definition.partition_expressions(table, current)
-    known = grouping(expressions, batch.key, [types[k] for k in batch.key], 1)
+    buckets = key_buckets(table, batch.key, {f.name: f.type for f in packed.fields})
     return (
         packed.folded
-        and not set(live_specs) - {current}
-        and known.buckets is not None
-        and known.buckets == packed.grouping.buckets
-        and len(known.buckets) == table.java.specs().get(current).fields().size()
+        and not set(live_specs) - {definition.current_spec_id(table)}
+        and buckets is not None
+        and buckets == packed.grouping.buckets
         and refusal(table) is None
     )
 
@@ -68,13 +63,9 @@ def stage(table: IcebergTable, batch: TableBatch, packed: Packed, staged: Staged
     :param staged: takes the files.
     :param deletes: whether the table has files that keys are to be deleted from.
     """
-    folder, spec_id = new_folder(table, "ingest"), definition.current_spec_id(table)
-    task = WriteTask(
-        FilePlace.of(table, folder),
-        _columns(table, packed),
-        tuple(_key_columns(table, batch)) if deletes else (),
-    )
-    try:
+    spec_id, keys = definition.current_spec_id(table), _key_columns(table, batch) if deletes else ()
+    with folder_of_work(table, "ingest") as folder:
+        task = WriteTask(FilePlace.of(table, folder), _columns(table, packed), keys)
         found = _cells(packed).mapInArrow(task, _RESULT).collect()
         for row in found:
             written = WrittenFile(row["location"], row["bytes"], tuple(json.loads(row["partition"])))
@@ -82,9 +73,6 @@ def stage(table: IcebergTable, batch: TableBatch, packed: Packed, staged: Staged
                 staged.delete_files.append(equality_delete(table, written, spec_id, batch.key))
             else:
                 staged.data_files.append(data_file(table, written, spec_id))
-    except BaseException:
-        discard_folder(table, folder)
-        raise
 
 
 def stage_remembered(table: IcebergTable, packed: Packed, key: Sequence[str]) -> list[Any]:
@@ -93,15 +81,12 @@ def stage_remembered(table: IcebergTable, packed: Packed, key: Sequence[str]) ->
     :param table: the key, order key and source time of deletes; one that :func:`refusal` has nothing against.
     :param key: names of the key columns.
     """
-    folder, spec_id = new_folder(table, "deletes"), definition.current_spec_id(table)
+    spec_id = definition.current_spec_id(table)
     sources = {name: f"k{place}" for place, name in enumerate(key)} | _OWN
-    task = DeletesTask(FilePlace.of(table, folder), file_columns(table, sources))
-    try:
+    with folder_of_work(table, "deletes") as folder:
+        task = DeletesTask(FilePlace.of(table, folder), file_columns(table, sources))
         found = _cells(packed).mapInArrow(task, _RESULT).collect()
         return [data_file(table, WrittenFile(row["location"], row["bytes"]), spec_id) for row in found]
-    except BaseException:
-        discard_folder(table, folder)
-        raise
 
 
 def _cells(packed: Packed) -> DataFrame:
@@ -114,10 +99,9 @@ def _columns(table: IcebergTable, packed: Packed) -> tuple[FileColumn, ...]:
     return file_columns(table, {f.name: f"c{i}" for i, f in enumerate(packed.fields)} | _OWN)
 
 
-def _key_columns(table: IcebergTable, batch: TableBatch) -> Iterator[FileColumn]:
-    types, fields = spark_types(table), {f.name: f for f in table.fields}
-    for place, name in enumerate(batch.key):
-        yield FileColumn(fields[name].id, name, types[name], fields[name].required, f"k{place}")
+def _key_columns(table: IcebergTable, batch: TableBatch) -> tuple[FileColumn, ...]:
+    found = {c.name: c for c in file_columns(table, {name: f"k{place}" for place, name in enumerate(batch.key)})}
+    return tuple(found[name] for name in batch.key)
 
 
 @dataclass(frozen=True)

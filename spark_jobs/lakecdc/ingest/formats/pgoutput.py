@@ -209,8 +209,7 @@ class Decoder:
         self._most_bytes = bounds.bytes or float("inf")
         self._most_seconds = bounds.seconds or float("inf")
         self._deadline = 0.0
-        self._relations: dict[int, _Layout] = {}
-        # the same by the bytes that name them in messages
+        # by the bytes that name the relation in messages
         self._layouts: dict[bytes, _Layout] = {}
         self._rows = _Rows()
         self._commit_lsn = self._commit_micros = self._ordinal = 0
@@ -278,13 +277,13 @@ class Decoder:
         wanted = self._wanted.get(oid)
         if wanted is None:
             return
-        known = self._relations.get(oid)
+        known = self._layouts.get(message[1:5])
         relation = read_relation(message, known.relation.version if known else 0)
         if known and relation == known.relation:
             return
         if known:
             relation = read_relation(message, known.relation.version + 1)
-        self._relations[oid] = self._layouts[message[1:5]] = _Layout(relation, wanted)
+        self._layouts[message[1:5]] = _Layout(relation, wanted)
         self.summary.relations.append(relation)
 
     def _open(self, message: bytes) -> _Layout | None:

@@ -25,8 +25,7 @@ def known_types(spark: SparkSession, catalog: str, target: Target) -> dict[str, 
     found = open_target(spark, catalog, target.table)
     if found is None:
         return {}
-    types = {f.name: f.dataType.simpleString() for f in spark.table(found.sql_name).schema.fields}
-    return known_source_types(target, types)
+    return known_source_types(target, definition.spark_types(found))
 
 
 def partition_transforms(spark: SparkSession, catalog: str, target: Target) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ from lakecdc.contract.report import TableReport
 from lakecdc.failpoints import reach
 from lakecdc.iceberg.commit import RowChanges, replace_deletes
 from lakecdc.iceberg.delete_file_objects import delete_file
-from lakecdc.iceberg.file_io import discard_folder, new_folder
+from lakecdc.iceberg.file_io import discard_folder, folder_of_work
 from lakecdc.iceberg.live_deletes import delete_key, file_scoped
 from lakecdc.iceberg.table import MAIN
 from lakecdc.maintain.delete_files.match import choose_engine, deleted_positions, merged_tasks
@@ -162,12 +162,8 @@ class Rewrite:
         return limit > 0 and time.monotonic() - self._begun > limit
 
     def _convert(self, group: Group, start: Snapshot) -> None:
-        folder = new_folder(self._table, "deletes")
-        try:
+        with folder_of_work(self._table, "deletes") as folder:
             prepared = self._prepare(group, folder)
-        except BaseException:
-            discard_folder(self._table, folder)
-            raise
         reach(f"{JOB}.before_commit")
         try:
             with self._phases.phase("commit"):
