@@ -109,6 +109,9 @@ def lake(lake_folder: Path) -> Iterator[Lake]:
         patch.setenv("PYSPARK_SUBMIT_ARGS", "--driver-memory 2g pyspark-shell")
         found.spark = open_session(Catalog(CATALOG, found.properties), "lakecdc-tests", drivers)
     found.spark.conf.set("spark.sql.shuffle.partitions", "4")
+    # compiling each expression for a handful of rows is a sixth of the run; jobs started as processes keep Spark's way
+    found.spark.conf.set("spark.sql.codegen.wholeStage", "false")
+    found.spark.conf.set("spark.sql.codegen.factoryMode", "NO_CODEGEN")
     yield found
     found.spark.stop()
 

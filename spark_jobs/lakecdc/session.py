@@ -31,6 +31,8 @@ _SETTINGS = {
     "spark.sql.iceberg.locality.enabled": "false",
     # pyspark notes the line of every column expression, which costs two to four milliseconds each time
     "spark.python.sql.dataFrameDebugging.enabled": "false",
+    # each batch and table repeats the same queries, and Spark's hundred classes are fewer than those of one batch
+    "spark.sql.codegen.cache.maxEntries": "2000",
 }
 _MEBIBYTES = {"k": 1 / 1024, "m": 1.0, "g": 1024.0, "t": 1024.0**2}
 _BY_HAND = {
