@@ -26,7 +26,7 @@ def check(table: IcebergTable, limit: int) -> None:
     if found and found >= limit:
         raise ConflictError(
             f"{found} equality-delete files are outstanding, and max_delete_files is {limit}: no further batch was "
-            "taken, the source keeps what is new.",
+            "taken, and what is new waits.",
             table=table.name,
             hint="Run the job rewrite_delete_files on the table, then ingest again.",
             delete_files=found,

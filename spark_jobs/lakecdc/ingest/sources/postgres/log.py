@@ -119,6 +119,10 @@ class Round:
         """Free the disk."""
         self.decoded.unpersist()
 
+    def of_table(self, oid: int) -> DataFrame:
+        """The decoded events of a table."""
+        return self.decoded.where((F.col("relation") == oid) & (F.col("kind") != "end"))
+
     def relations(self, oid: int) -> list[Relation]:
         """The descriptions of a table in this round, oldest first."""
         return [relation for relation in self.summary.relations if relation.oid == oid]
@@ -179,7 +183,7 @@ def changes(
     gone = F.col("kind") == "d"
     row, new_key, old_key = F.struct(*new.values()), F.struct(*[new[k] for k in key]), F.struct(*[old[k] for k in key])
     order = order_sql(str(epoch), "commit_lsn", "ordinal", "8", "commit_micros div 1000")
-    frame = found.decoded.where((F.col("relation") == oid) & (F.col("kind") != "end")).select(
+    frame = found.of_table(oid).select(
         F.col("kind").alias("op"),
         F.when(gone, old_key).otherwise(new_key).alias("key"),
         F.when(~gone, row).alias("row"),

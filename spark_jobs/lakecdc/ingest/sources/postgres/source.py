@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -16,23 +16,20 @@ from pyspark.sql import functions as F
 from lakecdc.contract.errors import InputError, LakecdcError, SourceUnavailableError
 from lakecdc.contract.sources.postgres import PostgresSource
 from lakecdc.failpoints import reach
-from lakecdc.ingest.change import Column, TableBatch
-from lakecdc.ingest.formats.pgoutput import Bounds, Relation, Wanted
+from lakecdc.ingest.change import TableBatch
+from lakecdc.ingest.formats.pgoutput import Bounds, Wanted
 from lakecdc.ingest.order import order_key
-from lakecdc.ingest.source_columns import identified, remembered
+from lakecdc.ingest.source_columns import remembered
 from lakecdc.ingest.sources.database import deal, full_load_needed, quoted
 from lakecdc.ingest.sources.postgres import log as wal
 from lakecdc.ingest.sources.postgres import slots, snapshot
-from lakecdc.ingest.sources.postgres.catalog import (
-    SourceTable,
-    column_numbers,
-    missing_values,
-    read_table,
-    target_columns,
-)
+from lakecdc.ingest.sources.postgres.catalog import column_numbers, read_table, target_columns
 from lakecdc.ingest.sources.postgres.connect import address, connect, explain, lsn, lsn_text
+from lakecdc.ingest.sources.postgres.feed import Feed, described_numbers, with_fill
 from lakecdc.ingest.sources.postgres.load import Part, Progress, parts
+from lakecdc.ingest.sources.postgres.parking import Parked, Parking
 from lakecdc.ingest.sources.postgres.slots import Publication, Slot
+from lakecdc.ingest.sources.postgres.start_checks import TYPE, check_position, check_slot
 from lakecdc.ingest.sources.postgres.types import TypeCatalog, typed
 from lakecdc.ingest.tables import open_target
 from lakecdc.metadata.positions import Position
@@ -45,43 +42,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-TYPE = "postgres"
 _FLUSH_SECONDS = 1.0
-
-
-@dataclass
-class Feed:
-    """A table during a run.
-
-    :param columns: the target's columns as last seen.
-    :param position: where the target stands; None before its full load is applied.
-    :param numbers: numbers of the source's columns when the log was read last.
-    :param failed: it takes no more batches, but its position still holds the slot.
-    :param chunks: of its full load that this run has read.
-    """
-
-    table: SourceTable
-    columns: tuple[Column, ...]
-    position: Position | None
-    numbers: Mapping[str, int | None] = field(default_factory=dict)
-    failed: bool = False
-    chunks: int = 0
-
-    @property
-    def at(self) -> int:
-        """The position as a number; every transaction whose commit lies before it is in the table."""
-        return lsn(self.position.offsets["lsn"]) if self.position else 0
-
-    @property
-    def loading(self) -> bool:
-        """Whether its full load has not ended."""
-        return self.position is None or Progress.of(self.position.offsets) is not None
-
-    @property
-    def ahead(self) -> int:
-        """The newest snapshot that its rows were read from, where the log has not come to it yet; else 0."""
-        loaded = lsn(self.position.offsets.get("loaded", "0/0")) if self.position else 0
-        return loaded if loaded > self.at else 0
 
 
 @dataclass
@@ -120,9 +81,13 @@ class PostgresIngest:
         self._feeds: dict[str, Feed] = {}
         # where an interrupted run has left a table's side tables: a round has to end there
         self._recorded: dict[str, Position] = {}
-        # positions that hold the slot although their tables take no batches
+        # positions that hold the slot, because what the log has for their tables cannot be parked
         self._held: dict[str, int] = {}
+        self._parking = Parking(self.spark, self.spec.catalog.name)
+        # parked rounds that are not needed any more, by target, up to an LSN
+        self._taken: dict[str, int] = {}
         self._round: wal.Round | None = None
+        self._round_end = End(0, _moment(0))
         self._snapshot: snapshot.Snapshot | None = None
         self._session_or_none: psycopg.Connection[tuple[Any, ...]] | None = None
         self._identity = ""
@@ -146,11 +111,13 @@ class PostgresIngest:
         self._types = TypeCatalog(self._session)
         for name, position in positions.items():
             if position is not None:
-                self._check_identity(name, position)
+                check_position(name, position, self._identity, self._where.place)
+        parked = self._parking.load(positions)
         for target in self.spec.targets:
-            self._admit(target.table, positions.get(target.table))
+            name = target.table
+            self._admit(name, positions.get(name), self._usable(name, positions.get(name), parked.get(name, [])))
         slot = slots.usable_slot(self._session, self.source.slot)
-        self._check_slot(slot, any(positions.values()))
+        check_slot(self.source, slot, any(positions.values()))
         self._epoch = max((int(p.offsets.get("epoch", 1)) for p in positions.values() if p), default=1)
         publication = Publication(self._session, self._where, self.source.publication_name)
         self._check_publication(publication, any(positions.values()))
@@ -159,61 +126,51 @@ class PostgresIngest:
         if any(feed.loading for feed in self._feeds.values()) and not self.spec.options.dry_run:
             self._prepare_load(publication, slot)
 
-    def _admit(self, name: str, position: Position | None) -> None:
+    def _usable(self, name: str, position: Position | None, parked: list[Parked]) -> list[Parked]:
+        """The parked rounds that a table has still to take; the others are let go."""
+        at = lsn(position.offsets["lsn"]) if position else 0
+        here = [p for p in parked if position and p.identity == self._identity and p.through > at]
+        if len(here) < len(parked):
+            self._taken[name] = max(p.through for p in parked if p not in here)
+        return here
+
+    def _admit(self, name: str, position: Position | None, parked: list[Parked]) -> None:
         """Take a table in, or refuse it without stopping the others."""
         target = next(t for t in self.spec.targets if t.table == name)
         try:
             table = read_table(self._session, target)
-            columns = target_columns(target, table.key, table.columns, self._types)
             twin = next((n for n, feed in self._feeds.items() if feed.table.oid == table.oid), None)
             if twin:
                 raise InputError(f"{table.label} already feeds {twin}.", hint="Give it a slot of its own.")
             if position and position.offsets.get("oid", table.oid) != table.oid:
                 raise full_load_needed(f"The source table {table.label} was dropped and made anew", name)
-            self._feeds[name] = Feed(table, columns, position, self._remembered(name) if position else {})
+            numbers = self._remembered(name) if position else {}
+            feed = self._feeds[name] = Feed(table, (), position, numbers, parked=parked)
+            feed.columns = target_columns(target, table.key, table.columns, self._types)
         except LakecdcError as error:
-            self._refuse(name, error, position)
+            self._stop(name, error, position)
 
     def _remembered(self, name: str) -> dict[str, int | None]:
         found = open_target(self.spark, self.spec.catalog.name, name)
         return remembered(found) if found else {}
 
+    def _stop(self, name: str, error: LakecdcError, position: Position | None) -> None:
+        """Take no more batches of a table; if its log can be followed, that is parked."""
+        feed = self._feeds.get(name)
+        if feed is None or feed.loading:
+            self._refuse(name, error, position)
+            return
+        error.table = error.table or name
+        self._refused[name] = error
+        feed.failed = True
+
     def _refuse(self, name: str, error: LakecdcError, position: Position | None) -> None:
+        """Leave a table alone; its position holds the slot."""
         error.table = error.table or name
         self._refused[name] = error
         self._feeds.pop(name, None)
         if position:
             self._held[name] = lsn(position.offsets["lsn"])
-
-    def _check_identity(self, name: str, position: Position) -> None:
-        if position.source != TYPE:
-            raise InputError(f"The table was fed from a source of type {position.source}.", table=name)
-        if position.identity != self._identity:
-            raise InputError(
-                f"Its position {position.offsets['lsn']} belongs to the cluster and timeline {position.identity}, "
-                f"but Postgres at {self._where.place} is {self._identity}: another cluster, a restored one, or a "
-                "standby that was promoted.",
-                table=name,
-                hint="Give the right source.dsn, or drop the target table so that it is loaded in full.",
-            )
-
-    def _check_slot(self, slot: Slot | None, fed: bool) -> None:
-        name = self.source.slot
-        if slot is None and fed:
-            raise InputError(
-                f"The slot {name!r} is gone from the source, and with it the log that the tables have not seen.",
-                hint="Drop the target tables so that they are loaded in full; the next run makes a new slot.",
-            )
-        if slot is None and not self.source.create:
-            raise InputError(
-                f"The source has no slot {name!r}, and source.create is false.",
-                hint="Run postgres_slot.py create --spec …, or allow source.create.",
-            )
-        if slot is not None and slot.lost:
-            raise InputError(
-                f"The source has removed log that the slot {name!r} needed (max_slot_wal_keep_size).",
-                hint="Run postgres_slot.py drop --spec … and drop the target tables so that they are loaded in full.",
-            )
 
     def _check_publication(self, publication: Publication, fed: bool) -> None:
         there = publication.check()
@@ -246,10 +203,10 @@ class PostgresIngest:
         for name, feed in [*self._feeds.items()]:
             if feed.position is None:
                 continue
-            at = feed.position.offsets["lsn"]
-            if slot.confirmed > feed.at:
+            at = lsn_text(feed.reach)
+            if slot.confirmed > feed.reach:
                 what = f"The log between {at} and {lsn_text(slot.confirmed)} is gone"
-            elif feed.at > lsn(row[0]):
+            elif feed.reach > lsn(row[0]):
                 what = f"The source's log ends at {row[0]}, before the table's position {at}: the source was restored"
             else:
                 continue
@@ -273,11 +230,12 @@ class PostgresIngest:
         A batch that was interrupted is repeated first: a round ends where it did.
         """
         yield from self._loads()
-        if not self._feeds and not self.spec.options.dry_run:
+        yield from self._parked_rounds()
+        if not self._followed() and not self.spec.options.dry_run:
             # no table is left to be read, but what the refused ones keep is still bounded
             self.finish_round()
         reached, end = False, None
-        while self._live() and not reached:
+        while self._followed() and not reached:
             with self._asking():
                 end = end or self._end()
                 stop = self._recorded_end()
@@ -289,15 +247,32 @@ class PostgresIngest:
     def _recorded_end(self) -> End | None:
         """The nearest recorded end that its table has not reached yet."""
         ends = []
-        for feed in self._live():
+        for feed in self._followed():
             recorded = self._recorded.get(feed.table.target.table)
-            if recorded and lsn(recorded.offsets["lsn"]) > feed.at:
+            if recorded and lsn(recorded.offsets["lsn"]) > feed.reach:
                 moment = recorded.read_through or _moment(0).isoformat()
                 ends.append((lsn(recorded.offsets["lsn"]), datetime.fromisoformat(moment)))
         return End(*min(ends)) if ends else None
 
+    def _followed(self) -> list[Feed]:
+        """Tables whose log is read: to be applied, or to be parked."""
+        return [feed for feed in self._feeds.values() if not feed.loading]
+
     def _live(self) -> list[Feed]:
-        return [feed for feed in self._feeds.values() if not feed.failed and not feed.loading]
+        return [feed for feed in self._followed() if not feed.failed]
+
+    def _parked_rounds(self) -> Iterator[list[TableBatch]]:
+        """What was parked comes before the log."""
+        while waiting := [feed for feed in self._live() if feed.parked]:
+            batches = []
+            for feed in waiting:
+                name, parked = feed.table.target.table, feed.parked[0]
+                found = self._parking.round(name, parked)
+                with self._asking():
+                    facts = self._source_facts(parked.moment) | {"parked_rounds": len(feed.parked)}
+                    batches += self._batch_or_stop(found, feed, parked.through, parked.moment, facts)
+            if batches:
+                yield batches
 
     def _loads(self) -> Iterator[list[TableBatch]]:
         """Rounds with a part of every table that has parts left."""
@@ -393,8 +368,8 @@ class PostgresIngest:
     def _read(self, end: End) -> tuple[wal.Round, bool]:
         """A round, and whether it has come to the end."""
         wanted = {
-            feed.table.oid: Wanted(feed.at, feed.table.key, frozenset(feed.table.target.exclude_columns))
-            for feed in self._live()
+            feed.table.oid: Wanted(feed.reach, feed.table.key, frozenset(feed.table.target.exclude_columns))
+            for feed in self._followed()
         }
         # messages that this run has read before and that a failed table keeps in the slot come first again
         limit = self._skipped + wal.events_at_once(self.source, self._event_bytes)
@@ -409,22 +384,25 @@ class PostgresIngest:
         summary = found.summary
         to = max(summary.end_lsn, end.lsn) if reached else summary.end_lsn
         moment = end.time if reached else _moment(summary.commit_micros)
-        facts = self._source_facts(moment)
-        batches = []
-        for feed in self._live():
-            try:
-                batches.append(self._batch(found, feed, to, moment, facts))
-            except LakecdcError as error:
-                self._refuse(feed.table.target.table, error, feed.position)
-        return batches
+        self._round_end, facts = End(to, moment), self._source_facts(moment)
+        return [batch for feed in self._live() for batch in self._batch_or_stop(found, feed, to, moment, facts)]
+
+    def _batch_or_stop(
+        self, found: wal.Round, feed: Feed, to: int, moment: datetime, facts: Mapping[str, Any]
+    ) -> list[TableBatch]:
+        try:
+            return [self._batch(found, feed, to, moment, facts)]
+        except LakecdcError as error:
+            self._stop(feed.table.target.table, error, feed.position)
+            return []
 
     def _batch(self, found: wal.Round, feed: Feed, to: int, moment: datetime, facts: Mapping[str, Any]) -> TableBatch:
         table, events = feed.table, found.summary.events.get(feed.table.oid)
         relations = found.relations(table.oid)
         if relations:
             feed.columns = target_columns(table.target, table.key, relations[-1].columns, self._types)
-        numbers = self._numbers(feed, relations)
-        columns, changes = self._with_fill(feed), None
+        numbers = described_numbers(self._session, feed, relations)
+        columns, changes = with_fill(self.spark, self._session, feed, self._types), None
         if events:
             now = {number: name for name, number in numbers[-1].items() if number is not None}
             renamed = {
@@ -444,34 +422,6 @@ class PostgresIngest:
             source_columns={c.name: feed.numbers.get(c.name) for c in columns} if relations else None,
             facts=facts,
         )
-
-    def _numbers(self, feed: Feed, relations: Sequence[Relation]) -> list[dict[str, int | None]]:
-        """The numbers of the columns in each description of the table."""
-        catalog = column_numbers(self._session, feed.table.oid) if relations else {}
-        found = [identified([c.name for c in r.columns], feed.numbers, catalog) for r in relations]
-        for relation, numbers in zip(relations[:-1], found[:-1], strict=True):
-            _guess(relation, numbers, relations[-1], found[-1])
-        return found
-
-    def _with_fill(self, feed: Feed) -> tuple[Column, ...]:
-        """The columns with what rows older than them show, in the columns' types."""
-        texts = missing_values(self._session, feed.table.oid)
-        wanted = [c for c in feed.columns if c.name in texts]
-        if not wanted:
-            return feed.columns
-        row = self._session.execute(
-            "SELECT array_agg(attname::text), array_agg(atttypid::bigint) FROM pg_attribute "
-            "WHERE attrelid = %s AND attname = ANY(%s)",
-            (feed.table.oid, [c.name for c in wanted]),
-        ).fetchone()
-        assert row is not None
-        kinds = dict(zip(row[0] or [], row[1] or [], strict=True))
-        wanted = [c for c in wanted if c.name in kinds]
-        values = [typed(F.lit(texts[c.name]), self._types.base_name(kinds[c.name]), c.type, c.name) for c in wanted]
-        found = self.spark.range(1).select(*[v.alias(f"v{i}") for i, v in enumerate(values)]).first()
-        assert found is not None
-        fills = {c.name: found[i] for i, c in enumerate(wanted)}
-        return tuple(replace(c, fill=fills.get(c.name)) for c in feed.columns)
 
     def _position(self, feed: Feed, to: int, moment: datetime | None) -> Position:
         """A table that was ahead of the others stays where it is."""
@@ -497,26 +447,31 @@ class PostgresIngest:
 
     def applied(self, table: str, position: Position) -> None:
         """The table stands at ``position`` now, committed."""
-        self._feeds[table].position = position
+        feed = self._feeds[table]
+        feed.position = position
+        if feed.parked and feed.parked[0].through <= feed.at:
+            self._taken[table] = feed.parked.pop(0).through
 
     def failed(self, table: str, error: Exception) -> None:
-        """The table takes no more batches; its position holds the slot until it is given up.
+        """The table takes no more batches: what the log has for it is parked.
 
-        A table that has no position holds nothing: its full load begins again in the next run.
+        One whose full load has not ended holds the slot, unless it has no position: then the load begins again.
         """
         feed = self._feeds[table]
         feed.failed = True
-        if feed.position:
+        if feed.position and feed.loading:
             self._held[table] = feed.at
 
     def finish_round(self) -> None:
         """Let the source go of the log that every table has, and the cluster of the round."""
         self._end_load()
+        self._park()
         reach("before_slot_advance")
         with self._asking():
             self._give_up()
-            gone = [self._end().lsn] if self._given_up and not (self._live() or self._held) else []
-        live = [feed.at for feed in self._live()]
+            gone = [self._end().lsn] if self._given_up and not (self._followed() or self._held) else []
+        self._forget()
+        live = [feed.reach for feed in self._followed()]
         loading = [feed.at for feed in self._feeds.values() if feed.loading and feed.position]
         places = gone + live + loading + list(self._held.values())
         messages = self._round.summary.messages if self._round else 0
@@ -527,18 +482,49 @@ class PostgresIngest:
             # whatever the slot keeps before the live tables is read again in the next round
             self._skipped = messages if live and moved < min(live) else 0
 
+    def _park(self) -> None:
+        """Keep what the round has for failed tables; where that fails the slot keeps it."""
+        failed = {name: feed for name, feed in self._feeds.items() if feed.failed and not feed.loading}
+        for name, feed in failed.items():
+            found, end = self._round, self._round_end
+            if found is None or end.lsn <= feed.reach:
+                continue
+            parked = Parked.of(found, feed.table.oid, end.lsn, end.time, self._identity)
+            try:
+                self._parking.park(name, parked, found)
+                feed.parked.append(parked)
+                log.warning("%s: what the log has for it up to %s is parked", name, lsn_text(end.lsn))
+            except Exception as error:
+                log.warning("%s: its log cannot be parked, and holds the slot: %s", name, error)
+                self._held[name] = feed.reach
+                del self._feeds[name]
+
+    def _forget(self) -> None:
+        """Let parked rounds go that are not needed; if that fails, the next run does it."""
+        while self._taken:
+            name, through = self._taken.popitem()
+            try:
+                self._parking.forget(name, through)
+            except Exception as error:
+                log.warning("%s: its parked rounds stay until the next run: %s", name, error)
+
     def _give_up(self) -> None:
-        """Forget failed tables that keep more log than allowed."""
+        """Forget failed tables that are too far behind."""
         limit = self.source.max_slot_lag_bytes
-        if not limit or not self._held:
+        failed = {name: feed.at for name, feed in self._feeds.items() if feed.failed and not feed.loading}
+        behind = failed | self._held
+        if not limit or not behind:
             return
         now = self._end().lsn
-        for name, at in [*self._held.items()]:
+        for name, at in behind.items():
             if now - at > limit:
-                error = full_load_needed(f"It keeps {now - at} bytes of log at the source, more than {limit}", name)
+                error = full_load_needed(f"It is {now - at} bytes of log behind the source, more than {limit}", name)
                 log.warning("%s", error)
                 self._given_up[name] = error
-                del self._held[name]
+                self._held.pop(name, None)
+                feed = self._feeds.pop(name, None)
+                if feed and feed.parked:
+                    self._taken[name] = feed.reach
 
     def _end_load(self) -> None:
         if self._snapshot and all(feed.failed or not feed.loading for feed in self._feeds.values()):
@@ -579,16 +565,3 @@ class PostgresIngest:
 
 def _moment(micros: int) -> datetime:
     return datetime.fromtimestamp(micros / 1_000_000, UTC)
-
-
-def _guess(relation: Relation, numbers: dict[str, int | None], last: Relation, known: Mapping[str, int | None]) -> None:
-    """Number columns whose names neither the table nor the catalog knows: they were a step between two renamings.
-
-    It is the column that stands in their place later, with the same type.
-    """
-    if len(relation.columns) != len(last.columns):
-        return
-    for column, later in zip(relation.columns, last.columns, strict=True):
-        number = known[later.name]
-        if numbers[column.name] is None and column.type_oid == later.type_oid and number not in numbers.values():
-            numbers[column.name] = number

@@ -1,0 +1,112 @@
+"""A table of one run: its columns, how far it is, and what the log says of its columns meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import functions as F
+
+from lakecdc.ingest.change import Column
+from lakecdc.ingest.formats.pgoutput import Relation
+from lakecdc.ingest.source_columns import identified
+from lakecdc.ingest.sources.postgres.catalog import SourceTable, column_numbers, missing_values
+from lakecdc.ingest.sources.postgres.connect import lsn
+from lakecdc.ingest.sources.postgres.load import Progress
+from lakecdc.ingest.sources.postgres.parking import Parked
+from lakecdc.ingest.sources.postgres.types import TypeCatalog, typed
+from lakecdc.metadata.positions import Position
+
+if TYPE_CHECKING:
+    import psycopg
+    from pyspark.sql import SparkSession
+
+
+@dataclass
+class Feed:
+    """A table during a run.
+
+    :param columns: the target's columns as last seen.
+    :param position: where the target stands; None before its full load is applied.
+    :param numbers: numbers of the source's columns when the log was read last.
+    :param failed: it takes no more batches; what the log has for it is parked.
+    :param parked: rounds that it has still to take before the log.
+    :param chunks: of its full load that this run has read.
+    """
+
+    table: SourceTable
+    columns: tuple[Column, ...]
+    position: Position | None
+    numbers: Mapping[str, int | None] = field(default_factory=dict)
+    failed: bool = False
+    parked: list[Parked] = field(default_factory=list)
+    chunks: int = 0
+
+    @property
+    def at(self) -> int:
+        """The position as a number; every transaction whose commit lies before it is in the table."""
+        return lsn(self.position.offsets["lsn"]) if self.position else 0
+
+    @property
+    def reach(self) -> int:
+        """Every transaction whose commit lies before it is in the table, or parked."""
+        return max([self.at, *(parked.through for parked in self.parked)])
+
+    @property
+    def loading(self) -> bool:
+        """Whether its full load has not ended."""
+        return self.position is None or Progress.of(self.position.offsets) is not None
+
+    @property
+    def ahead(self) -> int:
+        """The newest snapshot that its rows were read from, where the log has not come to it yet; else 0."""
+        loaded = lsn(self.position.offsets.get("loaded", "0/0")) if self.position else 0
+        return loaded if loaded > self.at else 0
+
+
+def described_numbers(
+    session: psycopg.Connection[tuple[Any, ...]], feed: Feed, relations: Sequence[Relation]
+) -> list[dict[str, int | None]]:
+    """The numbers of the columns in each description of the table."""
+    catalog = column_numbers(session, feed.table.oid) if relations else {}
+    found = [identified([c.name for c in r.columns], feed.numbers, catalog) for r in relations]
+    for relation, numbers in zip(relations[:-1], found[:-1], strict=True):
+        _guess(relation, numbers, relations[-1], found[-1])
+    return found
+
+
+def with_fill(
+    spark: SparkSession, session: psycopg.Connection[tuple[Any, ...]], feed: Feed, types: TypeCatalog
+) -> tuple[Column, ...]:
+    """The columns with what rows older than them show, in the columns' types."""
+    texts = missing_values(session, feed.table.oid)
+    wanted = [c for c in feed.columns if c.name in texts]
+    if not wanted:
+        return feed.columns
+    row = session.execute(
+        "SELECT array_agg(attname::text), array_agg(atttypid::bigint) FROM pg_attribute "
+        "WHERE attrelid = %s AND attname = ANY(%s)",
+        (feed.table.oid, [c.name for c in wanted]),
+    ).fetchone()
+    assert row is not None
+    kinds = dict(zip(row[0] or [], row[1] or [], strict=True))
+    wanted = [c for c in wanted if c.name in kinds]
+    values = [typed(F.lit(texts[c.name]), types.base_name(kinds[c.name]), c.type, c.name) for c in wanted]
+    found = spark.range(1).select(*[v.alias(f"v{i}") for i, v in enumerate(values)]).first()
+    assert found is not None
+    fills = {c.name: found[i] for i, c in enumerate(wanted)}
+    return tuple(replace(c, fill=fills.get(c.name)) for c in feed.columns)
+
+
+def _guess(relation: Relation, numbers: dict[str, int | None], last: Relation, known: Mapping[str, int | None]) -> None:
+    """Number columns whose names neither the table nor the catalog knows: they were a step between two renamings.
+
+    It is the column that stands in their place later, with the same type.
+    """
+    if len(relation.columns) != len(last.columns):
+        return
+    for column, later in zip(relation.columns, last.columns, strict=True):
+        number = known[later.name]
+        if numbers[column.name] is None and column.type_oid == later.type_oid and number not in numbers.values():
+            numbers[column.name] = number

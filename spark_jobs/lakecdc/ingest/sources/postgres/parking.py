@@ -1,0 +1,146 @@
+"""The log of failing tables, kept in the lake so that the source need not keep it.
+
+One Iceberg table per namespace, ``<namespace>.lakecdc_parked``, partitioned by target: of every round that a failing
+table could not take, its rows as the log's task decoded them, and one row of kind ``end`` that closes the round. The
+table takes the same rounds later, with the ends they had.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import functions as F
+
+from lakecdc.iceberg import definition
+from lakecdc.iceberg.table import IcebergTable, exists
+from lakecdc.ingest.formats import pgoutput
+from lakecdc.ingest.formats.pgoutput import Summary
+from lakecdc.ingest.sources.postgres.log import Round
+from lakecdc.local_relation import local_relation
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+NAME = "lakecdc_parked"
+_DECODED = [column.split(" ") for column in pgoutput.SCHEMA.split(", ")]
+_SCHEMA = f"target string, through bigint, {pgoutput.SCHEMA}"
+_PROPERTIES = {"format-version": "2", "commit.retry.num-retries": "20", "write.delete.mode": "copy-on-write"}
+
+
+@dataclass(frozen=True)
+class Parked:
+    """A table's part of one round.
+
+    :param through: LSN up to which the round went.
+    :param moment: time at the source up to which it went.
+    :param identity: of the source.
+    :param oid: of the source table.
+    :param summary: what of the round's summary concerns the table.
+    """
+
+    through: int
+    moment: datetime
+    identity: str
+    oid: int
+    summary: Summary
+
+    @classmethod
+    def of(cls, found: Round, oid: int, through: int, moment: datetime, identity: str) -> Parked:
+        """A table's part of a round that was read from the log."""
+        whole = found.summary
+        events = {i: kinds for i, kinds in whole.events.items() if i == oid}
+        part = Summary(
+            end_lsn=whole.end_lsn,
+            commit_micros=whole.commit_micros,
+            events=events,
+            truncates={i: place for i, place in whole.truncates.items() if i == oid},
+            relations=found.relations(oid),
+            bytes=whole.event_bytes * sum(sum(kinds.values()) for kinds in events.values()),
+        )
+        return cls(through, moment, identity, oid, part)
+
+    def to_json(self) -> dict[str, Any]:
+        """As a JSON object."""
+        return {**vars(self), "moment": self.moment.isoformat(), "summary": self.summary.to_json()}
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any]) -> Parked:
+        """Back from a JSON object."""
+        moment, summary = datetime.fromisoformat(document["moment"]), Summary.from_json(document["summary"])
+        return cls(**{**document, "moment": moment, "summary": summary})
+
+
+class Parking:
+    """The parked rounds of a run's targets.
+
+    :param catalog: name of the catalog that the targets are in.
+    """
+
+    def __init__(self, spark: SparkSession, catalog: str) -> None:
+        self._spark, self._catalog = spark, catalog
+
+    def load(self, targets: Iterable[str]) -> dict[str, list[Parked]]:
+        """What is parked, oldest round first, for each target that has any."""
+        by_table: dict[str, list[str]] = {}
+        for target in targets:
+            by_table.setdefault(_name(target), []).append(target)
+        found: dict[str, list[Parked]] = {}
+        for name, names in by_table.items():
+            if not exists(self._spark, self._catalog, name):
+                continue
+            ends = self._rows(name).where((F.col("kind") == "end") & F.col("target").isin(names))
+            for row in ends.select("target", "summary").orderBy("through").collect():
+                found.setdefault(row["target"], []).append(Parked.from_json(json.loads(row["summary"])))
+        return found
+
+    def park(self, target: str, parked: Parked, found: Round) -> None:
+        """Keep a part of a round, in one commit; if nothing happened in it, that it is over.
+
+        :param found: the round.
+        """
+        name = _name(target)
+        if not exists(self._spark, self._catalog, name):
+            self._create(name)
+        rows = local_relation(self._spark, [_end(target, parked)], _SCHEMA)
+        if parked.summary.events:
+            place = F.lit(target).alias("target"), F.lit(parked.through).alias("through")
+            rows = rows.unionByName(found.of_table(parked.oid).select(*place, "*"))
+        rows.coalesce(1).writeTo(self._table(name).sql_name).append()
+
+    def round(self, target: str, parked: Parked) -> Round:
+        """A parked round, as if it had just been read from the log."""
+        rows = self._rows(_name(target)).where((F.col("target") == target) & (F.col("through") == parked.through))
+        return Round(rows.select(*[column for column, _ in _DECODED]), parked.summary)
+
+    def forget(self, target: str, through: int) -> None:
+        """Let rounds go that the table has taken, or never will."""
+        statement = f"DELETE FROM {self._table(_name(target)).sql_name} WHERE target = :target AND through <= :through"
+        self._spark.sql(statement, {"target": target, "through": through})
+
+    def _table(self, name: str) -> IcebergTable:
+        return IcebergTable(self._spark, self._catalog, name)
+
+    def _rows(self, name: str) -> DataFrame:
+        return self._spark.table(self._table(name).sql_name)
+
+    def _create(self, name: str) -> None:
+        columns = [("target", "string", True), ("through", "bigint", True), *((c, t, False) for c, t in _DECODED)]
+        definition.create_table(
+            *(self._spark, self._catalog, name, columns),
+            partition_by=("target",),
+            properties=_PROPERTIES,
+            identifier=(),
+        )
+
+
+def _name(target: str) -> str:
+    return f"{target.rpartition('.')[0]}.{NAME}"
+
+
+def _end(target: str, parked: Parked) -> tuple[object, ...]:
+    known = {"relation": parked.oid, "kind": "end", "summary": json.dumps(parked.to_json())}
+    return target, parked.through, *(known.get(column) for column, _ in _DECODED)

@@ -1,0 +1,59 @@
+"""Whether positions and slot are those that the tables can go on from."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lakecdc.contract.errors import InputError
+
+if TYPE_CHECKING:
+    from lakecdc.contract.sources.postgres import PostgresSource
+    from lakecdc.ingest.sources.postgres.slots import Slot
+    from lakecdc.metadata.positions import Position
+
+TYPE = "postgres"
+
+
+def check_position(name: str, position: Position, identity: str, place: str) -> None:
+    """Refuse a position that another source has given.
+
+    :param name: the table.
+    :param identity: of the cluster.
+    :param place: where it is, for messages.
+    :raises InputError: saying what differs.
+    """
+    if position.source != TYPE:
+        raise InputError(f"The table was fed from a source of type {position.source}.", table=name)
+    if position.identity != identity:
+        raise InputError(
+            f"Its position {position.offsets['lsn']} belongs to the cluster and timeline {position.identity}, "
+            f"but Postgres at {place} is {identity}: another cluster, a restored one, or a "
+            "standby that was promoted.",
+            table=name,
+            hint="Give the right source.dsn, or drop the target table so that it is loaded in full.",
+        )
+
+
+def check_slot(source: PostgresSource, slot: Slot | None, fed: bool) -> None:
+    """Refuse a slot that cannot be gone on from.
+
+    :param slot: None if there is none.
+    :param fed: whether a table has a position.
+    :raises InputError: saying what is missing.
+    """
+    name = source.slot
+    if slot is None and fed:
+        raise InputError(
+            f"The slot {name!r} is gone from the source, and with it the log that the tables have not seen.",
+            hint="Drop the target tables so that they are loaded in full; the next run makes a new slot.",
+        )
+    if slot is None and not source.create:
+        raise InputError(
+            f"The source has no slot {name!r}, and source.create is false.",
+            hint="Run postgres_slot.py create --spec …, or allow source.create.",
+        )
+    if slot is not None and slot.lost:
+        raise InputError(
+            f"The source has removed log that the slot {name!r} needed (max_slot_wal_keep_size).",
+            hint="Run postgres_slot.py drop --spec … and drop the target tables so that they are loaded in full.",
+        )

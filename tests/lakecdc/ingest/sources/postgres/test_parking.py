@@ -1,0 +1,139 @@
+"""Failing tables: their log is parked in the lake, the slot goes on, and they catch up when they can."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from lakecdc import failpoints
+from lakecdc.contract.spec import parse_spec
+from lakecdc.ingest.sources.postgres.parking import NAME, Parking
+from lakecdc.maintain.delete_files.job import rewrite_delete_files
+
+from .conftest import Shop
+from .test_job import differs, run
+from .test_slot import at, confirmed, ids, insert, tables
+
+LIMIT = {"options": {"max_delete_files": 1}}
+
+
+def parked(shop: Shop) -> list[tuple[str, str]]:
+    """Target and kind of every parked row."""
+    found = shop.lake.sql(f"SELECT target, kind FROM lake.{shop.schema}.{NAME} ORDER BY target, through, ordinal")
+    return [(row.target, row.kind) for row in found.collect()]
+
+
+def test_a_failing_table_lets_the_slot_go_and_catches_up(shop: Shop) -> None:
+    good, bad = tables(shop, "good", "bad")
+    shop.run()
+    stood = at(shop.model.positions[bad])
+    insert(shop, "good", 1, 2, 3)
+    insert(shop, "bad", 1, 2)
+    shop.run(failing=bad, max_batch_events=4)
+    assert ids(shop, good) == [0, 1, 2, 3]
+    assert confirmed(shop) == at(shop.model.positions[good]) > stood == at(shop.model.positions[bad])
+    assert [kind for _, kind in parked(shop)].count("c") == 2
+    insert(shop, "bad", 3)
+    shop.sql("UPDATE s.bad SET v = 9 WHERE id = 1; DELETE FROM s.bad WHERE id = 2")
+    shop.run(failing=bad)
+    assert confirmed(shop) == at(shop.model.positions[good])
+    shop.sql("UPDATE s.bad SET v = 8 WHERE id = 3")
+    shop.run(max_batch_events=4)
+    assert shop.model.rows(bad, "id", "v") == [(0, 0), (1, 9), (3, 8)]
+    assert at(shop.model.positions[bad]) == at(shop.model.positions[good]) and parked(shop) == []
+
+
+def test_the_log_of_a_refused_table_is_parked_as_it_is(shop: Shop) -> None:
+    shop.sql("CREATE TABLE s.bad (id int PRIMARY KEY, v text, doc text); INSERT INTO s.bad VALUES (0, 'old', 'old')")
+    shop.sql("ALTER TABLE s.bad ALTER doc SET STORAGE EXTERNAL; UPDATE s.bad SET doc = repeat('d', 9000)")
+    (good,), bad = tables(shop, "good"), shop.target("bad")
+    shop.run()
+    shop.sql("ALTER TABLE s.bad ADD COLUMN p point; INSERT INTO s.bad VALUES (1, 'a', 'b', '(1,2)')")
+    insert(shop, "good", 1)
+    assert set(shop.run().refused) == {bad} == set(shop.run().refused), "by the log, and by the catalog"
+    assert confirmed(shop) == at(shop.model.positions[good])
+    shop.sql("UPDATE s.bad SET v = 'new' WHERE id = 0")
+    assert set(shop.run().refused) == {bad}
+    shop.targets[1]["exclude_columns"] = ["p"]
+    shop.sql("INSERT INTO s.bad VALUES (2, 'c', 'd', null)")
+    assert not shop.run().refused
+    assert shop.model.rows(bad, "id", "v", "doc") == [(0, "new", "d" * 9000), (1, "a", "b"), (2, "c", "d")]
+
+
+def test_a_truncate_is_parked_too(shop: Shop) -> None:
+    (name,) = tables(shop, "t")
+    shop.run()
+    shop.sql("TRUNCATE s.t")
+    shop.run(failing=name)
+    shop.sql("INSERT INTO s.t VALUES (5, 5)")
+    shop.run()
+    assert ids(shop, name) == [5]
+
+
+def test_a_run_killed_between_parking_and_the_slot(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    good, bad = tables(shop, "good", "bad")
+    shop.run()
+    stood = confirmed(shop)
+    insert(shop, "good", 1)
+    insert(shop, "bad", 1)
+    monkeypatch.setenv(failpoints.VARIABLE, "before_slot_advance=raise")
+    failpoints._seen.clear()
+    with pytest.raises(Exception, match="before_slot_advance"):
+        shop.run(failing=bad)
+    monkeypatch.delenv(failpoints.VARIABLE)
+    assert confirmed(shop) == stood
+    shop.run(failing=bad)
+    assert [kind for _, kind in parked(shop)].count("c") == 1, "what is parked is not parked again"
+    shop.run()
+    assert ids(shop, bad) == ids(shop, good) == [0, 1]
+
+
+def test_where_nothing_can_be_parked_the_slot_waits(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    good, bad = tables(shop, "good", "bad")
+    shop.run()
+    stood = confirmed(shop)
+    insert(shop, "good", 1)
+    insert(shop, "bad", 1)
+
+    def refuse(*_: Any) -> None:
+        raise OSError("no space")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Parking, "park", refuse)
+        shop.run(failing=bad)
+    assert confirmed(shop) == stood and ids(shop, good) == [0, 1]
+    shop.run()
+    assert ids(shop, bad) == [0, 1] and confirmed(shop) > stood
+
+
+def test_what_was_parked_for_a_dropped_target_is_forgotten(shop: Shop) -> None:
+    (name,) = tables(shop, "t")
+    shop.run()
+    insert(shop, "t", 1)
+    shop.run(failing=name)
+    shop.model.positions[name] = None
+    shop.model.tables[name].clear()
+    insert(shop, "t", 2)
+    shop.run()
+    assert ids(shop, name) == [0, 1, 2] and parked(shop) == []
+
+
+def test_a_table_in_debt_catches_up_after_its_deletes_are_rewritten(shop: Shop) -> None:
+    shop.sql("CREATE TABLE s.t (id int PRIMARY KEY, v int); INSERT INTO s.t SELECT i, i FROM generate_series(1, 9) i")
+    name = shop.target("t", format_version=3)
+    run(shop)
+    shop.sql("UPDATE s.t SET v = 10 WHERE id = 1")
+    run(shop)
+    shop.sql("DELETE FROM s.t WHERE id = 2; UPDATE s.t SET id = 20 WHERE id = 3")
+    for _ in range(2):
+        (report,) = run(shop, **LIMIT).values()
+        assert report.outcome == "conflict" and "rewrite_delete_files" in str(report.reason)
+        shop.sql("UPDATE s.t SET v = v + 1 WHERE id = 4")
+    spec = parse_spec(shop.lake.spec("rewrite_delete_files", name))
+    rewrite_delete_files(shop.lake.table(name), spec)
+    (report,) = run(shop, **LIMIT).values()
+    assert report.outcome == "conflict" and report.metrics["commits"] == 1, "one batch is what the limit allows"
+    rewrite_delete_files(shop.lake.table(name), spec)
+    run(shop)
+    assert not differs(shop, name, "id, v")
