@@ -32,11 +32,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import pyarrow as pa
+
 from lakecdc.contract.spec import parse_spec
 from lakecdc.iceberg.commit import RowChanges, append_changes
 from lakecdc.iceberg.fence import PositionFence
-from lakecdc.iceberg.staging import stage_equality_deletes, stage_rows
+from lakecdc.iceberg.staging import stage_rows
 from lakecdc.iceberg.table import IcebergTable
+from lakecdc.iceberg.written_files import WrittenFile, equality_delete
+from lakecdc.ingest.apply.arrow_files import ArrowFile, FilePlace, file_columns
 from lakecdc.maintain.delete_files.job import rewrite_delete_files
 from lakecdc.run import each_table, run
 from lakecdc.session import open_session
@@ -114,10 +119,17 @@ class Bench:
         append_changes(table, RowChanges(rows=stage_rows(table, source)), PositionFence(None))
 
     def _delete(self, count: int, seed: int, keys: range, files: int) -> None:
-        drawn = f"{keys.start} + pmod(xxhash64(id, {seed}), {len(keys)})"
-        found = self._spark.range(0, count, 1, files).selectExpr(f"{drawn} AS id")
-        table = self._table()
-        deletes = stage_equality_deletes(table, found, ["id"], 0)
+        table, draw = self._table(), np.random.default_rng(seed)
+        place = FilePlace.of(table, f"{table.location}/data/commit-{seed}")
+        columns = [column for column in file_columns(table, {"id": "id"}) if column.name == "id"]
+        deletes = []
+        # one Spark task per file would take longer than what is measured
+        for drawn in np.array_split(draw.integers(keys.start, keys.stop, count), files):
+            file = ArrowFile(place, columns)
+            file.write(pa.table({"id": drawn}))
+            size, location = file.close(), file.location
+            assert location is not None, "keys were written"
+            deletes.append(equality_delete(table, WrittenFile(location, size), 0, ["id"]))
         append_changes(table, RowChanges(deletes=deletes), PositionFence(None))
 
     def back(self) -> None:

@@ -8,8 +8,6 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql import functions as F
-
 from lakecdc.contract.errors import ConflictError, InputError
 from lakecdc.contract.options import RewriteDeleteFilesOptions
 from lakecdc.contract.report import TableReport
@@ -19,11 +17,12 @@ from lakecdc.iceberg.delete_file_objects import delete_file
 from lakecdc.iceberg.file_io import discard_folder, folder_of_work
 from lakecdc.iceberg.live_deletes import delete_key, file_scoped
 from lakecdc.iceberg.table import MAIN
-from lakecdc.maintain.delete_files.match import choose_engine, deleted_positions, merged_tasks
+from lakecdc.maintain.delete_files.convert import convert
+from lakecdc.maintain.delete_files.match import choose_engine, merged_tasks
 from lakecdc.maintain.delete_files.plan import Group, Plan, has_none, plan, refuse_table
 from lakecdc.maintain.delete_files.survey import survey
 from lakecdc.maintain.delete_files.verify import Proof, Replacement, verify
-from lakecdc.maintain.delete_files.write import write
+from lakecdc.maintain.delete_files.write import count_only, target_of, writer_of
 from lakecdc.maintain.phases import Phases
 from lakecdc.maintain.start_tag import start_tag
 from lakecdc.metadata import names
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
     from lakecdc.contract.spec import JobSpec
     from lakecdc.iceberg.delete_file_objects import WrittenDeletes
     from lakecdc.iceberg.table import IcebergTable, Snapshot
-    from lakecdc.maintain.delete_files.match import Engine
+    from lakecdc.maintain.delete_files.write import Target, Writer
 
 log = logging.getLogger(__name__)
 
@@ -182,7 +181,9 @@ class Rewrite:
 
     def _prepare(self, group: Group, folder: str) -> Prepared:
         merge = merged_tasks(group)
-        written = self._match_and_write(group, folder, merge) if group.tasks else []
+        with self._phases.phase("match_and_write"):
+            target = target_of(self._table, group, folder, merge)
+            written = self._converted(group, target, writer_of(self._table))
         new = {w.file_number: w for w in written}
         going = {delete.key: delete.java for delete in group.positions}
         replacements, added = [], []
@@ -202,29 +203,22 @@ class Rewrite:
         referenced = [task.location for task in group.tasks if task.number in new]
         return Prepared(changes, referenced, written, len(going), proof)
 
-    def _match_and_write(self, group: Group, folder: str, merge: frozenset[int]) -> list[WrittenDeletes]:
-        engine = self._engine(group)
-        with self._phases.phase("match_and_write"), deleted_positions(self._table, group, engine) as positions:
-            return write(self._table, group, positions, folder, merge)
-
-    def _engine(self, group: Group) -> Engine:
+    def _converted(self, group: Group, target: Target, writer: Writer) -> list[WrittenDeletes]:
+        if not group.tasks:
+            return []
         engine = choose_engine(self._table, group, self._options.engine)
         if group.pairs:
             self._result.engines.add(engine)
-        return engine
+        return convert(self._table, group, engine, target, writer)
 
     def _dry_run(self) -> TableReport:
         found = self._planned(self._before)
         for group in found.groups:
-            if not group.tasks:
-                continue
-            engine = self._engine(group)
-            with self._phases.phase("match"), deleted_positions(self._table, group, engine) as positions:
-                each = positions.groupBy("file_number", "position").agg(F.bool_or("known").alias("known"))
-                news = each.where("NOT known").agg(F.count("*"), F.countDistinct("file_number")).head()
-            assert news is not None, "an aggregate without groups has one row"
-            self._result.positions += news[0]
-            self._result.data_files += news[1]
+            with self._phases.phase("match"):
+                target = target_of(self._table, group, "", merged_tasks(group))
+                would = self._converted(group, target, count_only)
+            self._result.positions += sum(w.added for w in would)
+            self._result.data_files += len(would)
         self._result.groups_left = len(found.groups)
         return self._report()
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from lakecdc.iceberg.file_io import source
-from lakecdc.worker import duckdb_of_its_own, settle
+from lakecdc.worker import duckdb_of_its_own
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -18,6 +18,20 @@ _FIELD_ID = b"PARQUET:field_id"
 
 class UnreadError(Exception):
     """A data file does not hold the key columns in a form that is known to mean the same."""
+
+
+@dataclass(frozen=True)
+class DataFile:
+    """A data file, as a task needs to know it.
+
+    :param number: its :attr:`FileTask.number`.
+    :param scope: number of its (spec, partition).
+    """
+
+    number: int
+    location: str
+    scope: int
+    sequence_number: int
 
 
 @dataclass(frozen=True)
@@ -61,15 +75,32 @@ class KeyColumn:
 
 @dataclass(frozen=True)
 class Lookup:
-    """What a task needs to know.
+    """The deleted keys of one set of columns.
 
     :param keys: broadcast of what :func:`packed` made.
-    :param properties: pyiceberg settings of the table's FileIO; not shown, they may hold credentials.
     """
 
     columns: tuple[KeyColumn, ...]
     keys: Any = field(repr=False)
-    properties: Mapping[str, str] = field(repr=False)
+
+    def hits(self, file: DataFile, properties: Mapping[str, str]) -> Iterator[pa.Array]:
+        """Positions of a data file's rows whose key is among the keys, a piece per row group.
+
+        :param properties: pyiceberg settings of the table's FileIO.
+        :raises UnreadError: the file has to be read otherwise.
+        """
+        keys = self._applying(file)
+        return _hits(file.location, keys, self.columns, properties) if keys.num_rows else iter(())
+
+    def _applying(self, file: DataFile) -> pa.Table:
+        """The keys that reach a data file: of its scope or of the whole table, and strictly newer."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        keys = pa.ipc.open_stream(self.keys.value).read_all()
+        here = pc.or_kleene(pc.is_null(keys["reach"]), pc.equal(keys["reach"], file.scope))
+        applying = keys.filter(pc.and_(here, pc.greater(keys["deleted_at"], file.sequence_number)))
+        return applying.drop_columns(["reach", "deleted_at"]).combine_chunks()
 
 
 def packed(keys: pa.Table, columns: Sequence[KeyColumn]) -> bytes:
@@ -88,52 +119,25 @@ def packed(keys: pa.Table, columns: Sequence[KeyColumn]) -> bytes:
     return bytes(sink.getvalue())
 
 
-def run_task(batches: Iterator[pa.RecordBatch], lookup: Lookup) -> Iterator[pa.RecordBatch]:
-    """The body of a Python task: data files in, positions out; a null for a file that has to be read otherwise."""
-    import pyarrow as pa
-
-    settle()
-    table = None
-    for batch in batches:
-        for row in batch.to_pylist():
-            # a task without files needs no keys
-            table = table if table is not None else pa.ipc.open_stream(lookup.keys.value).read_all()
-            keys = _applying(table, row["scope"], row["sequence_number"])
-            try:
-                positions = pa.chunked_array(_hits(row["location"], keys, lookup), pa.int64()).combine_chunks()
-            except UnreadError:
-                positions = pa.nulls(1, pa.int64())
-            numbers = pa.repeat(pa.scalar(row["file_number"], pa.int32()), len(positions))
-            yield pa.RecordBatch.from_arrays([numbers, positions], ["file_number", "position"])
-
-
-def _applying(keys: pa.Table, scope: int, sequence_number: int) -> pa.Table:
-    """The keys that reach a data file: of its scope or of the whole table, and strictly newer."""
-    import pyarrow.compute as pc
-
-    here = pc.or_kleene(pc.is_null(keys["reach"]), pc.equal(keys["reach"], scope))
-    applying = keys.filter(pc.and_(here, pc.greater(keys["deleted_at"], sequence_number)))
-    return applying.drop_columns(["reach", "deleted_at"]).combine_chunks()
-
-
-def _hits(location: str, keys: pa.Table, lookup: Lookup) -> Iterator[pa.Array]:
-    """Positions of the rows whose key is among the keys, a piece per row group."""
+def _hits(
+    location: str, keys: pa.Table, columns: Sequence[KeyColumn], properties: Mapping[str, str]
+) -> Iterator[pa.Array]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    with source(lookup.properties, location).open() as stream:
+    with source(properties, location).open() as stream:
         try:
             file = pq.ParquetFile(stream)
         except pa.ArrowInvalid as error:
             raise UnreadError(location) from error
-        leaves = _leaves(file, lookup.columns)
+        leaves = _leaves(file, columns)
         begin = 0
         for group in range(file.num_row_groups):
             rows = file.metadata.row_group(group)
             likely = _likely(rows, leaves, keys)
             if likely.num_rows:
                 found = file.reader.read_row_group(group, column_indices=leaves, use_threads=False)
-                yield _matching(found, likely, lookup.columns, begin)
+                yield _matching(found, likely, columns, begin)
             begin += rows.num_rows
 
 

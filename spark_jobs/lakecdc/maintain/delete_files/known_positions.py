@@ -1,4 +1,4 @@
-"""Positions that deletion vectors and position-delete files name already, read by Python tasks.
+"""Positions that deletion vectors and position-delete files name already, read without the data file.
 
 A reader of Iceberg's would go through every row of the data files to tell which of them are deleted; their delete files
 say so in a few bytes.
@@ -6,115 +6,89 @@ say so in a few bytes.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from functools import partial
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from lakecdc.iceberg.file_io import source, storage_properties
+from lakecdc.iceberg.file_io import source
 from lakecdc.iceberg.jvm import listed
-from lakecdc.local_relation import dealt
-from lakecdc.worker import settle
+from lakecdc.maintain.delete_files.bitmaps import bitmap
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-    from pyspark.sql import DataFrame
+    from pyroaring import BitMap64
 
     from lakecdc.iceberg.scan import FileTask
-    from lakecdc.iceberg.table import IcebergTable
 
-_DELETE = "file_number int, data_file string, location string, format string, offset long, length long"
-_POSITION = "file_number int, position long"
 _FORMATS = ("PUFFIN", "PARQUET")
 #: pairs of data file and delete file that the driver asks the JVM about, each half a millisecond
 MAX_PAIRS = 20_000
 
 
 @dataclass(frozen=True)
-class DeleteFiles:
-    """Delete files of data files, as tasks read them.
+class PositionDeletes:
+    """A position-delete file, or a deletion vector, as a task reads it.
 
-    :param rows: see ``_DELETE``.
-    :param unread: data files with a delete file of another format.
+    :param format: PUFFIN or PARQUET.
+    :param offset: first byte of the vector; None in a Parquet file.
+    :param length: bytes of the vector; None in a Parquet file.
     """
 
-    rows: list[tuple[Any, ...]]
-    unread: list[FileTask]
+    location: str
+    format: str
+    offset: int | None = None
+    length: int | None = None
 
 
-def delete_files(tasks: list[FileTask]) -> DeleteFiles:
-    """The position deletes and deletion vectors that apply to data files."""
-    if sum(task.others.size() for task in tasks) > MAX_PAIRS:
-        return DeleteFiles([], tasks)
-    rows, unread = [], []
-    for task in tasks:
-        found = [(str(d.format().toString()), d) for d in listed(task.others)]
-        if any(name not in _FORMATS for name, _ in found):
-            unread.append(task)
-            continue
-        rows += [
-            (task.number, task.location, str(d.location()), name, d.contentOffset(), d.contentSizeInBytes())
-            for name, d in found
-        ]
-    return DeleteFiles(rows, unread)
+def delete_files(tasks: Iterable[FileTask]) -> dict[int, tuple[PositionDeletes, ...]]:
+    """The position deletes and deletion vectors that apply to each data file, by its number.
 
-
-def read_positions(table: IcebergTable, rows: list[tuple[Any, ...]]) -> DataFrame:
-    """The positions that delete files name of their data files.
-
-    :param rows: from :func:`delete_files`.
-    :return: ``file_number`` int, ``position`` long.
+    :return: without data files that have some of another format, and without any that have some if there are too many.
     """
-    return dealt(table.spark, rows, _DELETE).mapInArrow(
-        partial(run_task, target=Target(storage_properties(table))), _POSITION
-    )
+    listing = list(tasks)
+    if sum(task.others.size() for task in listing) > MAX_PAIRS:
+        return {task.number: () for task in listing if task.others.isEmpty()}
+    found = {task.number: tuple(_described(delete) for delete in listed(task.others)) for task in listing}
+    return {number: deletes for number, deletes in found.items() if all(d.format in _FORMATS for d in deletes)}
 
 
-@dataclass(frozen=True)
-class Target:
-    """What a task needs to know.
+def _described(delete: Any) -> PositionDeletes:
+    kind, offset, length = str(delete.format().toString()), delete.contentOffset(), delete.contentSizeInBytes()
+    return PositionDeletes(str(delete.location()), kind, offset, length)
 
-    :param properties: pyiceberg settings of the table's FileIO; not shown, they may hold credentials.
+
+def read(deletes: Iterable[PositionDeletes], data_file: str, properties: Mapping[str, str]) -> BitMap64:
+    """The positions that delete files name of a data file; what a task does.
+
+    :param properties: pyiceberg settings of the table's FileIO.
     """
+    from pyroaring import BitMap64
 
-    properties: Mapping[str, str] = field(repr=False)
-
-
-def run_task(batches: Iterator[pa.RecordBatch], target: Target) -> Iterator[pa.RecordBatch]:
-    """The body of a Python task: delete files in, positions out."""
-    import pyarrow as pa
-
-    settle()
-    for batch in batches:
-        for row in batch.to_pylist():
-            read = _vector if row["format"] == "PUFFIN" else _positions
-            positions = read(row, target.properties)
-            numbers = pa.repeat(pa.scalar(row["file_number"], pa.int32()), len(positions))
-            yield pa.RecordBatch.from_arrays([numbers, positions], ["file_number", "position"])
+    found = BitMap64()
+    for deletes_of_it in deletes:
+        one = _vector if deletes_of_it.format == "PUFFIN" else _positions
+        found |= one(deletes_of_it, data_file, properties)
+    return found
 
 
-def _vector(row: Mapping[str, Any], properties: Mapping[str, str]) -> pa.Array:
-    import numpy as np
-    import pyarrow as pa
-
+def _vector(deletes: PositionDeletes, _: str, properties: Mapping[str, str]) -> BitMap64:
     from lakecdc.iceberg.puffin import decode_vector
 
-    with source(properties, row["location"]).open() as stream:
-        stream.seek(row["offset"])
-        found = decode_vector(stream.read(row["length"]))
-    return pa.array(np.frombuffer(found.to_array(), "uint64").astype("int64"))
+    assert deletes.offset is not None and deletes.length is not None, "vectors are part of a Puffin file"
+    with source(properties, deletes.location).open() as stream:
+        stream.seek(deletes.offset)
+        return decode_vector(stream.read(deletes.length))
 
 
-def _positions(row: Mapping[str, Any], properties: Mapping[str, str]) -> pa.Array:
+def _positions(deletes: PositionDeletes, data_file: str, properties: Mapping[str, str]) -> BitMap64:
     """Those of one data file; the file may hold the positions of many (specification, "Position Delete Files")."""
-    import pyarrow as pa
     import pyarrow.compute as pc
     import pyarrow.parquet as pq
+    from pyroaring import BitMap64
 
-    pieces = []
-    with source(properties, row["location"]).open() as stream:
+    result = BitMap64()
+    with source(properties, deletes.location).open() as stream:
         file = pq.ParquetFile(stream)
         for group in range(file.num_row_groups):
             found = file.read_row_group(group, columns=["file_path", "pos"], use_threads=False)
-            pieces += found.filter(pc.equal(found["file_path"], row["data_file"]))["pos"].chunks
-    return pa.chunked_array(pieces, pa.int64()).combine_chunks()
+            result |= bitmap(found.filter(pc.equal(found["file_path"], data_file))["pos"].to_numpy())
+    return result

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 from lakecdc.contract.errors import UnsupportedError
 from lakecdc.iceberg.live_deletes import delete_key
 from lakecdc.iceberg.scan import column_names
-from lakecdc.maintain.delete_files import match_exact, match_join, match_native
+from lakecdc.maintain.delete_files import convert_native, match_exact, match_join
 
 if TYPE_CHECKING:
     from lakecdc.iceberg.table import IcebergTable
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 Engine = Literal["exact", "join", "native"]
 
-_ENGINES = {"exact": match_exact, "join": match_join, "native": match_native}
+_ENGINES = {"exact": match_exact, "join": match_join}
 #: above this many delete rows the exact engine, which holds them in the memory of each task, gives way to the join
 EXACT_DELETE_RECORDS = 200_000
 #: above this many pairs of data and delete file too, because each pair is shipped to a task and opened there
@@ -52,7 +52,7 @@ def choose_engine(table: IcebergTable, group: Group, wanted: str) -> Engine:
         )
     if wanted == "exact" or (wanted == "auto" and (dropped or small)):
         return "exact"
-    return "native" if wanted != "join" and match_native.can_match(table, group) else "join"
+    return "native" if wanted != "join" and convert_native.can_match(table, group) else "join"
 
 
 @contextmanager

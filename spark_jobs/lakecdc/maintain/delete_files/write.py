@@ -8,7 +8,7 @@ does not grow from run to run.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from lakecdc.iceberg.delete_file_objects import WrittenDeletes
 from lakecdc.iceberg.file_io import storage_properties
+from lakecdc.maintain.delete_files.bitmaps import bitmap
 from lakecdc.worker import settle
 
 if TYPE_CHECKING:
@@ -26,7 +27,8 @@ if TYPE_CHECKING:
     from lakecdc.iceberg.table import IcebergTable
     from lakecdc.maintain.delete_files.plan import Group
 
-_RESULT = (
+#: what a task tells: a row per written file; of a data file that it could not read nothing but the number
+RESULT = (
     "file_number int, location string, bytes long, records long, added long, lowest long, highest long, "
     "offset long, length long"
 )
@@ -69,46 +71,75 @@ class FilePositions:
 class Writer(Protocol):
     """Writes files of positions; see ``write_position_deletes`` and ``write_deletion_vectors``."""
 
-    def __call__(self, files: Iterable[FilePositions], target: Target) -> Iterator[WrittenDeletes]:
+    def __call__(self, files: Iterable[FilePositions], target: Target, /) -> Iterator[WrittenDeletes]:
         """Write what is given and describe it."""
         ...
 
 
-def write(
-    table: IcebergTable, group: Group, positions: DataFrame, folder: str, merge: frozenset[int]
-) -> list[WrittenDeletes]:
-    """Write the delete files of a group.
+def target_of(table: IcebergTable, group: Group, folder: str, merge: frozenset[int]) -> Target:
+    """What tasks need to know to write the delete files of a group.
 
-    :param positions: from :func:`lakecdc.maintain.delete_files.match.deleted_positions`.
     :param folder: location below which the files go.
     :param merge: numbers of the data files whose position deletes are merged.
-    :return: one entry per data file that has positions which were not known before, or whose deletes are merged.
     """
+    return Target(folder, storage_properties(table), {task.number: task.location for task in group.tasks}, merge)
+
+
+def writer_of(table: IcebergTable) -> Writer:
+    """What the table's format version takes."""
     from lakecdc.maintain.delete_files.write_deletion_vectors import write_deletion_vectors
     from lakecdc.maintain.delete_files.write_position_deletes import write_position_deletes
 
-    locations = {task.number: task.location for task in group.tasks}
-    target = Target(folder, storage_properties(table), locations, merge)
-    writer: Writer = write_deletion_vectors if table.format_version >= 3 else write_position_deletes
-    cores = table.spark.sparkContext.defaultParallelism
+    return write_deletion_vectors if table.format_version >= 3 else write_position_deletes
+
+
+def count_only(files: Iterable[FilePositions], _: Target) -> Iterator[WrittenDeletes]:
+    """Write nothing, and tell what would be written."""
+    for file in files:
+        deleted = file.known | file.hit
+        yield WrittenDeletes(file.file_number, "", 0, len(deleted), file.added, deleted.min(), deleted.max())
+
+
+def write(positions: DataFrame, target: Target, writer: Writer, tasks: int) -> list[WrittenDeletes]:
+    """Write the delete files of a group.
+
+    :param positions: from :func:`lakecdc.maintain.delete_files.match.deleted_positions`.
+    :param tasks: how many may write.
+    :return: one entry per data file that has positions which were not known before, or whose deletes are merged.
+    """
     files = (
-        positions.repartition(max(1, min(len(group.tasks), 4 * cores)), "file_number")
+        positions.repartition(max(1, tasks), "file_number")
         .sortWithinPartitions("file_number")
-        .mapInArrow(partial(run_task, writer=writer, target=target), _RESULT)
+        .mapInArrow(partial(run_task, writer=writer, target=target), RESULT)
     )
-    return [WrittenDeletes(**row.asDict()) for row in files.collect()]
+    return told(files)[0]
 
 
 def run_task(batches: Iterator[pa.RecordBatch], writer: Writer, target: Target) -> Iterator[pa.RecordBatch]:
     """The body of a Python task: batches of positions in, one row per written file out."""
+    settle()
+    yield described(writer(with_news(by_file(batches), target.merge), target))
+
+
+def described(written: Iterable[WrittenDeletes], unread: Sequence[int] = ()) -> pa.RecordBatch:
+    """What a task tells, as of :data:`RESULT`.
+
+    :param unread: numbers of data files that it could not read.
+    """
     import pyarrow as pa
 
-    settle()
-    found = [dataclasses.asdict(written) for written in writer(with_news(by_file(batches), target.merge), target)]
+    found = [dataclasses.asdict(one) for one in written] + [{"file_number": number} for number in unread]
     names = [f.name for f in dataclasses.fields(WrittenDeletes)]
     types = [pa.int32(), pa.string(), *[pa.int64()] * (len(names) - 2)]
-    columns = [pa.array([row[name] for row in found], kind) for name, kind in zip(names, types, strict=True)]
-    yield pa.RecordBatch.from_arrays(columns, names)
+    columns = [pa.array([row.get(name) for row in found], kind) for name, kind in zip(names, types, strict=True)]
+    return pa.RecordBatch.from_arrays(columns, names)
+
+
+def told(results: DataFrame) -> tuple[list[WrittenDeletes], frozenset[int]]:
+    """What tasks have written, and the numbers of the data files that they could not read."""
+    rows = results.collect()
+    written = [WrittenDeletes(**row.asDict()) for row in rows if row["location"] is not None]
+    return written, frozenset(row["file_number"] for row in rows if row["location"] is None)
 
 
 def with_news(files: Iterable[FilePositions], merge: frozenset[int] = frozenset()) -> Iterator[FilePositions]:
@@ -141,16 +172,7 @@ def by_file(batches: Iterable[Any]) -> Iterator[FilePositions]:
                     yield current
                 current = FilePositions(number, BitMap64(), BitMap64())
             part, flags = positions[begin:end], known[begin:end]
-            current.known |= _bitmap(part[flags])
-            current.hit |= _bitmap(part[~flags])
+            current.known |= bitmap(part[flags])
+            current.hit |= bitmap(part[~flags])
     if current is not None:
         yield current
-
-
-def _bitmap(positions: Any) -> BitMap64:
-    from array import array
-
-    from pyroaring import BitMap64
-
-    # twice as fast as from the numpy array itself
-    return BitMap64(array("Q", positions.astype("uint64").tobytes()))

@@ -11,7 +11,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from lakecdc.contract.errors import SpecError, VerificationError
-from lakecdc.maintain.delete_files import job, match, match_join, verify
+from lakecdc.maintain.delete_files import convert as conversion
+from lakecdc.maintain.delete_files import match, match_join, verify
 from tests.conftest import Lake
 from tests.lakecdc.maintain.delete_files.support import change, convert, count, create, insert, run, spark_rows
 from tests.lakecdc.maintain.delete_files.test_concurrency import written_files
@@ -38,7 +39,7 @@ def damage(monkeypatch: pytest.MonkeyPatch, change: Callable[[DataFrame], DataFr
         with match.deleted_positions(*args) as positions:
             yield change(positions)
 
-    monkeypatch.setattr(job, "deleted_positions", damaged)
+    monkeypatch.setattr(conversion, "deleted_positions", damaged)
 
 
 @pytest.mark.parametrize(("kind", "version"), [*((kind, 2) for kind in DAMAGES), ("shifted", 3)])

@@ -1,0 +1,21 @@
+"""Arrays of positions as Roaring bitmaps."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pyroaring import BitMap64
+
+
+def bitmap(positions: Any) -> BitMap64:
+    """A bitmap of an array of positions.
+
+    :param positions: numpy array of whole numbers, not negative.
+    """
+    from array import array
+
+    from pyroaring import BitMap64
+
+    # twice as fast as from the numpy array itself
+    return BitMap64(array("Q", positions.astype("uint64").tobytes()))

@@ -1,0 +1,35 @@
+"""From a group's deletes to the delete files that take their place, by the engine that suits it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from lakecdc.maintain.delete_files import convert_native
+from lakecdc.maintain.delete_files.match import deleted_positions
+from lakecdc.maintain.delete_files.write import write
+
+if TYPE_CHECKING:
+    from lakecdc.iceberg.delete_file_objects import WrittenDeletes
+    from lakecdc.iceberg.table import IcebergTable
+    from lakecdc.maintain.delete_files.match import Engine
+    from lakecdc.maintain.delete_files.plan import Group
+    from lakecdc.maintain.delete_files.write import Target, Writer
+
+
+def convert(table: IcebergTable, group: Group, engine: Engine, target: Target, writer: Writer) -> list[WrittenDeletes]:
+    """Find the deleted positions of a group's data files and write them.
+
+    :param group: with at least one data file.
+    :param engine: the native one leaves to the join what it does not read.
+    :return: one entry per data file that has positions which were not known before, or whose deletes are merged.
+    """
+    written: list[WrittenDeletes] = []
+    if engine == "native":
+        written, left = convert_native.convert(table, group, target, writer)
+        if not left:
+            return written
+        group, engine = replace(group, tasks=tuple(t for t in group.tasks if t.number in left)), "join"
+    tasks = min(len(group.tasks), 4 * table.spark.sparkContext.defaultParallelism)
+    with deleted_positions(table, group, engine) as positions:
+        return written + write(positions, target, writer, tasks)

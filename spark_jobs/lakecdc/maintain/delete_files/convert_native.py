@@ -1,0 +1,118 @@
+"""The native engine: Python tasks look the deleted keys up in the data files and write the delete files, in one pass.
+
+Means the same as the join (table specification, "Scan Planning"), for keys of plain types in Parquet files that carry
+Iceberg's field ids. The keys come from Iceberg's reader; a data file in which a task does not find every key column
+as the table has it (an older default, a partition value that is not in the file, another format) is left to the join.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from lakecdc.local_relation import dealt
+from lakecdc.maintain.delete_files import match_join
+from lakecdc.maintain.delete_files.bitmaps import bitmap
+from lakecdc.maintain.delete_files.key_lookup import DataFile, KeyColumn, Lookup, UnreadError, packed
+from lakecdc.maintain.delete_files.known_positions import PositionDeletes, delete_files, read
+from lakecdc.maintain.delete_files.write import RESULT, FilePositions, described, told, with_news
+from lakecdc.worker import settle
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from lakecdc.iceberg.delete_file_objects import WrittenDeletes
+    from lakecdc.iceberg.live_deletes import EqualityDelete
+    from lakecdc.iceberg.table import IcebergTable
+    from lakecdc.maintain.delete_files.plan import Group
+    from lakecdc.maintain.delete_files.write import Target, Writer
+
+_PLAIN = re.compile(r"^(boolean|int|long|string|date|timestamp|timestamptz|decimal\(\d+, \d+\))$")
+_FILE = (
+    "number int, location string, scope int, sequence_number long, "
+    "known array<struct<location: string, format: string, offset: bigint, length: bigint>>"
+)
+
+
+def can_match(table: IcebergTable, group: Group) -> bool:
+    """Tell whether the group's keys are of types that this engine compares as Iceberg does, and few enough."""
+    kinds = {field.id: field.type for field in table.fields}
+    keys = {field_id for delete in group.deletes for field_id in delete.field_ids}
+    plain = all(_PLAIN.match(kinds.get(field_id, "")) for field_id in keys)
+    single = all(len(delete.field_ids) == 1 for delete in group.deletes)
+    equipped = single or importlib.util.find_spec("duckdb") is not None
+    return plain and equipped and group.delete_records <= match_join.BROADCAST_DELETE_RECORDS
+
+
+def convert(
+    table: IcebergTable, group: Group, target: Target, writer: Writer
+) -> tuple[list[WrittenDeletes], frozenset[int]]:
+    """Write the delete files of a group as far as this engine can.
+
+    :return: what was written, and the numbers of the data files that are left to the join.
+    """
+    known = delete_files(group.tasks)
+    # the largest first, so that none of them is begun last
+    ranked = sorted((task for task in group.tasks if task.number in known), key=lambda t: t.records, reverse=True)
+    rows = [
+        (t.number, t.location, t.scope, t.sequence_number, [vars(deletes) for deletes in known[t.number]])
+        for t in ranked
+    ]
+    left = frozenset(task.number for task in group.tasks if task.number not in known)
+    if not rows:
+        return [], left
+    with ExitStack() as stack:
+        keys = [
+            _lookup(table, stack, field_ids, deletes)
+            for field_ids, deletes in match_join.by_key(group.deletes)
+            if match_join.reached(group.tasks, deletes)
+        ]
+        task = ConvertTask(tuple(keys), target, writer)
+        written, unread = told(dealt(table.spark, rows, _FILE).mapInArrow(task, RESULT))
+    return written, left | unread
+
+
+def _lookup(table: IcebergTable, stack: ExitStack, field_ids: tuple[int, ...], deletes: list[EqualityDelete]) -> Lookup:
+    by_id = {field.id: field for field in table.fields}
+    columns = tuple(KeyColumn(field_id, by_id[field_id].type) for field_id in field_ids)
+    keys = match_join.deleted_keys(table, stack, [by_id[field_id].name for field_id in field_ids], deletes)
+    sent = table.spark.sparkContext.broadcast(packed(keys.toArrow(), columns))
+    stack.callback(sent.destroy)
+    return Lookup(columns, sent)
+
+
+@dataclass(frozen=True)
+class ConvertTask:
+    """Data files in, one row per written delete file out, and one for each data file that has to be read otherwise."""
+
+    lookups: tuple[Lookup, ...]
+    target: Target
+    writer: Writer
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The body of a Python task."""
+        settle()
+        unread: list[int] = []
+        files = (found for batch in batches for row in batch.to_pylist() for found in self._positions(row, unread))
+        written = list(self.writer(with_news(files, self.target.merge), self.target))
+        yield described(written, unread)
+
+    def _positions(self, row: Mapping[str, Any], unread: list[int]) -> Iterator[FilePositions]:
+        from pyroaring import BitMap64
+
+        file = DataFile(row["number"], row["location"], row["scope"], row["sequence_number"])
+        hit = BitMap64()
+        try:
+            for lookup in self.lookups:
+                for positions in lookup.hits(file, self.target.properties):
+                    hit |= bitmap(positions.to_numpy())
+        except UnreadError:
+            unread.append(file.number)
+            return
+        if hit or file.number in self.target.merge:
+            known = (PositionDeletes(**deletes) for deletes in row["known"])
+            yield FilePositions(file.number, read(known, file.location, self.target.properties), hit)
