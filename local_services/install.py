@@ -10,7 +10,10 @@ import os
 import re
 import shutil
 import subprocess
+import threading
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from pathlib import Path
 
 from local_services import apt, flink, go, kafka_jars, mariadb, registry_jars
@@ -21,16 +24,17 @@ HERE = Path(__file__).resolve().parent
 VERSITYGW_VERSION = "v1.8.0"
 VERSITYGW = TOOLS / "bin" / f"versitygw-{VERSITYGW_VERSION}"
 ICEBERG_REST = TOOLS / "iceberg-rest"
+_one_maven = threading.Lock()
 
 
 def main() -> None:
     """Install everything."""
     install_packages()
-    install_s3_server()
-    install_rest_catalog()
-    install_kafka()
-    install_schema_registry()
-    install_flink()
+    # compiling and downloading side by side
+    parts = (install_flink, install_s3_server, install_kafka, install_schema_registry, install_rest_catalog)
+    with ThreadPoolExecutor(len(parts)) as pool:
+        for done in [pool.submit(part) for part in parts]:
+            done.result()
 
 
 def say(text: str) -> None:
@@ -140,7 +144,9 @@ def run(command: Sequence[str]) -> None:
     :param command: program and arguments
     :raises ServiceError: if it fails; the message holds its output
     """
-    done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+    # two of Maven's processes must not fill its repository at the same time
+    with _one_maven if command[0] == "mvn" else nullcontext():
+        done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL)
     if done.returncode:
         raise ServiceError(f"{command[0]} failed: {(done.stdout + done.stderr)[-3000:]}")
 

@@ -98,14 +98,15 @@ def python_tasks(conf: SparkConf, master: str) -> dict[str, str]:
 def delete_cache(conf: SparkConf) -> dict[str, str]:
     """How much of an executor's memory may hold delete files that its tasks share.
 
-    Iceberg's own limits, 64 and 128 MB however large the executor, make every task read a larger delete file anew. An
-    eighth and a quarter of the heap leave Spark's own memory, six tenths, alone.
+    Iceberg's own limits, 64 and 128 MB however large the executor, are too low for a large one, whose tasks read every
+    further delete file anew, and too high for a small one: Iceberg counts what a key's values take, eight bytes for a
+    long, but keeps objects of about ninety. So these 64th and 32nd of the heap become a third of it at worst.
 
     :param conf: what spark-submit was called with; its own settings of the cache win.
     """
     local = conf.get("spark.master", "local").startswith("local")
     heap = _mebibytes(conf.get("spark.driver.memory" if local else "spark.executor.memory", "1g"))
-    limits = {"max-entry-size": max(64, heap // 8), "max-total-size": max(128, heap // 4)}
+    limits = {"max-entry-size": max(1, heap // 64), "max-total-size": max(1, heap // 32)}
     names = {f"spark.sql.iceberg.executor-cache.{name}": size * 1024**2 for name, size in limits.items()}
     return {name: str(size) for name, size in names.items() if not conf.contains(name)}
 

@@ -21,11 +21,11 @@ MIB = 1024**2
 @pytest.mark.parametrize(
     ("settings", "entry", "total"),
     [
-        ({}, 128, 256),
-        ({"spark.executor.memory": "16g", "spark.master": "yarn"}, 2048, 4096),
-        ({"spark.executor.memory": "16g", "spark.master": "local[2]"}, 128, 256),
-        ({"spark.driver.memory": "4096", "spark.master": "local[2]"}, 512, 1024),
-        ({"spark.executor.memory": "400m", "spark.master": "spark://somewhere:7077"}, 64, 128),
+        ({}, 16, 32),
+        ({"spark.executor.memory": "16g", "spark.master": "yarn"}, 256, 512),
+        ({"spark.executor.memory": "16g", "spark.master": "local[2]"}, 16, 32),
+        ({"spark.driver.memory": "4096", "spark.master": "local[2]"}, 64, 128),
+        ({"spark.executor.memory": "400m", "spark.master": "spark://somewhere:7077"}, 6, 12),
     ],
 )
 def test_delete_cache_grows_with_the_heap(settings: dict[str, str], entry: int, total: int) -> None:
@@ -42,7 +42,7 @@ def test_a_users_own_limit_wins() -> None:
 
 
 def test_the_session_has_it(lake: Lake) -> None:
-    assert int(lake.spark.conf.get(_CACHE + "max-entry-size") or 0) >= 64 * MIB
+    assert int(lake.spark.conf.get(_CACHE + "max-entry-size") or 0) >= 16 * MIB
 
 
 @pytest.mark.parametrize("name", ["spark.python.daemon.module", "spark.executorEnv.PYTHONPATH"])

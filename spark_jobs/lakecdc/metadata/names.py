@@ -34,6 +34,8 @@ DELETES_SUFFIX = "_lakecdc_deletes"
 FILES_SUFFIX = "_lakecdc_files"
 #: name of the quarantine of a namespace
 QUARANTINE = "lakecdc_quarantine"
+#: name of the table that keeps the log of a namespace's failing tables
+PARKED = "lakecdc_parked"
 
 
 def side_tables(table: str) -> tuple[str, ...]:
@@ -44,4 +46,4 @@ def side_tables(table: str) -> tuple[str, ...]:
     :param table: the target, ``namespace.name``.
     """
     namespace = table.rpartition(".")[0]
-    return f"{table}{DELETES_SUFFIX}", f"{table}{FILES_SUFFIX}", f"{namespace}.{QUARANTINE}"
+    return f"{table}{DELETES_SUFFIX}", f"{table}{FILES_SUFFIX}", f"{namespace}.{QUARANTINE}", f"{namespace}.{PARKED}"

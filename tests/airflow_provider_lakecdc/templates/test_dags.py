@@ -139,11 +139,12 @@ def test_side_tables_go_with_their_targets_and_every_one_in_one_group_only() -> 
     dag = nightly_governance_dag(config(targets=targets, tables=tables, tables_per_application=1, options=options))
     assert beside(dag.task_dict["sort_data_files"]) == [[], [], []]
     for job in ("compact_data_files", "rewrite_manifests", "expire_snapshots"):
-        own = ["shop.a_lakecdc_deletes", "shop.a_lakecdc_files", "shop.lakecdc_quarantine", "shop.h", "bad.all"]
+        shared = ["shop.lakecdc_quarantine", "shop.lakecdc_parked"]
+        own = ["shop.a_lakecdc_deletes", "shop.a_lakecdc_files", *shared, "shop.h", "bad.all"]
         assert beside(dag.task_dict[job]) == [
             [*own, "x.more"] if job == "expire_snapshots" else own,
             ["shop.b_lakecdc_deletes", "shop.b_lakecdc_files"],
-            ["x.c_lakecdc_deletes", "x.c_lakecdc_files", "x.lakecdc_quarantine"],
+            ["x.c_lakecdc_deletes", "x.c_lakecdc_files", "x.lakecdc_quarantine", "x.lakecdc_parked"],
         ]
     assert beside(hourly_governance_dag(config(tables=("x.c",))).task_dict["compact_data_files"])[0][0] == (
         "x.c_lakecdc_deletes"

@@ -10,6 +10,7 @@ from lakecdc.contract.spec import parse_spec
 from lakecdc.iceberg.table import IcebergTable
 from lakecdc.ingest import quarantine, tombstones
 from lakecdc.ingest.sources import file_memory
+from lakecdc.ingest.sources.postgres.parking import Parking
 from lakecdc.maintain.compact import compact_data_files
 from lakecdc.maintain.delete_files.job import rewrite_delete_files
 from lakecdc.maintain.expire import expire_snapshots
@@ -27,17 +28,19 @@ BATCHES = 3
 
 def filled_side_tables(lake: Lake, target: str) -> list[str]:
     """The side tables of a target as ingestion makes them, with a file for each of some batches."""
-    deletes, files, kept = side_tables(target)
+    deletes, files, kept, parked = side_tables(target)
     tombstones._create(lake.table(target), ["id"])
     file_memory._create(lake.spark, "lake", files)
     if quarantine.open_quarantine(lake.spark, "lake", kept) is None:
         quarantine._create(lake.spark, "lake", kept)
+    Parking(lake.spark, "lake")._create(parked)
     for batch in range(BATCHES):
         lake.sql(f"INSERT INTO lake.{deletes} VALUES ({batch}, 'order', now())")
         lake.sql(f"INSERT INTO lake.{files} VALUES ('c{batch}', '', 'f')")
         message = f"'{target}', 'p{batch}', 'type', 'no', now(), null, null, null, 't', 0, {batch}, X'00', X'FF'"
         lake.sql(f"INSERT INTO lake.{kept} VALUES ({message}, null)")
-    return [deletes, files, kept]
+        lake.sql(f"INSERT INTO lake.{parked} (target, through, kind) VALUES ('{target}', {batch}, 'end')")
+    return [deletes, files, kept, parked]
 
 
 def test_they_are_compacted_rewritten_and_expired_with_their_target(lake: Lake) -> None:

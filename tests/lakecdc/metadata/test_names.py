@@ -5,6 +5,7 @@ from __future__ import annotations
 from lakecdc.contract.options import IngestOptions
 from lakecdc.ingest import quarantine, tombstones
 from lakecdc.ingest.sources import file_memory
+from lakecdc.ingest.sources.postgres import parking
 from lakecdc.metadata.names import side_tables
 
 
@@ -13,4 +14,5 @@ def test_they_are_the_names_that_ingestion_uses() -> None:
         "eu.shop.orders" + tombstones.SUFFIX,
         "eu.shop.orders" + file_memory.SUFFIX,
         quarantine.table_name(IngestOptions(), "eu.shop.orders"),
+        parking.table_name("eu.shop.orders"),
     )

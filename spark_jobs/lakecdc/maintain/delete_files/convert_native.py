@@ -79,7 +79,7 @@ def convert(
 def _lookup(table: IcebergTable, stack: ExitStack, field_ids: tuple[int, ...], deletes: list[EqualityDelete]) -> Lookup:
     by_id = {field.id: field for field in table.fields}
     columns = tuple(KeyColumn(field_id, by_id[field_id].type) for field_id in field_ids)
-    keys = match_join.deleted_keys(table, stack, [by_id[field_id].name for field_id in field_ids], deletes)
+    keys = match_join.keys_of_files(table, stack, [by_id[field_id].name for field_id in field_ids], deletes)
     sent = table.spark.sparkContext.broadcast(packed(keys.toArrow(), columns))
     stack.callback(sent.destroy)
     return Lookup(columns, sent)

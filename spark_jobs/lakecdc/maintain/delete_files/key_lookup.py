@@ -104,7 +104,7 @@ class Lookup:
 
 
 def packed(keys: pa.Table, columns: Sequence[KeyColumn]) -> bytes:
-    """Deleted keys as they are sent to the tasks.
+    """Deleted keys as they are sent to the tasks: each once for its reach, with the newest sequence number.
 
     :param keys: d0…, reach, deleted_at; see ``match_join``.
     """
@@ -113,9 +113,11 @@ def packed(keys: pa.Table, columns: Sequence[KeyColumn]) -> bytes:
     names = [f"d{index}" for index in range(len(columns))]
     kinds = [column.arrow for column in columns]
     schema = pa.schema([*zip(names, kinds, strict=True), ("reach", pa.int32()), ("deleted_at", pa.int64())])
+    newest = keys.group_by([*names, "reach"]).aggregate([("deleted_at", "max")])
+    newest = newest.select([*names, "reach", "deleted_at_max"]).rename_columns(schema.names)
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, schema) as writer:
-        writer.write_table(keys.select(schema.names).cast(schema))
+        writer.write_table(newest.cast(schema))
     return bytes(sink.getvalue())
 
 

@@ -101,14 +101,21 @@ def deleted_keys(
     table: IcebergTable, stack: ExitStack, columns: Sequence[str], deletes: Sequence[EqualityDelete]
 ) -> DataFrame:
     """Deleted keys: d0…, reach (a scope, null for the whole table), deleted_at (the newest sequence number)."""
+    keys = keys_of_files(table, stack, columns, deletes)
+    names = [f"d{index}" for index in range(len(columns))]
+    return keys.groupBy(*names, "reach").agg(F.max("deleted_at").alias("deleted_at"))
+
+
+def keys_of_files(
+    table: IcebergTable, stack: ExitStack, columns: Sequence[str], deletes: Sequence[EqualityDelete]
+) -> DataFrame:
+    """The same, each as often as it was deleted."""
     builder = TaskBuilder(table)
     staged = stack.enter_context(staged_tasks(table, [builder.keys_of(delete.java) for delete in deletes]))
     facts = [(delete.location, delete.scope, delete.sequence_number) for delete in deletes]
     files = local_relation(table.spark, facts, "_file string, reach int, deleted_at long")
     keys = _read(table, staged, columns).join(F.broadcast(files), "_file").drop("_file")
-    names = [f"k{index}" for index in range(len(columns))]
-    newest = keys.groupBy(*names, "reach").agg(F.max("deleted_at").alias("deleted_at"))
-    return newest.withColumnsRenamed({name: f"d{name[1:]}" for name in names})
+    return keys.withColumnsRenamed({f"k{index}": f"d{index}" for index in range(len(columns))})
 
 
 def _read(table: IcebergTable, staged: str, columns: Sequence[str], *more: Column) -> DataFrame:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -28,10 +29,11 @@ if TYPE_CHECKING:
 SAMPLE_SHARE, SAMPLE_MINIMUM = 0.05, 3
 #: rows up to which ``auto`` proves all files; Iceberg's reader compares each row with the deletes, one by one
 AUTO_DATA_RECORDS = 10_000_000
-#: above this many delete rows the reader, which holds them per task, cannot take them at once
-FULL_DELETE_RECORDS = 5_000_000
+#: above this many delete rows the reader, which holds them per task in some 200 bytes each, cannot take them at once
+FULL_DELETE_RECORDS = 2_000_000
 #: delete rows that it takes at once then, and how many such reads a proof may cost
 PART_RECORDS, PART_READS = 1_000_000, 100
+_CACHED = "spark.sql.iceberg.executor-cache.delete-files.enabled"
 
 
 @dataclass(frozen=True)
@@ -118,9 +120,22 @@ def prove_in_parts(
         if (reaching := [d.java for d in part if d.reaches(r.task.scope, r.task.sequence_number)])
     ]
     after = [builder.task(r.task.java, r.deletes) for r in chosen]
-    with staged_tasks(table, before) as old, staged_tasks(table, after) as new:
+    # each delete file is read for one task or few, and what a cache keeps of it would be in the way of the others
+    with staged_tasks(table, before) as old, staged_tasks(table, after) as new, _uncached(table):
         compare(table, _dead(table, old), _dead(table, new), chosen, "deleted")
     return chosen
+
+
+@contextmanager
+def _uncached(table: IcebergTable) -> Iterator[None]:
+    """Reads that are planned meanwhile leave delete files out of the executors' cache."""
+    conf = table.spark.conf
+    before = conf.get(_CACHED, "true")
+    conf.set(_CACHED, "false")
+    try:
+        yield
+    finally:
+        conf.set(_CACHED, before or "true")
 
 
 def _parts(deletes: Sequence[EqualityDelete]) -> Iterator[list[EqualityDelete]]:

@@ -21,11 +21,11 @@ from lakecdc.ingest.formats import pgoutput
 from lakecdc.ingest.formats.pgoutput import Summary
 from lakecdc.ingest.sources.postgres.log import Round
 from lakecdc.local_relation import local_relation
+from lakecdc.metadata.names import PARKED
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-NAME = "lakecdc_parked"
 _DECODED = [column.split(" ") for column in pgoutput.SCHEMA.split(", ")]
 _SCHEMA = f"target string, through bigint, {pgoutput.SCHEMA}"
 _PROPERTIES = {"format-version": "2", "commit.retry.num-retries": "20", "write.delete.mode": "copy-on-write"}
@@ -87,7 +87,7 @@ class Parking:
         """What is parked, oldest round first, for each target that has any."""
         by_table: dict[str, list[str]] = {}
         for target in targets:
-            by_table.setdefault(_name(target), []).append(target)
+            by_table.setdefault(table_name(target), []).append(target)
         found: dict[str, list[Parked]] = {}
         for name, names in by_table.items():
             if not exists(self._spark, self._catalog, name):
@@ -102,7 +102,7 @@ class Parking:
 
         :param found: the round.
         """
-        name = _name(target)
+        name = table_name(target)
         if not exists(self._spark, self._catalog, name):
             self._create(name)
         rows = local_relation(self._spark, [_end(target, parked)], _SCHEMA)
@@ -113,12 +113,13 @@ class Parking:
 
     def round(self, target: str, parked: Parked) -> Round:
         """A parked round, as if it had just been read from the log."""
-        rows = self._rows(_name(target)).where((F.col("target") == target) & (F.col("through") == parked.through))
+        rows = self._rows(table_name(target)).where((F.col("target") == target) & (F.col("through") == parked.through))
         return Round(rows.select(*[column for column, _ in _DECODED]), parked.summary)
 
     def forget(self, target: str, through: int) -> None:
         """Let rounds go that the table has taken, or never will."""
-        statement = f"DELETE FROM {self._table(_name(target)).sql_name} WHERE target = :target AND through <= :through"
+        name = self._table(table_name(target)).sql_name
+        statement = f"DELETE FROM {name} WHERE target = :target AND through <= :through"
         self._spark.sql(statement, {"target": target, "through": through})
 
     def _table(self, name: str) -> IcebergTable:
@@ -137,8 +138,9 @@ class Parking:
         )
 
 
-def _name(target: str) -> str:
-    return f"{target.rpartition('.')[0]}.{NAME}"
+def table_name(target: str) -> str:
+    """Name of the table that keeps a target's parked rounds."""
+    return f"{target.rpartition('.')[0]}.{PARKED}"
 
 
 def _end(target: str, parked: Parked) -> tuple[object, ...]:

@@ -8,8 +8,9 @@ import pytest
 
 from lakecdc import failpoints
 from lakecdc.contract.spec import parse_spec
-from lakecdc.ingest.sources.postgres.parking import NAME, Parking
+from lakecdc.ingest.sources.postgres.parking import Parking
 from lakecdc.maintain.delete_files.job import rewrite_delete_files
+from lakecdc.metadata.names import PARKED
 
 from .conftest import Shop
 from .test_job import differs, run
@@ -20,7 +21,7 @@ LIMIT = {"options": {"max_delete_files": 1}}
 
 def parked(shop: Shop) -> list[tuple[str, str]]:
     """Target and kind of every parked row."""
-    found = shop.lake.sql(f"SELECT target, kind FROM lake.{shop.schema}.{NAME} ORDER BY target, through, ordinal")
+    found = shop.lake.sql(f"SELECT target, kind FROM lake.{shop.schema}.{PARKED} ORDER BY target, through, ordinal")
     return [(row.target, row.kind) for row in found.collect()]
 
 
