@@ -34,6 +34,7 @@ _SETTINGS = {
     # each batch and table repeats the same queries, and Spark's hundred classes are fewer than those of one batch
     "spark.sql.codegen.cache.maxEntries": "2000",
 }
+_LISTING = "spark.sql.sources.parallelPartitionDiscovery.parallelism"
 _MEBIBYTES = {"k": 1 / 1024, "m": 1.0, "g": 1024.0, "t": 1024.0**2}
 _BY_HAND = {
     "spark.ui.enabled": "false",
@@ -78,6 +79,9 @@ def open_session(catalog: Catalog, name: str, packages: Sequence[str] = ()) -> S
         import pyspark.testing.utils  # noqa: F401
     spark = builder.getOrCreate()
     know_pyspark_names(spark)
+    if not conf.contains(_LISTING):
+        # a task for each of many files costs more than looking at the file
+        spark.conf.set(_LISTING, str(4 * spark.sparkContext.defaultParallelism))
     use_catalog(spark, catalog)
     return spark
 

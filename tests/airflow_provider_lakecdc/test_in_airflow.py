@@ -104,8 +104,8 @@ class TestTheProvidersDags:
         assert states(run) == {**{step: ["success", "success"] for step in steps}, "finished": ["success"]}
         assert [call["spec"]["job"] for call in spark_submit.calls] == [step for step in steps for _ in range(2)]
         beside = [name for call in spark_submit.calls for name in call["spec"]["options"]["side_tables"]]
-        # one quarantine, and two tables of their own, for each job but the first
-        assert len(beside) == 5 * (len(steps) - 1)
+        # a quarantine, parked log and two tables of each target, for each job but the first
+        assert len(beside) == 6 * (len(steps) - 1)
 
     def test_a_failing_table_ends_its_own_chain_only(
         self, install: Install, spark_submit: FakeSpark, config: dict[str, Any], tmp_path: Path
