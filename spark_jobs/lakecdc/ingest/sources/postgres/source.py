@@ -130,8 +130,10 @@ class PostgresIngest:
         """The parked rounds that a table has still to take; the others are let go."""
         at = lsn(position.offsets["lsn"]) if position else 0
         here = [p for p in parked if position and p.identity == self._identity and p.through > at]
-        if len(here) < len(parked):
-            self._taken[name] = max(p.through for p in parked if p not in here)
+        stale = max((p.through for p in parked if p not in here), default=0)
+        # another cluster's may lie above those that are wanted
+        if 0 < stale < min((p.through for p in here), default=stale + 1):
+            self._taken[name] = stale
         return here
 
     def _admit(self, name: str, position: Position | None, parked: list[Parked]) -> None:
