@@ -31,6 +31,8 @@ _SETTINGS = {
     "spark.sql.iceberg.locality.enabled": "false",
     # pyspark notes the line of every column expression, which costs two to four milliseconds each time
     "spark.python.sql.dataFrameDebugging.enabled": "false",
+}
+_UNLESS_GIVEN = {
     # each batch and table repeats the same queries, and Spark's hundred classes are fewer than those of one batch
     "spark.sql.codegen.cache.maxEntries": "2000",
 }
@@ -65,7 +67,8 @@ def open_session(catalog: Catalog, name: str, packages: Sequence[str] = ()) -> S
     builder = SparkSession.builder.appName(name)
     by_hand, conf = "PYSPARK_GATEWAY_PORT" not in os.environ, SparkConf()
     master = os.environ.get("SPARK_MASTER", "local[*]") if by_hand else str(conf.get("spark.master", ""))
-    settings = {**_SETTINGS, **delete_cache(conf), **python_tasks(conf, master)}
+    unless_given = {name: value for name, value in _UNLESS_GIVEN.items() if not conf.contains(name)}
+    settings = {**_SETTINGS, **unless_given, **delete_cache(conf), **python_tasks(conf, master)}
     if by_hand:
         needed = [*runtime.packages(resolve(catalog.properties, "catalog.properties")), *packages]
         settings |= _BY_HAND | {"spark.jars.packages": ",".join(dict.fromkeys(needed))}

@@ -20,6 +20,9 @@ log = logging.getLogger(__name__)
 _WIDER = {("int", "bigint"), ("float", "double")}
 # and Iceberg's default
 _TARGET_FILE_BYTES, _DEFAULT_FILE_BYTES = "write.target-file-size-bytes", 512 * 1024**2
+_SIDE_TABLE = {"format-version": "2", "commit.retry.num-retries": "20"}
+#: property of a table of few rows, which a deletion is to leave without delete files
+COPY_ON_WRITE = {"write.delete.mode": "copy-on-write"}
 
 
 def quoted(name: str) -> str:
@@ -40,6 +43,26 @@ def spark_types(table: IcebergTable) -> dict[str, str]:
 def target_file_bytes(table: IcebergTable) -> int:
     """Bytes that a data file of the table is to have."""
     return int(table.properties.get(_TARGET_FILE_BYTES, _DEFAULT_FILE_BYTES))
+
+
+def create_side_table(
+    spark: SparkSession,
+    catalog: str,
+    name: str,
+    columns: Sequence[tuple[str, str, bool]],
+    *,
+    partition_by: Sequence[str] = (),
+    properties: Mapping[str, str] | None = None,
+) -> IcebergTable:
+    """Create a table that ingestion keeps beside its targets: without a key, and open to several writers at once.
+
+    :param columns: name, Spark SQL type, NOT NULL.
+    :param partition_by: transforms in SQL.
+    :param properties: further ones.
+    :raises InputError: if Iceberg refuses the definition.
+    """
+    settings = {**_SIDE_TABLE, **(properties or {})}
+    return create_table(spark, catalog, name, columns, partition_by=partition_by, properties=settings, identifier=())
 
 
 def create_table(

@@ -174,12 +174,6 @@ def open_quarantine(spark: SparkSession, catalog: str, name: str) -> IcebergTabl
 
 
 def _create(spark: SparkSession, catalog: str, name: str) -> IcebergTable:
-    return definition.create_table(
-        spark,
-        catalog,
-        name,
-        COLUMNS,
-        partition_by=("target",),
-        properties={"format-version": "2", "commit.retry.num-retries": "20", "write.delete.mode": "copy-on-write"},
-        identifier=(),
+    return definition.create_side_table(
+        spark, catalog, name, COLUMNS, partition_by=("target",), properties=definition.COPY_ON_WRITE
     )

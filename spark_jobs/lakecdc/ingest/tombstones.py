@@ -92,12 +92,4 @@ def _create(target: IcebergTable, key: Sequence[str]) -> IcebergTable:
     types = definition.spark_types(target)
     columns = [(k, types[k], True) for k in key] + definition.own_columns()
     metrics = {f"write.metadata.metrics.column.{c}": "full" for c in (*key, ORDER_COLUMN)}
-    return definition.create_table(
-        target.spark,
-        target.catalog,
-        target.name + SUFFIX,
-        columns,
-        partition_by=(),
-        properties={"format-version": "2", "commit.retry.num-retries": "20", **metrics},
-        identifier=(),
-    )
+    return definition.create_side_table(target.spark, target.catalog, target.name + SUFFIX, columns, properties=metrics)

@@ -133,5 +133,4 @@ def _write(spark: SparkSession, catalog: str, table: str, chapter: str, previous
 
 def _create(spark: SparkSession, catalog: str, name: str) -> IcebergTable:
     columns = [("chapter", "string", True), ("previous", "string", True), ("file", "string", True)]
-    properties = {"format-version": "2", "commit.retry.num-retries": "20"}
-    return definition.create_table(spark, catalog, name, columns, partition_by=(), properties=properties, identifier=())
+    return definition.create_side_table(spark, catalog, name, columns)

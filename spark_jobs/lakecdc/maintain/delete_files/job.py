@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from lakecdc.contract.spec import JobSpec
     from lakecdc.iceberg.delete_file_objects import WrittenDeletes
     from lakecdc.iceberg.table import IcebergTable, Snapshot
-    from lakecdc.maintain.delete_files.write import Target, Writer
+    from lakecdc.maintain.delete_files.write import Writer
 
 log = logging.getLogger(__name__)
 
@@ -180,10 +180,8 @@ class Rewrite:
         self._count(group, prepared)
 
     def _prepare(self, group: Group, folder: str) -> Prepared:
-        merge = merged_tasks(group)
         with self._phases.phase("match_and_write"):
-            target = target_of(self._table, group, folder, merge)
-            written = self._converted(group, target, writer_of(self._table))
+            written = self._converted(group, folder, writer_of(self._table))
         new = {w.file_number: w for w in written}
         going = {delete.key: delete.java for delete in group.positions}
         replacements, added = [], []
@@ -203,20 +201,20 @@ class Rewrite:
         referenced = [task.location for task in group.tasks if task.number in new]
         return Prepared(changes, referenced, written, len(going), proof)
 
-    def _converted(self, group: Group, target: Target, writer: Writer) -> list[WrittenDeletes]:
+    def _converted(self, group: Group, folder: str, writer: Writer) -> list[WrittenDeletes]:
         if not group.tasks:
             return []
         engine = choose_engine(self._table, group, self._options.engine)
         if group.pairs:
             self._result.engines.add(engine)
+        target = target_of(self._table, group, folder, merged_tasks(group))
         return convert(self._table, group, engine, target, writer)
 
     def _dry_run(self) -> TableReport:
         found = self._planned(self._before)
         for group in found.groups:
             with self._phases.phase("match"):
-                target = target_of(self._table, group, "", merged_tasks(group))
-                would = self._converted(group, target, count_only)
+                would = self._converted(group, "", count_only)
             self._result.positions += sum(w.added for w in would)
             self._result.data_files += len(would)
         self._result.groups_left = len(found.groups)

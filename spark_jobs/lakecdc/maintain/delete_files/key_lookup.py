@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from lakecdc.iceberg.file_io import source
@@ -92,12 +93,17 @@ class Lookup:
         keys = self._applying(file)
         return _hits(file.location, keys, self.columns, properties) if keys.num_rows else iter(())
 
+    @cached_property
+    def _all(self) -> pa.Table:
+        import pyarrow as pa
+
+        return pa.ipc.open_stream(self.keys.value).read_all()
+
     def _applying(self, file: DataFile) -> pa.Table:
         """The keys that reach a data file: of its scope or of the whole table, and strictly newer."""
-        import pyarrow as pa
         import pyarrow.compute as pc
 
-        keys = pa.ipc.open_stream(self.keys.value).read_all()
+        keys = self._all
         here = pc.or_kleene(pc.is_null(keys["reach"]), pc.equal(keys["reach"], file.scope))
         applying = keys.filter(pc.and_(here, pc.greater(keys["deleted_at"], file.sequence_number)))
         return applying.drop_columns(["reach", "deleted_at"]).combine_chunks()

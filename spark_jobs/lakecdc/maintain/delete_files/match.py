@@ -69,7 +69,7 @@ def deleted_positions(table: IcebergTable, group: Group, engine: Engine) -> Iter
             frames.append(hit.withColumn("known", F.lit(False)))
         tasks = [task for task in group.tasks if not task.others.isEmpty()]
         if tasks:
-            known = stack.enter_context(_ENGINES[engine].positions_known(table, tasks))
+            known = stack.enter_context(match_exact.positions_known(table, tasks))
             frames.append(known.withColumn("known", F.lit(True)))
         yield reduce(DataFrame.unionByName, frames)
 

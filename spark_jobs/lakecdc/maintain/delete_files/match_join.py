@@ -20,7 +20,7 @@ from lakecdc.iceberg.bloom_filter import might_contain
 from lakecdc.iceberg.scan import TaskBuilder, column_names, read_staged
 from lakecdc.iceberg.staging import staged_tasks
 from lakecdc.local_relation import local_relation
-from lakecdc.maintain.delete_files.match_exact import file_numbers, positions_known
+from lakecdc.maintain.delete_files.match_exact import file_numbers
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from lakecdc.iceberg.scan import FileTask
     from lakecdc.iceberg.table import IcebergTable
     from lakecdc.maintain.delete_files.plan import Group
-
-__all__ = ["equality_hits", "positions_known"]
 
 #: up to this many delete rows every task holds the keys; above, a Bloom filter thins the rows and the rest is shuffled
 BROADCAST_DELETE_RECORDS = 1_000_000

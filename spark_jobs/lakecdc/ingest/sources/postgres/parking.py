@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 _DECODED = [column.split(" ") for column in pgoutput.SCHEMA.split(", ")]
 _SCHEMA = f"target string, through bigint, {pgoutput.SCHEMA}"
-_PROPERTIES = {"format-version": "2", "commit.retry.num-retries": "20", "write.delete.mode": "copy-on-write"}
 
 
 @dataclass(frozen=True)
@@ -130,11 +129,9 @@ class Parking:
 
     def _create(self, name: str) -> None:
         columns = [("target", "string", True), ("through", "bigint", True), *((c, t, False) for c, t in _DECODED)]
-        definition.create_table(
-            *(self._spark, self._catalog, name, columns),
-            partition_by=("target",),
-            properties=_PROPERTIES,
-            identifier=(),
+        more = definition.COPY_ON_WRITE
+        definition.create_side_table(
+            self._spark, self._catalog, name, columns, partition_by=("target",), properties=more
         )
 
 

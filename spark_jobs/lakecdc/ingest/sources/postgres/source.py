@@ -263,6 +263,10 @@ class PostgresIngest:
     def _live(self) -> list[Feed]:
         return [feed for feed in self._followed() if not feed.failed]
 
+    def _failed(self) -> dict[str, Feed]:
+        """Those whose log is parked, by target."""
+        return {feed.table.target.table: feed for feed in self._followed() if feed.failed}
+
     def _parked_rounds(self) -> Iterator[list[TableBatch]]:
         """What was parked comes before the log."""
         while waiting := [feed for feed in self._live() if feed.parked]:
@@ -473,21 +477,20 @@ class PostgresIngest:
             self._give_up()
             gone = [self._end().lsn] if self._given_up and not (self._followed() or self._held) else []
         self._forget()
-        live = [feed.reach for feed in self._followed()]
+        followed = [feed.reach for feed in self._followed()]
         loading = [feed.at for feed in self._feeds.values() if feed.loading and feed.position]
-        places = gone + live + loading + list(self._held.values())
+        places = gone + followed + loading + list(self._held.values())
         messages = self._round.summary.messages if self._round else 0
         self._release_round()
         if places:
             with self._asking():
                 moved = slots.advance(self._session, self.source.slot, min(places))
-            # whatever the slot keeps before the live tables is read again in the next round
-            self._skipped = messages if live and moved < min(live) else 0
+            # whatever the slot keeps before the tables that are followed is read again in the next round
+            self._skipped = messages if followed and moved < min(followed) else 0
 
     def _park(self) -> None:
         """Keep what the round has for failed tables; where that fails the slot keeps it."""
-        failed = {name: feed for name, feed in self._feeds.items() if feed.failed and not feed.loading}
-        for name, feed in failed.items():
+        for name, feed in self._failed().items():
             found, end = self._round, self._round_end
             if found is None or end.lsn <= feed.reach:
                 continue
@@ -513,8 +516,7 @@ class PostgresIngest:
     def _give_up(self) -> None:
         """Forget failed tables that are too far behind."""
         limit = self.source.max_slot_lag_bytes
-        failed = {name: feed.at for name, feed in self._feeds.items() if feed.failed and not feed.loading}
-        behind = failed | self._held
+        behind = {name: feed.at for name, feed in self._failed().items()} | self._held
         if not limit or not behind:
             return
         now = self._end().lsn

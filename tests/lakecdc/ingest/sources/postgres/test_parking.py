@@ -25,6 +25,16 @@ def parked(shop: Shop) -> list[tuple[str, str]]:
     return [(row.target, row.kind) for row in found.collect()]
 
 
+def with_news(shop: Shop) -> tuple[str, str, int]:
+    """Two loaded tables, with a row since then in each, and where the slot stands."""
+    good, bad = tables(shop, "good", "bad")
+    shop.run()
+    stood = confirmed(shop)
+    insert(shop, "good", 1)
+    insert(shop, "bad", 1)
+    return good, bad, stood
+
+
 def test_a_failing_table_lets_the_slot_go_and_catches_up(shop: Shop) -> None:
     good, bad = tables(shop, "good", "bad")
     shop.run()
@@ -73,11 +83,7 @@ def test_a_truncate_is_parked_too(shop: Shop) -> None:
 
 
 def test_a_run_killed_between_parking_and_the_slot(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
-    good, bad = tables(shop, "good", "bad")
-    shop.run()
-    stood = confirmed(shop)
-    insert(shop, "good", 1)
-    insert(shop, "bad", 1)
+    good, bad, stood = with_news(shop)
     monkeypatch.setenv(failpoints.VARIABLE, "before_slot_advance=raise")
     failpoints._seen.clear()
     with pytest.raises(Exception, match="before_slot_advance"):
@@ -91,11 +97,7 @@ def test_a_run_killed_between_parking_and_the_slot(shop: Shop, monkeypatch: pyte
 
 
 def test_where_nothing_can_be_parked_the_slot_waits(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
-    good, bad = tables(shop, "good", "bad")
-    shop.run()
-    stood = confirmed(shop)
-    insert(shop, "good", 1)
-    insert(shop, "bad", 1)
+    good, bad, stood = with_news(shop)
 
     def refuse(*_: Any) -> None:
         raise OSError("no space")
