@@ -21,7 +21,7 @@ from lakecdc.maintain.delete_files.convert import convert
 from lakecdc.maintain.delete_files.match import choose_engine, merged_tasks
 from lakecdc.maintain.delete_files.plan import Group, Plan, has_none, plan, refuse_table
 from lakecdc.maintain.delete_files.survey import survey
-from lakecdc.maintain.delete_files.verify import Proof, Replacement, verify
+from lakecdc.maintain.delete_files.verify import Proof, Proving, Replacement
 from lakecdc.maintain.delete_files.write import count_only, target_of, writer_of
 from lakecdc.maintain.phases import Phases
 from lakecdc.maintain.start_tag import start_tag
@@ -180,22 +180,23 @@ class Rewrite:
         self._count(group, prepared)
 
     def _prepare(self, group: Group, folder: str) -> Prepared:
-        with self._phases.phase("match_and_write"):
-            written = self._converted(group, folder, writer_of(self._table))
-        new = {w.file_number: w for w in written}
-        going = {delete.key: delete.java for delete in group.positions}
-        replacements, added = [], []
-        for task in group.tasks:
-            stay = [delete for delete in task.others if delete_key(delete) not in going]
-            if task.number in new:
-                # the new file holds all positions; in v3 a reader looks at nothing but the vector
-                going |= {delete_key(delete): delete for delete in file_scoped(self._table, stay)}
-                stay = [] if vectors(self._table) else [d for d in stay if delete_key(d) not in going]
-                added.append(delete_file(self._table, task.java, new[task.number]))
-                stay.append(added[-1])
-            replacements.append(Replacement(task, stay))
-        with self._phases.phase("verify"):
-            proof = verify(self._table, replacements, self._options.verify, group.deletes)
+        with Proving(self._table, group.tasks, self._options.verify, group.deletes) as proving:
+            with self._phases.phase("match_and_write"):
+                written = self._converted(group, folder, writer_of(self._table))
+            new = {w.file_number: w for w in written}
+            going = {delete.key: delete.java for delete in group.positions}
+            replacements, added = [], []
+            for task in group.tasks:
+                stay = [delete for delete in task.others if delete_key(delete) not in going]
+                if task.number in new:
+                    # the new file holds all positions; in v3 a reader looks at nothing but the vector
+                    going |= {delete_key(delete): delete for delete in file_scoped(self._table, stay)}
+                    stay = [] if vectors(self._table) else [d for d in stay if delete_key(d) not in going]
+                    added.append(delete_file(self._table, task.java, new[task.number]))
+                    stay.append(added[-1])
+                replacements.append(Replacement(task, stay))
+            with self._phases.phase("verify"):
+                proof = proving.finish(replacements)
         removed = [*(delete.java for delete in group.deletes), *going.values()]
         changes = RowChanges(deletes=added, removed_deletes=removed, summary={names.JOB: JOB})
         referenced = [task.location for task in group.tasks if task.number in new]

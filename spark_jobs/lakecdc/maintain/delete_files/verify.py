@@ -1,22 +1,23 @@
 """The proof before publication (law 14): with the new delete files Iceberg's reader sees the same rows as before.
 
-It shares nothing with matching and writing but the data files: rows are counted and hashed as an ordinary scan gives
-them, once with every committed delete file and once with the new ones in place of those that go.
+It shares nothing with matching and writing but the data files: rows are counted and their places hashed as an ordinary
+scan gives them, once with every committed delete file and once with the new ones in place of those that go.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
-
-from pyspark.sql import functions as F
+from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar
 
 from lakecdc.contract.errors import VerificationError
 from lakecdc.iceberg.scan import FileTask, TaskBuilder, read_staged
 from lakecdc.iceberg.staging import staged_tasks
+from lakecdc.iceberg.threads import in_session
+from lakecdc.maintain.delete_files.row_digest import NO_ROWS, Digest, digest, digests_by_file
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -33,6 +34,7 @@ AUTO_DATA_RECORDS = 10_000_000
 FULL_DELETE_RECORDS = 2_000_000
 #: delete rows that it takes at once then, and how many such reads a proof may cost
 PART_RECORDS, PART_READS = 1_000_000, 100
+R = TypeVar("R")
 _CACHED = "spark.sql.iceberg.executor-cache.delete-files.enabled"
 
 
@@ -62,68 +64,95 @@ class Proof:
     of: int
 
 
-def verify(
-    table: IcebergTable, replacements: Sequence[Replacement], mode: Verify, deletes: Sequence[EqualityDelete]
-) -> Proof:
-    """Prove that no row appears or disappears.
+class Proving:
+    """The proof of one group. The rows as they are now are read in the background while others work.
 
-    :param replacements: every data file that the removed deletes apply to, the unchanged ones included.
+    :param tasks: every data file that the deletes apply to.
     :param mode: as asked for; ``auto`` is ``full`` up to :data:`AUTO_DATA_RECORDS`, and ``full`` becomes ``sample``
         where the deletes do not fit (see :data:`FULL_DELETE_RECORDS`); the proof says which it was.
     :param deletes: the equality deletes that go.
-    :raises VerificationError: naming the first file that differs.
     """
-    if mode == "auto":
-        mode = "full" if sum(r.task.records for r in replacements) <= AUTO_DATA_RECORDS else "sample"
-    if mode == "off" or not replacements:
-        return Proof(mode, 0, len(replacements))
-    fits = sum(delete.records for delete in deletes) <= FULL_DELETE_RECORDS
-    if fits and all(r.task.planned is not None for r in replacements):
-        chosen = list(replacements) if mode == "full" else _sample(replacements)
-        _prove_as_planned(table, chosen)
-    else:
-        mode = "sample"
-        chosen = prove_in_parts(table, replacements, deletes)
-    return Proof(mode, len(chosen), len(replacements))
 
+    def __init__(
+        self, table: IcebergTable, tasks: Sequence[FileTask], mode: Verify, deletes: Sequence[EqualityDelete]
+    ) -> None:
+        if mode == "auto":
+            mode = "full" if sum(task.records for task in tasks) <= AUTO_DATA_RECORDS else "sample"
+        fits = sum(delete.records for delete in deletes) <= FULL_DELETE_RECORDS
+        in_parts = not fits or any(task.planned is None for task in tasks)
+        self._parts = list(_parts(deletes)) if in_parts else []
+        self._mode: Verify = "sample" if in_parts and mode != "off" else mode
+        self._table, self._tasks, self._chosen = table, tasks, self._choose(tasks)
+        self._pool = ThreadPoolExecutor(1, "lakecdc-proof")
+        self._before: Future[Digest] | None = None
 
-def _prove_as_planned(table: IcebergTable, chosen: Sequence[Replacement]) -> None:
-    builder = TaskBuilder(table)
-    # as Iceberg's own planning paired them, which no part of the conversion has touched
-    before = [r.task.planned for r in chosen]
-    after = [builder.task(r.task.java, r.deletes) for r in chosen]
-    with staged_tasks(table, before) as old, staged_tasks(table, after) as new:
-        compare(table, _live(table, old), _live(table, new), chosen, "live")
+    def __enter__(self) -> Self:
+        # reading in parts changes settings, and takes memory that the conversion may need
+        if self._chosen and not self._parts:
+            self._before = self._pool.submit(in_session(self._table.spark, self._digest_before))
+        return self
 
+    def __exit__(self, *_: object) -> None:
+        self._pool.shutdown()
 
-def _sample(replacements: Sequence[Replacement]) -> list[Replacement]:
-    size = max(SAMPLE_MINIMUM, round(SAMPLE_SHARE * len(replacements)))
-    return random.sample(list(replacements), min(size, len(replacements)))
+    def finish(self, replacements: Sequence[Replacement]) -> Proof:
+        """Prove that no row appears or disappears.
 
+        :param replacements: one for each of the tasks, the unchanged ones included.
+        :raises VerificationError: naming the first file that differs.
+        """
+        deletes, builder = {r.task.number: r.deletes for r in replacements}, TaskBuilder(self._table)
+        after = [builder.task(task.java, deletes[task.number]) for task in self._chosen]
+        if after:
+            with _uncached(self._table) if self._parts else nullcontext():
+                old = self._before.result() if self._before else self._digest_before()
+                if old != self._read(after, digest):
+                    self._refuse(self._read(self._tasks_before(), digests_by_file), self._read(after, digests_by_file))
+        return Proof(self._mode, len(self._chosen), len(self._tasks))
 
-def prove_in_parts(
-    table: IcebergTable, replacements: Sequence[Replacement], deletes: Sequence[EqualityDelete]
-) -> list[Replacement]:
-    """Prove a few data files under more deletes than a task can hold: Iceberg's reader takes them part by part.
+    def _choose(self, tasks: Sequence[FileTask]) -> list[FileTask]:
+        if self._mode != "sample":
+            return list(tasks) if self._mode == "full" else []
+        size = max(SAMPLE_MINIMUM, round(SAMPLE_SHARE * len(tasks)))
+        if self._parts:
+            size = max(1, PART_READS // (len(self._parts) + 1))
+        return random.sample(list(tasks), min(size, len(tasks)))
 
-    :return: the files that were proven.
-    :raises VerificationError: naming the first file that differs.
-    """
-    parts = list(_parts(deletes))
-    chosen = random.sample(list(replacements), min(max(1, PART_READS // (len(parts) + 1)), len(replacements)))
-    builder = TaskBuilder(table)
-    before = [builder.task(r.task.java, r.task.others) for r in chosen if not r.task.others.isEmpty()]
-    before += [
-        builder.task(r.task.java, reaching)
-        for r in chosen
-        for part in parts
-        if (reaching := [d.java for d in part if d.reaches(r.task.scope, r.task.sequence_number)])
-    ]
-    after = [builder.task(r.task.java, r.deletes) for r in chosen]
-    # each delete file is read for one task or few, and what a cache keeps of it would be in the way of the others
-    with staged_tasks(table, before) as old, staged_tasks(table, after) as new, _uncached(table):
-        compare(table, _dead(table, old), _dead(table, new), chosen, "deleted")
-    return chosen
+    def _digest_before(self) -> Digest:
+        return self._read(self._tasks_before(), digest)
+
+    def _tasks_before(self) -> list[Any]:
+        if not self._parts:
+            # as Iceberg's own planning paired them, which no part of the conversion has touched
+            return [task.planned for task in self._chosen]
+        builder = TaskBuilder(self._table)
+        others = [builder.task(task.java, task.others) for task in self._chosen if not task.others.isEmpty()]
+        return others + [
+            builder.task(task.java, reaching)
+            for task in self._chosen
+            for part in self._parts
+            if (reaching := [d.java for d in part if d.reaches(task.scope, task.sequence_number)])
+        ]
+
+    def _read(self, tasks: Sequence[Any], measure: Callable[[DataFrame], R]) -> R:
+        """Measure the live rows; of a proof in parts the deleted ones, which each part shows some of."""
+        with staged_tasks(self._table, tasks) as staged:
+            rows = read_staged(self._table, staged)
+            places = rows.where("_deleted").select("_file", "_pos").distinct() if self._parts else rows
+            return measure(places)
+
+    def _refuse(self, before: Mapping[str, Digest], after: Mapping[str, Digest]) -> NoReturn:
+        locations = [task.location for task in self._chosen]
+        differing = (name for name in locations if before.get(name, NO_ROWS) != after.get(name, NO_ROWS))
+        location = next(differing, locations[0])
+        old, new = before.get(location, NO_ROWS)[0], after.get(location, NO_ROWS)[0]
+        raise VerificationError(
+            f"The new delete files would change what a reader sees: {location} has {old} "
+            f"{'deleted' if self._parts else 'live'} rows, and would have {new}{' others' if old == new else ''}.",
+            table=self._table.name,
+            hint="Nothing was published. Please report this; until then use the engine 'exact'.",
+            data_file=location,
+        )
 
 
 @contextmanager
@@ -147,43 +176,3 @@ def _parts(deletes: Sequence[EqualityDelete]) -> Iterator[list[EqualityDelete]]:
         part.append(delete)
     if part:
         yield part
-
-
-def _dead(table: IcebergTable, staged: str) -> DataFrame:
-    """Per file: how many positions are deleted, and two hashes of them."""
-    rows = read_staged(table, staged).where("_deleted").select("_file", "_pos").distinct()
-    return _digest(rows)
-
-
-def _live(table: IcebergTable, staged: str) -> DataFrame:
-    """Per file: how many rows are alive, and two hashes of their positions in which the order plays no part."""
-    return _digest(read_staged(table, staged))
-
-
-def _digest(rows: DataFrame) -> DataFrame:
-    digest = F.xxhash64("_pos")
-    # a sum of whole 64-bit hashes would overflow
-    low_half = F.sum(digest.bitwiseAND(F.lit(0xFFFFFFFF)))
-    return rows.groupBy("_file").agg(F.count("*").alias("rows"), F.bit_xor(digest).alias("x"), low_half.alias("s"))
-
-
-def compare(table: IcebergTable, before: DataFrame, after: DataFrame, files: Sequence[Replacement], what: str) -> None:
-    """Compare the digests of both sides for every file.
-
-    :param what: which rows were digested, for the message.
-    :raises VerificationError: naming the first file that differs.
-    """
-    both = before.withColumn("side", F.lit("before")).unionByName(after.withColumn("side", F.lit("after"))).collect()
-    seen: Mapping[str, dict[str, tuple[int, int, int]]] = {"before": {}, "after": {}}
-    for row in both:
-        seen[row["side"]][row["_file"]] = (row["rows"], row["x"], row["s"])
-    for location in (r.task.location for r in files):
-        old, new = seen["before"].get(location, (0, 0, 0)), seen["after"].get(location, (0, 0, 0))
-        if old != new:
-            raise VerificationError(
-                f"The new delete files would change what a reader sees: {location} has {old[0]} {what} rows, and "
-                f"would have {new[0]}{' others' if old[0] == new[0] else ''}.",
-                table=table.name,
-                hint="Nothing was published. Please report this; until then use the engine 'exact'.",
-                data_file=location,
-            )
