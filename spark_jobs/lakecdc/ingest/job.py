@@ -296,12 +296,13 @@ def _ready(
     rows = completed(feed.table.spark, rows, batch, were_open)
     if not batch.in_order and (measured.events["d"] or (batch.target.clean and batch.target.clean.filter)):
         packed = untouched(batch, rows)
-        if packed:
-            tombstones.remember_packed(feed.table, packed, batch.key)
-        else:
+        if packed is None:
             # what was left out may have been all of them; a filter and a full load that was overtaken make more
             some = bool(measured.deletes) and not older + deleted
             tombstones.remember(feed.table, rows, batch.key, some=some)
+        elif mode != "upsert":
+            # an upsert does so while it writes
+            tombstones.remember_packed(feed.table, packed, batch.key)
     return rows
 
 

@@ -6,7 +6,7 @@ It is written before the target. A replay may write a tombstone twice; only the 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F
 
@@ -51,13 +51,23 @@ def remember(target: IcebergTable, rows: DataFrame, key: Sequence[str], *, some:
 
 def remember_packed(target: IcebergTable, packed: Packed, key: Sequence[str]) -> None:
     """Append the deletes of a batch that the native engine holds packed; its tasks write them by themselves."""
-    if not packed.facts.deletes:
-        return
-    table = _open(target) or _create(target, key)
-    if refusal(table) is not None:
+    table = memory_of(target, packed, key)
+    if table is not None:
+        append_remembered(table, stage_remembered(table, packed, key))
+    elif packed.facts.deletes:
         remember(target, packed.deletes, key, some=True)
-        return
-    files = stage_remembered(table, packed, key)
+
+
+def memory_of(target: IcebergTable, packed: Packed, key: Sequence[str]) -> IcebergTable | None:
+    """The table that a packed batch's deletes belong in; None if it has none, or Spark has to write them."""
+    if not packed.facts.deletes:
+        return None
+    table = _open(target) or _create(target, key)
+    return table if refusal(table) is None else None
+
+
+def append_remembered(table: IcebergTable, files: list[Any]) -> None:
+    """Commit files of remembered deletes."""
     try:
         append_changes(table, RowChanges(files), PositionFence(None))
     except ConflictError:

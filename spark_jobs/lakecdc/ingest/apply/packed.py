@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +27,7 @@ from lakecdc.worker import settle
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, Row
 
     from lakecdc.iceberg.table import IcebergTable
     from lakecdc.ingest.apply.publish import Staged
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 # rows one file is worth without partitions; more files only make more small ones
 _ROWS_PER_FILE = 250_000
 _OWN = {ORDER_COLUMN: "order", TIME_COLUMN: "time_us"}
-_RESULT = "location string, keys boolean, bytes bigint, partition string"
+_RESULT = "location string, kind string, bytes bigint, partition string"
 
 
 def untouched(batch: TableBatch, rows: DataFrame | None) -> Packed | None:
@@ -57,36 +58,63 @@ def can_be_written(table: IcebergTable, batch: TableBatch, packed: Packed, live_
     )
 
 
-def stage(table: IcebergTable, batch: TableBatch, packed: Packed, staged: Staged, *, deletes: bool) -> None:
+def stage(
+    table: IcebergTable,
+    batch: TableBatch,
+    packed: Packed,
+    staged: Staged,
+    *,
+    deletes: bool,
+    memory: IcebergTable | None = None,
+) -> list[Any]:
     """Write the rows as data files and all keys as equality deletes, uncommitted, in one pass.
 
     :param staged: takes the files.
     :param deletes: whether the table has files that keys are to be deleted from.
+    :param memory: takes the deletes to be remembered, see :func:`stage_remembered`.
+    :return: its data files.
     """
     spec_id, keys = definition.current_spec_id(table), _key_columns(table, batch) if deletes else ()
-    with folder_of_work(table, "ingest") as folder:
-        task = WriteTask(FilePlace.of(table, folder), _columns(table, packed), keys)
+    with folder_of_work(table, "ingest") as folder, _remembering(memory, batch.key) as remembered:
+        task = WriteTask(FilePlace.of(table, folder), _columns(table, packed), keys, remembered)
         found = _cells(packed).mapInArrow(task, _RESULT).collect()
         for row in found:
             written = WrittenFile(row["location"], row["bytes"], tuple(json.loads(row["partition"])))
-            if row["keys"]:
+            if row["kind"] == "keys":
                 staged.delete_files.append(equality_delete(table, written, spec_id, batch.key))
-            else:
+            elif row["kind"] == "rows":
                 staged.data_files.append(data_file(table, written, spec_id))
+        return _remembered_files(memory, found) if memory else []
 
 
-def stage_remembered(table: IcebergTable, packed: Packed, key: Sequence[str]) -> list[Any]:
+def stage_remembered(memory: IcebergTable, packed: Packed, key: Sequence[str]) -> list[Any]:
     """Write the deletes of a batch as data files of the table that remembers them, uncommitted.
 
-    :param table: the key, order key and source time of deletes; one that :func:`refusal` has nothing against.
+    :param memory: the key, order key and source time of deletes; one that :func:`refusal` has nothing against.
     :param key: names of the key columns.
     """
-    spec_id = definition.current_spec_id(table)
+    with _remembering(memory, key) as task:
+        assert task is not None
+        return _remembered_files(memory, _cells(packed).mapInArrow(task, _RESULT).collect())
+
+
+@contextmanager
+def _remembering(memory: IcebergTable | None, key: Sequence[str]) -> Iterator[DeletesTask | None]:
+    if memory is None:
+        yield None
+        return
     sources = {name: f"k{place}" for place, name in enumerate(key)} | _OWN
-    with folder_of_work(table, "deletes") as folder:
-        task = DeletesTask(FilePlace.of(table, folder), file_columns(table, sources))
-        found = _cells(packed).mapInArrow(task, _RESULT).collect()
-        return [data_file(table, WrittenFile(row["location"], row["bytes"]), spec_id) for row in found]
+    with folder_of_work(memory, "deletes") as folder:
+        yield DeletesTask(FilePlace.of(memory, folder), file_columns(memory, sources))
+
+
+def _remembered_files(memory: IcebergTable, found: Sequence[Row]) -> list[Any]:
+    spec_id = definition.current_spec_id(memory)
+    return [
+        data_file(memory, WrittenFile(row["location"], row["bytes"]), spec_id)
+        for row in found
+        if row["kind"] == "remembered"
+    ]
 
 
 def _cells(packed: Packed) -> DataFrame:
@@ -110,16 +138,19 @@ class WriteTask:
 
     :param rows: columns of the files of rows.
     :param keys: columns of the files of keys; none if no such files are wanted.
+    :param remembered: writes the deletes to be remembered; None if none are.
     """
 
     place: FilePlace
     rows: tuple[FileColumn, ...]
     keys: tuple[FileColumn, ...]
+    remembered: DeletesTask | None = None
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Write the files of one partition after another; rows arrive in the order of partitions."""
         settle()
         current: _Partition | None = None
+        deletes = self.remembered.file() if self.remembered else None
         for table in packing.all_of(batches):
             for values, part in by_partition(table, columns(table, "p")):
                 if current is not None and current.values != values:
@@ -127,8 +158,12 @@ class WriteTask:
                     current = None
                 current = current or _Partition(self, values)
                 current.write(part)
+            if deletes is not None:
+                deletes.write(_deletes(table))
         if current is not None:
             yield from current.close()
+        if deletes is not None:
+            yield from _told(deletes, "remembered")
 
 
 @dataclass(frozen=True)
@@ -143,41 +178,54 @@ class DeletesTask:
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Write the deletes."""
-        import pyarrow.compute as pc
-
         settle()
-        file = ArrowFile(self.place, self.columns)
+        file = self.file()
         for table in packing.all_of(batches):
-            file.write(table.filter(pc.equal(table["op"], "d")))
-        yield from _told(file)
+            file.write(_deletes(table))
+        yield from _told(file, "remembered")
+
+    def file(self) -> ArrowFile:
+        """A file to write them to."""
+        return ArrowFile(self.place, self.columns)
 
 
-def _told(file: ArrowFile, *, keys: bool = False, partition: Sequence[str] = ()) -> Iterator[pa.RecordBatch]:
-    """Finish a file and tell what was written, if anything was."""
+def _deletes(table: pa.Table) -> pa.Table:
+    import pyarrow.compute as pc
+
+    return table.filter(pc.equal(table["op"], "d"))
+
+
+def _told(file: ArrowFile, kind: str, partition: Sequence[str] = ()) -> Iterator[pa.RecordBatch]:
+    """Finish a file and tell what was written, if anything was.
+
+    :param kind: ``rows``, ``keys`` or ``remembered``.
+    """
     import pyarrow as pa
 
     if file.location is not None:
-        row = [file.location, keys, file.close(), json.dumps(partition)]
+        row = [file.location, kind, file.close(), json.dumps(partition)]
         arrays = [pa.array([value]) for value in row]
-        yield pa.RecordBatch.from_arrays(arrays, ["location", "keys", "bytes", "partition"])
+        yield pa.RecordBatch.from_arrays(arrays, ["location", "kind", "bytes", "partition"])
 
 
 class _Partition:
     """The files of one partition."""
 
     def __init__(self, task: WriteTask, values: tuple[str, ...]) -> None:
-        self.values, self._task = values, task
-        self._files = {False: ArrowFile(task.place, task.rows), True: ArrowFile(task.place, task.keys)}
+        self.values = values
+        self._rows = ArrowFile(task.place, task.rows)
+        self._keys = ArrowFile(task.place, task.keys) if task.keys else None
 
     def write(self, table: pa.Table) -> None:
         """Add rows, and the keys of all."""
         import pyarrow.compute as pc
 
-        self._files[False].write(table.filter(pc.not_equal(table["op"], "d")))
-        if self._task.keys:
-            self._files[True].write(table)
+        self._rows.write(table.filter(pc.not_equal(table["op"], "d")))
+        if self._keys is not None:
+            self._keys.write(table)
 
     def close(self) -> Iterator[pa.RecordBatch]:
         """Finish the files and tell them."""
-        for keys, file in self._files.items():
-            yield from _told(file, keys=keys, partition=self.values)
+        yield from _told(self._rows, "rows", self.values)
+        if self._keys is not None:
+            yield from _told(self._keys, "keys", self.values)

@@ -12,6 +12,7 @@ from pyspark.sql import functions as F
 
 from lakecdc.iceberg import definition
 from lakecdc.iceberg.staging import stage_equality_deletes
+from lakecdc.ingest import tombstones
 from lakecdc.ingest.apply import full_load
 from lakecdc.ingest.apply import packed as packing
 from lakecdc.ingest.apply.publish import Applied, Staged, publish
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
     from lakecdc.iceberg.table import IcebergTable
     from lakecdc.ingest.change import TableBatch
+    from lakecdc.ingest.formats.native import Packed
     from lakecdc.metadata.positions import Position
 
 
@@ -50,15 +52,37 @@ def upsert(
 
     def stage(staged: Staged) -> None:
         packed = packing.untouched(batch, rows)
-        if packed is not None and packing.can_be_written(table, batch, packed, list(specs)):
-            packing.stage(table, batch, packed, staged, deletes=bool(specs))
+        if packed is not None:
+            _stage_packed(table, batch, packed, staged, list(specs), keys)
         elif batch.full_load:
             full_load.stage(table, batch, rows, staged)
         elif rows is not None:
-            staged.data_files += stage_images(table, batch, rows, keys)
-            staged.delete_files += _stage_deletes(table, batch, rows, keys, list(specs))
+            _stage_rows(table, batch, rows, staged, list(specs), keys)
 
     return publish(table, stage, position, started_from, truncate_order=batch.truncate_order)
+
+
+def _stage_packed(
+    table: IcebergTable, batch: TableBatch, packed: Packed, staged: Staged, spec_ids: list[int], keys: int
+) -> None:
+    """Rows and keys, and in the same pass the deletes to be remembered, which are committed first."""
+    memory = None
+    if packing.can_be_written(table, batch, packed, spec_ids):
+        memory = None if batch.in_order else tombstones.memory_of(table, packed, batch.key)
+        remembered = packing.stage(table, batch, packed, staged, deletes=bool(spec_ids), memory=memory)
+        if memory is not None:
+            tombstones.append_remembered(memory, remembered)
+    else:
+        _stage_rows(table, batch, packed.changes, staged, spec_ids, keys)
+    if memory is None and not batch.in_order:
+        tombstones.remember_packed(table, packed, batch.key)
+
+
+def _stage_rows(
+    table: IcebergTable, batch: TableBatch, rows: DataFrame, staged: Staged, spec_ids: list[int], keys: int
+) -> None:
+    staged.data_files += stage_images(table, batch, rows, keys)
+    staged.delete_files += _stage_deletes(table, batch, rows, keys, spec_ids)
 
 
 def _stage_deletes(

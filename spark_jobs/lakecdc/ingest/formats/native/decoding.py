@@ -199,7 +199,9 @@ class Decoding:
             cases.append(f"WHEN t{place} IS NULL OR NOT ({fits}) THEN {text_literal(f'the key column {name}')}")
             fits = exact(field, moved, made=f"o{place}")
             cases.append(f"WHEN has_moved AND ({moved} IS NULL OR NOT ({fits})) THEN 'an old key'")
-        fitting = {f.name: self._fits(i, texts[f.name], quick=quick) for i, f in enumerate(self.fields)}
+        # a row's own key is the one that was looked at
+        rest = [(i, f) for i, f in enumerate(self.fields) if f.name not in self.key]
+        fitting = {f.name: self._fits(i, texts[f.name], quick=quick) for i, f in rest}
         for name, fits in fitting.items():
             reason = text_literal(f"a value of the column {name}")
             cases.append(f"WHEN has_row AND NOT ({fits}) THEN {reason}")

@@ -17,6 +17,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING
 
 from lakecdc.ingest.order import WIDTH
@@ -59,7 +60,7 @@ def order_texts(
     text = np.empty((count, WIDTH), np.uint8)
     text[:, :4] = np.frombuffer(f"{epoch:04x}".encode(), np.uint8)
     text[:, 4:20], text[:, 20:36] = _hex(position), _hex(ordinal)
-    text[:, 36] = _hex(rank)[:, 15]
+    text[:, 36] = np.frombuffer(b"0123456789abcdef", np.uint8)[rank]
     text[:, 37:49], text[:, 49:] = _hex(time_ms)[:, 4:], _hex(arrival)
     offsets = np.arange(0, WIDTH * (count + 1), WIDTH, dtype=np.int32)
     return pa.Array.from_buffers(pa.string(), count, [None, pa.py_buffer(offsets), pa.py_buffer(text)])
@@ -69,6 +70,13 @@ def _hex(numbers: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """Sixteen digits a number, as bytes."""
     import numpy as np
 
-    digits = np.frombuffer(b"".join(b"%02x" % byte for byte in range(256)), np.uint8).reshape(256, 2)
-    octets = np.ascontiguousarray(numbers, dtype=">i8").view(np.uint8).reshape(-1, 8)
-    return digits[octets].reshape(-1, 16)
+    words = np.ascontiguousarray(numbers, ">i8").view(">u2")
+    return _four_digits()[words].view(np.uint8).reshape(-1, 16)
+
+
+@cache
+def _four_digits() -> np.ndarray[Any, Any]:
+    """The digits of each number below 65536."""
+    import numpy as np
+
+    return np.frombuffer(b"".join(b"%04x" % number for number in range(65536)), np.uint32)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,10 +10,9 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 if TYPE_CHECKING:
-    from typing import IO
-
     import pyarrow as pa
 
+_NEWLINE, _RETURN = b"\n\r"
 # bytes that are decoded at once
 _CHUNK = 8 * 1024 * 1024
 # a file's number stands above the place in it: 41 bits are two terabytes
@@ -107,53 +107,61 @@ def _spread(files: Sequence[Piece], share: int) -> Iterator[tuple[Piece, ...]]:
 
 
 def _tables(piece: Piece) -> Iterator[pa.Table]:
-    with _opened(piece) as file:
-        place = _begin(file, piece.start)
-        while piece.end is None or place < piece.end:
-            room = _CHUNK if piece.end is None else min(_CHUNK, piece.end - place)
-            # the line that the last byte is part of belongs to the piece as well
-            text = file.read(room)
-            if not text:
-                return
-            if not text.endswith(b"\n"):
-                text += file.readline()
-            table = _table(text, (piece.number << _PLACE_BITS) + place)
-            place += len(text)
-            if table.num_rows:
-                yield table
+    for place, text, returns in _packed(piece) if piece.end is None else _mapped(piece):
+        table = _table(text, (piece.number << _PLACE_BITS) + place, returns=returns)
+        if table.num_rows:
+            yield table
 
 
-def _opened(piece: Piece) -> IO[bytes]:
+def _mapped(piece: Piece) -> Iterator[tuple[int, memoryview, bool]]:
+    """Where whole lines of a plain file begin, their text, and whether it has carriage returns.
+
+    The pages of the system's cache are decoded as they are, uncopied.
+    """
+    assert piece.end is not None
+    if piece.start == piece.end:
+        return
+    with open(piece.path, "rb") as file:
+        mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    # the first line that begins at or behind the start
+    place = mapped.find(b"\n", piece.start - 1) + 1 or len(mapped) if piece.start else 0
+    while place < piece.end:
+        # the line that the last byte is part of belongs to the piece as well
+        end = mapped.find(b"\n", min(place + _CHUNK, piece.end) - 1) + 1 or len(mapped)
+        yield place, memoryview(mapped)[place:end], mapped.find(b"\r", place, end) >= 0
+        place = end
+
+
+def _packed(piece: Piece) -> Iterator[tuple[int, memoryview, bool]]:
+    """The same of a packed file."""
     import bz2
     import gzip
 
-    if piece.end is not None:
-        return open(piece.path, "rb")
-    return gzip.open(piece.path) if piece.path.lower().endswith(".gz") else bz2.open(piece.path)  # type: ignore[return-value]
+    place = 0
+    with gzip.open(piece.path) if piece.path.lower().endswith(".gz") else bz2.open(piece.path) as file:
+        while text := file.read(_CHUNK):
+            if not text.endswith(b"\n"):
+                text += file.readline()
+            yield place, memoryview(text), b"\r" in text
+            place += len(text)
 
 
-def _begin(file: IO[bytes], start: int) -> int:
-    """Go to the first line that begins at or behind a place."""
-    if not start:
-        return 0
-    file.seek(start - 1)
-    return start - 1 + len(file.readline())
-
-
-def _table(text: bytes, first: int) -> pa.Table:
+def _table(text: memoryview, first: int, *, returns: bool) -> pa.Table:
     """Lines that are not empty.
 
     :param first: place of arrival of the first byte.
+    :param returns: whether the text has carriage returns.
     :raises OddTextError: a carriage return that ends no line, where Spark would end one.
     """
     import numpy as np
     import pyarrow as pa
 
-    if b"\r" in text and text.count(b"\r") != text.count(b"\r\n"):
+    if text[-1] != _NEWLINE:
+        text = memoryview(bytes(text) + b"\n")
+    letters = np.frombuffer(text, np.uint8)
+    ends = np.flatnonzero(letters == _NEWLINE) + 1
+    if returns and (letters[np.flatnonzero(letters == _RETURN) + 1] != _NEWLINE).any():
         raise OddTextError("lines end with carriage returns")
-    if not text.endswith(b"\n"):
-        text += b"\n"
-    ends = np.flatnonzero(np.frombuffer(text, np.uint8) == 10) + 1
     bounds = np.concatenate([[0], ends]).astype(np.int32)
     buffers = [None, pa.py_buffer(bounds), pa.py_buffer(text)]
     value = pa.Array.from_buffers(pa.string(), len(ends), buffers)
@@ -163,5 +171,5 @@ def _table(text: bytes, first: int) -> pa.Table:
         return table
     kept = np.ones(len(ends), bool)
     for line in np.flatnonzero(short):
-        kept[line] = bool(text[bounds[line] : bounds[line + 1]].strip(b"\r\n"))
+        kept[line] = bool(bytes(text[bounds[line] : bounds[line + 1]]).strip(b"\r\n"))
     return table.filter(pa.array(kept))
