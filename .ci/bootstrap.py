@@ -43,7 +43,15 @@ JAVA_PACKAGES = ("openjdk-17-jre-headless", "openjdk-21-jre-headless")
 JARS = ("org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0", "org.xerial:sqlite-jdbc:3.47.1.0")
 # of sources that only some specs have, and of the tests, whose processes must not fetch them at the same time
 SOURCE_JARS = ("org.postgresql:postgresql:42.7.7", "org.apache.spark:spark-avro_2.13:4.1.1")
-SERVICE_JARS = ("org.apache.iceberg:iceberg-aws-bundle:1.12.0",)
+SERVICE_JARS = ("org.apache.iceberg:iceberg-aws-bundle:1.12.0", "org.apache.spark:spark-sql-kafka-0-10_2.13:4.1.1")
+# what Spark's Kafka source depends on and Spark has, or an index lacks in its version
+UNWANTED_JARS = (
+    "org.apache.hadoop:hadoop-client-api",
+    "org.apache.hadoop:hadoop-client-runtime",
+    "org.lz4:lz4-java",
+    "org.apache.spark:spark-token-provider-kafka-0-10_2.13",
+)
+TOKEN_JAR = f"{UNWANTED_JARS[-1]}:4.1.0-preview1"
 
 
 def main() -> None:
@@ -62,7 +70,9 @@ def main() -> None:
             STAMP.write_text(fingerprint())
         if arguments.prune:
             prune(find_uv())
-        warm_jars((*JARS, *SOURCE_JARS, *(SERVICE_JARS if arguments.services else ())))
+        warm_jars((*JARS, *SOURCE_JARS, *(SERVICE_JARS if arguments.services else ())), UNWANTED_JARS)
+        if arguments.services:
+            warm_jars((TOKEN_JAR,), UNWANTED_JARS[:-1])
 
 
 def say(text: str) -> None:
@@ -283,10 +293,11 @@ def prune(uv: str) -> None:
 # --- Spark's jars -------------------------------------------------------------------------------------------------
 
 
-def warm_jars(coordinates: tuple[str, ...]) -> None:
+def warm_jars(coordinates: tuple[str, ...], unwanted: tuple[str, ...]) -> None:
     """Let Spark fetch its jars now, so that no test or demo waits for a download.
 
     :param coordinates: Maven coordinates
+    :param unwanted: what they depend on and is left out, without versions
     """
     # Java takes the home folder from the account, whatever HOME says.
     cache = Path(pwd.getpwuid(os.getuid()).pw_dir) / ".ivy2.5.2" / "jars"
@@ -297,7 +308,8 @@ def warm_jars(coordinates: tuple[str, ...]) -> None:
         script = Path(scratch, "nothing.py")
         script.touch()
         submit = str(VENV / "bin" / "spark-submit")
-        command = [submit, "--master", "local[1]", "--packages", ",".join(coordinates), str(script)]
+        command = [submit, "--master", "local[1]", "--packages", ",".join(coordinates)]
+        command += ["--exclude-packages", ",".join(unwanted), str(script)]
         environment = {**os.environ, "PYSPARK_PYTHON": str(VENV / "bin" / "python")}
         environment.pop("SPARK_HOME", None)
         for _ in range(3):

@@ -49,19 +49,25 @@ class Kafka(Service):
 
     :param folder: data, settings and log go here, made if need be and kept after ``stop``
     :param port: port to listen on; a free one if None
+    :param password: if given, the user ``lakecdc`` may log in at a second port by SASL/PLAIN
     """
 
     name = "kafka"
 
-    def __init__(self, folder: Path, *, port: int | None = None) -> None:
+    def __init__(self, folder: Path, *, port: int | None = None, password: str | None = None) -> None:
         self.folder = folder.absolute()
-        self._controller_port = free_port()
+        self._controller_port, self._sasl_port, self._password = free_port(), free_port(), password
         super().__init__(self.folder / "kafka.log", port)
 
     @property
     def bootstrap_servers(self) -> str:
         """Address for clients."""
         return f"127.0.0.1:{self.port}"
+
+    @property
+    def sasl_servers(self) -> str:
+        """Address for clients that log in."""
+        return f"127.0.0.1:{self._sasl_port}"
 
     def prepare(self) -> None:
         """Write the settings and, the first time, format the data folder.
@@ -97,9 +103,17 @@ class Kafka(Service):
         return self.folder / "server.properties"
 
     def _settings(self) -> dict[str, str]:
-        client, controller = f"PLAINTEXT://127.0.0.1:{self.port}", f"127.0.0.1:{self._controller_port}"
+        client, controller = f"PLAINTEXT://{self.bootstrap_servers}", f"127.0.0.1:{self._controller_port}"
+        settings = {**_SETTINGS}
+        if self._password is not None:
+            client += f",SASL_PLAINTEXT://{self.sasl_servers}"
+            module = "org.apache.kafka.common.security.plain.PlainLoginModule"
+            settings["listener.security.protocol.map"] += ",SASL_PLAINTEXT:SASL_PLAINTEXT"
+            settings["sasl.enabled.mechanisms"] = "PLAIN"
+            login = f'{module} required user_lakecdc="{self._password}";'
+            settings["listener.name.sasl_plaintext.plain.sasl.jaas.config"] = login
         return {
-            **_SETTINGS,
+            **settings,
             "controller.quorum.voters": f"1@{controller}",
             "listeners": f"{client},CONTROLLER://{controller}",
             "advertised.listeners": client,

@@ -1,4 +1,4 @@
-"""The jars of Kafka, Kafka Connect and Debezium: where they are, and fetching them with Maven."""
+"""The jars of Kafka, Kafka Connect and Debezium, fetched with Maven; how Spark gets those of its own Kafka source."""
 
 from __future__ import annotations
 
@@ -9,8 +9,18 @@ from pathlib import Path
 
 from local_services.paths import TOOLS
 from local_services.process import ServiceError
+from local_services.spark_classes import fetched
 
 POM = Path(__file__).resolve().parent / "kafka_pom" / "pom.xml"
+# as in .ci/bootstrap.py, which fetches them: what the package of Spark's source is asked for without, and the last of
+# these in a version that every index has
+_WITHOUT = (
+    "org.apache.hadoop:hadoop-client-api",
+    "org.apache.hadoop:hadoop-client-runtime",
+    "org.lz4:lz4-java",
+    "org.apache.spark:spark-token-provider-kafka-0-10_2.13",
+)
+_TOKENS = f"{_WITHOUT[-1]}:4.1.0-preview1"
 KAFKA = TOOLS / "kafka"
 LIBRARY = KAFKA / "lib"
 
@@ -45,3 +55,8 @@ def class_path() -> str:
     if not is_installed():
         raise ServiceError("Kafka's jars are missing: python -m local_services.install")
     return f"{LIBRARY}/*"
+
+
+def spark_arguments() -> str:
+    """Return what spark-submit has to be told for a session that reads Kafka by Spark's own source."""
+    return f"--jars {fetched(_TOKENS)} --conf spark.jars.excludes={','.join(_WITHOUT)}"

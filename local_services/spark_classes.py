@@ -49,16 +49,20 @@ def record(archive: Path) -> None:
 
 def _variables(java: str, more: Sequence[str] = ()) -> dict[str, str]:
     # the archive still fits a path that goes on behind what it was made with
-    path = os.pathsep.join(map(str, dict.fromkeys([*_jars(), *map(_fetched, more)])))
+    path = os.pathsep.join(map(str, dict.fromkeys([*_jars(), *map(fetched, more)])))
     return {"SPARK_SUBMIT_OPTS": f"{java} -Xlog:cds=off -Xlog:cds+dynamic=off", "SPARK_DIST_CLASSPATH": path}
 
 
 def _jars() -> list[Path]:
     """The jars of a session on an SQLite catalog, where Spark puts what it fetches."""
-    return [_fetched(c) for c in packages({"type": "sql", "uri": "sqlite://", "warehouse": "file:"})]
+    return [fetched(c) for c in packages({"type": "sql", "uri": "sqlite://", "warehouse": "file:"})]
 
 
-def _fetched(coordinates: str) -> Path:
+def fetched(coordinates: str) -> Path:
+    """Return where Spark puts a jar that it fetches.
+
+    :param coordinates: Maven coordinates
+    """
     return Path.home() / ".ivy2.5.2" / "jars" / "{}_{}-{}.jar".format(*coordinates.split(":"))
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from local_services import spark_classes
+from local_services import kafka_jars, spark_classes
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -91,9 +91,9 @@ def lake_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def lake(lake_folder: Path) -> Iterator[Lake]:
+def lake(lake_folder: Path, request: pytest.FixtureRequest) -> Iterator[Lake]:
     """One lakehouse and one local Spark session for the whole run."""
-    from lakecdc.contract.runtime import source_packages
+    from lakecdc.contract.runtime import KAFKA_READER, source_packages
     from lakecdc.contract.sources.files import FilesSource
     from lakecdc.contract.sources.jdbc import JdbcSource
     from lakecdc.contract.spec import Catalog
@@ -103,10 +103,14 @@ def lake(lake_folder: Path) -> Iterator[Lake]:
     found = Lake(None, lake_folder)  # type: ignore[arg-type]
     drivers = source_packages(JdbcSource("jdbc:postgresql://localhost/", "changed"))
     drivers += source_packages(FilesSource("unused", "debezium-avro"))
+    arguments = "--driver-memory 2g"
+    if any(item.get_closest_marker("services") for item in request.session.items):
+        drivers.append(KAFKA_READER)
+        arguments += f" {kafka_jars.spark_arguments()}"
     with pytest.MonkeyPatch.context() as patch:
         if os.environ["JDK_JAVA_OPTIONS"] == SHORT_LIVED_JVM:
             patch.setenv("JDK_JAVA_OPTIONS", LONG_LIVED_JVM)
-        patch.setenv("PYSPARK_SUBMIT_ARGS", "--driver-memory 2g pyspark-shell")
+        patch.setenv("PYSPARK_SUBMIT_ARGS", f"{arguments} pyspark-shell")
         found.spark = open_session(Catalog(CATALOG, found.properties), "lakecdc-tests", drivers)
     found.spark.conf.set("spark.sql.shuffle.partitions", "4")
     # compiling each expression for a handful of rows is a sixth of the run; jobs started as processes keep Spark's way

@@ -129,6 +129,8 @@ def test_setup_fetches_the_jars_that_sessions_ask_for(bootstrap: ModuleType) -> 
     from lakecdc.contract.runtime import packages, source_packages
     from lakecdc.contract.sources.files import FilesSource
     from lakecdc.contract.sources.jdbc import JdbcSource
+    from lakecdc.contract.sources.kafka import KafkaSource
+    from local_services import kafka_jars
 
     local = packages({"type": "sql", "uri": "sqlite:////tmp/catalog.db", "warehouse": "file:///tmp/warehouse"})
     assert sorted(local) == sorted(bootstrap.JARS)
@@ -136,6 +138,11 @@ def test_setup_fetches_the_jars_that_sessions_ask_for(bootstrap: ModuleType) -> 
     assert set(on_s3) <= {*bootstrap.JARS, *bootstrap.SERVICE_JARS}
     sources = JdbcSource("jdbc:postgresql://localhost/", "changed"), FilesSource("unused", "debezium-avro")
     assert {jar for source in sources for jar in source_packages(source)} == set(bootstrap.SOURCE_JARS)
+    kafka = KafkaSource("b:9092", "debezium-json", topics=("t",), reader="spark")
+    assert {*on_s3, *source_packages(kafka)} == {*bootstrap.JARS, *bootstrap.SERVICE_JARS} - {local[-1]}
+    jar = "{}_{}-{}.jar".format(*bootstrap.TOKEN_JAR.split(":"))
+    assert jar in kafka_jars.spark_arguments()
+    assert kafka_jars.spark_arguments().endswith(f"={','.join(bootstrap.UNWANTED_JARS)}")
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from urllib.parse import unquote, urlsplit
 
 from lakecdc.contract.errors import SpecError
 from lakecdc.contract.sources.jdbc import JdbcSource
+from lakecdc.contract.sources.kafka import KafkaSource
 
 ICEBERG_VERSION = "1.12.0"
 SPARK_MINOR = "4.1"
@@ -17,6 +18,7 @@ _RUNTIME = f"org.apache.iceberg:iceberg-spark-runtime-{SPARK_MINOR}_2.13:{ICEBER
 _AWS_BUNDLE = f"org.apache.iceberg:iceberg-aws-bundle:{ICEBERG_VERSION}"
 # every 4.1 fits every 4.1
 _AVRO = f"org.apache.spark:spark-avro_2.13:{SPARK_MINOR}.1"
+KAFKA_READER = f"org.apache.spark:spark-sql-kafka-0-10_2.13:{SPARK_MINOR}.1"
 _JDBC_DRIVERS = {
     "sqlite": "org.xerial:sqlite-jdbc:3.47.1.0",
     "postgresql": "org.postgresql:postgresql:42.7.7",
@@ -46,10 +48,11 @@ def packages(properties: Mapping[str, Any]) -> list[str]:
 
 
 def source_packages(source: object) -> list[str]:
-    """Maven coordinates that a spec's source needs besides: a ``jdbc`` source's driver, Avro for its format."""
+    """Maven coordinates that a spec's source needs besides: a ``jdbc`` source's driver, Avro, Spark's Kafka reader."""
     if isinstance(source, JdbcSource):
         return [_JDBC_DRIVERS[source.dialect]]
-    return [_AVRO] if getattr(source, "format", None) == "debezium-avro" else []
+    avro = [_AVRO] if getattr(source, "format", None) == "debezium-avro" else []
+    return [*avro, KAFKA_READER] if isinstance(source, KafkaSource) and source.reader == "spark" else avro
 
 
 def uses_s3(properties: Mapping[str, Any]) -> bool:

@@ -58,14 +58,13 @@ def know_pyspark_names(spark: SparkSession) -> None:
         java_import(spark._jvm, name)
 
 
-def hush(spark: SparkSession) -> None:
-    """Silence a warning of Spark's, with a page of stack trace, about every glob that a files source reads.
+def hush(spark: SparkSession, class_name: str) -> None:
+    """Silence the warnings that a Java class logs.
 
-    It looks for the log of a streaming sink under the glob's own name, which no file has.
+    :param class_name: its whole name.
     """
     log4j = jvm(spark).org.apache.logging.log4j
-    sink = "org.apache.spark.sql.execution.streaming.sinks.FileStreamSink"
-    log4j.core.config.Configurator.setLevel(sink, log4j.Level.ERROR)
+    log4j.core.config.Configurator.setLevel(class_name, log4j.Level.ERROR)
 
 
 def gateway(spark: SparkSession) -> Any:
@@ -95,6 +94,17 @@ def table_cache(spark: SparkSession) -> Any:
 def java_class(spark: SparkSession, name: str) -> Any:
     """A Java ``Class`` object, from the jars of the session too."""
     return jvm(spark).java.lang.Thread.currentThread().getContextClassLoader().loadClass(name)
+
+
+def has_class(spark: SparkSession, name: str) -> bool:
+    """Whether the session's jars have a class."""
+    from py4j.protocol import Py4JJavaError
+
+    try:
+        java_class(spark, name)
+    except Py4JJavaError:
+        return False
+    return True
 
 
 def int_array(spark: SparkSession, values: Iterable[int]) -> Any:

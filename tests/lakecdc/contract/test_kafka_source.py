@@ -8,7 +8,7 @@ import pytest
 
 from lakecdc.contract.errors import SpecError
 from lakecdc.contract.secrets import refuse_literals
-from lakecdc.contract.sources import parse_source
+from lakecdc.contract.sources import kafka_java, parse_source
 from lakecdc.contract.sources.kafka import KafkaSource
 from lakecdc.contract.target import Target
 
@@ -32,6 +32,11 @@ def source(**rest: Any) -> KafkaSource:
         ({"routes": {"shop.other": "t"}}, "no target"),
         ({"settings": {"group.id": "g"}}, "sets itself"),
         ({"settings": {"ssl.key.pem": "x"}}, "literal"),
+        ({"java_settings": {"sasl.mechanism": "PLAIN"}}, "reader is librdkafka"),
+        ({"reader": "spark", "java_settings": {"group.id": "g"}}, "sets itself"),
+        ({"reader": "spark", "java_settings": {"key.deserializer": "d"}}, "sets itself"),
+        ({"reader": "spark", "java_settings": {"sasl.jaas.config": "x"}}, "literal"),
+        ({"reader": "spark", "settings": {"ssl.key.location": "/k"}}, "ssl.key.location.*java_settings"),
         ({"start": "yesterday"}, "source.start"),
         ({"start": "2026-01-01T00:00:00"}, "source.start"),
         ({"end_time": ""}, "data interval"),
@@ -74,3 +79,55 @@ def test_topics_of_a_target() -> None:
 def test_patterns_match_whole_names() -> None:
     found = source(topics=[], topic_pattern="pg.shop")
     assert found.wants("pg.shop") and not found.wants("pg.shop.orders")
+
+
+@pytest.mark.parametrize(
+    ("settings", "java"),
+    [
+        (
+            {"security.protocol": "sasl_ssl", "ssl.ca.location": "/ca.pem", "queued.max.messages.kbytes": 1},
+            {
+                "security.protocol": "SASL_SSL",
+                "ssl.truststore.location": "/ca.pem",
+                "ssl.truststore.type": "PEM",
+            },
+        ),
+        (
+            {"sasl.mechanisms": "SCRAM-SHA-512", "sasl.username": "u", "sasl.password": 'a"b\\'},
+            {
+                "sasl.mechanism": "SCRAM-SHA-512",
+                "sasl.jaas.config": "org.apache.kafka.common.security.scram.ScramLoginModule required "
+                'username="u" password="a\\"b\\\\";',
+            },
+        ),
+        (
+            {"sasl.kerberos.keytab": "/k", "sasl.kerberos.principal": "p@R", "fetch.wait.max.ms": 50},
+            {
+                "sasl.kerberos.service.name": "kafka",
+                "sasl.jaas.config": "com.sun.security.auth.module.Krb5LoginModule required "
+                'useKeyTab="true" storeKey="true" keyTab="/k" principal="p@R";',
+                "fetch.max.wait.ms": "50",
+            },
+        ),
+        (
+            {"ssl.certificate.pem": "c", "ssl.key.pem": "k", "ssl.endpoint.identification.algorithm": "none"},
+            {
+                "ssl.keystore.type": "PEM",
+                "ssl.keystore.certificate.chain": "c",
+                "ssl.keystore.key": "k",
+                "ssl.endpoint.identification.algorithm": "",
+            },
+        ),
+        (
+            {"ssl.keystore.location": "/k.p12", "ssl.keystore.password": "p"},
+            {
+                "ssl.keystore.type": "PKCS12",
+                "ssl.keystore.location": "/k.p12",
+                "ssl.keystore.password": "p",
+            },
+        ),
+    ],
+)
+def test_settings_in_javas_names(settings: dict[str, Any], java: dict[str, str]) -> None:
+    assert kafka_java.unknown(settings) == []
+    assert kafka_java.translated(settings) == java

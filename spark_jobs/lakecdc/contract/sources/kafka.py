@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal
 
 from lakecdc.contract.errors import SpecError
 from lakecdc.contract.secrets import is_reference
+from lakecdc.contract.sources import kafka_java
 from lakecdc.contract.sources.formats import KEY_IN_MESSAGE, UNAVAILABLE_VALUE, MessageFormat, RegistrySettings
 from lakecdc.contract.target import Target
 
@@ -26,7 +27,7 @@ OWN_SETTINGS = frozenset(
     }
 )
 #: client settings that are secrets although their names do not tell
-SECRET_SETTINGS = frozenset({"ssl.key.pem", "sasl.jaas.config", "sasl.oauthbearer.config"})
+SECRET_SETTINGS = frozenset({"ssl.key.pem", "ssl.keystore.key", "sasl.jaas.config", "sasl.oauthbearer.config"})
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,10 @@ class KafkaSource:
         single target takes all ``topics``.
     :param settings: client settings in librdkafka's names, such as ``security.protocol`` or ``sasl.mechanism``;
         passwords are secret references.
+    :param reader: what asks the cluster and reads it: ``librdkafka`` inside Python, or ``spark``, Spark's own source
+        with Kafka's Java client.
+    :param java_settings: with the reader ``spark``: client settings in Java's names, on top of those that follow from
+        ``settings``; passwords are secret references.
     :param start: where a table begins that was never fed: ``earliest``, ``latest`` (the table must exist) or a moment
         in ISO-8601 with a zone, compared with the records' timestamps. Later topics and partitions begin at their
         beginning.
@@ -63,6 +68,8 @@ class KafkaSource:
     topic_pattern: str | None = None
     routes: dict[str, str] = field(default_factory=dict)
     settings: dict[str, Any] = field(default_factory=dict)
+    reader: Literal["librdkafka", "spark"] = "librdkafka"
+    java_settings: dict[str, Any] = field(default_factory=dict)
     start: str = "earliest"
     end_time: str | None = None
     max_offsets_per_batch: int = 1_000_000
@@ -84,7 +91,9 @@ class KafkaSource:
             raise SpecError("source needs either topics or topic_pattern.")
         for where, pattern in {"topic_pattern": self.topic_pattern, **self.routes}.items():
             _check_pattern(where, pattern)
-        _check_settings(self.settings)
+        _check_settings(self.settings, "settings", OWN_SETTINGS)
+        _check_settings(self.java_settings, "java_settings", OWN_SETTINGS | kafka_java.OWN_SETTINGS)
+        self._check_reader()
         if self.start not in ("earliest", "latest"):
             moment(self.start, "source.start")
         if self.end_time is not None:
@@ -92,6 +101,17 @@ class KafkaSource:
         for name, least in (("max_offsets_per_batch", 1), ("max_batch_bytes", 0)):
             if getattr(self, name) < least:
                 raise SpecError(f"source.{name} is {getattr(self, name)}.", hint=f"It must be at least {least}.")
+
+    def _check_reader(self) -> None:
+        if self.reader == "spark":
+            unknown = kafka_java.unknown(self.settings)
+            if unknown:
+                raise SpecError(
+                    f"source.settings has {unknown[0]!r}, and what that is in Java's client is not known.",
+                    hint="Leave it out, and give what Java's client needs instead in source.java_settings.",
+                )
+        elif self.java_settings:
+            raise SpecError("source.java_settings is set, and the reader is librdkafka.", hint='Set "reader": "spark".')
 
     def check_targets(self, targets: tuple[Target, ...]) -> None:
         """Refuse targets that topics cannot feed.
@@ -153,12 +173,12 @@ def _check_pattern(where: str, pattern: str | None) -> None:
         raise SpecError(f"The regular expression of source.{where} is wrong: {error}.") from error
 
 
-def _check_settings(settings: Mapping[str, Any]) -> None:
+def _check_settings(settings: Mapping[str, Any], where: str, own: Container[str]) -> None:
     for name, value in settings.items():
-        if name in OWN_SETTINGS:
-            raise SpecError(f"source.settings has {name!r}, which the source sets itself.", hint="Leave it out.")
+        if name in own:
+            raise SpecError(f"source.{where} has {name!r}, which the source sets itself.", hint="Leave it out.")
         if name in SECRET_SETTINGS and not is_reference(value):
             raise SpecError(
-                f"source.settings[{name!r}] holds a secret as a literal.",
+                f"source.{where}[{name!r}] holds a secret as a literal.",
                 hint='Give a reference instead, {"env": "NAME"} or {"file": "/path"}, which only the job resolves.',
             )

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 # 22 bits number the file, 13 its splits (which Spark makes no smaller than 4 MiB), 28 the record in its task
 _SPLIT_BITS, _RECORD_BITS, _SPLIT_UNIT = 13, 28, 22
+# looks for the log of a streaming sink
+_SINK_LOOKUP = "org.apache.spark.sql.execution.streaming.sinks.FileStreamSink"
 # bytes of text that one task decodes at most, and whose keys one task folds
 _BYTES_PER_TASK, _BYTES_PER_FOLD = 512 * 1024 * 1024, 256 * 1024 * 1024
 
@@ -35,7 +37,8 @@ def list_files(spark: SparkSession, paths: Sequence[str]) -> list[str]:
 
     :raises InputError: if a path names nothing that can be read.
     """
-    hush(spark)
+    # it warns of every glob, with a page of stack trace: no file has the glob's own name
+    hush(spark, _SINK_LOOKUP)
     try:
         return sorted(spark.read.text(list(paths)).inputFiles())
     except Exception as error:

@@ -2,34 +2,32 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 from lakecdc.contract.errors import InputError
 from lakecdc.contract.secrets import resolve
 from lakecdc.contract.sources.kafka import KafkaSource
+from lakecdc.contract.sources.kafka_java import translated
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from lakecdc.contract.spec import JobSpec
+    from lakecdc.ingest.sources.kafka.cluster import Reader
     from lakecdc.ingest.sources.kafka.source import KafkaIngest
 
 
 def open_source(spark: SparkSession, spec: JobSpec) -> KafkaIngest:
     """Open the Kafka source of an ingest spec.
 
-    :raises InputError: if the client library is missing.
+    :raises InputError: if the reader's library is missing.
     :raises SpecError: if a secret reference cannot be resolved.
     """
+    from lakecdc.ingest.sources.kafka.source import KafkaIngest
+
     assert isinstance(spec.source, KafkaSource)
-    try:
-        from lakecdc.ingest.sources.kafka.source import KafkaIngest
-    except ImportError as error:
-        raise InputError(
-            f"The Kafka client cannot be imported: {error}.",
-            hint="Install confluent-kafka where driver and executors run (it is in the extra 'spark').",
-        ) from error
-    return KafkaIngest(spark, spec, _settings(spec.source))
+    return KafkaIngest(spark, spec, open_reader(spark, spec.source))
 
 
 def source_tables(spark: SparkSession, spec: JobSpec) -> list[str]:
@@ -37,11 +35,28 @@ def source_tables(spark: SparkSession, spec: JobSpec) -> list[str]:
 
     :raises LakecdcError: if the cluster does not answer.
     """
-    from lakecdc.ingest.sources.kafka.cluster import Cluster
-
     assert isinstance(spec.source, KafkaSource)
-    return list(Cluster(_settings(spec.source)).topics(spec.source.wants))
+    with closing(open_reader(spark, spec.source)) as reader:
+        return list(reader.cluster.topics(spec.source.wants))
 
 
-def _settings(source: KafkaSource) -> dict[str, str]:
-    return {**resolve(source.settings, "source.settings"), "bootstrap.servers": source.bootstrap_servers}
+def open_reader(spark: SparkSession, source: KafkaSource) -> Reader:
+    """Open what asks the cluster and reads it.
+
+    :raises LakecdcError: see :func:`open_source`.
+    """
+    settings, servers = resolve(source.settings, "source.settings"), {"bootstrap.servers": source.bootstrap_servers}
+    if source.reader == "spark":
+        from lakecdc.ingest.sources.kafka.spark_reader import SparkReader
+
+        more = resolve(source.java_settings, "source.java_settings")
+        return SparkReader(spark, {**translated(settings), **{name: str(v) for name, v in more.items()}, **servers})
+    try:
+        from lakecdc.ingest.sources.kafka.read import LibrdkafkaReader
+    except ImportError as error:
+        raise InputError(
+            f"The Kafka client cannot be imported: {error}.",
+            hint="Install confluent-kafka where driver and executors run (it is in the extra 'spark'), or take Spark's "
+            'own client: "reader": "spark".',
+        ) from error
+    return LibrdkafkaReader(spark, {**settings, **servers})

@@ -1,21 +1,25 @@
-"""What the driver asks a Kafka cluster: topics with their ids, and offsets."""
+"""What a run wants of a Kafka cluster, whichever client asks it and reads it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Protocol
 
-from confluent_kafka import IsolationLevel, KafkaException, TopicCollection, TopicPartition
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.admin._listoffsets import OffsetSpec
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
-from lakecdc.contract.errors import SourceUnavailableError
-from lakecdc.contract.secrets import mask
+    from lakecdc.ingest.formats.native import Scan
 
 #: topic and partition
 Place = tuple[str, int]
-_SECONDS = 30.0
+Headers = Sequence[tuple[str, str | bytes | None]] | None
+#: key, value and headers
+Record = tuple[bytes | None, bytes | None, Headers]
+#: records of a sample, at most about
+SAMPLE = 200
+# below this many offsets a task of its own is not worth its start
+_SMALLEST_PIECE = 20_000
 
 
 @dataclass(frozen=True)
@@ -31,102 +35,72 @@ class Topic:
     partitions: int
 
 
-class Cluster:
-    """The admin side of a cluster.
+@dataclass(frozen=True)
+class Range:
+    """Offsets of one partition, ``start`` included, ``end`` not."""
 
-    :param settings: complete client settings in librdkafka's names, secrets resolved.
-    """
+    topic: str
+    partition: int
+    start: int
+    end: int
 
-    def __init__(self, settings: Mapping[str, Any]) -> None:
-        self.settings = dict(settings)
-        self._complaint = ""
-        isolation = str(settings.get("isolation.level", "read_committed")).upper()
-        self._isolation = IsolationLevel[isolation]
-        client: dict[str, Any] = {**self.settings, "error_cb": self._complain, "log_level": 0}
-        self._admin = AdminClient(client)
+
+class Cluster(Protocol):
+    """The admin side of a cluster: topics with their ids, and offsets."""
 
     def topics(self, wanted: Callable[[str], bool]) -> dict[str, Topic]:
         """The topics that exist and are wanted.
 
         :raises SourceUnavailableError: if the cluster does not answer or refuses the login.
         """
-        with _asking(self):
-            names = sorted(name for name in self._admin.list_topics(timeout=_SECONDS).topics if wanted(name))
-            if not names:
-                return {}
-            futures = self._admin.describe_topics(TopicCollection(names), request_timeout=_SECONDS)
-            found = [future.result() for future in futures.values()]
-        return {t.name: Topic(t.name, _topic_id(t), len(t.partitions)) for t in found}
 
     def beginnings(self, places: Iterable[Place]) -> dict[Place, int]:
         """The lowest offset that each partition holds."""
-        return self._offsets(places, OffsetSpec.earliest())
 
     def ends(self, places: Iterable[Place]) -> dict[Place, int]:
         """The offset behind the last one that each partition holds; open transactions end it earlier."""
-        return self._offsets(places, OffsetSpec.latest())
 
     def offsets_at(self, places: Iterable[Place], milliseconds: int) -> dict[Place, int]:
         """The first offset of each partition whose record is not older than a moment, -1 where there is none.
 
         :param milliseconds: since 1970.
         """
-        return self._offsets(places, OffsetSpec.for_timestamp(milliseconds))
-
-    def _offsets(self, places: Iterable[Place], spec: OffsetSpec) -> dict[Place, int]:
-        asked = {TopicPartition(*place): spec for place in places}
-        if not asked:
-            return {}
-        with _asking(self):
-            futures = self._admin.list_offsets(asked, isolation_level=self._isolation, request_timeout=_SECONDS)
-            return {(p.topic, p.partition): future.result().offset for p, future in futures.items()}
-
-    def _complain(self, error: object) -> None:
-        self._complaint = str(error)
 
 
-class _asking:
-    """Turns what the client raises into an error that names the cluster and the client's own complaint."""
+class Reader(Protocol):
+    """One client's way to a cluster.
 
-    def __init__(self, cluster: Cluster) -> None:
-        self._cluster = cluster
-
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, KafkaException):
-            complaint = self._cluster._complaint or str(error)
-            raise SourceUnavailableError(
-                f"Kafka at {self._cluster.settings['bootstrap.servers']} cannot be asked: {mask(complaint)}.",
-                hint="Check bootstrap_servers and settings; a retry helps only if it was unreachable for a moment.",
-            ) from error
-
-
-def consumer_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings of a consumer that reads by offsets, in no group.
-
-    :param settings: client settings, secrets resolved.
+    Readers differ in where they run and how they log in; what they deliver is the same to the byte, so that a table may
+    change from one to another.
     """
-    return {
-        "isolation.level": "read_committed",
-        # bounds what one task holds beside the rows it hands on
-        "queued.max.messages.kbytes": 32768,
-        # the default makes a full queue cost a whole second
-        "fetch.queue.backoff.ms": 10,
-        "fetch.wait.max.ms": 100,
-        "log_level": 0,
-        **settings,
-        # the client wants a name; nothing joins or commits under it
-        "group.id": "lakecdc",
-        "enable.auto.commit": False,
-        "enable.auto.offset.store": False,
-        # an offset that is gone must be an error: anything else would leave events out without a word
-        "auto.offset.reset": "error",
-        "enable.partition.eof": True,
-    }
+
+    @property
+    def cluster(self) -> Cluster:
+        """The admin side."""
+
+    def messages(self, ranges: Sequence[Range]) -> DataFrame:
+        """The messages of some ranges as a message frame.
+
+        :param ranges: not empty.
+        """
+
+    def scan(self, ranges: Sequence[Range]) -> Scan | None:
+        """The same messages for tasks that read them by themselves; None if only Spark can."""
+
+    def sample(self, ranges: Sequence[Range]) -> list[Record]:
+        """Some records from the beginning of each range, about ``SAMPLE`` in all."""
+
+    def close(self) -> None:
+        """Let go of connections."""
 
 
-def _topic_id(described: Any) -> str:
-    text = str(described.topic_id or "")
-    # brokers without topic ids answer with all zeros
-    return "" if set(text) <= set("A-") else text
+def split(ranges: Sequence[Range], parallelism: int) -> list[Range]:
+    """Cut ranges into pieces of about the same size, so that all cores have work.
+
+    :param parallelism: pieces to aim at.
+    """
+    total = sum(r.end - r.start for r in ranges)
+    size = max(_SMALLEST_PIECE, -(-total // max(1, parallelism)))
+    return [
+        Range(r.topic, r.partition, low, min(low + size, r.end)) for r in ranges for low in range(r.start, r.end, size)
+    ]

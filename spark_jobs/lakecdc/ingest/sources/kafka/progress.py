@@ -18,8 +18,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from lakecdc.ingest.sources.kafka.cluster import Place
-from lakecdc.ingest.sources.kafka.read import Range
+from lakecdc.ingest.sources.kafka.cluster import Place, Range
 from lakecdc.metadata.positions import MAX_BYTES, Position
 
 SOURCE = "kafka"

@@ -11,9 +11,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+
 from lakecdc.ingest.formats.messages import SCHEMA
 from lakecdc.ingest.formats.native import Scan
-from lakecdc.ingest.sources.kafka.cluster import consumer_settings
+from lakecdc.ingest.sources.kafka.cluster import SAMPLE, Range, Record, split
+from lakecdc.ingest.sources.kafka.librdkafka import LibrdkafkaCluster, consumer_settings
 from lakecdc.worker import settle
 
 if TYPE_CHECKING:
@@ -24,9 +27,8 @@ if TYPE_CHECKING:
 _MESSAGES_PER_FOLD = 500_000
 # rows of one Arrow batch: large enough to be vectors, small enough for memory
 _ROWS = 4096
-# below this many offsets a consumer of its own is not worth its start
-_SMALLEST_PIECE = 20_000
 _PATIENCE_SECONDS = 60.0
+_SAMPLE_SECONDS = 3.0
 # what decoding needs of a message
 _DECODED = ("topic", "partition", "key", "value", "headers", "arrival")
 # errors that the client gets over by itself while a broker is away
@@ -43,52 +45,48 @@ _PASSING = (
 )
 
 
-@dataclass(frozen=True)
-class Range:
-    """Offsets of one partition, ``start`` included, ``end`` not."""
+class LibrdkafkaReader:
+    """Reads by librdkafka; see :class:`lakecdc.ingest.sources.kafka.cluster.Reader`.
 
-    topic: str
-    partition: int
-    start: int
-    end: int
-
-
-def messages(spark: SparkSession, settings: Mapping[str, Any], ranges: Sequence[Range]) -> DataFrame:
-    """The messages of some ranges as a message frame.
-
-    :param settings: client settings, secrets resolved; they travel inside the task, not in Spark's configuration.
-    :param ranges: not empty.
+    :param settings: complete client settings in librdkafka's names, secrets resolved; they travel inside the task, not
+        in Spark's configuration.
     """
-    pieces = split(ranges, spark.sparkContext.defaultParallelism)
-    read = _Reader(consumer_settings(settings), tuple(pieces))
-    return spark.range(0, len(pieces), 1, len(pieces)).mapInArrow(read, SCHEMA)
+
+    def __init__(self, spark: SparkSession, settings: Mapping[str, Any]) -> None:
+        self._spark, self._settings = spark, dict(settings)
+        self.cluster = LibrdkafkaCluster(settings)
+
+    def messages(self, ranges: Sequence[Range]) -> DataFrame:
+        """Messages that Python tasks consume and hand to Spark."""
+        pieces = split(ranges, self._spark.sparkContext.defaultParallelism)
+        read = _Consume(consumer_settings(self._settings), tuple(pieces))
+        return self._spark.range(0, len(pieces), 1, len(pieces)).mapInArrow(read, SCHEMA)
+
+    def scan(self, ranges: Sequence[Range]) -> Scan:
+        """The same messages, consumed by the tasks that decode them."""
+        parallelism = self._spark.sparkContext.defaultParallelism
+        pieces = split(ranges, parallelism)
+        read = _Tables(_Consume(consumer_settings(self._settings), tuple(pieces)))
+        total = sum(r.end - r.start for r in ranges)
+        groups = max(min(parallelism, len(pieces)), -(-total // _MESSAGES_PER_FOLD))
+        return Scan(self._spark, read, len(pieces), groups, True)
+
+    def sample(self, ranges: Sequence[Range]) -> list[Record]:
+        """Some records, consumed by the driver."""
+        if not ranges:
+            return []
+        consumer = Consumer({**consumer_settings(self._settings), "queued.max.messages.kbytes": 1024})
+        try:
+            consumer.assign([TopicPartition(r.topic, r.partition, r.start) for r in ranges])
+            return _first_records(consumer, len(ranges))
+        finally:
+            consumer.close()
+
+    def close(self) -> None:
+        """Nothing is held."""
 
 
-def scan(spark: SparkSession, settings: Mapping[str, Any], ranges: Sequence[Range]) -> Scan:
-    """The same messages, consumed by the tasks that decode them.
-
-    :param settings: and the ranges as for :func:`messages`.
-    """
-    pieces = split(ranges, spark.sparkContext.defaultParallelism)
-    read = _Tables(_Reader(consumer_settings(settings), tuple(pieces)))
-    groups = min(spark.sparkContext.defaultParallelism, len(pieces))
-    total = sum(r.end - r.start for r in ranges)
-    return Scan(spark, read, len(pieces), max(groups, -(-total // _MESSAGES_PER_FOLD)), True)
-
-
-def split(ranges: Sequence[Range], parallelism: int) -> list[Range]:
-    """Cut ranges into pieces of about the same size, so that all cores have work.
-
-    :param parallelism: pieces to aim at.
-    """
-    total = sum(r.end - r.start for r in ranges)
-    size = max(_SMALLEST_PIECE, -(-total // max(1, parallelism)))
-    return [
-        Range(r.topic, r.partition, low, min(low + size, r.end)) for r in ranges for low in range(r.start, r.end, size)
-    ]
-
-
-class _Reader:
+class _Consume:
     """The function of the tasks; it is pickled with what it needs."""
 
     def __init__(self, settings: dict[str, Any], pieces: tuple[Range, ...]) -> None:
@@ -101,8 +99,6 @@ class _Reader:
                 yield from self._read(self._pieces[number])
 
     def _read(self, piece: Range) -> Iterator[pa.RecordBatch]:
-        from confluent_kafka import Consumer, TopicPartition
-
         consumer = Consumer(self._settings)
         try:
             consumer.assign([TopicPartition(piece.topic, piece.partition, piece.start)])
@@ -113,15 +109,32 @@ class _Reader:
 
 @dataclass(frozen=True)
 class _Tables:
-    """The reader as the native engine calls it."""
+    """The same as the native engine calls it."""
 
-    reader: _Reader
+    consume: _Consume
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
         import pyarrow as pa
 
-        for batch in self.reader(batches):
+        for batch in self.consume(batches):
             yield pa.Table.from_batches([batch.select(list(_DECODED))])
+
+
+def _first_records(consumer: Consumer, partitions: int) -> list[Record]:
+    found: list[Record] = []
+    while partitions and len(found) < SAMPLE:
+        messages = consumer.consume(SAMPLE, 0.2) or consumer.consume(1, _SAMPLE_SECONDS)
+        if not messages:
+            break
+        for message in messages:
+            error = message.error()
+            if error is None:
+                headers = message.headers()
+                pairs = list(headers.items()) if isinstance(headers, dict) else headers
+                found.append((message.key(), message.value(), pairs))
+            elif error.code() == KafkaError._PARTITION_EOF:
+                partitions -= 1
+    return found
 
 
 def _until_end(consumer: Any, piece: Range) -> Iterator[pa.RecordBatch]:
@@ -143,8 +156,6 @@ def _until_end(consumer: Any, piece: Range) -> Iterator[pa.RecordBatch]:
 
 
 def _sorted_out(found: Sequence[Any], piece: Range) -> tuple[list[Any], bool]:
-    from confluent_kafka import KafkaError, KafkaException
-
     passing = {getattr(KafkaError, name) for name in _PASSING}
     inside, reached = [], False
     for message in found:

@@ -3,18 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
+from lakecdc.ingest.sources.kafka.cluster import Headers, Record
 
-from lakecdc.ingest.sources.kafka.cluster import Place, consumer_settings
-
-Headers = Sequence[tuple[str, str | bytes | None]] | None
 KeyNames = Callable[[bytes | None, Headers], set[str] | None]
-Record = tuple[bytes | None, bytes | None, Headers]
-_RECORDS = 200
-_SECONDS = 3.0
 OTHER_KEY = "the records are not keyed by the table's key columns, so that a key may lie in any partition"
 
 
@@ -46,40 +40,6 @@ class Samples:
             if key is not None or _is_row(value)
         }
         return found <= {frozenset(columns)} if columns else len(found) < 2 and frozenset() not in found
-
-
-def take(settings: Mapping[str, Any], starts: Mapping[Place, int], key_names: KeyNames | None = None) -> Samples:
-    """Look at some records of each partition.
-
-    :param settings: client settings, secrets resolved.
-    :param starts: where to begin, only partitions that hold something there.
-    :param key_names: see :class:`Samples`.
-    """
-    if not starts:
-        return Samples([], key_names)
-    consumer = Consumer({**consumer_settings(settings), "queued.max.messages.kbytes": 1024})
-    found: list[Record] = []
-    try:
-        consumer.assign([TopicPartition(*place, offset) for place, offset in starts.items()])
-        waiting = len(starts)
-        while waiting and len(found) < _RECORDS:
-            messages = consumer.consume(_RECORDS, 0.2) or consumer.consume(1, _SECONDS)
-            if not messages:
-                break
-            for message in messages:
-                error = message.error()
-                if error is None:
-                    found.append((message.key(), message.value(), _headers(message)))
-                elif error.code() == KafkaError._PARTITION_EOF:
-                    waiting -= 1
-    finally:
-        consumer.close()
-    return Samples(found, key_names)
-
-
-def _headers(message: Message) -> Headers:
-    found = message.headers()
-    return list(found.items()) if isinstance(found, dict) else found
 
 
 def json_names(key: bytes | None, headers: Headers = None) -> set[str] | None:

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
@@ -18,10 +18,10 @@ from lakecdc.ingest.formats.avro_registry import Registry
 from lakecdc.ingest.formats.decode import Decoded, Known, decode
 from lakecdc.ingest.formats.envelope import Reading
 from lakecdc.ingest.sources.kafka import progress as kept
-from lakecdc.ingest.sources.kafka import samples, topology
-from lakecdc.ingest.sources.kafka.cluster import Cluster, Place
+from lakecdc.ingest.sources.kafka import topology
+from lakecdc.ingest.sources.kafka.cluster import Place, Range, Reader
 from lakecdc.ingest.sources.kafka.progress import Progress, aligned, bounded
-from lakecdc.ingest.sources.kafka.read import Range, messages, scan
+from lakecdc.ingest.sources.kafka.samples import OTHER_KEY, Samples
 from lakecdc.ingest.sources.kafka.topology import Topology
 from lakecdc.ingest.sources.message_batches import (
     known_types,
@@ -65,16 +65,15 @@ class Feed:
 class KafkaIngest:
     """Topics as an ingest source; see :class:`lakecdc.ingest.change.IngestSource`.
 
-    :param settings: client settings with ``bootstrap.servers``, secrets resolved.
+    :param reader: asks the cluster and reads it; closed with the source.
     """
 
-    def __init__(self, spark: SparkSession, spec: JobSpec, settings: Mapping[str, Any]) -> None:
+    def __init__(self, spark: SparkSession, spec: JobSpec, reader: Reader) -> None:
         assert isinstance(spec.source, KafkaSource)
         self.spark, self.spec, self.source = spark, spec, spec.source
         self.refused: dict[str, Exception] = {}
         self.given_up: Mapping[str, Exception] = {}
-        self._settings = dict(settings)
-        self._cluster = Cluster(self._settings)
+        self._reader, self._cluster = reader, reader.cluster
         self._registry = Registry(self.source.registry) if self.source.registry else None
         self._feeds: dict[str, Feed] = {}
         self._topology = Topology({}, {}, {}, {}, {})
@@ -98,7 +97,7 @@ class KafkaIngest:
         """Micro-batches until every table is at the end that was seen at the start."""
         while True:
             yield [batch for name in list(self._feeds) if (batch := self._batch(name)) is not None]
-            if not any(self._left(feed) for feed in self._feeds.values()):
+            if not any(self._left(feed, feed.progress) for feed in self._feeds.values()):
                 return
 
     def applied(self, table: str, position: Position) -> None:
@@ -116,7 +115,8 @@ class KafkaIngest:
         self.spark.catalog.clearCache()
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Let go of the cluster."""
+        self._reader.close()
 
     def _name_unused(self) -> None:
         topics, single = list(self._topology.topics), len(self.spec.targets) == 1
@@ -166,7 +166,7 @@ class KafkaIngest:
         if feed.goal is not None:
             return self._repeated(feed, first)
         feed.progress = topology.extended(feed.progress, feed.names, self._topology, first=first)
-        starts = self._wanted(feed)
+        starts = self._wanted(feed, feed.progress)
         if feed.record_bytes is None:
             self._look(feed, starts)
         most = self.source.max_offsets_per_batch
@@ -195,26 +195,27 @@ class KafkaIngest:
         feed.progress = replace(feed.goal, marks=feed.progress.marks)
         return [Range(*place, grown[place], end) for place, end in sorted(ends.items()) if end > grown[place]]
 
-    def _wanted(self, feed: Feed) -> dict[Place, int]:
+    def _wanted(self, feed: Feed, progress: Progress) -> dict[Place, int]:
         """Where the table's topics go on; topics that the spec has given up are left alone."""
-        return {place: offset for place, offset in feed.progress.next.items() if place[0] in feed.names}
+        return {place: offset for place, offset in progress.next.items() if place[0] in feed.names}
 
     def _ends(self, starts: Mapping[Place, int]) -> dict[Place, int]:
         return {place: max(offset, self._topology.ends[place]) for place, offset in starts.items()}
 
-    def _left(self, feed: Feed) -> int:
-        starts = self._wanted(feed)
+    def _left(self, feed: Feed, progress: Progress) -> int:
+        starts = self._wanted(feed, progress)
         ends = self._ends(starts)
         return sum(ends[place] - offset for place, offset in starts.items())
 
     def _look(self, feed: Feed, starts: Mapping[Place, int]) -> None:
         ends = self._ends(starts)
         key_names = self._registry.key_names if self._registry else None
-        there = {p: offset for p, offset in starts.items() if ends[p] > offset}
-        looked = samples.take(self._settings, there, key_names)
-        feed.record_bytes = looked.mean_bytes
+        there = [Range(*place, offset, ends[place]) for place, offset in starts.items() if ends[place] > offset]
+        looked = Samples(self._reader.sample(there), key_names)
+        # where there was nothing but holes, the next batch tells
+        feed.record_bytes = looked.mean_bytes or None
         if feed.target.keyed and len(feed.progress.next) > 1 and not looked.keyed_by(feed.target.key):
-            feed.progress = feed.progress.made_strict(samples.OTHER_KEY)
+            feed.progress = feed.progress.made_strict(OTHER_KEY)
 
     def _batch(self, name: str) -> TableBatch | None:
         feed = self._feeds[name]
@@ -227,13 +228,13 @@ class KafkaIngest:
             return None
 
     def _quiet(self, feed: Feed) -> TableBatch:
-        columns = tuple(Column(k, feed.target.columns.get(k, "string")) for k in feed.target.key)
+        key = feed.target.key
+        columns = tuple(Column(k, feed.target.columns.get(k, "string")) for k in key)
         after = self._after(feed, feed.progress)
         if feed.goal is None:
             after = with_read_through(after, self._topology.through)
-        return TableBatch(
-            feed.target, feed.target.key, columns, None, after, in_order=False, facts=self._facts(feed, [])
-        )
+        facts = self._facts(feed, feed.progress, [])
+        return TableBatch(feed.target, key, columns, None, after, in_order=False, facts=facts)
 
     def _read(self, feed: Feed, ranges: list[Range]) -> TableBatch:
         marks, position = feed.progress.trusted_marks(), feed.position
@@ -242,21 +243,20 @@ class KafkaIngest:
             marks,
             position.high_order if position else None,
             getattr(self.spec.options, "decode_engine", "auto"),
-            scan(self.spark, self._settings, ranges),
+            self._reader.scan(ranges),
             partition_transforms(self.spark, self.spec.catalog.name, feed.target),
         )
         settings = self._format_settings()
         reading = Reading(feed.progress.epoch, self.source.unavailable_value, settings, self._registry)
-        found = decode(
-            partial(messages, self.spark, self._settings, ranges), self.source.format, feed.target, reading, known
-        )
+        messages = partial(self._reader.messages, ranges)
+        found = decode(messages, self.source.format, feed.target, reading, known)
         reach("after_read")
         applies = feed.target.on_truncate == "apply"
         found = _without_truncated(found, feed.progress.truncated if applies else None)
         ends = {(r.topic, r.partition): r.end for r in ranges}
         done = feed.progress.read_up_to(ends, found.high_orders or {}, found.truncate_order if applies else None)
         after = with_read_through(self._after(feed, done), found.newest)
-        return table_batch(feed.target, found, after, self._facts(feed, ranges))
+        return table_batch(feed.target, found, after, self._facts(feed, done, ranges))
 
     def _format_settings(self) -> dict[str, str]:
         return {"order_by": self.source.order_by} if self.source.order_by else {}
@@ -265,11 +265,10 @@ class KafkaIngest:
         read_through = feed.position.read_through if feed.position else None
         return Position(kept.SOURCE, _IDENTITY, kept.encode(progress), read_through)
 
-    def _facts(self, feed: Feed, ranges: list[Range]) -> dict[str, object]:
-        read = sum(r.end - r.start for r in ranges)
+    def _facts(self, feed: Feed, done: Progress, ranges: list[Range]) -> dict[str, object]:
         return {
-            "offsets_read": read,
-            "offsets_left": self._left(feed) - read,
+            "offsets_read": sum(r.end - r.start for r in ranges),
+            "offsets_left": self._left(feed, done),
             "topics": len(feed.names),
             "order_by_partition": feed.progress.strict or "yes",
         }

@@ -22,6 +22,7 @@ from local_services.kafka import Kafka
 from tests.conftest import Lake
 
 Event = dict[str, Any]
+PASSWORD = "open sesame"
 COLUMNS = "id, name, n, doc"
 
 
@@ -30,12 +31,14 @@ class Topics:
     """A Kafka and a lake.
 
     :param number: tells the topics of one test from those of another.
+    :param reader: of the source.
     """
 
     kafka: Kafka
     lake: Lake
     number: int
     targets: list[dict[str, Any]] = field(default_factory=list)
+    reader: str = "librdkafka"
 
     def __post_init__(self) -> None:
         self.admin = AdminClient({"bootstrap.servers": self.kafka.bootstrap_servers})
@@ -65,13 +68,19 @@ class Topics:
         return str(found.result(30).topic_id)
 
     def produce(
-        self, topic: str, events: Iterable[Event], partitions: int = 1, times: Sequence[int] | None = None
+        self,
+        topic: str,
+        events: Iterable[Event],
+        partitions: int = 1,
+        times: Sequence[int] | None = None,
+        producer: Producer | None = None,
     ) -> None:
         """Produce events in their order, partitioned by their key as a connector does; deletes get a tombstone.
 
         :param times: the records' timestamps, milliseconds since 1970; default: the source's.
+        :param producer: of a transaction that has begun; default: one without.
         """
-        producer = Producer({"bootstrap.servers": self.kafka.bootstrap_servers, "linger.ms": 5})
+        producer = producer or Producer({"bootstrap.servers": self.kafka.bootstrap_servers, "linger.ms": 5})
         for number, event in enumerate(events):
             key = None if event["key"] is None else json.dumps(event["key"]).encode()
             partition = zlib.crc32(key or b"") % partitions
@@ -88,6 +97,7 @@ class Topics:
         """An ingest spec."""
         options = source.pop("options", {})
         document = {"type": "kafka", "bootstrap_servers": self.kafka.bootstrap_servers, "format": "debezium-json"}
+        document["reader"] = self.reader
         return self.lake.spec("ingest", source={**document, **source}, target=targets, options=options)
 
     def ingest(self, targets: Sequence[dict[str, Any]] | dict[str, Any], **source: Any) -> list[TableReport]:
@@ -104,7 +114,7 @@ class Topics:
 @pytest.fixture(scope="package")
 def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]:
     """A Kafka node."""
-    with Kafka(tmp_path_factory.mktemp("kafka")) as server:
+    with Kafka(tmp_path_factory.mktemp("kafka"), password=PASSWORD) as server:
         yield server
 
 

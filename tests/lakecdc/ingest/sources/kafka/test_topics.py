@@ -274,10 +274,10 @@ def test_several_topics_feed_one_table_by_route(topics: Topics) -> None:
 def test_an_unreachable_cluster_is_told_from_bad_input(topics: Topics, monkeypatch: pytest.MonkeyPatch) -> None:
     from lakecdc.contract.spec import parse_spec
     from lakecdc.ingest.job import ingest
-    from lakecdc.ingest.sources.kafka import cluster
+    from lakecdc.ingest.sources.kafka import librdkafka
     from lakecdc.run import run
 
-    monkeypatch.setattr(cluster, "_SECONDS", 2.0)
+    monkeypatch.setattr(librdkafka, "_SECONDS", 2.0)
     spec = topics.spec({"table": "test.none", "key": ["id"]}, topics=["t"], bootstrap_servers="127.0.0.1:1")
     report = run(parse_spec(spec), ingest)
     assert report.failure_class == "cluster" and "127.0.0.1:1" in (report.error or "")

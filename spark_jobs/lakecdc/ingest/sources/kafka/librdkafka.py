@@ -1,0 +1,117 @@
+"""What librdkafka asks a Kafka cluster in the driver, and how its consumers are set."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from confluent_kafka import IsolationLevel, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._listoffsets import OffsetSpec
+
+from lakecdc.contract.errors import SourceUnavailableError
+from lakecdc.contract.secrets import mask
+from lakecdc.ingest.sources.kafka.cluster import Place, Topic
+
+_SECONDS = 30.0
+
+
+class LibrdkafkaCluster:
+    """The admin side of a cluster; see :class:`lakecdc.ingest.sources.kafka.cluster.Cluster`.
+
+    :param settings: complete client settings in librdkafka's names, secrets resolved.
+    """
+
+    def __init__(self, settings: Mapping[str, Any]) -> None:
+        self.settings = dict(settings)
+        self._complaint = ""
+        isolation = str(settings.get("isolation.level", "read_committed")).upper()
+        self._isolation = IsolationLevel[isolation]
+        client: dict[str, Any] = {**self.settings, "error_cb": self._complain, "log_level": 0}
+        self._admin = AdminClient(client)
+
+    def topics(self, wanted: Callable[[str], bool]) -> dict[str, Topic]:
+        """The topics that exist and are wanted.
+
+        :raises SourceUnavailableError: if the cluster does not answer or refuses the login.
+        """
+        with _asking(self):
+            names = sorted(name for name in self._admin.list_topics(timeout=_SECONDS).topics if wanted(name))
+            if not names:
+                return {}
+            futures = self._admin.describe_topics(TopicCollection(names), request_timeout=_SECONDS)
+            found = [future.result() for future in futures.values()]
+        return {t.name: Topic(t.name, _topic_id(t), len(t.partitions)) for t in found}
+
+    def beginnings(self, places: Iterable[Place]) -> dict[Place, int]:
+        """The lowest offset that each partition holds."""
+        return self._offsets(places, OffsetSpec.earliest())
+
+    def ends(self, places: Iterable[Place]) -> dict[Place, int]:
+        """The offset behind the last one that each partition holds; open transactions end it earlier."""
+        return self._offsets(places, OffsetSpec.latest())
+
+    def offsets_at(self, places: Iterable[Place], milliseconds: int) -> dict[Place, int]:
+        """The first offset of each partition whose record is not older than a moment, -1 where there is none.
+
+        :param milliseconds: since 1970.
+        """
+        return self._offsets(places, OffsetSpec.for_timestamp(milliseconds))
+
+    def _offsets(self, places: Iterable[Place], spec: OffsetSpec) -> dict[Place, int]:
+        asked = {TopicPartition(*place): spec for place in places}
+        if not asked:
+            return {}
+        with _asking(self):
+            futures = self._admin.list_offsets(asked, isolation_level=self._isolation, request_timeout=_SECONDS)
+            return {(p.topic, p.partition): future.result().offset for p, future in futures.items()}
+
+    def _complain(self, error: object) -> None:
+        self._complaint = str(error)
+
+
+class _asking:
+    """Turns what the client raises into an error that names the cluster and the client's own complaint."""
+
+    def __init__(self, cluster: LibrdkafkaCluster) -> None:
+        self._cluster = cluster
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, KafkaException):
+            complaint = self._cluster._complaint or str(error)
+            raise SourceUnavailableError(
+                f"Kafka at {self._cluster.settings['bootstrap.servers']} cannot be asked: {mask(complaint)}.",
+                hint="Check bootstrap_servers and settings; a retry helps only if it was unreachable for a moment.",
+            ) from error
+
+
+def consumer_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings of a consumer that reads by offsets, in no group.
+
+    :param settings: client settings, secrets resolved.
+    """
+    return {
+        "isolation.level": "read_committed",
+        # bounds what one task holds beside the rows it hands on
+        "queued.max.messages.kbytes": 32768,
+        # the default makes a full queue cost a whole second
+        "fetch.queue.backoff.ms": 10,
+        "fetch.wait.max.ms": 100,
+        "log_level": 0,
+        **settings,
+        # the client wants a name; nothing joins or commits under it
+        "group.id": "lakecdc",
+        "enable.auto.commit": False,
+        "enable.auto.offset.store": False,
+        # an offset that is gone must be an error: anything else would leave events out without a word
+        "auto.offset.reset": "error",
+        "enable.partition.eof": True,
+    }
+
+
+def _topic_id(described: Any) -> str:
+    text = str(described.topic_id or "")
+    # brokers without topic ids answer with all zeros
+    return "" if set(text) <= set("A-") else text

@@ -1,0 +1,179 @@
+"""Reading by Spark's own Kafka source, whose Java client logs in where librdkafka cannot.
+
+Driver and executors need its jar and no package of Python. Messages come out of the JVM, so that tasks that decode in
+Python are handed them by Spark.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from lakecdc.contract.errors import InputError, SourceUnavailableError
+from lakecdc.contract.runtime import KAFKA_READER
+from lakecdc.contract.secrets import mask
+from lakecdc.iceberg.explain import explain
+from lakecdc.iceberg.jvm import has_class, hush
+from lakecdc.iceberg.kafka_admin import KafkaAdmin
+from lakecdc.ingest.sources.kafka.cluster import SAMPLE, Place, Range, Record, Topic, split
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_PROVIDER = "org.apache.spark.sql.kafka010.KafkaSourceProvider"
+_MILLISECONDS = 30_000
+# the message frame; kind -1 is a record without a time
+_COLUMNS = (
+    "topic",
+    "partition",
+    "offset",
+    "CASE WHEN timestampType >= 0 THEN timestamp END AS timestamp",
+    "key",
+    "value",
+    "headers",
+    "offset AS arrival",
+    "concat(topic, '/', partition, '@', offset) AS place",
+)
+
+
+class SparkReader:
+    """Reads by Spark's source; see :class:`lakecdc.ingest.sources.kafka.cluster.Reader`.
+
+    :param settings: client settings in Java's names with ``bootstrap.servers``, secrets resolved; they travel inside
+        the tasks, not in Spark's configuration, and no plan shows them.
+    :raises InputError: if the jar is missing.
+    :raises SourceUnavailableError: if the settings are none that a client can be made of.
+    """
+
+    def __init__(self, spark: SparkSession, settings: Mapping[str, str]) -> None:
+        if not has_class(spark, _PROVIDER):
+            raise InputError(
+                "Spark's Kafka source, which the reader 'spark' is, is not among the session's jars.",
+                hint=f"Add the package {KAFKA_READER} to the session, or take the reader 'librdkafka'.",
+            )
+        # it warns at every read of a consumer group that others might join; nobody joins or commits
+        hush(spark, _PROVIDER)
+        self._spark = spark
+        own = {
+            # the consumers of a run's tasks are used again by its next batches
+            "group.id": f"lakecdc-{uuid.uuid4()}",
+            "isolation.level": "read_committed",
+            # what a task waits at the end of a partition whose last records are aborted
+            "fetch.max.wait.ms": "100",
+        }
+        self._settings = {**own, **settings}
+        self.cluster = JavaCluster(spark, settings)
+
+    def messages(self, ranges: Sequence[Range]) -> DataFrame:
+        """Messages of as many tasks as there are pieces."""
+        return self._load(ranges, len(split(ranges, self._spark.sparkContext.defaultParallelism)))
+
+    def scan(self, ranges: Sequence[Range]) -> None:
+        """Tasks of Python cannot read by themselves."""
+
+    def sample(self, ranges: Sequence[Range]) -> list[Record]:
+        """Some records, read by tasks."""
+        if not ranges:
+            return []
+        share = -(-SAMPLE // len(ranges))
+        first = [Range(r.topic, r.partition, r.start, min(r.end, r.start + share)) for r in ranges]
+        rows = self._load(first, len(first)).select("key", "value", "headers").collect()
+        return [(_bytes(r[0]), _bytes(r[1]), r[2] and [(h.key, _bytes(h.value)) for h in r[2]]) for r in rows]
+
+    def close(self) -> None:
+        """Close the admin client."""
+        self.cluster.close()
+
+    def _load(self, ranges: Sequence[Range], tasks: int) -> DataFrame:
+        reader = self._spark.read.format("kafka")
+        options = {
+            "assign": _partitions(ranges),
+            "startingOffsets": _offsets(ranges, lambda r: r.start),
+            "endingOffsets": _offsets(ranges, lambda r: r.end),
+            "minPartitions": str(tasks),
+            "includeHeaders": "true",
+            # an offset that is gone must be an error: anything else would leave events out without a word
+            "failOnDataLoss": "true",
+        }
+        settings = {f"kafka.{name}": value for name, value in self._settings.items()}
+        return reader.options(**settings, **options).load().selectExpr(*_COLUMNS)
+
+
+class JavaCluster:
+    """The admin side by Kafka's Java client; see :class:`lakecdc.ingest.sources.kafka.cluster.Cluster`.
+
+    :param settings: as for :class:`SparkReader`.
+    """
+
+    def __init__(self, spark: SparkSession, settings: Mapping[str, str]) -> None:
+        self._servers = settings["bootstrap.servers"]
+        patience = dict.fromkeys(("default.api.timeout.ms", "request.timeout.ms"), str(_MILLISECONDS))
+        with self._asking():
+            self._admin = KafkaAdmin(spark, {**patience, **settings})
+
+    def topics(self, wanted: Callable[[str], bool]) -> dict[str, Topic]:
+        """Topics by name."""
+        with self._asking():
+            found = self._admin.topics(wanted)
+        return {name: Topic(name, _topic_id(text), partitions) for name, (text, partitions) in found.items()}
+
+    def beginnings(self, places: Iterable[Place]) -> dict[Place, int]:
+        """Lowest offsets."""
+        with self._asking():
+            return self._admin.earliest(places)
+
+    def ends(self, places: Iterable[Place]) -> dict[Place, int]:
+        """Offsets behind the last ones."""
+        with self._asking():
+            return self._admin.latest(places)
+
+    def offsets_at(self, places: Iterable[Place], milliseconds: int) -> dict[Place, int]:
+        """Offsets at a moment."""
+        with self._asking():
+            return self._admin.at(places, milliseconds)
+
+    def close(self) -> None:
+        """Close the client."""
+        self._admin.close()
+
+    @contextmanager
+    def _asking(self) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:
+            told = explain(error)
+            if told is None:
+                raise
+            raise SourceUnavailableError(
+                f"Kafka at {self._servers} cannot be asked: {mask(told.text)}.",
+                hint="Check bootstrap_servers, settings and java_settings; a retry helps only if it was unreachable "
+                "for a moment.",
+            ) from error
+
+
+def _partitions(ranges: Sequence[Range]) -> str:
+    """Partitions of each topic, as Spark takes them."""
+    found: dict[str, list[int]] = {}
+    for one in ranges:
+        found.setdefault(one.topic, []).append(one.partition)
+    return json.dumps(found)
+
+
+def _offsets(ranges: Sequence[Range], edge: Callable[[Range], int]) -> str:
+    """An offset for each partition of each topic, as Spark takes them."""
+    found: dict[str, dict[str, int]] = {}
+    for one in ranges:
+        found.setdefault(one.topic, {})[str(one.partition)] = edge(one)
+    return json.dumps(found)
+
+
+def _topic_id(text: str) -> str:
+    """A topic's id as librdkafka writes it, in plain base64 instead of that for URLs; none is all zeros."""
+    return "" if set(text) <= {"A"} else text.replace("-", "+").replace("_", "/")
+
+
+def _bytes(cell: bytearray | None) -> bytes | None:
+    return None if cell is None else bytes(cell)
