@@ -9,6 +9,7 @@ import pytest
 
 from lakecdc.contract.errors import SpecError
 from lakecdc.contract.sources.files import FilesSource
+from lakecdc.contract.sources.mysql import MysqlSource
 from lakecdc.contract.sources.postgres import PostgresSource
 
 POSTGRES, FILES = PostgresSource("host=h", "slot"), FilesSource("/in", "json")
@@ -37,3 +38,11 @@ def test_of_files(name: str) -> None:
     changed(FILES, name, 0)
     with pytest.raises(SpecError, match=f"source.{name} is -1"):
         changed(FILES, name, -1)
+
+
+def test_of_mysql() -> None:
+    mysql = MysqlSource("h", "u")
+    changed(mysql, "max_batch_bytes", 0).check_targets(())
+    for name, number in {"max_batch_events": 0, "max_batch_bytes": -1}.items():
+        with pytest.raises(SpecError, match=f"source.{name} is {number}"):
+            changed(mysql, name, number).check_targets(())

@@ -76,11 +76,13 @@ class Limits:
     :param stop: see :attr:`Place.number`.
     :param events: row events of wanted tables.
     :param transaction: row events of one transaction above which the read fails; 0 is no limit.
+    :param bytes: of log that hold these row events; 0 is no limit.
     """
 
     stop: int
     events: int
     transaction: int = 0
+    bytes: int = 0
 
 
 @dataclass(frozen=True)
@@ -109,6 +111,7 @@ class Summary:
     :param lost: why a table can only be loaded in full.
     :param zero_dates: dates that are none, by table.
     :param bytes: bytes of log read.
+    :param row_bytes: those of row events of wanted tables.
     """
 
     file: str
@@ -117,6 +120,7 @@ class Summary:
     seconds: int = 0
     total: int = 0
     bytes: int = 0
+    row_bytes: int = 0
     events: dict[int, dict[str, int]] = field(default_factory=dict)
     truncates: dict[int, tuple[int, int, int]] = field(default_factory=dict)
     relations: list[Relation] = field(default_factory=list)
@@ -272,7 +276,9 @@ class Decoder:
         summary.file, summary.pos = self._file, self._at
         if self._seconds:
             summary.gtid, summary.seconds = self._gtid, self._seconds
-        self.done = summary.place.number >= self._limits.stop or summary.total >= self._limits.events
+        limits = self._limits
+        full = summary.total >= limits.events or 0 < limits.bytes <= summary.row_bytes
+        self.done = full or summary.place.number >= limits.stop
 
     # -- transactions -----------------------------------------------------------------------------------------
 
@@ -418,6 +424,7 @@ class Decoder:
                 add((*facts, "u", *where, moved), new, before if moved else None)
         self._count(layout.table, op, ordinal - self._ordinal)
         self._rows.bytes += len(event)
+        self.summary.row_bytes += len(event)
         self._ordinal = ordinal
         if 0 < self._limits.transaction < ordinal:
             raise LogError(

@@ -182,8 +182,9 @@ class MysqlIngest:
     def _read(self, begin: Place, end: Place) -> binlog.Round:
         live = self._live()
         stops = [feed.stop for feed in live if feed.stop > feed.place.number]
-        events = _NO_LIMIT if stops else self.source.max_batch_events
-        limits = Limits(min([end.number, *stops]), events, self.source.max_transaction_events)
+        source, stop = self.source, min([end.number, *stops])
+        events, size = (_NO_LIMIT, 0) if stops else (source.max_batch_events, source.max_batch_bytes)
+        limits = Limits(stop, events, source.max_transaction_events, size)
         wanted = {feed.number: self._wanted(feed) for feed in live}
         task = binlog.ReadLog(self._where, self._server, self.source.server_id, begin, limits, wanted)
         self._round = binlog.read(self.spark, task)

@@ -160,6 +160,18 @@ def test_a_transaction_is_never_cut(shop: Shop) -> None:
     assert len(shop.model.rows(name)) == 300
 
 
+def test_bytes_of_wanted_rows_bound_a_batch(shop: Shop) -> None:
+    shop.sql("CREATE TABLE s.t (id int PRIMARY KEY, b text)", "CREATE TABLE s.other (b text)")
+    name = shop.target("t")
+    shop.run()
+    for i in range(4):
+        shop.sql(f"INSERT INTO s.t VALUES ({i}, '{'x' * 600}')", f"INSERT INTO s.other VALUES ('{'y' * 5000}')")
+    before = len(shop.model.batches)
+    shop.run(max_batch_bytes=1000)
+    assert [len(events) for _batch, events in shop.model.batches[before:] if events] == [2, 2]
+    assert len(shop.model.rows(name)) == 4
+
+
 def test_a_recorded_batch_ends_where_it_ended(shop: Shop) -> None:
     shop.sql("CREATE TABLE s.t (id int PRIMARY KEY)", "CREATE TABLE s.u (id int PRIMARY KEY)")
     name, other = shop.target("t"), shop.target("u")
