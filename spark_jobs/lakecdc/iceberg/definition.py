@@ -155,15 +155,22 @@ def evolve(table: IcebergTable, columns: Sequence[tuple[str, str]]) -> list[str]
     return done
 
 
-def rename_columns(table: IcebergTable, names: Mapping[str, str]) -> None:
-    """Rename columns in one schema commit; they keep their field ids.
+def rename_columns(table: IcebergTable, names: Mapping[str, str], properties: Mapping[str, str]) -> None:
+    """Rename columns and set properties in one commit; columns keep their field ids and may change places.
 
     :param names: the new name by the old one.
     """
-    update = table.java.updateSchema()
+    transaction = table.java.newTransaction()
+    update = transaction.updateSchema()
     for old, new in names.items():
         update.renameColumn(old, new)
     update.commit()
+    if properties:
+        noted = transaction.updateProperties()
+        for key, value in properties.items():
+            noted.set(key, value)
+        noted.commit()
+    transaction.commitTransaction()
     table.refresh()
 
 

@@ -49,6 +49,20 @@ class Column:
     fill: object = None
 
 
+@dataclass(frozen=True)
+class ColumnsTold:
+    """Columns of a source whose log tells every change of them, so that names may change places as well.
+
+    :param before: the source's columns where the batch begins; :attr:`TableBatch.source_columns` has those at its end.
+    :param begin: where the batch begins, as a number that grows with the log.
+    :param end: where it ends.
+    """
+
+    before: Mapping[str, int | None]
+    begin: int
+    end: int
+
+
 class OddValueError(Exception):
     """A value that Arrow does not take, or perhaps not as Spark does."""
 
@@ -99,6 +113,7 @@ class TableBatch:
         messages.
     :param source_columns: all columns that the source has at the end of the batch, under its own names, each with the
         number that it keeps when it is renamed; None where the source does not tell them all.
+    :param columns_told: what the log tells of ``source_columns``; None where it leaves something to guess.
     :param facts: numbers for the report, such as ``source_lag_seconds``.
     """
 
@@ -118,6 +133,7 @@ class TableBatch:
     rejections: int = 0
     origin: Callable[[DataFrame], DataFrame] | None = None
     source_columns: Mapping[str, int | None] | None = None
+    columns_told: ColumnsTold | None = None
     facts: Mapping[str, object] = field(default_factory=dict)
 
     @property

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from lakecdc.contract.errors import InputError
 from lakecdc.iceberg import definition
+from lakecdc.ingest.sources.database import full_load_needed
 from lakecdc.metadata import names
 
 if TYPE_CHECKING:
@@ -33,16 +35,37 @@ def follow(table: IcebergTable, batch: TableBatch) -> list[str]:
     if batch.source_columns is None:
         return []
     known = remembered(table)
-    moved = renamed(known, batch.source_columns)
-    pairs = [(_in_table(batch.target, old), _in_table(batch.target, new)) for old, new in moved.items()]
-    free = {name for _, name in pairs} - {*table.column_names, *batch.key}
-    changes = _rename(table, {old: new for old, new in pairs if old in table.column_names and new in free})
-    return changes + _drop(table, batch, [n for n in known if n not in moved])
+    moved = renamed(known, batch.source_columns, swapped=batch.columns_told is not None)
+    named = [(_in_table(batch.target, old), _in_table(batch.target, new)) for old, new in moved.items()]
+    pairs = {old: new for old, new in named if old and new and old in table.column_names}
+    if batch.columns_told is None:
+        free = set(pairs.values()) - {*table.column_names, *batch.key}
+        pairs = {old: new for old, new in pairs.items() if new in free}
+    else:
+        _check_free(table, pairs)
+    dropped = _dropped(table, batch, [n for n in known if n not in moved])
+    changes = _rename(table, batch, pairs)
+    if dropped:
+        definition.drop_columns(table, dropped)
+    return changes + [f"dropped {name}" for name in dropped]
 
 
-def renamed(known: Columns, now: Columns) -> dict[str, str]:
-    """The columns that have another name now, by the one they had; a name that was another column's is not followed."""
-    names_now = {number: name for name, number in now.items() if number is not None and name not in known}
+def _check_free(table: IcebergTable, pairs: Mapping[str, str]) -> None:
+    taken = [(old, new) for old, new in pairs.items() if new in table.column_names and new not in pairs]
+    if taken:
+        raise full_load_needed(
+            f"The source has renamed the column {taken[0][0]!r} to {taken[0][1]!r}, a name that a column still has "
+            "which the source has dropped",
+            table.name,
+        )
+
+
+def renamed(known: Columns, now: Columns, swapped: bool = False) -> dict[str, str]:
+    """The columns that have another name now, by the one they had.
+
+    :param swapped: follow names that were another column's, too.
+    """
+    names_now = {number: name for name, number in now.items() if number is not None and (swapped or name not in known)}
     return {
         name: names_now[number]
         for name, number in known.items()
@@ -66,14 +89,15 @@ def identified(found: Sequence[str], known: Columns, catalog: Columns) -> dict[s
     return numbers
 
 
-def _rename(table: IcebergTable, found: Mapping[str | None, str | None]) -> list[str]:
-    pairs = {old: new for old, new in found.items() if old and new}
+def _rename(table: IcebergTable, batch: TableBatch, pairs: Mapping[str, str]) -> list[str]:
     if pairs:
-        definition.rename_columns(table, pairs)
+        # where names change places, a run that is killed now must not do it again
+        definition.rename_columns(table, pairs, _news(table, batch))
     return [f"renamed {old} to {new}" for old, new in pairs.items()]
 
 
-def _drop(table: IcebergTable, batch: TableBatch, known: Sequence[str]) -> list[str]:
+def _dropped(table: IcebergTable, batch: TableBatch, known: Sequence[str]) -> list[str]:
+    """Columns of the table that are to be dropped."""
     if batch.source_columns is None or batch.target.on_dropped_column == "keep":
         return []
     present = {c.name for c in batch.columns}
@@ -88,22 +112,55 @@ def _drop(table: IcebergTable, batch: TableBatch, known: Sequence[str]) -> list[
     # events of the batch that are older than the drop still fill it
     dropped = [name for name in here if name not in present]
     _check_unused(table, batch, dropped)
-    if dropped:
-        definition.drop_columns(table, dropped)
-    return [f"dropped {name}" for name in dropped]
+    return dropped
 
 
 def remember(table: IcebergTable, batch: TableBatch) -> None:
     """Note the source's columns, if they are wanted and have changed."""
+    news = _news(table, batch)
+    if news:
+        table.update_properties({**news})
+
+
+def changed(table: IcebergTable, batch: TableBatch) -> bool:
+    """Whether the source's log tells columns that the table does not remember so."""
+    return batch.columns_told is not None and bool(_news(table, batch))
+
+
+def columns_at(table: IcebergTable, place: int) -> tuple[dict[str, int], int]:
+    """The source's columns at a place of its log, as :class:`ColumnsTold` has told them.
+
+    :return: number by name, empty if they are not known; and the place up to which the log has to be read at once,
+        because the table's columns are those of that place already.
+    """
+    known: Columns = remembered(table)
+    told = json.loads(table.properties.get(names.SOURCE_COLUMNS_BEFORE, "null"))
+    ahead = told["end"] if told and place < told["end"] else 0
+    if ahead:
+        known = told["before"] if place == told["begin"] else {}
+    found = {name: number for name, number in known.items() if number is not None}
+    return (found if len(found) == len(known) else {}), ahead
+
+
+def left_out(table: IcebergTable, target: Target, columns: Mapping[str, int]) -> set[int]:
+    """Numbers of the source's columns that the table does not have."""
+    return {number for name, number in columns.items() if _in_table(target, name) not in table.column_names}
+
+
+def _news(table: IcebergTable, batch: TableBatch) -> dict[str, str]:
+    """Properties that tell the source's columns; empty if the table has them already, or they are not wanted."""
     now = batch.source_columns
     known = remembered(table)
     if now is None or not (known or _wanted(batch.target, now)):
-        return
+        return {}
     present = {c.name for c in batch.columns}
     waiting = {n: number for n, number in known.items() if n not in now and _in_table(batch.target, n) in present}
     kept = {n: number if number is not None else known.get(n) for n, number in now.items()} | waiting
-    if kept != known:
-        table.update_properties({names.SOURCE_COLUMNS: json.dumps(kept)})
+    if [*kept.items()] == [*known.items()]:
+        return {}
+    told = batch.columns_told
+    before = {names.SOURCE_COLUMNS_BEFORE: json.dumps(asdict(told))} if told else {}
+    return {names.SOURCE_COLUMNS: json.dumps(kept), **before}
 
 
 def remembered(table: IcebergTable) -> dict[str, int | None]:

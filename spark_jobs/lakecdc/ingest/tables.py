@@ -62,8 +62,8 @@ def prepare(
 
 
 def lacks_columns(table: IcebergTable, batch: TableBatch) -> bool:
-    """Tell whether the source has columns that the table has not."""
-    return not {c.name for c in batch.columns} <= set(table.column_names)
+    """Tell whether the source has columns that the table has not, or has under other names."""
+    return not {c.name for c in batch.columns} <= set(table.column_names) or source_columns.changed(table, batch)
 
 
 def _columns_to_fill(table: IcebergTable, batch: TableBatch) -> set[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -21,16 +21,23 @@ if TYPE_CHECKING:
 
 
 def checked_fills(
-    spark: SparkSession, session: Session, table: SourceTable, columns: Sequence[Column], added: Iterable[str]
+    spark: SparkSession, session: Session, table: SourceTable, columns: Sequence[Column], added: Sequence[str]
 ) -> dict[str, Any]:
     """The value of each column in rows that are older than it, in the column's type; null is left out.
 
     :param columns: the target's.
     :param added: columns that the log saw being added.
-    :raises InputError: such a column has no constant default, so that only the source knows its values.
+    :raises InputError: such a column has no constant default, so that only the source knows its values, or has gone.
     """
     known = {column.name: column for column in table.columns}
     new = {name.lower() for name in added}
+    gone = [name for name in added if name not in known and name not in table.target.exclude_columns]
+    if gone:
+        raise full_load_needed(
+            f"The column {gone[0]!r} was added to {table.label} and has been renamed or dropped since, so that its "
+            "default is not known",
+            table.target.table,
+        )
     for column in table.columns:
         if column.name.lower() in new and column.computed_default and column.name in {c.name for c in columns}:
             raise full_load_needed(

@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from lakecdc.ingest.sources.mysql import statements
+from lakecdc.ingest.sources.mysql.column_names import ColumnNames
 from lakecdc.ingest.sources.mysql.place import Place
 from lakecdc.ingest.sources.mysql.table_map import LayoutError, LogColumn, Named, length, read_columns, table_name
 from lakecdc.ingest.sources.mysql.values import is_zero_date
@@ -29,7 +30,9 @@ NAMES = [part.split()[0] for part in SCHEMA.split(", ")]
 _BATCH_ROWS = 20_000
 _BATCH_BYTES = 16 * 1024 * 1024
 _HEADER = struct.Struct("<IBIIIH")
-_STANDALONE = 0x01
+_STANDALONE, _GROUP_COMMIT, _DDL = 0x01, 0x02, 0x20
+#: an ALTER TABLE that begins, or is taken back (binlog_alter_two_phase)
+_NO_ALTER = 0x02 | 0x08
 _GEOMETRY_TYPE = 255
 #: kinds of row events by event type, and whether extra data stands before the columns
 _ROWS = {
@@ -59,6 +62,8 @@ class Wanted:
     :param key: columns that identify a row.
     :param excluded: columns that are left out.
     :param now: the columns as the server tells them now, for logs that do not name them.
+    :param columns: names and numbers of the columns at ``start``, in the order of the rows; empty if not known.
+    :param loaded: see :attr:`Place.number`; columns that are renamed before it were renamed while they were loaded.
     """
 
     schema: str
@@ -67,6 +72,8 @@ class Wanted:
     key: tuple[str, ...]
     excluded: frozenset[str]
     now: tuple[Named, ...]
+    columns: tuple[tuple[str, int], ...] = ()
+    loaded: int = 0
 
 
 @dataclass(frozen=True)
@@ -91,11 +98,13 @@ class Relation:
 
     :param version: counts the different descriptions within one read, from 0.
     :param columns: name, base and Spark type of each.
+    :param numbers: by which they are known under other names.
     """
 
     table: int
     version: int
     columns: tuple[tuple[str, str, str | None], ...]
+    numbers: tuple[int, ...] = ()
 
 
 @dataclass
@@ -107,7 +116,8 @@ class Summary:
     :param seconds: its time, since 1970.
     :param events: number of events by table and kind.
     :param truncates: place, ordinal and time of each table's last TRUNCATE.
-    :param added: columns that statements added, by table.
+    :param columns: numbers of the columns by their names at the end, in their order, for tables that tell of any.
+    :param added: numbers of columns that statements added, by table.
     :param lost: why a table can only be loaded in full.
     :param zero_dates: dates that are none, by table.
     :param bytes: bytes of log read.
@@ -125,7 +135,8 @@ class Summary:
     truncates: dict[int, tuple[int, int, int]] = field(default_factory=dict)
     relations: list[Relation] = field(default_factory=list)
     altered: list[int] = field(default_factory=list)
-    added: dict[int, list[str]] = field(default_factory=dict)
+    columns: dict[int, dict[str, int]] = field(default_factory=dict)
+    added: dict[int, list[int]] = field(default_factory=dict)
     lost: dict[int, str] = field(default_factory=dict)
     zero_dates: dict[int, int] = field(default_factory=dict)
 
@@ -141,11 +152,11 @@ class Summary:
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> Summary:
         """Back from a JSON object."""
-        by_table = ("events", "truncates", "added", "lost", "zero_dates")
+        by_table = ("events", "truncates", "columns", "added", "lost", "zero_dates")
         found = {**document, **{k: {int(t): v for t, v in document[k].items()} for k in by_table}}
         found["truncates"] = {table: tuple(place) for table, place in found["truncates"].items()}
         found["relations"] = [
-            Relation(r["table"], r["version"], tuple((c[0], c[1], c[2]) for c in r["columns"]))
+            Relation(r["table"], r["version"], tuple((c[0], c[1], c[2]) for c in r["columns"]), tuple(r["numbers"]))
             for r in document["relations"]
         ]
         return cls(**found)
@@ -198,6 +209,7 @@ class Decoder:
         self._mariadb, self._fold = mariadb, fold
         self._tail = 4 if checksum else 0
         self._tables = {self._folded(w.schema, w.table): number for number, w in wanted.items()}
+        self._columns = {number: ColumnNames(dict(w.columns), w.key) for number, w in wanted.items()}
         self._layouts: dict[bytes, _Layout | None] = {}
         self._by_id: dict[int, _Layout | None] = {}
         self._relations: dict[int, Relation] = {}
@@ -206,6 +218,8 @@ class Decoder:
         self._gtid, self._seconds = "", 0
         # inside a group of events; and inside one that COMMIT, XID or ROLLBACK ends
         self._inside = self._begun = False
+        # MariaDB may log an ALTER TABLE when it begins and again when it ends
+        self._unfinished = False
         self._ordinal = 0
         self._touched: set[int] = set()
 
@@ -240,13 +254,13 @@ class Decoder:
             self._row_event(event, body_end, kind, start, seconds)
         elif kind == _TABLE_MAP:
             self._inside = True
-            self._table_map(event[19:body_end])
+            self._table_map(event[19:body_end], start)
         elif kind == _QUERY:
             self._query(event, body_end, start, seconds)
         elif kind in (_XID, _XA_PREPARE):
             self._end_of_transaction(event, kind, seconds)
         elif kind in _GTIDS:
-            self._begin(event, kind, server, start)
+            self._begin(event, kind, server, body_end)
         elif kind == _FORMAT:
             # its last five bytes are the kind of checksum of all events, and its own checksum
             self._tail = 4 if event[-5] == 1 else 0
@@ -282,13 +296,15 @@ class Decoder:
 
     # -- transactions -----------------------------------------------------------------------------------------
 
-    def _begin(self, event: bytes, kind: int, server: int, start: int) -> None:
-        self._inside, self._ordinal = True, 0
+    def _begin(self, event: bytes, kind: int, server: int, end: int) -> None:
+        self._inside, self._ordinal, self._unfinished = True, 0, False
         self._touched.clear()
         if kind == _MARIADB_GTID:
             sequence, domain, flags = struct.unpack_from("<QIB", event, 19)
             self._gtid = f"{domain}-{server}-{sequence}"
             self._begun = not flags & _STANDALONE
+            more = 32 + (8 if flags & _GROUP_COMMIT else 0)
+            self._unfinished = bool(flags & _DDL and more < end and event[more] & _NO_ALTER)
         elif kind == 33:
             source, number = event[20:36].hex(), int.from_bytes(event[36:44], "little")
             parts = (source[:8], source[8:12], source[12:16], source[16:20], source[20:])
@@ -320,24 +336,37 @@ class Decoder:
                 self._refuse_touched("was changed by a transaction that the log ends with ROLLBACK")
             self._end(seconds)
         else:
-            self._statement(statement.decode("utf-8", "replace"), schema, start, seconds)
+            mode = _sql_mode(event[32:at])
+            if not self._unfinished:
+                self._statement(statement.decode("utf-8", "replace"), schema, mode, start, seconds)
             if not self._begun:
                 self._end(seconds)
 
-    def _statement(self, statement: str, schema: str, start: int, seconds: int) -> None:
+    def _statement(self, statement: str, schema: str, mode: int, start: int, seconds: int) -> None:
         position = Place(self._file, start).number
-        for effect in statements.effects(statement, schema):
+        for effect in statements.effects(statement, schema, mode):
             for number in self._numbers(effect.schema, effect.table):
                 if position < self._wanted[number].start:
                     continue
                 if effect.kind == "lost":
                     self.summary.lost.setdefault(number, f"{effect.detail} at {self._file}:{start}")
                 elif effect.kind == "altered":
-                    self.summary.altered.append(number)
-                    self.summary.added.setdefault(number, []).extend([effect.detail] if effect.detail else [])
+                    self._alter(number, effect.change, position, f"{self._file}:{start}")
                 else:
                     self._count(number, "t")
                     self.summary.truncates[number] = (position, self._ordinal, seconds)
+
+    def _alter(self, number: int, change: statements.Alteration, position: int, where: str) -> None:
+        summary, columns = self.summary, self._columns[number]
+        why = columns.alter(change)
+        if position < self._wanted[number].loaded and any(r.old != r.new for r in change.renamed):
+            why = why or "renamed columns while it was being loaded"
+        if why:
+            summary.lost.setdefault(number, f"{why} at {where}")
+        summary.altered.append(number)
+        summary.columns[number], summary.added[number] = columns.numbers, columns.added
+        # rows after it may look as before and mean other columns
+        self._layouts.clear()
 
     def _numbers(self, schema: str, table: str | None) -> list[int]:
         if table is None:
@@ -354,27 +383,34 @@ class Decoder:
 
     # -- rows -------------------------------------------------------------------------------------------------
 
-    def _table_map(self, event: bytes) -> None:
+    def _table_map(self, event: bytes, start: int) -> None:
         number, body = int.from_bytes(event[:6], "little"), event[8:]
         if body not in self._layouts:
-            self._layouts[body] = self._layout(body)
+            schema, name, at = table_name(body)
+            table = self._tables.get(self._folded(schema, name))
+            if table is not None and Place(self._file, start).number < self._wanted[table].start:
+                # rows that the table has already, under names of their time
+                self._by_id[number] = None
+                return
+            self._layouts[body] = None if table is None else self._layout(body, at, table)
         self._by_id[number] = self._layouts[body]
 
-    def _layout(self, body: bytes) -> _Layout | None:
-        schema, table, at = table_name(body)
-        number = self._tables.get(self._folded(schema, table))
-        if number is None:
-            return None
-        wanted = self._wanted[number]
+    def _layout(self, body: bytes, at: int, number: int) -> _Layout | None:
+        wanted, names = self._wanted[number], self._columns[number]
         try:
-            columns = read_columns(body, at, self._charsets, wanted.now, self._mariadb)
+            columns = read_columns(body, at, self._charsets, lambda: names.unnamed(wanted.now), self._mariadb)
         except LayoutError as error:
             self.summary.lost.setdefault(number, str(error))
             return None
+        if why := names.described([column.name for column in columns]):
+            self.summary.lost.setdefault(number, why)
+            return None
+        self.summary.columns[number] = names.numbers
         described = tuple((c.name, c.type.base, c.type.spark) for c in columns)
+        numbers = tuple(names.numbers[column.name] for column in columns)
         known = self._relations.get(number)
-        if known is None or known.columns != described:
-            known = Relation(number, known.version + 1 if known else 0, described)
+        if known is None or (known.columns, known.numbers) != (described, numbers):
+            known = Relation(number, known.version + 1 if known else 0, described, numbers)
             self._relations[number] = known
             self.summary.relations.append(known)
         return _Layout(number, known.version, wanted, columns)
@@ -463,6 +499,12 @@ class Decoder:
         kinds = self.summary.events.setdefault(table, {})
         kinds[kind] = kinds.get(kind, 0) + number
         self.summary.total += number if rows is None else rows
+
+
+def _sql_mode(variables: bytes) -> int:
+    """The session's mode, from the variables of its statement: its flags come first, the mode behind them."""
+    at = 5 if variables[:1] == b"\0" else 0
+    return int.from_bytes(variables[at + 1 : at + 9], "little") if variables[at : at + 1] == b"\1" else 0
 
 
 class _Rows:

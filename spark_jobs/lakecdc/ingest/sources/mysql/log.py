@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from pyspark import StorageLevel
@@ -152,9 +152,26 @@ def explain_task(error: Exception, task: ReadLog) -> LakecdcError:
     return SourceUnavailableError(text)
 
 
+def named(relation: Relation, names: Mapping[int, str]) -> Relation:
+    """A description with the names that its columns have later.
+
+    :param names: by number.
+    """
+    if not relation.numbers:
+        return relation
+    taken = set(names.values())
+    columns = tuple(
+        # a column that is gone must not be taken for the one that has its name now
+        (names.get(number, "" if name in taken else name), base, kind)
+        for number, (name, base, kind) in zip(relation.numbers, relation.columns, strict=True)
+    )
+    return replace(relation, columns=columns)
+
+
 def changes(
     found: Round,
     table: int,
+    relations: Sequence[Relation],
     key: Sequence[str],
     columns: Sequence[Column],
     bases: Mapping[str, str],
@@ -163,12 +180,12 @@ def changes(
 ) -> DataFrame:
     """The change frame of one table in a round.
 
+    :param relations: the table's descriptions, under the names of ``columns``.
     :param columns: the target's columns.
     :param bases: see ``MysqlType.base``, by column.
     :param literals: what rows show that are older than a column, by column.
     :param epoch: of the order keys.
     """
-    relations = found.relations(table)
     new = {c.name: _value("new", c, relations, literals).alias(c.name) for c in columns}
     gone = F.col("kind") == "d"
     row = F.struct(*new.values())

@@ -14,18 +14,20 @@ from pyspark.sql import functions as F
 from lakecdc.contract.errors import InputError, LakecdcError, SourceUnavailableError
 from lakecdc.contract.sources.mysql import MysqlSource
 from lakecdc.failpoints import reach
-from lakecdc.ingest.change import Column, TableBatch
+from lakecdc.ingest.change import TableBatch
 from lakecdc.ingest.order import RANK_READ, order_key
 from lakecdc.ingest.sources.database import deal, full_load_frame, full_load_needed, quoted
 from lakecdc.ingest.sources.mysql import log as binlog
 from lakecdc.ingest.sources.mysql import server as servers
 from lakecdc.ingest.sources.mysql import snapshot
-from lakecdc.ingest.sources.mysql.catalog import SourceTable, bases, described, read_table, target_columns
+from lakecdc.ingest.sources.mysql.catalog import bases, read_table
 from lakecdc.ingest.sources.mysql.columns import checked_fills, with_fills
 from lakecdc.ingest.sources.mysql.connect import Address, address, connect, explain
 from lakecdc.ingest.sources.mysql.decoder import Limits, Wanted
+from lakecdc.ingest.sources.mysql.feed import Feed
 from lakecdc.ingest.sources.mysql.place import Place, place_of
 from lakecdc.ingest.sources.mysql.types import typed
+from lakecdc.ingest.tables import open_target
 from lakecdc.metadata.positions import Position
 
 if TYPE_CHECKING:
@@ -39,32 +41,6 @@ log = logging.getLogger(__name__)
 
 TYPE = "mysql"
 _NO_LIMIT = 1 << 62
-
-
-@dataclass
-class Feed:
-    """A table during a run.
-
-    :param number: of the table in this run.
-    :param columns: the target's columns as last seen.
-    :param position: where the target stands; None before its full load is applied.
-    :param stop: place where a batch of an interrupted run ended; the next one must end there too.
-    :param failed: it takes no more batches.
-    """
-
-    number: int
-    table: SourceTable
-    columns: tuple[Column, ...]
-    position: Position | None
-    stop: int = 0
-    zero_dates: int = 0
-    failed: bool = False
-
-    @property
-    def place(self) -> Place:
-        """The position; every transaction before it is in the table."""
-        assert self.position is not None
-        return place_of(self.position.offsets)
 
 
 @dataclass
@@ -117,15 +93,15 @@ class MysqlIngest:
         target = next(t for t in self.spec.targets if t.table == name)
         try:
             table = read_table(self._session, target, self.source, self._server.mariadb)
-            columns = target_columns(table, described(table))
             twin = next((n for n, f in self._feeds.items() if f.table.label == table.label), None)
             if twin:
                 raise InputError(f"{table.label} already feeds {twin}.", hint="Feed the other one in a job of its own.")
             if position:
                 self._check_place(name, position)
-            feed = Feed(number, table, columns, position)
+            feed = Feed(number, table, (), position)
             if position and recorded:
                 feed.stop = place_of(recorded.offsets).number
+            feed.remember(open_target(self.spark, self.spec.catalog.name, name) if position else None)
             self._feeds[name] = feed
         except LakecdcError as error:
             self._refuse(name, error)
@@ -166,6 +142,10 @@ class MysqlIngest:
         while self._live():
             with self._asking():
                 end = end or servers.log_end(self._session, self._server)
+                for feed in self._live():
+                    # the first batch of the log tells up to when the table was read
+                    if feed.position and feed.position.read_through is None:
+                        feed.loaded = end[0].number
                 begin = min((feed.place for feed in self._live()), key=lambda place: place.number)
                 found = self._read(begin, end[0])
                 place = found.summary.place
@@ -194,7 +174,8 @@ class MysqlIngest:
         table = feed.table
         excluded = frozenset(table.target.exclude_columns)
         now = tuple(column.named for column in table.columns)
-        return Wanted(table.schema, table.name, feed.place.number, table.key, excluded, now)
+        numbers = tuple(feed.numbers.items())
+        return Wanted(table.schema, table.name, feed.place.number, table.key, excluded, now, numbers, feed.loaded)
 
     def _batches(self, found: binlog.Round, moment: datetime) -> list[TableBatch]:
         lag = max(0.0, (servers.now(self._session) - moment).total_seconds())
@@ -211,28 +192,33 @@ class MysqlIngest:
         summary, number, name = found.summary, feed.number, feed.table.target.table
         if number in summary.lost:
             raise full_load_needed(f"The source table {feed.table.label} {summary.lost[number]}", name)
-        relations, altered = found.relations(number), number in summary.altered
+        altered, before = number in summary.altered, feed.numbers
         if altered:
             feed.table = read_table(self._session, feed.table.target, self.source, self._server.mariadb)
-        if altered or relations:
-            feed.columns = target_columns(feed.table, described(feed.table) if altered else relations[-1].columns)
+        numbers = summary.columns.get(number, before)
+        names = {of: name for name, of in numbers.items()}
+        relations = [binlog.named(relation, names) for relation in found.relations(number)]
+        feed.take(numbers, relations, altered)
         table, columns, fills = feed.table, feed.columns, {}
         if altered or len(relations) > 1:
-            fills = checked_fills(self.spark, self._session, table, columns, summary.added.get(number, ()))
+            added = [names[of] for of in summary.added.get(number, ()) if of in names]
+            fills = checked_fills(self.spark, self._session, table, columns, added)
             columns = with_fills(columns, fills)
         changes, kinds = None, summary.events.get(number, {})
         if kinds:
             known = bases(table, relations)
-            changes = binlog.changes(found, number, table.key, columns, known, fills, self._epoch)
+            changes = binlog.changes(found, number, relations, table.key, columns, known, fills, self._epoch)
         feed.zero_dates += summary.zero_dates.get(number, 0)
+        position = self._position(feed, summary.place, summary.gtid, moment)
         return TableBatch(
             target=table.target,
             key=table.key,
             columns=columns,
             changes=changes,
-            position=self._position(feed, summary.place, summary.gtid, moment),
+            position=position,
             truncate_order=binlog.truncate_order(found, number, self._epoch),
-            source_columns=dict.fromkeys(c.name for c in columns),
+            source_columns=feed.source_columns,
+            columns_told=feed.told(before, position),
             facts={**facts, **self._zero_date_facts(feed)},
         )
 
@@ -257,6 +243,7 @@ class MysqlIngest:
 
     def _load(self, feed: Feed) -> TableBatch:
         table = feed.table
+        feed.numbers = {column.name: number for number, column in enumerate(table.columns, 1)}
         names = [column.name for column in feed.columns]
         session = connect(self._where, texts=True)
         try:
@@ -286,7 +273,7 @@ class MysqlIngest:
             changes=full_load_frame(texts, table.key, feed.columns, values, order, self._begin_time),
             position=self._position(feed, place, gtid, None),
             full_load=True,
-            source_columns=dict.fromkeys(c.name for c in feed.columns),
+            source_columns=feed.source_columns,
             facts={"full_load_chunks": len(found)},
         )
 

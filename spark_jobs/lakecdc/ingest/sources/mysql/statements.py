@@ -5,18 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Literal
 
-_TOKEN = re.compile(
-    r"""
-    (?P<space>\s+|\#[^\n]*|--(?=\s|$)[^\n]*|/\*(?!M?!).*?\*/|/\*M?!\d*|\*/)
-  | (?P<quoted>`(?:[^`]|``)*`|"(?:[^"\\]|""|\\.)*")
-  | (?P<text>'(?:[^'\\]|''|\\.)*')
-  | (?P<word>[\w$\u0080-\uffff]+)
-  | (?P<mark>.)
-    """,
-    re.VERBOSE | re.DOTALL,
-)
+#: modes of a session, as bits, that change how its statements are cut up
+ANSI_QUOTES, NO_BACKSLASH_ESCAPES = 0x4, 0x100000
+_WORD = r"[\w$\u0080-\uffff]+"
 _CHANGES_ROWS = {"INSERT", "UPDATE", "DELETE", "REPLACE", "LOAD"}
 _PARTITION_RISKS = {"DROP", "TRUNCATE", "EXCHANGE", "CONVERT", "DISCARD", "IMPORT"}
 _NO_COLUMNS = {
@@ -24,6 +18,50 @@ _NO_COLUMNS = {
     *("PERIOD", "SYSTEM"),
 }
 _NOISE = {"IF", "NOT", "EXISTS"}
+_UNREADABLE = "was changed by an ALTER TABLE that cannot be read for sure"
+
+
+@cache
+def _pattern(sql_mode: int) -> re.Pattern[str]:
+    """What cuts up the statements of sessions with a mode."""
+    in_text, in_double = (r"[^']|''", r'[^"]|""')
+    if not sql_mode & NO_BACKSLASH_ESCAPES:
+        in_text, in_double = (r"[^'\\]|''|\\.", r'[^"\\]|""|\\.')
+    text, name = f"'(?:{in_text})*'", "`(?:[^`]|``)*`"
+    if sql_mode & ANSI_QUOTES:
+        name += r'|"(?:[^"]|"")*"'
+    else:
+        text += f'|"(?:{in_double})*"'
+    space = r"\s+|\#[^\n]*|--(?=\s|$)[^\n]*|/\*(?!M?!).*?\*/|/\*M?!\d*|\*/"
+    return re.compile(
+        f"(?P<space>{space})|(?P<quoted>{name})|(?P<text>{text})|(?P<word>{_WORD})|(?P<mark>.)", re.DOTALL
+    )
+
+
+@dataclass(frozen=True)
+class Rename:
+    """A column that gets another name.
+
+    :param optional: it need not be there (``IF EXISTS``).
+    """
+
+    old: str
+    new: str
+    optional: bool = False
+
+
+@dataclass(frozen=True)
+class Alteration:
+    """What one ALTER TABLE does to the columns; names mean the columns as they were before it.
+
+    :param renamed: all at once, so that columns may exchange their names.
+    :param moved: a column comes to stand elsewhere than at the end.
+    """
+
+    renamed: tuple[Rename, ...] = ()
+    added: tuple[str, ...] = ()
+    dropped: tuple[str, ...] = ()
+    moved: bool = False
 
 
 @dataclass(frozen=True)
@@ -33,13 +71,15 @@ class Effect:
     :param kind: ``truncate`` empties it; ``altered`` changes its columns; ``lost`` changes rows, or which rows the name
         stands for, in a way that no row event tells.
     :param table: None is every table of the schema.
-    :param detail: what happened, for ``lost``; the added column, for ``altered``.
+    :param detail: what happened, for ``lost``.
+    :param change: what happened, for ``altered``.
     """
 
     kind: Literal["truncate", "altered", "lost"]
     schema: str
     table: str | None
     detail: str = ""
+    change: Alteration = Alteration()
 
 
 @dataclass(frozen=True)
@@ -53,11 +93,16 @@ class Token:
     name: str
     bare: str
 
+    @property
+    def names(self) -> bool:
+        """Whether it can be a name."""
+        return bool(self.name) and (not self.bare or re.fullmatch(_WORD, self.name) is not None)
 
-def tokens(statement: str) -> list[Token]:
+
+def tokens(statement: str, sql_mode: int = 0) -> list[Token]:
     """Cut a statement up, without comments; what stands in executable comments stays."""
     found = []
-    for match in _TOKEN.finditer(statement):
+    for match in _pattern(sql_mode & (ANSI_QUOTES | NO_BACKSLASH_ESCAPES)).finditer(statement):
         text = match.group()
         if match.lastgroup == "quoted":
             found.append(Token(text[1:-1].replace(text[0] * 2, text[0]), ""))
@@ -68,12 +113,13 @@ def tokens(statement: str) -> list[Token]:
     return found
 
 
-def effects(statement: str, schema: str) -> list[Effect]:
+def effects(statement: str, schema: str, sql_mode: int = 0) -> list[Effect]:
     """What a statement does to tables.
 
     :param schema: the session's default database.
+    :param sql_mode: the session's, as the log keeps it.
     """
-    found = _without_settings(tokens(statement))
+    found = _without_settings(tokens(statement, sql_mode))
     words = [token.bare for token in found[:6]]
     if not words:
         return []
@@ -88,7 +134,8 @@ def effects(statement: str, schema: str) -> list[Effect]:
     if words[:3] == ["CREATE", "OR", "REPLACE"] and "TABLE" in words[3:5] and "TEMPORARY" not in words[3:4]:
         return [Effect("lost", *_name(found, words.index("TABLE") + 1, schema)[0], "was made anew")]
     if words[0] == "ALTER" and "TABLE" in words[1:4]:
-        return list(_altered(found, schema))
+        # which servers execute what stands in such a comment is not for us to say
+        return list(_altered(found, schema, sure="/*!" not in statement and "/*M!" not in statement))
     return []
 
 
@@ -153,28 +200,56 @@ def _renamed(found: list[Token], schema: str) -> Iterator[Effect]:
         at += 1
 
 
-def _altered(found: list[Token], schema: str) -> Iterator[Effect]:
+def _altered(found: list[Token], schema: str, sure: bool) -> Iterator[Effect]:
     place = next(i for i, token in enumerate(found) if token.bare == "TABLE")
     name, at = _name(found, place + 1, schema)
+    # MariaDB: how long to wait for the table
+    at += {"NOWAIT": 1, "WAIT": 2}.get(found[at].bare if at < len(found) else "", 0)
+    renamed: list[Rename] = []
     added: list[str] = []
     dropped: list[str] = []
+    moved = False
     for part in _parts(found[at:]):
         words = [token.bare for token in part]
         first, second = words[0], (words + [""])[1]
-        if first in ("ADD", "DROP") and _is_column(words):
+        moved = moved or not {"FIRST", "AFTER"}.isdisjoint(words)
+        if not {"RENAME", "CHANGE"}.isdisjoint(words[1:]):
+            yield Effect("lost", *name, _UNREADABLE)
+        elif first in ("ADD", "DROP") and _is_column(words):
             columns = _columns(part)
             (added if first == "ADD" else dropped).extend(columns)
-        elif reason := _risk(part, words, first, second):
+        elif first == "CHANGE" or (first, second) == ("RENAME", "COLUMN"):
+            rename = _rename(part, words)
+            if rename is None or (rename.old != rename.new and not sure):
+                yield Effect("lost", *name, _UNREADABLE)
+            else:
+                renamed.append(rename)
+        elif reason := _risk(first, second):
             yield Effect("lost", *name, reason)
-            if first in ("EXCHANGE", "CONVERT") or (first == "RENAME" and second not in ("COLUMN", "INDEX", "KEY")):
+            if first in ("EXCHANGE", "CONVERT", "RENAME"):
                 marks = [words.index(mark) for mark in ("TABLE", "TO", "AS", "=") if mark in words]
                 other, _end = _name(part, (marks or [0])[0] + 1, schema)
                 yield Effect("lost", *other, "was replaced by another table")
-    yield Effect("altered", *name)
-    for column in added:
-        again = column.lower() in {c.lower() for c in dropped}
-        kind: Literal["lost", "altered"] = "lost" if again else "altered"
-        yield Effect(kind, *name, f"dropped and added the column {column!r} at once" if again else column)
+    again = [column for column in added if column.lower() in {c.lower() for c in dropped}]
+    if again:
+        yield Effect("lost", *name, f"dropped and added the column {again[0]!r} at once")
+    yield Effect("altered", *name, change=Alteration(tuple(renamed), tuple(added), tuple(dropped), moved))
+
+
+def _rename(part: Sequence[Token], words: Sequence[str]) -> Rename | None:
+    """What ``RENAME COLUMN`` or ``CHANGE`` does; None if that cannot be told for sure."""
+    at = 2 if words[1:2] == ["COLUMN"] else 1
+    optional = list(words[at : at + 2]) == ["IF", "EXISTS"]
+    at += 2 if optional else 0
+    if words[0] == "RENAME":
+        whole = len(part) == at + 3 and words[at + 1] == "TO"
+        names = [part[at], part[at + 2]] if whole else []
+    else:
+        # a definition follows; MariaDB takes a name with that of its table before it as well
+        names = [*part[at : at + 2]] if len(part) > at + 2 and words[at + 2] != "." else []
+    if len(names) < 2 or not all(token.names for token in names):
+        return None
+    return Rename(names[0].name, names[1].name, optional)
 
 
 def _parts(found: Sequence[Token]) -> Iterator[list[Token]]:
@@ -193,16 +268,10 @@ def _parts(found: Sequence[Token]) -> Iterator[list[Token]]:
         yield part
 
 
-def _risk(part: Sequence[Token], words: Sequence[str], first: str, second: str) -> str | None:
+def _risk(first: str, second: str) -> str | None:
     """Why a part of ALTER TABLE makes the log's rows and the table's differ; None if it does not."""
-    if first == "CHANGE":
-        names = [token.name for token in part if token.bare not in ("CHANGE", "COLUMN", *_NOISE)]
-        renamed = [name.lower() for name in names[:1]] != [name.lower() for name in names[1:2]]
-        return f"renamed the column {names[0]!r}" if renamed and names else None
     if first == "RENAME":
-        if second in ("INDEX", "KEY"):
-            return None
-        return "renamed a column" if second == "COLUMN" else "was renamed"
+        return None if second in ("INDEX", "KEY") else "was renamed"
     if first in _PARTITION_RISKS and second in ("PARTITION", "TABLESPACE", "TABLE"):
         return f"was changed by {first} {second}"
     return None

@@ -90,14 +90,14 @@ def table_name(body: bytes) -> tuple[str, str, int]:
 
 
 def read_columns(
-    body: bytes, at: int, charsets: Mapping[int, str], now: Sequence[Named], mariadb: bool
+    body: bytes, at: int, charsets: Mapping[int, str], unnamed: Callable[[], Sequence[Named]], mariadb: bool
 ) -> tuple[LogColumn, ...]:
     """The columns of a Table_map event.
 
     :param body: see :func:`table_name`.
     :param at: where the columns begin.
     :param charsets: name of the character set by collation number.
-    :param now: the table's columns as the server tells them now.
+    :param unnamed: the table's columns as the server tells them now, under the names of the rows' time.
     :param mariadb: MariaDB counts geometries among the columns with a character set.
     :raises LayoutError: a column that cannot be read.
     """
@@ -106,7 +106,7 @@ def read_columns(
     size, at = length(body, at + count)
     kinds, metas = _real_types(codes, body[at : at + size])
     told = _optional(body, at + size + (count + 7) // 8, kinds, mariadb)
-    named = _named(told, kinds, charsets) if told.names else _as_now(kinds, metas, now)
+    named = _named(told, kinds, charsets) if told.names else _as_now(kinds, metas, unnamed())
     return tuple(_column(kind, meta, column) for kind, meta, column in zip(kinds, metas, named, strict=True))
 
 

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from lakecdc.ingest.sources.mysql.statements import effects, first_words
+from lakecdc.ingest.sources.mysql.statements import (
+    ANSI_QUOTES,
+    NO_BACKSLASH_ESCAPES,
+    Rename,
+    effects,
+    first_words,
+)
 
 
 def found(statement: str) -> list[tuple[str, str, str | None]]:
@@ -31,8 +37,8 @@ def found(statement: str) -> list[tuple[str, str, str | None]]:
         ("ALTER TABLE t RENAME INDEX a TO b", [("altered", "db", "t")]),
         ("ALTER TABLE t CONVERT TO CHARACTER SET utf8mb4", [("altered", "db", "t")]),
         ("ALTER TABLE t CHANGE a A bigint", [("altered", "db", "t")]),
-        ("ALTER TABLE t CHANGE COLUMN `a` b bigint", [("lost", "db", "t"), ("altered", "db", "t")]),
-        ("ALTER TABLE t RENAME COLUMN a TO b", [("lost", "db", "t"), ("altered", "db", "t")]),
+        ("ALTER TABLE t CHANGE COLUMN `a` b bigint", [("altered", "db", "t")]),
+        ("ALTER TABLE t RENAME COLUMN a TO b", [("altered", "db", "t")]),
         ("ALTER TABLE o.t RENAME TO u", [("lost", "o", "t"), ("lost", "db", "u"), ("altered", "o", "t")]),
         ("ALTER TABLE t DROP PARTITION p0", [("lost", "db", "t"), ("altered", "db", "t")]),
         ("ALTER TABLE t ADD PARTITION (PARTITION p1 VALUES LESS THAN (9))", [("altered", "db", "t")]),
@@ -40,7 +46,7 @@ def found(statement: str) -> list[tuple[str, str, str | None]]:
          [("lost", "db", "t"), ("lost", "db", "u"), ("altered", "db", "t")]),
         ("ALTER TABLE t CONVERT PARTITION p TO TABLE u",
          [("lost", "db", "t"), ("lost", "db", "u"), ("altered", "db", "t")]),
-        ("ALTER TABLE t DROP a, ADD a int", [("altered", "db", "t"), ("lost", "db", "t")]),
+        ("ALTER TABLE t DROP a, ADD a int", [("lost", "db", "t"), ("altered", "db", "t")]),
         ("UPDATE t SET a = 't2' WHERE 1", [("lost", "db", "UPDATE"), ("lost", "db", "t"), ("lost", "db", "SET"),
                                           ("lost", "db", "a"), ("lost", "db", "="), ("lost", "db", "1")]),
         ("SAVEPOINT `x`", []),
@@ -63,8 +69,58 @@ def test_tables_are_named(statement: str, expected: list[tuple[str, str, str | N
     ],
 )
 def test_added_columns_are_named(statement: str, columns: list[str]) -> None:
-    named = [effect.detail for effect in effects(statement, "db") if effect.kind == "altered" and effect.detail]
-    assert named == columns
+    (effect,) = effects(statement, "db")
+    assert effect.change.added == tuple(columns)
+
+
+@pytest.mark.parametrize(
+    ("statement", "renamed"),
+    [
+        ("ALTER TABLE t RENAME COLUMN a TO b", [("a", "b")]),
+        ("alter table o.t rename column if exists `a b` to `c``d`, change column x y int NOT NULL COMMENT ', CHANGE'",
+         [("a b", "c`d"), ("x", "y")]),
+        ("ALTER TABLE t RENAME COLUMN a TO b, RENAME COLUMN b TO a, ADD c int AFTER a", [("a", "b"), ("b", "a")]),
+        ("ALTER /* CHANGE x y int */ TABLE t -- RENAME\n CHANGE a b decimal(10, 2) DEFAULT 1, ALGORITHM=INPLACE",
+         [("a", "b")]),
+        ("ALTER TABLE t CHANGE a A bigint", [("a", "A")]),
+        ("ALTER ONLINE IGNORE TABLE IF EXISTS t WAIT 5 CHANGE IF EXISTS 1a b$ int FIRST", [("1a", "b$")]),
+        ("SET STATEMENT lock_wait_timeout = 1 FOR ALTER TABLE t NOWAIT RENAME COLUMN a TO é", [("a", "é")]),
+        (r"ALTER TABLE t CHANGE a b text COMMENT 'it\'s, RENAME COLUMN x TO y'", [("a", "b")]),
+        ("ALTER TABLE t RENAME INDEX a TO b, RENAME KEY c TO d", []),
+        ("ALTER TABLE t ALTER COLUMN a SET DEFAULT 'CHANGE', MODIFY b int COMMENT \"RENAME\"", []),
+    ],
+)  # fmt: skip
+def test_renamed_columns_are_named(statement: str, renamed: list[tuple[str, str]]) -> None:
+    (effect,) = effects(statement, "db")
+    assert [(rename.old, rename.new) for rename in effect.change.renamed] == renamed
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "ALTER TABLE t CHANGE t.a b int",
+        "ALTER TABLE t CHANGE a /*!80000 b */ c int",
+        "ALTER TABLE t /*M!100500 RENAME COLUMN a TO b */",
+        "ALTER TABLE t RENAME COLUMN a b",
+        "ALTER TABLE t RENAME COLUMN a TO b PARTITION BY HASH (id)",
+        "ALTER TABLE t CHANGE a b",
+        "ALTER TABLE t CHANGE 'a' b int",
+        "ALTER TABLE t ENGINE = InnoDB RENAME COLUMN a TO b",
+        'ALTER TABLE t CHANGE "a" "b" int',
+    ],
+)
+def test_renames_that_cannot_be_read_for_sure_are_not_guessed(statement: str) -> None:
+    lost, altered = effects(statement, "db")
+    assert lost.kind == "lost" and "cannot be read for sure" in lost.detail
+    assert not altered.change.renamed
+
+
+def test_quotes_and_backslashes_mean_what_the_session_says() -> None:
+    (effect,) = effects('ALTER TABLE "t" CHANGE "a\\" "b""c" int', "db", ANSI_QUOTES)
+    assert (effect.table, effect.change.renamed) == ("t", (Rename("a\\", 'b"c'),))
+    statement = r"ALTER TABLE t CHANGE a b text COMMENT 'c:\', RENAME COLUMN c TO d"
+    (effect,) = effects(statement, "db", NO_BACKSLASH_ESCAPES)
+    assert effect.change.renamed == (Rename("a", "b"), Rename("c", "d"))
 
 
 def test_first_words_come_behind_comments() -> None:

@@ -1,0 +1,114 @@
+"""Names of a table's columns while the log is read: each column keeps its number when a statement renames it.
+
+Rows of the log stand under the names of their time, or under none at all. The names where the reading begins are known
+from the table; what statements do to them is checked against the names that rows come with, as far as they do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from lakecdc.ingest.sources.mysql.statements import Alteration
+from lakecdc.ingest.sources.mysql.table_map import LayoutError, Named
+
+_REMEDY = "set binlog_row_metadata = FULL at the source and load the table anew"
+
+
+class ColumnNames:
+    """The columns of one table at one moment of the log.
+
+    :param numbers: of the columns where the reading begins, in the order of the rows; empty if they are not known.
+    :param key: columns that identify a row; they must keep their names.
+    """
+
+    def __init__(self, numbers: Mapping[str, int], key: Sequence[str] = ()) -> None:
+        self.numbers = dict(numbers)
+        self.added: list[int] = []
+        self._known = self._in_order = bool(numbers)
+        self._key = {name.lower() for name in key}
+        self._last = max(numbers.values(), default=0)
+
+    def alter(self, change: Alteration) -> str | None:
+        """Follow a statement.
+
+        :return: why that cannot be done; None if it was.
+        """
+        here = {name.lower(): name for name in self.numbers}
+        new_names: dict[str, str] = {}
+        for rename in change.renamed:
+            if rename.old == rename.new or (rename.optional and self._known and rename.old.lower() not in here):
+                continue
+            if why := self._refusal(rename.old, rename.new, here):
+                return why
+            new_names[here[rename.old.lower()]] = rename.new
+        dropped = {name.lower() for name in change.dropped}
+        kept = {n: number for n, number in self.numbers.items() if n.lower() not in dropped}
+        renamed = {new_names.get(name, name): number for name, number in kept.items()}
+        if len({name.lower() for name in renamed}) < len(kept):
+            return "renamed columns to names that other columns have"
+        self._in_order = self._in_order and not change.moved
+        self.numbers = renamed
+        for name in change.added:
+            # there already where the statement says IF NOT EXISTS
+            if name.lower() not in {n.lower() for n in self.numbers}:
+                self.added.append(self._number(name))
+        return None
+
+    def _refusal(self, old: str, new: str, here: Mapping[str, str]) -> str | None:
+        what = f"renamed the column {old!r}"
+        if {old.lower(), new.lower()} & self._key:
+            return f"{what} of its key"
+        if not self._known:
+            return f"{what}, and what its columns were before is not known"
+        return None if old.lower() in here else f"{what}, which it is not known to have had"
+
+    def _number(self, name: str) -> int:
+        self._last += 1
+        self.numbers[name] = self._last
+        return self._last
+
+    def unnamed(self, now: Sequence[Named]) -> Sequence[Named]:
+        """The columns of rows that come without names.
+
+        :param now: the columns as the server tells them now.
+        :raises LayoutError: if that cannot be told for sure.
+        """
+        if not self._in_order or len(self.numbers) != len(now):
+            return now
+        pairs = [*zip(self.numbers, now, strict=True)]
+        # later statements may have moved them as well
+        others = [there for name, there in pairs if name != there.name]
+        for name, there in pairs:
+            if name != there.name and any(_alike(there, other) and _facts(there) != _facts(other) for other in others):
+                raise LayoutError(f"The log does not name its columns, and {name!r} has another name now; {_REMEDY}.")
+        return [replace(there, name=name) for name, there in pairs]
+
+    def described(self, names: Sequence[str]) -> str | None:
+        """Take over the names of rows, in their order.
+
+        :return: why these cannot be the columns that are known; None if they can.
+        """
+        appeared = [name for name in names if name not in self.numbers]
+        vanished = [name for name in self.numbers if name not in names]
+        if self._known and appeared and vanished:
+            return (
+                f"has rows with the column {appeared[0]!r} instead of {vanished[0]!r}, and no statement in the log "
+                f"tells why; if the log does not name its columns, {_REMEDY}"
+            )
+        for name in appeared:
+            self._number(name)
+        self.numbers = {name: self.numbers[name] for name in names}
+        self._in_order = True
+        return None
+
+
+def _alike(one: Named, other: Named) -> bool:
+    """Whether values of both stand alike in the log."""
+    assert one.type is not None and other.type is not None
+    return replace(one.type, unsigned=False) == replace(other.type, unsigned=False)
+
+
+def _facts(column: Named) -> tuple[object, ...]:
+    """What the reading of values depends on."""
+    return column.type, column.unsigned, column.charset, column.members

@@ -1,0 +1,104 @@
+"""A table of one run: its columns, how far it is, and what the log says of its columns meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from lakecdc.ingest import source_columns
+from lakecdc.ingest.change import Column, ColumnsTold
+from lakecdc.ingest.sources.database import full_load_needed
+from lakecdc.ingest.sources.mysql.catalog import SourceTable, described, target_columns
+from lakecdc.ingest.sources.mysql.decoder import Relation
+from lakecdc.ingest.sources.mysql.place import Place, place_of
+from lakecdc.metadata.positions import Position
+
+if TYPE_CHECKING:
+    from lakecdc.iceberg.table import IcebergTable
+
+
+@dataclass
+class Feed:
+    """A table during a run.
+
+    :param number: of the table in this run.
+    :param columns: the target's columns as last seen.
+    :param position: where the target stands; None before its full load is applied.
+    :param stop: place where a batch of an interrupted run ended; the next one must end there too.
+    :param failed: it takes no more batches.
+    :param numbers: of the source's columns at the position, in their order; empty if they are not known.
+    :param left_out: numbers of columns that the target has never had.
+    :param loaded: up to where the log may tell of changes that its full load has seen already.
+    """
+
+    number: int
+    table: SourceTable
+    columns: tuple[Column, ...]
+    position: Position | None
+    stop: int = 0
+    zero_dates: int = 0
+    failed: bool = False
+    numbers: Mapping[str, int] = field(default_factory=dict)
+    left_out: set[int] = field(default_factory=set)
+    loaded: int = 0
+
+    @property
+    def place(self) -> Place:
+        """The position; every transaction before it is in the table."""
+        assert self.position is not None
+        return place_of(self.position.offsets)
+
+    @property
+    def source_columns(self) -> dict[str, int | None]:
+        """The source's columns for the table to remember."""
+        return {**self.numbers} if self.numbers else dict.fromkeys(c.name for c in self.columns)
+
+    def remember(self, target: IcebergTable | None) -> None:
+        """Take over what the target's table knows of the source's columns at its position.
+
+        :raises InputError: if the source's columns cannot feed it.
+        """
+        if target is not None:
+            self.numbers, ahead = source_columns.columns_at(target, self.place.number)
+            self.left_out = source_columns.left_out(target, self.table.target, self.numbers)
+            self.stop = max(self.stop, ahead)
+        missing = [name for name in self.table.key if self.numbers and name not in self.numbers]
+        if missing:
+            raise full_load_needed(
+                f"The key of {self.table.label} has the column {missing[0]!r}, which the table was not loaded with: it "
+                "was renamed, or another key was made",
+                self.table.target.table,
+            )
+        self.columns = self._columns((), altered=True)
+
+    def take(self, numbers: Mapping[str, int], relations: Sequence[Relation], altered: bool) -> None:
+        """Take over the columns of a batch.
+
+        :param numbers: of the columns at its end.
+        :param relations: under the names of its end.
+        :param altered: statements have changed the table.
+        :raises InputError: if they cannot feed the target.
+        """
+        if self.numbers:
+            self.numbers = numbers
+        if altered or relations:
+            self.columns = self._columns(relations, altered)
+
+    def told(self, before: Mapping[str, int], to: Position) -> ColumnsTold | None:
+        """What the log tells of the columns in a batch.
+
+        :param before: their numbers where it begins.
+        :param to: where it ends.
+        """
+        return ColumnsTold(before, self.place.number, place_of(to.offsets).number) if before else None
+
+    def _columns(self, relations: Sequence[Relation], altered: bool) -> tuple[Column, ...]:
+        now = described(self.table)
+        if not self.numbers:
+            return target_columns(self.table, now if altered else relations[-1].columns)
+        # the server may tell columns that the log is still to come to, and not know those that it has left behind
+        there = {column[0]: column for column in now}
+        found = {**there, **{column[0]: column for relation in relations for column in relation.columns}}
+        wanted = [name for name, of in self.numbers.items() if name in there or of not in self.left_out]
+        return target_columns(self.table, [found[name] for name in wanted if name in found])

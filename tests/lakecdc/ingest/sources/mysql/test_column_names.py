@@ -1,0 +1,81 @@
+"""What statements and rows of the log say of the names of columns."""
+
+from __future__ import annotations
+
+import pytest
+
+from lakecdc.ingest.sources.mysql.column_names import ColumnNames
+from lakecdc.ingest.sources.mysql.statements import effects
+from lakecdc.ingest.sources.mysql.table_map import LayoutError, Named
+from lakecdc.ingest.sources.mysql.types import MysqlType
+
+KNOWN = {"id": 1, "a": 2, "b": 3}
+
+
+def after(*actions: str, known: dict[str, int] | None = None) -> ColumnNames:
+    """The names after some ALTER TABLEs."""
+    found = ColumnNames(KNOWN if known is None else known, ("id",))
+    for action in actions:
+        assert found.alter(effects(f"ALTER TABLE t {action}", "db")[-1].change) is None
+    return found
+
+
+@pytest.mark.parametrize(
+    ("actions", "expected"),
+    [
+        (["RENAME COLUMN A TO b, RENAME COLUMN b TO a"], {"id": 1, "b": 2, "a": 3}),
+        (["CHANGE a c int", "CHANGE b a int, ADD b int", "CHANGE c C int"], {"id": 1, "C": 2, "a": 3, "b": 4}),
+        (["DROP a, CHANGE b a int"], {"id": 1, "a": 3}),
+        (["DROP COLUMN IF EXISTS z, ADD IF NOT EXISTS A int, RENAME COLUMN IF EXISTS z TO y"], KNOWN),
+        (["ADD c int", "DROP c", "ADD c int"], {**KNOWN, "c": 5}),
+    ],
+)
+def test_columns_keep_their_numbers(actions: list[str], expected: dict[str, int]) -> None:
+    found = after(*actions).numbers
+    assert [*found.items()] == [*expected.items()]
+
+
+@pytest.mark.parametrize(
+    ("known", "action", "why"),
+    [
+        (KNOWN, "CHANGE ID nr int", "'ID' of its key"),
+        (KNOWN, "CHANGE b id int", "of its key"),
+        (KNOWN, "CHANGE c d int", "not known to have had"),
+        (KNOWN, "CHANGE a b int", "names that other columns have"),
+        (KNOWN, "CHANGE a c int, ADD z int, CHANGE b C int", "names that other columns have"),
+        ({}, "CHANGE a c int", "what its columns were before is not known"),
+        ({}, "CHANGE IF EXISTS a c int", "what its columns were before is not known"),
+    ],
+)
+def test_what_cannot_be_followed_says_why(known: dict[str, int], action: str, why: str) -> None:
+    found = ColumnNames(known, ("id",))
+    assert why in str(found.alter(effects(f"ALTER TABLE t {action}", "db")[-1].change))
+
+
+def test_rows_that_do_not_fit_the_statements_are_refused() -> None:
+    # the server gave a column another name without a word in its log
+    assert "'c' instead of 'a'" in str(after().described(["id", "c", "b"]))
+    assert "'a' instead of 'c'" in str(after("CHANGE a c int").described(["id", "a", "b"]))
+    found = after("ADD c int AFTER id")
+    assert found.described(["id", "c", "a", "b", "hidden"]) is None
+    assert found.numbers == {"id": 1, "c": 4, "a": 2, "b": 3, "hidden": 5} and found.added == [4]
+    # nothing is known, so that nothing can be contradicted
+    unknown = after("ADD c int", known={})
+    assert unknown.described(["id", "c"]) is None and unknown.numbers == {"id": 2, "c": 1}
+
+
+def named(*columns: str, base: str = "int") -> list[Named]:
+    return [Named(name.strip("+"), MysqlType(base, name[0] == "+"), name[0] == "+") for name in columns]
+
+
+def test_rows_without_names_get_those_of_their_time() -> None:
+    # the server is ahead of the log, which will tell that a became c, and b became a
+    found = [column.name for column in after().unnamed(named("+id", "c", "a"))]
+    assert found == ["id", "a", "b"]
+    assert [c.name for c in after("CHANGE a c int").unnamed(named("+id", "c", "a"))] == ["id", "c", "b"]
+    # as the order may have changed as well, either could be the unsigned one
+    with pytest.raises(LayoutError, match="'a' has another name now; set binlog_row_metadata = FULL"):
+        after().unnamed(named("id", "+c", "d"))
+    now = named("id", "b", "a")
+    assert after("MODIFY a int AFTER b").unnamed(now) is now, "the order is the server's once it is not known"
+    assert after("ADD c int FIRST", known={}).unnamed(now) is now

@@ -1,0 +1,221 @@
+"""A column renamed at the source keeps its field id, with events from before and after, in one batch and in several."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from lakecdc import failpoints
+from lakecdc.ingest.source_columns import renamed
+
+from .conftest import Shop
+from .test_job import differs, run
+from .test_start import setting
+
+pytestmark = pytest.mark.services
+
+
+def make(shop: Shop, columns: str = "a int, b int, c varchar(20)", **target: Any) -> str:
+    """A loaded table with five rows."""
+    shop.sql(f"CREATE TABLE s.t (id int PRIMARY KEY, {columns})")
+    shop.sql(f"INSERT INTO s.t SELECT seq{', seq' * (columns.count(',') + 1)} FROM seq_1_to_5")
+    shop.lake.sql(f"CREATE NAMESPACE IF NOT EXISTS lake.{shop.schema}")
+    name = shop.target("t", **target)
+    assert run(shop)[name].outcome == "done"
+    return name
+
+
+def field_ids(shop: Shop, name: str) -> dict[str, int]:
+    """The table's own columns."""
+    fields = shop.lake.pyiceberg().load_table(name).schema().fields
+    return {f.name: f.field_id for f in fields if not f.name.startswith("_")}
+
+
+@pytest.mark.parametrize(
+    ("metadata", "batch_events"),
+    [
+        ("FULL", 500_000),
+        ("NO_LOG", 1),
+        *(pytest.param(*p, marks=pytest.mark.soak) for p in [("FULL", 1), ("NO_LOG", 99)]),
+    ],
+)
+def test_a_renamed_column_is_the_same_column(shop: Shop, metadata: str, batch_events: int) -> None:
+    with setting(shop, "binlog_row_metadata", metadata, "FULL"):
+        name = make(shop)
+        before = field_ids(shop, name)
+        shop.sql(
+            "UPDATE s.t SET a = 10 WHERE id = 1",
+            "ALTER TABLE s.t RENAME COLUMN a TO `be``tween`",
+            "UPDATE s.t SET `be``tween` = 20, b = 21 WHERE id = 2",
+            "ALTER TABLE s.t CHANGE `be``tween` x int, ALGORITHM=INPLACE",
+            # two columns exchange their names, and nothing in the rows tells
+            "ALTER TABLE s.t RENAME COLUMN x TO b, CHANGE COLUMN B x int COMMENT 'once b, RENAME COLUMN c TO d'",
+            "INSERT INTO s.t (id, b, x, c) VALUES (6, 60, 61, 'six')",
+            "DELETE FROM s.t WHERE id = 4",
+            "ALTER TABLE s.t RENAME COLUMN c TO text",
+        )
+        report = run(shop, max_batch_events=batch_events)[name]
+        assert report.outcome == "done", report.reason
+        after = field_ids(shop, name)
+        assert (after["b"], after["x"], after["text"]) == (before["a"], before["b"], before["c"])
+        assert not differs(shop, name, "id, b, x, text")
+        assert run(shop)[name].outcome == "nothing"
+
+
+def test_names_are_followed_where_no_row_changes(shop: Shop) -> None:
+    name = make(shop)
+    before = field_ids(shop, name)
+    shop.sql("ALTER TABLE s.t CHANGE a b int, CHANGE b a int")
+    # the server is ahead of the log: the rows of the first runs know nothing of the last name
+    shop.sql("UPDATE s.t SET a = 20 WHERE id = 2", "ALTER TABLE s.t RENAME COLUMN a TO z")
+    for _ in range(3):
+        run(shop, max_batch_events=1)
+    after = field_ids(shop, name)
+    assert (after["b"], after["z"]) == (before["a"], before["b"]) and len(after) == len(before)
+    shop.sql("ALTER TABLE s.t RENAME COLUMN z TO b, RENAME COLUMN b TO z")
+    assert run(shop)[name].outcome == "nothing"
+    shop.sql("INSERT INTO s.t (id, b) VALUES (7, 70)")
+    run(shop)
+    assert not differs(shop, name, "id, b, z, c")
+    assert field_ids(shop, name)["b"] == before["b"]
+
+
+def test_the_old_name_of_a_column_goes_to_a_new_one(shop: Shop) -> None:
+    name = make(shop)
+    before = field_ids(shop, name)
+    shop.sql(
+        "ALTER TABLE s.t RENAME COLUMN a TO old, ADD a decimal(6,2) DEFAULT 1.5 AFTER id",
+        "INSERT INTO s.t (id, a, old) VALUES (6, 2.5, 6)",
+        "ALTER TABLE s.t RENAME COLUMN a TO price",
+    )
+    assert run(shop)[name].outcome == "done"
+    assert not differs(shop, name, "id, old, price, b")
+    after = field_ids(shop, name)
+    assert after["old"] == before["a"] and after["price"] not in before.values()
+
+
+def test_an_interrupted_run_renames_once(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    name = make(shop, history_table=f"{shop.schema}.t_history")
+    before = field_ids(shop, name)
+    shop.sql("UPDATE s.t SET a = 10 WHERE id = 1", "ALTER TABLE s.t RENAME COLUMN a TO b, RENAME COLUMN b TO a")
+    shop.sql("UPDATE s.t SET a = 20 WHERE id = 2", "ALTER TABLE s.t ADD d int", "UPDATE s.t SET d = 3 WHERE id = 3")
+    for moment in ("history_before_staging", "before_staging"):
+        failpoints._seen.clear()
+        monkeypatch.setenv(failpoints.VARIABLE, f"{moment}=raise")
+        assert run(shop)[name].outcome == "failed"
+        assert field_ids(shop, name)["b"] == before["a"]
+    monkeypatch.delenv(failpoints.VARIABLE)
+    shop.sql("ALTER TABLE s.t RENAME COLUMN c TO e")
+    # the table is ahead of its position, so that a smaller batch must come as far as the interrupted one
+    assert run(shop, max_batch_events=1)[name].outcome == "done"
+    assert not differs(shop, name, "id, a, b, d, e")
+    after = field_ids(shop, name)
+    assert (after["a"], after["b"], after["e"]) == (before["b"], before["a"], before["c"])
+    told = shop.lake.duckdb_rows(f"{name}_history", "id, a, b, d")
+    expected = [(i, i, i, None) for i in (1, 2, 3)] + [(1, 1, 10, None), (2, 20, 2, None), (3, 3, 3, 3)]
+    assert Counter(row for row in told if row[0] < 4) == Counter(expected)
+
+
+def test_an_alter_that_is_logged_twice_counts_once(shop: Shop) -> None:
+    name = make(shop)
+    swap = "ALTER TABLE s.t RENAME COLUMN a TO b, RENAME COLUMN b TO a"
+    shop.sql("SET SESSION binlog_alter_two_phase = ON", swap, "UPDATE s.t SET a = 7 WHERE id = 1")
+    assert run(shop)[name].outcome == "done"
+    assert not differs(shop, name, "id, a, b, c")
+
+
+def test_an_excluded_column_stays_out_under_every_name(shop: Shop) -> None:
+    name = make(shop, exclude_columns=["a"])
+    shop.sql("UPDATE s.t SET a = 10, b = 11 WHERE id = 1", "ALTER TABLE s.t RENAME COLUMN a TO secret")
+    shop.sql("UPDATE s.t SET b = 12 WHERE id = 2")
+    assert "has no column 'a', which exclude_columns names" in str(run(shop)[name].reason)
+    shop.targets[0]["exclude_columns"] = ["secret"]
+    assert run(shop, max_batch_events=1)[name].outcome == "done"
+    assert set(field_ids(shop, name)) == {"id", "b", "c"}
+    assert not differs(shop, name, "id, b, c")
+
+
+@pytest.mark.parametrize(
+    ("statements", "pattern"),
+    [
+        (["RENAME COLUMN id TO nr"], "key of .* has the column 'nr'"),
+        (["DROP c", "RENAME COLUMN a TO c"], "'a' to 'c', a name that a column still has"),
+        (["RENAME COLUMN a TO x PARTITION BY HASH (id)"], "cannot be read for sure"),
+        (["ADD x int DEFAULT 7", "RENAME COLUMN x TO y"], "'x' was added .* its default is not known"),
+    ],
+)
+def test_what_cannot_be_followed_stops_the_table(shop: Shop, statements: list[str], pattern: str) -> None:
+    name = make(shop)
+    for number, statement in enumerate(statements):
+        shop.sql(f"ALTER TABLE s.t {statement}", f"UPDATE s.t SET b = {number + 100} WHERE b > 3")
+    found = run(shop, max_batch_events=1)[name]
+    assert found.outcome == "failed" and re.search(f"{pattern}.*a full load is needed", str(found.reason)), found.reason
+
+
+def test_a_key_column_that_is_renamed_during_the_run_stops_the_table(shop: Shop) -> None:
+    make(shop)
+    found = shop.open()
+    found.start({name: run_position(shop, name) for name in [f"{shop.schema}.t"]}, {})
+    shop.sql("UPDATE s.t SET a = 5", "ALTER TABLE s.t RENAME COLUMN id TO nr")
+    assert next(found.rounds()) == []
+    assert "renamed the column 'id' of its key at binlog" in str(found.refused[f"{shop.schema}.t"])
+    found.close()
+
+
+def test_a_column_that_is_renamed_while_it_is_loaded_stops_the_table(shop: Shop) -> None:
+    name = make(shop)
+    shop.lake.sql(f"DROP TABLE lake.{name}")
+    found = shop.open()
+    found.start({name: None}, {})
+    rounds = found.rounds()
+    for batch in next(rounds):
+        # what the chunks read may be of either name
+        shop.sql("ALTER TABLE s.t RENAME COLUMN a TO b, RENAME COLUMN b TO a")
+        found.applied(batch.target.table, batch.position)
+    assert next(rounds) == [] and "renamed columns while it was being loaded" in str(found.refused[name])
+    found.close()
+
+
+def run_position(shop: Shop, name: str) -> Any:
+    """The position that a table keeps."""
+    from lakecdc.metadata.positions import current_position, nearest_carrier
+
+    table = shop.lake.table(name)
+    return current_position(nearest_carrier((s.id, s.summary) for s in table.ancestors()), table.properties)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("metadata", ["FULL", "NO_LOG"])
+def test_random_renames_equal_their_source(shop: Shop, metadata: str, seed: int) -> None:
+    rng = random.Random(seed)
+    with setting(shop, "binlog_row_metadata", metadata, "FULL"):
+        name = make(shop, "a int, b int, c int")
+        ids = field_ids(shop, name)
+        names = {column: column for column in "abc"}
+        for lap in range(5):
+            for step in range(lap * 12, lap * 12 + 12):
+                kept = {of: f"{of}{step}" for of in rng.sample("abc", rng.randrange(4))}
+                if rng.random() < 0.5:
+                    one, other = rng.sample("abc", 2)
+                    kept = {one: names[other], other: names[one]}
+                pairs = [(names[of], new) for of, new in kept.items()]
+                if pairs and rng.random() < 0.4:
+                    parts = [rng.choice([f"RENAME COLUMN {a} TO {b}", f"CHANGE {a} {b} int"]) for a, b in pairs]
+                    shop.sql(f"ALTER TABLE s.t {', '.join(parts)}")
+                    names |= kept
+                column = names[rng.choice("abc")]
+                shop.sql(f"UPDATE s.t SET {column} = {rng.randrange(999)} WHERE id = {rng.randrange(1, 6)}")
+            report = run(shop, max_batch_events=rng.choice([1, 3, 500_000]))[name]
+            assert report.outcome in ("done", "nothing"), report.reason
+            assert not differs(shop, name, ", ".join(["id", *names.values()]))
+        assert {of: field_ids(shop, name)[column] for of, column in names.items()} == {c: ids[c] for c in "abc"}
+
+
+def test_names_that_change_places_are_followed_where_the_log_tells() -> None:
+    assert renamed({"a": 1, "b": 2}, {"a": 2, "b": 1}, swapped=True) == {"a": "b", "b": "a"}
+    assert renamed({"a": 1, "b": 2}, {"b": 1, "c": 2}, swapped=True) == {"a": "b", "b": "c"}
