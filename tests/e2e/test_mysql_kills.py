@@ -46,7 +46,8 @@ class Shop:
             "CREATE TABLE shop.orders (id bigint PRIMARY KEY, name text, amount decimal(12,2), notes longtext)",
             "INSERT INTO shop.orders SELECT seq, concat('name ', seq), seq / 7, repeat(md5(seq), 40) FROM seq_1_to_300",
         )
-        source = {"type": "mysql", "host": "127.0.0.1", "port": server.port, "user": "root", "chunk_rows": 90}
+        login = {"host": "127.0.0.1", "port": server.port, "user": "root"}
+        source = {"type": "mysql", **login, "chunk_rows": 90, "full_load_commit_rows": 180}
         target = {"table": self.name, "source_table": "shop.orders", "partition_by": ["bucket(2, id)"]}
         self.spec: dict[str, Any] = lake.spec("ingest", source=source, target=target)
 
@@ -149,9 +150,12 @@ def test_killed_and_run_again(shop: Shop, tmp_path: Path, moment: str) -> None:
 def test_killed_in_the_full_load_and_run_again(lake: Lake, shop: Shop, tmp_path: Path) -> None:
     name = lake.new_name("shop")
     spec = {**shop.spec, "target": {**shop.spec["target"], "table": name}}
-    assert Run(tmp_path, spec, "before_commit=kill").was_killed()
+    assert Run(tmp_path, spec, "before_commit@2=kill").was_killed()
+    first = shop.lake.duckdb_rows(name, "max(id)")[0][0]
+    assert first < shop.sql("SELECT max(id) FROM shop.orders")[0][0], "the first part is there"
     shop.change()
-    assert shop.ingest(spec).outcome == "done"
+    report = shop.ingest(spec)
+    assert report.outcome == "done" and report.metrics["full_load_chunks"] == 2, report
     shop.assert_equal(name)
 
 

@@ -26,6 +26,9 @@ class MysqlSource:
     :param server_id: what the log reader calls itself; 0 is nobody and never collides with a replica.
     :param full_load_parallelism: how many chunks are read at once.
     :param chunk_rows: rows per full-load chunk.
+    :param full_load_commit_rows: rows after which a full load commits what it has, in whole chunks; after a failure the
+        next run goes on from there. 0 commits once. Modes append and history, and tables with a history table, commit
+        once.
     :param max_batch_events: row events per micro-batch; like the next one it ends with the transaction in which the
         bound is reached, because a transaction is never cut.
     :param max_batch_bytes: bytes of log that hold them; 0 is no bound.
@@ -46,6 +49,7 @@ class MysqlSource:
     server_id: int = 0
     full_load_parallelism: int = 4
     chunk_rows: int = 200_000
+    full_load_commit_rows: int = 20_000_000
     max_batch_events: int = 500_000
     max_batch_bytes: int = 256 * 1024 * 1024
     max_transaction_events: int = 0
@@ -57,6 +61,7 @@ class MysqlSource:
         :raises SpecError: a number out of its range.
         """
         lowest = {"full_load_parallelism": 1, "chunk_rows": 1, "max_batch_events": 1, "max_transaction_events": 0}
-        for name, least in {**lowest, "max_batch_bytes": 0, "server_id": 0, "port": 1}.items():
+        least_of = {**lowest, "full_load_commit_rows": 0, "max_batch_bytes": 0, "server_id": 0, "port": 1}
+        for name, least in least_of.items():
             if getattr(self, name) < least:
                 raise SpecError(f"source.{name} is {getattr(self, name)}.", hint=f"It must be at least {least}.")

@@ -11,6 +11,7 @@ from lakecdc.ingest.change import Column, ColumnsTold
 from lakecdc.ingest.sources.database import full_load_needed
 from lakecdc.ingest.sources.mysql.catalog import SourceTable, described, target_columns
 from lakecdc.ingest.sources.mysql.decoder import Relation
+from lakecdc.ingest.sources.mysql.load import Progress
 from lakecdc.ingest.sources.mysql.place import Place, place_of
 from lakecdc.metadata.positions import Position
 
@@ -29,7 +30,7 @@ class Feed:
     :param failed: it takes no more batches.
     :param numbers: of the source's columns at the position, in their order; empty if they are not known.
     :param left_out: numbers of columns that the target has never had.
-    :param loaded: up to where the log may tell of changes that its full load has seen already.
+    :param chunks: of its full load that this run has read.
     """
 
     number: int
@@ -41,7 +42,23 @@ class Feed:
     failed: bool = False
     numbers: Mapping[str, int] = field(default_factory=dict)
     left_out: set[int] = field(default_factory=set)
-    loaded: int = 0
+    chunks: int = 0
+    _used: int = 0
+
+    @property
+    def loading(self) -> bool:
+        """Whether its full load has not ended."""
+        return self.position is None or self.progress is not None
+
+    @property
+    def progress(self) -> Progress | None:
+        """How far a full load has come that was begun and has not ended."""
+        return Progress.of(self.position.offsets) if self.position else None
+
+    @property
+    def loaded(self) -> int:
+        """Up to where the log may tell of changes that its full load has seen already; 0 once it is past that."""
+        return int(self.position.offsets.get("loaded", 0)) if self.position else 0
 
     @property
     def place(self) -> Place:
@@ -59,10 +76,20 @@ class Feed:
 
         :raises InputError: if the source's columns cannot feed it.
         """
-        if target is not None:
+        if target is not None and self.position is None:
+            # made by a load that has committed nothing; its columns need not be the source's any more
+            self._used = max((number or 0 for number in source_columns.remembered(target).values()), default=0)
+        elif target is not None:
             self.numbers, ahead = source_columns.columns_at(target, self.place.number)
             self.left_out = source_columns.left_out(target, self.table.target, self.numbers)
             self.stop = max(self.stop, ahead)
+        there = {column.name for column in self.table.columns}
+        gone = [name for name in self.numbers if self.progress and name not in there]
+        if gone:
+            raise full_load_needed(
+                f"The column {gone[0]!r} of {self.table.label} was renamed or dropped while it was being loaded",
+                self.table.target.table,
+            )
         missing = [name for name in self.table.key if self.numbers and name not in self.numbers]
         if missing:
             raise full_load_needed(
@@ -71,6 +98,10 @@ class Feed:
                 self.table.target.table,
             )
         self.columns = self._columns((), altered=True)
+
+    def begin(self) -> None:
+        """Give the columns of a full load their numbers."""
+        self.numbers = {column.name: number for number, column in enumerate(self.table.columns, self._used + 1)}
 
     def take(self, numbers: Mapping[str, int], relations: Sequence[Relation], altered: bool) -> None:
         """Take over the columns of a batch.

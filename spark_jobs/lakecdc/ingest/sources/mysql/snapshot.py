@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from pyspark import StorageLevel
@@ -51,30 +52,33 @@ class Chunk:
     """A range of rows.
 
     :param condition: SQL on the leading key column.
+    :param end: literal of the first value above the range; None if it is the last one.
     """
 
     condition: str
+    end: str | None = None
 
 
-def chunks(session: Session, table: SourceTable, rows: int) -> list[Chunk]:
+def chunks(session: Session, table: SourceTable, rows: int, start: str | None = None) -> list[Chunk]:
     """Cut a table by the values of its leading key column, found by steps through its index.
 
     :param session: one that delivers texts.
     :param rows: rows per chunk; more share one where they share the value.
+    :param start: literal of the value to begin with; default: everything.
     """
     column = next((c for c in table.columns if c.name == table.leading), None)
     if column is None or column.base not in _ORDERED:
         return [Chunk("true")]
     name = quoted(column.name)
     bounds: list[str] = []
-    while bound := _next_bound(session, table, name, column.base in BYTES, rows, bounds[-1] if bounds else None):
+    while bound := _next_bound(session, table, name, column.base in BYTES, rows, bounds[-1] if bounds else start):
         bounds.append(bound)
     if not bounds:
-        return [Chunk("true")]
+        return [Chunk(f"{name} >= {start}" if start else "true")]
     # a null lies in no range; a primary key has none, another key may
-    first = Chunk(f"({name} < {bounds[0]} OR {name} IS NULL)")
-    middle = [Chunk(f"{name} >= {low} AND {name} < {high}") for low, high in zip(bounds, bounds[1:], strict=False)]
-    return [first, *middle, Chunk(f"{name} >= {bounds[-1]}")]
+    first = f"{name} >= {start} AND {name} < {bounds[0]}" if start else f"({name} < {bounds[0]} OR {name} IS NULL)"
+    middle = [Chunk(f"{name} >= {low} AND {name} < {high}", high) for low, high in pairwise(bounds)]
+    return [Chunk(first, bounds[0]), *middle, Chunk(f"{name} >= {bounds[-1]}")]
 
 
 def _next_bound(

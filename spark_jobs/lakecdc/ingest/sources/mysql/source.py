@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +25,7 @@ from lakecdc.ingest.sources.mysql.columns import checked_fills, with_fills
 from lakecdc.ingest.sources.mysql.connect import Address, address, connect, explain
 from lakecdc.ingest.sources.mysql.decoder import Limits, Wanted
 from lakecdc.ingest.sources.mysql.feed import Feed
+from lakecdc.ingest.sources.mysql.load import Part, parts
 from lakecdc.ingest.sources.mysql.place import Place, place_of
 from lakecdc.ingest.sources.mysql.types import typed
 from lakecdc.ingest.tables import open_target
@@ -82,6 +83,7 @@ class MysqlIngest:
             self._epoch = max((int(p.offsets.get("epoch", 1)) for p in positions.values() if p), default=1)
             for number, target in enumerate(self.spec.targets):
                 self._admit(number, target.table, positions.get(target.table), recorded.get(target.table))
+            self._begin_time = servers.now(self._session)
             if any(feed.position is None for feed in self._feeds.values()):
                 self._begin, self._begin_time = servers.begin_snapshot(self._session, self._server)
                 self._session.rollback()
@@ -101,7 +103,7 @@ class MysqlIngest:
             feed = Feed(number, table, (), position)
             if position and recorded:
                 feed.stop = place_of(recorded.offsets).number
-            feed.remember(open_target(self.spark, self.spec.catalog.name, name) if position else None)
+            feed.remember(open_target(self.spark, self.spec.catalog.name, name))
             self._feeds[name] = feed
         except LakecdcError as error:
             self._refuse(name, error)
@@ -132,20 +134,12 @@ class MysqlIngest:
     # -- rounds -----------------------------------------------------------------------------------------------
 
     def rounds(self) -> Iterator[list[TableBatch]]:
-        """First the new tables' full load, then the log up to where it ended at that moment."""
-        loads = [feed for feed in self._feeds.values() if feed.position is None]
-        if loads:
-            with self._asking():
-                batches = [self._load(feed) for feed in loads]
-            yield batches
+        """First the new tables' full load, part by part, then the log up to where it ended at that moment."""
+        yield from self._loads()
         end: tuple[Place, datetime] | None = None
         while self._live():
             with self._asking():
                 end = end or servers.log_end(self._session, self._server)
-                for feed in self._live():
-                    # the first batch of the log tells up to when the table was read
-                    if feed.position and feed.position.read_through is None:
-                        feed.loaded = end[0].number
                 begin = min((feed.place for feed in self._live()), key=lambda place: place.number)
                 found = self._read(begin, end[0])
                 place = found.summary.place
@@ -157,7 +151,7 @@ class MysqlIngest:
                 return
 
     def _live(self) -> list[Feed]:
-        return [feed for feed in self._feeds.values() if not feed.failed and feed.position]
+        return [feed for feed in self._feeds.values() if not feed.failed and not feed.loading]
 
     def _read(self, begin: Place, end: Place) -> binlog.Round:
         live = self._live()
@@ -237,44 +231,104 @@ class MysqlIngest:
         if before and feed.place.number >= to.number:
             to, gtid = feed.place, ""
         offsets = {**to.offsets(), "epoch": self._epoch, "gtid": servers.merged_gtid(old, gtid)}
+        if feed.loaded > to.number:
+            offsets["loaded"] = feed.loaded
         return Position(TYPE, self._server.identity, offsets, read_through)
 
     # -- full load --------------------------------------------------------------------------------------------
 
-    def _load(self, feed: Feed) -> TableBatch:
-        table = feed.table
-        feed.numbers = {column.name: number for number, column in enumerate(table.columns, 1)}
-        names = [column.name for column in feed.columns]
+    def _loads(self) -> Iterator[list[TableBatch]]:
+        """Rounds with a part of every table that has parts left."""
+        feeds = {name: feed for name, feed in self._feeds.items() if feed.loading}
+        left = {name: self._parts(feed) for name, feed in feeds.items()}
+        while left:
+            batches = []
+            with self._asking():
+                for name in [*left]:
+                    batch = self._next(feeds[name], left[name])
+                    if batch is None:
+                        del left[name]
+                    else:
+                        batches.append(batch)
+            if batches:
+                yield batches
+
+    def _next(self, feed: Feed, left: Iterator[TableBatch]) -> TableBatch | None:
+        """A table whose load cannot go on stops alone."""
+        try:
+            return None if feed.failed else next(left, None)
+        except LakecdcError as error:
+            self._refuse(feed.table.target.table, error)
+            return None
+
+    def _parts(self, feed: Feed) -> Iterator[TableBatch]:
+        """The parts of a full load; the last one only tells up to where in the log its rows may have been read."""
+        target, source = feed.table.target, self.source
+        self._zero_dates = self._zero_dates or self.spark.sparkContext.accumulator(0)
+        if feed.position is None:
+            feed.begin()
+        if not target.keyed:
+            yield self._load_exactly(feed)
+            return
+        # a change log would have the rows of a part twice that a killed run has left behind there
+        size = 0 if self.spec.options.dry_run or target.history_table else source.full_load_commit_rows
         session = connect(self._where, texts=True)
         try:
-            found = snapshot.chunks(session, table, self.source.chunk_rows)
+            for part in parts(session, feed.table, source.chunk_rows, size, feed.progress):
+                yield self._load(feed, part) if part.chunks else self._loaded(feed)
+        finally:
+            session.close()
+
+    def _load(self, feed: Feed, part: Part) -> TableBatch:
+        place, gtid = (feed.place, "") if feed.position else (self._begin, self._begin_gtid)
+        shares = deal(part.chunks, self.source.full_load_parallelism)
+        position = self._position(feed, place, gtid, None)
+        after = {"load": part.after.encode()} if part.after else {}
+        feed.chunks += len(part.chunks)
+        texts = snapshot.texts(self.spark, self._reading(feed, shares))
+        return self._load_batch(feed, texts, replace(position, offsets={**position.offsets, **after}))
+
+    def _loaded(self, feed: Feed) -> TableBatch:
+        """The end of the reading, for good: what it has seen must not depend on when the log is read."""
+        position = self._position(feed, feed.place, "", None)
+        end, _clock = servers.log_end(self._session, self._server)
+        offsets = {**position.offsets, "loaded": end.number}
+        table = feed.table
+        return TableBatch(table.target, table.key, feed.columns, None, replace(position, offsets=offsets))
+
+    def _load_exactly(self, feed: Feed) -> TableBatch:
+        session = connect(self._where, texts=True)
+        try:
+            found = snapshot.chunks(session, feed.table, self.source.chunk_rows)
         finally:
             session.close()
         reach("after_chunks")
-        self._zero_dates = self._zero_dates or self.spark.sparkContext.accumulator(0)
-        place, gtid = self._begin, self._begin_gtid
-        parallelism = self.source.full_load_parallelism if table.target.keyed else 1
-        task = snapshot.read_chunks(self._where, table, deal(found, parallelism), names, self._zero_dates)
-        if table.target.keyed:
-            texts = snapshot.texts(self.spark, task)
-        else:
-            exact = snapshot.ReadExactly(self._server, task)
-            kept, place = snapshot.exact_texts(self.spark, exact)
-            self._kept.append(kept)
-            texts = kept.where(F.col(snapshot.PLACE).isNull())
-            gtid = servers.gtid_at(self._session, self._server, place)
-        known = bases(table, ())
+        feed.chunks += len(found)
+        exact = snapshot.ReadExactly(self._server, self._reading(feed, deal(found, 1)))
+        kept, place = snapshot.exact_texts(self.spark, exact)
+        self._kept.append(kept)
+        gtid = servers.gtid_at(self._session, self._server, place)
+        texts = kept.where(F.col(snapshot.PLACE).isNull())
+        return self._load_batch(feed, texts, self._position(feed, place, gtid, None))
+
+    def _reading(self, feed: Feed, shares: tuple[tuple[snapshot.Chunk, ...], ...]) -> snapshot.ReadChunks:
+        names = [column.name for column in feed.columns]
+        return snapshot.read_chunks(self._where, feed.table, shares, names, self._zero_dates)
+
+    def _load_batch(self, feed: Feed, texts: DataFrame, position: Position) -> TableBatch:
+        """Rows of a full load, below every change behind the position."""
+        table, known = feed.table, bases(feed.table, ())
         values = {c.name: typed(F.col(quoted(c.name)), known[c.name], c.type, c.name) for c in feed.columns}
-        order = order_key(self._epoch, place.number, 0, RANK_READ)
+        order = order_key(self._epoch, place_of(position.offsets).number, 0, RANK_READ)
         return TableBatch(
             target=table.target,
             key=table.key,
             columns=feed.columns,
             changes=full_load_frame(texts, table.key, feed.columns, values, order, self._begin_time),
-            position=self._position(feed, place, gtid, None),
+            position=position,
             full_load=True,
             source_columns=feed.source_columns,
-            facts={"full_load_chunks": len(found)},
+            facts={"full_load_chunks": feed.chunks},
         )
 
     # -- what the job tells -----------------------------------------------------------------------------------
