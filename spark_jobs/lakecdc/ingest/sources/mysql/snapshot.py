@@ -21,6 +21,7 @@ from pyspark import StorageLevel
 from pyspark.sql import functions as F
 
 from lakecdc.ingest.sources.database import string_schema
+from lakecdc.ingest.sources.mysql.arrow_values import ZERO_DATE, converted
 from lakecdc.ingest.sources.mysql.catalog import SourceTable
 from lakecdc.ingest.sources.mysql.connect import Address, connect, query, quoted
 from lakecdc.ingest.sources.mysql.place import Place, place_of
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
 
 _ROWS = 10_000
 PLACE = "_lakecdc_place"
-_ZERO_DATE = "^(0000|.{5}00|.{8}00)"
 #: types whose order in an index is that of their text as a literal
 _ORDERED = frozenset(
     {
@@ -138,12 +138,16 @@ class ReadChunks:
         settle()
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                session = connect(self.where, texts=True)
-                try:
-                    for chunk in self.shares[number]:
-                        yield from self.read(session, chunk)
-                finally:
-                    session.close()
+                yield from self.share(number)
+
+    def share(self, number: int) -> Iterator[pa.RecordBatch]:
+        """Read the chunks of one task."""
+        session = connect(self.where, texts=True)
+        try:
+            for chunk in self.shares[number]:
+                yield from self.read(session, chunk)
+        finally:
+            session.close()
 
     def read(self, session: Session, chunk: Chunk) -> Iterator[pa.RecordBatch]:
         """Read one chunk through a session that delivers texts."""
@@ -160,9 +164,32 @@ class ReadChunks:
     def _count_zero_dates(self, arrays: Sequence[Any]) -> None:
         import pyarrow.compute as pc
 
-        found = sum(pc.sum(pc.match_substring_regex(arrays[i], _ZERO_DATE)).as_py() or 0 for i in self.dated)
+        found = sum(pc.sum(pc.match_substring_regex(arrays[i], ZERO_DATE)).as_py() or 0 for i in self.dated)
         if found and self.zero_dates is not None:
             self.zero_dates.add(found)
+
+
+@dataclass(frozen=True)
+class ReadTables:
+    """What a task of a full load reads that writes its files itself; see :class:`lakecdc.ingest.change.ArrowRows`.
+
+    :param types: base at the source and Spark SQL type of each column.
+    """
+
+    chunks: ReadChunks
+    types: tuple[tuple[str, str], ...]
+
+    def __call__(self, number: int) -> Iterator[pa.Table]:
+        """Read a share and turn its texts into values.
+
+        :raises OddValueError: telling the column and the value.
+        """
+        import pyarrow as pa
+
+        for rows in self.chunks.share(number):
+            columns = zip(rows.columns, self.types, self.chunks.columns, strict=True)
+            arrays = [converted(texts, base, kind, name) for texts, (base, kind), name in columns]
+            yield pa.Table.from_arrays(arrays, [f"c{i}" for i in range(len(arrays))])
 
 
 @dataclass(frozen=True)

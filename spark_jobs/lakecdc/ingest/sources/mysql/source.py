@@ -14,12 +14,13 @@ from pyspark.sql import functions as F
 from lakecdc.contract.errors import InputError, LakecdcError, SourceUnavailableError
 from lakecdc.contract.sources.mysql import MysqlSource
 from lakecdc.failpoints import reach
-from lakecdc.ingest.change import TableBatch
+from lakecdc.ingest.change import ArrowRows, TableBatch
 from lakecdc.ingest.order import RANK_READ, order_key
 from lakecdc.ingest.sources.database import deal, full_load_frame, full_load_needed, quoted
 from lakecdc.ingest.sources.mysql import log as binlog
 from lakecdc.ingest.sources.mysql import server as servers
 from lakecdc.ingest.sources.mysql import snapshot
+from lakecdc.ingest.sources.mysql.arrow_values import odd_for_arrow
 from lakecdc.ingest.sources.mysql.catalog import bases, read_table
 from lakecdc.ingest.sources.mysql.columns import checked_fills, with_fills
 from lakecdc.ingest.sources.mysql.connect import Address, address, connect, explain
@@ -68,7 +69,8 @@ class MysqlIngest:
         self._round: binlog.Round | None = None
         self._kept: list[DataFrame] = []
         self._session_or_none: Session | None = None
-        self._zero_dates: Accumulator[int] | None = None
+        # zero dates that full loads have read: by tasks that write, and by those for Spark, which begin again for these
+        self._zero_dates: list[tuple[Accumulator[int], Accumulator[int]]] = []
 
     # -- start ------------------------------------------------------------------------------------------------
 
@@ -217,7 +219,7 @@ class MysqlIngest:
         )
 
     def _zero_date_facts(self, feed: Feed) -> dict[str, int]:
-        loaded = self._zero_dates.value if self._zero_dates is not None else 0
+        loaded = sum(by_spark.value or by_tasks.value for by_tasks, by_spark in self._zero_dates)
         found = feed.zero_dates + loaded
         return {"zero_dates": found} if found else {}
 
@@ -264,7 +266,6 @@ class MysqlIngest:
     def _parts(self, feed: Feed) -> Iterator[TableBatch]:
         """The parts of a full load; the last one only tells up to where in the log its rows may have been read."""
         target, source = feed.table.target, self.source
-        self._zero_dates = self._zero_dates or self.spark.sparkContext.accumulator(0)
         if feed.position is None:
             feed.begin()
         if not target.keyed:
@@ -285,8 +286,14 @@ class MysqlIngest:
         position = self._position(feed, place, gtid, None)
         after = {"load": part.after.encode()} if part.after else {}
         feed.chunks += len(part.chunks)
-        texts = snapshot.texts(self.spark, self._reading(feed, shares))
-        return self._load_batch(feed, texts, replace(position, offsets={**position.offsets, **after}))
+        by_tasks, by_spark = self._readings(feed, shares)
+        texts = snapshot.texts(self.spark, by_spark)
+        batch = self._load_batch(feed, texts, replace(position, offsets={**position.offsets, **after}))
+        assert batch.changes is not None
+        known, odd = bases(feed.table, ()), odd_for_arrow(feed.table, feed.columns)
+        read = snapshot.ReadTables(by_tasks, tuple((known[c.name], c.type) for c in feed.columns))
+        rows = ArrowRows(batch.changes, read, len(shares), self._load_order(place), self._begin_time, odd)
+        return replace(batch, arrow_rows=rows)
 
     def _loaded(self, feed: Feed) -> TableBatch:
         """The end of the reading, for good: what it has seen must not depend on when the log is read."""
@@ -304,22 +311,34 @@ class MysqlIngest:
             session.close()
         reach("after_chunks")
         feed.chunks += len(found)
-        exact = snapshot.ReadExactly(self._server, self._reading(feed, deal(found, 1)))
+        _by_tasks, by_spark = self._readings(feed, deal(found, 1))
+        exact = snapshot.ReadExactly(self._server, by_spark)
         kept, place = snapshot.exact_texts(self.spark, exact)
         self._kept.append(kept)
         gtid = servers.gtid_at(self._session, self._server, place)
         texts = kept.where(F.col(snapshot.PLACE).isNull())
         return self._load_batch(feed, texts, self._position(feed, place, gtid, None))
 
-    def _reading(self, feed: Feed, shares: tuple[tuple[snapshot.Chunk, ...], ...]) -> snapshot.ReadChunks:
+    def _readings(
+        self, feed: Feed, shares: tuple[tuple[snapshot.Chunk, ...], ...]
+    ) -> tuple[snapshot.ReadChunks, snapshot.ReadChunks]:
+        """What tasks run that write the rows, and those that read them for Spark."""
         names = [column.name for column in feed.columns]
-        return snapshot.read_chunks(self._where, feed.table, shares, names, self._zero_dates)
+        context = self.spark.sparkContext
+        self._zero_dates.append((context.accumulator(0), context.accumulator(0)))
+        by_tasks, by_spark = self._zero_dates[-1]
+        read = snapshot.read_chunks(self._where, feed.table, shares, names, by_tasks)
+        return read, replace(read, zero_dates=by_spark)
+
+    def _load_order(self, place: Place) -> str:
+        """The order key of rows that are older than every change behind a place."""
+        return order_key(self._epoch, place.number, 0, RANK_READ)
 
     def _load_batch(self, feed: Feed, texts: DataFrame, position: Position) -> TableBatch:
         """Rows of a full load, below every change behind the position."""
         table, known = feed.table, bases(feed.table, ())
         values = {c.name: typed(F.col(quoted(c.name)), known[c.name], c.type, c.name) for c in feed.columns}
-        order = order_key(self._epoch, place_of(position.offsets).number, 0, RANK_READ)
+        order = self._load_order(place_of(position.offsets))
         return TableBatch(
             target=table.target,
             key=table.key,

@@ -56,13 +56,16 @@ def disturb(shop: Shop, seed: int) -> None:
 @pytest.mark.parametrize(
     ("moment", "left"),
     [
-        ("after_chunks", 10),
         ("before_commit@2", 7),
-        ("after_commit@3", 1),
         ("after_commit@4", 0),
         *(
             pytest.param(moment, left, marks=pytest.mark.soak)
-            for moment, left in [("before_staging", 10), ("after_staging@2", 7), ("after_commit@1", 7)]
+            for moment, left in [
+                ("after_chunks", 10),
+                ("after_staging@2", 7),
+                ("after_commit@1", 7),
+                ("after_commit@3", 1),
+            ]
         ),
     ],
 )

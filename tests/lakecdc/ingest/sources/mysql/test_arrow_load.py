@@ -1,0 +1,118 @@
+"""Both ways of a full load leave the same table: Arrow converts and tasks write, or Spark casts and Iceberg writes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lakecdc.contract.report import TableReport
+from lakecdc.ingest.apply import full_load
+from lakecdc.ingest.job import ingest
+
+from .conftest import Shop
+from .test_types import CASES
+
+pytestmark = pytest.mark.services
+
+# values whose text is at the edge of what its type holds, or of what the two might read in different ways
+EDGES = {
+    "float": ["-0e0", "1.401298464324817e-45", "-3.4028234e38", "16777217", "1.17549435e-38"],
+    "double": ["-0e0", "5e-324", "-2.2250738585072011e-308", "123456789012345678"],
+    "decimal(10,2)": ["99999999.99", "-0.00"],
+    "int(9) zerofill": ["7", "0"],
+    "decimal(9,3) zerofill": ["7.25"],
+    "date": ["'0001-01-01'", "'1582-10-04'", "'1969-12-31'", "'0000-00-00'", "'2024-02-00'"],
+    "datetime(6)": ["'0001-01-01'", "'1969-12-31 23:59:59.9'", "'0000-05-01'"],
+    "timestamp(6) null": ["'1970-01-01 00:00:01.25'"],
+    "text": ["''", "' '", "'NULL'", r"'a\r\n\t\\b'", "repeat('x', 70000)", "'\ufeffbom'"],
+}
+# as many of any size
+RANDOM = {
+    "float": "(rand() - 0.5) * pow(10, rand() * 70 - 35)",
+    "double": "(rand() - 0.5) * pow(10, rand() * 600 - 300)",
+    "decimal(10,2)": "(rand() - 0.5) * pow(10, rand() * 8)",
+    "bigint": "(rand() - 0.5) * 1.8e19",
+    "date": "'0001-01-01' + INTERVAL floor(rand() * 3652058) DAY",
+    "datetime(6)": "'1000-01-01' + INTERVAL rand() * 280000000000 SECOND",
+    "timestamp(6) null": "from_unixtime(rand() * 2147483000 + 1)",
+}
+
+
+def fill(shop: Shop) -> list[str]:
+    """A table of every type that Arrow reads; its columns."""
+    kinds = {case[0]: case[1] for case in CASES if case[2] != "binary"}
+    kinds |= {kind: kinds.get(kind, []) + values for kind, values in EDGES.items()}
+    names = {kind: f"c{i}" for i, kind in enumerate({**kinds, **dict.fromkeys(RANDOM, [])})}
+    columns = ", ".join(f"{name} {kind}" for kind, name in names.items())
+    shop.sql(f"CREATE TABLE s.t (id int, `Part, a` varchar(9), {columns}, PRIMARY KEY (id, `Part, a`))")
+    for n, (kind, values) in enumerate(kinds.items()):
+        rows = ", ".join(f"({i}, 'k{n}', {value})" for i, value in enumerate(values))
+        shop.sql("SET sql_mode = ''", f"INSERT INTO s.t (id, `Part, a`, {names[kind]}) VALUES {rows}")
+    into, made = ", ".join(names[kind] for kind in RANDOM), ", ".join(RANDOM.values())
+    shop.sql("SET sql_mode = ''", f"INSERT INTO s.t (id, `Part, a`, {into}) SELECT -seq, 'r', {made} FROM seq_1_to_400")
+    return ["id", '"Part, a"', *names.values()]
+
+
+def load(shop: Shop, target: str, monkeypatch: pytest.MonkeyPatch | None = None, **settings: Any) -> TableReport:
+    """Load ``s.t`` into a table.
+
+    :param monkeypatch: keeps the tasks from writing.
+    """
+    shop.targets[:] = [{"table": f"{shop.schema}.{target}", "source_table": f"{shop.schema}.t", **settings}]
+    shop.lake.sql(f"CREATE NAMESPACE IF NOT EXISTS lake.{shop.schema}")
+    if monkeypatch:
+        monkeypatch.setattr(full_load, "_refusal", lambda *_: "told to")
+    try:
+        return ingest(shop.lake.spark, shop.spec(chunk_rows=100, full_load_commit_rows=300))[0]
+    finally:
+        if monkeypatch:
+            monkeypatch.undo()
+
+
+def test_both_ways_leave_the_same_table(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    columns = ", ".join(fill(shop))
+    reports = {
+        "by_tasks": load(shop, "by_tasks"),
+        "merged": load(shop, "merged", mode="merge", partition_by=["bucket(4, id)"]),
+        "by_spark": load(shop, "by_spark", monkeypatch),
+    }
+    told = {name: (report.outcome, report.metrics.get("full_load_engine")) for name, report in reports.items()}
+    ways = {name: "jvm: told to" if name == "by_spark" else "native" for name in reports}
+    assert told == {name: ("done", way) for name, way in ways.items()}, [r.reason for r in reports.values()]
+    assert len({report.metrics["zero_dates"] for report in reports.values()}) == 1
+    tables = {name: shop.lake.pyiceberg().load_table(f"{shop.schema}.{name}") for name in reports}
+    assert tables["by_tasks"].schema().fields == tables["by_spark"].schema().fields
+    # the texts tell -0 from 0
+    found = {name: sorted(map(repr, shop.lake.duckdb_rows(f"{shop.schema}.{name}", columns))) for name in reports}
+    for name in reports:
+        assert found[name] == found["by_spark"], name
+    assert len(found["by_tasks"]) == shop.sql("SELECT count(*) FROM s.t")[0][0] > 400
+    for name, table in tables.items():
+        own = table.scan(selected_fields=("_lakecdc_order", "_lakecdc_source_time")).to_arrow()
+        assert len(set(map(str, own.to_pylist()))) == 1 and not own["_lakecdc_order"].null_count, name
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "settings", "why"),
+    [
+        # a date that the calendar has not
+        ("date", "'2024-02-31'), (3, '2024-01-00'", {}, "column 'v': Failed to parse string: '2024-02-31'"),
+        ("blob", "'x'", {}, "column 'v' is binary, made of blob"),
+        ("int", "5", {"columns": {"v": "decimal(3,1)"}}, "column 'v' is decimal(3,1), made of int(11)"),
+        ("text", "'x'", {"clean": {"rename": {"v": "w"}}}, "the rows are cleaned on the way"),
+    ],
+)
+def test_what_arrow_does_not_take_is_for_spark(
+    shop: Shop, kind: str, value: str, settings: dict[str, Any], why: str
+) -> None:
+    shop.sql(f"CREATE TABLE s.t (id int PRIMARY KEY, v {kind})")
+    shop.sql("SET sql_mode = 'ALLOW_INVALID_DATES'", f"INSERT INTO s.t VALUES (1, null), (2, {value})")
+    report = load(shop, "odd", **settings)
+    assert report.outcome == "done", report.reason
+    assert report.metrics["full_load_engine"].startswith(f"jvm: {why}")
+    assert shop.lake.sql(f"SELECT count(*) FROM lake.{shop.schema}.odd").first()[0] == (3 if kind == "date" else 2)
+    assert report.metrics.get("zero_dates", 0) == (kind == "date"), "what is read twice is counted once"
+    data = Path(shop.lake.table(f"{shop.schema}.odd").location.removeprefix("file:")) / "data"
+    assert not list(data.glob("load-*")), "what the tasks had written was left"
