@@ -8,6 +8,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from lakecdc.contract.errors import InputError
+from lakecdc.failpoints import reach
 from lakecdc.iceberg import definition
 from lakecdc.ingest.sources.database import full_load_needed
 from lakecdc.metadata import names
@@ -93,6 +94,7 @@ def _rename(table: IcebergTable, batch: TableBatch, pairs: Mapping[str, str]) ->
     if pairs:
         # where names change places, a run that is killed now must not do it again
         definition.rename_columns(table, pairs, _news(table, batch))
+        reach("after_rename")
     return [f"renamed {old} to {new}" for old, new in pairs.items()]
 
 

@@ -122,6 +122,18 @@ def test_a_key_change_is_a_delete_and_an_update_with_the_old_key() -> None:
     assert summary.events == {0: {"d": 1, "u": 2}} and summary.total == 2
 
 
+def test_rows_that_look_alike_before_and_after_a_statement_are_of_other_columns() -> None:
+    log = Log().begin(1).rows(1).commit().query(b"ALTER TABLE t DROP v, ADD w int").begin(2).rows(2).commit()
+    now = (Named("id", MysqlType("int")), Named("w", MysqlType("int")))
+    wanted = {0: Wanted("db", "t", 0, ("id",), frozenset(), now, (("id", 1), ("v", 2)))}
+    decoder = Decoder(wanted, {}, Place("binlog.000001", 4), Limits(1 << 62, 1 << 62), mariadb=True, checksum=False)
+    rows = [row for batch in decoder.batches(log.events) for row in batch.to_pylist()]
+    found = Summary.from_json(decoder.summary.to_json())
+    assert [(r.numbers, r.columns[1][0]) for r in found.relations] == [((1, 2), "v"), ((1, 3), "w")]
+    assert [row["version"] for row in rows] == [0, 1]
+    assert (found.columns, found.added, found.lost) == ({0: {"id": 1, "w": 3}}, {0: [3]}, {})
+
+
 def test_what_lies_before_a_tables_position_is_passed_over() -> None:
     log = Log().begin(1).rows(1).commit()
     start = Place("binlog.000001", log.at).number
