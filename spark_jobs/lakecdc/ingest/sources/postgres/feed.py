@@ -76,6 +76,17 @@ def described_numbers(
     return found
 
 
+def without_new_names(
+    session: psycopg.Connection[tuple[Any, ...]], feed: Feed, columns: tuple[Column, ...]
+) -> tuple[Column, ...]:
+    """The columns but those that the catalog has under another name than the log has told: they are not new."""
+    if not feed.numbers or all(c.name in feed.numbers for c in columns):
+        return columns
+    catalog = column_numbers(session, feed.table.oid)
+    known = {number: name for name, number in feed.numbers.items() if number is not None}
+    return tuple(c for c in columns if known.get(catalog.get(c.name) or 0, c.name) == c.name)
+
+
 def with_fill(
     spark: SparkSession, session: psycopg.Connection[tuple[Any, ...]], feed: Feed, types: TypeCatalog
 ) -> tuple[Column, ...]:

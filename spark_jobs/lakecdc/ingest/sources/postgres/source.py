@@ -25,7 +25,7 @@ from lakecdc.ingest.sources.postgres import log as wal
 from lakecdc.ingest.sources.postgres import slots, snapshot
 from lakecdc.ingest.sources.postgres.catalog import column_numbers, read_table, target_columns
 from lakecdc.ingest.sources.postgres.connect import address, connect, explain, lsn, lsn_text
-from lakecdc.ingest.sources.postgres.feed import Feed, described_numbers, with_fill
+from lakecdc.ingest.sources.postgres.feed import Feed, described_numbers, with_fill, without_new_names
 from lakecdc.ingest.sources.postgres.load import Part, Progress, parts
 from lakecdc.ingest.sources.postgres.parking import Parked, Parking
 from lakecdc.ingest.sources.postgres.slots import Publication, Slot
@@ -409,6 +409,8 @@ class PostgresIngest:
             feed.columns = target_columns(table.target, table.key, relations[-1].columns, self._types)
         numbers = described_numbers(self._session, feed, relations)
         columns, changes = with_fill(self.spark, self._session, feed, self._types), None
+        if not relations:
+            columns = without_new_names(self._session, feed, columns)
         if events:
             now = {number: name for name, number in numbers[-1].items() if number is not None}
             renamed = {

@@ -38,6 +38,22 @@ def test_a_renamed_column_is_the_same_column(shop: Shop) -> None:
     assert after["a"] not in before.values()
 
 
+def test_a_run_without_rows_takes_a_new_name_for_no_new_column(shop: Shop) -> None:
+    shop.sql("CREATE TABLE s.t (id int PRIMARY KEY, a text); INSERT INTO s.t VALUES (1, 'x'), (2, 'y')")
+    name = shop.target("t")
+    shop.lake.sql(f"CREATE NAMESPACE IF NOT EXISTS lake.{shop.schema}")
+    run(shop)
+    before = field_ids(shop, name)
+    # the log tells the name with the next rows only
+    shop.sql("ALTER TABLE s.t RENAME a TO b; ALTER TABLE s.t ADD c int")
+    run(shop)
+    assert set(field_ids(shop, name)) == {"id", "a", "c"}
+    shop.sql("UPDATE s.t SET b = 'new' WHERE id = 1")
+    run(shop)
+    assert field_ids(shop, name)["b"] == before["a"]
+    assert not differs(shop, name, "id, b, c")
+
+
 @pytest.mark.parametrize(
     ("found", "catalog", "numbers"),
     [
