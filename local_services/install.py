@@ -1,4 +1,4 @@
-"""Install what the service tests need and the demo does not: S3, a REST catalog, Kafka, registry, Flink.
+"""Install what the service tests need and the demo does not: S3, a REST catalog, Kafka, registry, Flink, MySQL.
 
 Run as ``python -m local_services.install``; does nothing where everything is in place.
 """
@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from pathlib import Path
 
-from local_services import apt, flink, go, kafka_jars, mariadb, registry_jars
+from local_services import apt, flink, go, kafka_jars, mariadb, mysql_packages, registry_jars
 from local_services.paths import TOOLS
 from local_services.process import ServiceError
 
@@ -31,7 +31,10 @@ def main() -> None:
     """Install everything."""
     install_packages()
     # compiling and downloading side by side
-    parts = (install_flink, install_s3_server, install_kafka, install_schema_registry, install_rest_catalog)
+    parts = (
+        *(install_flink, install_s3_server, install_kafka, install_schema_registry, install_rest_catalog),
+        install_mysql,
+    )
     with ThreadPoolExecutor(len(parts)) as pool:
         for done in [pool.submit(part) for part in parts]:
             done.result()
@@ -122,6 +125,13 @@ def install_flink() -> None:
     if not flink.is_installed():
         say("fetching Flink")
         flink.install(run)
+
+
+def install_mysql() -> None:
+    """Fetch MySQL's server, which this Debian need not have."""
+    if not mysql_packages.is_installed():
+        say("fetching MySQL")
+        mysql_packages.install(run)
 
 
 def is_stamped(folder: Path) -> bool:

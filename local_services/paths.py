@@ -11,6 +11,8 @@ from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 TOOLS = REPOSITORY / "build" / "tools"
+# only root writes there, and only root comes to use it
+SYSTEM_TOOLS = Path("/var/cache/lakecdc")
 
 
 @dataclass(frozen=True)
@@ -68,6 +70,17 @@ def reachable_folder(preferred: Path, prefix: str) -> Path:
     folder = Path(tempfile.mkdtemp(prefix=prefix))
     folder.chmod(0o755)
     return folder
+
+
+def program_folder(preferred: Path) -> Path:
+    """Return where to keep programs that a service's account runs: ``preferred``, or a folder of the system's.
+
+    :param preferred: folder to use if the account may enter its parents; it need not exist
+    """
+    account = unprivileged_account()
+    if account is None or first_closed_folder(preferred, account) is None:
+        return preferred
+    return SYSTEM_TOOLS / preferred.name
 
 
 def _may_enter(status: os.stat_result, account: Account) -> bool:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from local_services import apt, flink, go, install, kafka_jars, mariadb, registry_jars
+from local_services import apt, flink, go, install, kafka_jars, mariadb, mysql_packages, registry_jars
 from local_services.process import ServiceError
 
 
@@ -74,6 +74,7 @@ def test_nothing_is_installed_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(kafka_jars, "is_installed", lambda: True)
     monkeypatch.setattr(registry_jars, "is_installed", lambda: True)
     monkeypatch.setattr(flink, "is_installed", lambda: True)
+    monkeypatch.setattr(mysql_packages, "is_installed", lambda: True)
     monkeypatch.setattr(install, "VERSITYGW", program)
     monkeypatch.setattr(install, "ICEBERG_REST", folder)
 

@@ -1,0 +1,53 @@
+"""MySQL with a row-based binary log, from packages of a newer Debian that stay outside the system."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from local_services import mysql_packages
+from local_services.mysql_protocol import MysqlProtocolServer
+
+SETTINGS: Mapping[str, str] = {
+    "bind-address": "127.0.0.1",
+    "server-id": "1",
+    "log-bin": "binlog",
+    "binlog-row-metadata": "FULL",
+    "gtid-mode": "ON",
+    "enforce-gtid-consistency": "ON",
+    "character-set-server": "utf8mb4",
+    "default-time-zone": "+00:00",
+    "local-infile": "1",
+    # a test's server need not survive a power cut, only the end of its own process
+    "innodb-flush-log-at-trx-commit": "2",
+    "sync-binlog": "0",
+    "innodb-buffer-pool-size": "32M",
+    "innodb-redo-log-capacity": "16M",
+    "innodb-doublewrite": "OFF",
+    "max-allowed-packet": "256M",
+    "performance-schema": "OFF",
+    "mysqlx": "OFF",
+    # Debian's default is a folder of the system
+    "secure-file-priv": "NULL",
+    "skip-name-resolve": "ON",
+}
+
+
+class MySQL(MysqlProtocolServer):
+    """A MySQL server for CDC tests; it has certificates of its own, so that sessions can be encrypted."""
+
+    name = "mysql"
+    default_settings = SETTINGS
+
+    def initialize(self) -> None:
+        """Make the system tables, with a ``root`` who may come by TCP."""
+        users = self.data_dir.with_name(f"{self.data_dir.name}.sql")
+        users.write_text("RENAME USER root@localhost TO root@'127.0.0.1';\n")
+        users.chmod(0o644)
+        flags = ["--initialize-insecure", f"--init-file={users}", f"--datadir={self.data_dir}"]
+        sizes = [f"--{name}={self.settings[name]}" for name in ("innodb-redo-log-capacity", "innodb-doublewrite")]
+        self.run_tool([*mysql_packages.server_command(), *flags, *sizes, "--secure-file-priv=NULL"])
+        users.unlink()
+
+    def command(self) -> Sequence[str]:
+        """Return the command line of the server."""
+        return [*mysql_packages.server_command(), *self.arguments()]
