@@ -11,9 +11,9 @@ from lakecdc.contract.errors import InputError
 from lakecdc.contract.target import Target
 from lakecdc.ingest.change import Column
 from lakecdc.ingest.sources.database import check_named_columns, check_names, column_type
-from lakecdc.ingest.sources.mysql.connect import query
+from lakecdc.ingest.sources.mysql.connect import query, quoted, variables
 from lakecdc.ingest.sources.mysql.table_map import BINARY, Named
-from lakecdc.ingest.sources.mysql.types import BASES, MysqlType
+from lakecdc.ingest.sources.mysql.types import BASES, DATED, NUMERIC, MysqlType
 from lakecdc.ingest.sources.mysql.values import python_encoding
 
 if TYPE_CHECKING:
@@ -43,8 +43,10 @@ _CASCADES = """
 SELECT CONSTRAINT_NAME, REFERENCED_TABLE_NAME, DELETE_RULE, UPDATE_RULE
 FROM information_schema.REFERENTIAL_CONSTRAINTS WHERE CONSTRAINT_SCHEMA = %s AND TABLE_NAME = %s
 """
-_MEMBER = re.compile(r"'((?:[^']|'')*)'")
-_LITERAL = re.compile(r"(?s)'(?:[^']|'')*'|[+-]?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?|\Z")
+_MEMBER = re.compile(r"(?s)'((?:[^'\\]|''|\\.)*)'")
+_ESCAPED = re.compile(r"''|\\(.)")
+_CONTROLS = {"0": "\0", "n": "\n", "r": "\r"}
+_LITERAL = re.compile(r"(?s)b?'(?:[^']|'')*'|[+-]?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?|\Z")
 _QUIET_RULES = {"RESTRICT", "NO ACTION"}
 
 
@@ -54,8 +56,8 @@ class SourceColumn:
 
     :param type_name: its type in full, for messages.
     :param generated: computed when it is read, so that the log need not carry it.
-    :param default: SQL literal that rows show which are older than the column; None is null.
-    :param computed_default: such rows show something that no literal tells.
+    :param default: SQL of the constant that rows show which are older than the column; None is null.
+    :param computed_default: such rows show something that is no constant.
     """
 
     named: Named
@@ -153,13 +155,18 @@ def _check(session: Session, table: SourceTable, source: MysqlSource, engine: st
     if source.allow_cascades:
         return
     for constraint, parent, on_delete, on_update in query(session, _CASCADES, (table.schema, table.name)):
-        if {on_delete, on_update} - _QUIET_RULES:
+        if {on_delete, on_update} - _QUIET_RULES and not _logs_cascades(session):
             raise InputError(
                 f"The foreign key {constraint!r} of {table.label} changes its rows when rows of {parent} change "
                 f"(ON DELETE {on_delete}, ON UPDATE {on_update}), and such changes are not part of the log.",
                 table=target.table,
                 hint="Let the application change the rows, or set source.allow_cascades if the rules never act.",
             )
+
+
+def _logs_cascades(session: Session) -> bool:
+    """Whether foreign keys are the server's and no longer the engine's, as at MySQL from 9.6 on: then all is logged."""
+    return variables(session, "innodb_native_foreign_keys").get("innodb_native_foreign_keys", "").upper() == "OFF"
 
 
 def target_columns(table: SourceTable, columns: Iterable[tuple[str, str, str | None]]) -> tuple[Column, ...]:
@@ -219,35 +226,36 @@ def _column(row: tuple[object, ...], mariadb: bool) -> SourceColumn:
         found = MysqlType(
             base, unsigned and base in ("tinyint", "smallint", "mediumint", "int", "bigint", "float", "double")
         )
-    members = tuple(m.replace("''", "'") for m in _MEMBER.findall(full_type)) if base in ("enum", "set") else ()
+    members = tuple(_unescaped(m) for m in _MEMBER.findall(full_type)) if base in ("enum", "set") else ()
     named = Named(str(name), found, unsigned, str(charset or BINARY), members)
     generated = "VIRTUAL" in flags
-    literal, computed = _default(default, mariadb, flags, nullable == "YES", base or "", members)
-    return SourceColumn(named, full_type, generated, literal, computed or bool(expression))
-
-
-def _default(
-    default: object, mariadb: bool, flags: str, nullable: bool, base: str, members: tuple[str, ...]
-) -> tuple[str | None, bool]:
-    """The literal that rows older than the column show, and whether there is one that no literal tells."""
     if "AUTO_INCREMENT" in flags or "DEFAULT_GENERATED" in flags:
-        return None, True
+        return SourceColumn(named, full_type, generated, None, True)
     if default is None or (mariadb and str(default).upper() == "NULL"):
-        return (None, False) if nullable else (_implicit(base, members), False)
+        implicit = None if nullable == "YES" else _implicit(base or "", full_type, members)
+        return SourceColumn(named, full_type, generated, implicit, bool(expression))
     text = str(default)
-    if not mariadb:
-        # MySQL tells a constant without its quotes; what is computed was told by the flags
-        text = text if base == "bit" else "'" + text.replace("'", "''") + "'"
-        return text, text.upper().startswith("'CURRENT_TIMESTAMP")
-    return (text, False) if _LITERAL.fullmatch(text) else (None, True)
+    now = base in DATED and text.upper().startswith("CURRENT_TIMESTAMP")
+    computed = now or bool(expression) or (mariadb and not _LITERAL.fullmatch(text))
+    # as text it would be cut off at a zero byte, or be in the time zone of the session that made it
+    return SourceColumn(named, full_type, generated, None if computed else f"DEFAULT({quoted(str(name))})", computed)
 
 
-def _implicit(base: str, members: tuple[str, ...]) -> str | None:
+def _unescaped(member: str) -> str:
+    return _ESCAPED.sub(lambda found: _CONTROLS.get(found[1], found[1]) if found[1] else "'", member)
+
+
+def _implicit(base: str, full_type: str, members: tuple[str, ...]) -> str | None:
     """What a NOT NULL column without a default shows in older rows; null for the zero dates."""
-    if base in ("date", "datetime", "timestamp"):
+    if base in DATED:
         return None
+    size = int((re.findall(r"\((\d+)\)", full_type) or [0])[0])
     if base == "enum":
-        return "'" + members[0].replace("'", "''") + "'" if members else None
+        return "'" + members[0].replace("\\", "\\\\").replace("'", "''") + "'" if members else None
     if base == "time":
-        return "'00:00:00'"
-    return "''" if base in ("char", "varchar", "text", "set", "json", "binary", "varbinary", "blob") else "0"
+        return f"'00:00:00{'.' if size else ''}{'0' * size}'"
+    if base == "json":
+        return "'null'"
+    if base == "binary":
+        return f"x'{'00' * size}'"
+    return "0" if base in NUMERIC else "''"

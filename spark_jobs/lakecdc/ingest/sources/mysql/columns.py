@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import functions as F
 
 from lakecdc.ingest.sources.database import full_load_needed
-from lakecdc.ingest.sources.mysql.connect import query
+from lakecdc.ingest.sources.mysql.connect import query, quoted
 from lakecdc.ingest.sources.mysql.types import BYTES, typed
 
 if TYPE_CHECKING:
@@ -48,7 +48,9 @@ def checked_fills(
     if not wanted:
         return {}
     asked = [_as_text(str(known[c.name].default), known[c.name].base) for c in wanted]
-    texts = query(session, f"SELECT {', '.join(asked)}")[0]
+    # one row, whatever the table holds
+    rows = f"(SELECT 1) AS one LEFT JOIN {quoted(table.schema, table.name)} ON false"
+    texts = query(session, f"SELECT {', '.join(asked)} FROM {rows}")[0]
     values = [
         typed(F.lit(None if text is None else str(text)), known[c.name].base, c.type, c.name).alias(f"v{i}")
         for i, (c, text) in enumerate(zip(wanted, texts, strict=True))
@@ -66,4 +68,7 @@ def with_fills(columns: Sequence[Column], fills: Mapping[str, Any]) -> tuple[Col
 def _as_text(literal: str, base: str) -> str:
     if base in BYTES:
         return f"HEX({literal})"
-    return f"{literal} + 0" if base == "bit" else f"CAST({literal} AS CHAR)"
+    if base == "bit":
+        return f"{literal} + 0"
+    # see snapshot.expression
+    return f"CAST({literal} * 1e0 AS CHAR)" if base == "float" else f"CAST({literal} AS CHAR)"

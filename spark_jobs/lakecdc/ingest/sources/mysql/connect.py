@@ -26,6 +26,8 @@ _SETTINGS = {
     "wait_timeout": "28800",
     "net_write_timeout": "3600",
 }
+# MySQL from 8.0.30 on may hide the primary key that it made itself; MariaDB passes over comments of these versions
+_MYSQL_ONLY = " /*!80030 , show_gipk_in_create_table_and_information_schema = ON */"
 # access denied in its several forms
 _NO_RIGHT = {1044, 1045, 1142, 1143, 1227, 1370, 1698}
 
@@ -91,9 +93,10 @@ def connect(where: Address, *, texts: bool = False) -> Session:
             charset="utf8mb4",
             autocommit=True,
             connect_timeout=_CONNECT_SECONDS,
-            init_command="SET " + ", ".join(f"{name} = {value}" for name, value in _SETTINGS.items()),
+            init_command="SET " + ", ".join(f"{name} = {value}" for name, value in _SETTINGS.items()) + _MYSQL_ONLY,
         )
-    except (pymysql.MySQLError, OSError) as error:
+    except (pymysql.MySQLError, OSError, RuntimeError) as error:
+        # a RuntimeError: the package that MySQL's passwords ask for without encryption is missing
         raise SourceUnavailableError(
             f"The MySQL server at {where.place} cannot be reached: {one_line(error)}.",
             hint="Check host, port, user, password and source.ssl, and that the server runs.",

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from lakecdc.ingest.sources.mysql import statements
+from lakecdc.ingest.sources.mysql import gtid, statements
 from lakecdc.ingest.sources.mysql.column_names import ColumnNames
 from lakecdc.ingest.sources.mysql.place import Place
 from lakecdc.ingest.sources.mysql.table_map import LayoutError, LogColumn, Named, length, read_columns, table_name
@@ -39,8 +39,9 @@ _ROWS = {
     **{23: ("c", False), 24: ("u", False), 25: ("d", False)},
     **{30: ("c", True), 31: ("u", True), 32: ("d", True)},
 }
-_QUERY, _ROTATE, _FORMAT, _XID, _TABLE_MAP, _XA_PREPARE, _MARIADB_GTID = 2, 4, 15, 16, 19, 38, 162
-_GTIDS = (33, 34, 42, _MARIADB_GTID)
+_QUERY, _ROTATE, _XID, _TABLE_MAP, _XA_PREPARE = 2, 4, 16, 19, 38
+FORMAT = 15
+_GTIDS = (gtid.GTID, gtid.ANONYMOUS, gtid.TAGGED, gtid.MARIADB)
 _REFUSED = {
     39: "partial JSON updates (binlog_row_value_options = PARTIAL_JSON)",
     40: "compressed transactions (binlog_transaction_compression = ON)",
@@ -261,7 +262,7 @@ class Decoder:
             self._end_of_transaction(event, kind, seconds)
         elif kind in _GTIDS:
             self._begin(event, kind, server, body_end)
-        elif kind == _FORMAT:
+        elif kind == FORMAT:
             # its last five bytes are the kind of checksum of all events, and its own checksum
             self._tail = 4 if event[-5] == 1 else 0
         elif kind == _ROTATE:
@@ -297,20 +298,15 @@ class Decoder:
     # -- transactions -----------------------------------------------------------------------------------------
 
     def _begin(self, event: bytes, kind: int, server: int, end: int) -> None:
-        self._inside, self._ordinal, self._unfinished = True, 0, False
+        self._inside, self._ordinal, self._unfinished, self._begun = True, 0, False, False
         self._touched.clear()
-        if kind == _MARIADB_GTID:
-            sequence, domain, flags = struct.unpack_from("<QIB", event, 19)
-            self._gtid = f"{domain}-{server}-{sequence}"
+        self._gtid = gtid.gtid_of(event, kind, server)
+        if kind == gtid.MARIADB:
+            # behind sequence and domain
+            flags = event[31]
             self._begun = not flags & _STANDALONE
             more = 32 + (8 if flags & _GROUP_COMMIT else 0)
             self._unfinished = bool(flags & _DDL and more < end and event[more] & _NO_ALTER)
-        elif kind == 33:
-            source, number = event[20:36].hex(), int.from_bytes(event[36:44], "little")
-            parts = (source[:8], source[8:12], source[12:16], source[16:20], source[20:])
-            self._gtid, self._begun = f"{'-'.join(parts)}:{number}", False
-        else:
-            self._begun = False
 
     def _end_of_transaction(self, event: bytes, kind: int, seconds: int) -> None:
         if kind == _XA_PREPARE and not event[19]:
@@ -402,6 +398,9 @@ class Decoder:
         except LayoutError as error:
             self.summary.lost.setdefault(number, str(error))
             return None
+        except (ValueError, IndexError, KeyError) as error:
+            self.summary.lost.setdefault(number, f"has columns in the log that cannot be read: {error}")
+            return None
         if why := names.described([column.name for column in columns]):
             self.summary.lost.setdefault(number, why)
             return None
@@ -424,7 +423,9 @@ class Decoder:
         self._touched.add(layout.table)
         try:
             self._read_rows(layout, event, end, kind, (position, seconds))
-        except (LayoutError, UnicodeDecodeError, IndexError, struct.error) as error:
+        except LogError:
+            raise
+        except (ValueError, IndexError, KeyError, struct.error) as error:
             self.summary.lost.setdefault(layout.table, f"has rows at {self._file}:{start} that cannot be read: {error}")
 
     def _read_rows(self, layout: _Layout, event: bytes, end: int, kind: int, place: tuple[int, int]) -> None:

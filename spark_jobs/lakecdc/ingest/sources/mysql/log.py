@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -78,7 +78,7 @@ class ReadLog:
         )
 
 
-def dump(where: Address, begin: Place, server_id: int) -> Iterator[bytes]:
+def dump(where: Address, begin: Place, server_id: int) -> Generator[bytes]:
     """The log's events from a place to its present end.
 
     Command ``COM_BINLOG_DUMP`` as ``mysqlbinlog --read-from-remote-server`` sends it: the server ends the dump at the
@@ -100,6 +100,17 @@ def dump(where: Address, begin: Place, server_id: int) -> Iterator[bytes]:
     finally:
         # what the server still sends of an abandoned dump is not waited for
         session._force_close()  # type: ignore[attr-defined]
+
+
+def file_created(where: Address, file: str) -> int:
+    """When the server began a log file, in seconds since 1970: a file of a log that was reset has another time."""
+    events = dump(where, Place(file, 4), 0)
+    try:
+        # the first event only names the file, the next describes it
+        described = (event for event in events if event[4] == decoder.FORMAT)
+        return next((struct.unpack_from("<I", event)[0] for event in described), 0)
+    finally:
+        events.close()
 
 
 @dataclass

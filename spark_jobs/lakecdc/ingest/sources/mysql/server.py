@@ -25,6 +25,7 @@ _FORBIDDEN = (
     ("log_bin_compress", "OFF", "its log is compressed"),
 )
 _SYNTAX_ERROR = 1064
+_GTID_CHARACTERS = 2000
 
 
 @dataclass(frozen=True)
@@ -145,7 +146,7 @@ def snapshot_place(session: Session) -> Place:
 def check_place(session: Session, server: Server, place: Place, gtid: str) -> str | None:
     """Why the log cannot be read from a place on; None if it can.
 
-    :param gtid: what was read last before it, see :func:`merged_gtid`.
+    :param gtid: what was read last before it, see :func:`lakecdc.ingest.sources.mysql.gtid.merged_gtid`.
     """
     sizes = {str(row[0]): int(row[1]) for row in query(session, "SHOW BINARY LOGS")}
     if place.file not in sizes:
@@ -164,19 +165,9 @@ def check_place(session: Session, server: Server, place: Place, gtid: str) -> st
 
 
 def gtid_at(session: Session, server: Server, place: Place) -> str:
-    """MariaDB's global transaction identifiers up to a place; empty at MySQL, whose list knows no bounds."""
+    """Global transaction identifiers up to a place; at MySQL, whose list knows no bounds, some of those until now."""
     if not server.mariadb:
-        return ""
+        told = str(query(session, "SELECT @@GLOBAL.gtid_executed")[0][0]).replace("\n", "")
+        # a position is kept short, and a part of the list serves to tell this log from another
+        return told if len(told) <= _GTID_CHARACTERS else told[:_GTID_CHARACTERS].rpartition(",")[0]
     return str(query(session, "SELECT BINLOG_GTID_POS(%s, %s)", (place.file, place.pos))[0][0] or "")
-
-
-def merged_gtid(before: str, last: str) -> str:
-    """What was read last, by replication domain, after another transaction.
-
-    :param before: the same before it.
-    :param last: the transaction's identifier; empty if there was none.
-    """
-    if not last or ":" in last:
-        return last or before
-    domains = {part.split("-")[0]: part for part in (*filter(None, before.split(",")), last)}
-    return ",".join(domains.values())

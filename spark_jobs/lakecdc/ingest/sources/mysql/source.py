@@ -26,6 +26,7 @@ from lakecdc.ingest.sources.mysql.columns import checked_fills, with_fills
 from lakecdc.ingest.sources.mysql.connect import Address, address, connect, explain
 from lakecdc.ingest.sources.mysql.decoder import Limits, Wanted
 from lakecdc.ingest.sources.mysql.feed import Feed
+from lakecdc.ingest.sources.mysql.gtid import merged_gtid
 from lakecdc.ingest.sources.mysql.load import Part, parts
 from lakecdc.ingest.sources.mysql.place import Place, place_of
 from lakecdc.ingest.sources.mysql.types import typed
@@ -71,6 +72,7 @@ class MysqlIngest:
         self._session_or_none: Session | None = None
         # zero dates that full loads have read: by tasks that write, and by those for Spark, which begin again for these
         self._zero_dates: list[tuple[Accumulator[int], Accumulator[int]]] = []
+        self._files: dict[str, int] = {}
 
     # -- start ------------------------------------------------------------------------------------------------
 
@@ -130,8 +132,17 @@ class MysqlIngest:
     def _check_place(self, name: str, position: Position) -> None:
         place, gtid = place_of(position.offsets), str(position.offsets.get("gtid", ""))
         wrong = servers.check_place(self._session, self._server, place, gtid)
+        created = position.offsets.get("created")
+        if not wrong and created and created != self._created(place.file):
+            wrong = f"The log file {place.file} was made anew at the source, whose log was reset"
         if wrong:
             raise full_load_needed(wrong, name)
+
+    def _created(self, file: str) -> int:
+        """When a log file was made."""
+        if file not in self._files:
+            self._files[file] = binlog.file_created(self._where, file)
+        return self._files[file]
 
     # -- rounds -----------------------------------------------------------------------------------------------
 
@@ -232,7 +243,8 @@ class MysqlIngest:
         old = str(before.offsets.get("gtid", "")) if before else ""
         if before and feed.place.number >= to.number:
             to, gtid = feed.place, ""
-        offsets = {**to.offsets(), "epoch": self._epoch, "gtid": servers.merged_gtid(old, gtid)}
+        known = {"epoch": self._epoch, "gtid": merged_gtid(old, gtid), "created": self._created(to.file)}
+        offsets: dict[str, Any] = {**to.offsets(), **known}
         if feed.loaded > to.number:
             offsets["loaded"] = feed.loaded
         return Position(TYPE, self._server.identity, offsets, read_through)

@@ -11,8 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from lakecdc.ingest.sources.mysql import values
+from lakecdc.ingest.sources.mysql.json_binary import json_document
 from lakecdc.ingest.sources.mysql.types import MysqlType
-from lakecdc.ingest.sources.mysql.values import Codec
+from lakecdc.ingest.sources.mysql.values import Codec, Text
 
 BINARY = "binary"
 _INTEGERS = {1: ("tinyint", 1), 2: ("smallint", 2), 9: ("mediumint", 3), 3: ("int", 4), 8: ("bigint", 8)}
@@ -30,8 +31,9 @@ _METADATA_BYTES = {
     **dict.fromkeys((4, 5, 17, 18, 19, 140, 242, 245, 252, 255), 1),
     **dict.fromkeys((15, 16, 141, 246, 247, 248, 253, 254), 2),
 }
-_CHARACTERS = frozenset({15, 252, 253, 254})
-_STRING, _ENUM, _SET, _BLOB, _GEOMETRY, _BIT, _JSON, _DECIMAL = 254, 247, 248, 252, 255, 16, 245, 246
+# a vector is a blob of a kind
+_CHARACTERS = frozenset({15, 242, 252, 253, 254})
+_STRING, _ENUM, _SET, _BLOB, _GEOMETRY, _BIT, _JSON, _DECIMAL, _VECTOR = 254, 247, 248, 252, 255, 16, 245, 246, 242
 _VARCHAR, _FLOAT, _DOUBLE = (15, 253), 4, 5
 
 
@@ -206,7 +208,8 @@ def _named(told: Optional, kinds: Sequence[int], charsets: Mapping[int, str]) ->
                 raise LayoutError(f"Column {name!r} has the collation {collation}, which the server does not know.")
             charset = charsets[collation]
         members = told.members.get(i, [])
-        texts = tuple(member.decode(_encoding(name, charset)) for member in members)
+        read = _reader(name, charset)
+        texts = tuple(read(member) for member in members)
         found.append(Named(name, None, told.unsigned.get(i, False), charset, texts))
     return found
 
@@ -255,9 +258,9 @@ def _lengthy(kind: int, meta: bytes, column: Named) -> LogColumn:
     """A column whose values stand behind their lengths."""
     size = int.from_bytes(meta, "little")
     if kind == _JSON:
-        return LogColumn(column.name, MysqlType("json"), values.json_document(size))
-    if kind == _GEOMETRY:
-        return LogColumn(column.name, MysqlType("geometry"), values.octets(size))
+        return LogColumn(column.name, MysqlType("json"), json_document(size))
+    if kind in (_GEOMETRY, _VECTOR):
+        return LogColumn(column.name, MysqlType("geometry" if kind == _GEOMETRY else "vector"), values.octets(size))
     if kind != _BLOB and kind != _STRING and kind not in _VARCHAR:
         raise LayoutError(f"Column {column.name!r} has the log's type {kind}, which is not known.")
     prefix = size if kind == _BLOB else 1 if size < 256 else 2
@@ -271,14 +274,12 @@ def _lengthy(kind: int, meta: bytes, column: Named) -> LogColumn:
     if is_bytes:
         codec = values.octets(prefix, size if kind == _STRING else 0)
     else:
-        codec = values.characters(prefix, _encoding(column.name, column.charset))
+        codec = values.characters(prefix, _reader(column.name, column.charset))
     return LogColumn(column.name, MysqlType(base), codec)
 
 
-def _encoding(column: str, charset: str) -> str:
-    if charset == BINARY:
-        return "utf-8"
-    found = values.python_encoding(charset)
+def _reader(column: str, charset: str) -> Text:
+    found = values.reader("utf8mb4" if charset == BINARY else charset)
     if found is None:
         raise LayoutError(f"Column {column!r} has the character set {charset}, which Python cannot read.")
     return found

@@ -18,6 +18,7 @@ time                                             string: it runs from -838:59:59
 char, varchar, the texts, enum, set, json        string
 binary, varbinary, the blobs                     binary
 the geometries                                   binary: four bytes of SRID, then WKB
+vector                                           binary: its floats, four bytes each, little-endian
 ===============================================  ========================================================
 
 A date whose year, month or day is zero, or that no calendar has, becomes null; the report counts the zero dates. To
@@ -47,7 +48,7 @@ _SIMPLE = {
     "datetime": "timestamp_ntz",
     "timestamp": "timestamp",
     **dict.fromkeys(("time", "char", "varchar", "text", "enum", "set", "json"), "string"),
-    **dict.fromkeys(("binary", "varbinary", "blob", "geometry"), "binary"),
+    **dict.fromkeys(("binary", "varbinary", "blob", "geometry", "vector"), "binary"),
 }
 #: what ``information_schema`` calls types that the log does not tell apart
 BASES = {
@@ -63,8 +64,9 @@ BASES = {
     ),
 }
 #: types whose text is hexadecimal
-BYTES = frozenset({"binary", "varbinary", "blob", "geometry"})
+BYTES = frozenset({"binary", "varbinary", "blob", "geometry", "vector"})
 DATED = frozenset({"date", "datetime", "timestamp"})
+NUMERIC = frozenset({*_SMALL, "bigint", "float", "double", "decimal", "bit"})
 
 
 @dataclass(frozen=True)

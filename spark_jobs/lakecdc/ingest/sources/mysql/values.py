@@ -6,6 +6,7 @@ manual ("Table_map_event", "Rows_event") and the comments on ``my_datetime_packe
 
 from __future__ import annotations
 
+import codecs
 import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -59,16 +60,12 @@ def year() -> Codec:
     return Codec(lambda raw: str(1900 + raw[0]) if raw[0] else "0", 1)
 
 
-def characters(prefix: int, encoding: str) -> Codec:
+def characters(prefix: int, text: Text) -> Codec:
     """Text in a character set.
 
-    :param encoding: see :func:`python_encoding`.
+    :param text: see :func:`reader`.
     """
-    if encoding == "utf-8":
-        return Codec(lambda raw: raw.decode(), prefix=prefix)
-    if encoding == "cp1252":
-        return Codec(_latin1, prefix=prefix)
-    return Codec(lambda raw: raw.decode(encoding), prefix=prefix)
+    return Codec(text, prefix=prefix)
 
 
 def octets(prefix: int, padded: int = 0) -> Codec:
@@ -95,11 +92,6 @@ def selection(size: int, values: Sequence[str]) -> Codec:
         return ",".join(value for place, value in enumerate(values) if mask >> place & 1)
 
     return Codec(text, size)
-
-
-def json_document(prefix: int) -> Codec:
-    """MySQL's binary JSON; MariaDB's is plain text."""
-    return Codec(_json, prefix=prefix)
 
 
 def decimal(precision: int, scale: int) -> Codec:
@@ -241,33 +233,6 @@ def old_duration() -> Codec:
     return Codec(text, 3)
 
 
-def _latin1(raw: bytes) -> str:
-    try:
-        return raw.decode("cp1252")
-    except UnicodeDecodeError:
-        # MySQL's latin1 keeps control characters in the five places that cp1252 leaves free
-        return "".join(bytes((o,)).decode("cp1252" if o not in _FREE else "latin-1") for o in raw)
-
-
-_FREE = frozenset(b"\x81\x8d\x8f\x90\x9d")
-
-
-def _json(raw: bytes) -> str:
-    import json
-
-    from pymysqlreplication.json_binary import parse_json
-
-    def plain(value: object) -> object:
-        if isinstance(value, bytes):
-            return value.decode()
-        if isinstance(value, dict):
-            return {plain(key): plain(item) for key, item in value.items()}
-        return [plain(item) for item in value] if isinstance(value, list) else value
-
-    # an empty value is what a strict server never stores and an IGNORE does
-    return json.dumps(plain(parse_json(raw[0], raw[1:])), ensure_ascii=False) if raw else "null"
-
-
 _ENCODINGS = {
     **dict.fromkeys(("utf8mb4", "utf8mb3", "utf8"), "utf-8"),
     "latin1": "cp1252",
@@ -284,7 +249,8 @@ _ENCODINGS = {
     "koi8u": "koi8-u",
     **{name: name for name in ("cp1250", "cp1251", "cp1256", "cp1257", "cp850", "cp852", "cp866", "cp932")},
     **{name: name for name in ("gbk", "gb2312", "gb18030", "big5")},
-    "euckr": "euc-kr",
+    # with the syllables that EUC-KR itself lacks
+    "euckr": "cp949",
     "sjis": "shift_jis",
     **dict.fromkeys(("ujis", "eucjpms"), "euc-jp"),
     "tis620": "tis-620",
@@ -296,3 +262,65 @@ _ENCODINGS = {
 def python_encoding(charset: str) -> str | None:
     """Python's name of a character set of MySQL; None if Python has none."""
     return _ENCODINGS.get(charset)
+
+
+def reader(charset: str) -> Text | None:
+    """What makes text of bytes in a character set of MySQL, as the server does; None if Python cannot."""
+    encoding = python_encoding(charset)
+    if encoding is None:
+        return None
+    if encoding == "utf-8":
+        return lambda raw: raw.decode()
+    if charset == "latin1":
+        return _latin1
+    errors, differs = _HANDLERS.get(encoding, "strict"), _DIFFERENT.get(charset)
+    if differs:
+        return lambda raw: raw.decode(encoding, errors).translate(differs)
+    return lambda raw: raw.decode(encoding, errors)
+
+
+def _latin1(raw: bytes) -> str:
+    try:
+        return raw.decode("cp1252")
+    except UnicodeDecodeError:
+        # MySQL's latin1 keeps control characters in the five places that cp1252 leaves free
+        return "".join(bytes((o,)).decode("cp1252" if o not in _FREE else "latin-1") for o in raw)
+
+
+_FREE = frozenset(b"\x81\x8d\x8f\x90\x9d")
+#: characters of Python's that are others at MySQL, found by asking a server for all of them
+_DIFFERENT = {
+    "cp866": {0xA4: 0xB2, 0x2116: 0x207F},
+    "eucjpms": {0xA2: 0xFFE0, 0xA3: 0xFFE1, 0xA6: 0xFFE4, 0xAC: 0xFFE2, 0x2016: 0x2225, 0x2212: 0xFF0D, 0x301C: 0xFF5E},
+    "gb18030": {0x1E3F: 0xE7C7, 0xE7C7: 0x1E3F},
+    "greek": {0x2018: 0x2BD, 0x2019: 0x2BC},
+    "hebrew": {0xAF: 0x203E},
+    "koi8u": {0x2219: 0x2022},
+    "sjis": {0xFF3C: 0x5C},
+}
+#: what reads the bytes that Python's encodings stop at
+_HANDLERS = {"big5": "lakecdc-big5", "euc-jp": "lakecdc-euc-jp"}
+
+
+def _beyond_big5(error: UnicodeError) -> tuple[str, int]:
+    """The seven characters of ETEN that Python's big5 lacks."""
+    assert isinstance(error, UnicodeDecodeError)
+    end = error.start + 2
+    return error.object[error.start : end].decode("cp950"), end
+
+
+def _beyond_euc_jp(error: UnicodeError) -> tuple[str, int]:
+    """The users' own characters, and those of NEC in row 13, which cp932 has in its order of bytes."""
+    assert isinstance(error, UnicodeDecodeError)
+    third = error.object[error.start] == 0x8F
+    start = error.start + third
+    row, cell = (octet - 0xA1 for octet in error.object[start : start + 2])
+    if row >= 84:
+        return chr((0xE3AC if third else 0xE000) + (row - 84) * 94 + cell), start + 2
+    if third or row & 1:
+        raise error
+    return bytes((0x81 + row // 2, 0x40 + cell + (cell > 62))).decode("cp932"), start + 2
+
+
+codecs.register_error(_HANDLERS["big5"], _beyond_big5)
+codecs.register_error(_HANDLERS["euc-jp"], _beyond_euc_jp)

@@ -1,8 +1,9 @@
-"""A MariaDB for the tests of this folder, and one test's database on it."""
+"""A MariaDB and a MySQL for the tests of this folder, and one test's database on one of them."""
 
 from __future__ import annotations
 
 import itertools
+import re
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -16,15 +17,26 @@ from lakecdc.contract.spec import JobSpec, parse_spec
 from lakecdc.ingest.sources.mysql.source import MysqlIngest
 from lakecdc.metadata.positions import Position
 from local_services.mariadb import MariaDB
+from local_services.mysql import MySQL
+from local_services.mysql_protocol import MysqlProtocolServer
 from tests.conftest import Lake
 from tests.lakecdc.ingest.sources.model import Model
+
+#: what MariaDB's tables of this kind become at MySQL
+_SEQUENCE = re.compile(r"\bseq_(\d+)_to_(\d+)\b")
+_NUMBERS = "WITH RECURSIVE r (n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM r WHERE n < 999) "
+
+#: a test for both servers; the others run on MariaDB
+both = pytest.mark.parametrize("server", ["mariadb", "mysql"], indirect=True)
+#: a test of what only MySQL does
+only_mysql = pytest.mark.parametrize("server", ["mysql"], indirect=True)
 
 
 @dataclass
 class Shop:
-    """One test's database on the shared server."""
+    """One test's database on a shared server."""
 
-    server: MariaDB
+    server: MysqlProtocolServer
     lake: Lake
     number: int
     model: Model = field(default_factory=Model)
@@ -40,8 +52,15 @@ class Shop:
         """Run statements at the source in one session; the rows of the last one. ``s.`` is this test's database."""
         with self.server.connect(database=self.schema) as session, session.cursor() as cursor:
             for statement in statements:
-                cursor.execute(statement.replace("s.", f"{self.schema}."))
+                cursor.execute(self._spoken(statement.replace("s.", f"{self.schema}.")))
             return list(cursor.fetchall())
+
+    def _spoken(self, statement: str) -> str:
+        """The statement as the server takes it."""
+        if not isinstance(self.server, MySQL):
+            return statement
+        part = "(SELECT n + {0} AS seq FROM sequence.n WHERE n <= {1} - {0} ORDER BY n) AS n"
+        return _SEQUENCE.sub(lambda found: part.format(*found.groups()), statement)
 
     def target(self, table: str, **rest: Any) -> str:
         """Add a target; its name in the catalog."""
@@ -93,22 +112,46 @@ class Shop:
 
 
 @pytest.fixture(scope="package")
-def server() -> Iterator[MariaDB]:
+def folder() -> Iterator[Path]:
+    """A folder that any account may enter, which ``tmp_path`` is not."""
+    found = Path(tempfile.mkdtemp(prefix="lakecdc-test-"))
+    found.chmod(0o755)
+    yield found
+    shutil.rmtree(found, ignore_errors=True)
+
+
+@pytest.fixture(scope="package")
+def mariadb(folder: Path) -> Iterator[MariaDB]:
     """A MariaDB server."""
-    folder = Path(tempfile.mkdtemp(prefix="lakecdc-test-"))
-    folder.chmod(0o755)
-    with MariaDB(folder / "data") as found:
+    with MariaDB(folder / "mariadb") as found:
         yield found
-    shutil.rmtree(folder, ignore_errors=True)
 
 
-_numbers = itertools.count()
+@pytest.fixture(scope="package")
+def mysql(folder: Path) -> Iterator[MySQL]:
+    """A MySQL server, with numbers where MariaDB has sequences."""
+    with MySQL(folder / "mysql") as found:
+        with found.connect() as session, session.cursor() as cursor:
+            cursor.execute("CREATE DATABASE sequence")
+            cursor.execute("CREATE TABLE sequence.n (n int PRIMARY KEY)")
+            cursor.execute(f"INSERT INTO sequence.n {_NUMBERS} SELECT a.n * 1000 + b.n FROM r a, r b WHERE a.n < 20")
+        yield found
 
 
 @pytest.fixture
-def shop(server: MariaDB, lake: Lake) -> Shop:
+def server(request: pytest.FixtureRequest) -> MysqlProtocolServer:
+    """The server of a test: MariaDB, unless it asks for another; see :data:`both`."""
+    found: MysqlProtocolServer = request.getfixturevalue(getattr(request, "param", "mariadb"))
+    return found
+
+
+_counter = itertools.count()
+
+
+@pytest.fixture
+def shop(server: MysqlProtocolServer, lake: Lake) -> Shop:
     """A fresh database."""
-    found = Shop(server, lake, next(_numbers))
+    found = Shop(server, lake, next(_counter))
     with server.connect() as session, session.cursor() as cursor:
         cursor.execute(f"CREATE DATABASE {found.schema}")
     return found

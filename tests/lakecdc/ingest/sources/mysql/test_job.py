@@ -1,4 +1,4 @@
-"""The ingest job from MariaDB into Iceberg tables, read back by another engine."""
+"""The ingest job from MariaDB and MySQL into Iceberg tables, read back by another engine."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ from typing import Any
 
 import pytest
 
+from lakecdc import failpoints
 from lakecdc.contract.report import TableReport
 from lakecdc.ingest.job import ingest
+from lakecdc.run import run as run_job
 
-from .conftest import Shop
+from .conftest import Shop, only_mysql
 
 pytestmark = pytest.mark.services
 
@@ -89,6 +91,26 @@ def test_random_histories_equal_their_source_after_every_run(shop: Shop, seed: i
     assert {report.outcome for report in last.values()} == {"nothing"}
     assert last[flat].metrics["read_through"] == last[deep].metrics["read_through"] is not None
     assert not differs(shop, flat, ", ".join(history.columns))
+
+
+@only_mysql
+def test_random_histories_of_mysql_survive_failures(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    history = History(3)
+    shop.sql("CREATE TABLE s.flat (id bigint PRIMARY KEY, v varchar(40), amount decimal(12,3), note text)")
+    shop.sql("CREATE TABLE s.deep (a int, b varchar(9), v int, PRIMARY KEY (b, a))")
+    flat, deep = shop.target("flat"), shop.target("deep")
+    shop.lake.sql(f"CREATE NAMESPACE IF NOT EXISTS lake.{shop.schema}")
+    for moment in ("after_chunks", "after_staging", "after_commit"):
+        shop.sql(*history.statements(40))
+        failpoints._seen.clear()
+        monkeypatch.setenv(failpoints.VARIABLE, f"{moment}=raise")
+        report = run_job(shop.spec(chunk_rows=7), ingest)
+        assert f"fail point {moment}" in f"{report.error} {[table.reason for table in report.tables]}"
+        monkeypatch.delenv(failpoints.VARIABLE)
+        shop.sql(*history.statements(20))
+        assert {report.outcome for report in run(shop, max_batch_events=30).values()} <= {"done", "nothing"}
+        assert not differs(shop, flat, ", ".join(history.columns)) and not differs(shop, deep, "a, b, v")
+    failpoints._seen.clear()
 
 
 def test_one_big_transaction_and_its_rollback(shop: Shop) -> None:

@@ -13,10 +13,12 @@ import pytest
 
 from lakecdc.contract.errors import InputError, SourceUnavailableError, SpecError
 from lakecdc.contract.spec import parse_spec
-from lakecdc.ingest.sources.mysql.server import check_settings, merged_gtid
+from lakecdc.ingest.sources.mysql.gtid import merged_gtid
+from lakecdc.ingest.sources.mysql.server import check_settings
+from local_services.mysql import MySQL
 from local_services.process import free_port
 
-from .conftest import Shop
+from .conftest import Shop, both, only_mysql
 
 pytestmark = pytest.mark.services
 
@@ -54,6 +56,7 @@ def test_an_unreachable_server_is_named_without_its_password(shop: Shop, monkeyp
     assert "hush" not in str(caught.value) + repr(shop.open(password={"env": "PASSWORD_OF_TEST"})._where)
 
 
+@both
 def test_a_wrong_password_and_missing_rights_are_explained(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     table(shop)
     shop.sql("CREATE USER poor@'%' IDENTIFIED BY 'right'", "GRANT SELECT ON s.* TO poor@'%'")
@@ -64,6 +67,29 @@ def test_a_wrong_password_and_missing_rights_are_explained(shop: Shop, monkeypat
     with pytest.raises(InputError, match="BINLOG MONITOR"):
         shop.run(user="poor", password={"env": "PASSWORD_OF_TEST"})
     shop.sql("DROP USER poor@'%'")
+
+
+@both
+def test_the_rights_that_the_page_asks_for_are_enough(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    mysql = isinstance(shop.server, MySQL)
+    name = table(shop)
+    rights = "REPLICATION CLIENT, RELOAD" if mysql else "BINLOG MONITOR"
+    shop.sql("CREATE USER cdc@'%' IDENTIFIED BY 'p w'", f"GRANT REPLICATION SLAVE, {rights} ON *.* TO cdc@'%'")
+    shop.sql("GRANT SELECT ON s.* TO cdc@'%'")
+    monkeypatch.setenv("PASSWORD_OF_TEST", "p w")
+    login: dict[str, Any] = {"user": "cdc", "password": {"env": "PASSWORD_OF_TEST"}}
+    try:
+        # at MySQL the password goes by the server's public key, then by TLS
+        shop.run(**login)
+        shop.sql("INSERT INTO s.t VALUES (2, 2)", "FLUSH PRIVILEGES")
+        shop.run(**login, ssl="required" if mysql else "disabled")
+        if mysql:
+            shop.start(**login, ssl="verify_ca", ssl_ca=str(shop.server.data_dir / "ca.pem"))
+            with pytest.raises(SourceUnavailableError, match="certificate verify failed"):
+                shop.start(**login, ssl="verify_identity", ssl_ca=str(shop.server.data_dir / "ca.pem"))
+    finally:
+        shop.sql("DROP USER cdc@'%'")
+    assert shop.model.rows(name) == [(1, 0), (2, 2)]
 
 
 def test_encryption_that_the_server_does_not_speak(shop: Shop) -> None:
@@ -139,17 +165,21 @@ def test_numbers_out_of_range_are_refused(shop: Shop) -> None:
     assert parse_spec(shop.lake.spec("ingest", source={"type": "mysql", "host": "h", "user": "u"}, target=shop.targets))
 
 
+@both
 def test_another_server_stops_the_run(shop: Shop) -> None:
     name = table(shop)
     shop.run()
+    mysql = isinstance(shop.server, MySQL)
+    own = f"mysql:{shop.sql('SELECT @@server_uuid')[0][0]}" if mysql else "mariadb:1:0"
     position = shop.model.positions[name]
-    assert position is not None and position.identity == "mariadb:1:0"
+    assert position is not None and position.identity == own
     shop.model.positions[name] = replace(position, identity="mariadb:2:0")
-    with pytest.raises(InputError, match="belongs to the log of mariadb:2:0.*is mariadb:1:0") as caught:
+    with pytest.raises(InputError, match=f"belongs to the log of mariadb:2:0.*is {own}") as caught:
         shop.start()
     assert caught.value.table == name
 
 
+@both
 def test_a_purged_log_needs_a_full_load(shop: Shop) -> None:
     name, good = table(shop), table(shop, "good")
     shop.run()
@@ -178,6 +208,45 @@ def test_a_log_that_was_reset_or_restored_is_found(shop: Shop) -> None:
     shop.run()
     move(shop, name, gtid="0-1-4711")
     assert "not 0-1-4711: it was reset or restored" in str(shop.start()[name])
+
+
+@both
+def test_a_log_that_began_anew_is_no_continuation(shop: Shop) -> None:
+    reset = "RESET BINARY LOGS AND GTIDS" if isinstance(shop.server, MySQL) else "RESET MASTER"
+    shop.sql(reset)
+    name = table(shop)
+    shop.run()
+    stands = shop.model.positions[name]
+    assert stands is not None and stands.offsets["file"].endswith("000001")
+    # the time of a log file has whole seconds
+    shop.sql("DO SLEEP(1.1)", reset, *["INSERT INTO s.t VALUES (2, 0)", "DELETE FROM s.t WHERE id = 2"] * 40)
+    assert re.search("(whose log was reset|it was reset or restored): a full load", str(shop.start()[name]))
+
+
+@only_mysql
+def test_transactions_of_every_kind_of_identifier(shop: Shop) -> None:
+    name = table(shop)
+    shop.run()
+    first = shop.model.positions[name]
+    own = shop.sql("SELECT @@server_uuid")[0][0]
+    assert first is not None and first.offsets["gtid"].startswith(f"{own}:1-")
+    other = "11111111-2222-3333-4444-555555555555"
+    for number, (tag, expected) in enumerate(
+        [
+            ("AUTOMATIC:lake_1", f"{own}:lake_1:1"),
+            (f"{other}:ship:9223372036854775000", f"{other}:ship:9223372036854775000"),
+            (f"{other}:{'x' * 32}:7", f"{other}:{'x' * 32}:7"),
+            (f"{other}:300", f"{other}:300"),
+        ],
+        2,
+    ):
+        shop.sql(f"SET gtid_next = '{tag}'", f"INSERT INTO s.t VALUES ({number}, 0)", "SET gtid_next = 'AUTOMATIC'")
+        shop.run()
+        stands = shop.model.positions[name]
+        assert stands is not None and stands.offsets["gtid"] == expected
+    assert len(shop.model.rows(name)) == 5 and not shop.start()
+    move(shop, name, gtid=f"{other}:ship:9")
+    assert f"not {other}:ship:9: it was reset or restored" in str(shop.start()[name])
 
 
 def test_transaction_identifiers_are_kept_by_domain() -> None:
@@ -210,6 +279,58 @@ def test_what_only_a_full_load_can_mend_stops_its_table(shop: Shop, statements: 
     assert set(found.refused) == {name}, found.refused
     assert re.search(f"{pattern}.*full load", str(found.refused[name])), found.refused
     assert shop.model.rows(good) == [(1, 0), (5, 5)], "the other table goes on"
+
+
+@only_mysql
+def test_what_only_a_full_load_can_mend_stops_its_table_at_mysql_too(shop: Shop) -> None:
+    statements = {
+        "dropped": (["DROP TABLE s.dropped", "CREATE TABLE s.dropped (id int PRIMARY KEY, v int)"], "was dropped"),
+        "renamed": (["RENAME TABLE s.renamed TO s.other, s.other TO s.renamed"], "was renamed"),
+        "exchanged": (["ALTER TABLE s.exchanged EXCHANGE PARTITION p WITH TABLE s.good"], "EXCHANGE PARTITION"),
+        "computed": (
+            ["ALTER TABLE s.computed ADD u varchar(40) DEFAULT (concat(1 + 1))"],
+            "'u' was added .* is computed",
+        ),
+        "stated": (["SET binlog_format = STATEMENT", "UPDATE s.stated SET v = 5"], "logged UPDATE statement"),
+        "minimal": (["SET binlog_row_image = MINIMAL", "UPDATE s.minimal SET v = 5"], "not whole"),
+        "xa": (
+            ["XA START 'x'", "UPDATE s.xa SET v = 6", "XA END 'x'", "XA PREPARE 'x'", "XA ROLLBACK 'x'"],
+            "XA trans",
+        ),
+    }
+    names = {name: table(shop, name) for name in statements if name != "exchanged"}
+    shop.sql("CREATE TABLE s.exchanged (id int PRIMARY KEY, v int) PARTITION BY RANGE (id) "
+             "(PARTITION p VALUES LESS THAN (9))")  # fmt: skip
+    names["exchanged"], good = shop.target("exchanged"), table(shop, "good")
+    calm = table(shop, "calm")
+    shop.run()
+    for made in statements.values():
+        shop.sql(*made[0])
+    shop.sql("CREATE TABLE s.copy (PRIMARY KEY (id)) SELECT * FROM s.calm", "INSERT INTO s.calm VALUES (5, 5)")
+    refused = shop.run().refused
+    assert set(refused) == {*names.values(), good}, refused
+    for name, (_made, pattern) in statements.items():
+        assert re.search(f"{pattern}.*full load", str(refused[names[name]])), refused[names[name]]
+    assert shop.model.rows(calm) == [(1, 0), (5, 5)], "the other table goes on"
+
+
+@only_mysql
+@pytest.mark.parametrize(
+    ("name", "value", "then", "event"),
+    [
+        ("binlog_transaction_compression", "ON", "OFF", "compressed transactions"),
+        ("binlog_row_value_options", "'PARTIAL_JSON'", "''", "partial JSON updates"),
+    ],
+)
+def test_what_mysql_may_leave_out_of_its_log(shop: Shop, name: str, value: str, then: str, event: str) -> None:
+    shop.sql("CREATE TABLE s.t (id int PRIMARY KEY, v json)", "INSERT INTO s.t VALUES (1, json_object('a', 1, 'b', 2))")
+    shop.target("t")
+    shop.run()
+    with setting(shop, name, value, then), pytest.raises(InputError, match=f"{name} = .*SET GLOBAL {name} = '"):
+        shop.start()
+    shop.sql(f"SET {name} = {value}", "UPDATE s.t SET v = json_set(v, '$.a', 3)")
+    with pytest.raises(InputError, match=event):
+        shop.run()
 
 
 def test_a_transaction_above_the_limit_stops_the_run(shop: Shop) -> None:

@@ -7,6 +7,8 @@ import struct
 import pytest
 
 from lakecdc.ingest.sources.mysql import values
+from lakecdc.ingest.sources.mysql.gtid import ANONYMOUS, TAGGED, gtid_of
+from lakecdc.ingest.sources.mysql.json_binary import json_document
 from lakecdc.ingest.sources.mysql.place import FILE_STEP, Place
 from lakecdc.ingest.sources.mysql.values import Codec
 
@@ -26,8 +28,8 @@ from lakecdc.ingest.sources.mysql.values import Codec
         (values.old_duration(), (8385959).to_bytes(3, "little", signed=True), "838:59:59"),
         (values.instant(6), bytes.fromhex("FFFFFFFF") + (999_999).to_bytes(3, "big"), "2106-02-07 06:28:15.999999"),
         (values.enumeration(1, ["a"]), b"\0", ""),
-        (values.json_document(4), b"\x00" + bytes.fromhex("01000c000b000100") + b"\x05" + b"\x01\x00a", '{"a": 1}'),
-        (values.json_document(4), b"", "null"),
+        (json_document(4), b"\x00" + bytes.fromhex("01000c000b000100") + b"\x05" + b"\x01\x00a", '{"a": 1}'),
+        (json_document(4), b"", "null"),
     ],
 )
 def test_text(codec: Codec, raw: bytes, text: str) -> None:
@@ -44,3 +46,57 @@ def test_places_are_compared_as_numbers() -> None:
     numbers = [place.number for place in in_order]
     assert numbers == sorted(numbers) and len({*numbers}) == 4
     assert Place("binlog.000001", 5 * FILE_STEP).number < Place("binlog.000002", 4).number, "a file beyond 4 GiB"
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        # as MySQL 9.7 wrote them
+        ("027800000002cd0370dd03fd029903b822c503cd027004f103000000020404060a7461675f3108e95e", "tag_1:1"),
+        ("028a00000002cd0370dd03fd029903b822c503cd027004f10300fd03fd03fd0304ffb0f9ffffffffffff060662696708e9",
+         "big:9223372036854775000"),
+    ],
+)  # fmt: skip
+def test_tagged_transaction_identifiers(body: str, expected: str) -> None:
+    found = gtid_of(bytes(19) + bytes.fromhex(body), TAGGED, 1)
+    assert found.startswith("f338f7bf-e65c-11f1-b338-02fc00") and found.endswith(f":{expected}")
+
+
+def test_a_transaction_without_an_identifier_has_none() -> None:
+    assert gtid_of(bytes(60), ANONYMOUS, 1) == ""
+
+
+@pytest.mark.parametrize(
+    ("charset", "raw", "text"),
+    [
+        ("utf8mb4", "c3a4", "ä"),
+        ("latin1", "8180", "\x81€"),
+        ("greek", "a1e1", "ʽα"),
+        ("big5", "a440f9d6", "一碁"),
+        ("eucjpms", "a4a2ada1f5a1", "あ①\ue000"),
+        ("ujis", "8ff5a1fefe", "\ue3ac\ue3ab"),
+        ("euckr", "8141", "갂"),
+        ("sjis", "815f", "\\"),
+    ],
+)
+def test_characters_are_those_of_the_server(charset: str, raw: str, text: str) -> None:
+    read = values.reader(charset)
+    assert read and read(bytes.fromhex(raw)) == text
+
+
+@pytest.mark.parametrize("raw", ["ada0", "f9", "a9a1", "8fa1"])
+def test_bytes_that_are_no_character_are_refused(raw: str) -> None:
+    read = values.reader("eucjpms")
+    assert read
+    with pytest.raises((ValueError, IndexError)):
+        read(bytes.fromhex(raw))
+
+
+def test_a_set_that_python_lacks_has_no_reader() -> None:
+    assert values.reader("armscii8") is None
+
+
+@pytest.mark.parametrize("raw", ["0d", "04", "000100ff00"])
+def test_json_that_is_none_is_refused(raw: str) -> None:
+    with pytest.raises((ValueError, IndexError, KeyError, struct.error)):
+        json_document(4).text(bytes.fromhex(raw))

@@ -1,0 +1,126 @@
+"""MySQL's binary JSON as the text that the server writes for it.
+
+Layout: the comment at the head of ``sql-common/json_binary.h`` in MySQL's source. A document is a byte that tells its
+type, and a value; offsets within objects and arrays count from the value's first byte. MariaDB's JSON is plain text.
+"""
+
+from __future__ import annotations
+
+import struct
+from base64 import b64encode
+from decimal import Decimal
+from json.encoder import encode_basestring
+
+from lakecdc.ingest.sources.mysql.values import Codec, clock, day_text, decimal
+
+_LITERALS = {0: "null", 1: "true", 2: "false"}
+_NUMBERS = {5: struct.Struct("<h"), 6: struct.Struct("<H"), 7: struct.Struct("<i"), 8: struct.Struct("<I"),
+            9: struct.Struct("<q"), 10: struct.Struct("<Q")}  # fmt: skip
+_DOUBLE, _PACKED = struct.Struct("<d"), struct.Struct("<q")
+#: count and size, and the entry of a key: its offset and its length
+_SMALL, _LARGE = (struct.Struct("<HH"), struct.Struct("<HH")), (struct.Struct("<II"), struct.Struct("<IH"))
+_LITERAL, _REAL, _STRING, _OPAQUE = 4, 11, 12, 15
+#: the log's types of a value that JSON has none for
+_DECIMALS, _DATE, _TIME, _MOMENTS = (0, 246), 10, 11, (7, 12)
+#: of the digits before the point, or zeros behind it, beyond which a number is written with an exponent
+_MOST_PLACES = 15
+_LINE = 76
+
+
+def json_document(prefix: int) -> Codec:
+    """A JSON column.
+
+    :param prefix: bytes of the length that stands before the value.
+    """
+    # an empty value is what a strict server never stores and an IGNORE does
+    return Codec(lambda raw: _text(raw[0], raw, 1) if raw else "null", prefix=prefix)
+
+
+def _text(kind: int, raw: bytes, at: int) -> str:
+    """The text of a value.
+
+    :raises ValueError: a type that is not known.
+    """
+    if kind <= 3:
+        return _container(raw, at, large=bool(kind & 1), is_object=kind < 2)
+    if kind == _STRING:
+        size, at = _length(raw, at)
+        return str(encode_basestring(raw[at : at + size].decode()))
+    if kind in _NUMBERS:
+        return str(_NUMBERS[kind].unpack_from(raw, at)[0])
+    if kind == _LITERAL:
+        return _LITERALS[raw[at]]
+    if kind == _REAL:
+        return real_text(_DOUBLE.unpack_from(raw, at)[0])
+    if kind == _OPAQUE:
+        size, start = _length(raw, at + 1)
+        return _opaque(raw[at], raw[start : start + size])
+    raise ValueError(f"the JSON type {kind} is not known")
+
+
+def _container(raw: bytes, at: int, *, large: bool, is_object: bool) -> str:
+    head, key = _LARGE if large else _SMALL
+    width = 4 if large else 2
+    # what fits into an entry stands there instead of an offset
+    inline = (_LITERAL, 5, 6, 7, 8) if large else (_LITERAL, 5, 6)
+    count, _size = head.unpack_from(raw, at)
+    keys = at + head.size
+    entries = keys + count * key.size if is_object else keys
+    found = []
+    for number in range(count):
+        entry = entries + number * (1 + width)
+        kind, value = raw[entry], entry + 1
+        if kind not in inline:
+            value = at + int.from_bytes(raw[value : value + width], "little")
+        text = _text(kind, raw, value)
+        if is_object:
+            offset, size = key.unpack_from(raw, keys + number * key.size)
+            text = f"{encode_basestring(raw[at + offset : at + offset + size].decode())}: {text}"
+        found.append(text)
+    return f"{{{', '.join(found)}}}" if is_object else f"[{', '.join(found)}]"
+
+
+def _length(raw: bytes, at: int) -> tuple[int, int]:
+    """A length of seven bits per byte, the lowest first, and where it ends."""
+    size = shift = 0
+    while True:
+        size |= (raw[at] & 0x7F) << shift
+        shift += 7
+        at += 1
+        if raw[at - 1] < 0x80:
+            return size, at
+
+
+def real_text(value: float) -> str:
+    """A double with the fewest digits that tell it, as MySQL's ``my_gcvt`` writes them."""
+    sign, digits, exponent = Decimal(repr(value)).normalize().as_tuple()
+    assert isinstance(exponent, int)
+    text, point = "".join(map(str, digits)), len(digits) + exponent
+    if value == 0:
+        text, point = "0", 1
+    if -_MOST_PLACES < point <= 0:
+        text = f"0.{'0' * -point}{text}"
+    elif 0 < point <= _MOST_PLACES:
+        text = f"{text[:point].ljust(point, '0')}.{text[point:] or '0'}"
+    else:
+        text = f"{text[0]}{'.' if text[1:] else ''}{text[1:]}e{point - 1}"
+    return f"-{text}" if sign else text
+
+
+def _opaque(kind: int, data: bytes) -> str:
+    if kind in _DECIMALS:
+        return decimal(data[0], data[1]).text(data[2:])
+    if kind in (_DATE, _TIME, *_MOMENTS):
+        packed = _PACKED.unpack(data)[0]
+        sign, packed = ("-", -packed) if packed < 0 else ("", packed)
+        whole, micros = packed >> 24, packed & 0xFFFFFF
+        time = f"{clock(whole & 0x1FFFF if kind != _TIME else whole)}.{micros:06d}"
+        if kind == _TIME:
+            return f'"{sign}{time}"'
+        months, day = divmod(whole >> 17, 32)
+        date = day_text((months // 13) << 9 | (months % 13) << 5 | day)
+        return f'"{date}"' if kind == _DATE else f'"{date} {time}"'
+    encoded = b64encode(data).decode()
+    # an escaped line end, as base64 has them
+    lines = "\\n".join(encoded[i : i + _LINE] for i in range(0, len(encoded), _LINE))
+    return f'"base64:type{kind}:{lines}"'
