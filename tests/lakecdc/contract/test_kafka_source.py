@@ -131,3 +131,13 @@ def test_patterns_match_whole_names() -> None:
 def test_settings_in_javas_names(settings: dict[str, Any], java: dict[str, str]) -> None:
     assert kafka_java.unknown(settings) == []
     assert kafka_java.translated(settings) == java
+
+
+def test_javas_own_settings_win() -> None:
+    login = {"sasl.mechanism": "PLAIN", "sasl.username": "u", "sasl.password": "p"}
+    assert kafka_java.translated(login, {"sasl.jaas.config": "mine", "allow.auto.create.topics": False}) == {
+        "sasl.mechanism": "PLAIN",
+        "sasl.jaas.config": "mine",
+        "allow.auto.create.topics": "false",
+    }
+    assert "sasl.jaas.config" not in kafka_java.translated(login, {"sasl.mechanism": "OAUTHBEARER"})

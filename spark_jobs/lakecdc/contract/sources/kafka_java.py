@@ -64,10 +64,11 @@ def unknown(settings: Mapping[str, Any]) -> list[str]:
     return [name for name in settings if name not in known and not name.startswith(_LEFT_OUT)]
 
 
-def translated(settings: Mapping[str, Any]) -> dict[str, str]:
+def translated(settings: Mapping[str, Any], more: Mapping[str, Any] = {}) -> dict[str, str]:
     """Settings of Java's client.
 
     :param settings: in librdkafka's names, none of them unknown, secrets resolved.
+    :param more: in Java's names; they win.
     """
     found = {_RENAMED.get(n, n): _text(v) for n, v in settings.items() if n in _SAME or n in _RENAMED}
     if "security.protocol" in settings:
@@ -82,8 +83,9 @@ def translated(settings: Mapping[str, Any]) -> dict[str, str]:
         found["ssl.keystore.type"] = "PKCS12"
     elif "ssl.keystore.key" in found:
         found["ssl.keystore.type"] = "PEM"
+    found |= {name: _text(value) for name, value in more.items()}
     login = _login(found.get("sasl.mechanism", "GSSAPI").upper(), settings)
-    if login:
+    if login and "sasl.jaas.config" not in found:
         found["sasl.jaas.config"] = login
         if login.startswith(_KERBEROS):
             found.setdefault("sasl.kerberos.service.name", "kafka")

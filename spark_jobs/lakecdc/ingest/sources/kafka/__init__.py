@@ -50,7 +50,7 @@ def open_reader(spark: SparkSession, source: KafkaSource) -> Reader:
         from lakecdc.ingest.sources.kafka.spark_reader import SparkReader
 
         more = resolve(source.java_settings, "source.java_settings")
-        return SparkReader(spark, {**translated(settings), **{name: str(v) for name, v in more.items()}, **servers})
+        return SparkReader(spark, {**translated(settings, more), **servers})
     try:
         from lakecdc.ingest.sources.kafka.read import LibrdkafkaReader
     except ImportError as error:

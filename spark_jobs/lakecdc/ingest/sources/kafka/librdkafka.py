@@ -9,7 +9,7 @@ from confluent_kafka import IsolationLevel, KafkaException, TopicCollection, Top
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._listoffsets import OffsetSpec
 
-from lakecdc.contract.errors import SourceUnavailableError
+from lakecdc.contract.errors import InputError, SourceUnavailableError
 from lakecdc.contract.secrets import mask
 from lakecdc.ingest.sources.kafka.cluster import Place, Topic
 
@@ -20,6 +20,7 @@ class LibrdkafkaCluster:
     """The admin side of a cluster; see :class:`lakecdc.ingest.sources.kafka.cluster.Cluster`.
 
     :param settings: complete client settings in librdkafka's names, secrets resolved.
+    :raises InputError: if no client can be made of them.
     """
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
@@ -28,7 +29,13 @@ class LibrdkafkaCluster:
         isolation = str(settings.get("isolation.level", "read_committed")).upper()
         self._isolation = IsolationLevel[isolation]
         client: dict[str, Any] = {**self.settings, "error_cb": self._complain, "log_level": 0}
-        self._admin = AdminClient(client)
+        try:
+            self._admin = AdminClient(client)
+        except KafkaException as error:
+            raise InputError(
+                f"librdkafka cannot take source.settings: {mask(error.args[0].str())}.",
+                hint='Correct them; what only Java\'s client can do needs "reader": "spark".',
+            ) from error
 
     def topics(self, wanted: Callable[[str], bool]) -> dict[str, Topic]:
         """The topics that exist and are wanted.

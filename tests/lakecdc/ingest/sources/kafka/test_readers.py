@@ -152,6 +152,14 @@ def test_a_missing_jar_is_told_before_anything_is_written(topics: Topics, monkey
     assert report.failure_class == "bad input" and "spark-sql-kafka" in (report.error or ""), report
 
 
+def test_what_librdkafka_cannot_do_names_the_other_reader(topics: Topics) -> None:
+    settings = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "GSSAPI"}
+    report = run(
+        parse_spec(topics.spec({"table": "test.none", "key": ["id"]}, topics=["t"], settings=settings)), ingest
+    )
+    assert report.failure_class == "bad input" and '"reader": "spark"' in (report.error or ""), report
+
+
 @pytest.mark.soak
 def test_a_killed_process_brought_the_jar_and_left_no_password(
     topics: Topics, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
