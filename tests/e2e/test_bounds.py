@@ -6,15 +6,19 @@ has, default five million; everything else follows from it.
 
 from __future__ import annotations
 
+import heapq
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from glob import glob
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -22,8 +26,14 @@ from urllib.parse import unquote, urlsplit
 import duckdb
 import psycopg
 import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 
 from benchmarks import events
+from local_services import kafka_jars
+from local_services.kafka import Kafka
+from local_services.mariadb import MariaDB
 from local_services.postgres import Postgres
 from tests.conftest import Lake
 from tests.e2e.memory import Memory, watched
@@ -35,47 +45,90 @@ BATCHES = 24
 SCRIPT = Path(__file__).parents[2] / "spark_jobs" / "ingest.py"
 # the heap is 1 GiB unless it is told otherwise; the rest of the JVM, Python and its task are no more than this
 BOUND = 3 * 1024
-_TABLE = """
-CREATE TABLE orders (id bigint PRIMARY KEY, customer int, status text, amount numeric(12,2), weight double precision,
-  paid boolean, placed timestamptz, note text)
-"""
-_INSERT = """
-INSERT INTO orders SELECT i, i % 9973, 'status ' || i % 7, i / 7.0, i * 0.25, i % 3 = 0,
-  '2026-01-01 00:00:00+00'::timestamptz + i * interval '1 second', md5(i::text)
-FROM generate_series({first}::bigint, {last}) i
-"""
-# the same in both dialects: counts, sums of every column, and a hash over the text ones
-_FACTS = """
-count(*), sum(id)::text, sum(customer)::text, sum(amount)::text, sum(weight)::bigint, sum(CASE WHEN paid THEN 1 END),
-sum(extract(epoch FROM placed)::bigint)::text, sum({hash})::text
-"""
-_HASH = "('x' || substr(md5(id || status || note), 1, 8))::bit(32)::bigint"
-_DUCKDB_HASH = "('0x' || substr(md5(id || status || note), 1, 8))::bigint"
+
+
+@dataclass
+class Dialect:
+    """How a server says what the tests need.
+
+    :param table: makes it.
+    :param insert: rows with the ids ``{first}`` to ``{last}``.
+    :param facts: counts, sums of every column, and a hash over the text ones.
+    """
+
+    table: str
+    insert: str
+    facts: str
+
+
+POSTGRES = Dialect(
+    """CREATE TABLE orders (id bigint PRIMARY KEY, customer int, status text, amount numeric(12,2),
+    weight double precision, paid boolean, placed timestamptz, note text)""",
+    """INSERT INTO orders SELECT i, i % 9973, 'status ' || i % 7, i / 7.0, i * 0.25, i % 3 = 0,
+    '2026-01-01 00:00:00+00'::timestamptz + i * interval '1 second', md5(i::text)
+    FROM generate_series({first}::bigint, {last}) i""",
+    """count(*), sum(id)::text, sum(customer)::text, sum(amount)::text, sum(weight)::bigint, sum(paid::int),
+    sum(extract(epoch FROM placed)::bigint)::text,
+    sum(('x' || substr(md5(id || status || note), 1, 8))::bit(32)::bigint)::text""",
+)
+MARIADB = Dialect(
+    """CREATE TABLE orders (id bigint PRIMARY KEY, customer int, status text, amount decimal(12,2),
+    weight double, paid boolean, placed timestamp, note longtext)""",
+    """INSERT INTO orders SELECT seq, seq % 9973, concat('status ', seq % 7), seq / 7.0, seq * 0.25, seq % 3 = 0,
+    timestampadd(second, seq, '2026-01-01'), md5(seq) FROM seq_{first}_to_{last}""",
+    """count(*), CAST(sum(id) AS CHAR), CAST(sum(customer) AS CHAR), CAST(sum(amount) AS CHAR),
+    CAST(sum(weight) AS SIGNED), CAST(sum(paid) AS SIGNED), CAST(CAST(sum(unix_timestamp(placed)) AS SIGNED) AS CHAR),
+    CAST(CAST(sum(CAST(conv(substr(md5(concat(id, status, note)), 1, 8), 16, 10) AS UNSIGNED)) AS UNSIGNED) AS CHAR)""",
+)
+_QUEUED = 50_000
+_KEY = re.compile(r'\{"id":(\d+),')
+_DUCKDB_FACTS = POSTGRES.facts.replace("('x' ||", "('0x' ||").replace("::bit(32)", "")
 
 
 @dataclass
 class Shop:
-    """One table in a real Postgres and its copy in a lake; each run is a process of its own."""
+    """One table in a real database and its copy in a lake; each run is a process of its own.
+
+    :param cursor: of a session at the source in autocommit mode.
+    :param source: the spec's.
+    :param target: the same.
+    """
 
     lake: Lake
     folder: Path
-    session: psycopg.Connection[tuple[Any, ...]]
-    dsn: str
+    dialect: Dialect
+    cursor: Any
+    source: dict[str, Any]
+    target: dict[str, Any]
+    events: int = 0
 
-    def insert(self, first: int, last: int) -> None:
-        """One transaction of new rows."""
-        self.session.execute(_INSERT.format(first=first, last=last).encode())
+    def execute(self, *statements: str) -> None:
+        """Change rows in one transaction."""
+        for statement in ("BEGIN", *statements, "COMMIT"):
+            self.cursor.execute(statement)
+            self.events += max(0, self.cursor.rowcount)
+
+    def insert(self, first: int, last: int, note: str | None = None) -> None:
+        """One transaction of new rows.
+
+        :param note: SQL of their last column.
+        """
+        statement = self.dialect.insert.format(first=first, last=last)
+        self.execute(statement.replace("md5(i::text)", note) if note else statement)
 
     def ingest(self, **source: Any) -> tuple[dict[str, Any], Memory]:
         """Run the job as its users do, with Spark's own memory settings; report and memory."""
-        document = {"type": "postgres", "dsn": self.dsn, "slot": "bounds", **source}
-        target = {"table": "shop.orders", "source_table": "public.orders", "partition_by": ["bucket(4, id)"]}
-        return run(self.folder, self.lake.spec("ingest", source=document, target=target))
+        target = {"table": "shop.orders", "partition_by": ["bucket(4, id)"], **self.target}
+        return run(self.folder, self.lake.spec("ingest", source={**self.source, **source}, target=target))
 
     def assert_equal(self) -> None:
         """Compare counts, sums and hashes."""
-        expected = self.session.execute(f"SELECT {_FACTS.format(hash=_HASH)} FROM orders".encode()).fetchone()
-        assert current_rows(self.lake, "shop.orders", ["id"], _FACTS.format(hash=_DUCKDB_HASH)) == [expected]
+        self.cursor.execute(f"SELECT {self.dialect.facts} FROM orders")
+        expected = self.cursor.fetchone()
+        if self.target.get("mode") == "merge":
+            assert self.lake.duckdb_rows("shop.orders", _DUCKDB_FACTS) == [expected]
+        else:
+            assert current_rows(self.lake, "shop.orders", ["id"], _DUCKDB_FACTS) == [expected]
 
 
 def current_rows(lake: Lake, name: str, key: list[str], columns: str) -> list[tuple[Any, ...]]:
@@ -127,18 +180,37 @@ def run(folder: Path, spec: dict[str, Any]) -> tuple[dict[str, Any], Memory]:
     return table, memory
 
 
+@contextmanager
+def postgres_shop(folder: Path, **target: Any) -> Iterator[Shop]:
+    """A table in Postgres."""
+    with Postgres(folder / "data") as server, psycopg.connect(server.dsn, autocommit=True) as session:
+        source = {"type": "postgres", "dsn": server.dsn, "slot": "bounds"}
+        target = {"source_table": "public.orders", **target}
+        yield Shop(Lake(None, folder), folder, POSTGRES, session.cursor(), source, target)  # type: ignore[arg-type]
+
+
+@contextmanager
+def mariadb_shop(folder: Path, **target: Any) -> Iterator[Shop]:
+    """A table in MariaDB."""
+    with MariaDB(folder / "data") as server:
+        with server.connect() as session:
+            session.cursor().execute("CREATE DATABASE shop")
+        with server.connect(database="shop") as session:
+            source = {"type": "mysql", "host": "127.0.0.1", "port": server.port, "user": "root"}
+            yield Shop(Lake(None, folder), folder, MARIADB, session.cursor(), source, target)  # type: ignore[arg-type]
+
+
 @pytest.fixture
-def shop() -> Iterator[Shop]:
-    """The table, with few rows, loaded in full."""
+def shop(request: pytest.FixtureRequest) -> Iterator[Shop]:
+    """The table, with few rows, loaded in full; a parameter is what opens it, and its target."""
+    opened, target = getattr(request, "param", (postgres_shop, {}))
     folder = Path(tempfile.mkdtemp(prefix="lakecdc-bounds-"))
     folder.chmod(0o755)
     try:
-        with Postgres(folder / "data") as server, psycopg.connect(server.dsn, autocommit=True) as session:
-            session.execute(_TABLE)
-            found = Shop(Lake(None, folder), folder, session, server.dsn)  # type: ignore[arg-type]
+        with opened(folder, **target) as found:
+            found.execute(found.dialect.table)
             found.insert(1, 1000)
             found.ingest()
-            found.assert_equal()
             yield found
     finally:
         if os.environ.get("LAKECDC_SOAK_KEEP"):
@@ -153,23 +225,38 @@ def test_a_huge_transaction_goes_through(shop: Shop) -> None:
     assert report["metrics"]["events_c"] == ROWS
     shop.assert_equal()
     assert memory.peaks()["together"] < BOUND, memory.peaks()
-    shop.session.execute("UPDATE orders SET amount = amount + 1, status = 'changed' WHERE id % 5 = 0")
-    shop.session.execute("DELETE FROM orders WHERE id % 7 = 0")
+    shop.execute("UPDATE orders SET amount = amount + 1, status = 'changed' WHERE id % 5 = 0")
+    shop.execute("DELETE FROM orders WHERE id % 7 = 0")
     report, memory = shop.ingest()
     shop.assert_equal()
     assert memory.peaks()["together"] < BOUND, memory.peaks()
 
 
+@pytest.mark.parametrize(
+    "shop",
+    [
+        pytest.param((postgres_shop, {}), id="postgres"),
+        pytest.param((mariadb_shop, {}), id="mariadb"),
+        pytest.param((postgres_shop, {"mode": "merge"}), id="postgres-merge"),
+        pytest.param((postgres_shop, {"mode": "history"}), id="postgres-history"),
+        pytest.param((postgres_shop, {"history_table": "shop.orders_log"}), id="postgres-upsert-and-history"),
+    ],
+    indirect=True,
+)
 def test_a_backlog_drains_in_flat_memory(shop: Shop) -> None:
     size = ROWS // 100
     for number in range(BATCHES):
-        with shop.session.transaction():
-            shop.insert(1001 + number * size, 1000 + (number + 1) * size)
-            shop.session.execute(f"UPDATE orders SET amount = amount + 1 WHERE id % 10 = {number % 10}".encode())
+        first = 1001 + number * size
+        insert = shop.dialect.insert.format(first=first, last=first + size - 1)
+        shop.execute(insert, f"UPDATE orders SET amount = amount + 1 WHERE id % 10 = {number % 10}")
     # one insert and some updates each: every transaction is a batch of its own
     report, memory = shop.ingest(max_batch_events=size // 2)
     assert report["metrics"]["commits"] >= BATCHES
-    shop.assert_equal()
+    log = "shop.orders" if shop.target.get("mode") == "history" else shop.target.get("history_table")
+    if log:
+        assert current_rows(shop.lake, log, ["id"], "count(*)") == [(shop.events,)]
+    if log != "shop.orders":
+        shop.assert_equal()
     assert_flat(memory, commit_times(shop.lake, "shop.orders")[-BATCHES:])
 
 
@@ -192,8 +279,7 @@ def test_a_backlog_of_large_rows_drains_in_flat_memory(shop: Shop) -> None:
     size = max(1, ROWS // 100_000)
     note = "substr(repeat(md5(i::text), 32768), 1, 1000000)"
     for number in range(BATCHES):
-        insert = _INSERT.format(first=1001 + number * size, last=1000 + (number + 1) * size)
-        shop.session.execute(insert.replace("md5(i::text)", note).encode())
+        shop.insert(1001 + number * size, 1000 + (number + 1) * size, note)
     report, memory = shop.ingest(max_batch_bytes=size * 900_000)
     assert report["metrics"]["commits"] == BATCHES
     shop.assert_equal()
@@ -211,3 +297,42 @@ def test_a_backlog_of_files_drains_in_flat_memory(tmp_path: Path) -> None:
     assert (report["metrics"]["commits"], report["metrics"]["decoded_by"]) == (BATCHES, "native")
     assert current_rows(lake, "shop.orders", ["id"], "count(*), sum(version)") == [events.final_state(files)]
     assert_flat(memory, commit_times(lake, "shop.orders"))
+
+
+@pytest.mark.parametrize("reader", ["librdkafka", "spark"])
+def test_a_backlog_of_kafka_drains_in_flat_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reader: str) -> None:
+    monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", f"{kafka_jars.spark_arguments()} pyspark-shell")
+    size, lake = ROWS // 100, Lake(None, tmp_path)  # type: ignore[arg-type]
+    events.Writer(ROWS // 50).write(tmp_path / "in", BATCHES * size)
+    files = f"{tmp_path}/in/*.jsonl"
+    target = {"table": "shop.orders", "key": ["id"], "columns": events.COLUMNS, "source_table": "orders"}
+    with Kafka(tmp_path / "kafka") as kafka:
+        produce(kafka, "shop.orders", files)
+        source: dict[str, Any] = {"type": "kafka", "format": "debezium-json", "topics": ["shop.orders"]}
+        source |= {"bootstrap_servers": kafka.bootstrap_servers, "reader": reader, "max_offsets_per_batch": size}
+        report, memory = run(tmp_path, lake.spec("ingest", source=source, target=target))
+    assert report["metrics"]["commits"] >= BATCHES
+    assert report["metrics"]["decoded_by"] == "native"
+    assert current_rows(lake, "shop.orders", ["id"], "count(*), sum(version)") == [events.final_state(files)]
+    assert_flat(memory, commit_times(lake, "shop.orders")[-BATCHES:])
+
+
+def timed(line: str) -> tuple[int, str]:
+    """An event behind its time."""
+    return int(line.rpartition('"ts_ms":')[2].rstrip("}\n")), line
+
+
+def produce(kafka: Kafka, topic: str, files: str) -> None:
+    """Send events of files to four partitions, by their keys and in their order."""
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+    admin.create_topics([NewTopic(topic, 4, 1)])[topic].result(30)
+    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "queue.buffering.max.messages": 2 * _QUEUED})
+    # a file holds all events of a key, in order; those of all files go on in the order of time, as they came about
+    with ExitStack() as stack:
+        lines = [map(timed, stack.enter_context(open(file))) for file in sorted(glob(files))]
+        for moment, line in heapq.merge(*lines):
+            key = int(_KEY.search(line)[1])  # type: ignore[index]
+            producer.produce(topic, line, f'{{"id":{key}}}', key % 4, timestamp=moment)
+            if len(producer) > _QUEUED:
+                producer.flush(60)
+    assert producer.flush(60) == 0
