@@ -245,11 +245,18 @@ def test_a_huge_transaction_goes_through(shop: Shop) -> None:
 )
 def test_a_backlog_drains_in_flat_memory(shop: Shop) -> None:
     size = ROWS // 100
+    # a MERGE reads the table, so that only one that does not grow tells what the backlog takes
+    grows = shop.target.get("mode") != "merge"
+    if not grows:
+        shop.insert(1001, 1000 + BATCHES * size)
+        shop.ingest()
     for number in range(BATCHES):
         first = 1001 + number * size
         insert = shop.dialect.insert.format(first=first, last=first + size - 1)
-        shop.execute(insert, f"UPDATE orders SET amount = amount + 1 WHERE id % 10 = {number % 10}")
-    # one insert and some updates each: every transaction is a batch of its own
+        update = f"UPDATE orders SET amount = amount + 1 WHERE id % {10 if grows else BATCHES} = {number % 10}"
+        shop.execute(*[insert] * grows, update)
+    loaded = len(commit_times(shop.lake, "shop.orders"))
+    # every transaction is a batch of its own
     report, memory = shop.ingest(max_batch_events=size // 2)
     assert report["metrics"]["commits"] >= BATCHES
     log = "shop.orders" if shop.target.get("mode") == "history" else shop.target.get("history_table")
@@ -257,7 +264,7 @@ def test_a_backlog_drains_in_flat_memory(shop: Shop) -> None:
         assert current_rows(shop.lake, log, ["id"], "count(*)") == [(shop.events,)]
     if log != "shop.orders":
         shop.assert_equal()
-    assert_flat(memory, commit_times(shop.lake, "shop.orders")[-BATCHES:])
+    assert_flat(memory, commit_times(shop.lake, "shop.orders")[loaded:])
 
 
 def commit_times(lake: Lake, name: str) -> list[float]:
