@@ -34,6 +34,8 @@ COPY (SELECT data FROM pg_logical_slot_peek_binary_changes({slot}, {upto}::pg_ls
   'proto_version', '1', 'publication_names', {publication})) TO STDOUT (FORMAT binary)
 """
 _IN_USE_SECONDS = 60.0
+# set while a round is read for the first time
+_FIRST = "lakecdc.first-read"
 # what one task sorts in memory when it folds
 _EVENTS_PER_TASK, _BYTES_PER_TASK = 100_000, 64 * 1024 * 1024
 # binary COPY: a header of 19 bytes, then per row a count of fields and a length before the one value
@@ -62,9 +64,11 @@ class ReadLog:
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Read the round, once for the one row that arrives."""
         settle()
+        # read again after an executor was lost, it must not end earlier than the round that is known already
+        bounds = self.bounds if _is_first_read() else replace(self.bounds, seconds=0)
         for batch in batches:
             for _ in range(batch.num_rows):
-                decoder = Decoder(self.wanted, self.bounds)
+                decoder = Decoder(self.wanted, bounds)
                 with closing(self._messages()) as messages:
                     yield from decoder.batches(messages)
                 yield pgoutput.closing_batch(json.dumps(decoder.summary.to_json()))
@@ -94,6 +98,13 @@ class ReadLog:
                 session.close()
 
 
+def _is_first_read() -> bool:
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    return context is None or context.getLocalProperty(_FIRST) is not None
+
+
 def values(rows: Iterable[Any]) -> Iterator[bytes]:
     """The values of a binary COPY of one column that is never null."""
     first = True
@@ -120,8 +131,9 @@ class Round:
         self.decoded.unpersist()
 
     def of_table(self, oid: int) -> DataFrame:
-        """The decoded events of a table."""
-        return self.decoded.where((F.col("relation") == oid) & (F.col("kind") != "end"))
+        """The decoded events of a table; a round that is read again may go on behind its end."""
+        own = (F.col("relation") == oid) & (F.col("kind") != "end")
+        return self.decoded.where(own & (F.col("commit_lsn") < self.summary.end_lsn))
 
     def relations(self, oid: int) -> list[Relation]:
         """The descriptions of a table in this round, oldest first."""
@@ -136,6 +148,7 @@ def read(spark: SparkSession, task: ReadLog) -> Round:
     from pyspark.errors import PySparkException
 
     decoded = spark.range(0, 1, 1, 1).mapInArrow(task, pgoutput.SCHEMA).persist(StorageLevel.DISK_ONLY)
+    spark.sparkContext.setLocalProperty(_FIRST, "true")
     try:
         last = decoded.where("kind = 'end'").select("summary").first()
     except PySparkException as error:
@@ -143,6 +156,8 @@ def read(spark: SparkSession, task: ReadLog) -> Round:
         raise SourceUnavailableError(
             f"The slot {task.slot!r} of Postgres at {task.where.place} cannot be read: {cause(error)}."
         ) from error
+    finally:
+        spark.sparkContext.setLocalProperty(_FIRST, None)  # type: ignore[arg-type]
     assert last is not None
     return Round(decoded, Summary.from_json(json.loads(last["summary"])))
 

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from decimal import Decimal
+from typing import TYPE_CHECKING
 
 import pytest
 
 from lakecdc.ingest.fold import fold
+from lakecdc.ingest.formats import pgoutput
+from lakecdc.ingest.formats.pgoutput import Bounds
 from lakecdc.ingest.sources.postgres import log as wal
 
 from .conftest import Shop
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 _FILL = """
 INSERT INTO s.orders SELECT i, i + 0.5, CASE i % 3 WHEN 0 THEN '' WHEN 1 THEN E'a\\n"b",' END
@@ -238,3 +245,30 @@ def test_rows_larger_than_a_block(shop: Shop) -> None:
     name = shop.target("t")
     shop.run()
     assert [len(row[1]) for row in shop.model.rows(name)] == [6_000_000] * 3
+
+
+@pytest.mark.parametrize("seconds", [0, 1e-9])
+def test_a_round_whose_disk_was_lost_is_the_same_again(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch, seconds: float
+) -> None:
+    """What is read again has a bound of time that would end it sooner, or none and would go on for longer."""
+    read = wal.read
+
+    def lost(spark: SparkSession, task: wal.ReadLog) -> wal.Round:
+        found = read(spark, replace(task, bounds=Bounds(seconds=seconds)))
+        again = replace(task, bounds=Bounds(seconds=1e-9))
+        found.release()
+        return wal.Round(spark.range(0, 1, 1, 1).mapInArrow(again, pgoutput.SCHEMA), found.summary)
+
+    shop.sql("CREATE TABLE s.t (id int PRIMARY KEY, n int)")
+    name = shop.target("t")
+    shop.run()
+    for number in range(4):
+        shop.sql(f"INSERT INTO s.t VALUES ({number}, 0)")
+    monkeypatch.setattr(wal, "read", lost)
+    loaded = len(shop.model.batches)
+    shop.run()
+    rounds = [[tuple(e["key"]) for e in events] for _, events in shop.model.batches[loaded:] if events]
+    assert sorted(key for keys in rounds for key in keys) == [(0,), (1,), (2,), (3,)]
+    assert (len(rounds) > 1) is bool(seconds)
+    assert shop.model.rows(name) == shop.sql("SELECT * FROM s.t ORDER BY id")
