@@ -60,8 +60,8 @@ class MysqlSource:
 
         :raises SpecError: a number out of its range.
         """
-        lowest = {"full_load_parallelism": 1, "chunk_rows": 1, "max_batch_events": 1, "max_transaction_events": 0}
-        least_of = {**lowest, "full_load_commit_rows": 0, "max_batch_bytes": 0, "server_id": 0, "port": 1}
-        for name, least in least_of.items():
+        positive = ("full_load_parallelism", "chunk_rows", "max_batch_events", "port")
+        unsigned = ("full_load_commit_rows", "max_batch_bytes", "max_transaction_events", "server_id")
+        for name, least in {**dict.fromkeys(positive, 1), **dict.fromkeys(unsigned, 0)}.items():
             if getattr(self, name) < least:
                 raise SpecError(f"source.{name} is {getattr(self, name)}.", hint=f"It must be at least {least}.")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -75,7 +75,8 @@ def stage(
     :return: its data files.
     """
     spec_id, keys = definition.current_spec_id(table), _key_columns(table, batch) if deletes else ()
-    with folder_of_work(table, "ingest") as folder, _remembering(memory, batch.key) as remembered:
+    remembering = _remembering(memory, batch.key) if memory else nullcontext()
+    with folder_of_work(table, "ingest") as folder, remembering as remembered:
         task = WriteTask(FilePlace.of(table, folder), _columns(table, packed), keys, remembered)
         found = _cells(packed).mapInArrow(task, _RESULT).collect()
         for row in found:
@@ -94,15 +95,11 @@ def stage_remembered(memory: IcebergTable, packed: Packed, key: Sequence[str]) -
     :param key: names of the key columns.
     """
     with _remembering(memory, key) as task:
-        assert task is not None
         return _remembered_files(memory, _cells(packed).mapInArrow(task, _RESULT).collect())
 
 
 @contextmanager
-def _remembering(memory: IcebergTable | None, key: Sequence[str]) -> Iterator[DeletesTask | None]:
-    if memory is None:
-        yield None
-        return
+def _remembering(memory: IcebergTable, key: Sequence[str]) -> Iterator[DeletesTask]:
     sources = {name: f"k{place}" for place, name in enumerate(key)} | _OWN
     with folder_of_work(memory, "deletes") as folder:
         yield DeletesTask(FilePlace.of(memory, folder), file_columns(memory, sources))
