@@ -1,15 +1,18 @@
 """Install what the service tests need and the demo does not: S3, a REST catalog, Kafka, registry, Flink, MySQL.
 
-Run as ``python -m local_services.install``; does nothing where everything is in place.
+Run as ``python -m local_services.install``; does nothing where everything is in place. With ``--packages`` it installs
+no more than the distribution's packages, among which a Java compiler may bring another Java.
 """
 
 from __future__ import annotations
 
+import argparse
 import hashlib
 import os
 import re
 import shutil
 import subprocess
+import sys
 import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -27,9 +30,17 @@ ICEBERG_REST = TOOLS / "iceberg-rest"
 _one_maven = threading.Lock()
 
 
-def main() -> None:
-    """Install everything."""
+def main(arguments: Sequence[str] = ()) -> None:
+    """Install everything.
+
+    :param arguments: of the command line
+    """
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--packages", action="store_true", help="only the packages of the distribution")
+    only_packages: bool = parser.parse_args(arguments).packages
     install_packages()
+    if only_packages:
+        return
     # compiling and downloading side by side
     parts = (
         *(install_flink, install_s3_server, install_kafka, install_schema_registry, install_rest_catalog),
@@ -162,4 +173,4 @@ def run(command: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import subprocess
 from pathlib import Path
@@ -83,6 +84,16 @@ def test_nothing_is_installed_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(subprocess, "run", refuse)
     install.main()
+
+
+def test_packages_are_installed_before_all_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[str] = []
+    for part in [name for name in vars(install) if name.startswith("install_")]:
+        monkeypatch.setattr(install, part, functools.partial(seen.append, part))
+    install.main(["--packages"])
+    assert seen == ["install_packages"]
+    install.main()
+    assert seen[1] == "install_packages" and len(seen) == 8
 
 
 def test_a_changed_pom_is_installed_anew(tmp_path: Path) -> None:
