@@ -6,34 +6,21 @@ import os
 import shutil
 from collections.abc import Mapping, Sequence
 
-from local_services.mysql_protocol import MysqlProtocolServer
+from local_services import mysql_protocol
 from local_services.process import ServiceError
 
 SETTINGS: Mapping[str, str] = {
-    "bind-address": "127.0.0.1",
-    "server-id": "1",
-    "log-bin": "binlog",
+    **mysql_protocol.SETTINGS,
     "binlog-format": "ROW",
     "binlog-row-image": "FULL",
-    "binlog-row-metadata": "FULL",
     "gtid-strict-mode": "1",
-    "character-set-server": "utf8mb4",
-    "default-time-zone": "+00:00",
-    "local-infile": "1",
-    # a test's server need not survive a power cut, only the end of its own process
-    "innodb-flush-log-at-trx-commit": "2",
-    "sync-binlog": "0",
-    "innodb-buffer-pool-size": "32M",
     "innodb-log-file-size": "16M",
-    "max-allowed-packet": "256M",
-    "performance-schema": "0",
-    "skip-name-resolve": "1",
 }
 # Debian puts the daemon where only root looks
 _PLACES = f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin"
 
 
-class MariaDB(MysqlProtocolServer):
+class MariaDB(mysql_protocol.MysqlProtocolServer):
     """A MariaDB server for CDC tests."""
 
     name = "mariadb"

@@ -4,35 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from local_services import mysql_packages
-from local_services.mysql_protocol import MysqlProtocolServer
+from local_services import mysql_packages, mysql_protocol
 
 SETTINGS: Mapping[str, str] = {
-    "bind-address": "127.0.0.1",
-    "server-id": "1",
-    "log-bin": "binlog",
-    "binlog-row-metadata": "FULL",
+    **mysql_protocol.SETTINGS,
     "gtid-mode": "ON",
     "enforce-gtid-consistency": "ON",
-    "character-set-server": "utf8mb4",
-    "default-time-zone": "+00:00",
-    "local-infile": "1",
-    # a test's server need not survive a power cut, only the end of its own process
-    "innodb-flush-log-at-trx-commit": "2",
-    "sync-binlog": "0",
-    "innodb-buffer-pool-size": "32M",
     "innodb-redo-log-capacity": "16M",
     "innodb-doublewrite": "OFF",
-    "max-allowed-packet": "256M",
-    "performance-schema": "OFF",
     "mysqlx": "OFF",
     # Debian's default is a folder of the system
     "secure-file-priv": "NULL",
-    "skip-name-resolve": "ON",
 }
 
 
-class MySQL(MysqlProtocolServer):
+class MySQL(mysql_protocol.MysqlProtocolServer):
     """A MySQL server for CDC tests; it has certificates of its own, so that sessions can be encrypted."""
 
     name = "mysql"

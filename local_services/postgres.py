@@ -11,8 +11,9 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from local_services.paths import Account, first_closed_folder, unprivileged_account
-from local_services.process import Service, ServiceError
+from local_services.database import DatabaseServer
+from local_services.paths import Account, first_closed_folder
+from local_services.process import ServiceError
 
 SETTINGS: Mapping[str, str] = {
     "wal_level": "logical",
@@ -39,35 +40,13 @@ INITDB_FLAGS = (
 )
 
 
-class Postgres(Service):
-    """A Postgres cluster for CDC tests: user ``postgres``, no password, 127.0.0.1 only.
-
-    Root is refused by Postgres itself; then the server runs as ``nobody`` and owns the data folder, whose parents
-    ``nobody`` must be able to enter (see :func:`local_services.paths.reachable_folder`).
-
-    :param data_dir: data folder; made by ``initdb`` when it holds no cluster, used as it is otherwise
-    :param port: port to listen on; a free one if None
-    :param keep_data: leave the data folder after ``stop``, so that a later start goes on with it
-    :param log_file: server log; beside the data folder if None
-    :param settings: server settings that override or extend :data:`SETTINGS`
-    """
+class Postgres(DatabaseServer):
+    """A Postgres cluster for CDC tests: user ``postgres``, no password. Root is refused by Postgres itself."""
 
     name = "postgres"
     stop_signal = signal.SIGINT
-
-    def __init__(
-        self,
-        data_dir: Path,
-        *,
-        port: int | None = None,
-        keep_data: bool = False,
-        log_file: Path | None = None,
-        settings: Mapping[str, str] | None = None,
-    ) -> None:
-        self.data_dir = data_dir.absolute()
-        self.keep_data = keep_data
-        self.settings = {**SETTINGS, **(settings or {})}
-        super().__init__(log_file or self.data_dir.with_name(f"{self.data_dir.name}.log"), port, unprivileged_account())
+    default_settings = SETTINGS
+    data_mark = "PG_VERSION"
 
     @property
     def dsn(self) -> str:
@@ -79,49 +58,14 @@ class Postgres(Service):
         """Connection string in URI form."""
         return f"postgresql://postgres@127.0.0.1:{self.port}/postgres"
 
-    def stop(self, *, crash: bool = False) -> None:
-        """Stop the server; remove the data folder unless it is to be kept.
-
-        :param crash: end it as a power cut would; the data folder then stays for the recovery
-        """
-        super().stop(crash=crash)
-        if not (self.keep_data or crash):
-            shutil.rmtree(self.data_dir, ignore_errors=True)
-
-    def prepare(self) -> None:
-        """Make the data folder and, the first time, the cluster in it.
-
-        :raises ServiceError: if the server's account cannot get to the data folder
-        """
-        self.data_dir.mkdir(parents=True, exist_ok=True)
-        self.hand_over(self.data_dir)
-        self.data_dir.chmod(0o700)
-        if not (self.data_dir / "PG_VERSION").exists():
-            flags = [
-                "-U",
-                "postgres",
-                "-A",
-                "trust",
-                "-E",
-                "UTF8",
-                "--locale=C.UTF-8",
-                "--no-sync",
-                "--no-instructions",
-            ]
-            self.run_tool([str(self._binary("initdb")), "-D", str(self.data_dir), *flags])
+    def initialize(self) -> None:
+        """Make the cluster by ``initdb``."""
+        self.run_tool([str(self._binary("initdb")), "-D", str(self.data_dir), *INITDB_FLAGS])
 
     def command(self) -> Sequence[str]:
         """Return the command line of the server."""
         settings = [part for key, value in self.settings.items() for part in ("-c", f"{key}={value}")]
         return [str(self._binary("postgres")), "-D", str(self.data_dir), "-p", str(self.port), *settings]
-
-    def environment(self) -> Mapping[str, str]:
-        """Return a locale and a time zone that do not depend on the machine."""
-        return {"LC_ALL": "C.UTF-8", "TZ": "UTC"}
-
-    def working_folder(self) -> Path:
-        """Return the data folder: the one place the server's account can surely enter."""
-        return self.data_dir
 
     def crash_signal(self) -> signal.Signals:
         """Return the signal for an immediate end, which takes the server's children along."""
