@@ -10,8 +10,7 @@ from __future__ import annotations
 import os
 
 from demo.settings import Settings
-
-_QUICK = "-XX:TieredStopAtLevel=1"
+from local_services.spark_classes import FIRST_COMPILER
 
 
 class FastStart:
@@ -44,4 +43,4 @@ class FastStart:
         self._archive.unlink(missing_ok=True)
 
     def _write(self, *options: str) -> None:
-        self._file.write_text("".join(f'"{option}"\n' for option in (_QUICK, *options)))
+        self._file.write_text("".join(f'"{option}"\n' for option in (FIRST_COMPILER, *options)))

@@ -19,8 +19,10 @@ from lakecdc.contract.runtime import packages
 
 REPOSITORY = Path(__file__).parents[1]
 ARCHIVE = REPOSITORY / "build" / "spark-classes.jsa"
-# the second compiler costs a short application more than it brings back
-_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+#: the second compiler costs a short application more than it brings back
+FIRST_COMPILER = "-XX:TieredStopAtLevel=1"
+#: of a JVM that ends soon, or gets new code with every statement
+SHORT_LIVED_JVM = f"{FIRST_COMPILER} -XX:+UseSerialGC"
 _CHANGES = [("c", 1), ("c", 2), ("u", 1), ("d", 2)]
 
 
@@ -67,7 +69,7 @@ def fetched(coordinates: str) -> Path:
 
 
 def _ingest(variables: Mapping[str, str]) -> None:
-    own = {**os.environ, "JDK_JAVA_OPTIONS": _JAVA, "SPARK_MASTER": "local[1]", **variables}
+    own = {**os.environ, "JDK_JAVA_OPTIONS": SHORT_LIVED_JVM, "SPARK_MASTER": "local[1]", **variables}
     with tempfile.TemporaryDirectory() as folder:
         script = REPOSITORY / "spark_jobs" / "ingest.py"
         command = [sys.executable, str(script), "--spec", str(_spec(Path(folder))), "--report", f"{folder}/report.json"]

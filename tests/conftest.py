@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from local_services import kafka_jars, spark_classes
+from local_services.spark_classes import SHORT_LIVED_JVM
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -19,8 +20,6 @@ if TYPE_CHECKING:
     from lakecdc.iceberg.table import IcebergTable
 
 CATALOG = "lake"
-# every statement brings new code, so that the optimising compiler takes half of a core and hardly pays for itself
-SHORT_LIVED_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 # of a run's generated classes the first compiler alone would keep too few, and metaspace would grow by full collections
 LONG_LIVED_JVM = f"{SHORT_LIVED_JVM} -XX:ReservedCodeCacheSize=400m -XX:MetaspaceSize=600m"
 os.environ.setdefault("JDK_JAVA_OPTIONS", SHORT_LIVED_JVM)
