@@ -190,3 +190,15 @@ def by_partition(table: pa.Table, names: Sequence[str]) -> Iterator[tuple[tuple[
     edges = sorted({0, table.num_rows, *(int(edge) for places in changes for edge in places)})
     for low, high in pairwise(edges):
         yield tuple(str(values[low]) for values in found), table.slice(low, high - low)
+
+
+def told(result: str, *values: str | int | None) -> pa.RecordBatch:
+    """One row of what a task tells.
+
+    :param result: names and types of its columns, as ``mapInArrow`` takes them.
+    """
+    import pyarrow as pa
+
+    columns = [column.split() for column in result.split(", ")]
+    arrays = [pa.array([value], arrow_type(kind)) for value, (_, kind) in zip(values, columns, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, [name for name, _ in columns])

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, ClassVar
 
-from lakecdc.ingest.apply.arrow_files import ArrowFile, FileColumn, FilePlace, by_partition
+from lakecdc.ingest.apply.arrow_files import ArrowFile, FileColumn, FilePlace, by_partition, told
 from lakecdc.ingest.change import OddValueError
 from lakecdc.ingest.formats.native.grouping import Bucket, bucket_values
 from lakecdc.worker import settle
@@ -56,7 +56,7 @@ class LoadTask:
                 yield from self._write(piece, files)
         except OddValueError as error:
             self.place.give_up()
-            yield _row(None, None, None, str(error))
+            yield told(self.RESULT, None, None, None, str(error))
         for partition, file in files.items():
             yield _finished(partition, file)
 
@@ -114,12 +114,4 @@ def slices(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
 
 
 def _finished(partition: tuple[str, ...], file: ArrowFile) -> pa.RecordBatch:
-    return _row(file.location, file.close(), json.dumps(partition), None)
-
-
-def _row(location: str | None, size: int | None, partition: str | None, odd: str | None) -> pa.RecordBatch:
-    import pyarrow as pa
-
-    arrays = [pa.array([location], pa.string()), pa.array([size], pa.int64())]
-    arrays += [pa.array([partition], pa.string()), pa.array([odd], pa.string())]
-    return pa.RecordBatch.from_arrays(arrays, ["location", "bytes", "partition", "odd"])
+    return told(LoadTask.RESULT, file.location, file.close(), json.dumps(partition), None)

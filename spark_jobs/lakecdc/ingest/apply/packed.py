@@ -20,6 +20,7 @@ from lakecdc.ingest.apply.arrow_files import (
     file_columns,
     key_buckets,
     refusal,
+    told,
 )
 from lakecdc.ingest.formats.native import packing
 from lakecdc.ingest.formats.native.fold import columns
@@ -160,7 +161,7 @@ class WriteTask:
         if current is not None:
             yield from current.close()
         if deletes is not None:
-            yield from _told(deletes, "remembered")
+            yield from _finished(deletes, "remembered")
 
 
 @dataclass(frozen=True)
@@ -179,7 +180,7 @@ class DeletesTask:
         file = self.file()
         for table in packing.all_of(batches):
             file.write(_deletes(table))
-        yield from _told(file, "remembered")
+        yield from _finished(file, "remembered")
 
     def file(self) -> ArrowFile:
         """A file to write them to."""
@@ -192,17 +193,13 @@ def _deletes(table: pa.Table) -> pa.Table:
     return table.filter(pc.equal(table["op"], "d"))
 
 
-def _told(file: ArrowFile, kind: str, partition: Sequence[str] = ()) -> Iterator[pa.RecordBatch]:
+def _finished(file: ArrowFile, kind: str, partition: Sequence[str] = ()) -> Iterator[pa.RecordBatch]:
     """Finish a file and tell what was written, if anything was.
 
     :param kind: ``rows``, ``keys`` or ``remembered``.
     """
-    import pyarrow as pa
-
     if file.location is not None:
-        row = [file.location, kind, file.close(), json.dumps(partition)]
-        arrays = [pa.array([value]) for value in row]
-        yield pa.RecordBatch.from_arrays(arrays, ["location", "kind", "bytes", "partition"])
+        yield told(_RESULT, file.location, kind, file.close(), json.dumps(partition))
 
 
 class _Partition:
@@ -223,6 +220,6 @@ class _Partition:
 
     def close(self) -> Iterator[pa.RecordBatch]:
         """Finish the files and tell them."""
-        yield from _told(self._rows, "rows", self.values)
+        yield from _finished(self._rows, "rows", self.values)
         if self._keys is not None:
-            yield from _told(self._keys, "keys", self.values)
+            yield from _finished(self._keys, "keys", self.values)
