@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -36,8 +37,11 @@ def quoted_column(name: str) -> str:
 
 
 def spark_types(table: IcebergTable) -> dict[str, str]:
-    """Spark SQL types of a table's columns."""
-    return {f.name: f.dataType.simpleString() for f in table.spark.table(table.sql_name).schema.fields}
+    """Spark SQL types of a table's columns, as they were when it was loaded or refreshed."""
+    from pyspark.sql.types import StructType
+
+    found = jvm(table.spark).org.apache.iceberg.spark.SparkSchemaUtil.convert(table.java.schema())
+    return {f.name: f.dataType.simpleString() for f in StructType.fromJson(json.loads(found.json())).fields}
 
 
 def target_file_bytes(table: IcebergTable) -> int:
