@@ -10,6 +10,7 @@ import pytest
 from lakecdc.contract.report import TableReport
 from lakecdc.ingest.apply import full_load
 from lakecdc.ingest.job import ingest
+from tests.lakecdc.ingest.sources.arrow_loads import assert_the_same
 
 from .conftest import Shop
 from .test_types import CASES
@@ -78,20 +79,8 @@ def test_both_ways_leave_the_same_table(shop: Shop, monkeypatch: pytest.MonkeyPa
         "merged": load(shop, "merged", mode="merge", partition_by=["bucket(4, id)"]),
         "by_spark": load(shop, "by_spark", monkeypatch),
     }
-    told = {name: (report.outcome, report.metrics.get("full_load_engine")) for name, report in reports.items()}
-    ways = {name: "jvm: told to" if name == "by_spark" else "native" for name in reports}
-    assert told == {name: ("done", way) for name, way in ways.items()}, [r.reason for r in reports.values()]
     assert len({report.metrics["zero_dates"] for report in reports.values()}) == 1
-    tables = {name: shop.lake.pyiceberg().load_table(f"{shop.schema}.{name}") for name in reports}
-    assert tables["by_tasks"].schema().fields == tables["by_spark"].schema().fields
-    # the texts tell -0 from 0
-    found = {name: sorted(map(repr, shop.lake.duckdb_rows(f"{shop.schema}.{name}", columns))) for name in reports}
-    for name in reports:
-        assert found[name] == found["by_spark"], name
-    assert len(found["by_tasks"]) == shop.sql("SELECT count(*) FROM s.t")[0][0] > 400
-    for name, table in tables.items():
-        own = table.scan(selected_fields=("_lakecdc_order", "_lakecdc_source_time")).to_arrow()
-        assert len(set(map(str, own.to_pylist()))) == 1 and not own["_lakecdc_order"].null_count, name
+    assert_the_same(shop.lake, shop.schema, reports, columns, shop.sql("SELECT count(*) FROM s.t")[0][0])
 
 
 @pytest.mark.parametrize(
