@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from datetime import datetime
 from typing import TYPE_CHECKING, TypeVar
 
 from pyspark.sql import functions as F
 
-from lakecdc.contract.errors import InputError
+from lakecdc.contract.errors import InputError, LakecdcError
 from lakecdc.contract.target import ORDER_COLUMN, TIME_COLUMN, Target
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
-    from lakecdc.ingest.change import Column
+    from lakecdc.ingest.change import Column, TableBatch
 
 T = TypeVar("T")
 _ERROR_LINE = re.compile(r"(psycopg\.|pymysql\.|lakecdc\.)?[\w.]+: \S")
@@ -145,6 +146,37 @@ def deal(found: Sequence[T], parallelism: int) -> tuple[tuple[T, ...], ...]:
     """Deal chunks out to at most ``parallelism`` tasks."""
     count = max(1, min(parallelism, len(found)))
     return tuple(tuple(found[i::count]) for i in range(count))
+
+
+def rounds_of_parts(
+    parts: Mapping[str, Iterator[TableBatch]],
+    failed: Callable[[str], bool],
+    refuse: Callable[[str, LakecdcError], None],
+    asking: Callable[[], AbstractContextManager[None]],
+) -> Iterator[list[TableBatch]]:
+    """Rounds of full loads, with a part of every table that has parts left.
+
+    :param parts: of each table's load.
+    :param failed: whether a table takes no more batches.
+    :param refuse: takes a table whose load cannot go on, which stops alone, and why.
+    :param asking: explains what the server refuses meanwhile.
+    """
+    left = dict(parts)
+    while left:
+        batches = []
+        with asking():
+            for name in [*left]:
+                try:
+                    batch = None if failed(name) else next(left[name], None)
+                except LakecdcError as error:
+                    refuse(name, error)
+                    batch = None
+                if batch is None:
+                    del left[name]
+                else:
+                    batches.append(batch)
+        if batches:
+            yield batches
 
 
 def cause(error: Exception) -> str:

@@ -16,7 +16,7 @@ from lakecdc.contract.sources.mysql import MysqlSource
 from lakecdc.failpoints import reach
 from lakecdc.ingest.change import ArrowRows, TableBatch
 from lakecdc.ingest.order import RANK_READ, order_key
-from lakecdc.ingest.sources.database import deal, full_load_frame, full_load_needed, quoted
+from lakecdc.ingest.sources.database import deal, full_load_frame, full_load_needed, quoted, rounds_of_parts
 from lakecdc.ingest.sources.mysql import log as binlog
 from lakecdc.ingest.sources.mysql import server as servers
 from lakecdc.ingest.sources.mysql import snapshot
@@ -254,26 +254,8 @@ class MysqlIngest:
     def _loads(self) -> Iterator[list[TableBatch]]:
         """Rounds with a part of every table that has parts left."""
         feeds = {name: feed for name, feed in self._feeds.items() if feed.loading}
-        left = {name: self._parts(feed) for name, feed in feeds.items()}
-        while left:
-            batches = []
-            with self._asking():
-                for name in [*left]:
-                    batch = self._next(feeds[name], left[name])
-                    if batch is None:
-                        del left[name]
-                    else:
-                        batches.append(batch)
-            if batches:
-                yield batches
-
-    def _next(self, feed: Feed, left: Iterator[TableBatch]) -> TableBatch | None:
-        """A table whose load cannot go on stops alone."""
-        try:
-            return None if feed.failed else next(left, None)
-        except LakecdcError as error:
-            self._refuse(feed.table.target.table, error)
-            return None
+        loads = {name: self._parts(feed) for name, feed in feeds.items()}
+        return rounds_of_parts(loads, lambda name: feeds[name].failed, self._refuse, self._asking)
 
     def _parts(self, feed: Feed) -> Iterator[TableBatch]:
         """The parts of a full load; the last one only tells up to where in the log its rows may have been read."""

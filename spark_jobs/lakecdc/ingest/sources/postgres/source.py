@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F
@@ -20,7 +21,7 @@ from lakecdc.ingest.change import TableBatch
 from lakecdc.ingest.formats.pgoutput import Bounds, Wanted
 from lakecdc.ingest.order import order_key
 from lakecdc.ingest.source_columns import remembered
-from lakecdc.ingest.sources.database import deal, full_load_needed, quoted
+from lakecdc.ingest.sources.database import deal, full_load_needed, quoted, rounds_of_parts
 from lakecdc.ingest.sources.postgres import log as wal
 from lakecdc.ingest.sources.postgres import slots, snapshot
 from lakecdc.ingest.sources.postgres.catalog import column_numbers, read_table, target_columns
@@ -284,26 +285,12 @@ class PostgresIngest:
         """Rounds with a part of every table that has parts left."""
         feeds = {name: feed for name, feed in self._feeds.items() if feed.loading}
         with self._asking():
-            left = {name: self._parts(feed) for name, feed in feeds.items()}
-        while left:
-            batches = []
-            with self._asking():
-                for name in [*left]:
-                    part = self._next(feeds[name], left[name])
-                    if part is None:
-                        del left[name]
-                    else:
-                        batches.append(self._load(feeds[name], part))
-            if batches:
-                yield batches
+            loads = {name: map(partial(self._load, feed), self._parts(feed)) for name, feed in feeds.items()}
 
-    def _next(self, feed: Feed, left: Iterator[Part]) -> Part | None:
-        """A table whose load cannot go on stops alone."""
-        try:
-            return None if feed.failed else next(left, None)
-        except LakecdcError as error:
-            self._refuse(feed.table.target.table, error, feed.position)
-            return None
+        def refuse(name: str, error: LakecdcError) -> None:
+            self._refuse(name, error, feeds[name].position)
+
+        return rounds_of_parts(loads, lambda name: feeds[name].failed, refuse, self._asking)
 
     def _parts(self, feed: Feed) -> Iterator[Part]:
         if self._snapshot is None:
