@@ -6,7 +6,7 @@ import json
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -80,11 +80,19 @@ class Connect(Service):
         :raises ServiceError: if the settings are refused, the task fails or does not run in time
         """
         self.request("PUT", f"/connectors/{name}/config", {"name": name, "tasks.max": "1", **settings})
-        deadline = time.monotonic() + seconds
-        while not self._runs(name):
-            if time.monotonic() > deadline:
-                raise ServiceError(f"{self.name}: the connector {name} does not run after {seconds} s")
-            time.sleep(0.1)
+        self._wait(lambda: self._runs(name), f"the connector {name} does not run", seconds)
+
+    def restart_connector(self, name: str, *, seconds: float = 60) -> None:
+        """Stop a connector, which keeps how far it has read, and let it go on from there.
+
+        :param name: the connector's name
+        :param seconds: how long to wait for either
+        :raises ServiceError: if it does not stop or run in time, or its task fails
+        """
+        self.request("PUT", f"/connectors/{name}/stop")
+        self._wait(lambda: self._state(name) == ("STOPPED", []), f"the connector {name} does not stop", seconds)
+        self.request("PUT", f"/connectors/{name}/resume")
+        self._wait(lambda: self._runs(name), f"the connector {name} does not run", seconds)
 
     def request(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
         """Call the REST interface.
@@ -105,12 +113,24 @@ class Connect(Service):
             raise ServiceError(f"{self.name}: {error.code} {error.read().decode(errors='replace')[:2000]}") from None
         return json.loads(text) if text else None
 
-    def _runs(self, name: str) -> bool:
+    def _wait(self, arrived: Callable[[], bool], complaint: str, seconds: float) -> None:
+        deadline = time.monotonic() + seconds
+        while not arrived():
+            if time.monotonic() > deadline:
+                raise ServiceError(f"{self.name}: {complaint} after {seconds} s")
+            time.sleep(0.1)
+
+    def _state(self, name: str) -> tuple[str, list[dict[str, str]]]:
+        """State and tasks of a connector."""
         try:
-            tasks = self.request("GET", f"/connectors/{name}/status")["tasks"]
+            status = self.request("GET", f"/connectors/{name}/status")
         except ServiceError:
             # right after the PUT the status may not be there yet
-            return False
+            return "", []
+        return status["connector"]["state"], status["tasks"]
+
+    def _runs(self, name: str) -> bool:
+        _, tasks = self._state(name)
         failed = [task["trace"] for task in tasks if task["state"] == "FAILED"]
         if failed:
             raise ServiceError(f"{self.name}: the connector {name} failed:\n{failed[0][:3000]}")

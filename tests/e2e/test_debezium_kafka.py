@@ -139,9 +139,7 @@ def shop(lake: Lake) -> Iterator[Shop]:
             found = Shop(lake, postgres, kafka, connect)
             connect.run_connector("pg", found.connector)
             found.until_delivered()
-            connect.stop()
-            connect.start()
-            connect.run_connector("pg", found.connector)
+            connect.restart_connector("pg")
             yield found
             found.session.close()
     finally:

@@ -29,45 +29,78 @@ SECRET = "LAKECDC_TEST_SECRET_KEY"
 # a start of Spark each would take longer than all that the jobs do
 ONE_AFTER_ANOTHER = """
 import runpy, sys
-for script in sys.argv[1].split(","):
+for line in sys.stdin:
+    script = line.strip()
     place = "s3://documents/" + script.rpartition("/")[2].removesuffix(".py")
     sys.argv = [script, "--spec", place + "/spec.json", "--report", place + "/report.json"]
     try:
         runpy.run_path(script, run_name="__main__")
     except SystemExit as end:
         assert not end.code, (script, end.code)
+    print("ended", flush=True)
 """
 
 
 class ByHand:
-    """Runs job scripts with specs and reports in a bucket."""
+    """Runs job scripts with specs and reports in a bucket.
+
+    :param folder: for what jobs read.
+    """
 
     def __init__(self, folder: Path, s3: S3Server, rest: IcebergRest) -> None:
         self.folder, self.s3, self.rest = folder, s3, rest
+        self.printed: list[str] = []
+        self._shared: subprocess.Popen[str] | None = None
 
-    def run(self, **jobs: dict[str, Any]) -> list[list[dict[str, Any]]]:
-        """Run jobs, one after another, and return their tables' reports; each must be done or have nothing to do.
+    def run_alone(self, job: str, parts: dict[str, Any]) -> list[dict[str, Any]]:
+        """Run a job in a process of its own; its tables' reports, each of which must be done or have nothing to do.
 
-        :param jobs: the parts of the spec by the job's name.
+        :param parts: of the spec.
         """
+        self._write(job, parts)
+        place = f"s3://documents/{job}"
+        arguments = ("--spec", f"{place}/spec.json", "--report", f"{place}/report.json")
+        with self._start(str(JOBS / f"{job}.py"), *arguments) as process:
+            self._ended(process)
+        return self._tables(job)
+
+    def run(self, job: str, parts: dict[str, Any]) -> list[dict[str, Any]]:
+        """Run a job in the one process of all that are run so."""
+        self._write(job, parts)
+        self._shared = process = self._shared or self._start("-c", ONE_AFTER_ANOTHER)
+        assert process.stdin is not None and process.stdout is not None
+        print(JOBS / f"{job}.py", file=process.stdin, flush=True)
+        for line in process.stdout:
+            self.printed.append(line)
+            if line == "ended\n":
+                return self._tables(job)
+        raise AssertionError("".join(self.printed)[-4000:])
+
+    def end(self) -> None:
+        """Let that process end."""
+        if self._shared is not None:
+            self._ended(self._shared)
+
+    def _ended(self, process: subprocess.Popen[str]) -> None:
+        self.printed.append(process.communicate(timeout=400)[0])
+        assert process.returncode == 0, "".join(self.printed)[-4000:]
+
+    def _write(self, job: str, parts: dict[str, Any]) -> None:
         properties = {**self.rest.properties, "s3.secret-access-key": {"env": SECRET}}
-        client = self.s3.client()
-        for job, parts in jobs.items():
-            spec = {"version": 1, "job": job, "catalog": {"name": "lake", "properties": properties}, **parts}
-            client.put_object(Bucket="documents", Key=f"{job}/spec.json", Body=json.dumps(spec).encode())
-        scripts = [str(JOBS / f"{job}.py") for job in jobs]
-        if len(scripts) == 1:
-            place = f"s3://documents/{next(iter(jobs))}"
-            arguments = [scripts[0], "--spec", f"{place}/spec.json", "--report", f"{place}/report.json"]
-        else:
-            arguments = ["-c", ONE_AFTER_ANOTHER, ",".join(scripts)]
+        spec = {"version": 1, "job": job, "catalog": {"name": "lake", "properties": properties}, **parts}
+        self.s3.client().put_object(Bucket="documents", Key=f"{job}/spec.json", Body=json.dumps(spec).encode())
+
+    def _start(self, *arguments: str) -> subprocess.Popen[str]:
         environment = {**os.environ, **self.s3.aws_environment, SECRET: self.s3.secret_key, "SPARK_MASTER": "local[2]"}
         environment |= spark_classes.environment(more=runtime.packages(self.rest.properties))
-        command = [sys.executable, *arguments]
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=400, check=False)
-        assert done.returncode == 0, done.stderr[-4000:]
-        assert self.s3.secret_key not in done.stderr + done.stdout
-        return [self._tables(job) for job in jobs]
+        return subprocess.Popen(
+            [sys.executable, *arguments],
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
 
     def _tables(self, job: str) -> list[dict[str, Any]]:
         stored = self.s3.client().get_object(Bucket="documents", Key=f"{job}/report.json")["Body"].read()
@@ -92,7 +125,10 @@ def by_hand(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ByHand]:
         for bucket in ("warehouse", "documents"):
             s3.create_bucket(bucket)
         with IcebergRest(folder / "rest", s3) as rest:
-            yield ByHand(folder, s3, rest)
+            found = ByHand(folder, s3, rest)
+            yield found
+            found.end()
+            assert s3.secret_key not in "".join(found.printed)
 
 
 def test_every_job_once(by_hand: ByHand) -> None:
@@ -117,16 +153,16 @@ def test_every_job_once(by_hand: ByHand) -> None:
         history.delete(batch)
         (by_hand.folder / f"{batch}.jsonl").write_text(lines(history.events[done:]))
         done = len(history.events)
-        if not batch:
-            by_hand.run(ingest=ingest)
-    _, converted = by_hand.run(ingest=ingest, rewrite_delete_files={"tables": TABLES})
+        (by_hand.run if batch else by_hand.run_alone)("ingest", ingest)
+    converted = by_hand.run("rewrite_delete_files", {"tables": TABLES})
     assert [t["outcome"] for t in converted] == ["done", "done"]
     assert by_hand.rows("shop.v2") == by_hand.rows("shop.v3") == history.expected()
-    compacted, *_ = by_hand.run(
-        compact_data_files={"tables": TABLES, "options": {"min_input_files": 2}},
-        sort_data_files={"tables": TABLES, "options": {"min_overlap_depth": 1.0}},
-        rewrite_manifests={"tables": TABLES, "options": {"min_manifests": 1}},
-        expire_snapshots={"tables": TABLES, "options": {"max_age": 0.0, "retain_last": 1}},
-    )
-    assert [t["outcome"] for t in compacted] == ["done", "done"]
+    options = {
+        "compact_data_files": {"min_input_files": 2},
+        "sort_data_files": {"min_overlap_depth": 1.0},
+        "rewrite_manifests": {"min_manifests": 1},
+        "expire_snapshots": {"max_age": 0.0, "retain_last": 1},
+    }
+    reports = {job: by_hand.run(job, {"tables": TABLES, "options": given}) for job, given in options.items()}
+    assert [t["outcome"] for t in reports["compact_data_files"]] == ["done", "done"]
     assert by_hand.rows("shop.v2") == by_hand.rows("shop.v3") == history.expected()

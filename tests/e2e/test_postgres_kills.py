@@ -1,16 +1,19 @@
-"""Postgres through the log into a table: killed at each of five moments and run again, the table equals the source."""
+"""Postgres through the log into a table: stopped at each of five moments and run again, the table equals the source."""
 
 from __future__ import annotations
 
 import shutil
 import tempfile
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
 
+from lakecdc import failpoints
 from lakecdc.contract.report import TableReport
 from lakecdc.contract.spec import parse_spec
 from lakecdc.ingest.job import ingest
@@ -20,9 +23,17 @@ from tests.conftest import Lake
 from tests.lakecdc.ingest.killing import Run
 from tests.on_demand import on_demand
 
-MOMENTS = ["before_staging", "after_staging", "before_commit", "after_commit", "before_slot_advance"]
-# each costs a start of Spark
-IN_CI = ("after_staging", "after_commit")
+#: moments of a run that takes changes, and whether the changes are in the table then
+MOMENTS = {
+    "before_staging": False,
+    "after_staging": False,
+    "before_commit": False,
+    "after_commit": True,
+    "before_slot_advance": True,
+}
+# a process of its own costs a start of Spark: CI kills one, and meets others by fail points
+FAILED = on_demand(MOMENTS, in_ci=("after_staging", "before_slot_advance"))
+KILLED = on_demand(MOMENTS, in_ci=("after_commit",))
 COLUMNS = "id, name, amount, notes"
 
 
@@ -30,7 +41,7 @@ class Shop:
     """One table in a real Postgres and its copy in the lake."""
 
     def __init__(self, lake: Lake, dsn: str) -> None:
-        self.lake, self.name = lake, lake.new_name("shop")
+        self.lake, self.name, self.number = lake, lake.new_name("shop"), 0
         self.session = psycopg.connect(dsn, autocommit=True)
         self.session.execute("CREATE TABLE orders (id bigint PRIMARY KEY, name text, amount numeric(12,2), notes text)")
         self.session.execute("ALTER TABLE orders ALTER notes SET STORAGE EXTERNAL")
@@ -48,8 +59,10 @@ class Shop:
         assert not report.error, report.error
         return report.tables[0]
 
-    def change(self, seed: int) -> None:
+    def change(self) -> None:
         """Updates that leave the large value alone, deletes, a key change, a re-insert after a delete."""
+        self.number += 1
+        seed = self.number
         with self.session.transaction():
             self.session.execute("UPDATE orders SET amount = amount + 1 WHERE id %% 5 = %s", (seed % 5,))
             self.session.execute("UPDATE orders SET id = id + 1000 WHERE id = %s", (10 + seed,))
@@ -80,12 +93,23 @@ def shop(lake: Lake) -> Iterator[Shop]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-@pytest.mark.parametrize("moment", on_demand(MOMENTS, in_ci=IN_CI))
+@pytest.mark.parametrize("moment", FAILED)
+def test_failed_and_run_again(shop: Shop, monkeypatch: pytest.MonkeyPatch, moment: str) -> None:
+    shop.change()
+    failpoints._seen.clear()
+    monkeypatch.setenv(failpoints.VARIABLE, f"{moment}=raise")
+    report = run(parse_spec(shop.spec), ingest)
+    assert f"fail point {moment}" in f"{report.error} {[table.reason for table in report.tables]}"
+    monkeypatch.delenv(failpoints.VARIABLE)
+    assert shop.ingest().outcome == ("nothing" if MOMENTS[moment] else "done")
+    shop.assert_equal()
+
+
+@pytest.mark.parametrize("moment", KILLED)
 def test_killed_and_run_again(shop: Shop, tmp_path: Path, moment: str) -> None:
-    shop.change(MOMENTS.index(moment))
+    shop.change()
     assert Run(tmp_path, shop.spec, f"{moment}=kill").was_killed()
-    committed = moment in ("after_commit", "before_slot_advance")
-    assert shop.ingest().outcome == ("nothing" if committed else "done")
+    assert shop.ingest().outcome == ("nothing" if MOMENTS[moment] else "done")
     shop.assert_equal()
 
 
@@ -93,7 +117,7 @@ def test_killed_in_the_full_load_and_run_again(lake: Lake, shop: Shop, tmp_path:
     other = {**shop.spec["target"], "table": lake.new_name("shop")}
     spec = {**shop.spec, "source": {**shop.spec["source"], "slot": "kills_in_load"}, "target": other}
     assert Run(tmp_path, spec, "before_commit=kill").was_killed()
-    shop.change(17)
+    shop.change()
     report = run(parse_spec(spec), ingest)
     assert [t.outcome for t in report.tables] == ["done"], report
     assert report.tables[0].metrics["full_load_engine"] == "native"
@@ -101,13 +125,18 @@ def test_killed_in_the_full_load_and_run_again(lake: Lake, shop: Shop, tmp_path:
     assert sorted(lake.duckdb_rows(other["table"], COLUMNS)) == expected
 
 
-def test_a_second_run_meanwhile_is_refused(shop: Shop, tmp_path: Path) -> None:
-    shop.change(23)
+def test_a_second_run_meanwhile_is_refused(shop: Shop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shop.change()
     flag = tmp_path / "paused"
-    paused = Run(tmp_path, shop.spec, f"before_commit=pause:{flag}")
-    paused.wait_for(flag)
-    second = run(parse_spec(shop.spec), ingest)
-    assert second.exit_code() == 3 and "Another run is reading the slot" in (second.error or "")
-    flag.unlink()
-    assert paused.report()["tables"][0]["outcome"] == "done"
+    failpoints._seen.clear()
+    monkeypatch.setenv(failpoints.VARIABLE, f"before_commit=pause:{flag}")
+    with ThreadPoolExecutor(1) as pool:
+        paused = pool.submit(shop.ingest)
+        while not flag.exists():
+            assert not paused.done(), paused.result()
+            time.sleep(0.05)
+        second = run(parse_spec(shop.spec), ingest)
+        flag.unlink()
+        assert second.exit_code() == 3 and "Another run is reading the slot" in (second.error or "")
+        assert paused.result().outcome == "done"
     shop.assert_equal()
