@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager, nullcontext
+from copy import copy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar
 
@@ -87,7 +87,7 @@ class Proving:
         self._before: Future[Digest] | None = None
 
     def __enter__(self) -> Self:
-        # reading in parts changes settings, and takes memory that the conversion may need
+        # reading in parts takes memory that the conversion may need
         if self._chosen and not self._parts:
             self._before = self._pool.submit(in_session(self._table.spark, self._digest_before))
         return self
@@ -104,10 +104,9 @@ class Proving:
         deletes, builder = {r.task.number: r.deletes for r in replacements}, TaskBuilder(self._table)
         after = [builder.task(task.java, deletes[task.number]) for task in self._chosen]
         if after:
-            with _uncached(self._table) if self._parts else nullcontext():
-                old = self._before.result() if self._before else self._digest_before()
-                if old != self._read(after, digest):
-                    self._refuse(self._read(self._tasks_before(), digests_by_file), self._read(after, digests_by_file))
+            old = self._before.result() if self._before else self._digest_before()
+            if old != self._read(after, digest):
+                self._refuse(self._read(self._tasks_before(), digests_by_file), self._read(after, digests_by_file))
         return Proof(self._mode, len(self._chosen), len(self._tasks))
 
     def _choose(self, tasks: Sequence[FileTask]) -> list[FileTask]:
@@ -137,7 +136,7 @@ class Proving:
     def _read(self, tasks: Sequence[Any], measure: Callable[[DataFrame], R]) -> R:
         """Measure the live rows; of a proof in parts the deleted ones, which each part shows some of."""
         with staged_tasks(self._table, tasks) as staged:
-            rows = read_staged(self._table, staged)
+            rows = read_staged(_uncached(self._table) if self._parts else self._table, staged)
             places = rows.where("_deleted").select("_file", "_pos").distinct() if self._parts else rows
             return measure(places)
 
@@ -155,16 +154,12 @@ class Proving:
         )
 
 
-@contextmanager
-def _uncached(table: IcebergTable) -> Iterator[None]:
-    """Reads that are planned meanwhile leave delete files out of the executors' cache."""
-    conf = table.spark.conf
-    before = conf.get(_CACHED, "true")
-    conf.set(_CACHED, "false")
-    try:
-        yield
-    finally:
-        conf.set(_CACHED, before or "true")
+def _uncached(table: IcebergTable) -> IcebergTable:
+    """The table in a session of its own, whose reads leave delete files out of the executors' cache."""
+    found = copy(table)
+    found.spark = table.spark.newSession()
+    found.spark.conf.set(_CACHED, "false")
+    return found
 
 
 def _parts(deletes: Sequence[EqualityDelete]) -> Iterator[list[EqualityDelete]]:
