@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -42,6 +42,27 @@ def open_source(spark: SparkSession, spec: JobSpec) -> Files:
     return Files(spark, spec, spec.source)
 
 
+@dataclass
+class _Feed:
+    """One table and the files that it reads.
+
+    :param position: where it stands.
+    :param recorded: where the batch ends in which a run was interrupted, until that has been repeated.
+    :param memory: files that it has read; None until it is asked.
+    :param extended: the same with the files of the batch under way.
+    :param queue: files that it takes up in this run; None until it is asked.
+    :param count: files that it had read before this run.
+    """
+
+    position: Position | None
+    recorded: Position | None
+    failed: bool = False
+    memory: Memory | None = None
+    extended: Memory | None = None
+    queue: Queue | None = None
+    count: int = 0
+
+
 class Files:
     """The files that a spec's paths name, as an ingest source."""
 
@@ -49,31 +70,22 @@ class Files:
         self.spark, self.spec, self.source = spark, spec, source
         self.refused: Mapping[str, Exception] = {}
         self.given_up: Mapping[str, Exception] = {}
-        self._positions: dict[str, Position | None] = {}
-        self._recorded: dict[str, Position] = {}
-        self._failed: set[str] = set()
+        self._feeds: dict[str, _Feed] = {}
         self._files: list[str] = []
         self._sizes: dict[str, int] = {}
-        self._queues: dict[str, Queue] = {}
-        # what tables have read, and what they will have read with the batch under way
-        self._memories: dict[str, Memory] = {}
-        self._extended: dict[str, Memory] = {}
-        # files that tables had read before this run
-        self._counts: dict[str, int] = {}
 
     def start(self, positions: Mapping[str, Position | None], recorded: Mapping[str, Position]) -> None:
         """List the files and find out which of them each table has not seen.
 
         :raises InputError: if a path names nothing that can be read.
         """
-        self._positions = dict(positions)
         self.refused = {
             table: InputError(f"It has been fed from a source of type {position.source!r}.", table=table)
             for table, position in positions.items()
             if position and position.source != "files"
         }
-        self._failed = set(self.refused)
-        self._recorded = dict(recorded)
+        tables = [target.table for target in self.spec.targets]
+        self._feeds = {t: _Feed(positions.get(t), recorded.get(t), t in self.refused) for t in tables}
         self._files = list_files(self.spark, self.source.paths)
 
     def rounds(self) -> Iterator[list[TableBatch]]:
@@ -81,18 +93,19 @@ class Files:
 
         Where a run was interrupted, a round before them repeats the files of the interrupted batch.
         """
-        if self._recorded:
-            yield self._round({target.table for target in self.spec.targets})
-            self._recorded = {}
-        left = {target.table for target in self.spec.targets}
+        if any(feed.recorded for feed in self._feeds.values()):
+            yield self._round(set(self._feeds))
+            for feed in self._feeds.values():
+                feed.recorded = None
+        left = set(self._feeds)
         while left:
             yield self._round(left)
-            left = {table for table, queue in self._queues.items() if queue.files and table not in self._failed}
+            left = {t for t, feed in self._feeds.items() if feed.queue and feed.queue.files and not feed.failed}
 
     def _round(self, tables: set[str]) -> list[TableBatch]:
         batches = []
         for target in self.spec.targets:
-            if target.table in tables - self._failed:
+            if target.table in tables and not self._feeds[target.table].failed:
                 try:
                     batches.append(self._batch(target))
                 except LakecdcError as error:
@@ -102,14 +115,14 @@ class Files:
 
     def applied(self, table: str, position: Position) -> None:
         """Remember where the table stands."""
-        self._positions[table] = position
-        self._memories[table] = self._extended.pop(table)
-        if table in self._queues:
-            self._queues[table].done()
+        feed = self._feeds[table]
+        feed.position, feed.memory = position, feed.extended
+        if feed.queue:
+            feed.queue.done()
 
     def failed(self, table: str, error: Exception) -> None:
         """Leave the table out from now on."""
-        self._failed.add(table)
+        self._feeds[table].failed = True
 
     def finish_round(self) -> None:
         """Let go of what the round kept in memory."""
@@ -119,14 +132,17 @@ class Files:
         """Nothing is held."""
 
     def _batch(self, target: Target) -> TableBatch:
-        position, catalog = self._positions.get(target.table), self.spec.catalog.name
-        memory = self._memories.get(target.table) or recall(self.spark, catalog, target.table, position)
-        new = self._new_files(target.table, memory)
+        feed, catalog = self._feeds[target.table], self.spec.catalog.name
+        if feed.memory is None:
+            feed.memory = recall(self.spark, catalog, target.table, feed.position)
+            feed.count = feed.memory.count
+        memory = feed.memory
+        new = self._new_files(target.table, feed, memory)
         keep = not self.spec.options.dry_run
-        self._extended[target.table] = larger = extended(self.spark, catalog, target.table, memory, new, keep=keep)
-        after = Position("files", _IDENTITY, larger.offsets(), position.read_through if position else None)
-        before = self._counts.setdefault(target.table, memory.count)
-        facts: dict[str, object] = {"files_read": memory.count - before + len(new)}
+        feed.extended = extended(self.spark, catalog, target.table, memory, new, keep=keep)
+        read_through = feed.position.read_through if feed.position else None
+        after = Position("files", _IDENTITY, feed.extended.offsets(), read_through)
+        facts: dict[str, object] = {"files_read": memory.count - feed.count + len(new)}
         if not new:
             columns = tuple(Column(k, "string") for k in target.key)
             return TableBatch(target, target.key, columns, None, after, in_order=False, facts=facts)
@@ -136,18 +152,19 @@ class Files:
         # rows that arrival alone puts in order lie above all that came before
         return replace(batch, in_order=self.source.has_rows and self.source.order_by is None)
 
-    def _new_files(self, table: str, memory: Memory) -> list[str]:
+    def _new_files(self, table: str, feed: _Feed, memory: Memory) -> list[str]:
         """The files of a table's batch, in order of their names.
 
         :raises InputError: if a file of an interrupted batch is gone.
         """
-        if table in self._queues:
-            return self._queues[table].take(self._sizes, self.source.max_batch_bytes)
+        if feed.queue:
+            return feed.queue.take(self._sizes, self.source.max_batch_bytes)
         seen = memory.all
         new = [name for name in self._files if fingerprint(name) not in seen]
-        if table not in self._recorded:
-            return self._queue(table, new).take(self._sizes, self.source.max_batch_bytes)
-        recorded = recall(self.spark, self.spec.catalog.name, table, self._recorded[table])
+        if feed.recorded is None:
+            feed.queue = self._queue(new)
+            return feed.queue.take(self._sizes, self.source.max_batch_bytes)
+        recorded = recall(self.spark, self.spec.catalog.name, table, feed.recorded)
         wanted = recorded.all - seen
         again = [name for name in new if fingerprint(name) in wanted]
         if len(again) < len(wanted):
@@ -159,19 +176,18 @@ class Files:
             )
         return again
 
-    def _queue(self, table: str, new: list[str]) -> Queue:
+    def _queue(self, new: list[str]) -> Queue:
         """What a table takes up in this run."""
         found = Queue(new[: self.source.max_files_per_run or None])
         unknown = [name for name in found.files if name not in self._sizes]
         if self.source.max_batch_bytes and len(found.files) > 1 and unknown:
             self._sizes |= sizes(self.spark, self.source.paths, unknown)
-        self._queues[table] = found
         return found
 
     def _events(self, target: Target, numbers: Mapping[str, int]) -> Decoded:
         settings = {"order_by": self.source.order_by} if self.source.order_by else {}
         reading = Reading(_EPOCH, self.source.unavailable_value, settings)
-        position = self._positions.get(target.table)
+        position = self._feeds[target.table].position
         engine = getattr(self.spec.options, "decode_engine", "auto")
         high = position.high_order if position else None
         known = Known(self._known(target), high_order=high, engine=engine)
