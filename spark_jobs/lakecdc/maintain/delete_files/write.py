@@ -145,9 +145,9 @@ def told(results: DataFrame) -> tuple[list[WrittenDeletes], frozenset[int]]:
 def with_news(files: Iterable[FilePositions], merge: frozenset[int] = frozenset()) -> Iterator[FilePositions]:
     """Leave out data files whose positions are all covered already: their delete files stay as they are.
 
-    :param merge: data files that are kept all the same.
+    :param merge: data files that are kept all the same, unless the files to be merged name no position of theirs.
     """
-    return (file for file in files if file.added or file.file_number in merge)
+    return (file for file in files if file.added or (file.known and file.file_number in merge))
 
 
 def by_file(batches: Iterable[Any]) -> Iterator[FilePositions]:

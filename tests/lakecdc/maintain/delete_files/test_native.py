@@ -9,7 +9,8 @@ import pytest
 from lakecdc.maintain.delete_files import match_join
 from lakecdc.maintain.delete_files.key_lookup import KeyColumn
 from tests.conftest import Lake
-from tests.lakecdc.maintain.delete_files.support import change, convert, create, insert, spark_rows
+from tests.lakecdc.maintain.delete_files.support import change, convert, count, create, insert, spark_rows
+from tests.on_demand import on_demand
 
 
 @pytest.fixture
@@ -60,6 +61,19 @@ def test_files_without_the_column_are_joined_and_the_others_are_not(lake: Lake, 
     report = convert(lake, name, engine="native")
     assert (report.metrics["positions"], joined) == (3, [1])
     assert spark_rows(lake, name) == sorted([(1, None), (2, None), (2, "x"), (3, None), (3, "x")], key=repr)
+
+
+@pytest.mark.parametrize("version", on_demand((2, 3), in_ci=(3,)))
+def test_data_files_that_the_position_deletes_of_their_partition_do_not_name(lake: Lake, version: int) -> None:
+    settings = {"write__delete__mode": "merge-on-read", "write__delete__granularity": "partition"}
+    name = create(lake, "id bigint, v string", 2, **settings)
+    for value in "abc":
+        insert(lake, name, f"SELECT id, '{value}' AS v FROM range(10)")
+    lake.sql(f"DELETE FROM lake.{name} WHERE id < 2 AND v = 'b'")
+    lake.sql(f"ALTER TABLE lake.{name} SET TBLPROPERTIES ('format-version'='{version}')")
+    change(lake, name, ["id", "v"], "SELECT 5L AS id, 'a' AS v")
+    report = convert(lake, name, engine="native")
+    assert (report.metrics["delete_files_superseded"], count(lake, name, 1)) == (1, 2)
 
 
 @pytest.mark.parametrize(
