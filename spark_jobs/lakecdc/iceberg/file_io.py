@@ -94,6 +94,14 @@ def source(properties: Mapping[str, str], location: str) -> InputFile:
     return _file_io(properties, location).new_input(location)
 
 
+def reaches(location: str) -> bool:
+    """Tell whether :func:`output` and :func:`source` get to a location: pyiceberg takes it for a URL and cuts it short.
+
+    Partition values are no matter, Iceberg escapes them in the locations that it makes.
+    """
+    return not {"#", "?"}.intersection(location)
+
+
 def _file_io(properties: Mapping[str, str], location: str) -> FileIO:
     scheme, colon, _ = location.partition("://")
     return _of_scheme(tuple(sorted(properties.items())), f"{scheme}://" if colon else "")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -89,8 +90,10 @@ def planned_tasks(
 def _mispaired(table: IcebergTable, equality: Iterable[EqualityDelete]) -> list[EqualityDelete]:
     """Equality deletes that Iceberg's planning loses: it compares the bounds of uuids as signed numbers, and Parquet
     writes them unsigned (apache/iceberg #14216, open in 1.12), so that nearly no file seems to hold the key."""
-    uuids = {field.id for field in table.fields if field.type == "uuid"}
-    return [delete for delete in equality if uuids.intersection(delete.field_ids)]
+    deletes, types = list(equality), {field.id: field.type for field in table.fields}
+    dropped = {field_id for delete in deletes for field_id in delete.field_ids} - types.keys()
+    known = {**types, **field_types(table, dropped)} if dropped else types
+    return [delete for delete in deletes if any(known[field_id] == "uuid" for field_id in delete.field_ids)]
 
 
 def _repaired(builder: TaskBuilder, planned: Any, mispaired: Iterable[EqualityDelete], scopes: Scopes) -> Any:
@@ -197,6 +200,30 @@ def field_types(table: IcebergTable, field_ids: Iterable[int]) -> dict[int, str 
     for _, schema in [*schemas, (None, table.java.schema())]:
         known |= {int(c.fieldId()): str(c.type().toString()) for c in listed(schema.columns())}
     return {field_id: known.get(field_id) for field_id in field_ids}
+
+
+def dropped_beyond_readers(table: IcebergTable, field_ids: Collection[int]) -> dict[int, str]:
+    """Dropped key columns that Iceberg's readers (1.12) fail on: field id to what is the matter."""
+    now = {field.id: field.name for field in table.fields}
+    if now.keys() >= set(field_ids):
+        return {}
+    past = {
+        int(c.fieldId()): str(c.name()) for s in mapping(table.java.schemas()).values() for c in listed(s.columns())
+    }
+    names = Counter(now.get(field_id, past.get(field_id)) for field_id in field_ids)
+    partitioned = {
+        int(field.sourceId())
+        for spec in mapping(table.java.specs()).values()
+        for field in listed(spec.fields())
+        if field.transform().isIdentity()
+    }
+    found = {}
+    for field_id in sorted(set(field_ids) - now.keys()):
+        if field_id in partitioned:
+            found[field_id] = "a partition column"
+        elif field_id in past and names[past[field_id]] > 1:
+            found[field_id] = "a namesake of another key column"
+    return found
 
 
 def unreadable_types(table: IcebergTable) -> dict[str, str]:

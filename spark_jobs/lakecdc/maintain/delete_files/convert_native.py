@@ -14,6 +14,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from lakecdc.iceberg.file_io import reaches
 from lakecdc.local_relation import dealt
 from lakecdc.maintain.delete_files import match_join
 from lakecdc.maintain.delete_files.bitmaps import bitmap
@@ -55,7 +56,7 @@ def convert(
 
     :return: what was written, and the numbers of the data files that are left to the join.
     """
-    known = delete_files(group.tasks)
+    known = delete_files(task for task in group.tasks if reaches(task.location))
     # the largest first, so that none of them is begun last
     ranked = sorted((task for task in group.tasks if task.number in known), key=lambda t: t.records, reverse=True)
     rows = [

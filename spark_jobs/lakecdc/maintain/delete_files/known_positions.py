@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from lakecdc.iceberg.file_io import source
+from lakecdc.iceberg.file_io import reaches, source
 from lakecdc.iceberg.jvm import listed
 from lakecdc.maintain.delete_files.bitmaps import bitmap
 
@@ -42,13 +42,18 @@ class PositionDeletes:
 def delete_files(tasks: Iterable[FileTask]) -> dict[int, tuple[PositionDeletes, ...]]:
     """The position deletes and deletion vectors that apply to each data file, by its number.
 
-    :return: without data files that have some of another format, and without any that have some if there are too many.
+    :return: without data files that have some of another format, or where a task does not get to, and without any that
+        have some if there are too many.
     """
     listing = list(tasks)
     if sum(task.others.size() for task in listing) > MAX_PAIRS:
         return {task.number: () for task in listing if task.others.isEmpty()}
     found = {task.number: tuple(_described(delete) for delete in listed(task.others)) for task in listing}
-    return {number: deletes for number, deletes in found.items() if all(d.format in _FORMATS for d in deletes)}
+    return {number: deletes for number, deletes in found.items() if all(map(_is_readable, deletes))}
+
+
+def _is_readable(deletes: PositionDeletes) -> bool:
+    return deletes.format in _FORMATS and reaches(deletes.location)
 
 
 def _described(delete: Any) -> PositionDeletes:

@@ -8,8 +8,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lakecdc.contract.errors import UnsupportedError, VerificationError
+from lakecdc.iceberg.file_io import new_folder, reaches
 from lakecdc.iceberg.live_deletes import EqualityDelete, PositionDelete, Scopes, live_deletes
-from lakecdc.iceberg.scan import FileTask, field_types, only_deletes_of, planned_tasks, unreadable_types
+from lakecdc.iceberg.scan import (
+    FileTask,
+    dropped_beyond_readers,
+    field_types,
+    only_deletes_of,
+    planned_tasks,
+    unreadable_types,
+)
 from lakecdc.maintain.delete_files.survey import Survey, survey
 
 if TYPE_CHECKING:
@@ -141,6 +149,9 @@ def refuse_table(table: IcebergTable) -> None:
         raise UnsupportedError(f"The table has format version {table.format_version}.", table=table.name)
     if table.is_encrypted:
         raise UnsupportedError("Its files are encrypted; delete files are written unencrypted.", table=table.name)
+    folder = new_folder(table, "deletes")
+    if not reaches(folder):
+        raise UnsupportedError(f"Its new files go below {folder}, and tasks write to no '#' or '?'.", table=table.name)
     for name, kind in unreadable_types(table).items():
         raise UnsupportedError(
             f"The column {name!r} has the type {kind}, with which Spark reads no table.", table=table.name
@@ -152,7 +163,14 @@ def refuse_keys(table: IcebergTable, deletes: Iterable[EqualityDelete]) -> None:
 
     :raises UnsupportedError: naming the reason.
     """
-    for field_id, kind in field_types(table, {i for delete in deletes for i in delete.field_ids}).items():
+    keys = {field_id for delete in deletes for field_id in delete.field_ids}
+    for field_id, what in dropped_beyond_readers(table, keys).items():
+        raise UnsupportedError(
+            f"The equality-delete key with field id {field_id} has been dropped from the table and was {what}; "
+            "Iceberg's readers fail on such deletes.",
+            table=table.name,
+        )
+    for field_id, kind in field_types(table, keys).items():
         if kind is None or not _PRIMITIVE.match(kind):
             what = "is nested or not a top-level column" if kind is None else f"has the type {kind}"
             raise UnsupportedError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from py4j.protocol import Py4JJavaError
 
 from lakecdc.contract.errors import UnsupportedError
 from lakecdc.iceberg.commit import RowChanges, append_changes
@@ -19,6 +20,7 @@ from tests.lakecdc.maintain.delete_files.support import (
     count,
     create,
     insert,
+    pyiceberg_rows,
     run,
     spark_rows,
 )
@@ -69,16 +71,16 @@ def test_nulls_and_empty_values_are_not_the_same_key(lake: Lake, engine: str) ->
 
 @VERSION_AND_ENGINE
 def test_renamed_widened_and_moved_key(lake: Lake, version: int, engine: str) -> None:
-    name = create(lake, "v string, id int, `Ort Nr.` int", version)
-    insert(lake, name, "SELECT concat('a', id) AS v, CAST(id AS int) AS id, 7 AS `Ort Nr.` FROM range(10)")
-    change(lake, name, ["id", "Ort Nr."], "SELECT CAST(id AS int) AS id, 7 AS `Ort Nr.` FROM range(3)")
+    name = create(lake, "v string, id int, `Ort ``Nr.``` int", version)
+    insert(lake, name, "SELECT concat('a', id) AS v, CAST(id AS int) AS id, 7 AS `Ort ``Nr.``` FROM range(10)")
+    change(lake, name, ["id", "Ort `Nr.`"], "SELECT CAST(id AS int) AS id, 7 AS `Ort ``Nr.``` FROM range(3)")
     lake.sql(f"ALTER TABLE lake.{name} RENAME COLUMN id TO `key`")
     lake.sql(f"ALTER TABLE lake.{name} ALTER COLUMN `key` TYPE bigint")
     lake.sql(f"ALTER TABLE lake.{name} ALTER COLUMN `key` FIRST")
     # the old name comes back for another column: names must play no part
     lake.sql(f"ALTER TABLE lake.{name} ADD COLUMN id int")
-    insert(lake, name, "SELECT id AS `key`, 'b' AS v, 7 AS `Ort Nr.`, 1 AS id FROM range(8, 12)")
-    change(lake, name, ["key", "Ort Nr."], "SELECT id AS `key`, 7 AS `Ort Nr.` FROM range(9, 11)")
+    insert(lake, name, "SELECT id AS `key`, 'b' AS v, 7 AS `Ort ``Nr.```, 1 AS id FROM range(8, 12)")
+    change(lake, name, ["key", "Ort `Nr.`"], "SELECT id AS `key`, 7 AS `Ort ``Nr.``` FROM range(9, 11)")
     convert(lake, name, engine=engine)
     assert sorted(row[0] for row in spark_rows(lake, name)) == [3, 4, 5, 6, 7, 8, 8, 11]
 
@@ -151,6 +153,42 @@ def test_dropped_key_column_is_matched_by_icebergs_reader_only(lake: Lake, versi
         run(lake, name, engine="join")
     assert convert(lake, name, engine=engine).metrics["engine"] == "exact"
     assert [row[0] for row in spark_rows(lake, name)] == [1, 2]
+
+
+def dropped_and_added_anew(lake: Lake) -> str:
+    """A table whose key ``k`` is another column now; Spark reads it no more ("multiple fields for name k")."""
+    name = create(lake, "id int, k string", 2)
+    insert(lake, name, "SELECT CAST(id AS int) AS id, concat('k', id) AS k FROM range(5)")
+    change(lake, name, ["k"], "SELECT 'k1' AS k")
+    lake.sql(f"ALTER TABLE lake.{name} DROP COLUMN k")
+    lake.sql(f"ALTER TABLE lake.{name} ADD COLUMN k int")
+    insert(lake, name, "SELECT 9 AS id, 7 AS k")
+    change(lake, name, ["id"], "SELECT 4 AS id")
+    return name
+
+
+def test_table_that_spark_fails_on_since_its_key_was_dropped_and_came_back(lake: Lake) -> None:
+    name = dropped_and_added_anew(lake)
+    with pytest.raises(Py4JJavaError, match="multiple fields for name k"):
+        spark_rows(lake, name)
+    assert run(lake, name).metrics["positions"] == 2
+    rows = [(0, None), (2, None), (3, None), (9, 7)]
+    assert spark_rows(lake, name) == pyiceberg_rows(lake, name) == sorted(lake.duckdb_rows(name)) == rows
+
+
+def test_dropped_keys_that_no_reader_applies_are_refused(lake: Lake) -> None:
+    namesakes = dropped_and_added_anew(lake)
+    change(lake, namesakes, ["k"], "SELECT 7 AS k")
+    placed = create(lake, "id bigint, place string", 2, "place")
+    insert(lake, placed, "SELECT id, 'north' AS place FROM range(3)")
+    change(lake, placed, ["id", "place"], "SELECT 1L AS id, 'north' AS place")
+    lake.sql(f"ALTER TABLE lake.{placed} DROP PARTITION FIELD place")
+    lake.sql(f"ALTER TABLE lake.{placed} DROP COLUMN place")
+    for name, reason in [(namesakes, "a namesake of another key column"), (placed, "a partition column")]:
+        with pytest.raises(UnsupportedError, match=f"has been dropped from the table and was {reason}"):
+            run(lake, name)
+        with pytest.raises(Py4JJavaError):
+            spark_rows(lake, name)
 
 
 @pytest.mark.parametrize("kind", ["double", "float"])

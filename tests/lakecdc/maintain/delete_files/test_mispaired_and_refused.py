@@ -48,6 +48,16 @@ def test_uuid_keys_whose_order_iceberg_mistakes(lake: Lake, engine: str) -> None
     )
 
 
+def test_uuid_key_that_was_dropped_since(lake: Lake) -> None:
+    table = JavaTable(lake, {"id": "int", "u": "uuid"}, 2)
+    low, high = "00000000-0000-4000-8000-00000000000a", "ffffffff-ffff-4fff-bfff-ffffffffffff"
+    table.append({"id": 0, "u": low}, {"id": 1, "u": high}, {"id": 2, "u": None})
+    table.delete({"u": low}, {"u": high})
+    lake.sql(f"ALTER TABLE lake.{table.name} DROP COLUMN u")
+    assert run(lake, table.name).metrics["positions"] == 2
+    assert spark_rows(lake, table.name) == [(2,)]
+
+
 def test_tag_is_no_branch(lake: Lake) -> None:
     name = table_with_refs(lake, 2)
     with pytest.raises(InputError, match="early"):
