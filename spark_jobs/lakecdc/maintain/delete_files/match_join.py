@@ -17,6 +17,7 @@ from pyspark import StorageLevel
 from pyspark.sql import functions as F
 
 from lakecdc.iceberg.bloom_filter import might_contain
+from lakecdc.iceberg.definition import quoted_column
 from lakecdc.iceberg.scan import TaskBuilder, column_names, read_staged
 from lakecdc.iceberg.staging import staged_tasks
 from lakecdc.local_relation import local_relation
@@ -117,7 +118,7 @@ def keys_of_files(
 
 
 def _read(table: IcebergTable, staged: str, columns: Sequence[str], *more: Column) -> DataFrame:
-    keys = [F.col(f"`{column}`").alias(f"k{index}") for index, column in enumerate(columns)]
+    keys = [F.col(quoted_column(column)).alias(f"k{index}") for index, column in enumerate(columns)]
     return read_staged(table, staged).select(*keys, "_file", *more)
 
 
