@@ -108,11 +108,15 @@ def replace_deletes(
 
     :param start_snapshot_id: the snapshot the new delete files were computed from.
     :param referenced_data_files: locations of the data files that the new delete files name; all must still be live.
-    :raises ConflictError: one of them is gone, or a deletion vector was added for one of them meanwhile.
+    :raises ConflictError: one of them is gone, or a deletion vector was added for one of them, or the branch was
+        dropped meanwhile.
     """
     mark = str(uuid.uuid4())
 
     def commit() -> None:
+        # Iceberg would make the branch anew, out of main
+        if branch != MAIN and not table.refresh().has_branch(branch):
+            raise ConflictError(f"The branch {branch!r} has been dropped.", table=table.name)
         delta = (
             table.java.newRowDelta()
             .validateFromSnapshot(start_snapshot_id)
@@ -214,7 +218,7 @@ def _run(table: IcebergTable, commit: Callable[[], None], mark: str, branch: str
         commit()
     except Exception as error:
         kind = java_class_name(error)
-        if kind in _CONFLICTS or _lost_history(error):
+        if kind in _CONFLICTS or _overtaken(error):
             raise ConflictError(
                 f"The commit was refused: {java_message(error)}",
                 table=table.name,
@@ -236,12 +240,18 @@ def _run(table: IcebergTable, commit: Callable[[], None], mark: str, branch: str
     return found
 
 
-def _lost_history(error: Exception) -> bool:
-    """Whether a rollback or another job's expiry has cut the way from the start snapshot to the head.
+def _overtaken(error: Exception) -> bool:
+    """Whether a rollback or another job's expiry has cut the way from the start snapshot to the head, or the table's
+    format has been upgraded since the files were written.
 
     Iceberg reports it as an illegal argument, which Spark turns into an exception of its own.
     """
-    told = ("is not an ancestor of", "not an ancestor", "does not exist: lakecdc_merge_")
+    told = (
+        "is not an ancestor of",
+        "not an ancestor",
+        "does not exist: lakecdc_merge_",
+        "Must use DVs for position deletes",
+    )
     return type(error).__name__ == "IllegalArgumentException" and any(part in str(error) for part in told)
 
 

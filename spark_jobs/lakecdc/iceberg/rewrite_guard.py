@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from lakecdc.iceberg.jvm import iterate, jvm, listed
+from lakecdc.iceberg.table import MAIN
 
 if TYPE_CHECKING:
     from lakecdc.iceberg.table import IcebergTable, Snapshot
@@ -89,22 +90,36 @@ class EqualityDeleteGuard:
         implements = ["org.apache.iceberg.SnapshotAncestryValidator"]
 
 
-def refusal_in_sight(table: IcebergTable, start: Snapshot, locations: Collection[str]) -> str | None:
-    """Why a commit that removes these data files would be refused by now; None if nothing speaks against it.
+def refusal_in_sight(
+    table: IcebergTable,
+    start: Snapshot,
+    locations: Collection[str],
+    *,
+    branch: str = MAIN,
+    own: Collection[int] = (),
+    vectors_only: bool = False,
+) -> str | None:
+    """Why a commit that removes these data files, or deletes rows of them, would be refused by now.
 
     :param start: the snapshot they were read at.
     :param locations: the data files.
+    :param own: ids of snapshots that the run has committed itself.
+    :param vectors_only: whether position deletes beside those of others are fine, unless they are vectors.
+    :return: None if nothing speaks against it.
     """
     chosen, io = set(locations), table.refresh().java.io()
     util = jvm(table.spark).org.apache.iceberg.util.ContentFileUtil
-    for snapshot in table.ancestors():
+    for snapshot in table.ancestors(branch):
         if snapshot.id == start.id:
             return None
+        if snapshot.id in own:
+            continue
         java = table.java.snapshot(snapshot.id)
         if any(str(file.location()) in chosen for file in java.removedDataFiles(io)):
             return f"snapshot {snapshot.id} removed a data file that was to be rewritten"
         for delete in java.addedDeleteFiles(io):
-            if delete.content().toString() == "POSITION_DELETES" and str(util.referencedDataFile(delete)) in chosen:
+            counts = util.isDV(delete) if vectors_only else delete.content().toString() == "POSITION_DELETES"
+            if counts and str(util.referencedDataFile(delete)) in chosen:
                 return f"snapshot {snapshot.id} deleted rows of a data file that was to be rewritten"
     return f"snapshot {start.id}, where the rewrite began, is no longer part of the branch"
 

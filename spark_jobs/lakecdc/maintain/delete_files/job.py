@@ -16,6 +16,7 @@ from lakecdc.iceberg.commit import RowChanges, replace_deletes
 from lakecdc.iceberg.delete_file_objects import delete_file
 from lakecdc.iceberg.file_io import discard_folder, folder_of_work
 from lakecdc.iceberg.live_deletes import delete_key, file_scoped
+from lakecdc.iceberg.rewrite_guard import refusal_in_sight
 from lakecdc.iceberg.table import MAIN
 from lakecdc.maintain.delete_files.convert import convert
 from lakecdc.maintain.delete_files.match import choose_engine, merged_tasks
@@ -86,14 +87,23 @@ def rewrite_delete_files(table: IcebergTable, spec: JobSpec) -> TableReport:
     """
     options = spec.options
     assert isinstance(options, RewriteDeleteFilesOptions)
-    before = table.refresh().head(options.branch)
-    if options.branch != MAIN and not table.has_branch(options.branch):
-        raise InputError(f"There is no branch {options.branch!r}.", table=table.name, hint="Check options.branch.")
+    before = head_of(table, options.branch)
     if before is None or has_none(before):
         return TableReport(table.name, "nothing", NOTHING, **_snapshots(before, before))
     require_packages(table.name)
     refuse_table(table)
     return Rewrite(table, options, before).run()
+
+
+def head_of(table: IcebergTable, branch: str) -> Snapshot | None:
+    """The newest snapshot of a branch, from freshly read metadata; None for an empty table.
+
+    :raises InputError: there is no such branch.
+    """
+    head = table.refresh().head(branch)
+    if branch != MAIN and not table.has_branch(branch):
+        raise InputError(f"There is no branch {branch!r}.", table=table.name, hint="Check options.branch.")
+    return head
 
 
 def require_packages(table: str) -> None:
@@ -120,6 +130,7 @@ class Rewrite:
         self._table, self._options, self._before = table, options, before
         self._result, self._phases, self._begun = Result(), Phases(), time.monotonic()
         self._plan: Plan | None = None
+        self._own: set[int] = set()
 
     def run(self) -> TableReport:
         """Try until a plan has been carried out, a new plan after each conflict."""
@@ -136,7 +147,8 @@ class Rewrite:
                     return self._report(error)
 
     def _attempt(self) -> None:
-        start = self._table.refresh().head(self._options.branch)
+        start = head_of(self._table, self._options.branch)
+        self._result.groups_left = 0
         if start is None or has_none(start):
             return
         with start_tag(self._table, start, JOB):
@@ -162,11 +174,11 @@ class Rewrite:
 
     def _convert(self, group: Group, start: Snapshot) -> None:
         with folder_of_work(self._table, "deletes") as folder:
-            prepared = self._prepare(group, folder)
+            prepared = self._prepare(group, folder, start)
         reach(f"{JOB}.before_commit")
         try:
             with self._phases.phase("commit"):
-                replace_deletes(
+                committed = replace_deletes(
                     self._table,
                     prepared.changes,
                     start_snapshot_id=start.id,
@@ -177,13 +189,16 @@ class Rewrite:
             # after any other error the commit may have arrived: then the files stay, for orphan removal to judge
             discard_folder(self._table, folder)
             raise
+        self._own.add(committed.id)
         self._count(group, prepared)
 
-    def _prepare(self, group: Group, folder: str) -> Prepared:
+    def _prepare(self, group: Group, folder: str, start: Snapshot) -> Prepared:
         with Proving(self._table, group.tasks, self._options.verify, group.deletes) as proving:
             with self._phases.phase("match_and_write"):
                 written = self._converted(group, folder, writer_of(self._table))
             new = {w.file_number: w for w in written}
+            referenced = [task.location for task in group.tasks if task.number in new]
+            self._stop_if_doomed(start, referenced)
             going = {delete.key: delete.java for delete in group.positions}
             replacements, added = [], []
             for task in group.tasks:
@@ -199,8 +214,14 @@ class Rewrite:
                 proof = proving.finish(replacements)
         removed = [*(delete.java for delete in group.deletes), *going.values()]
         changes = RowChanges(deletes=added, removed_deletes=removed, summary={names.JOB: JOB})
-        referenced = [task.location for task in group.tasks if task.number in new]
         return Prepared(changes, referenced, written, len(going), proof)
+
+    def _stop_if_doomed(self, start: Snapshot, referenced: list[str]) -> None:
+        """Spare the proof of what can't be committed any more."""
+        table, branch = self._table, self._options.branch
+        why = refusal_in_sight(table, start, referenced, branch=branch, own=self._own, vectors_only=True)
+        if why:
+            raise ConflictError(f"The conversion was given up: {why}.", table=table.name, hint="Run again.")
 
     def _converted(self, group: Group, folder: str, writer: Writer) -> list[WrittenDeletes]:
         if not group.tasks:

@@ -9,10 +9,22 @@ import pytest
 
 from lakecdc.iceberg.jvm import iterate
 from lakecdc.iceberg.staging import stage_rows
-from lakecdc.maintain.delete_files import job
+from lakecdc.maintain.delete_files import job, verify
 from tests.conftest import Lake
 from tests.lakecdc.maintain.delete_files.conftest import Meanwhile, once
-from tests.lakecdc.maintain.delete_files.support import Rows, change, convert, count, create, insert, run, spark_rows
+from tests.lakecdc.maintain.delete_files.support import (
+    Rows,
+    change,
+    convert,
+    count,
+    create,
+    insert,
+    pyiceberg_rows,
+    run,
+    spark_rows,
+)
+from tests.on_demand import on_demand
+from tests.versions import V3
 
 #: version 3 is that of test_writers_meanwhile; both run on demand
 BOTH = pytest.mark.parametrize("version", [2, pytest.param(3, marks=pytest.mark.soak)])
@@ -128,3 +140,75 @@ def test_foreign_expiry_meanwhile(lake: Lake, commits: int, conflicts: int, mean
     report = run(lake, name)
     assert (report.outcome, report.metrics["conflicts"]) == ("done", conflicts)
     assert len(spark_rows(lake, name)) == 15 + commits
+
+
+def test_format_upgraded_meanwhile(lake: Lake, meanwhile: Meanwhile) -> None:
+    """The position deletes that are written by then are of no use: format v3 takes vectors only."""
+    name = table_with_deletes(lake, 2)
+    before = spark_rows(lake, name)
+    meanwhile(once(lambda: lake.sql(f"ALTER TABLE lake.{name} SET TBLPROPERTIES ('format-version'='3')")))
+    report = run(lake, name)
+    assert (report.outcome, report.metrics["conflicts"], report.metrics["deletion_vectors_added"]) == ("done", 1, 1)
+    assert (count(lake, name, 2), spark_rows(lake, name)) == (0, before)
+
+
+def test_nothing_is_left_once_all_rows_went_meanwhile(lake: Lake, meanwhile: Meanwhile) -> None:
+    name = table_with_deletes(lake, 3)
+    meanwhile(once(lambda: lake.sql(f"DELETE FROM lake.{name}")))
+    report = run(lake, name)
+    assert (report.outcome, report.reason, report.metrics["groups_left"]) == ("done", None, 0)
+    assert spark_rows(lake, name) == []
+
+
+def test_what_cannot_be_committed_any_more_is_not_proven(
+    lake: Lake, meanwhile: Meanwhile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name, proofs, real = table_with_deletes(lake, 3), [], verify.Proving.finish
+
+    def finish(*arguments: Any) -> verify.Proof:
+        proofs.append(real(*arguments))
+        return proofs[-1]
+
+    monkeypatch.setattr(verify.Proving, "finish", finish)
+    before = spark_rows(lake, name)
+    meanwhile(once(lambda: compact(lake, name)), "planned")
+    report = run(lake, name)
+    assert (report.metrics["conflicts"], len(proofs)) == (1, report.metrics["commits"])
+    assert (count(lake, name, 2), spark_rows(lake, name), written_files(lake, name)) == (0, before, set())
+
+
+WRITES = {
+    "merge": "MERGE INTO {table} t USING (SELECT explode(array(3L, 10L)) AS id) s ON t.id = s.id "
+    "WHEN MATCHED THEN UPDATE SET v = 'm' WHEN NOT MATCHED THEN INSERT (id, v) VALUES (s.id, 'n')",
+    "delete": "DELETE FROM {table} WHERE id = 11",
+    "update": "UPDATE {table} SET v = 'u' WHERE id = 12",
+    "delete whole files": "DELETE FROM {table} WHERE id < 50",
+    "rewrite position deletes": "CALL lake.system.rewrite_position_delete_files(table => '{table}', "
+    "options => map('rewrite-all', 'true'))",
+    "rewrite manifests": "CALL lake.system.rewrite_manifests(table => '{table}')",
+}
+
+
+@V3
+@pytest.mark.parametrize("kind", on_demand(WRITES, in_ci=("merge",)))
+def test_sparks_own_writers_meanwhile(lake: Lake, version: int, kind: str, meanwhile: Meanwhile) -> None:
+    """They read what equality deletes leave, and write position deletes, vectors or other data files."""
+    # UPDATE copies on write, the others merge on read
+    settings = {"write__delete__mode": "merge-on-read", "write__merge__mode": "merge-on-read"}
+    name = create(lake, "id bigint, v string", version, **settings)
+    insert(lake, name, "SELECT id, 'a' AS v FROM range(20)")
+    insert(lake, name, "SELECT id, 'z' AS v FROM range(100, 120)")
+    lake.sql(f"DELETE FROM lake.{name} WHERE id IN (19, 101)")
+    change(lake, name, ["id"], "SELECT id FROM range(5)")
+    expected: list[Rows] = []
+
+    def write() -> None:
+        lake.sql(WRITES[kind].format(table=f"lake.{name}")).collect()
+        expected.append(spark_rows(lake, name))
+
+    meanwhile(once(write))
+    assert run(lake, name).outcome == "done"
+    assert run(lake, name).outcome in ("done", "nothing")
+    assert count(lake, name, 2) == 0
+    assert spark_rows(lake, name) == pyiceberg_rows(lake, name) == expected[0]
+    assert sorted(lake.duckdb_rows(name), key=repr) == expected[0]

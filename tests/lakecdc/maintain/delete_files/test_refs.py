@@ -6,6 +6,7 @@ import pytest
 
 from lakecdc.contract.errors import InputError
 from tests.conftest import Lake
+from tests.lakecdc.maintain.delete_files.conftest import Meanwhile, once
 from tests.lakecdc.maintain.delete_files.support import Rows, change, convert, count, create, insert, run, spark_rows
 from tests.versions import V2
 
@@ -70,4 +71,13 @@ def test_unknown_branch_is_bad_input(lake: Lake) -> None:
     name = table_with_refs(lake, 2)
     with pytest.raises(InputError, match="nowhere"):
         run(lake, name, branch="nowhere")
+    assert count(lake, name, 2) == 2
+
+
+def test_branch_that_was_dropped_meanwhile_does_not_come_back(lake: Lake, meanwhile: Meanwhile) -> None:
+    name = table_with_refs(lake, 2)
+    meanwhile(once(lambda: lake.sql(f"ALTER TABLE lake.{name} DROP BRANCH audit")))
+    with pytest.raises(InputError, match="audit"):
+        run(lake, name, branch="audit")
+    assert set(dict(lake.table(name).java.refs())) == {"main", "early"}
     assert count(lake, name, 2) == 2
