@@ -54,6 +54,8 @@ class VerifiedOptions(MaintenanceOptions):
                 "options.verify is 'off' without a reason.",
                 hint="Say why in options.verify_off_reason; it is kept in the report.",
             )
+        if not self.max_runtime >= 0:
+            raise SpecError(f"options.max_runtime is {self.max_runtime}, not 0 or more seconds.")
 
 
 @dataclass(frozen=True)

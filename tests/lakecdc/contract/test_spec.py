@@ -54,6 +54,7 @@ def test_every_job_takes_dry_run(job: str) -> None:
         ({"options": {"dryrun": True}}, "Did you mean 'dry_run'"),
         ({"options": {"dry_run": "yes"}}, "must be bool"),
         ({"options": {"max_runtime": True}}, "must be float"),
+        ({"options": {"max_runtime": -1}}, "not 0 or more"),
         ({"options": {"verify": "some"}}, "'full', 'sample', 'off'"),
         ({"catalog": {"name": "my-lake"}}, "part of SQL names"),
         ({"source": {}}, "belongs to the job 'ingest'"),
