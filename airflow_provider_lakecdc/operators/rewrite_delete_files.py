@@ -12,7 +12,8 @@ from lakecdc.contract.options import Outcome, RewriteDeleteFilesOptions, Verify
 class RewriteDeleteFilesOperator(LakecdcJobOperator):
     """Rewrites equality deletes as position deletes (format v2) or deletion vectors (v3), and merges position deletes.
 
-    :param engine: ``exact`` lets Iceberg's reader mark deleted rows, ``join`` matches keys in Spark, ``auto`` chooses.
+    :param engine: ``exact`` lets Iceberg's reader mark deleted rows, ``join`` matches keys in Spark, ``native`` in
+        Python tasks, ``auto`` chooses.
     :param position_deletes: ``merge`` rewrites position deletes too, so that each data file has one delete file of its
         own, and drops those that apply to nothing; ``keep`` leaves them unless equality deletes hit the same file.
     :param min_input_files: position-delete files of one data file from which on they are merged, 2 or more.

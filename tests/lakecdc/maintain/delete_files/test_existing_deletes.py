@@ -53,15 +53,17 @@ def test_position_deletes_left_from_v2_in_an_upgraded_table(lake: Lake, granular
     assert sorted({row[0] for row in spark_rows(lake, name)}) == list(range(4, 10))
 
 
-@pytest.mark.parametrize("data_format", ["avro", "orc"])
+@pytest.mark.parametrize(("data_format", "delete_format"), [("avro", "orc"), ("orc", "avro"), ("parquet", "avro")])
 @ENGINES
-def test_avro_and_orc(lake: Lake, data_format: str, engine: str) -> None:
-    name = create(lake, "id bigint, v string", 2, write__format__default=data_format)
+def test_avro_and_orc(lake: Lake, data_format: str, delete_format: str, engine: str) -> None:
+    settings = {"write__format__default": data_format, "write__delete__format__default": delete_format}
+    name = create(lake, "id bigint, v string", 2, write__delete__mode="merge-on-read", **settings)
     insert(lake, name, "SELECT id, 'a' AS v FROM range(100)")
+    lake.sql(f"DELETE FROM lake.{name} WHERE id BETWEEN 20 AND 40")
     change(lake, name, ["id"], "SELECT id FROM range(30)", "SELECT id, 'b' AS v FROM range(10)")
     before = spark_rows(lake, name)
     report = convert_for_spark(lake, name, engine)
-    assert report == 30
+    assert report == 20
     assert spark_rows(lake, name) == before
 
 

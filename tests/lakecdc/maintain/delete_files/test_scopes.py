@@ -39,6 +39,23 @@ def test_bucket_count_changed_between_batches(lake: Lake, version: int, engine: 
     assert len(spark_rows(lake, name)) == 30 - 5 + 5
 
 
+@ENGINES
+def test_bucket_that_became_an_identity_and_then_a_truncation(lake: Lake, engine: str) -> None:
+    name = create(lake, "id bigint NOT NULL, region string", 3, "bucket(4, id)")
+    rows, key = "SELECT id, IF(id % 2 = 0, 'north', 'south') AS region FROM", ["id", "region"]
+    insert(lake, name, f"{rows} range(20)")
+    lake.sql(f"ALTER TABLE lake.{name} REPLACE PARTITION FIELD bucket(4, id) WITH region")
+    second = int(lake.table(name).java.spec().specId())
+    insert(lake, name, f"{rows} range(20, 40)")
+    change(lake, name, key, f"{rows} range(18, 24)", specs=[0, second])
+    lake.sql(f"ALTER TABLE lake.{name} REPLACE PARTITION FIELD region WITH truncate(1, region)")
+    third = int(lake.table(name).java.spec().specId())
+    added = "SELECT id, CAST(NULL AS string) AS region FROM range(3)"
+    change(lake, name, key, f"{rows} range(16, 26)", added, specs=[0, second, third])
+    assert convert(lake, name, engine=engine).metrics["positions"] == 10
+    assert sorted(row[0] for row in spark_rows(lake, name)) == sorted([*range(16), *range(26, 40), 0, 1, 2])
+
+
 @VERSION_AND_ENGINE
 def test_global_deletes_in_a_table_that_is_partitioned_now(lake: Lake, version: int, engine: str) -> None:
     name = create(lake, "id bigint, region string", version)
