@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from lakecdc.contract.errors import UnsupportedError
+from lakecdc.iceberg import scan
 from lakecdc.iceberg.live_deletes import delete_key
 from lakecdc.iceberg.scan import column_names
 from lakecdc.maintain.delete_files import convert_native, match_exact, match_join
@@ -36,7 +37,7 @@ def choose_engine(table: IcebergTable, group: Group, wanted: str) -> Engine:
     :param wanted: the option: ``auto``, ``exact``, ``join`` or ``native``; what the native engine cannot match is
         joined.
     :raises UnsupportedError: a key column has been dropped from the table, whose values only Iceberg's own reader
-        still finds, and a join is wanted or the exact engine cannot hold the deletes.
+        still finds, and a join is wanted, or the exact engine is needed and cannot hold the deletes.
     """
     dropped = any(column_names(table, ids) is None for ids in {delete.field_ids for delete in group.deletes})
     small = (
@@ -44,11 +45,18 @@ def choose_engine(table: IcebergTable, group: Group, wanted: str) -> Engine:
         and group.pairs <= EXACT_PAIRS
         and group.data_records <= EXACT_DATA_RECORDS
     )
-    if dropped and (wanted in ("join", "native") or any(task.planned is None for task in group.tasks)):
+    too_many = any(task.planned is None for task in group.tasks)
+    if dropped and (wanted in ("join", "native") or too_many):
         raise UnsupportedError(
             "A key column of the equality deletes has been dropped, so the keys cannot be joined.",
             table=table.name,
             hint="Use the engine 'exact' or 'auto'; with millions of deletes, compact_data_files.",
+        )
+    if wanted == "exact" and too_many:
+        raise UnsupportedError(
+            f"The data and delete files make more than {scan.MAX_PAIRS} pairs, too many for the engine 'exact'.",
+            table=table.name,
+            hint="Use the engine 'join' or 'auto'.",
         )
     if wanted == "exact" or (wanted == "auto" and (dropped or small)):
         return "exact"

@@ -72,3 +72,12 @@ def test_a_dropped_key_column_with_too_many_deletes_is_refused(lake: Lake, tight
     lake.sql(f"ALTER TABLE lake.{name} DROP COLUMN old")
     with pytest.raises(UnsupportedError, match="has been dropped"):
         run(lake, name)
+
+
+def test_too_many_pairs_for_the_exact_engine_are_refused(lake: Lake, tight: None) -> None:
+    name = create(lake, "id bigint", 3)
+    insert(lake, name, "SELECT id FROM range(20)", files=2)
+    change(lake, name, ["id"], "SELECT id FROM range(5)")
+    with pytest.raises(UnsupportedError, match="more than 1 pairs"):
+        run(lake, name, engine="exact")
+    assert count(lake, name, 2) == 1
