@@ -8,7 +8,7 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from lakecdc.contract.errors import ConflictError, InputError
+from lakecdc.contract.errors import ConflictError, InputError, UnsupportedError, VerificationError
 from lakecdc.contract.options import RewriteDeleteFilesOptions
 from lakecdc.contract.report import TableReport
 from lakecdc.failpoints import reach
@@ -30,6 +30,7 @@ from lakecdc.metadata import names
 from lakecdc.metadata.readers import readable_by
 
 if TYPE_CHECKING:
+    from lakecdc.contract.errors import LakecdcError
     from lakecdc.contract.spec import JobSpec
     from lakecdc.iceberg.delete_file_objects import WrittenDeletes
     from lakecdc.iceberg.table import IcebergTable, Snapshot
@@ -80,7 +81,8 @@ def rewrite_delete_files(table: IcebergTable, spec: JobSpec) -> TableReport:
     """Convert a branch's equality deletes, merge its position deletes, and drop those that apply to nothing.
 
     :param spec: options as :class:`RewriteDeleteFilesOptions`.
-    :return: done, nothing, or conflict if other commits made every attempt void; what was committed before stays.
+    :return: done, nothing, or conflict if other commits made every attempt void; what was committed before stays. An
+        error behind a commit is reported together with it instead of raised.
     :raises InputError: there is no such branch.
     :raises UnsupportedError: the table has deletes that cannot be converted with certainty.
     :raises VerificationError: the proof failed; nothing of that group was published.
@@ -145,6 +147,11 @@ class Rewrite:
                 log.info("%s: conflict %d: %s", self._table.name, self._result.conflicts, error)
                 if self._result.conflicts == ATTEMPTS:
                     return self._report(error)
+            except (InputError, UnsupportedError, VerificationError) as error:
+                if not self._result.commits:
+                    raise
+                # the groups before are published, and the report has to say so
+                return self._report(error)
 
     def _attempt(self) -> None:
         start = head_of(self._table, self._options.branch)
@@ -251,7 +258,7 @@ class Rewrite:
         result.superseded += prepared.superseded
         result.proofs.append(prepared.proof)
 
-    def _report(self, error: ConflictError | None = None) -> TableReport:
+    def _report(self, error: LakecdcError | None = None) -> TableReport:
         after = self._table.refresh().head(self._options.branch)
         facts: dict[str, Any] = {**_snapshots(self._before, after), "metrics": self._metrics(after)}
         if error is not None:

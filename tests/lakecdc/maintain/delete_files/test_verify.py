@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -12,7 +13,7 @@ from pyspark.sql import functions as F
 
 from lakecdc.contract.errors import SpecError, VerificationError
 from lakecdc.maintain.delete_files import convert as conversion
-from lakecdc.maintain.delete_files import match, match_join, row_digest, verify
+from lakecdc.maintain.delete_files import job, match, match_join, plan, row_digest, verify
 from lakecdc.maintain.delete_files.row_digest import Digest
 from tests.conftest import Lake
 from tests.lakecdc.maintain.delete_files.support import change, convert, count, create, insert, run, spark_rows
@@ -54,6 +55,19 @@ def test_a_wrong_result_is_not_published(lake: Lake, version: int, kind: str, mo
     assert lake.table(name).head() == head
     assert spark_rows(lake, name) == rows
     assert written_files(lake, name) == set()
+
+
+def test_what_was_committed_before_a_failure_is_reported(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    name = create(lake, "id bigint NOT NULL", 2, "bucket(4, id)")
+    insert(lake, name, "SELECT id FROM range(40)")
+    change(lake, name, ["id"], "SELECT id FROM range(20)")
+    rows, groups = spark_rows(lake, name), itertools.count()
+    monkeypatch.setattr(job, "plan", lambda table, start, options: plan.plan(table, start, options, group_data_files=1))
+    damage(monkeypatch, lambda positions: positions.where("false") if next(groups) else positions)
+    report = run(lake, name)
+    assert report.outcome == "failed" and "would change what a reader sees" in str(report.reason)
+    assert (report.metrics["commits"], report.metrics["groups_left"]) == (1, 3)
+    assert (count(lake, name, 2), spark_rows(lake, name)) == (3, rows)
 
 
 def test_without_proof_the_damage_would_be_published(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
