@@ -226,6 +226,21 @@ def dropped_beyond_readers(table: IcebergTable, field_ids: Collection[int]) -> d
     return found
 
 
+def specs_by_dropped_columns(table: IcebergTable) -> frozenset[int]:
+    """Ids of the partition specs by a column that the schema has no more.
+
+    Iceberg 1.12 knows no type for their partition values and writes them as nulls, so that a file it enters or moves
+    seems to be of another partition than the one it belongs to.
+    """
+    schema = table.java.schema()
+    return frozenset(
+        int(spec.specId())
+        for spec in mapping(table.java.specs()).values()
+        for field in listed(spec.fields())
+        if schema.findField(int(field.sourceId())) is None and str(field.transform().toString()) != "void"
+    )
+
+
 def unreadable_types(table: IcebergTable) -> dict[str, str]:
     """Columns of types that Spark does not have, nested ones included: name to type."""
     schema = table.java.schema()

@@ -16,6 +16,7 @@ from lakecdc.iceberg.scan import (
     field_types,
     only_deletes_of,
     planned_tasks,
+    specs_by_dropped_columns,
     unreadable_types,
 )
 from lakecdc.maintain.delete_files.survey import Survey, survey
@@ -113,6 +114,7 @@ def plan(
     deletes, positions = live_deletes(table, start.id, scopes, found.obsolete)
     refuse_keys(table, deletes)
     tasks = list(planned_tasks(table, start.id, deletes, positions, scopes))
+    refuse_specs(table, [*(d.java for d in deletes), *(p.java for p in positions), *(task.java for task in tasks)])
     units = sorted(_units(deletes, positions, tasks), key=_worth, reverse=True)
     check_complete(table, units, deletes, tasks)
     return Plan(start, found, tuple(_pack(units, group_data_files)))
@@ -184,6 +186,22 @@ def refuse_keys(table: IcebergTable, deletes: Iterable[EqualityDelete]) -> None:
                 table=table.name,
                 hint="Rewrite the data files instead (compact_data_files), and choose another key.",
             )
+
+
+def refuse_specs(table: IcebergTable, files: Iterable[Any]) -> None:
+    """Refuse files whose partition Iceberg cannot write any more: no reader would find the new delete files right.
+
+    :param files: Java content files that would get delete files, or be removed.
+    :raises UnsupportedError: naming the spec.
+    """
+    lost = specs_by_dropped_columns(table)
+    for spec_id in sorted(lost.intersection(int(file.specId()) for file in files)) if lost else ():
+        raise UnsupportedError(
+            f"Files of partition spec {spec_id} are partitioned by a column that has been dropped from the table, for "
+            "which Iceberg writes delete files of no partition; readers refuse them, or leave them out.",
+            table=table.name,
+            hint="Copy the rows to a new table; another time rewrite an old spec's files before its column is dropped.",
+        )
 
 
 def _units(

@@ -19,6 +19,7 @@ from tests.lakecdc.maintain.delete_files.support import (
     count,
     create,
     insert,
+    pyiceberg_rows,
     run,
     spark_rows,
 )
@@ -146,3 +147,23 @@ def test_location_that_tasks_cannot_write_to_is_refused(lake: Lake) -> None:
     # what lies at the odd location is joined
     assert run(lake, name, engine="native").metrics["positions"] == 6
     assert (count(lake, name, 2), spark_rows(lake, name)) == (0, before)
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_files_of_a_spec_whose_column_was_dropped_are_refused(lake: Lake, version: int) -> None:
+    """Iceberg would write the new delete files without their partition: Spark fails then, and pyiceberg shows all."""
+    name = create(lake, "id bigint, region string", version, "region")
+    insert(lake, name, "SELECT id, IF(id % 2 = 0, 'north', 'south') AS region FROM range(10)")
+    lake.sql(f"ALTER TABLE lake.{name} DROP PARTITION FIELD region")
+    change(lake, name, ["id"], "SELECT id FROM range(4)")
+    lake.sql(f"ALTER TABLE lake.{name} DROP COLUMN region")
+    head, before = lake.table(name).head(), spark_rows(lake, name)
+    with pytest.raises(UnsupportedError, match="partition spec 0 are partitioned by a column that has been dropped"):
+        run(lake, name)
+    assert (lake.table(name).head(), spark_rows(lake, name)) == (head, before)
+    # those of the spec in use are not concerned
+    lake.sql(f"DELETE FROM lake.{name} WHERE true")
+    insert(lake, name, "SELECT id FROM range(10)")
+    change(lake, name, ["id"], "SELECT id FROM range(4)")
+    assert run(lake, name).metrics["positions"] == 4
+    assert spark_rows(lake, name) == pyiceberg_rows(lake, name) == [(number,) for number in range(4, 10)]
