@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 
 from lakecdc.contract.target import ORDER_COLUMN
-from lakecdc.iceberg.definition import quoted_column
 from lakecdc.ingest.fold import is_open, is_suspect, with_late
 from lakecdc.ingest.lookup import held_orders, read_keys
 from lakecdc.ingest.order import EVENT_DIGITS
@@ -208,8 +207,6 @@ def _from_snapshot(
     wanted: DataFrame, table: IcebergTable, batch: TableBatch, columns: list[str], snapshot_id: int
 ) -> DataFrame:
     stored = read_keys(table, wanted.select("at.*").distinct(), batch.key, snapshot_id)
-    # a snapshot is read with the names that its columns had then
-    stored = stored.select(*[F.col(quoted_column(old)).alias(new) for old, new in table.names_at(snapshot_id).items()])
     # a column added by this very batch is null in every row before it
     for column in batch.columns:
         if column.name not in stored.columns:

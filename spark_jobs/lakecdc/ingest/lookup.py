@@ -11,9 +11,10 @@ from lakecdc.iceberg.definition import quoted_column
 from lakecdc.ingest.fold import is_suspect
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
     from typing import Any
 
+    import pyarrow as pa
     from pyspark.sql import Column, DataFrame
 
     from lakecdc.iceberg.table import IcebergTable
@@ -28,18 +29,36 @@ def read_keys(table: IcebergTable, keys: DataFrame, key: Sequence[str], snapshot
 
     :param keys: distinct keys, columns as in ``key``.
     :param snapshot_id: state to read; default: the current one.
+    :return: under the names that the columns have now.
     """
     types = {f.name: f.dataType.simpleString() for f in keys.schema.fields}
     ends = keys.agg(*[f(quoted_column(k)).alias(f"m{i}_{j}") for i, k in enumerate(key) for j, f in _ENDS])
     bounds = ends.select(*[plain(f"m{i}_{j}", types[k]) for i, k in enumerate(key) for j, _ in _ENDS]).first()
     assert bounds is not None
-    rows = table.read(snapshot_id)
+    rows = _rows_at(table, snapshot_id)
     for index, name in enumerate(key):
         low, high = bounds[2 * index], bounds[2 * index + 1]
         if low is not None:
             column, kind = F.col(quoted_column(name)), types[name]
             rows = rows.where((column >= _literal(low, kind)) & (column <= _literal(high, kind)))
     return rows.join(F.broadcast(keys), list(key), "left_semi")
+
+
+def _rows_at(table: IcebergTable, snapshot_id: int | None) -> DataFrame:
+    head = table.head()
+    if snapshot_id is None or (head and head.id == snapshot_id):
+        return table.read()
+    # a snapshot is read with the names that its columns had then
+    now = table.names_at(snapshot_id)
+    rows = table.read(snapshot_id).select(*[F.col(quoted_column(old)).alias(new) for old, new in now.items()])
+    if all(old == new for old, new in now.items()):
+        return rows
+    # but Iceberg takes names in filters for those of now: nothing must get there
+    return rows.mapInArrow(_unchanged, rows.schema)
+
+
+def _unchanged(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
+    return batches
 
 
 def held_orders(table: IcebergTable, keys: DataFrame, key: Sequence[str]) -> DataFrame:

@@ -1,4 +1,4 @@
-"""Looking up keys in a table: the bounds that prune its files mean the same in every time zone."""
+"""Looking up keys in a table: bounds mean the same in every time zone, and names are those of now."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import time
 from collections.abc import Iterator
 
 import pytest
+from pyspark.sql import functions as F
 
+from lakecdc.iceberg.definition import rename_columns
 from lakecdc.ingest.lookup import read_keys
 from tests.conftest import Lake
 from tests.lakecdc.ingest.apply.test_merge_keys import KEYS
@@ -32,3 +34,19 @@ def test_keys_of_every_type_are_found(lake: Lake) -> None:
         found = read_keys(lake.table(name), keys, [key]).select("id").collect()
         expected = set(range(40)) if key == "yes" else {7, 8}
         assert {row["id"] for row in found} == expected, key
+
+
+@pytest.mark.parametrize("names", [{"id": "nr"}, {"id": "n", "n": "id"}])
+def test_rows_of_a_snapshot_are_found_by_the_names_of_now(lake: Lake, names: dict[str, str]) -> None:
+    name = lake.new_name("renamed")
+    lake.sql(f"CREATE TABLE lake.{name} (id INT, n INT) USING iceberg PARTITIONED BY (bucket(4, id))")
+    lake.sql(f"INSERT INTO lake.{name} SELECT id, id + 100 FROM range(20)")
+    table = lake.table(name)
+    first = table.head()
+    lake.sql(f"INSERT INTO lake.{name} VALUES (7, 0)")
+    rename_columns(table.refresh(), names, {})
+    key = names["id"]
+    keys = lake.spark.range(20).select(F.col("id").cast("int").alias(key)).where(f"{key} IN (7, 9)")
+    assert first is not None
+    found = read_keys(table, keys, [key], first.id).select(key, names.get("n", "n")).collect()
+    assert sorted(tuple(row) for row in found) == [(7, 107), (9, 109)]
