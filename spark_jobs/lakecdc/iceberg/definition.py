@@ -168,6 +168,8 @@ def rename_columns(table: IcebergTable, names: Mapping[str, str], properties: Ma
     update = transaction.updateSchema()
     for old, new in names.items():
         update.renameColumn(old, new)
+    # Iceberg follows them one by one, and loses some where names change places
+    update.setIdentifierFields(_string_set(table.spark, [names.get(c, c) for c in table.identifier_columns]))
     update.commit()
     if properties:
         noted = transaction.updateProperties()

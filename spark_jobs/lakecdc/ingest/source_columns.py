@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from lakecdc.contract.errors import InputError
 from lakecdc.failpoints import reach
 from lakecdc.iceberg import definition
+from lakecdc.ingest.column_numbers import Columns, renamed
 from lakecdc.ingest.sources.database import full_load_needed
 from lakecdc.metadata import names
 
@@ -18,13 +19,13 @@ if TYPE_CHECKING:
     from lakecdc.iceberg.table import IcebergTable
     from lakecdc.ingest.change import TableBatch
 
-Columns = Mapping[str, int | None]
-
 
 def properties(batch: TableBatch) -> dict[str, str]:
     """What a new table remembers."""
     found = batch.source_columns
-    return {names.SOURCE_COLUMNS: json.dumps(found)} if found and _wanted(batch.target, found) else {}
+    if not found or not _wanted(batch.target, found):
+        return {}
+    return {names.SOURCE_COLUMNS: json.dumps(found), **_key_property(batch, found)}
 
 
 def follow(table: IcebergTable, batch: TableBatch) -> list[str]:
@@ -35,15 +36,8 @@ def follow(table: IcebergTable, batch: TableBatch) -> list[str]:
     """
     if batch.source_columns is None:
         return []
-    known = remembered(table)
+    known, pairs = remembered(table), moves(table, batch)
     moved = renamed(known, batch.source_columns, swapped=batch.columns_told is not None)
-    named = [(_in_table(batch.target, old), _in_table(batch.target, new)) for old, new in moved.items()]
-    pairs = {old: new for old, new in named if old and new and old in table.column_names}
-    if batch.columns_told is None:
-        free = set(pairs.values()) - {*table.column_names, *batch.key}
-        pairs = {old: new for old, new in pairs.items() if new in free}
-    else:
-        _check_free(table, pairs)
     dropped = _dropped(table, batch, [n for n in known if n not in moved])
     changes = _rename(table, batch, pairs)
     if dropped:
@@ -51,49 +45,43 @@ def follow(table: IcebergTable, batch: TableBatch) -> list[str]:
     return changes + [f"dropped {name}" for name in dropped]
 
 
-def _check_free(table: IcebergTable, pairs: Mapping[str, str]) -> None:
-    taken = [(old, new) for old, new in pairs.items() if new in table.column_names and new not in pairs]
-    if taken:
+def moves(table: IcebergTable, batch: TableBatch) -> dict[str, str]:
+    """Columns of the table that a batch gives another name, by the one they have.
+
+    :raises InputError: if one has to be followed and cannot be.
+    """
+    if batch.source_columns is None:
+        return {}
+    known, taken = remembered(table), {*table.column_names}
+    exact = _pairs(table, batch, renamed(known, batch.source_columns, swapped=True))
+    if batch.columns_told is not None:
+        taken -= {*exact}
+        pairs = {old: new for old, new in exact.items() if new not in taken}
+        lost = {*exact} - {*pairs}
+    else:
+        found = _pairs(table, batch, renamed(known, batch.source_columns))
+        pairs = {old: new for old, new in found.items() if new not in taken}
+        # what is left alone stays as a column of its own, which no key column can be
+        lost = {old for old, new in exact.items() if new in batch.key and pairs.get(old) != new}
+    if lost:
+        old = min(lost)
         raise full_load_needed(
-            f"The source has renamed the column {taken[0][0]!r} to {taken[0][1]!r}, a name that a column still has "
-            "which the source has dropped",
+            f"The source has renamed the column {old!r} to {exact[old]!r}, a name that a column still has which the "
+            "source has dropped or renamed as well",
             table.name,
         )
+    return pairs
 
 
-def renamed(known: Columns, now: Columns, swapped: bool = False) -> dict[str, str]:
-    """The columns that have another name now, by the one they had.
-
-    :param swapped: follow names that were another column's, too.
-    """
-    names_now = {number: name for name, number in now.items() if number is not None and (swapped or name not in known)}
-    return {
-        name: names_now[number]
-        for name, number in known.items()
-        if number is not None and number in names_now and now.get(name) != number
-    }
-
-
-def identified(found: Sequence[str], known: Columns, catalog: Columns) -> dict[str, int | None]:
-    """The numbers of columns as the log names them, while the catalog may be ahead of the log.
-
-    :param found: names in one description of the table in the log.
-    :param known: numbers of the columns when the log was read last.
-    :param catalog: numbers of the columns now.
-    """
-    there = {catalog.get(name) for name in found}
-    numbers: dict[str, int | None] = {}
-    for name in found:
-        before, now = known.get(name), catalog.get(name)
-        taken = before is not None and now is not None and before in there
-        numbers[name] = now if before is None or taken else before
-    return numbers
+def _pairs(table: IcebergTable, batch: TableBatch, moved: Mapping[str, str]) -> dict[str, str]:
+    named = [(_in_table(batch.target, old), _in_table(batch.target, new)) for old, new in moved.items()]
+    return {old: new for old, new in named if old and new and old != new and old in table.column_names}
 
 
 def _rename(table: IcebergTable, batch: TableBatch, pairs: Mapping[str, str]) -> list[str]:
     if pairs:
         # where names change places, a run that is killed now must not do it again
-        definition.rename_columns(table, pairs, _news(table, batch))
+        definition.rename_columns(table, pairs, {**_news(table, batch), names.VIEW_BEHIND: "true"})
         reach("after_rename")
     return [f"renamed {old} to {new}" for old, new in pairs.items()]
 
@@ -144,6 +132,28 @@ def columns_at(table: IcebergTable, place: int) -> tuple[dict[str, int], int]:
     return (found if len(found) == len(known) else {}), ahead
 
 
+def key_numbers(table: IcebergTable, target: Target) -> tuple[int, ...]:
+    """Numbers of the source's columns that are the table's key; empty if they are not known."""
+    noted = table.properties.get(names.SOURCE_KEY)
+    if noted:
+        return tuple(json.loads(noted))
+    # of a table that an earlier release has made
+    return _numbers_of(target, table.identifier_columns, remembered(table)) if target.keyed else ()
+
+
+def _numbers_of(target: Target, key: Iterable[str], columns: Columns) -> tuple[int, ...]:
+    """Numbers of key columns, by their names in the table; empty unless all have one."""
+    here = {_in_table(target, name): number for name, number in columns.items()}
+    found = [here.get(name) for name in key]
+    numbers = tuple(number for number in found if number is not None)
+    return numbers if len(numbers) == len(found) else ()
+
+
+def _key_property(batch: TableBatch, columns: Columns) -> dict[str, str]:
+    numbers = _numbers_of(batch.target, batch.key, columns)
+    return {names.SOURCE_KEY: json.dumps(numbers)} if numbers else {}
+
+
 def left_out(table: IcebergTable, target: Target, columns: Mapping[str, int]) -> set[int]:
     """Numbers of the source's columns that the table does not have."""
     return {number for name, number in columns.items() if _in_table(target, name) not in table.column_names}
@@ -158,11 +168,12 @@ def _news(table: IcebergTable, batch: TableBatch) -> dict[str, str]:
     present = {c.name for c in batch.columns}
     waiting = {n: number for n, number in known.items() if n not in now and _in_table(batch.target, n) in present}
     kept = {n: number if number is not None else known.get(n) for n, number in now.items()} | waiting
-    if [*kept.items()] == [*known.items()]:
+    key = _key_property(batch, kept)
+    if [*kept.items()] == [*known.items()] and table.properties.items() >= key.items():
         return {}
     told = batch.columns_told
     before = {names.SOURCE_COLUMNS_BEFORE: json.dumps(asdict(told))} if told else {}
-    return {names.SOURCE_COLUMNS: json.dumps(kept), **before}
+    return {names.SOURCE_COLUMNS: json.dumps(kept), **key, **before}
 
 
 def remembered(table: IcebergTable) -> dict[str, int | None]:

@@ -41,7 +41,9 @@ def prepare(
         table = create(spark, catalog, batch)
         return table, []
     own = [name for name, _, _ in own_columns(batch.target)]
-    missing = [c for c in (*batch.key, *own) if c not in table.column_names]
+    moves = source_columns.moves(table, batch)
+    there = {moves.get(name, name) for name in table.column_names}
+    missing = [c for c in (*batch.key, *own) if c not in there]
     if missing:
         raise InputError(
             f"The table lacks {', '.join(missing)}; it was not made by lakecdc.",
@@ -53,8 +55,10 @@ def prepare(
     # only a table of current rows follows the source where that fills older rows; past events stay as they were
     to_fill = _columns_to_fill(table, batch) if batch.target.keyed else set()
     changes += definition.evolve(table, [(c.name, c.type) for c in batch.columns])
-    if changes:
+    if changes or names.VIEW_BEHIND in table.properties:
         _make_view(table, batch.target)
+    if names.VIEW_BEHIND in table.properties:
+        table.update_properties({names.VIEW_BEHIND: None})
     source_columns.remember(table, batch)
     if to_fill:
         _fill(table, [c for c in batch.columns if c.name in to_fill and c.fill is not None])
@@ -156,7 +160,8 @@ def check_columns(batch: TableBatch) -> None:
             "or history.",
         )
     missing = sorted(set(batch.key) - set(names_))
-    if missing:
+    # without rows, what the source calls a column by now may not be known
+    if missing and batch.changes is not None:
         raise InputError(f"The key columns {missing} are not among the source's columns {names_}.", table=table)
     lowered = [name.lower() for name in (*names_, *[own[0] for own in own_columns(batch.target)])]
     twice = {name for name in lowered if lowered.count(name) > 1}

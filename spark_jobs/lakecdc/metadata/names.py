@@ -23,8 +23,12 @@ FILL = "lakecdc.columns-to-fill"
 #: table property: JSON of the columns that the source had last, each with the number that it keeps when it is renamed,
 #: or null where the source gives it none
 SOURCE_COLUMNS = "lakecdc.source-columns"
+#: table property: JSON of the numbers of those that are the table's key
+SOURCE_KEY = "lakecdc.source-key"
 #: table property: JSON of the columns that the source had before these, and where in its log it came to have these
 SOURCE_COLUMNS_BEFORE = "lakecdc.source-columns-before"
+#: table property: set while the view beside a table still has names from before a rename
+VIEW_BEHIND = "lakecdc.view-behind"
 #: summary of a side table: the target's state that the commit goes with, so that an interrupted batch is recognised
 SIDE_OF = "lakecdc.side-of"
 #: prefix of the short-lived branches on which a MERGE is made before it is published

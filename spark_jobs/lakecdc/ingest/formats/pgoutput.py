@@ -10,9 +10,11 @@ from __future__ import annotations
 import struct
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
+
+from lakecdc.ingest.column_numbers import Columns, identified, places
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -57,6 +59,7 @@ class Relation:
 
     :param version: counts the different descriptions of the table within one read, from 0.
     :param identity: ``d`` default, ``n`` nothing, ``f`` full, ``i`` index.
+    :param key: places of the columns by which its rows were told apart; None if an earlier release has read it.
     """
 
     oid: int
@@ -65,6 +68,7 @@ class Relation:
     name: str
     identity: str
     columns: tuple[RelationColumn, ...]
+    key: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -74,11 +78,26 @@ class Wanted:
     :param start: commit position (LSN as a number) below which its events are already applied.
     :param key: columns that identify a row.
     :param excluded: columns that are left out.
+    :param numbers: of the columns when the log was read last, and as the catalog has them, which is where ``key`` is
+        from; None if a column is known by its name alone.
     """
 
     start: int
     key: tuple[str, ...]
     excluded: frozenset[str] = frozenset()
+    numbers: tuple[Columns, Columns] | None = None
+
+    def key_places(self, names: Sequence[str]) -> tuple[int, ...]:
+        """Where the key's columns stand.
+
+        :param names: of all columns, as the log has them.
+        :return: empty if that cannot be told.
+        """
+        if self.numbers is None:
+            return tuple(names.index(column) for column in self.key if column in names)
+        known, catalog = self.numbers
+        key = [number for column in self.key if (number := catalog.get(column)) is not None]
+        return places(identified(names, known, catalog), key)
 
 
 @dataclass(frozen=True)
@@ -135,7 +154,7 @@ class Summary:
             {int(oid): kinds for oid, kinds in document["events"].items()},
             {int(oid): tuple(place) for oid, place in document["truncates"].items()},
             [
-                Relation(**{**r, "columns": tuple(RelationColumn(**c) for c in r["columns"])})
+                Relation(**{**r, "columns": tuple(RelationColumn(**c) for c in r["columns"]), "key": _key(r)})
                 for r in document["relations"]
             ],
             document["bytes"],
@@ -283,8 +302,8 @@ class Decoder:
             return
         if known:
             relation = read_relation(message, known.relation.version + 1)
-        self._layouts[message[1:5]] = _Layout(relation, wanted)
-        self.summary.relations.append(relation)
+        layout = self._layouts[message[1:5]] = _Layout(relation, wanted)
+        self.summary.relations.append(replace(relation, key=layout.key))
 
     def _open(self, message: bytes) -> _Layout | None:
         """The layout of the message's table, unless it is not wanted; counts the event in the transaction."""
@@ -338,7 +357,7 @@ class _Layout:
         self.start = wanted.start
         names = [column.name for column in relation.columns]
         self.names = [name if name not in wanted.excluded else None for name in names]
-        self._key = [names.index(column) for column in wanted.key if column in names]
+        self.key = wanted.key_places(names)
         self._identity = [i for i, column in enumerate(relation.columns) if column.identity]
 
     def fill(self, new: Values, old: Values, full: bool) -> None:
@@ -349,7 +368,7 @@ class _Layout:
 
     def moved(self, new: Values, old: Values) -> bool:
         """Tell whether the key differs."""
-        return any(new[i] != old[i] for i in self._key)
+        return any(new[i] != old[i] for i in self.key)
 
 
 class _Rows:
@@ -537,6 +556,11 @@ def closing_batch(summary: str) -> pa.RecordBatch:
     long = pa.int64()
     types = [long, pa.int32(), pa.string(), long, long, long, strings, strings, strings, pa.bool_(), pa.string()]
     return pa.RecordBatch.from_pylist([row], schema=pa.schema(list(zip(_NAMES, types, strict=True))))
+
+
+def _key(relation: Mapping[str, Any]) -> tuple[int, ...] | None:
+    found = relation.get("key")
+    return None if found is None else tuple(found)
 
 
 def _text(message: bytes, at: int) -> tuple[str, int]:

@@ -52,7 +52,12 @@ def check_named_columns(target: Target, label: str, key: Sequence[str], names: s
     for place, wanted in (("key", key), ("exclude_columns", target.exclude_columns), ("columns", target.columns)):
         for column in wanted:
             if column not in names:
-                raise InputError(f"{label} has no column {column!r}, which {place} names.", table=target.table)
+                raise InputError(
+                    f"{label} has no column {column!r}, which {place} names.",
+                    table=target.table,
+                    hint=f"Names in {place} are those that the source has now: if it has renamed the column, do so "
+                    "there.",
+                )
     left_out = sorted(set(key) & set(target.exclude_columns))
     if left_out:
         raise InputError(f"The key column {left_out[0]!r} is also excluded.", table=target.table)

@@ -139,6 +139,24 @@ def test_what_is_applied_already_is_passed_over_but_counted_for_the_order() -> N
     assert summary.truncates == {} and summary.messages == 9 and summary.end_lsn == 148
 
 
+def test_a_key_is_told_by_its_number_under_every_name() -> None:
+    def full(*names: str) -> bytes:
+        return relation(*[(name, True) for name in names], identity="f")
+
+    # the catalog has the last names, and log and table are behind it
+    wanted = {OID: Wanted(0, ("nr",), numbers=({"note": 1, "id": 2}, {"note": 1, "nr": 2, "id": 3}))}
+    moves = [update(["n", "2", "x"][:size], ["n", "1", "x"][:size], "O") for size in (2, 2, 3)]
+    names = (("note", "id"), ("note", "between"), ("note", "nr", "id"))
+    messages = [m for there, move in zip(names, moves, strict=True) for m in (full(*there), move)]
+    rows, summary = decode(begin(1), *messages, commit(1), wanted=wanted)
+    assert [row["moved"] for row in rows] == [False, True] * 3
+    assert [r.key for r in summary.relations] == [(1,)] * 3
+    # neither column can be told to be it
+    _, summary = decode(begin(1), full("x", "y", "z"), insert("1", "2", "3"), commit(1), wanted=wanted)
+    assert [r.key for r in summary.relations] == [()]
+    assert Summary.from_json(json.loads(json.dumps(summary.to_json()))) == summary
+
+
 def test_versions_count_descriptions_that_differ() -> None:
     wider = relation(("id", True), ("note", False), ("secret", False), ("more", False))
     rows, summary = decode(

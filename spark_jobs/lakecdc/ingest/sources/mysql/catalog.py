@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -169,10 +169,13 @@ def _logs_cascades(session: Session) -> bool:
     return variables(session, "innodb_native_foreign_keys").get("innodb_native_foreign_keys", "").upper() == "OFF"
 
 
-def target_columns(table: SourceTable, columns: Iterable[tuple[str, str, str | None]]) -> tuple[Column, ...]:
+def target_columns(
+    table: SourceTable, columns: Iterable[tuple[str, str, str | None]], key: Sequence[str]
+) -> tuple[Column, ...]:
     """The target's columns for the source's.
 
     :param columns: name, base and Spark type of each, in order.
+    :param key: those among them that identify a row.
     :raises InputError: naming the first column that has no type or whose name cannot be used.
     """
     target = table.target
@@ -195,7 +198,7 @@ def target_columns(table: SourceTable, columns: Iterable[tuple[str, str, str | N
                 table=target.table,
                 hint=f'Leave it out with "exclude_columns": ["{name}"], or convert it to utf8mb4 at the source.',
             )
-        found.append(Column(name, kind, name in table.key))
+        found.append(Column(name, kind, name in key))
     return tuple(found)
 
 

@@ -19,14 +19,12 @@ class ColumnNames:
     """The columns of one table at one moment of the log.
 
     :param numbers: of the columns where the reading begins, in the order of the rows; empty if they are not known.
-    :param key: columns that identify a row; they must keep their names.
     """
 
-    def __init__(self, numbers: Mapping[str, int], key: Sequence[str] = ()) -> None:
+    def __init__(self, numbers: Mapping[str, int]) -> None:
         self.numbers = dict(numbers)
         self.added: list[int] = []
         self._known = self._in_order = bool(numbers)
-        self._key = {name.lower() for name in key}
         self._last = max(numbers.values(), default=0)
 
     def alter(self, change: Alteration) -> str | None:
@@ -39,7 +37,7 @@ class ColumnNames:
         for rename in change.renamed:
             if rename.old == rename.new or (rename.optional and self._known and rename.old.lower() not in here):
                 continue
-            if why := self._refusal(rename.old, rename.new, here):
+            if why := self._refusal(rename.old, here):
                 return why
             new_names[here[rename.old.lower()]] = rename.new
         dropped = {name.lower() for name in change.dropped}
@@ -55,10 +53,8 @@ class ColumnNames:
                 self.added.append(self._number(name))
         return None
 
-    def _refusal(self, old: str, new: str, here: Mapping[str, str]) -> str | None:
+    def _refusal(self, old: str, here: Mapping[str, str]) -> str | None:
         what = f"renamed the column {old!r}"
-        if {old.lower(), new.lower()} & self._key:
-            return f"{what} of its key"
         if not self._known:
             return f"{what}, and what its columns were before is not known"
         return None if old.lower() in here else f"{what}, which it is not known to have had"

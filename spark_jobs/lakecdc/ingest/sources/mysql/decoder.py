@@ -7,7 +7,7 @@ Every event is looked at: one that could carry rows and cannot be read stops the
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -60,7 +60,7 @@ class Wanted:
     """What a reader wants to know of one table.
 
     :param start: see :attr:`Place.number`; events before it are already applied.
-    :param key: columns that identify a row.
+    :param key: columns that identify a row, as they are named at ``start``, or now where ``columns`` is not known.
     :param excluded: columns that are left out.
     :param now: the columns as the server tells them now, for logs that do not name them.
     :param columns: names and numbers of the columns at ``start``, in the order of the rows; empty if not known.
@@ -75,6 +75,17 @@ class Wanted:
     now: tuple[Named, ...]
     columns: tuple[tuple[str, int], ...] = ()
     loaded: int = 0
+
+    def key_places(self, names: Sequence[str], numbers: Sequence[int]) -> dict[str, int | None]:
+        """Where the key's columns stand in rows; None for one that they do not have.
+
+        :param names: of all columns, as the log has them.
+        :param numbers: of the same.
+        """
+        began = dict(self.columns)
+        if not began:
+            return {name: names.index(name) if name in names else None for name in self.key}
+        return {name: numbers.index(began[name]) if began[name] in numbers else None for name in self.key}
 
 
 @dataclass(frozen=True)
@@ -166,11 +177,14 @@ class Summary:
 class _Layout:
     """A table's rows as one Table_map event describes them."""
 
-    def __init__(self, table: int, version: int, wanted: Wanted, columns: tuple[LogColumn, ...]) -> None:
+    def __init__(
+        self, table: int, version: int, wanted: Wanted, columns: tuple[LogColumn, ...], numbers: Sequence[int]
+    ) -> None:
         self.table, self.version, self.start, self.columns = table, version, wanted.start, columns
         names = [column.name for column in columns]
-        self.absent = next((k for k in wanted.key if k not in names), None)
-        self.key = [names.index(k) for k in wanted.key if k in names]
+        key = wanted.key_places(names, numbers)
+        self.absent = next((name for name, place in key.items() if place is None), None)
+        self.key = [place for place in key.values() if place is not None]
         self.kept = [name not in wanted.excluded for name in names]
         self.bitmap = (1 << len(columns)) - 1
         keys = frozenset(self.key)
@@ -210,7 +224,7 @@ class Decoder:
         self._mariadb, self._fold = mariadb, fold
         self._tail = 4 if checksum else 0
         self._tables = {self._folded(w.schema, w.table): number for number, w in wanted.items()}
-        self._columns = {number: ColumnNames(dict(w.columns), w.key) for number, w in wanted.items()}
+        self._columns = {number: ColumnNames(dict(w.columns)) for number, w in wanted.items()}
         self._layouts: dict[bytes, _Layout | None] = {}
         self._by_id: dict[int, _Layout | None] = {}
         self._relations: dict[int, Relation] = {}
@@ -412,7 +426,7 @@ class Decoder:
             known = Relation(number, known.version + 1 if known else 0, described, numbers)
             self._relations[number] = known
             self.summary.relations.append(known)
-        return _Layout(number, known.version, wanted, columns)
+        return _Layout(number, known.version, wanted, columns, numbers)
 
     def _row_event(self, event: bytes, end: int, kind: int, start: int, seconds: int) -> None:
         self._inside = True

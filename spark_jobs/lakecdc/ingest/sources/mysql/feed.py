@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from lakecdc.contract.errors import InputError
 from lakecdc.ingest import source_columns
 from lakecdc.ingest.change import Column, ColumnsTold
 from lakecdc.ingest.sources.database import full_load_needed
@@ -29,6 +30,7 @@ class Feed:
     :param stop: place where a batch of an interrupted run ended; the next one must end there too.
     :param failed: it takes no more batches.
     :param numbers: of the source's columns at the position, in their order; empty if they are not known.
+    :param key_numbers: of the key's columns, which they keep; empty if these are known by their names alone.
     :param left_out: numbers of columns that the target has never had.
     :param chunks: of its full load that this run has read.
     """
@@ -41,6 +43,7 @@ class Feed:
     zero_dates: int = 0
     failed: bool = False
     numbers: Mapping[str, int] = field(default_factory=dict)
+    key_numbers: tuple[int, ...] = ()
     left_out: set[int] = field(default_factory=set)
     chunks: int = 0
     _used: int = 0
@@ -67,6 +70,12 @@ class Feed:
         return place_of(self.position.offsets)
 
     @property
+    def key(self) -> tuple[str, ...]:
+        """The key's columns, under their names at the position."""
+        names = {of: name for name, of in self.numbers.items()}
+        return tuple(names[of] for of in self.key_numbers) if self.key_numbers else self.table.key
+
+    @property
     def source_columns(self) -> dict[str, int | None]:
         """The source's columns for the table to remember."""
         return {**self.numbers} if self.numbers else dict.fromkeys(c.name for c in self.columns)
@@ -82,6 +91,7 @@ class Feed:
         elif target is not None:
             self.numbers, ahead = source_columns.columns_at(target, self.place.number)
             self.left_out = source_columns.left_out(target, self.table.target, self.numbers)
+            self.key_numbers = source_columns.key_numbers(target, self.table.target) if self.numbers else ()
             self.stop = max(self.stop, ahead)
         there = {column.name for column in self.table.columns}
         gone = [name for name in self.numbers if self.progress and name not in there]
@@ -90,29 +100,52 @@ class Feed:
                 f"The column {gone[0]!r} of {self.table.label} was renamed or dropped while it was being loaded",
                 self.table.target.table,
             )
-        missing = [name for name in self.table.key if self.numbers and name not in self.numbers]
+        known = {*self.key_numbers} <= {*self.numbers.values()} and len(self.key_numbers) == len(self.table.key)
+        if self.key_numbers and not known and self.table.target.keyed:
+            raise self._another_key()
+        if self.numbers and not (self.key_numbers and known):
+            self._number_key()
+        self.columns = self._columns((), altered=True)
+
+    def begin(self) -> None:
+        """Give the columns of a full load their numbers."""
+        self.numbers = {column.name: number for number, column in enumerate(self.table.columns, self._used + 1)}
+        self._number_key()
+
+    def _number_key(self) -> None:
+        """Tell the key's columns by their numbers, which are known by their names of now."""
+        missing = [name for name in self.table.key if name not in self.numbers]
         if missing:
             raise full_load_needed(
                 f"The key of {self.table.label} has the column {missing[0]!r}, which the table was not loaded with: it "
                 "was renamed, or another key was made",
                 self.table.target.table,
             )
-        self.columns = self._columns((), altered=True)
+        self.key_numbers = tuple(self.numbers[name] for name in self.table.key)
 
-    def begin(self) -> None:
-        """Give the columns of a full load their numbers."""
-        self.numbers = {column.name: number for number, column in enumerate(self.table.columns, self._used + 1)}
+    def _another_key(self) -> InputError:
+        key = ", ".join(self.table.key) or "none"
+        return full_load_needed(
+            f"The source table {self.table.label} has another key now ({key})", self.table.target.table
+        )
 
-    def take(self, numbers: Mapping[str, int], relations: Sequence[Relation], altered: bool) -> None:
+    def take(self, numbers: Mapping[str, int], relations: Sequence[Relation], altered: bool, reached: bool) -> None:
         """Take over the columns of a batch.
 
         :param numbers: of the columns at its end.
         :param relations: under the names of its end.
         :param altered: statements have changed the table.
+        :param reached: the log ends there, so that the server has no other names for them.
         :raises InputError: if they cannot feed the target.
         """
+        if self.numbers and not {*self.key_numbers} <= {*numbers.values()}:
+            raise self._another_key()
         if self.numbers:
             self.numbers = numbers
+        if reached and {*self.key} != {*self.table.key}:
+            if self.table.target.keyed:
+                raise self._another_key()
+            self._number_key()
         if altered or relations:
             self.columns = self._columns(relations, altered)
 
@@ -127,9 +160,9 @@ class Feed:
     def _columns(self, relations: Sequence[Relation], altered: bool) -> tuple[Column, ...]:
         now = described(self.table)
         if not self.numbers:
-            return target_columns(self.table, now if altered else relations[-1].columns)
+            return target_columns(self.table, now if altered else relations[-1].columns, self.key)
         # the server may tell columns that the log is still to come to, and not know those that it has left behind
         there = {column[0]: column for column in now}
         found = {**there, **{column[0]: column for relation in relations for column in relation.columns}}
         wanted = [name for name, of in self.numbers.items() if name in there or of not in self.left_out]
-        return target_columns(self.table, [found[name] for name in wanted if name in found])
+        return target_columns(self.table, [found[name] for name in wanted if name in found], self.key)

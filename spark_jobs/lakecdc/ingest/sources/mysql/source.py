@@ -158,7 +158,7 @@ class MysqlIngest:
                 place = found.summary.place
                 reached = place.number >= end[0].number or place == begin
                 moment = end[1] if reached else datetime.fromtimestamp(found.summary.seconds, UTC)
-                batches = self._batches(found, moment)
+                batches = self._batches(found, moment, reached)
             yield batches
             if reached:
                 return
@@ -182,20 +182,22 @@ class MysqlIngest:
         excluded = frozenset(table.target.exclude_columns)
         now = tuple(column.named for column in table.columns)
         numbers = tuple(feed.numbers.items())
-        return Wanted(table.schema, table.name, feed.place.number, table.key, excluded, now, numbers, feed.loaded)
+        return Wanted(table.schema, table.name, feed.place.number, feed.key, excluded, now, numbers, feed.loaded)
 
-    def _batches(self, found: binlog.Round, moment: datetime) -> list[TableBatch]:
+    def _batches(self, found: binlog.Round, moment: datetime, reached: bool) -> list[TableBatch]:
         lag = max(0.0, (servers.now(self._session) - moment).total_seconds())
         facts = {"source_lag_seconds": round(lag, 3), "log_bytes": found.summary.bytes}
         batches = []
         for feed in self._live():
             try:
-                batches.append(self._batch(found, feed, moment, facts))
+                batches.append(self._batch(found, feed, moment, reached, facts))
             except LakecdcError as error:
                 self._refuse(feed.table.target.table, error)
         return batches
 
-    def _batch(self, found: binlog.Round, feed: Feed, moment: datetime, facts: Mapping[str, Any]) -> TableBatch:
+    def _batch(
+        self, found: binlog.Round, feed: Feed, moment: datetime, reached: bool, facts: Mapping[str, Any]
+    ) -> TableBatch:
         summary, number, name = found.summary, feed.number, feed.table.target.table
         if number in summary.lost:
             raise full_load_needed(f"The source table {feed.table.label} {summary.lost[number]}", name)
@@ -205,7 +207,7 @@ class MysqlIngest:
         numbers = summary.columns.get(number, before)
         names = {of: name for name, of in numbers.items()}
         relations = [binlog.named(relation, names) for relation in found.relations(number)]
-        feed.take(numbers, relations, altered)
+        feed.take(numbers, relations, altered, reached)
         table, columns, fills = feed.table, feed.columns, {}
         if altered or len(relations) > 1:
             added = [names[of] for of in summary.added.get(number, ()) if of in names]
@@ -214,12 +216,12 @@ class MysqlIngest:
         changes, kinds = None, summary.events.get(number, {})
         if kinds:
             known = bases(table, relations)
-            changes = binlog.changes(found, number, relations, table.key, columns, known, fills, self._epoch)
+            changes = binlog.changes(found, number, relations, feed.key, columns, known, fills, self._epoch)
         feed.zero_dates += summary.zero_dates.get(number, 0)
         position = self._position(feed, summary.place, summary.gtid, moment)
         return TableBatch(
             target=table.target,
-            key=table.key,
+            key=feed.key,
             columns=columns,
             changes=changes,
             position=position,
@@ -295,7 +297,7 @@ class MysqlIngest:
         end, _clock = servers.log_end(self._session, self._server)
         offsets = {**position.offsets, "loaded": end.number}
         table = feed.table
-        return TableBatch(table.target, table.key, feed.columns, None, replace(position, offsets=offsets))
+        return TableBatch(table.target, feed.key, feed.columns, None, replace(position, offsets=offsets))
 
     def _load_exactly(self, feed: Feed) -> TableBatch:
         session = connect(self._where, texts=True)
@@ -335,9 +337,9 @@ class MysqlIngest:
         order = self._load_order(place_of(position.offsets))
         return TableBatch(
             target=table.target,
-            key=table.key,
+            key=feed.key,
             columns=feed.columns,
-            changes=full_load_frame(texts, table.key, feed.columns, values, order, self._begin_time),
+            changes=full_load_frame(texts, feed.key, feed.columns, values, order, self._begin_time),
             position=position,
             full_load=True,
             source_columns=feed.source_columns,

@@ -29,7 +29,7 @@ WHERE n.nspname = %s AND c.relname = %s
 """
 _NUMBERS = "SELECT attname, attnum FROM pg_attribute WHERE attrelid = %s AND attnum > 0 AND NOT attisdropped"
 _COLUMNS = """
-SELECT attname, atttypid, atttypmod, attgenerated <> '' FROM pg_attribute
+SELECT attname, atttypid, atttypmod, attgenerated <> '', attnum FROM pg_attribute
 WHERE attrelid = %s AND attnum > 0 AND NOT attisdropped ORDER BY attnum
 """
 # what rows older than a column show of it (ADD COLUMN … DEFAULT); the log does not carry it
@@ -66,12 +66,14 @@ class SourceColumn:
     """A column at the source.
 
     :param generated: computed by the source; the log does not carry it.
+    :param number: that it keeps when it is renamed.
     """
 
     name: str
     type_oid: int
     type_modifier: int
     generated: bool = False
+    number: int = 0
 
 
 @dataclass(frozen=True)
@@ -110,6 +112,11 @@ class SourceTable:
     def label(self) -> str:
         """``schema.table`` for messages."""
         return f"{self.schema}.{self.name}"
+
+    @property
+    def numbers(self) -> dict[str, int | None]:
+        """Numbers of the columns."""
+        return {column.name: column.number for column in self.columns}
 
 
 def source_name(target: Target) -> tuple[str, str]:

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import functions as F
 
 from lakecdc.ingest.change import Column
+from lakecdc.ingest.column_numbers import Columns, identified, places
 from lakecdc.ingest.formats.pgoutput import Relation
-from lakecdc.ingest.source_columns import identified
+from lakecdc.ingest.sources.database import full_load_needed
 from lakecdc.ingest.sources.postgres.catalog import SourceTable, column_numbers, missing_values
 from lakecdc.ingest.sources.postgres.connect import lsn
 from lakecdc.ingest.sources.postgres.load import Progress
@@ -30,6 +31,7 @@ class Feed:
     :param columns: the target's columns as last seen.
     :param position: where the target stands; None before its full load is applied.
     :param numbers: numbers of the source's columns when the log was read last.
+    :param target_key: those of the target's key; empty if they are not known.
     :param failed: it takes no more batches; what the log has for it is parked.
     :param parked: rounds that it has still to take before the log.
     :param chunks: of its full load that this run has read.
@@ -39,9 +41,19 @@ class Feed:
     columns: tuple[Column, ...]
     position: Position | None
     numbers: Mapping[str, int | None] = field(default_factory=dict)
+    target_key: tuple[int, ...] = ()
     failed: bool = False
     parked: list[Parked] = field(default_factory=list)
     chunks: int = 0
+
+    def __post_init__(self) -> None:
+        of = self.table.numbers
+        self.key = tuple(number for name in self.table.key if (number := of[name]) is not None)
+        if self.target_key and {*self.target_key} != {*self.key}:
+            raise full_load_needed(
+                f"The source table {self.table.label} has another key now ({', '.join(self.table.key)})",
+                self.table.target.table,
+            )
 
     @property
     def at(self) -> int:
@@ -85,6 +97,25 @@ def without_new_names(
     catalog = column_numbers(session, feed.table.oid)
     known = {number: name for name, number in feed.numbers.items() if number is not None}
     return tuple(c for c in columns if known.get(catalog.get(c.name) or 0, c.name) == c.name)
+
+
+def key_names(feed: Feed, relations: Sequence[Relation], numbers: Sequence[Columns]) -> tuple[str, ...]:
+    """The names that the key's columns have at the end of a round.
+
+    :param relations: descriptions of the table in the round.
+    :param numbers: of the columns in each of them.
+    :raises InputError: if the rows of one have been told apart by other columns, or it does not tell the key.
+    """
+    for relation, of in zip(relations, numbers, strict=True):
+        there = places(of, feed.key)
+        if len(there) < len(feed.key) or relation.key not in (None, there):
+            raise full_load_needed(
+                f"The log does not tell which columns were the key of {feed.table.label} before they were renamed",
+                feed.table.target.table,
+            )
+    last = numbers[-1] if numbers else feed.numbers
+    names = {number: name for name, number in last.items()}
+    return tuple(names.get(of, name) for of, name in zip(feed.key, feed.table.key, strict=True))
 
 
 def with_fill(

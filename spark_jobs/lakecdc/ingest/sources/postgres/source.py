@@ -20,13 +20,13 @@ from lakecdc.failpoints import reach
 from lakecdc.ingest.change import TableBatch
 from lakecdc.ingest.formats.pgoutput import Bounds, Wanted
 from lakecdc.ingest.order import order_key
-from lakecdc.ingest.source_columns import remembered
+from lakecdc.ingest.source_columns import key_numbers, remembered
 from lakecdc.ingest.sources.database import deal, full_load_needed, quoted, rounds_of_parts
 from lakecdc.ingest.sources.postgres import log as wal
 from lakecdc.ingest.sources.postgres import slots, snapshot
 from lakecdc.ingest.sources.postgres.catalog import column_numbers, read_table, target_columns
 from lakecdc.ingest.sources.postgres.connect import address, connect, explain, lsn, lsn_text
-from lakecdc.ingest.sources.postgres.feed import Feed, described_numbers, with_fill, without_new_names
+from lakecdc.ingest.sources.postgres.feed import Feed, described_numbers, key_names, with_fill, without_new_names
 from lakecdc.ingest.sources.postgres.load import Part, Progress, parts
 from lakecdc.ingest.sources.postgres.parking import Parked, Parking
 from lakecdc.ingest.sources.postgres.slots import Publication, Slot
@@ -147,15 +147,13 @@ class PostgresIngest:
                 raise InputError(f"{table.label} already feeds {twin}.", hint="Give it a slot of its own.")
             if position and position.offsets.get("oid", table.oid) != table.oid:
                 raise full_load_needed(f"The source table {table.label} was dropped and made anew", name)
-            numbers = self._remembered(name) if position else {}
-            feed = self._feeds[name] = Feed(table, (), position, numbers, parked=parked)
+            known = open_target(self.spark, self.spec.catalog.name, name) if position else None
+            numbers = remembered(known) if known else {}
+            target_key = key_numbers(known, target) if known and target.keyed else ()
+            feed = self._feeds[name] = Feed(table, (), position, numbers, target_key, parked=parked)
             feed.columns = target_columns(target, table.key, table.columns, self._types)
         except LakecdcError as error:
             self._stop(name, error, position)
-
-    def _remembered(self, name: str) -> dict[str, int | None]:
-        found = open_target(self.spark, self.spec.catalog.name, name)
-        return remembered(found) if found else {}
 
     def _stop(self, name: str, error: LakecdcError, position: Position | None) -> None:
         """Take no more batches of a table; if its log can be followed, that is parked."""
@@ -361,7 +359,12 @@ class PostgresIngest:
     def _read(self, end: End) -> tuple[wal.Round, bool]:
         """A round, and whether it has come to the end."""
         wanted = {
-            feed.table.oid: Wanted(feed.reach, feed.table.key, frozenset(feed.table.target.exclude_columns))
+            feed.table.oid: Wanted(
+                feed.reach,
+                feed.table.key,
+                frozenset(feed.table.target.exclude_columns),
+                (feed.numbers, feed.table.numbers),
+            )
             for feed in self._followed()
         }
         # messages that this run has read before and that a failed table keeps in the slot come first again
@@ -392,9 +395,10 @@ class PostgresIngest:
     def _batch(self, found: wal.Round, feed: Feed, to: int, moment: datetime, facts: Mapping[str, Any]) -> TableBatch:
         table, events = feed.table, found.summary.events.get(feed.table.oid)
         relations = found.relations(table.oid)
-        if relations:
-            feed.columns = target_columns(table.target, table.key, relations[-1].columns, self._types)
         numbers = described_numbers(self._session, feed, relations)
+        key = key_names(feed, relations, numbers)
+        if relations:
+            feed.columns = target_columns(table.target, key, relations[-1].columns, self._types)
         columns, changes = with_fill(self.spark, self._session, feed, self._types), None
         if not relations:
             columns = without_new_names(self._session, feed, columns)
@@ -404,11 +408,11 @@ class PostgresIngest:
                 r.version: {n: now[i] for n, i in of.items() if i in now and now[i] not in of}
                 for r, of in zip(relations, numbers, strict=True)
             }
-            changes = wal.changes(found, table.oid, table.key, columns, self._types, self._epoch, renamed)
+            changes = wal.changes(found, table.oid, key, columns, self._types, self._epoch, renamed)
         feed.numbers = numbers[-1] if numbers else feed.numbers
         return TableBatch(
             target=table.target,
-            key=table.key,
+            key=key,
             columns=columns,
             changes=changes,
             position=self._position(feed, to, moment),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lakecdc.ingest.source_columns import identified, renamed
+from lakecdc.ingest.column_numbers import identified, renamed
 
 from .conftest import Shop
 from .test_job import differs, run
@@ -60,7 +60,13 @@ def test_a_run_without_rows_takes_a_new_name_for_no_new_column(shop: Shop) -> No
         # the catalog is ahead: the log still has the old name, which a new column has taken meanwhile
         (["id", "a"], {"id": 1, "b": 2, "a": 3}, {"id": 1, "a": 2}),
         (["id", "b", "a"], {"id": 1, "b": 2, "a": 3}, {"id": 1, "b": 2, "a": 3}),
-        (["id", "b"], {"id": 1, "c": 2}, {"id": 1, "b": None}),
+        (["id", "b"], {"id": 1, "c": 2}, {"id": 1, "b": 2}),
+        (["id", "b", "x"], {"id": 1, "c": 2}, {"id": 1, "b": None, "x": None}),
+        # names that change places are told by the order
+        (["id", "a"], {"a": 1, "id": 2}, {"id": 1, "a": 2}),
+        (["a", "id"], {"a": 1, "id": 2}, {"a": 1, "id": 2}),
+        # a was dropped and made anew
+        (["id", "k", "a"], {"id": 1, "k": 3, "a": 4}, {"id": 1, "k": 3, "a": 4}),
     ],
 )
 def test_numbers_while_the_catalog_is_ahead(

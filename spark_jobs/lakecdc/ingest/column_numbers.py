@@ -1,0 +1,84 @@
+"""Numbers of a source's columns, which stay when names change."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+
+Columns = Mapping[str, int | None]
+
+
+def renamed(known: Columns, now: Columns, swapped: bool = False) -> dict[str, str]:
+    """The columns that have another name now, by the one they had.
+
+    :param swapped: follow names that were another column's, too.
+    """
+    names_now = {number: name for name, number in now.items() if number is not None and (swapped or name not in known)}
+    return {
+        name: names_now[number]
+        for name, number in known.items()
+        if number is not None and number in names_now and now.get(name) != number
+    }
+
+
+def identified(found: Sequence[str], known: Columns, catalog: Columns) -> dict[str, int | None]:
+    """The numbers of columns as the log names them, while the catalog may be ahead of the log.
+
+    The log has them by number, which tells names apart that were given to another column. A name that neither knows
+    belongs to the column that has to stand in its place.
+
+    :param found: names in one description of the table in the log.
+    :param known: numbers of the columns when the log was read last.
+    :param catalog: numbers of the columns now.
+    """
+    there = {catalog.get(name) for name in found}
+    guess: dict[str, int | None] = {}
+    for name in found:
+        before, now = known.get(name), catalog.get(name)
+        taken = before is not None and now is not None and before in there
+        guess[name] = now if before is None or taken else before
+    others = ({**guess, **_among(found, catalog)}, {**guess, **_among(found, known)})
+    numbers = next((numbers for numbers in (guess, *others) if _ascend(numbers)), guess)
+    return {**numbers, **_in_gaps(found, numbers, {*known.values()} & {*catalog.values()})}
+
+
+def _among(found: Sequence[str], columns: Columns) -> dict[str, int | None]:
+    return {name: columns[name] for name in found if columns.get(name) is not None}
+
+
+def _ascend(numbers: Columns) -> bool:
+    told = [number for number in numbers.values() if number is not None]
+    return told == sorted({*told})
+
+
+def _in_gaps(found: Sequence[str], numbers: Columns, lasting: set[int | None]) -> dict[str, int]:
+    """Numbers for names without one, where as many columns have to stand as there are names.
+
+    :param lasting: numbers of columns that were there before and are now.
+    """
+    left = {number for number in lasting - {*numbers.values()} if number is not None}
+    filled: dict[str, int] = {}
+    low, at = 0, 0
+    for unknown, group in itertools.groupby(found, lambda name: numbers[name] is None):
+        names = [*group]
+        at += len(names)
+        if not unknown:
+            low = numbers[names[-1]] or 0
+            continue
+        high = numbers[found[at]] if at < len(found) else None
+        fitting = sorted(number for number in left if low < number and (high is None or number < high))
+        if len(fitting) == len(names):
+            filled |= zip(names, fitting, strict=True)
+    return filled
+
+
+def places(numbers: Columns, wanted: Sequence[int]) -> tuple[int, ...]:
+    """Where some columns stand in a description of a table that has its columns by number.
+
+    :param numbers: of its columns, in order.
+    :return: empty if that cannot be told: one is not there, or the order contradicts the numbers.
+    """
+    order = [*numbers.values()]
+    told = [number for number in order if number is not None]
+    sure = all(order.count(n) == 1 and all((m < n) == (i < told.index(n)) for i, m in enumerate(told)) for n in wanted)
+    return tuple(order.index(number) for number in wanted) if sure else ()

@@ -1,0 +1,134 @@
+"""A key column renamed at the source is the same key: rows are found by its new name, before and after it is known."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from lakecdc import failpoints
+
+from .conftest import Shop
+from .test_job import differs, run
+from .test_renamed_column import field_ids
+
+DOC = "repeat('x', 5000)"
+TAKEN = "a name that a column still has"
+
+
+def make(shop: Shop, constraint: str = "PRIMARY KEY (id)", **target: object) -> str:
+    """A loaded table with eight rows, whose ``doc`` the log leaves out where it has not changed."""
+    shop.sql(f"CREATE TABLE s.t (v text, id int, doc text, line int, {constraint})")
+    identity = "DEFAULT" if "PRIMARY" in constraint else "FULL"
+    shop.sql(f"ALTER TABLE s.t ALTER doc SET STORAGE EXTERNAL; ALTER TABLE s.t REPLICA IDENTITY {identity}")
+    shop.sql(f"INSERT INTO s.t SELECT 'v' || i, i, {DOC} || i, i FROM generate_series(1, 8) i")
+    shop.lake.sql(f"CREATE NAMESPACE IF NOT EXISTS lake.{shop.schema}")
+    name = shop.target("t", **target)
+    assert run(shop)[name].outcome == "done"
+    return name
+
+
+@pytest.mark.parametrize("mode", ["upsert", pytest.param("merge", marks=pytest.mark.soak)])
+def test_a_renamed_key_column_is_the_same_key(shop: Shop, mode: str) -> None:
+    history = f"{shop.schema}.t_history"
+    name = make(shop, mode=mode, partition_by=["bucket(2, id)"], history_table=history)
+    before = field_ids(shop, name)
+    shop.sql("UPDATE s.t SET id = 11 WHERE id = 1; DELETE FROM s.t WHERE id = 2; UPDATE s.t SET v = 'w' WHERE id = 3")
+    shop.sql("ALTER TABLE s.t RENAME id TO between")
+    # a key that changes under a name which neither the table nor the catalog will know
+    shop.sql("UPDATE s.t SET between = 13 WHERE between = 3; UPDATE s.t SET v = 'b' WHERE between = 8")
+    shop.sql("ALTER TABLE s.t RENAME between TO nr")
+    shop.sql("UPDATE s.t SET nr = 14 WHERE nr = 4; DELETE FROM s.t WHERE nr = 5; UPDATE s.t SET v = 'n' WHERE nr = 6")
+    report = run(shop)[name]
+    assert report.outcome == "done", report.reason
+    assert report.metrics["schema_changes"] == ["renamed id to nr"]
+    assert not differs(shop, name, "v, nr, doc, line")
+    table = shop.lake.table(name)
+    assert field_ids(shop, name)["nr"] == before["id"] and table.identifier_columns == ["nr"]
+    assert table.properties["write.metadata.metrics.column.nr"] == "full"
+    assert "write.metadata.metrics.column.id" not in table.properties
+    told = Counter(shop.lake.duckdb_rows(history, "_lakecdc_op, nr, _lakecdc_old_key"))
+    assert told[("d", 2, None)] == told[("u", 13, '{"nr":3}')] == told[("u", 14, '{"nr":4}')] == 1
+    # the table is only now completed under a name that its newest snapshot has
+    shop.sql("UPDATE s.t SET nr = 15 WHERE nr = 7; DELETE FROM s.t WHERE nr = 14")
+    run(shop)
+    assert not differs(shop, name, "v, nr, doc, line")
+    assert run(shop)[name].outcome == "nothing"
+
+
+@pytest.mark.parametrize("batch_events", [1, pytest.param(500_000, marks=pytest.mark.soak)])
+def test_events_of_before_the_rename_that_come_after_it(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch, batch_events: int
+) -> None:
+    name = make(shop, partition_by=["bucket(2, id)"])
+    before = field_ids(shop, name)
+    shop.sql("UPDATE s.t SET v = 'w' WHERE id = 1")
+    shop.sql("UPDATE s.t SET id = 12 WHERE id = 2; DELETE FROM s.t WHERE id = 3")
+    shop.sql("ALTER TABLE s.t RENAME id TO nr; UPDATE s.t SET nr = 13 WHERE nr = 12; DELETE FROM s.t WHERE nr = 4")
+    for moment in ("after_rename", "before_commit"):
+        failpoints._seen.clear()
+        monkeypatch.setenv(failpoints.VARIABLE, f"{moment}=raise")
+        assert run(shop)[name].outcome == "failed"
+        assert field_ids(shop, name)["nr"] == before["id"]
+    # the first of them left a view that asks for a column which is gone
+    assert shop.lake.spark.table(f"lake.{name}_view").columns == ["v", "nr", "doc", "line"]
+    monkeypatch.delenv(failpoints.VARIABLE)
+    # batches that end before the rename find the table behind it
+    assert run(shop, max_batch_events=batch_events)[name].outcome == "done"
+    assert not differs(shop, name, "v, nr, doc, line")
+    table = shop.lake.table(name)
+    assert field_ids(shop, name)["nr"] == before["id"] and table.identifier_columns == ["nr"]
+    assert len(field_ids(shop, name)) == len(before)
+
+
+def test_a_key_that_the_target_names_has_the_name_of_now(shop: Shop) -> None:
+    name = make(shop, "UNIQUE (line)", key=["line", "id"])
+    before = field_ids(shop, name)
+    shop.sql("UPDATE s.t SET line = 11 WHERE line = 1; UPDATE s.t SET id = 12 WHERE id = 2")
+    shop.sql("ALTER TABLE s.t RENAME line TO place; ALTER TABLE s.t RENAME id TO nr; ALTER TABLE s.t ADD line text")
+    head = shop.lake.table(name).head()
+    failed = run(shop)[name]
+    assert failed.outcome == "failed" and "no column 'id', which key names" in str(failed.reason), failed.reason
+    assert shop.lake.table(name).head() == head and field_ids(shop, name) == before
+    shop.targets[0]["key"] = ["place", "nr"]
+    shop.sql("DELETE FROM s.t WHERE place = 3; UPDATE s.t SET place = 14 WHERE nr = 4")
+    assert run(shop)[name].outcome == "done"
+    assert not differs(shop, name, "v, nr, doc, place, line")
+    after = field_ids(shop, name)
+    assert (after["place"], after["nr"]) == (before["line"], before["id"]) and after["line"] not in before.values()
+    assert {*shop.lake.table(name).identifier_columns} == {"place", "nr"}
+
+
+def test_what_cannot_be_followed_stops_its_table(shop: Shop) -> None:
+    changes = {
+        "RENAME id TO x; RENAME line TO id; RENAME x TO line": TAKEN,
+        "RENAME line TO x; RENAME id TO line": TAKEN,
+        "DROP CONSTRAINT {}_pkey, ADD PRIMARY KEY (line)": "has another key now (line)",
+        "DROP id; ADD id serial PRIMARY KEY": "has another key now (id)",
+    }
+    for table in "abcd":
+        shop.sql(
+            f"CREATE TABLE s.{table} (id int PRIMARY KEY, line int, v int); INSERT INTO s.{table} VALUES (1, 2, 3)"
+        )
+        shop.target(table)
+    shop.lake.sql(f"CREATE NAMESPACE IF NOT EXISTS lake.{shop.schema}")
+    assert {report.outcome for report in run(shop).values()} == {"done"}
+    for table, actions in zip("abcd", changes, strict=True):
+        for action in actions.format(table).split("; "):
+            shop.sql(f"ALTER TABLE s.{table} {action}")
+        shop.sql(f"UPDATE s.{table} SET v = 4")
+    for found, reason in zip(run(shop).values(), changes.values(), strict=True):
+        assert found.outcome == "failed" and reason in str(found.reason), found.reason
+        assert "a full load is needed" in str(found.reason)
+        assert found.snapshot_before == found.snapshot_after
+        assert [*field_ids(shop, found.table)] == ["id", "line", "v"]
+
+
+def test_a_quiet_table_goes_on(shop: Shop) -> None:
+    name = make(shop)
+    shop.sql("ALTER TABLE s.t RENAME id TO nr; ALTER TABLE s.t ADD extra int")
+    report = run(shop)[name]
+    assert report.outcome == "nothing", report.reason
+    shop.sql("UPDATE s.t SET extra = 1 WHERE nr = 1")
+    run(shop)
+    assert not differs(shop, name, "v, nr, doc, line, extra")

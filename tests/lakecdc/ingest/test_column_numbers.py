@@ -1,0 +1,25 @@
+"""Where numbered columns stand in a description that may name them otherwise."""
+
+from __future__ import annotations
+
+import pytest
+
+from lakecdc.ingest.column_numbers import places
+
+
+@pytest.mark.parametrize(
+    ("numbers", "wanted", "expected"),
+    [
+        ({"a": 1, "b": 3, "x": None, "c": 4}, (4, 1), (3, 0)),
+        ({"a": 1, "b": None}, (2,), ()),
+        # two columns can't both be it, and none stands before one of a lower number
+        ({"a": 1, "b": 2, "c": 2}, (2,), ()),
+        ({"a": 2, "b": 1}, (1,), ()),
+        ({"a": 3, "b": 2, "c": 5}, (5,), (2,)),
+        ({"a": 1}, (), ()),
+    ],
+)
+def test_places_are_told_only_for_sure(
+    numbers: dict[str, int | None], wanted: tuple[int, ...], expected: tuple[int, ...]
+) -> None:
+    assert places(numbers, wanted) == expected
