@@ -134,6 +134,10 @@ ODD = {
     "an object": envelope(1, "c", row(1, s={"a": 1.0})),
     "infinity": envelope(1, "c", row(1, epoch=2**63 - 1)),
     "a new column": envelope(1, "c", row(1, new="x")),
+    "digits that a double lacks": envelope(1, "c", row(1, f=2**53 + 1)),
+    "the end of a day as an hour": envelope(1, "c", row(1, at="2024-01-02T24:00:00Z")),
+    "a zone that is none": envelope(1, "c", row(1, at="2024-01-02T03:04:05+25:00")),
+    "an update that changes the key": {**envelope(1, "u", row(1)), "before": {"id": 7}},
     "no key": envelope(1, "c", {"i": 1}),
     "truncate": {**envelope(1, "t", {}), "after": None},
     "another op": envelope(1, "z", row(1)),
@@ -143,7 +147,10 @@ ODD = {
 
 
 # one for each way to find out
-IN_CI = ("too big", "a word", "a day that is none", "an object", "a new column", "truncate", "with its schema")
+IN_CI = (
+    *("too big", "a word", "a day that is none", "an object", "a new column", "truncate", "with its schema"),
+    "an update that changes the key",
+)
 
 
 @pytest.mark.parametrize("case", on_demand(ODD, in_ci=IN_CI))

@@ -207,6 +207,8 @@ class Decoding:
             cases.append(f"WHEN has_row AND NOT ({fits}) THEN {reason}")
         bounds = f"least(pos, ord, arrival, coalesce(time_us, 0)) < 0 OR time_us >= {_LARGEST_TIME}000"
         cases.append(f"WHEN op != 'x' AND ({bounds}) THEN 'a position out of range'")
+        changed = " OR ".join(f"b.{name_literal(name)} != t{place}" for place, name in enumerate(self.key))
+        cases.append(f"WHEN op = 'u' AND ({changed}) THEN 'an update that changes the key'")
         cases.append("WHEN has_row THEN strange")
         cases.append("WHEN op = 'd' AND a IS NOT NULL THEN 'a delete with a row after it'")
         return "CASE WHEN op IS NULL THEN NULL " + " ".join(cases) + " END"

@@ -32,7 +32,7 @@ _EPOCHS = {
 }
 # years 0001 to 9999
 _DATE = r"(\d{3}[1-9]|\d\d[1-9]\d|\d[1-9]\d\d|[1-9]\d{3})-\d\d-\d\d"
-_CLOCK = r"[T ]\d\d:\d\d:\d\d(\.\d{1,6})?"
+_CLOCK = r"[T ]([01]\d|2[0-3]):\d\d:\d\d(\.\d{1,6})?"
 # doubles keep this many digits exactly; a longer decimal may have been a JSON number that lost some
 _EXACT_DIGITS = 15
 
@@ -101,13 +101,15 @@ def exact(field: Field, text: str, *, message: str | None = None, made: str | No
         places = f"(\\.\\d{{1,{decimal[2]}}})?" if int(decimal[2]) else ""
         return f"length({text}) <= {_EXACT_DIGITS} AND regexp_full_match({text}, '-?\\d+{places}') AND {fits}"
     if field.type in ("float", "double"):
-        return f"{fits} AND regexp_full_match({text}, '-?\\d[\\d.eE+-]*')"
+        number = f"{fits} AND regexp_full_match({text}, '-?\\d[\\d.eE+-]*')"
+        # the last digits of a long integer may be more than a double can hold
+        return f"{number} AND (length({text}) <= {_EXACT_DIGITS} OR regexp_matches({text}, '[.eE]'))"
     if field.type == "boolean":
         return f"{text} IN ('true', 'false')"
     if field.type == "date":
         return f"{fits} AND regexp_full_match({text}, '{_DATE}')"
     if field.type in ("timestamp", "timestamp_ntz"):
-        zone = "(Z|[+-]\\d\\d:\\d\\d)?" if field.type == "timestamp" else ""
+        zone = "(Z|[+-](0\\d|1[0-7]):\\d\\d)?" if field.type == "timestamp" else ""
         return f"regexp_full_match({text}, '{_DATE}{_CLOCK}{zone}') AND {fits}"
     # an array or an object has a text of its own in each engine; a JSON document in a string is just a string
     structured = f"starts_with({text}, '{{') OR starts_with({text}, '[')"
