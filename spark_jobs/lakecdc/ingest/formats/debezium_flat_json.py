@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from lakecdc.ingest.formats import debezium_schema
-from lakecdc.ingest.formats.debezium_json import unwrapped
+from lakecdc.ingest.formats.debezium_json import OLD_KEY, unwrapped
 from lakecdc.ingest.formats.envelope import NOT_JSON, PARSED, Format, Reading, digits, envelope, number, text
 from lakecdc.ingest.formats.messages import once
 from lakecdc.ingest.formats.values import Field
@@ -42,8 +42,10 @@ _COLUMNS = f"map_filter(CAST(e AS map<string, variant>), (name, value) -> NOT st
 
 def envelopes(messages: DataFrame, reading: Reading) -> DataFrame:
     """See :class:`lakecdc.ingest.formats.envelope.Format`."""
-    parsed = messages.selectExpr(*PARSED)
-    parsed = parsed.selectExpr("*", f"{once(unwrapped('v'))} AS e", f"{unwrapped('k')} AS own_key")
+    parsed = messages.selectExpr(*PARSED, f"try_parse_json({OLD_KEY}) AS moved")
+    parsed = parsed.selectExpr(
+        "*", f"{once(unwrapped('v'))} AS e", f"{unwrapped('k')} AS own_key", f"{unwrapped('moved')} AS old_key"
+    )
     parsed = parsed.selectExpr("*", "schema_of_variant(e) LIKE 'OBJECT%' AS is_object")
     gone = "value IS NULL OR is_variant_null(e)"
     logical = f"({text('op', 'e')} = 'm' AND {text('source.connector', 'e')} IS NOT NULL)"
@@ -64,6 +66,7 @@ def envelopes(messages: DataFrame, reading: Reading) -> DataFrame:
         before=f"CASE WHEN {op} = 'd' THEN {row} END",
         after=f"CASE WHEN {op} != 'd' THEN {row} END",
         record_key="own_key",
+        old_key="old_key",
         schema="CAST(try_variant_get(v, '$.schema', 'variant') AS string)",
         order=order_sql(str(reading.epoch), _POSITION, _ORDINAL, rank, f"coalesce({_TIME}, 0) DIV 1000", "arrival"),
         time_us=_TIME,

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 #: members that stand beside each other in a message with its schema
 WRAPPED = "try_variant_get({0}, '$.schema', 'variant') IS NOT NULL AND {1} IS NOT NULL"
+#: SQL of the key that the row had before, as text: Debezium's header on the insert that a key change ends with
+OLD_KEY = "CAST(get(filter(headers, h -> h.key = '__debezium.oldkey'), 0).value AS string)"
 _BINLOG = f"{text('source.connector', 'e')} IN ('mysql', 'mariadb')"
 _COMMIT_LSN = f"try_cast(from_json({text('source.sequence', 'e')}, 'array<string>')[0] AS bigint)"
 _LSN = number("source.lsn", "e")
@@ -45,8 +47,7 @@ _NO_ROW_EVENT = f"""({_OP} = 'm' OR {member("ddl", "e")} IS NOT NULL OR {text("s
 
 def envelopes(messages: DataFrame, reading: Reading) -> DataFrame:
     """See :class:`lakecdc.ingest.formats.envelope.Format`."""
-    moved = "CAST(get(filter(headers, h -> h.key = '__debezium.oldkey'), 0).value AS string)"
-    parsed = messages.selectExpr(*PARSED, f"try_parse_json({moved}) AS moved")
+    parsed = messages.selectExpr(*PARSED, f"try_parse_json({OLD_KEY}) AS moved")
     parsed = parsed.selectExpr(
         "*",
         f"{once(unwrapped('v'))} AS e",

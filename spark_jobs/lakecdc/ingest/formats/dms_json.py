@@ -1,7 +1,10 @@
 """AWS DMS' messages to Kafka or Kinesis.
 
-Order: the stream position where it is emitted, else the time of the commit or of the change, then arrival. DMS keeps
-the order of a transaction in a partition, and of a key where ``partition-key-type`` is ``primary-key``.
+Order: the time of the commit or of the change, then arrival. DMS keeps the order of a transaction in a partition, and
+of a key where ``partition-key-type`` is ``primary-key``.
+
+The row before an update stands in the member ``before-image`` (``BeforeImageSettings``) or in columns ``BI_…`` beside
+the others (transformation ``add-before-image-columns``).
 """
 
 from __future__ import annotations
@@ -25,6 +28,7 @@ _OPS = f"""CASE {_OPERATION} WHEN 'load' THEN 'r' WHEN 'insert' THEN 'c' WHEN 'u
 _TIME = f"unix_micros(try_cast(coalesce({_metadata('commit-timestamp')}, {_metadata('timestamp')}) AS timestamp))"
 _CONTROL = f"({_metadata('record-type')} = 'control' AND {_OPERATION} != 'truncate-table')"
 _OLD_PREFIX = "BI_"
+_IMAGE = "try_variant_get(v, '$[\"before-image\"]', 'variant')"
 
 
 def envelopes(messages: DataFrame, reading: Reading) -> DataFrame:
@@ -32,9 +36,11 @@ def envelopes(messages: DataFrame, reading: Reading) -> DataFrame:
     parsed = messages.selectExpr(*PARSED).selectExpr(
         "*", "CAST(try_variant_get(v, '$.data', 'variant') AS map<string, variant>) AS row"
     )
-    now = f"map_filter(row, (name, value) -> NOT startswith(name, '{_OLD_PREFIX}'))"
-    old = f"map_filter(row, (name, value) -> startswith(name, '{_OLD_PREFIX}'))"
-    old = f"transform_keys({old}, (name, value) -> substr(name, {len(_OLD_PREFIX) + 1}))"
+    # a column may be called so by itself
+    bare = f"substr(name, {len(_OLD_PREFIX) + 1})"
+    is_old = f"(startswith(name, '{_OLD_PREFIX}') AND map_contains_key(row, {bare}))"
+    now = f"map_filter(row, (name, value) -> NOT {is_old})"
+    old = f"transform_keys(map_filter(row, (name, value) -> {is_old}), (name, value) -> {bare})"
     op = f"CASE WHEN {_OPERATION} = 'truncate-table' THEN 't' WHEN NOT coalesce({_CONTROL}, false) THEN {_OPS} END"
     return envelope(
         parsed,
@@ -44,7 +50,7 @@ def envelopes(messages: DataFrame, reading: Reading) -> DataFrame:
           THEN 'unknown-message: its operation is none that DMS knows' END""",
         source_table=f"concat_ws('.', {_metadata('schema-name')}, {_metadata('table-name')})",
         before=f"CASE {_OPERATION} WHEN 'delete' THEN to_variant_object({now}) "
-        f"WHEN 'update' THEN to_variant_object({old}) END",
+        f"WHEN 'update' THEN coalesce({_IMAGE}, to_variant_object({old})) END",
         after=f"CASE WHEN {_OPERATION} != 'delete' THEN to_variant_object({now}) END",
         order=order_sql(
             str(reading.epoch),

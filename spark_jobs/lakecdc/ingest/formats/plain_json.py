@@ -18,9 +18,11 @@ if TYPE_CHECKING:
 def envelopes(messages: DataFrame, reading: Reading) -> DataFrame:
     """See :class:`lakecdc.ingest.formats.envelope.Format`."""
     name = reading.settings.get("order_by")
-    where = values.path(name) if name else "'$.x'"
-    instant = f"unix_micros(try_cast(try_variant_get(v, {where}, 'string') AS timestamp))"
-    position = f"coalesce(try_variant_get(v, {where}, 'bigint'), {instant})" if name else "0"
+    image, where = values.member("v", name or "")
+    instant = f"unix_micros(try_cast(try_variant_get({image}, {where}, 'string') AS timestamp))"
+    position = f"coalesce(try_variant_get({image}, {where}, 'bigint'), {instant})" if name else "0"
+    # with the sign turned, negative numbers sort below positive ones
+    place = f"(coalesce({position}, 0L) ^ shiftleft(1L, 63))" if name else "0"
     lacks = f"WHEN {position} IS NULL THEN 'no-order: no number or time in {_said(name)}'" if name else ""
     millis = "coalesce(unix_millis(timestamp), 0)"
     return envelope(
@@ -30,7 +32,7 @@ def envelopes(messages: DataFrame, reading: Reading) -> DataFrame:
           WHEN NOT schema_of_variant(v) LIKE 'OBJECT%' THEN 'unknown-message: the value is no JSON object'
           {lacks} END""",
         after="v",
-        order=order_sql(str(reading.epoch), f"coalesce({position}, 0)", "0", "8", millis, "arrival"),
+        order=order_sql(str(reading.epoch), place, "0", "8", millis, "arrival"),
         time_us="unix_micros(timestamp)",
     )
 

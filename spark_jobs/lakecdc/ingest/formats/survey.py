@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from lakecdc.ingest.formats.envelope import Format
 
+_IMAGES = ("after", "before")
 _PLAIN = {"BIGINT": "bigint", "BOOLEAN": "boolean", "STRING": "string", "DOUBLE": "double"}
 
 
@@ -58,8 +59,18 @@ def survey(envelopes: DataFrame, read: Format) -> list[Survey]:
     :param envelopes: see ``envelope``.
     :param read: their format.
     """
+    rows = _measured(envelopes)
+    if any(row[image] and not row[image].startswith("OBJECT<") for row in rows for image in _IMAGES):
+        # what is no object has no columns, and would hide those of the others
+        objects = {image: f"CASE WHEN schema_of_variant({image}) LIKE 'OBJECT%' THEN {image} END" for image in _IMAGES}
+        rows = _measured(envelopes.withColumns({image: F.expr(sql) for image, sql in objects.items()}))
+    tables = sorted({row["source_table"] for row in rows}, key=str)
+    return [_merged(name, [r for r in rows if r["source_table"] == name], read) for name in tables]
+
+
+def _measured(envelopes: DataFrame) -> list[Row]:
     is_row = F.col("op").isin("r", "c", "u", "d")
-    rows = (
+    return (
         envelopes.groupBy("source_table", F.concat_ws("/", "topic", "partition").alias("partition"))
         .agg(
             F.expr("schema_of_variant_agg(after)").alias("after"),
@@ -76,8 +87,6 @@ def survey(envelopes: DataFrame, read: Format) -> list[Survey]:
         )
         .collect()
     )
-    tables = sorted({row["source_table"] for row in rows}, key=str)
-    return [_merged(name, [r for r in rows if r["source_table"] == name], read) for name in tables]
 
 
 def _merged(name: str | None, rows: list[Row], read: Format) -> Survey:

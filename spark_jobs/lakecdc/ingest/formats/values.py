@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from lakecdc.ingest.change import Column
 
 _INTEGERS = ("tinyint", "smallint", "int", "bigint")
+_TIMES = ("date", "timestamp", "timestamp_ntz")
 # types whose values a database keeps out of line, so that they can be left out of an update's log
 _LARGE = re.compile(r"string|binary|decimal")
 _DECIMAL = re.compile(r"decimal\((\d+),\s*(\d+)\)")
@@ -56,9 +57,12 @@ class Field:
         return replace(self, type=sql_type, encoding="base64" if plain_binary else self.encoding)
 
 
-def path(name: str) -> str:
-    """SQL literal of the JSON path of a top-level member."""
-    return literal(f'$["{name}"]')
+def member(image: str, name: str) -> tuple[str, str]:
+    """SQL of a variant, and SQL literal of the JSON path in it, that lead to a top-level member."""
+    if '"' in name:
+        # no path can name it
+        return f"try_element_at(try_variant_get({image}, '$', 'map<string,variant>'), {literal(name)})", "'$'"
+    return image, literal(f'$["{name}"]')
 
 
 def literal(text: str) -> str:
@@ -72,14 +76,16 @@ def value(image: str, field: Field) -> str:
 
     :param image: SQL of the image's variant.
     """
-    where = path(field.name)
+    image, where = member(image, field.name)
     if field.encoding == "plain":
         return _plain(image, where, field.type)
     text = f"try_variant_get({image}, {where}, 'string')"
     if field.encoding == "base64":
         return f"try_to_binary({text}, 'base64')"
     if field.encoding == "decimal_bytes":
-        return _cast(_unscaled(text, str(field.scale)), field.type, field.scale)
+        # Connect's ``decimal.format`` NUMERIC writes numbers, of which some would pass for base64
+        unscaled = _cast(_unscaled(text, str(field.scale)), field.type, field.scale)
+        return f"CASE WHEN {_is_text(image, where)} THEN {unscaled} ELSE {_exact_decimal(text, field.type)} END"
     if field.encoding == "variable_decimal":
         inner = [f"try_variant_get({image}, {where[:-1]}.{part}', '{kind}')" for part, kind in _VARIABLE]
         return _cast(_unscaled(inner[1], inner[0]), field.type)
@@ -88,9 +94,10 @@ def value(image: str, field: Field) -> str:
 
 def misfit(image: str, field: Field) -> str | None:
     """SQL that is true for a value that does not fit the column; None if every value does."""
-    where, found = path(field.name), value(image, field)
+    found = value(image, field)
     if field.type == "string" and field.encoding == "plain":
         return None
+    image, where = member(image, field.name)
     raw = f"try_variant_get({image}, {where}, 'variant')"
     lost = f"({raw} IS NOT NULL AND NOT is_variant_null({raw}) AND {found} IS NULL)"
     if field.encoding != "plain":
@@ -98,9 +105,22 @@ def misfit(image: str, field: Field) -> str | None:
     if field.type in _INTEGERS:
         # a cast would cut the fraction off
         return f"({lost} OR coalesce(try_variant_get({image}, {where}, 'double') != CAST({found} AS double), false))"
-    if _DECIMAL.match(field.type):
+    decimal = _DECIMAL.match(field.type)
+    if decimal and not _is_wide(decimal):
         whole = f"try_variant_get({image}, {where}, 'decimal(38,18)')"
         return f"({lost} OR coalesce({whole} != {found}, false))"
+    if field.type == "double":
+        # an integer whose last digits a double cannot hold
+        whole = f"try_variant_get({image}, {where}, 'decimal(38,0)')"
+        integer = f"regexp_like(schema_of_variant({raw}), '^(BIGINT|DECIMAL.*,0.)$')"
+        held = f"try_cast(CAST({found} AS string) AS decimal(38,0))"
+        return f"({lost} OR coalesce({integer} AND {held} != {whole}, false))"
+    if field.type == "boolean":
+        return f"({lost} OR coalesce(try_variant_get({image}, {where}, 'double') NOT IN (0, 1), false))"
+    if field.type in _TIMES:
+        # MySQL's date that is none
+        text = f"try_variant_get({image}, {where}, 'string')"
+        return f"({lost} AND NOT coalesce(startswith({text}, '0000-00-00'), false))"
     return lost
 
 
@@ -112,7 +132,8 @@ def is_placeholder(image: str, field: Field, unavailable_value: str) -> str | No
     if not _LARGE.match(field.type):
         return None
     shapes = ", ".join(literal(s) for s in placeholder_shapes(unavailable_value))
-    return f"try_variant_get({image}, {path(field.name)}, 'string') IN ({shapes})"
+    image, where = member(image, field.name)
+    return f"try_variant_get({image}, {where}, 'string') IN ({shapes})"
 
 
 def placeholder_shapes(unavailable_value: str) -> tuple[str, ...]:
@@ -132,12 +153,17 @@ def placeholder_shapes(unavailable_value: str) -> tuple[str, ...]:
 
 
 def _plain(image: str, where: str, sql_type: str) -> str:
-    if sql_type in _INTEGERS or sql_type in ("double", "float", "boolean", "string") or _DECIMAL.match(sql_type):
+    decimal = _DECIMAL.match(sql_type)
+    if decimal and _is_wide(decimal):
+        return _exact_decimal(f"try_variant_get({image}, {where}, 'string')", sql_type)
+    if sql_type in _INTEGERS or sql_type in ("double", "float", "boolean", "string") or decimal:
         return f"try_variant_get({image}, {where}, '{sql_type}')"
     text = f"try_variant_get({image}, {where}, 'string')"
     if sql_type == "date":
         # Debezium's ISO dates end with a zone
         text = f"regexp_replace({text}, 'Z$', '')"
+    if sql_type in _TIMES:
+        return _let(text, "t", calendar("t", sql_type))
     return f"try_to_binary({text}, 'base64')" if sql_type == "binary" else f"try_cast({text} AS {sql_type})"
 
 
@@ -146,14 +172,45 @@ def _let(sql: str, name: str, body: str) -> str:
     return f"get(transform(array({sql}), {name} -> {body}), 0)"
 
 
+def calendar(text: str, sql_type: str) -> str:
+    """SQL of a date or timestamp out of a text in ISO-8601; null for what is none.
+
+    Spark would take a number for a year, and a time of day for one of today.
+    """
+    return f"CASE WHEN instr({text}, '-') = 5 AND {text} >= '0001' THEN try_cast({text} AS {sql_type}) END"
+
+
+def _is_wide(decimal: re.Match[str]) -> bool:
+    """Whether a decimal(38,18) cannot tell that a value has been rounded to the type."""
+    return int(decimal[1]) - int(decimal[2]) > 20 or int(decimal[2]) >= 18
+
+
+def _is_text(image: str, where: str) -> str:
+    return f"schema_of_variant(try_variant_get({image}, {where}, 'variant')) = 'STRING'"
+
+
+def _exact_decimal(text: str, sql_type: str) -> str:
+    """SQL of a number's text in a type; null if it would have to be rounded."""
+    decimal = _DECIMAL.match(sql_type)
+    if not decimal:
+        return f"try_cast({text} AS {sql_type})"
+    fraction = "length(trim(TRAILING '0' FROM regexp_extract(t, '[.]([0-9]*)', 1)))"
+    plain = f"CASE WHEN {fraction} <= {decimal[2]} THEN try_cast(t AS {sql_type}) END"
+    # what is too large for a comparison has no fraction either
+    large = f"CASE WHEN try_cast(t AS decimal(38,18)) IS NULL THEN try_cast(t AS {sql_type}) END"
+    power = f"coalesce({_cast('t', sql_type)}, {large})"
+    return _let(text, "t", f"CASE WHEN regexp_like(t, '[eE]') THEN {power} ELSE {plain} END")
+
+
 def _cast(text: str, sql_type: str, scale: int = 18) -> str:
     """Cast a text; a decimal that would have to be rounded becomes null.
 
     :param scale: digits after the point that the text has at most.
     """
     if _DECIMAL.match(sql_type):
-        exact = f"try_cast(t AS {sql_type})"
-        return _let(text, "t", f"CASE WHEN {exact} = try_cast(t AS decimal(38,{scale})) THEN {exact} END")
+        exact, whole = f"try_cast(t AS {sql_type})", f"decimal(38,{scale})"
+        # compared with each other as they are, both would lose their fractions
+        return _let(text, "t", f"CASE WHEN try_cast({exact} AS {whole}) = try_cast(t AS {whole}) THEN {exact} END")
     return f"try_cast({text} AS {sql_type})"
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from lakecdc.iceberg.definition import quoted_column
 from lakecdc.ingest.change import Column
 from lakecdc.ingest.formats.envelope import MESSAGE
+from lakecdc.ingest.formats.values import calendar
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -122,6 +123,8 @@ def from_text(text: str, sql_type: str, timestamp_format: str | None = None) -> 
         # a cast would round
         fraction = f"trim(TRAILING '0' FROM regexp_extract({trimmed}, '[.]([0-9]*)', 1))"
         return f"CASE WHEN length({fraction}) <= {decimal[2]} THEN try_cast({trimmed} AS {sql_type}) END"
+    if sql_type in _TIMES:
+        return calendar(trimmed, sql_type)
     return f"try_cast({trimmed} AS {sql_type})"
 
 

@@ -18,6 +18,7 @@ def cells_of_json(messages: DataFrame, known: Mapping[str, str]) -> Cells:
     :param known: the table's columns.
     """
     parsed = messages.selectExpr("*", "try_parse_json(CAST(value AS string)) AS parsed")
-    texts = [f"try_variant_get(parsed, {values.path(name)}, 'string')" for name in known]
+    places = [values.member("parsed", name) for name in known]
+    texts = [f"try_variant_get({image}, {where}, 'string')" for image, where in places]
     problem = "CASE WHEN parsed IS NULL THEN 'not-json: the row is no JSON' END"
     return with_cells(parsed, tuple(known), texts, problem)

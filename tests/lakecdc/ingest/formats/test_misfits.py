@@ -1,0 +1,131 @@
+"""A value fits its column exactly, or its message is set apart: never cut, rounded or taken for something else."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from lakecdc.contract.target import Target
+from lakecdc.ingest.formats.decode import Known
+from lakecdc.ingest.formats.envelope import Reading
+from tests.lakecdc.ingest.formats.decoding import decode_lines, rejections, state
+
+#: per type what fits, with the value that it is, and what does not
+CASES: dict[str, tuple[list[tuple[Any, Any]], list[Any]]] = {
+    "bigint": ([(2**63 - 1, 2**63 - 1), ("7", 7)], [2**63, 1.5, "x"]),
+    "decimal(10,2)": ([(12.5, Decimal("12.50")), ("0.10", Decimal("0.10"))], [1.005, "1e9"]),
+    "decimal(38,0)": (
+        [(10**37, Decimal(10**37)), (1e22, Decimal(10**22)), ("1.000", Decimal(1)), (-1, Decimal(-1))],
+        [1.5, "1.5", 0.1, 1e-7],
+    ),
+    "decimal(38,18)": (
+        [
+            ("0.123456789012345678", Decimal("0.123456789012345678")),
+            (10**19, Decimal(10**19)),
+        ],
+        ["0.1234567890123456789", 10**21],
+    ),
+    "double": (
+        [(2**53, float(2**53)), (123456789012345680000, 1.2345678901234568e20), (0.1, 0.1), ("NaN", None)],
+        [2**53 + 1, 2**64 - 1, "x"],
+    ),
+    "boolean": ([(True, True), (0, False), ("true", True)], [2, 1.5, "x"]),
+    "date": (
+        [("2024-02-29", date(2024, 2, 29)), ("2024-02-29Z", date(2024, 2, 29)), ("0000-00-00", None)],
+        [19782, 7305, "19782", "-0044-03-15", "2024-02-30"],
+    ),
+    "timestamp": (
+        [("2024-01-02T03:04:05+02:00", datetime(2024, 1, 2, 1, 4, 5)), ("0000-00-00 00:00:00", None)],
+        [1000, "2024", "10:11:12", "10000-01-01T00:00:00Z", "2024-01-02T24:00:00Z"],
+    ),
+}
+
+
+@pytest.fixture(autouse=True)
+def no_cache(spark: SparkSession) -> Iterator[None]:
+    yield
+    spark.catalog.clearCache()
+
+
+def insert(place: int, row: dict[str, Any]) -> dict[str, Any]:
+    source = {"connector": "postgresql", "schema": "shop", "table": "t", "lsn": place, "ts_ms": 1_700_000_000_000}
+    return {"op": "c", "before": None, "after": row, "source": source}
+
+
+def test_what_fits_is_exact_and_the_rest_is_set_apart(spark: SparkSession) -> None:
+    types = {f"c{i}": sql_type for i, sql_type in enumerate(CASES)}
+    good = [(f"c{i}", *pair) for i, (fits, _) in enumerate(CASES.values()) for pair in fits]
+    bad = [(f"c{i}", value) for i, (_, misfits) in enumerate(CASES.values()) for value in misfits]
+    columns = [(name, value) for name, value, _ in good] + bad
+    lines = [json.dumps(insert(i + 1, {"id": i, name: value})) for i, (name, value) in enumerate(columns)]
+    target = Target("shop.t", key=("id",), columns={"id": "bigint", **types})
+    found = decode_lines(spark, "debezium-json", lines, target, Known(target.columns))
+    assert found.changes is not None
+    rows = {r["key"]["id"]: r["row"] for r in found.changes.collect()}
+    assert sorted(rows) == list(range(len(good)))
+    held = [(name, value, rows[i][name]) for i, (name, value, _) in enumerate(good) if value != "NaN"]
+    assert held == [case for case in good if case[1] != "NaN"]
+    reasons = [f"values do not fit their columns: {name} ({types[name]})" for name, _ in bad]
+    assert rejections(found) == sorted(("type", reason) for reason in reasons)
+
+
+def test_precise_decimals_may_also_be_written_as_numbers(spark: SparkSession) -> None:
+    decimal = {"type": "bytes", "name": "org.apache.kafka.connect.data.Decimal", "optional": True, "field": "price"}
+    decimal["parameters"] = {"scale": "2", "connect.decimal.precision": "10"}
+    row = {"field": "after", "type": "struct", "fields": [{"type": "int64", "field": "id"}, decimal]}
+    # 1234 and 12345678 would pass for base64
+    values = ["BNI=", 12.34, 1234, 5, 12345678, 1.005, None]
+    lines = [
+        json.dumps({"schema": {"type": "struct", "fields": [row]}, "payload": insert(i + 1, {"id": i, "price": value})})
+        for i, value in enumerate(values)
+    ]
+    found = decode_lines(spark, "debezium-json", lines, Target("shop.t", key=("id",)))
+    numbers = ["12.34", "12.34", "1234.00", "5.00", "12345678.00"]
+    assert state(found, ("id", "price")) == [*[(i, Decimal(n)) for i, n in enumerate(numbers)], (6, None)]
+    assert found.rejections == 1
+
+
+def test_names_that_no_json_path_can_hold(spark: SparkSession) -> None:
+    names = ('5" disk', "a.b", "x'y", " b", "c?", "back\\slash", "d[0]")
+    lines = [json.dumps(insert(1, {"id": 1, **{name: name for name in names}}))]
+    found = decode_lines(spark, "debezium-json", lines, Target("shop.t", key=("id",)), Known({}, engine="jvm"))
+    assert state(found, names) == [names]
+
+
+def test_row_images_that_are_none_do_not_hide_the_columns_of_the_others(spark: SparkSession) -> None:
+    lines = [json.dumps(insert(1, {"id": 1, "v": "x"})), *(json.dumps(insert(2, image)) for image in (5, [1], "x"))]  # type: ignore[arg-type]
+    found = decode_lines(spark, "debezium-json", lines, Target("shop.t", key=("id",)))
+    assert state(found, ("id", "v")) == [(1, "x")]
+    assert [rule for rule, _ in rejections(found)] == ["no-key"] * 3
+    plain = decode_lines(spark, "json", ['{"id": 1, "v": "x"}', "5", "[1]"], Target("shop.t", key=("id",)))
+    assert state(plain, ("id", "v")) == [(1, "x")]
+    assert [rule for rule, _ in rejections(plain)] == ["unknown-message"] * 2
+
+
+@pytest.mark.parametrize(("older", "newer"), [(-7, -5), (-1, 0), ("1969-07-20T20:17:00Z", "2024-01-01T00:00:00Z")])
+def test_negative_versions_and_times_before_1970_are_older(spark: SparkSession, older: Any, newer: Any) -> None:
+    lines = [json.dumps({"id": 1, "at": at, "v": v}) for at, v in ((newer, "newer"), (older, "older"))]
+    reading = Reading(1, settings={"order_by": "at"})
+    found = decode_lines(spark, "json", lines, Target("shop.t", key=("id",)), reading=reading)
+    assert state(found, ("v",)) == [("newer",)]
+
+
+def dms(operation: str, data: dict[str, Any], second: int, **more: Any) -> str:
+    metadata = {"record-type": "data", "operation": operation, "schema-name": "shop", "table-name": "t"}
+    moment = datetime.fromtimestamp(1_700_000_000 + second, UTC).isoformat()
+    return json.dumps({"data": data, **more, "metadata": {**metadata, "timestamp": moment}})
+
+
+def test_a_key_change_of_dms_is_told_by_either_kind_of_before_image(spark: SparkSession) -> None:
+    lines = [dms("load", {"id": i, "BI_CODE": f"b{i}"}, 0) for i in (1, 2, 3)]
+    lines.append(dms("update", {"id": 11, "BI_CODE": "new"}, 1, **{"before-image": {"id": 1}}))
+    lines.append(dms("update", {"id": 12, "BI_id": 2, "BI_CODE": "new"}, 1))
+    found = decode_lines(spark, "dms-json", lines, Target("shop.t", key=("id",)))
+    # a column of the table may begin with the prefix of the old values
+    assert state(found, ("id", "BI_CODE")) == [(3, "b3"), (11, "new"), (12, "new")]
