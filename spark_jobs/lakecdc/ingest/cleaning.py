@@ -42,8 +42,8 @@ def cleaned(spark: SparkSession, batch: TableBatch) -> TableBatch:
     _check_names(batch.target, clean, [c.name for c in batch.columns], key)
     computed = _computed(spark, batch.target, clean, renamed)
     kept = _kept(clean, renamed, computed, key)
-    if clean.filter:
-        _type(spark, batch.target, kept, clean.filter, "filter")
+    if clean.filter and _type(spark, batch.target, kept, clean.filter, "filter") != "boolean":
+        raise InputError(f"clean.filter {clean.filter!r} is no condition.", table=batch.target.table)
     batch = replace(batch, key=key, columns=tuple(kept))
     if batch.changes is None:
         return batch
@@ -98,7 +98,7 @@ def _check_names(target: Target, clean: Cleaning, there: list[str], key: tuple[s
     if lost:
         raise InputError(f"clean names {lost}, which the source does not have.", table=target.table)
     after = [clean.renamed(name) for name in there]
-    if len(set(after)) < len(after):
+    if clean.rename and len({name.lower() for name in after}) < len(after):
         raise InputError("clean.rename gives a column the name of another one.", table=target.table)
     if set(key) & set(clean.compute):
         raise InputError("A key column cannot be computed.", table=target.table, hint="Compute a column beside it.")
@@ -125,7 +125,9 @@ def _empty(spark: SparkSession, columns: list[Column]) -> DataFrame:
 
 def _type(spark: SparkSession, target: Target, columns: list[Column], sql: str, what: str) -> str:
     try:
-        return _empty(spark, columns).select(F.expr(sql).alias("x")).schema["x"].dataType.simpleString()
+        # beside a column and inside a struct, as it will stand, there is no place for aggregates and generators
+        made = _empty(spark, columns).select("*", F.struct(F.expr(sql).alias("x")).alias("made"))
+        return made.select("made.x").schema["x"].dataType.simpleString()
     except Exception as error:
         raise InputError(
             f"clean: Spark refuses the expression of {what!r}: {str(error).splitlines()[0]}",

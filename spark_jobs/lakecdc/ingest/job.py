@@ -18,7 +18,7 @@ from lakecdc.ingest import quarantine, tables, tombstones, truncate
 from lakecdc.ingest.apply import events, modes
 from lakecdc.ingest.apply.history_table import HistoryTable, open_history
 from lakecdc.ingest.apply.packed import untouched
-from lakecdc.ingest.apply.publish import Applied, with_high_order
+from lakecdc.ingest.apply.publish import Applied, following
 from lakecdc.ingest.change import IngestSource, TableBatch
 from lakecdc.ingest.cleaning import cleaned, completed, opened
 from lakecdc.ingest.completion import complete
@@ -187,13 +187,17 @@ def _commit_rows(feed: Feed, batch: TableBatch, max_delete_files: int) -> None:
     mark = feed.position.high_order if feed.position else None
     if batch.full_load or batch.changes is None:
         # a full load reads every key once: folding it would shuffle and store the whole table for nothing
-        position = with_high_order(batch.position, mark, batch.truncate_order)
-        _write(feed, batch, "upsert" if batch.target.mode == "upsert" else "merge", batch.changes, 0, position)
+        position = following(batch.position, feed.position, truncate_order=batch.truncate_order)
+        mode = "upsert" if batch.target.mode == "upsert" and not truncate.is_late(batch, mark) else "merge"
+        _write(feed, batch, mode, batch.changes, 0, position)
         return
     with _measured(batch) as (folded, measured):
         _count_events(feed, measured)
-        position = with_high_order(batch.position, mark, measured.high_order, batch.truncate_order)
+        position = following(batch.position, feed.position, measured.high_order, truncate_order=batch.truncate_order)
         mode, choice = modes.choose(feed.table, batch, folded, measured.keys, max_delete_files)
+        if truncate.is_late(batch, mark):
+            # the rows that it removes share files with newer ones
+            mode = "merge"
         feed.metrics.update(choice)
         _write(feed, batch, mode, _ready(feed, batch, folded, measured, mark, mode), measured.keys, position)
 
@@ -280,12 +284,16 @@ def _ready(
     assert feed.table is not None
     rows = folded
     suspects = older = deleted = 0
+    truncated = feed.position.truncate_order if feed.position else None
     if batch.may_be_held and mark and measured.low_order and measured.low_order <= mark:
         # a MERGE judges the order by itself; only what is to be completed must not be older than the stored row
         if mode != "merge" or measured.open_keys:
             rows, suspects, older = drop_older(rows, feed.table, batch.key, mark)
         if not batch.in_order:
             rows, deleted = tombstones.drop_deleted(feed.table, rows, batch.key, mark)
+        if truncated and measured.low_order < truncated:
+            rows, gone = truncate.drop_emptied(rows, truncated)
+            deleted += gone
         feed.add(suspects=suspects, older_dropped=older + deleted)
     if measured.open_keys:
         rows, lookups, lost = complete(rows, batch, feed.table, mark, measured.first_order)
@@ -318,7 +326,7 @@ def _keep_lost(feed: Feed, batch: TableBatch, lost: DataFrame, events: int) -> N
 def _keep_quiet(feed: Feed, batch: TableBatch) -> None:
     """Nothing came for the table: note how far the source was read, without a snapshot."""
     assert feed.table is not None and feed.carrier is not None and feed.position is not None
-    position = with_high_order(batch.position, feed.position.high_order)
+    position = following(batch.position, feed.position)
     if position != feed.position:
         feed.table.update_properties({names.IDLE_POSITION: encode_idle(feed.carrier.snapshot_id, position)})
         feed.position = position

@@ -6,11 +6,15 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from pyspark.sql import functions as F
+
 from lakecdc.contract.errors import InputError
 from lakecdc.ingest.order import time_of
 from lakecdc.metadata import names
 
 if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
     from lakecdc.iceberg.table import IcebergTable
     from lakecdc.ingest.change import TableBatch
 
@@ -26,6 +30,36 @@ def check(batch: TableBatch) -> None:
             table=batch.target.table,
             hint="Set on_truncate of the target to 'apply' to empty the table as well, or to 'mark' to keep its rows.",
         )
+    if (
+        batch.truncate_order
+        and batch.target.source_tables
+        and batch.target.keyed
+        and batch.target.on_truncate == "apply"
+    ):
+        raise InputError(
+            f"One of the source tables that share this table was truncated at {_moment(batch.truncate_order)}; "
+            "applied here, it would remove the rows of the others as well.",
+            table=batch.target.table,
+            hint="Set on_truncate of the target to 'mark', then delete that source table's rows by hand.",
+        )
+
+
+def is_late(batch: TableBatch, mark: str | None) -> bool:
+    """Whether the table may hold rows that are newer than the batch's TRUNCATE.
+
+    :param mark: highest order key applied to the table.
+    """
+    return bool(batch.truncate_order and mark and batch.truncate_order <= mark)
+
+
+def drop_emptied(rows: DataFrame, truncated: str) -> tuple[DataFrame, int]:
+    """Leave out folded rows from before a TRUNCATE that the table has seen.
+
+    :param truncated: its order key.
+    :return: the rows that remain and how many were left out.
+    """
+    older = F.col("order") < truncated
+    return rows.where(~older), rows.where(older).count()
 
 
 def marked(table: IcebergTable, batch: TableBatch, metrics: dict[str, Any]) -> TableBatch:

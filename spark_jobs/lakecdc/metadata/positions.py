@@ -23,6 +23,7 @@ class Position:
     :param offsets: the source's own coordinates, JSON.
     :param read_through: moment at the source, ISO-8601 UTC, up to which every change is in the table.
     :param high_order: the highest order key applied; an event above it needs no look-up.
+    :param truncate_order: order key of the last TRUNCATE applied; an event below it comes too late.
     """
 
     source: str
@@ -30,6 +31,7 @@ class Position:
     offsets: dict[str, Any] = field(default_factory=dict)
     read_through: str | None = None
     high_order: str | None = None
+    truncate_order: str | None = None
 
     def encode(self) -> str:
         """The position as summary text, the same text for the same position.
@@ -41,6 +43,8 @@ class Position:
             document["read_through"] = self.read_through
         if self.high_order:
             document["high_order"] = self.high_order
+        if self.truncate_order:
+            document["truncate_order"] = self.truncate_order
         text = json.dumps(document, sort_keys=True, separators=(",", ":"))
         if len(text.encode()) > MAX_BYTES:
             raise InputError(
@@ -59,6 +63,7 @@ def decode(text: str) -> Position:
         offsets=document.get("offsets", {}),
         read_through=document.get("read_through"),
         high_order=document.get("high_order"),
+        truncate_order=document.get("truncate_order"),
     )
 
 

@@ -121,6 +121,9 @@ def test_a_computed_column_whose_input_is_not_kept_stops_at_a_placeholder(lake: 
         ({"rename": {"n": "id"}}, "the name of another"),
         ({"select": ["gone"]}, "gone"),
         ({"compute": {"id": "1"}}, "key column"),
+        ({"compute": {"x": "sum(n)"}}, "GROUP BY"),
+        ({"filter": "n"}, "no condition"),
+        ({"rename": {"n": "ID"}}, "the name of another"),
     ],
 )
 def test_what_cannot_work_is_refused_before_anything_is_written(
@@ -140,6 +143,31 @@ def test_truncate_is_applied(lake: Lake, tmp_path: Path) -> None:
     fed.done(event(1, "c", {"id": 1, "n": 1}), event(2, "c", {"id": 2, "n": 2}))
     fed.done(event(4, "u", {"id": 1, "n": 4}), TRUNCATE, event(6, "c", {"id": 3, "n": 3}))
     assert fed.rows("id, n") == [(3, 3)]
+
+
+def test_what_comes_too_late_for_a_truncate_stays_out(lake: Lake, tmp_path: Path) -> None:
+    fed = Fed(lake, tmp_path)
+    fed.done(event(1, "c", {"id": 1, "n": 1}), TRUNCATE, event(6, "c", {"id": 3, "n": 3}))
+    fed.done(event(7, "u", {"id": 3, "n": 7}))
+    metrics = fed.done(event(4, "u", {"id": 1, "n": 4}), event(3, "c", {"id": 2, "n": 2}))
+    assert metrics["older_dropped"] == 2
+    assert fed.rows("id, n") == [(3, 7)]
+
+
+def test_a_truncate_that_comes_late_leaves_what_is_newer(lake: Lake, tmp_path: Path) -> None:
+    fed = Fed(lake, tmp_path)
+    # in one file
+    fed.done(event(1, "c", {"id": 1, "n": 1}), event(6, "c", {"id": 3, "n": 3}))
+    fed.done(TRUNCATE)
+    assert fed.rows("id, n") == [(3, 3)]
+
+
+def test_a_truncate_of_one_shard_does_not_remove_the_others(lake: Lake, tmp_path: Path) -> None:
+    fed = Fed(lake, tmp_path, source_tables=[r"s\.t\d"], source_column="shard", key=["id", "shard"])
+    fed.done(event(1, "c", {"id": 1}, "t1"), event(2, "c", {"id": 1}, "t2"))
+    report = fed.run(event(5, "t", None, "t1")).tables[0]
+    assert report.failure_class == "bad input" and "rows of the others" in str(report.reason)
+    assert fed.rows("id, shard") == [(1, "s.t1"), (1, "s.t2")]
 
 
 def test_truncate_is_only_marked(lake: Lake, tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from lakecdc.iceberg import definition
 from lakecdc.iceberg.definition import quoted_column
 from lakecdc.iceberg.staging import stage_rows
 from lakecdc.ingest.apply import full_load
-from lakecdc.ingest.apply.publish import Applied, Staged, publish, with_high_order
+from lakecdc.ingest.apply.publish import Applied, Staged, following, publish
 from lakecdc.ingest.apply.rows import clustered
 from lakecdc.ingest.order import time_of
 
@@ -106,7 +106,7 @@ def append_events(
         elif rows is not None:
             staged.data_files += _stage(table, batch, rows, measured.total if measured else 0)
 
-    position = with_high_order(batch.position, mark, high, batch.truncate_order)
+    position = following(batch.position, before, high, truncate_order=batch.truncate_order)
     return publish(table, stage, position, started_from, note=note, moment=moment), position
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -109,6 +109,19 @@ def summary(position: Position) -> dict[str, str]:
     return {names.POSITIONS: position.encode(), names.JOB: "ingest", **through}
 
 
-def with_high_order(position: Position, *orders: str | None) -> Position:
-    """The position with the highest of some order keys."""
-    return replace(position, high_order=max((o for o in orders if o), default=None))
+def following(
+    position: Position, before: Position | None, *orders: str | None, truncate_order: str | None = None
+) -> Position:
+    """The position after a batch, with what it keeps of the one before.
+
+    :param before: where the table stood.
+    :param orders: order keys of the batch.
+    :param truncate_order: order key of the TRUNCATE that it applies.
+    """
+    high = (before.high_order if before else None, *orders, truncate_order)
+    truncates = (before.truncate_order if before else None, truncate_order)
+    return replace(position, high_order=_highest(high), truncate_order=_highest(truncates))
+
+
+def _highest(orders: Iterable[str | None]) -> str | None:
+    return max((o for o in orders if o), default=None)
