@@ -211,7 +211,7 @@ def _from_snapshot(
     for column in batch.columns:
         if column.name not in stored.columns:
             stored = stored.withColumn(column.name, F.lit(None).cast(column.type))
-    stored = stored.select(F.struct(*batch.key).alias("at"), F.struct("*").alias("stored"))
+    stored = stored.select(F.struct(*map(quoted_column, batch.key)).alias("at"), F.struct("*").alias("stored"))
     joined = wanted.join(stored, "at", "left")
     held = F.coalesce(F.col("stored")[ORDER_COLUMN], F.lit(""))
     there = F.col("stored").isNotNull() & (held <= F.col("order"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -21,6 +22,13 @@ if TYPE_CHECKING:
 _FULL_METRICS = "write.metadata.metrics.column."
 _LAYOUT_VERSION = "1"
 _HIDDEN = (ORDER_COLUMN, TIME_COLUMN)
+# Iceberg's metadata columns (``MetadataColumns``): a table that has one of its own cannot be read by Spark
+_METADATA = (
+    *("_file", "_pos", "_deleted", "_spec_id", "_partition"),
+    *("_row_id", "_last_updated_sequence_number"),
+)
+# what Iceberg refuses as an identifier field
+_NO_KEY = re.compile(r"float|double|array|map|struct|variant")
 
 
 def open_target(spark: SparkSession, catalog: str, name: str) -> IcebergTable | None:
@@ -163,10 +171,27 @@ def check_columns(batch: TableBatch) -> None:
     # without rows, what the source calls a column by now may not be known
     if missing and batch.changes is not None:
         raise InputError(f"The key columns {missing} are not among the source's columns {names_}.", table=table)
-    lowered = [name.lower() for name in (*names_, *[own[0] for own in own_columns(batch.target)])]
+    if batch.target.keyed:
+        _check_key_types(batch)
+    reserved = (*[own[0] for own in own_columns(batch.target)], *_METADATA)
+    lowered = [name.lower() for name in (*names_, *reserved)]
     twice = {name for name in lowered if lowered.count(name) > 1}
     if twice:
-        raise InputError(f"Column names differ by case only, or are reserved: {sorted(twice)}.", table=table)
+        raise InputError(
+            f"Column names differ by case only, or are reserved: {sorted(twice)}.",
+            table=table,
+            hint="Leave one out by exclude_columns, or give it another name by clean.rename.",
+        )
+
+
+def _check_key_types(batch: TableBatch) -> None:
+    for column in batch.columns:
+        if column.name in batch.key and _NO_KEY.match(column.type):
+            raise InputError(
+                f"The key column {column.name!r} is of type {column.type}, which Iceberg allows in no key.",
+                table=batch.target.table,
+                hint=f'Give it another type in the target, as in "columns": {{"{column.name}": "string"}}.',
+            )
 
 
 def check_partitioning(table: IcebergTable, key: Sequence[str], spec_ids: Sequence[int] | None = None) -> None:

@@ -14,6 +14,7 @@ from lakecdc.contract.errors import ConflictError
 from lakecdc.contract.target import ORDER_COLUMN, TIME_COLUMN
 from lakecdc.iceberg import definition
 from lakecdc.iceberg.commit import RowChanges, append_changes
+from lakecdc.iceberg.definition import quoted_column
 from lakecdc.iceberg.fence import PositionFence
 from lakecdc.iceberg.staging import discard
 from lakecdc.iceberg.table import IcebergTable, exists
@@ -88,7 +89,8 @@ def drop_deleted(target: IcebergTable, rows: DataFrame, key: Sequence[str], mark
     if table is None or suspects.isEmpty():
         return rows, 0
     held = read_keys(table, suspects.select("key.*").distinct(), key)
-    newest = held.groupBy(*key).agg(F.max(ORDER_COLUMN).alias("held")).select(F.struct(*key).alias("key"), "held")
+    named = [quoted_column(k) for k in key]
+    newest = held.groupBy(*named).agg(F.max(ORDER_COLUMN).alias("held")).select(F.struct(*named).alias("key"), "held")
     void = suspects.join(newest, "key").where(F.col("held") > F.col("order")).select("key").localCheckpoint()
     return rows.join(F.broadcast(void), "key", "left_anti"), void.count()
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from lakecdc.contract.errors import InputError, LakecdcError
+from lakecdc.contract.errors import InputError
 from lakecdc.contract.sources.files import FilesSource
 from lakecdc.ingest.change import Column, TableBatch
 from lakecdc.ingest.formats.decode import Decoded, Known, decode
@@ -108,7 +108,7 @@ class Files:
             if target.table in tables and not self._feeds[target.table].failed:
                 try:
                     batches.append(self._batch(target))
-                except LakecdcError as error:
+                except Exception as error:
                     self.failed(target.table, error)
                     self.refused = {**self.refused, target.table: error}
         return batches

@@ -60,6 +60,9 @@ def decode_cells(
     :raises InputError: if key or order column are nowhere to be seen; nothing has been written then.
     """
     key = target.key if key is None else key
+    if not cells.columns:
+        # not even a record that could tell the columns
+        return Decoded(tuple(Column(k, target.columns.get(k, "string")) for k in key), target.key)
     wanted = [c for c in cells.columns if c.name not in target.exclude_columns]
     _check_present(wanted, key, reading.order_by, target.table)
     types = {c.name: stored_type(c, target.columns.get(c.name), known.get(c.name)) for c in wanted}

@@ -75,12 +75,13 @@ class Jdbc:
             if target.table not in self._failed:
                 try:
                     batches.append(self._batch(target))
-                except LakecdcError as error:
+                except Exception as error:
                     self._refuse(target.table, error)
         return batches
 
-    def _refuse(self, table: str, error: LakecdcError) -> None:
-        error.table = error.table or table
+    def _refuse(self, table: str, error: Exception) -> None:
+        if isinstance(error, LakecdcError):
+            error.table = error.table or table
         self.failed(table, error)
         self.refused = {**self.refused, table: error}
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from lakecdc.contract.errors import InputError, LakecdcError
+from lakecdc.contract.errors import InputError
 from lakecdc.contract.sources.kafka import KafkaSource
 from lakecdc.failpoints import reach
 from lakecdc.ingest.change import Column, TableBatch
@@ -89,7 +89,7 @@ class KafkaIngest:
             try:
                 feed = self._opened(target, positions.get(target.table), recorded.get(target.table))
                 self._feeds[target.table] = feed
-            except LakecdcError as error:
+            except Exception as error:
                 self.refused[target.table] = error
         reach("after_source_start")
 
@@ -222,7 +222,7 @@ class KafkaIngest:
         try:
             ranges = self._plan(feed)
             return self._read(feed, ranges) if ranges else self._quiet(feed)
-        except LakecdcError as error:
+        except Exception as error:
             self.failed(name, error)
             self.refused[name] = error
             return None

@@ -30,6 +30,17 @@ def test_later_files_and_later_lines_win_and_new_columns_are_added(fed: Fed) -> 
     assert fed.rows("id, name, extra") == [("1", None, "x"), ("2", "two", None), ("3", "three", None)]
 
 
+def test_files_without_records_are_read_once_and_stop_nothing(fed: Fed) -> None:
+    fed.write("a.csv", "id,name")
+    fed.run(outcome="nothing")
+    fed.write("b.csv", "id,name", "1,one")
+    fed.run()
+    fed.write("c.csv")
+    assert fed.run(outcome="nothing").metrics["files_read"] == 1
+    assert fed.run(outcome="nothing").metrics["files_read"] == 0
+    assert fed.rows("id, name") == [("1", "one")]
+
+
 def test_an_order_column_decides_against_arrival(fed: Fed) -> None:
     fed.source["order_by"] = "version"
     fed.target["columns"] = {"version": "int"}
