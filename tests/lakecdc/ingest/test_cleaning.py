@@ -154,14 +154,6 @@ def test_what_comes_too_late_for_a_truncate_stays_out(lake: Lake, tmp_path: Path
     assert fed.rows("id, n") == [(3, 7)]
 
 
-def test_a_truncate_that_comes_late_leaves_what_is_newer(lake: Lake, tmp_path: Path) -> None:
-    fed = Fed(lake, tmp_path)
-    # in one file
-    fed.done(event(1, "c", {"id": 1, "n": 1}), event(6, "c", {"id": 3, "n": 3}))
-    fed.done(TRUNCATE)
-    assert fed.rows("id, n") == [(3, 3)]
-
-
 def test_a_truncate_of_one_shard_does_not_remove_the_others(lake: Lake, tmp_path: Path) -> None:
     fed = Fed(lake, tmp_path, source_tables=[r"s\.t\d"], source_column="shard", key=["id", "shard"])
     fed.done(event(1, "c", {"id": 1}, "t1"), event(2, "c", {"id": 1}, "t2"))
