@@ -35,7 +35,9 @@ def test_a_table_that_cannot_be_decoded_fails_alone(lake: Lake, tmp_path: Path) 
     rows: dict[str, dict[str, Any]] = {"t0": {"id": 1}, "t1": {"id": 1}, "t2": {"id": 1.5}, "t3": {"id": 1, "_pos": 1}}
     (tmp_path / "a.jsonl").write_text("\n".join(event(n, t, row) for n, (t, row) in enumerate(rows.items(), 1)))
     names = [lake.new_name("alone") for _ in rows]
-    targets = [{"table": n, "key": ["id"], "source_table": f"s.{t}"} for n, t in zip(names, rows, strict=True)]
+    targets: list[dict[str, Any]] = [
+        {"table": n, "key": ["id"], "source_table": f"s.{t}"} for n, t in zip(names, rows, strict=True)
+    ]
     targets[1]["columns"] = {"id": "no such type"}
     source = {"type": "files", "path": f"{tmp_path}/*.jsonl", "format": "debezium-json"}
     reports = ingest(lake.spark, parse_spec(lake.spec("ingest", source=source, target=targets)))

@@ -14,7 +14,7 @@ from lakecdc.contract.target import Target
 from lakecdc.ingest.apply.events import measure
 from lakecdc.ingest.apply.history_table import open_history, same_place
 from lakecdc.ingest.apply.modes import apply_rows
-from lakecdc.ingest.apply.publish import with_high_order
+from lakecdc.ingest.apply.publish import following
 from lakecdc.ingest.change import Column, TableBatch
 from lakecdc.ingest.tables import prepare
 from lakecdc.metadata.positions import Position, nearest_carrier
@@ -176,7 +176,7 @@ class Loads:
         if interrupted:
             return
         rows = batch.changes.select("key", "op", "row", "order", "source_time")  # type: ignore[union-attr]
-        position = with_high_order(batch.position, measured.high_order if measured else None)
+        position = following(batch.position, None, measured.high_order if measured else None)
         apply_rows("upsert", table, batch, rows, 10, position, carrier.text if carrier else None)
 
     def rows(self) -> list[tuple[Any, ...]]:

@@ -9,7 +9,7 @@ import pytest
 
 from lakecdc.contract.target import Target
 from lakecdc.ingest.apply.modes import apply_rows
-from lakecdc.ingest.apply.publish import with_high_order
+from lakecdc.ingest.apply.publish import following
 from lakecdc.ingest.change import Column, TableBatch
 from lakecdc.ingest.tables import prepare
 from lakecdc.metadata.positions import Position, nearest_carrier
@@ -48,7 +48,7 @@ def test_few_and_many_keys_of_every_type(lake: Lake, columns: list[str]) -> None
         table, _ = prepare(lake.spark, "lake", table, batch)
         carrier = nearest_carrier((s.id, s.summary) for s in table.ancestors())
         assert batch.changes is not None
-        position = with_high_order(batch.position, f"{number:04d}")
+        position = following(batch.position, None, f"{number:04d}")
         apply_rows("merge", table, batch, batch.changes, keys, position, carrier.text if carrier else None)
         table.refresh()
     counts = dict(lake.sql(f"SELECT v, count(*) FROM lake.{target.table} GROUP BY v").collect())
