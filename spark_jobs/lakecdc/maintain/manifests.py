@@ -12,6 +12,7 @@ from lakecdc.contract.options import RewriteManifestsOptions
 from lakecdc.contract.report import TableReport
 from lakecdc.iceberg import manifests as iceberg
 from lakecdc.iceberg.manifests import Manifest
+from lakecdc.iceberg.scan import specs_by_dropped_columns
 from lakecdc.maintain.rewrite import nothing
 from lakecdc.metadata import names
 
@@ -25,6 +26,8 @@ JOB = "rewrite_manifests"
 def rewrite_manifests(table: IcebergTable, spec: JobSpec) -> TableReport:
     """Rewrite the manifests of one table if they are many, small, and fewer would do.
 
+    Those of a partition spec whose column was dropped stay: Iceberg would write them without partition values.
+
     :raises ConflictError: another writer was faster.
     """
     options, head = spec.options, table.refresh().head()
@@ -33,10 +36,12 @@ def rewrite_manifests(table: IcebergTable, spec: JobSpec) -> TableReport:
         return nothing(table, "the table has no snapshot")
     found, target = iceberg.manifests(table), iceberg.manifest_target_bytes(table)
     counts = _counts(found, "before")
-    reason = refusal(found, options, target)
+    lost = specs_by_dropped_columns(table)
+    kept = [m for m in found if m.spec_id not in lost]
+    reason = refusal(kept, options, target)
     if reason:
         return nothing(table, reason, head, **counts)
-    worth_it = worthwhile_specs(found, target)
+    worth_it = worthwhile_specs(kept, target)
     if options.dry_run:
         return nothing(table, "dry run: nothing was changed", head, **counts, specs=worth_it)
     started = time.monotonic()
@@ -60,7 +65,7 @@ def refusal(found: Sequence[Manifest], options: RewriteManifestsOptions, target:
     """
     if len(found) < options.min_manifests:
         return f"{len(found)} manifests are fewer than {options.min_manifests}"
-    average = sum(m.bytes for m in found) / len(found)
+    average = sum(m.bytes for m in found) / max(1, len(found))
     if average >= options.min_average_bytes:
         return f"manifests have {average:.0f} bytes on average, not less than {options.min_average_bytes}"
     if not worthwhile_specs(found, target):

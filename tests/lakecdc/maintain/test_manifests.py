@@ -17,6 +17,7 @@ from tests.lakecdc.maintain.support import (
     head,
     metadata_location,
     run,
+    spark_rows,
 )
 
 
@@ -69,3 +70,15 @@ def test_a_spec_is_worth_it_if_fewer_manifests_would_do() -> None:
     few = [Manifest("a", 0, 10, False), Manifest("b", 0, 10, True), Manifest("c", 1, 10, False)]
     assert worthwhile_specs(few, 100) == []
     assert worthwhile_specs([*few, Manifest("d", 1, 10, False)], 100) == [1]
+
+
+def test_manifests_of_a_spec_whose_column_was_dropped_stay(lake: Lake) -> None:
+    """Iceberg fails on them, or writes them without partition values: Spark could not read their deletes then."""
+    name = create(lake, 3, "d")
+    fill(lake, name, files=9, rows=10)
+    lake.sql(f"DELETE FROM lake.{name} WHERE id < 5")
+    lake.sql(f"ALTER TABLE lake.{name} DROP PARTITION FIELD d")
+    lake.sql(f"ALTER TABLE lake.{name} DROP COLUMN d")
+    before = spark_rows(lake, name)
+    assert run(lake, rewrite_manifests, name, min_manifests=2).reason == "0 manifests are fewer than 2"
+    assert spark_rows(lake, name) == before and len(before) == 85
