@@ -16,18 +16,26 @@ if TYPE_CHECKING:
 _ORDER = "create_sort_key(" + ", ".join(f"{part}, 'ASC NULLS LAST'" for part in ORDER_PARTS) + ")"
 
 
-def fold(connection: duckdb.DuckDBPyConnection, table: pa.Table) -> pa.Table:
+def fold(connection: duckdb.DuckDBPyConnection, table: pa.Table, *, by_key: bool = False) -> pa.Table:
     """Keep of each key the event with the highest order key, and add up its counts.
 
-    :return: the same columns, in order of partition values and keys.
+    :param by_key: sort by partition values and keys.
+    :return: the same columns.
     """
-    return taken(table, last_places(connection, table))
+    places = last_places(connection, table)
+    return taken(table, sorted_by_key(places) if by_key else places)
+
+
+def sorted_by_key(table: pa.Table) -> pa.Table:
+    """Folded rows, or their places, in order of partition values and keys."""
+    return table.sort_by([(name, "ascending") for name in (*columns(table, "p"), *columns(table, "k"))])
 
 
 def last_places(connection: duckdb.DuckDBPyConnection, table: pa.Table) -> pa.Table:
     """Where the last event of each key stands.
 
-    :return: partition values and key, ``place`` in the table, counts, and a ``hash`` of the key below 2 to the 31st.
+    :return: partition values and key, ``place`` in the table, counts, and a ``hash`` of the key below 2 to the 31st;
+        in order of the places, in which rows are fetched in less than half of the time.
     """
     import numpy as np
     import pyarrow as pa
@@ -40,7 +48,7 @@ def last_places(connection: duckdb.DuckDBPyConnection, table: pa.Table) -> pa.Ta
     connection.register("arrived", needed)
     return connection.execute(
         f"""SELECT {by}, arg_max(place, {_ORDER}) AS place, {sums},
-          (hash({", ".join(keys)}) % 2147483647)::BIGINT AS hash FROM arrived GROUP BY {by} ORDER BY {by}"""
+          (hash({", ".join(keys)}) % 2147483647)::BIGINT AS hash FROM arrived GROUP BY {by} ORDER BY place"""
     ).to_arrow_table()
 
 

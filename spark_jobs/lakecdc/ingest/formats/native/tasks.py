@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from lakecdc.ingest.formats.native import facts, packing
 from lakecdc.ingest.formats.native.decoding import CHECKS
 from lakecdc.ingest.formats.native.facts import Facts
-from lakecdc.ingest.formats.native.fold import fold, last_places, taken
+from lakecdc.ingest.formats.native.fold import fold, last_places, sorted_by_key, taken
 from lakecdc.ingest.formats.native.grouping import Grouping
 from lakecdc.ingest.formats.native.layout import COUNTS, with_order
 from lakecdc.ingest.formats.native.pieces import OddTextError
@@ -192,8 +192,8 @@ class _Held:
             return
         places = grouping.with_partitions(last_places(self._connection, table))
         if self._task.alone:
-            places = places.sort_by([(name, "ascending") for name in fold_order(places)])
-            yield from finished(self._connection, taken(table, places), decoding.epoch, told, folded=True)
+            by_key = taken(table, sorted_by_key(places))
+            yield from finished(self._connection, by_key, decoding.epoch, told, folded=True)
         else:
             yield from _by_group(table, places, grouping, told)
 
@@ -247,7 +247,7 @@ class FoldTask:
                 yield packing.row(0, together.to_json(), None)
             return
         with duckdb_of_its_own() as connection:
-            folded = fold(connection, pa.concat_tables(tables))
+            folded = fold(connection, pa.concat_tables(tables), by_key=True)
             yield from finished(connection, folded, self.epoch, together, folded=True)
 
 
@@ -305,10 +305,3 @@ class UnpackTask:
             **{name: of[name] for name in ("order", "time_us", "partition", *COUNTS)},
         }
         return pa.RecordBatch.from_arrays(list(columns.values()), list(columns))
-
-
-def fold_order(table: pa.Table) -> list[str]:
-    """Columns that folded rows are sorted by."""
-    from lakecdc.ingest.formats.native.fold import columns
-
-    return [*columns(table, "p"), *columns(table, "k")]
