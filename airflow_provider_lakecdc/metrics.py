@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 Kind = Literal["counter", "gauge", "timer"]
 _INGEST = (
-    *("rows_written", "bytes_written", "data_files", "delete_files", "commits", "quarantined"),
+    *("rows_written", "bytes_written", "data_files", "delete_files", "commits", "retries", "quarantined"),
     *("suspects", "older_dropped", "completions", "completion_lookups", "history_rows"),
 )
 _REWRITE = (

@@ -14,14 +14,17 @@ class PositionFence:
     one moved on cannot commit.
 
     :param expected: summary text of the position the batch started from; None if there was none.
+    :ivar attempts: how often the commit has been tried.
     """
 
     def __init__(self, expected: str | None) -> None:
         self.expected = expected
         self.found: str | None = expected
+        self.attempts = 0
 
     def validate(self, ancestors: Any) -> bool:
         """Called by Iceberg with the head's ancestors, newest first."""
+        self.attempts += 1
         iterator = ancestors.iterator()
         self.found = None
         while iterator.hasNext():

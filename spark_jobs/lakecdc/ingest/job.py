@@ -251,6 +251,7 @@ def _note(feed: Feed, applied: Applied, position: Position) -> None:
         delete_files=applied.delete_files,
         rows_written=applied.rows,
         bytes_written=applied.bytes,
+        retries=applied.retries,
     )
     if applied.engine:
         feed.metrics["full_load_engine"] = applied.engine
@@ -361,6 +362,8 @@ def _report(feed: Feed) -> TableReport:
     head = feed.table.head() if feed.table is not None else None
     position = feed.position
     feed.metrics["commits"] = feed.commits
+    if seconds := feed.metrics.get("seconds"):
+        feed.metrics["rows_per_second"] = round(feed.metrics.get("rows_written", 0) / seconds, 1)
     if position:
         feed.metrics |= {"position": position.offsets, "read_through": position.read_through}
     facts: dict[str, Any] = {

@@ -16,6 +16,7 @@ import logging
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F
@@ -79,11 +80,11 @@ def merge(
         return publish(table, stage, position, started_from, truncate_order=truncate)
     reach("before_staging")
     with _source(table, batch, rows) as source:
-        for left in reversed(range(_ATTEMPTS)):
+        for attempt in range(_ATTEMPTS):
             try:
-                return _attempt(table, batch, source, position, started_from)
+                return replace(_attempt(table, batch, source, position, started_from), retries=attempt)
             except scratch.HeadMovedError as error:
-                if not left:
+                if attempt == _ATTEMPTS - 1:
                     raise ConflictError(
                         f"Other writers moved the table's head during each of {_ATTEMPTS} merges.",
                         table=table.name,

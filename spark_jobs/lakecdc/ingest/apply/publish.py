@@ -30,6 +30,7 @@ class Applied:
     :param rows: rows in the data files.
     :param bytes: size of all these files.
     :param engine: see :class:`Staged`.
+    :param retries: how often the commit was made anew, because another writer came first.
     """
 
     snapshot: Snapshot
@@ -38,6 +39,7 @@ class Applied:
     rows: int
     bytes: int
     engine: str | None = None
+    retries: int = 0
 
 
 @dataclass
@@ -78,16 +80,14 @@ def publish(
     :raises ConflictError: another run has moved the positions.
     """
     reach(f"{moment}before_staging")
-    staged = Staged()
+    staged, fence = Staged(), PositionFence(started_from)
     try:
         stage(staged)
         reach(f"{moment}after_staging")
         changes = RowChanges(staged.data_files, staged.delete_files, summary={**summary(position), **(note or {})})
         reach(f"{moment}before_commit")
         truncate = row_filter(table, ORDER_COLUMN, "lessThan", truncate_order) if truncate_order else None
-        snapshot = append_changes(
-            table, changes, PositionFence(started_from), truncate=truncate, tag=names.POSITIONS_TAG
-        )
+        snapshot = append_changes(table, changes, fence, truncate=truncate, tag=names.POSITIONS_TAG)
     except (InputError, ConflictError):
         # after any other error the commit may have arrived: then the files stay, for orphan removal to judge
         discard(table, staged.files)
@@ -100,6 +100,7 @@ def publish(
         sum(int(f.recordCount()) for f in staged.data_files),
         sum(int(f.fileSizeInBytes()) for f in staged.files),
         staged.engine,
+        fence.attempts - 1,
     )
 
 

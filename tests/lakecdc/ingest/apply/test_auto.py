@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import random
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from lakecdc.contract.spec import parse_spec
+from lakecdc.iceberg.fence import PositionFence
 from lakecdc.maintain.delete_files.job import rewrite_delete_files
 from lakecdc.run import each_table, run
 from tests.conftest import Lake
@@ -32,6 +36,24 @@ def test_few_keys_are_upserted_and_many_merged(lake: Lake, tmp_path: Path) -> No
     many = feed.take(history.events[-15:]).metrics
     assert many["mode_chosen"] == "merge" and many["mode_reason"].startswith("15 keys; ")
     assert feed.rows() == final_rows(history)
+
+
+def test_commits_made_anew_are_counted(lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    feed, history = Feed(lake, tmp_path, {"mode": "upsert"}), inserted(2)
+    assert feed.take(history.events[:1]).metrics["retries"] == 0
+
+    validate, calls = PositionFence.validate, []
+
+    def interfere(fence: PositionFence, ancestors: Any) -> bool:
+        calls.append(1)
+        if len(calls) == 1:
+            lake.sql(f"INSERT INTO lake.{feed.table} (id, name) VALUES (5, 'meanwhile')")
+        return validate(fence, ancestors)
+
+    monkeypatch.setattr(PositionFence, "validate", interfere)
+    metrics = feed.take(history.events[1:]).metrics
+    assert metrics["retries"] >= 1 and metrics["rows_per_second"] > 0
+    assert feed.rows() == sorted([*final_rows(history), (5, "meanwhile", None, None)], key=str)
 
 
 def test_partitions_outside_the_key_are_merged(lake: Lake, tmp_path: Path) -> None:
