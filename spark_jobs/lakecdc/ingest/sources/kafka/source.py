@@ -19,6 +19,7 @@ from lakecdc.ingest.formats.decode import Decoded, Known, decode
 from lakecdc.ingest.formats.envelope import Reading
 from lakecdc.ingest.sources.kafka import progress as kept
 from lakecdc.ingest.sources.kafka import topology
+from lakecdc.ingest.sources.kafka.another_log import refuse_another_log
 from lakecdc.ingest.sources.kafka.cluster import Place, Range, Reader
 from lakecdc.ingest.sources.kafka.progress import Progress, aligned, bounded
 from lakecdc.ingest.sources.kafka.samples import OTHER_KEY, Samples
@@ -251,6 +252,9 @@ class KafkaIngest:
         messages = partial(self._reader.messages, ranges)
         found = decode(messages, self.source.format, feed.target, reading, known)
         reach("after_read")
+        if self.source.format.startswith("debezium") and not feed.target.source_tables:
+            through = position.read_through if position else None
+            refuse_another_log(feed.progress, through, found.high_orders or {}, feed.target)
         applies = feed.target.on_truncate == "apply"
         found = _without_truncated(found, feed.progress.truncated if applies else None)
         ends = {(r.topic, r.partition): r.end for r in ranges}

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 REPARTITIONED = "the topic {0} got more partitions, and keys have moved between them"
 SEVERAL = "several topics feed the table"
-_RELOAD = "have its rows delivered again (a new snapshot of the connector) and feed a new table"
+#: what is left to do where a table cannot go on
+RELOAD = "have its rows delivered again (a new snapshot of the connector) and feed a new table"
 
 
 @dataclass(frozen=True)
@@ -75,7 +76,7 @@ def checked(
             raise InputError(
                 f"The topic {name!r}, which feeds it, does not exist any more.",
                 table=target.table,
-                hint=f"Take it out of source.topics if that is meant; else {_RELOAD}.",
+                hint=f"Take it out of source.topics if that is meant; else {RELOAD}.",
             )
         if followed.id and topic.id and followed.id != topic.id:
             progress = _made_anew(progress, topic, topology, source, target)
@@ -112,7 +113,7 @@ def _made_anew(progress: Progress, topic: Topic, topology: Topology, source: Kaf
             f"{progress.topics[topic.name].id!r}. It was deleted and made again, or this is another cluster.",
             table=target.table,
             hint=f"If all its events come after those read before, add {topic.id!r} to source.accept_topic_ids; "
-            f"else {_RELOAD}.",
+            f"else {RELOAD}.",
             topic=topic.name,
             topic_id=topic.id,
         )
@@ -137,7 +138,7 @@ def _still_there(progress: Progress, topic: Topic, topology: Topology, source: K
                 f"The topic {topic.name!r} ends before the offset {offset} of partition {partition}, which is next: it "
                 "was made again, or its newest records were lost.",
                 table=target.table,
-                hint=f"To go on, {_RELOAD}.",
+                hint=f"To go on, {RELOAD}.",
             )
         if topology.lows[place] > offset:
             if not source.accept_gaps:
@@ -145,7 +146,7 @@ def _still_there(progress: Progress, topic: Topic, topology: Topology, source: K
                     f"The topic {topic.name!r} no longer holds the offset {offset} of partition {partition}, which is "
                     f"next; its oldest is {topology.lows[place]}. Retention has removed events that were not read.",
                     table=target.table,
-                    hint=f"Keep the topic's records longer. To go on, {_RELOAD}; or set source.accept_gaps, and the "
+                    hint=f"Keep the topic's records longer. To go on, {RELOAD}; or set source.accept_gaps, and the "
                     "changes in between stay missing.",
                 )
             offsets[partition] = topology.lows[place]

@@ -137,6 +137,28 @@ def test_topics_that_appear_are_read_from_their_beginning(topics: Topics) -> Non
     assert topics.rows(one) == topics.rows(two) == history.expected()
 
 
+def test_another_log_in_the_same_topic_is_refused(topics: Topics) -> None:
+    """What a connector sends that has followed its database to a server whose log has lower positions."""
+    name, topic, history = topics.lake.new_name("kafka"), topics.topic(), History(random.Random(3))
+    target = {"table": name, "key": ["id"]}
+    topics.create(topic)
+    for key in range(4):
+        history.insert(key)
+    topics.produce(topic, history.events)
+    only(topics.ingest(target, topics=[topic]))
+    before, known = history.expected(), len(history.events)
+    history.lsn = 0
+    history.update(1, touch_doc=True)
+    (event,) = history.events[known:]
+    # as one that is sent again
+    topics.produce(topic, [event])
+    only(topics.ingest(target, topics=[topic]))
+    event["value"]["source"]["ts_ms"] += 60_000
+    topics.produce(topic, [event])
+    assert f"log has begun anew: the events of {topic}/0 are newer" in refused(topics.ingest(target, topics=[topic]))
+    assert topics.rows(name) == before
+
+
 def test_a_topic_made_anew_is_refused_until_it_is_accepted(topics: Topics) -> None:
     name, topic, history = topics.lake.new_name("kafka"), topics.topic(), History.of(13, 12)
     target = {"table": name, "key": ["id"]}
