@@ -2,7 +2,8 @@
 
 One Iceberg table per namespace, ``<namespace>.lakecdc_quarantine``, partitioned by target: the raw key, value and
 headers, the place at the source, the order key as far as it is known, the rule that was broken and why, and when it was
-first seen. A message is kept once per target, whatever is replayed. ``replay_quarantine`` enters them again.
+first seen. A message is kept once per target, whatever is replayed; where a source began anew, the same
+place of the next epoch holds another one. ``replay_quarantine`` enters them again.
 """
 
 from __future__ import annotations
@@ -34,6 +35,8 @@ _LOST = (
     "the source left out what had not changed (REPLICA IDENTITY FULL would tell it), and neither batch nor table "
     "holds it: "
 )
+# epoch of the source's identity; of a message without order key it is not known
+_EPOCH = "coalesce(substr(order_key, 1, 4), '')"
 # targets that are fed at the same time share one quarantine, and only one of them can create it
 _creating = threading.Lock()
 #: column name, type, NOT NULL
@@ -115,8 +118,10 @@ def keep(spark: SparkSession, catalog: str, name: str, batch: TableBatch) -> int
         return 0
     with _creating:
         table = open_quarantine(spark, catalog, name) or _create(spark, catalog, name)
-    known = spark.table(table.sql_name).where(F.col("target") == batch.target.table).select("target", "place")
-    rows = _rows(batch.rejected, batch.target.table).join(known, ["target", "place"], "left_anti").localCheckpoint()
+    same, epoch = ("target", "place", "epoch"), F.expr(_EPOCH)
+    known = spark.table(table.sql_name).where(F.col("target") == batch.target.table).withColumn("epoch", epoch)
+    found = _rows(batch.rejected, batch.target.table).withColumn("epoch", epoch)
+    rows = found.join(known.select(*same), list(same), "left_anti").localCheckpoint()
     count = rows.count()
     if count:
         rows.select(*[c for c, _, _ in COLUMNS]).coalesce(1).writeTo(table.sql_name).append()
@@ -134,14 +139,24 @@ def _rows(rejected: DataFrame, target: str) -> DataFrame:
     ).dropDuplicates(["place"])
 
 
-def messages(table: IcebergTable, target: str, rules: Sequence[str] = ()) -> DataFrame:
+def epochs(table: IcebergTable, target: str, rules: Sequence[str] = ()) -> list[str]:
+    """Epochs of a target's messages, the first one first; empty for those that have none.
+
+    :param rules: as for :func:`messages`.
+    """
+    rows = _kept(table, target, rules).selectExpr(f"{_EPOCH} AS epoch").distinct().collect()
+    return sorted(row["epoch"] for row in rows)
+
+
+def messages(table: IcebergTable, target: str, rules: Sequence[str] = (), epoch: str | None = None) -> DataFrame:
     """A target's messages as a message frame, with their original place in the order of arrival.
 
     :param rules: only those that broke one of these; default: all.
+    :param epoch: only those of one of the :func:`epochs`; default: all.
     """
-    kept = table.spark.table(table.sql_name).where(F.col("target") == target)
-    if rules:
-        kept = kept.where(F.col("rule").isin(*rules))
+    kept = _kept(table, target, rules)
+    if epoch is not None:
+        kept = kept.where(F.expr(_EPOCH) == epoch)
     # the order key ends with the place of arrival
     arrival = "CAST(conv(substr(order_key, -16), 16, -10) AS bigint)"
     return kept.selectExpr(
@@ -150,8 +165,13 @@ def messages(table: IcebergTable, target: str, rules: Sequence[str] = ()) -> Dat
     )
 
 
-def release(table: IcebergTable, target: str, places: DataFrame) -> int:
-    """Let messages go that have been applied.
+def _kept(table: IcebergTable, target: str, rules: Sequence[str]) -> DataFrame:
+    kept = table.spark.table(table.sql_name).where(F.col("target") == target)
+    return kept.where(F.col("rule").isin(*rules)) if rules else kept
+
+
+def release(table: IcebergTable, target: str, places: DataFrame, epoch: str) -> int:
+    """Let messages of an epoch go that have been applied.
 
     :param places: column ``place``.
     :return: how many.
@@ -161,8 +181,9 @@ def release(table: IcebergTable, target: str, places: DataFrame) -> int:
     count = places.count()
     if count:
         table.spark.sql(
-            f"DELETE FROM {table.sql_name} WHERE target = :target AND place IN (SELECT place FROM {view})",
-            {"target": target},
+            f"DELETE FROM {table.sql_name} WHERE target = :target AND {_EPOCH} = :epoch "
+            f"AND place IN (SELECT place FROM {view})",
+            {"target": target, "epoch": epoch},
         )
     table.spark.catalog.dropTempView(view)
     return count

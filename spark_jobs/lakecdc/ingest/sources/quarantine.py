@@ -5,6 +5,7 @@ The targets' positions stay where they are; what is older than the stored row or
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -39,7 +40,8 @@ class Quarantine:
         self.refused: Mapping[str, Exception] = {}
         self.given_up: Mapping[str, Exception] = {}
         self._positions: dict[str, Position] = {}
-        self._entered: dict[str, DataFrame] = {}
+        self._entered: dict[str, tuple[DataFrame, str]] = {}
+        self._told: dict[str, Counter[str]] = {}
         settings = getattr(spec.source, "registry", None)
         self._registry = Registry(settings) if settings else None
 
@@ -61,20 +63,24 @@ class Quarantine:
         self._positions = {name: position for name, position in positions.items() if position is not None}
 
     def rounds(self) -> Iterator[list[TableBatch]]:
-        """One round with everything that waits."""
-        yield [b for t in self.spec.targets if t.table in self._positions and (b := self._batch(t)) is not None]
+        """A round for each epoch that messages of a table wait from."""
+        waiting = {t.table: self._epochs(t) for t in self.spec.targets if t.table in self._positions}
+        for turn in range(max(map(len, waiting.values()), default=0)):
+            fed = [t for t in self.spec.targets if turn < len(waiting.get(t.table, ())) and t.table in self._positions]
+            yield [self._batch(target, waiting[target.table][turn]) for target in fed]
 
     def applied(self, table: str, position: Position) -> None:
         """Release what has been applied."""
-        entered = self._entered.pop(table, None)
+        entered, epoch = self._entered.pop(table, (None, ""))
         if entered is not None:
             kept = quarantine.open_quarantine(self.spark, self.spec.catalog.name, self._name(table))
             assert kept is not None
-            quarantine.release(kept, table, entered)
+            quarantine.release(kept, table, entered, epoch)
 
     def failed(self, table: str, error: Exception) -> None:
         """Its messages stay."""
         self._entered.pop(table, None)
+        self._positions.pop(table, None)
 
     def finish_round(self) -> None:
         """Let go of what the round kept in memory."""
@@ -86,21 +92,24 @@ class Quarantine:
     def _name(self, target: str) -> str:
         return quarantine.table_name(self.options, target)
 
-    def _batch(self, target: Target) -> TableBatch | None:
+    def _epochs(self, target: Target) -> list[str]:
         table = quarantine.open_quarantine(self.spark, self.spec.catalog.name, self._name(target.table))
-        if table is None:
-            return None
-        messages = quarantine.messages(table, target.table, self.options.rules).localCheckpoint()
+        return quarantine.epochs(table, target.table, self.options.rules) if table else []
+
+    def _batch(self, target: Target, epoch: str) -> TableBatch:
+        table = quarantine.open_quarantine(self.spark, self.spec.catalog.name, self._name(target.table))
+        assert table is not None
+        messages = quarantine.messages(table, target.table, self.options.rules, epoch).localCheckpoint()
         waiting = messages.count()
-        if not waiting:
-            return None
         position = self._positions[target.table]
-        found = self._decoded(target, messages, position)
+        found = self._decoded(target, messages, position, epoch)
         entered = messages.select("place")
         if found.rejected is not None:
             entered = entered.join(found.rejected.select("place"), "place", "left_anti")
-        self._entered[target.table] = entered.distinct().localCheckpoint()
-        facts = {"quarantined_before": waiting, "quarantined_still": found.rejections}
+        self._entered[target.table] = entered.distinct().localCheckpoint(), epoch
+        told = self._told.setdefault(target.table, Counter())
+        told.update(quarantined_before=waiting, quarantined_still=found.rejections)
+        facts = dict(told)
         return replace(table_batch(target, found, position, facts), origin=self._kept_back(target.table, found))
 
     def _kept_back(self, table: str, found: Decoded) -> Callable[[DataFrame], DataFrame]:
@@ -109,20 +118,21 @@ class Quarantine:
         def find(events: DataFrame) -> DataFrame:
             assert found.origin is not None
             messages = found.origin(events).localCheckpoint()
-            entered = self._entered[table].join(messages.select("place"), "place", "left_anti")
-            self._entered[table] = entered.localCheckpoint()
+            entered, epoch = self._entered[table]
+            entered = entered.join(messages.select("place"), "place", "left_anti")
+            self._entered[table] = entered.localCheckpoint(), epoch
             return messages
 
         return find
 
-    def _decoded(self, target: Target, messages: DataFrame, position: Position) -> Decoded:
+    def _decoded(self, target: Target, messages: DataFrame, position: Position, epoch: str) -> Decoded:
         source = self.spec.source
         types = known_types(self.spark, self.spec.catalog.name, target)
         if isinstance(source, FilesSource) and source.has_rows:
             return decode_cells(read_cells(messages, source, types), target, types, row_reading(source))
         order_by = getattr(source, "order_by", None)
         reading = Reading(
-            int(position.offsets.get("epoch", 1)),
+            int(epoch, 16) if epoch else int(position.offsets.get("epoch", 1)),
             getattr(source, "unavailable_value", Reading.unavailable_value),
             {"order_by": order_by} if order_by else {},
             self._registry,

@@ -13,6 +13,9 @@ import pytest
 from confluent_kafka import TopicPartition
 
 from lakecdc.contract.report import TableReport
+from lakecdc.contract.spec import parse_spec
+from lakecdc.ingest.job import ingest as ingest_job
+from lakecdc.run import run
 from tests.lakecdc.ingest.histories import History
 from tests.lakecdc.ingest.sources.kafka.conftest import Topics
 
@@ -180,6 +183,43 @@ def test_a_topic_made_anew_is_refused_until_it_is_accepted(topics: Topics) -> No
     report = only(topics.ingest(target, topics=[topic], accept_topic_ids=[found]))
     assert position(report)["epoch"] == 2
     assert topics.rows(name) == again.expected()
+
+
+def test_quarantined_messages_keep_the_epoch_of_their_topic(topics: Topics) -> None:
+    name, kept, topic = topics.lake.new_name("kafka"), topics.lake.new_name("quarantine"), topics.topic()
+    target = {"table": name, "key": ["id"], "columns": {"n": "int"}}
+    old, new = History(random.Random(4), lsn=1000), History(random.Random(5), lsn=10)
+
+    def ingest(history: History, **source: Any) -> None:
+        topics.create(topic)
+        first = history.events[0]["value"]["after"]
+        topics.produce(
+            topic, [{**history.events[0], "value": {**history.events[0]["value"], "after": {**first, "n": "x"}}}]
+        )
+        topics.produce(topic, history.events[1:])
+        if source:
+            source = {"accept_topic_ids": [topics.admin_id(topic)]}
+        only(topics.ingest(target, topics=[topic], options=options, **source))
+
+    options = {"quarantine_table": kept, "max_quarantined_fraction": 1.0}
+    for key in (1, 2):
+        old.insert(key)
+    ingest(old)
+    topics.delete(topic)
+    for key in (3, 1):
+        new.insert(key)
+    ingest(new, again=True)
+    places = [place for (place,) in topics.lake.duckdb_rows(kept, "place")]
+    assert places == 2 * [f"{topic}/0@0"]
+    # repaired by hand, the older one must not win over the row of the newer epoch
+    text = "replace(CAST(raw_value AS string), '\"x\"', '7')"
+    topics.lake.sql(f"UPDATE lake.{kept} SET raw_value = CAST({text} AS binary)")
+    document = topics.spec(target, topics=[topic], options=options)
+    report = run(parse_spec({**document, "job": "replay_quarantine"}), ingest_job).tables[0]
+    assert (report.outcome, report.metrics["quarantined_before"], report.metrics["quarantined_still"]) == ("done", 2, 0)
+    names = {key: row["name"] for key, row in {**old.rows, **new.rows}.items()}
+    assert [row[:2] for row in topics.rows(name)] == sorted(names.items())
+    assert topics.lake.duckdb_rows(kept, "place") == []
 
 
 def test_offsets_that_retention_removed_are_refused(topics: Topics) -> None:
