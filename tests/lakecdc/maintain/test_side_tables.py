@@ -7,7 +7,7 @@ from typing import Any
 from airflow_provider_lakecdc.delete_debt import _counted, debt_of
 from airflow_provider_lakecdc.tables import branch_snapshots
 from lakecdc.contract.spec import parse_spec
-from lakecdc.iceberg.table import IcebergTable
+from lakecdc.iceberg.table import IcebergTable, exists
 from lakecdc.ingest import quarantine, tombstones
 from lakecdc.ingest.sources import file_memory
 from lakecdc.ingest.sources.postgres.parking import Parking
@@ -33,7 +33,8 @@ def filled_side_tables(lake: Lake, target: str) -> list[str]:
     file_memory._create(lake.spark, "lake", files)
     if quarantine.open_quarantine(lake.spark, "lake", kept) is None:
         quarantine._create(lake.spark, "lake", kept)
-    Parking(lake.spark, "lake")._create(parked)
+    if not exists(lake.spark, "lake", parked):
+        Parking(lake.spark, "lake")._create(parked)
     for batch in range(BATCHES):
         lake.sql(f"INSERT INTO lake.{deletes} VALUES ({batch}, 'order', now())")
         lake.sql(f"INSERT INTO lake.{files} VALUES ('c{batch}', '', 'f')")
