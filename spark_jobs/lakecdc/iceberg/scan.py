@@ -195,11 +195,15 @@ def column_names(table: IcebergTable, field_ids: Sequence[int]) -> list[str] | N
 
 def field_types(table: IcebergTable, field_ids: Iterable[int]) -> dict[int, str | None]:
     """Iceberg type of each field in the newest schema that has it; None for a field that is not a top-level column."""
+    known = _columns_ever(table)
+    return {i: str(known[i].type().toString()) if i in known else None for i in field_ids}
+
+
+def _columns_ever(table: IcebergTable) -> dict[int, Any]:
+    """Java top-level columns by field id, each of the newest schema that has it."""
     schemas = sorted(mapping(table.java.schemas()).items(), key=lambda item: int(item[0]))
-    known: dict[int, str] = {}
-    for _, schema in [*schemas, (None, table.java.schema())]:
-        known |= {int(c.fieldId()): str(c.type().toString()) for c in listed(schema.columns())}
-    return {field_id: known.get(field_id) for field_id in field_ids}
+    newest_last = [*(schema for _, schema in schemas), table.java.schema()]
+    return {int(column.fieldId()): column for schema in newest_last for column in listed(schema.columns())}
 
 
 def dropped_beyond_readers(table: IcebergTable, field_ids: Collection[int]) -> dict[int, str]:
@@ -207,9 +211,7 @@ def dropped_beyond_readers(table: IcebergTable, field_ids: Collection[int]) -> d
     now = {field.id: field.name for field in table.fields}
     if now.keys() >= set(field_ids):
         return {}
-    past = {
-        int(c.fieldId()): str(c.name()) for s in mapping(table.java.schemas()).values() for c in listed(s.columns())
-    }
+    past = {field_id: str(column.name()) for field_id, column in _columns_ever(table).items()}
     names = Counter(now.get(field_id, past.get(field_id)) for field_id in field_ids)
     partitioned = {
         int(field.sourceId())

@@ -45,8 +45,7 @@ def read_keys(table: IcebergTable, keys: DataFrame, key: Sequence[str], snapshot
 
 
 def _rows_at(table: IcebergTable, snapshot_id: int | None) -> DataFrame:
-    head = table.head()
-    if snapshot_id is None or (head and head.id == snapshot_id):
+    if snapshot_id is None or ((head := table.head()) and head.id == snapshot_id):
         return table.read()
     # a snapshot is read with the names that its columns had then
     now = table.names_at(snapshot_id)

@@ -18,12 +18,7 @@ if TYPE_CHECKING:
 def envelopes(messages: DataFrame, reading: Reading) -> DataFrame:
     """See :class:`lakecdc.ingest.formats.envelope.Format`."""
     name = reading.settings.get("order_by")
-    image, where = values.member("v", name or "")
-    instant = f"unix_micros(try_cast(try_variant_get({image}, {where}, 'string') AS timestamp))"
-    position = f"coalesce(try_variant_get({image}, {where}, 'bigint'), {instant})" if name else "0"
-    # with the sign turned, negative numbers sort below positive ones
-    place = f"(coalesce({position}, 0L) ^ shiftleft(1L, 63))" if name else "0"
-    lacks = f"WHEN {position} IS NULL THEN 'no-order: no number or time in {_said(name)}'" if name else ""
+    place, lacks = _placed(name) if name else ("0", "")
     millis = "coalesce(unix_millis(timestamp), 0)"
     return envelope(
         messages.selectExpr(*PARSED),
@@ -37,8 +32,14 @@ def envelopes(messages: DataFrame, reading: Reading) -> DataFrame:
     )
 
 
-def _said(name: str | None) -> str:
-    return (name or "").replace("'", "")
+def _placed(name: str) -> tuple[str, str]:
+    """SQL of the position that a member tells, and the case of a message without it."""
+    instant = f"unix_micros(try_cast({values.member('v', name, 'string')} AS timestamp))"
+    position = f"coalesce({values.member('v', name, 'bigint')}, {instant})"
+    said = name.replace("'", "")
+    lacks = f"WHEN {position} IS NULL THEN 'no-order: no number or time in {said}'"
+    # with the sign turned, negative numbers sort below positive ones
+    return f"(coalesce({position}, 0L) ^ shiftleft(1L, 63))", lacks
 
 
 FORMAT = Format(envelopes, tombstones=True)

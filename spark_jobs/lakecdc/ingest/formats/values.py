@@ -57,12 +57,17 @@ class Field:
         return replace(self, type=sql_type, encoding="base64" if plain_binary else self.encoding)
 
 
-def member(image: str, name: str) -> tuple[str, str]:
-    """SQL of a variant, and SQL literal of the JSON path in it, that lead to a top-level member."""
+def member(image: str, name: str, sql_type: str) -> str:
+    """SQL of a top-level member in a type; null where it is null, absent or does not fit.
+
+    :param image: SQL of the variant that it is a member of.
+    """
     if '"' in name:
         # no path can name it
-        return f"try_element_at(try_variant_get({image}, '$', 'map<string,variant>'), {literal(name)})", "'$'"
-    return image, literal(f'$["{name}"]')
+        found = f"try_element_at(try_variant_get({image}, '$', 'map<string,variant>'), {literal(name)})"
+        return f"try_variant_get({found}, '$', '{sql_type}')"
+    path = f'$["{name}"]'
+    return f"try_variant_get({image}, {literal(path)}, '{sql_type}')"
 
 
 def literal(text: str) -> str:
@@ -76,20 +81,20 @@ def value(image: str, field: Field) -> str:
 
     :param image: SQL of the image's variant.
     """
-    image, where = member(image, field.name)
     if field.encoding == "plain":
-        return _plain(image, where, field.type)
-    text = f"try_variant_get({image}, {where}, 'string')"
+        return _plain(image, field)
+    text, raw = (member(image, field.name, sql_type) for sql_type in ("string", "variant"))
     if field.encoding == "base64":
         return f"try_to_binary({text}, 'base64')"
     if field.encoding == "decimal_bytes":
         # Connect's ``decimal.format`` NUMERIC writes numbers, of which some would pass for base64
         unscaled = _cast(_unscaled(text, str(field.scale)), field.type, field.scale)
-        return f"CASE WHEN {_is_text(image, where)} THEN {unscaled} ELSE {_exact_decimal(text, field.type)} END"
+        is_text = f"schema_of_variant({raw}) = 'STRING'"
+        return f"CASE WHEN {is_text} THEN {unscaled} ELSE {_exact_decimal(text, field.type)} END"
     if field.encoding == "variable_decimal":
-        inner = [f"try_variant_get({image}, {where[:-1]}.{part}', '{kind}')" for part, kind in _VARIABLE]
-        return _cast(_unscaled(inner[1], inner[0]), field.type)
-    return _time(f"try_variant_get({image}, {where}, 'bigint')", field.encoding, field.type)
+        scale, unscaled = (member(raw, part, sql_type) for part, sql_type in _VARIABLE)
+        return _cast(_unscaled(unscaled, scale), field.type)
+    return _time(member(image, field.name, "bigint"), field.encoding, field.type)
 
 
 def misfit(image: str, field: Field) -> str | None:
@@ -97,29 +102,28 @@ def misfit(image: str, field: Field) -> str | None:
     found = value(image, field)
     if field.type == "string" and field.encoding == "plain":
         return None
-    image, where = member(image, field.name)
-    raw = f"try_variant_get({image}, {where}, 'variant')"
+    raw = member(image, field.name, "variant")
     lost = f"({raw} IS NOT NULL AND NOT is_variant_null({raw}) AND {found} IS NULL)"
     if field.encoding != "plain":
         return lost
     if field.type in _INTEGERS:
         # a cast would cut the fraction off
-        return f"({lost} OR coalesce(try_variant_get({image}, {where}, 'double') != CAST({found} AS double), false))"
+        return f"({lost} OR coalesce({member(image, field.name, 'double')} != CAST({found} AS double), false))"
     decimal = _DECIMAL.match(field.type)
     if decimal and not _is_wide(decimal):
-        whole = f"try_variant_get({image}, {where}, 'decimal(38,18)')"
+        whole = member(image, field.name, "decimal(38,18)")
         return f"({lost} OR coalesce({whole} != {found}, false))"
     if field.type == "double":
         # an integer whose last digits a double cannot hold
-        whole = f"try_variant_get({image}, {where}, 'decimal(38,0)')"
+        whole = member(image, field.name, "decimal(38,0)")
         integer = f"regexp_like(schema_of_variant({raw}), '^(BIGINT|DECIMAL.*,0.)$')"
         held = f"try_cast(CAST({found} AS string) AS decimal(38,0))"
         return f"({lost} OR coalesce({integer} AND {held} != {whole}, false))"
     if field.type == "boolean":
-        return f"({lost} OR coalesce(try_variant_get({image}, {where}, 'double') NOT IN (0, 1), false))"
+        return f"({lost} OR coalesce({member(image, field.name, 'double')} NOT IN (0, 1), false))"
     if field.type in _TIMES:
         # MySQL's date that is none
-        text = f"try_variant_get({image}, {where}, 'string')"
+        text = member(image, field.name, "string")
         return f"({lost} AND NOT coalesce(startswith({text}, '0000-00-00'), false))"
     return lost
 
@@ -132,8 +136,7 @@ def is_placeholder(image: str, field: Field, unavailable_value: str) -> str | No
     if not _LARGE.match(field.type):
         return None
     shapes = ", ".join(literal(s) for s in placeholder_shapes(unavailable_value))
-    image, where = member(image, field.name)
-    return f"try_variant_get({image}, {where}, 'string') IN ({shapes})"
+    return f"{member(image, field.name, 'string')} IN ({shapes})"
 
 
 def placeholder_shapes(unavailable_value: str) -> tuple[str, ...]:
@@ -152,13 +155,13 @@ def placeholder_shapes(unavailable_value: str) -> tuple[str, ...]:
     return (text, encoded, raw.hex(), *written, *(f'{{"scale":{s},"value":"{encoded}"}}' for s in (0,)))
 
 
-def _plain(image: str, where: str, sql_type: str) -> str:
+def _plain(image: str, field: Field) -> str:
+    sql_type, text = field.type, member(image, field.name, "string")
     decimal = _DECIMAL.match(sql_type)
     if decimal and _is_wide(decimal):
-        return _exact_decimal(f"try_variant_get({image}, {where}, 'string')", sql_type)
+        return _exact_decimal(text, sql_type)
     if sql_type in _INTEGERS or sql_type in ("double", "float", "boolean", "string") or decimal:
-        return f"try_variant_get({image}, {where}, '{sql_type}')"
-    text = f"try_variant_get({image}, {where}, 'string')"
+        return member(image, field.name, sql_type)
     if sql_type == "date":
         # Debezium's ISO dates end with a zone
         text = f"regexp_replace({text}, 'Z$', '')"
@@ -180,13 +183,15 @@ def calendar(text: str, sql_type: str) -> str:
     return f"CASE WHEN instr({text}, '-') = 5 AND {text} >= '0001' THEN try_cast({text} AS {sql_type}) END"
 
 
+def unrounded(text: str, sql_type: str, scale: str) -> str:
+    """SQL of a decimal out of a text without exponent; null for one with more digits after the point than fit."""
+    fraction = f"trim(TRAILING '0' FROM regexp_extract({text}, '[.]([0-9]*)', 1))"
+    return f"CASE WHEN length({fraction}) <= {scale} THEN try_cast({text} AS {sql_type}) END"
+
+
 def _is_wide(decimal: re.Match[str]) -> bool:
     """Whether a decimal(38,18) cannot tell that a value has been rounded to the type."""
     return int(decimal[1]) - int(decimal[2]) > 20 or int(decimal[2]) >= 18
-
-
-def _is_text(image: str, where: str) -> str:
-    return f"schema_of_variant(try_variant_get({image}, {where}, 'variant')) = 'STRING'"
 
 
 def _exact_decimal(text: str, sql_type: str) -> str:
@@ -194,8 +199,7 @@ def _exact_decimal(text: str, sql_type: str) -> str:
     decimal = _DECIMAL.match(sql_type)
     if not decimal:
         return f"try_cast({text} AS {sql_type})"
-    fraction = "length(trim(TRAILING '0' FROM regexp_extract(t, '[.]([0-9]*)', 1)))"
-    plain = f"CASE WHEN {fraction} <= {decimal[2]} THEN try_cast(t AS {sql_type}) END"
+    plain = unrounded("t", sql_type, decimal[2])
     # what is too large for a comparison has no fraction either
     large = f"CASE WHEN try_cast(t AS decimal(38,18)) IS NULL THEN try_cast(t AS {sql_type}) END"
     power = f"coalesce({_cast('t', sql_type)}, {large})"

@@ -153,6 +153,16 @@ def deal(found: Sequence[T], parallelism: int) -> tuple[tuple[T, ...], ...]:
     return tuple(tuple(found[i::count]) for i in range(count))
 
 
+def another_key(label: str, key: Sequence[str], table: str) -> InputError:
+    """The source tells rows apart by other columns than the target.
+
+    :param label: the source table.
+    :param key: its key by now.
+    :param table: the target.
+    """
+    return full_load_needed(f"The source table {label} has another key now ({', '.join(key) or 'none'})", table)
+
+
 def rounds_of_parts(
     parts: Mapping[str, Iterator[TableBatch]],
     failed: Callable[[str], bool],

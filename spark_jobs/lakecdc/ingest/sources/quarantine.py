@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from lakecdc.contract.spec import JobSpec
     from lakecdc.contract.target import Target
+    from lakecdc.iceberg.table import IcebergTable
     from lakecdc.metadata.positions import Position
 
 
@@ -42,6 +43,7 @@ class Quarantine:
         self._positions: dict[str, Position] = {}
         self._entered: dict[str, tuple[DataFrame, str]] = {}
         self._told: dict[str, Counter[str]] = {}
+        self._tables: dict[str, IcebergTable] = {}
         settings = getattr(spec.source, "registry", None)
         self._registry = Registry(settings) if settings else None
 
@@ -73,9 +75,7 @@ class Quarantine:
         """Release what has been applied."""
         entered, epoch = self._entered.pop(table, (None, ""))
         if entered is not None:
-            kept = quarantine.open_quarantine(self.spark, self.spec.catalog.name, self._name(table))
-            assert kept is not None
-            quarantine.release(kept, table, entered, epoch)
+            quarantine.release(self._tables[table], table, entered, epoch)
 
     def failed(self, table: str, error: Exception) -> None:
         """Its messages stay."""
@@ -89,17 +89,18 @@ class Quarantine:
     def close(self) -> None:
         """Nothing is held."""
 
-    def _name(self, target: str) -> str:
-        return quarantine.table_name(self.options, target)
-
     def _epochs(self, target: Target) -> list[str]:
-        table = quarantine.open_quarantine(self.spark, self.spec.catalog.name, self._name(target.table))
-        return quarantine.epochs(table, target.table, self.options.rules) if table else []
+        name = quarantine.table_name(self.options, target.table)
+        table = quarantine.open_quarantine(self.spark, self.spec.catalog.name, name)
+        if table is None:
+            return []
+        self._tables[target.table] = table
+        return quarantine.epochs(table, target.table, self.options.rules)
 
     def _batch(self, target: Target, epoch: str) -> TableBatch:
-        table = quarantine.open_quarantine(self.spark, self.spec.catalog.name, self._name(target.table))
-        assert table is not None
-        messages = quarantine.messages(table, target.table, self.options.rules, epoch).localCheckpoint()
+        messages = quarantine.messages(
+            self._tables[target.table], target.table, self.options.rules, epoch
+        ).localCheckpoint()
         waiting = messages.count()
         position = self._positions[target.table]
         found = self._decoded(target, messages, position, epoch)
@@ -109,8 +110,7 @@ class Quarantine:
         self._entered[target.table] = entered.distinct().localCheckpoint(), epoch
         told = self._told.setdefault(target.table, Counter())
         told.update(quarantined_before=waiting, quarantined_still=found.rejections)
-        facts = dict(told)
-        return replace(table_batch(target, found, position, facts), origin=self._kept_back(target.table, found))
+        return replace(table_batch(target, found, position, dict(told)), origin=self._kept_back(target.table, found))
 
     def _kept_back(self, table: str, found: Decoded) -> Callable[[DataFrame], DataFrame]:
         """What the batch's messages are found by; those that are looked for stay in quarantine."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from lakecdc.iceberg.definition import quoted_column
 from lakecdc.ingest.change import Column
 from lakecdc.ingest.formats.envelope import MESSAGE
-from lakecdc.ingest.formats.values import calendar
+from lakecdc.ingest.formats.values import calendar, unrounded
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -120,9 +120,7 @@ def from_text(text: str, sql_type: str, timestamp_format: str | None = None) -> 
         return f"try_variant_get(try_parse_json({trimmed}), '$', '{sql_type}')"
     decimal = _DECIMAL.fullmatch(sql_type)
     if decimal:
-        # a cast would round
-        fraction = f"trim(TRAILING '0' FROM regexp_extract({trimmed}, '[.]([0-9]*)', 1))"
-        return f"CASE WHEN length({fraction}) <= {decimal[2]} THEN try_cast({trimmed} AS {sql_type}) END"
+        return unrounded(trimmed, sql_type, decimal[2])
     if sql_type in _TIMES:
         return calendar(trimmed, sql_type)
     return f"try_cast({trimmed} AS {sql_type})"

@@ -18,7 +18,6 @@ def cells_of_json(messages: DataFrame, known: Mapping[str, str]) -> Cells:
     :param known: the table's columns.
     """
     parsed = messages.selectExpr("*", "try_parse_json(CAST(value AS string)) AS parsed")
-    places = [values.member("parsed", name) for name in known]
-    texts = [f"try_variant_get({image}, {where}, 'string')" for image, where in places]
+    texts = [values.member("parsed", name, "string") for name in known]
     problem = "CASE WHEN parsed IS NULL THEN 'not-json: the row is no JSON' END"
     return with_cells(parsed, tuple(known), texts, problem)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from lakecdc.contract.errors import InputError
 from lakecdc.ingest import source_columns
 from lakecdc.ingest.change import Column, ColumnsTold
-from lakecdc.ingest.sources.database import full_load_needed
+from lakecdc.ingest.sources.database import another_key, full_load_needed
 from lakecdc.ingest.sources.mysql.catalog import SourceTable, described, target_columns
 from lakecdc.ingest.sources.mysql.decoder import Relation
 from lakecdc.ingest.sources.mysql.load import Progress
@@ -124,10 +124,7 @@ class Feed:
         self.key_numbers = tuple(self.numbers[name] for name in self.table.key)
 
     def _another_key(self) -> InputError:
-        key = ", ".join(self.table.key) or "none"
-        return full_load_needed(
-            f"The source table {self.table.label} has another key now ({key})", self.table.target.table
-        )
+        return another_key(self.table.label, self.table.key, self.table.target.table)
 
     def take(self, numbers: Mapping[str, int], relations: Sequence[Relation], altered: bool, reached: bool) -> None:
         """Take over the columns of a batch.

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 from lakecdc.ingest.change import Column
 from lakecdc.ingest.column_numbers import Columns, identified, places
 from lakecdc.ingest.formats.pgoutput import Relation
-from lakecdc.ingest.sources.database import full_load_needed
+from lakecdc.ingest.sources.database import another_key, full_load_needed
 from lakecdc.ingest.sources.postgres.catalog import SourceTable, column_numbers, missing_values
 from lakecdc.ingest.sources.postgres.connect import lsn
 from lakecdc.ingest.sources.postgres.load import Progress
@@ -50,10 +50,7 @@ class Feed:
         of = self.table.numbers
         self.key = tuple(number for name in self.table.key if (number := of[name]) is not None)
         if self.target_key and {*self.target_key} != {*self.key}:
-            raise full_load_needed(
-                f"The source table {self.table.label} has another key now ({', '.join(self.table.key)})",
-                self.table.target.table,
-            )
+            raise another_key(self.table.label, self.table.key, self.table.target.table)
 
     @property
     def at(self) -> int:
