@@ -18,7 +18,7 @@ from lakecdc.ingest.job import ingest
 from lakecdc.run import run
 from local_services.mariadb import MariaDB
 from tests.conftest import Lake
-from tests.lakecdc.ingest.killing import Run
+from tests.lakecdc.ingest.killing import Run, act_at
 
 pytestmark = pytest.mark.services
 
@@ -99,22 +99,10 @@ def shop(lake: Lake) -> Iterator[Shop]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-@pytest.fixture
-def failing_at(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """Let this process fail at a moment, once."""
-
-    def fail(moment: str) -> None:
-        failpoints._seen.clear()
-        monkeypatch.setenv(failpoints.VARIABLE, f"{moment}=raise")
-
-    yield fail
-    failpoints._seen.clear()
-
-
 @pytest.mark.parametrize("moment", MOMENTS)
-def test_failed_and_run_again(shop: Shop, failing_at: Any, monkeypatch: pytest.MonkeyPatch, moment: str) -> None:
+def test_failed_and_run_again(shop: Shop, monkeypatch: pytest.MonkeyPatch, moment: str) -> None:
     shop.change()
-    failing_at(moment)
+    act_at(monkeypatch, f"{moment}=raise")
     report = run(parse_spec(shop.spec), ingest)
     assert f"fail point {moment}" in f"{report.error} {[table.reason for table in report.tables]}"
     monkeypatch.delenv(failpoints.VARIABLE)
@@ -124,11 +112,11 @@ def test_failed_and_run_again(shop: Shop, failing_at: Any, monkeypatch: pytest.M
 
 @pytest.mark.parametrize("moment", LOAD_MOMENTS)
 def test_failed_in_the_full_load_and_run_again(
-    lake: Lake, shop: Shop, failing_at: Any, monkeypatch: pytest.MonkeyPatch, moment: str
+    lake: Lake, shop: Shop, monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:
     name = lake.new_name("shop")
     spec = {**shop.spec, "target": {**shop.spec["target"], "table": name}}
-    failing_at(moment)
+    act_at(monkeypatch, f"{moment}=raise")
     report = run(parse_spec(spec), ingest)
     assert f"fail point {moment}" in f"{report.error} {[table.reason for table in report.tables]}"
     monkeypatch.delenv(failpoints.VARIABLE)

@@ -20,7 +20,7 @@ from lakecdc.ingest.job import ingest
 from lakecdc.run import run
 from local_services.postgres import Postgres
 from tests.conftest import Lake
-from tests.lakecdc.ingest.killing import Run
+from tests.lakecdc.ingest.killing import Run, act_at
 from tests.on_demand import on_demand
 
 #: moments of a run that takes changes, and whether the changes are in the table then
@@ -96,8 +96,7 @@ def shop(lake: Lake) -> Iterator[Shop]:
 @pytest.mark.parametrize("moment", FAILED)
 def test_failed_and_run_again(shop: Shop, monkeypatch: pytest.MonkeyPatch, moment: str) -> None:
     shop.change()
-    failpoints._seen.clear()
-    monkeypatch.setenv(failpoints.VARIABLE, f"{moment}=raise")
+    act_at(monkeypatch, f"{moment}=raise")
     report = run(parse_spec(shop.spec), ingest)
     assert f"fail point {moment}" in f"{report.error} {[table.reason for table in report.tables]}"
     monkeypatch.delenv(failpoints.VARIABLE)
@@ -128,8 +127,7 @@ def test_killed_in_the_full_load_and_run_again(lake: Lake, shop: Shop, tmp_path:
 def test_a_second_run_meanwhile_is_refused(shop: Shop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shop.change()
     flag = tmp_path / "paused"
-    failpoints._seen.clear()
-    monkeypatch.setenv(failpoints.VARIABLE, f"before_commit=pause:{flag}")
+    act_at(monkeypatch, f"before_commit=pause:{flag}")
     with ThreadPoolExecutor(1) as pool:
         paused = pool.submit(shop.ingest)
         while not flag.exists():

@@ -1,4 +1,4 @@
-"""Running the ingest script in a process of its own, to kill or pause it at a named moment."""
+"""Letting the ingest job end or pause at a named moment, in this process or as a script of its own."""
 
 from __future__ import annotations
 
@@ -11,9 +11,22 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from lakecdc import failpoints
+
 SCRIPT = Path(__file__).parents[3] / "spark_jobs" / "ingest.py"
 # a start of Spark on a busy machine
 _SECONDS = 300
+
+
+def act_at(monkeypatch: pytest.MonkeyPatch, failpoint: str) -> None:
+    """Let jobs of this process act at a moment, whatever moments they have passed before.
+
+    :param failpoint: see ``lakecdc.failpoints``; empty for none.
+    """
+    failpoints._seen.clear()
+    monkeypatch.setenv(failpoints.VARIABLE, failpoint)
 
 
 class Run:
@@ -28,7 +41,7 @@ class Run:
         self.report_file = folder / "report-of-process.json"
         spec_file = folder / "spec-of-process.json"
         spec_file.write_text(json.dumps(spec))
-        environment = {**os.environ, "LAKECDC_FAILPOINT": failpoint, "SPARK_MASTER": "local[1]"}
+        environment = {**os.environ, failpoints.VARIABLE: failpoint, "SPARK_MASTER": "local[1]"}
         command = [sys.executable, str(SCRIPT), "--spec", str(spec_file), "--report", str(self.report_file)]
         with (folder / "log-of-process.txt").open("ab") as log:
             self.process = subprocess.Popen(command, env=environment, stderr=log, stdout=log)

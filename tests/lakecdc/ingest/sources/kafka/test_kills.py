@@ -17,7 +17,7 @@ from lakecdc.run import run
 from local_services.kafka import Kafka
 from tests.conftest import Lake
 from tests.lakecdc.ingest.histories import History
-from tests.lakecdc.ingest.killing import Run
+from tests.lakecdc.ingest.killing import Run, act_at
 from tests.lakecdc.ingest.sources.kafka.conftest import Topics
 from tests.on_demand import on_demand
 
@@ -87,8 +87,7 @@ def shop(kafka: Kafka, lake: Lake) -> Iterator[Shop]:
 @pytest.mark.parametrize("moment", STOPPED)
 def test_stopped_and_run_again(shop: Shop, monkeypatch: pytest.MonkeyPatch, moment: str) -> None:
     shop.change()
-    failpoints._seen.clear()
-    monkeypatch.setenv(failpoints.VARIABLE, f"{moment}=raise")
+    act_at(monkeypatch, f"{moment}=raise")
     stopped = shop.ingest()
     assert "fail point" in f"{stopped.error} {[t.reason for t in stopped.tables]}"
     monkeypatch.delenv(failpoints.VARIABLE)

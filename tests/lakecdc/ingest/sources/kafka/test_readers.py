@@ -20,7 +20,7 @@ from lakecdc.ingest.sources.kafka.cluster import Range, Reader
 from lakecdc.run import run
 from local_services import kafka_jars
 from tests.lakecdc.ingest.histories import History
-from tests.lakecdc.ingest.killing import Run
+from tests.lakecdc.ingest.killing import Run, act_at
 from tests.lakecdc.ingest.sources.kafka.conftest import PASSWORD, Topics
 
 pytestmark = pytest.mark.services
@@ -56,8 +56,7 @@ def test_a_table_is_the_same_by_either_reader(topics: Topics, monkeypatch: pytes
         target = {"table": name, "key": ["id"], "history_table": f"{name}_log"}
         spec = parse_spec(topics.spec(target, topics=[topic], max_offsets_per_batch=50))
         if reader == "spark":
-            failpoints._seen.clear()
-            monkeypatch.setenv(failpoints.VARIABLE, "after_side_tables@2=raise")
+            act_at(monkeypatch, "after_side_tables@2=raise")
             stopped = run(spec, ingest)
             assert "fail point" in f"{stopped.error} {[t.reason for t in stopped.tables]}", stopped
             monkeypatch.delenv(failpoints.VARIABLE)

@@ -63,7 +63,8 @@ class Shop:
         return _SEQUENCE.sub(lambda found: part.format(*found.groups()), statement)
 
     def target(self, table: str, **rest: Any) -> str:
-        """Add a target; its name in the catalog."""
+        """Add a target, in a namespace of this test's; its name in the catalog."""
+        self.lake.sql(f"CREATE NAMESPACE IF NOT EXISTS lake.{self.schema}")
         self.targets.append({"table": f"{self.schema}.{table}", **rest})
         return f"{self.schema}.{table}"
 

@@ -62,7 +62,6 @@ def load(shop: Shop, target: str, monkeypatch: pytest.MonkeyPatch | None = None,
     :param monkeypatch: keeps the tasks from writing.
     """
     shop.targets[:] = [{"table": f"{shop.schema}.{target}", "source_table": f"{shop.schema}.t", **settings}]
-    shop.lake.sql(f"CREATE NAMESPACE IF NOT EXISTS lake.{shop.schema}")
     if monkeypatch:
         monkeypatch.setattr(full_load, "_refusal", lambda *_: "told to")
     try:

@@ -12,6 +12,7 @@ from lakecdc import failpoints
 from lakecdc.contract.report import TableReport
 from lakecdc.ingest.job import ingest
 from lakecdc.run import run as run_job
+from tests.lakecdc.ingest.killing import act_at
 
 from .conftest import Shop, only_mysql
 
@@ -78,7 +79,6 @@ def test_random_histories_equal_their_source_after_every_run(shop: Shop, seed: i
     shop.sql("CREATE TABLE s.deep (a int, b varchar(9), v int, PRIMARY KEY (b, a))")
     flat = shop.target("flat", partition_by=["bucket(4, id)"], format_version=version)
     deep = shop.target("deep", format_version=version)
-    shop.lake.sql(f"CREATE NAMESPACE IF NOT EXISTS lake.{shop.schema}")
     shop.sql(*history.statements(25))
     for batch_events in (500_000, 9, 30, 500_000):
         reports = run(shop, max_batch_events=batch_events, chunk_rows=7)
@@ -99,11 +99,9 @@ def test_random_histories_of_mysql_survive_failures(shop: Shop, monkeypatch: pyt
     shop.sql("CREATE TABLE s.flat (id bigint PRIMARY KEY, v varchar(40), amount decimal(12,3), note text)")
     shop.sql("CREATE TABLE s.deep (a int, b varchar(9), v int, PRIMARY KEY (b, a))")
     flat, deep = shop.target("flat"), shop.target("deep")
-    shop.lake.sql(f"CREATE NAMESPACE IF NOT EXISTS lake.{shop.schema}")
     for moment in ("after_chunks", "after_staging", "after_commit"):
         shop.sql(*history.statements(40))
-        failpoints._seen.clear()
-        monkeypatch.setenv(failpoints.VARIABLE, f"{moment}=raise")
+        act_at(monkeypatch, f"{moment}=raise")
         report = run_job(shop.spec(chunk_rows=7), ingest)
         assert f"fail point {moment}" in f"{report.error} {[table.reason for table in report.tables]}"
         monkeypatch.delenv(failpoints.VARIABLE)
@@ -116,7 +114,6 @@ def test_random_histories_of_mysql_survive_failures(shop: Shop, monkeypatch: pyt
 def test_one_big_transaction_and_its_rollback(shop: Shop) -> None:
     shop.sql("CREATE TABLE s.big (id int PRIMARY KEY, v varchar(20), n int)")
     name = shop.target("big")
-    shop.lake.sql(f"CREATE NAMESPACE IF NOT EXISTS lake.{shop.schema}")
     run(shop)
     shop.sql(
         "BEGIN", "INSERT INTO s.big SELECT seq, concat('v', seq), 0 FROM seq_1_to_200000",
@@ -134,7 +131,6 @@ def test_a_table_without_a_key_is_appended_exactly_once(shop: Shop) -> None:
     shop.sql("CREATE TABLE s.visits (seen datetime(3), who varchar(20))")
     shop.sql("INSERT INTO s.visits SELECT '2024-01-01' + INTERVAL seq SECOND, 'x' FROM seq_1_to_100")
     name = shop.target("visits", mode="append")
-    shop.lake.sql(f"CREATE NAMESPACE IF NOT EXISTS lake.{shop.schema}")
     assert run(shop)[name].outcome == "done"
     shop.sql("INSERT INTO s.visits VALUES (now(3), 'y'), (now(3), 'y')")
     assert run(shop)[name].outcome == "done"
@@ -147,7 +143,6 @@ def test_a_table_without_a_key_is_appended_exactly_once(shop: Shop) -> None:
 def test_a_history_without_a_key_tells_whole_rows(shop: Shop) -> None:
     shop.sql("CREATE TABLE s.visits (n int, who varchar(20))", "INSERT INTO s.visits VALUES (1, 'x'), (2, 'y')")
     name = shop.target("visits", mode="history")
-    shop.lake.sql(f"CREATE NAMESPACE IF NOT EXISTS lake.{shop.schema}")
     run(shop)
     shop.sql("UPDATE s.visits SET n = 3 WHERE who = 'x'", "DELETE FROM s.visits WHERE who = 'y'")
     assert run(shop)[name].outcome == "done"

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from lakecdc import failpoints
 from lakecdc.contract.report import TableReport
 from lakecdc.ingest.job import ingest
 from lakecdc.ingest.sources.mysql.load import _shares
 from lakecdc.ingest.sources.mysql.snapshot import Chunk
+from tests.lakecdc.ingest.killing import act_at
 
 from .conftest import Shop
 from .test_job import differs
@@ -28,14 +28,12 @@ def make(shop: Shop, **target: Any) -> str:
     name = shop.target("big", **target)
     shop.sql("CREATE TABLE s.big (id int PRIMARY KEY, n int, body text, m int)")
     shop.sql("INSERT INTO s.big SELECT seq, 0, md5(seq), seq FROM seq_1_to_1000")
-    shop.lake.sql(f"CREATE NAMESPACE IF NOT EXISTS lake.{shop.schema}")
     return name
 
 
 def run(shop: Shop, monkeypatch: pytest.MonkeyPatch, moment: str = "") -> TableReport:
     """One run of the job, which fails at a moment if one is given."""
-    failpoints._seen.clear()
-    monkeypatch.setenv(failpoints.VARIABLE, f"{moment}=raise" if moment else "")
+    act_at(monkeypatch, f"{moment}=raise" if moment else "")
     return ingest(shop.lake.spark, shop.spec(**PARTS))[0]
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from lakecdc import failpoints
 from lakecdc.ingest.column_numbers import renamed
+from tests.lakecdc.ingest.killing import act_at
 
 from .conftest import Shop
 from .test_job import differs, run
@@ -23,7 +24,6 @@ def make(shop: Shop, columns: str = "a int, b int, c varchar(20)", **target: Any
     """A loaded table with five rows."""
     shop.sql(f"CREATE TABLE s.t (id int PRIMARY KEY, {columns})")
     shop.sql(f"INSERT INTO s.t SELECT seq{', seq' * (columns.count(',') + 1)} FROM seq_1_to_5")
-    shop.lake.sql(f"CREATE NAMESPACE IF NOT EXISTS lake.{shop.schema}")
     name = shop.target("t", **target)
     assert run(shop)[name].outcome == "done"
     return name
@@ -104,8 +104,7 @@ def test_an_interrupted_run_renames_once(shop: Shop, monkeypatch: pytest.MonkeyP
     shop.sql("UPDATE s.t SET a = 10 WHERE id = 1", "ALTER TABLE s.t RENAME COLUMN a TO b, RENAME COLUMN b TO a")
     shop.sql("UPDATE s.t SET a = 20 WHERE id = 2", "ALTER TABLE s.t ADD d int", "UPDATE s.t SET d = 3 WHERE id = 3")
     for moment in ("after_rename", "history_before_staging", "before_staging"):
-        failpoints._seen.clear()
-        monkeypatch.setenv(failpoints.VARIABLE, f"{moment}=raise")
+        act_at(monkeypatch, f"{moment}=raise")
         assert run(shop)[name].outcome == "failed"
         assert field_ids(shop, name)["b"] == before["a"]
     monkeypatch.delenv(failpoints.VARIABLE)

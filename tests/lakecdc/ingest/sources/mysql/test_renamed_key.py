@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from lakecdc import failpoints
+from tests.lakecdc.ingest.killing import act_at
 
 from .conftest import Shop, both
 from .test_job import differs, run
@@ -21,7 +22,6 @@ def make(shop: Shop, **target: Any) -> str:
     """A loaded table with a key of two columns."""
     shop.sql("CREATE TABLE s.t (a int, b int, c int NOT NULL, v varchar(9), PRIMARY KEY (b, a))")
     shop.sql("INSERT INTO s.t SELECT seq, seq + 10, seq + 20, 'v' FROM seq_1_to_8")
-    shop.lake.sql(f"CREATE NAMESPACE IF NOT EXISTS lake.{shop.schema}")
     name = shop.target("t", **target)
     assert run(shop)[name].outcome == "done"
     return name
@@ -74,8 +74,7 @@ def test_an_interrupted_run_renames_once(shop: Shop, monkeypatch: pytest.MonkeyP
     shop.sql("ALTER TABLE s.t RENAME COLUMN a TO b, RENAME COLUMN b TO a")
     shop.sql("UPDATE s.t SET b = 103 WHERE b = 3", "DELETE FROM s.t WHERE b = 4")
     for moment in ("after_rename", "history_before_staging", "after_side_tables"):
-        failpoints._seen.clear()
-        monkeypatch.setenv(failpoints.VARIABLE, f"{moment}=raise")
+        act_at(monkeypatch, f"{moment}=raise")
         assert run(shop)[name].outcome == "failed"
         assert field_ids(shop, name)["b"] == before["a"]
     monkeypatch.delenv(failpoints.VARIABLE)

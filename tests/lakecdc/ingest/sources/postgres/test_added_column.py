@@ -14,7 +14,6 @@ def test_older_rows_get_the_default(shop: Shop, version: int) -> None:
     shop.sql("CREATE TABLE s.quiet (id int PRIMARY KEY)")
     shop.sql("INSERT INTO s.t SELECT i, 'v' || i FROM generate_series(1, 50) i; INSERT INTO s.quiet VALUES (1), (2)")
     name, quiet = shop.target("t", format_version=version), shop.target("quiet", format_version=version)
-    shop.lake.sql(f"CREATE NAMESPACE IF NOT EXISTS lake.{shop.schema}")
     run(shop)
     shop.sql("UPDATE s.t SET v = 'before' WHERE id = 1")
     shop.sql(
@@ -33,7 +32,6 @@ def test_a_run_killed_before_it_filled_does_so_later(shop: Shop) -> None:
     shop.sql("CREATE TABLE s.t (id int PRIMARY KEY)")
     shop.sql("INSERT INTO s.t SELECT generate_series(1, 9)")
     name = shop.target("t")
-    shop.lake.sql(f"CREATE NAMESPACE IF NOT EXISTS lake.{shop.schema}")
     run(shop)
     shop.sql("ALTER TABLE s.t ADD COLUMN b boolean DEFAULT true")
     table = shop.lake.table(name)

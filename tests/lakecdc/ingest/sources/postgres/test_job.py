@@ -36,7 +36,6 @@ def test_tables_equal_their_source_after_every_run(shop: Shop, version: int) -> 
     layout = {"format_version": version}
     orders = shop.target("orders", partition_by=["bucket(4, id)"], **layout)
     lines, empty = shop.target("lines", **layout), shop.target("empty", **layout)
-    shop.lake.sql(f"CREATE NAMESPACE IF NOT EXISTS lake.{shop.schema}")
     assert {report.outcome for report in run(shop).values()} == {"done"}
     assert not differs(shop, orders, "id, amount, body") and not differs(shop, lines, "order_id, line, v")
     shop.sql("UPDATE s.orders SET amount = 0 WHERE id <= 20; UPDATE s.orders SET id = id + 1000 WHERE id <= 5")
@@ -59,7 +58,6 @@ def test_tables_equal_their_source_after_every_run(shop: Shop, version: int) -> 
 def test_whole_database_with_tables_that_appear_later_and_a_bad_one(shop: Shop) -> None:
     shop.sql("CREATE TABLE s.orders (id int PRIMARY KEY, v text); INSERT INTO s.orders VALUES (1, 'a')")
     shop.sql("CREATE TABLE s.keyless (v text); CREATE TABLE s.log_2026 (id int PRIMARY KEY)")
-    shop.lake.sql(f"CREATE NAMESPACE IF NOT EXISTS lake.{shop.schema}")
     shop.targets.append(
         {
             "table": "{schema}.{table}",

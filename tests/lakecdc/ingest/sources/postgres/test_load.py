@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from lakecdc import failpoints
 from lakecdc.contract.report import TableReport
 from lakecdc.ingest.job import ingest
+from tests.lakecdc.ingest.killing import act_at
 
 from .conftest import Shop
 
@@ -27,14 +27,12 @@ def make(shop: Shop, **target: Any) -> str:
         "INSERT INTO s.big SELECT i, 0, repeat(md5(i::text), 8), "
         "CASE WHEN i % 5 = 0 THEN repeat(md5(i::text), 100) END FROM generate_series(1, 1000) i"
     )
-    shop.lake.sql(f"CREATE NAMESPACE IF NOT EXISTS lake.{shop.schema}")
     return name
 
 
 def run(shop: Shop, monkeypatch: pytest.MonkeyPatch, failpoint: str = "") -> TableReport:
     """One run of the job, which ends at a fail point if one is given."""
-    monkeypatch.setenv(failpoints.VARIABLE, failpoint)
-    failpoints._seen.clear()
+    act_at(monkeypatch, failpoint)
     return ingest(shop.lake.spark, shop.spec(**PARTS))[0]
 
 

@@ -11,6 +11,7 @@ from lakecdc.contract.spec import parse_spec
 from lakecdc.ingest.sources.postgres.parking import Parking
 from lakecdc.maintain.delete_files.job import rewrite_delete_files
 from lakecdc.metadata.names import PARKED
+from tests.lakecdc.ingest.killing import act_at
 
 from .conftest import Shop
 from .test_job import differs, run
@@ -84,8 +85,7 @@ def test_a_truncate_is_parked_too(shop: Shop) -> None:
 
 def test_a_run_killed_between_parking_and_the_slot(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     good, bad, stood = with_news(shop)
-    monkeypatch.setenv(failpoints.VARIABLE, "before_slot_advance=raise")
-    failpoints._seen.clear()
+    act_at(monkeypatch, "before_slot_advance=raise")
     with pytest.raises(Exception, match="before_slot_advance"):
         shop.run(failing=bad)
     monkeypatch.delenv(failpoints.VARIABLE)

@@ -20,7 +20,6 @@ def test_a_renamed_column_is_the_same_column(shop: Shop) -> None:
     shop.sql("ALTER TABLE s.t ALTER doc SET STORAGE EXTERNAL")
     shop.sql("INSERT INTO s.t SELECT i, 'a' || i, repeat('x', 5000) || i, i FROM generate_series(1, 5) i")
     name = shop.target("t")
-    shop.lake.sql(f"CREATE NAMESPACE IF NOT EXISTS lake.{shop.schema}")
     run(shop)
     before = field_ids(shop, name)
     shop.sql("UPDATE s.t SET n = 10 WHERE id = 1")
@@ -41,7 +40,6 @@ def test_a_renamed_column_is_the_same_column(shop: Shop) -> None:
 def test_a_run_without_rows_takes_a_new_name_for_no_new_column(shop: Shop) -> None:
     shop.sql("CREATE TABLE s.t (id int PRIMARY KEY, a text); INSERT INTO s.t VALUES (1, 'x'), (2, 'y')")
     name = shop.target("t")
-    shop.lake.sql(f"CREATE NAMESPACE IF NOT EXISTS lake.{shop.schema}")
     run(shop)
     before = field_ids(shop, name)
     # the log tells the name with the next rows only

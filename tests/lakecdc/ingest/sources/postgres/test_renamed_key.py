@@ -7,6 +7,7 @@ from collections import Counter
 import pytest
 
 from lakecdc import failpoints
+from tests.lakecdc.ingest.killing import act_at
 
 from .conftest import Shop
 from .test_job import differs, run
@@ -22,7 +23,6 @@ def make(shop: Shop, constraint: str = "PRIMARY KEY (id)", **target: object) -> 
     identity = "DEFAULT" if "PRIMARY" in constraint else "FULL"
     shop.sql(f"ALTER TABLE s.t ALTER doc SET STORAGE EXTERNAL; ALTER TABLE s.t REPLICA IDENTITY {identity}")
     shop.sql(f"INSERT INTO s.t SELECT 'v' || i, i, {DOC} || i, i FROM generate_series(1, 8) i")
-    shop.lake.sql(f"CREATE NAMESPACE IF NOT EXISTS lake.{shop.schema}")
     name = shop.target("t", **target)
     assert run(shop)[name].outcome == "done"
     return name
@@ -66,8 +66,7 @@ def test_events_of_before_the_rename_that_come_after_it(
     shop.sql("UPDATE s.t SET id = 12 WHERE id = 2; DELETE FROM s.t WHERE id = 3")
     shop.sql("ALTER TABLE s.t RENAME id TO nr; UPDATE s.t SET nr = 13 WHERE nr = 12; DELETE FROM s.t WHERE nr = 4")
     for moment in ("after_rename", "before_commit"):
-        failpoints._seen.clear()
-        monkeypatch.setenv(failpoints.VARIABLE, f"{moment}=raise")
+        act_at(monkeypatch, f"{moment}=raise")
         assert run(shop)[name].outcome == "failed"
         assert field_ids(shop, name)["nr"] == before["id"]
     # the first of them left a view that asks for a column which is gone
@@ -111,7 +110,6 @@ def test_what_cannot_be_followed_stops_its_table(shop: Shop) -> None:
             f"CREATE TABLE s.{table} (id int PRIMARY KEY, line int, v int); INSERT INTO s.{table} VALUES (1, 2, 3)"
         )
         shop.target(table)
-    shop.lake.sql(f"CREATE NAMESPACE IF NOT EXISTS lake.{shop.schema}")
     assert {report.outcome for report in run(shop).values()} == {"done"}
     for table, actions in zip("abcd", changes, strict=True):
         for action in actions.format(table).split("; "):
