@@ -141,6 +141,7 @@ def _try_native(messages: Messages, format_name: str, target: Target, reading: R
     every = not target.keyed or bool(target.history_table)
     made = native.decode_native(
         messages,
+        format_name,
         fields,
         target.key,
         target.source_table,

@@ -1,12 +1,15 @@
-"""Debezium JSON as SQL of DuckDB: messages in, a table of the engine's layout out."""
+"""Messages of a format as SQL of DuckDB: messages in, a table of the engine's layout out.
+
+What is the format's own stands in ``envelopes``.
+"""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from lakecdc.ingest.formats.native.envelopes import find_envelope
 from lakecdc.ingest.formats.native.exact import (
     exact,
     json_literal,
@@ -21,13 +24,9 @@ from lakecdc.ingest.formats.values import placeholder_shapes
 if TYPE_CHECKING:
     import duckdb
 
+    from lakecdc.ingest.formats.native.envelopes.envelope import Envelope
     from lakecdc.ingest.formats.values import Field
 
-_SOURCE = {
-    **dict.fromkeys(("connector", "db", "schema", "table", "snapshot", "sequence", "file"), "VARCHAR"),
-    **dict.fromkeys(("lsn", "commit_scn", "scn", "pos", "row", "ts_ms", "ts_us"), "BIGINT"),
-}
-_ENVELOPE = {**dict.fromkeys(("op", "payload", "ddl", "status"), "VARCHAR"), "ts_ms": "BIGINT"}
 #: columns of a decoded table besides the layout's: why a message is not for this engine, and its source table
 CHECKS = ("odd", "source_table")
 # the parts of an order key have 16 digits, its time has 12
@@ -45,6 +44,7 @@ class Decoding:
     :param unavailable_value: Debezium's placeholder.
     :param ignored: columns of the source that the table leaves out.
     :param keyed: messages have keys, headers, topics and partitions, not values alone.
+    :param format: the messages' format.
     """
 
     fields: tuple[Field, ...]
@@ -54,6 +54,7 @@ class Decoding:
     unavailable_value: str
     ignored: tuple[str, ...] = ()
     keyed: bool = True
+    format: str = "debezium-json"
 
     def first_columns(self, connection: duckdb.DuckDBPyConnection) -> tuple[str, ...] | None:
         """Columns of the first row image, in its order; None if there is none or one that the table does not have.
@@ -61,10 +62,14 @@ class Decoding:
         :param connection: has the first messages as ``first``.
         """
         text = 'decode("value")' if self.keyed else '"value"'
-        images = f"SELECT json_keys(text, '$.after') AS names FROM (SELECT {text} AS text FROM first)"
+        images = f"SELECT json_keys(text, {self._envelope.pointer}) AS names FROM (SELECT {text} AS text FROM first)"
         row = connection.execute(f"SELECT names FROM ({images}) WHERE len(names) > 0 LIMIT 1").fetchone()
         names = tuple(row[0]) if row else ()
         return names if names and set(names) <= self._known and len(set(names)) == len(names) else None
+
+    @property
+    def _envelope(self) -> Envelope:
+        return find_envelope(self.format)
 
     @property
     def _known(self) -> set[str]:
@@ -79,15 +84,16 @@ class Decoding:
         :param seen: columns of all row images, in their order, so that values are found by their places. Whatever is
             not so is ``odd``; without it, only what this engine cannot decode is.
         """
-        row_image = '"MAP(VARCHAR, VARCHAR)"' if seen else json.dumps(dict.fromkeys(self._names, "VARCHAR"))
-        keys = dict.fromkeys(self.key, "VARCHAR")
-        shape = json.dumps({**_ENVELOPE, "before": keys, "source": _SOURCE, "after": None}, ensure_ascii=False)
-        shape = text_literal(shape.removesuffix("null}") + row_image + "}")
-        strange, image = (self._strange_places(seen), "map_values(e.after)") if seen else (self._strange(), "e.after")
-        images = f"""SELECT * EXCLUDE (e), e.op AS op, e.payload AS payload, e.ddl AS ddl, e.status AS status,
-                e.ts_ms AS ts_ms, e.before AS b, {image} AS a, e.source AS s, {_SOURCE_TABLE} AS source_table,
-                {strange} AS strange
-              FROM (SELECT *, from_json(text, {shape}) AS e FROM ({self._messages(json_literal(keys))}))"""
+        read, keys = self._envelope, dict.fromkeys(self.key, "VARCHAR")
+        row_image = "MAP(VARCHAR, VARCHAR)" if seen else dict.fromkeys(self._names, "VARCHAR")
+        members = ", ".join(f"{sql} AS {name_literal(name)}" for name, sql in read.members.items())
+        strange, image = (
+            (self._strange_places(seen), f"map_values({read.image})") if seen else (self._strange(), read.image)
+        )
+        images = f"""SELECT * EXCLUDE (e), {members}, {image} AS a, {read.before} AS b,
+                {read.source_table} AS source_table, {strange} AS strange
+              FROM (SELECT *, from_json(text, {json_literal(read.shape(row_image, keys))}) AS e
+                FROM ({self._messages(json_literal(keys))}))"""
         # each value is referred to several times, and DuckDB would search its place in the image each time
         texts = ", ".join(f"{self._text(name, seen)} AS x{i}" for i, name in enumerate(self._names))
         return self._changes(f"SELECT *, {self._kind()} AS kind, {texts} FROM ({images})", quick=seen is not None)
@@ -105,16 +111,17 @@ class Decoding:
 
     def _strange_places(self, seen: tuple[str, ...]) -> str:
         names = ", ".join(text_literal(name) for name in seen)
-        return f"CASE WHEN map_keys(e.after) != [{names}] THEN 'other columns' END"
+        return f"CASE WHEN map_keys({self._envelope.image}) != [{names}] THEN 'other columns' END"
 
     def _strange(self) -> str:
         """A column with a value that the table does not have yet."""
         known = ", ".join(text_literal(name) for name in sorted(self._known))
-        pointer = "'/after/' || replace(replace(n, '~', '~0'), '/', '~1')"
-        has_value = f"coalesce(json_type(text, {pointer}), 'NULL') != 'NULL'"
-        new = f"list_filter(json_keys(text, '$.after'), n -> NOT list_contains([{known}], n) AND {has_value})"
+        image, pointer = self._envelope.image, self._envelope.pointer
+        place = f"{pointer} || '/' || replace(replace(n, '~', '~0'), '/', '~1')"
+        has_value = f"coalesce(json_type(text, {place}), 'NULL') != 'NULL'"
+        new = f"list_filter(json_keys(text, {pointer}), n -> NOT list_contains([{known}], n) AND {has_value})"
         return (
-            f"CASE WHEN e.after IS NOT NULL AND NOT list_has_all([{known}], json_keys(text, '$.after')) "
+            f"CASE WHEN {image} IS NOT NULL AND NOT list_has_all([{known}], json_keys(text, {pointer})) "
             f"THEN 'a new column ' || {new}[1] END"
         )
 
@@ -132,12 +139,7 @@ class Decoding:
     def _kind(self) -> str:
         """The op of a message that is this table's; ``odd`` for what the JVM has to judge; null to pass over."""
         mine = f"ends_with('.' || source_table, {text_literal(f'.{self.table}')})" if self.table else "true"
-        heartbeat = "op IS NULL AND s IS NULL AND ts_ms IS NOT NULL"
-        return f"""CASE WHEN gone THEN 'x' WHEN payload IS NOT NULL THEN 'odd'
-          WHEN op IN ('r', 'c', 'u', 'd') THEN CASE WHEN {mine} THEN op END
-          WHEN op = 't' THEN CASE WHEN {mine} THEN 'odd' END
-          WHEN op = 'm' OR ddl IS NOT NULL OR status IN ('BEGIN', 'END') OR ({heartbeat}) THEN NULL
-          ELSE 'odd' END"""
+        return self._envelope.kind(mine)
 
     def _changes(self, parsed: str, *, quick: bool) -> str:
         """Typed columns of parsed messages.
@@ -165,28 +167,21 @@ class Decoding:
             kind NOT IN ('d', 'x') AS has_row, {self._key_texts(texts)} FROM ({parsed})))"""
 
     def _key_texts(self, texts: Mapping[str, str]) -> str:
-        found = []
-        for place, name in enumerate(self.key):
-            column = name_literal(name)
-            of_delete = f"coalesce(b.{column}, record_key.{column})"
-            own = f"CASE kind WHEN 'x' THEN record_key.{column} WHEN 'd' THEN {of_delete} ELSE {texts[name]} END"
-            found.append(f"{own} AS t{place}")
-        return ", ".join(found)
+        texts_of_key = [self._envelope.key(name_literal(name), texts[name]) for name in self.key]
+        return ", ".join(f"{text} AS t{place}" for place, text in enumerate(texts_of_key))
 
     def _values(self, texts: Mapping[str, str]) -> str:
-        binlog = "coalesce(s.connector IN ('mysql', 'mariadb'), false)"
-        snapshot = "coalesce(s.snapshot, 'false') NOT IN ('false', 'incremental')"
+        read = self._envelope
         moved = [f"moved.{name_literal(name)}" for name in self.key]
         return ", ".join(
             [
                 *(f"{value(self._field(name), f't{i}')} AS k{i}" for i, name in enumerate(self.key)),
                 *(f"{value(f, texts[f.name])} AS c{i}" for i, f in enumerate(self.fields)),
                 *(f"{value(self._field(name), moved[i])} AS o{i}" for i, name in enumerate(self.key)),
-                f"coalesce(CASE WHEN {binlog} THEN {_FILE} * 4294967296 + s.pos END, {_COMMIT}, s.lsn, "
-                "s.commit_scn, 0) AS pos",
-                f'coalesce(CASE WHEN {binlog} THEN s."row" END, s.lsn, s.scn, 0) AS ord',
-                f"CASE WHEN op = 'r' OR {snapshot} THEN 0 ELSE 8 END AS rank",
-                "coalesce(s.ts_us, s.ts_ms * 1000) AS time_us",
+                f"{read.position} AS pos",
+                f"{read.ordinal} AS ord",
+                f"{read.rank} AS rank",
+                f"{read.time_us} AS time_us",
             ]
         )
 
@@ -210,13 +205,15 @@ class Decoding:
         changed = " OR ".join(f"b.{name_literal(name)} != t{place}" for place, name in enumerate(self.key))
         cases.append(f"WHEN op = 'u' AND ({changed}) THEN 'an update that changes the key'")
         cases.append("WHEN has_row THEN strange")
-        cases.append("WHEN op = 'd' AND a IS NOT NULL THEN 'a delete with a row after it'")
+        cases += [f"WHEN {condition} THEN {text_literal(reason)}" for condition, reason in self._envelope.odd]
         return "CASE WHEN op IS NULL THEN NULL " + " ".join(cases) + " END"
 
     def _fits(self, place: int, text: str, *, quick: bool) -> str:
         """SQL that is true if a column's text is null, a placeholder or an exact value."""
         field = self.fields[place]
-        fits = exact(field, text, message=None if quick else "text", made=f"c{place}")
+        pointer = f"{self._envelope.pointer} || {text_literal('/' + _escaped(field.name))}"
+        kind = None if quick else f"json_type(text, {pointer})"
+        fits = exact(field, text, kind=kind, made=f"c{place}")
         if not may_be_left_out(field):
             return f"{text} IS NULL OR ({fits})"
         unchanged = self._is_placeholder(text)
@@ -244,7 +241,6 @@ class Decoding:
         return next(f for f in self.fields if f.name == name)
 
 
-_SOURCE_TABLE = 'concat_ws(\'.\', coalesce(e.source."schema", e.source.db), e.source."table")'
-# the rules of ``debezium_json``
-_FILE = "TRY_CAST(nullif(regexp_extract(s.file, '(\\d+)$', 1), '') AS BIGINT)"
-_COMMIT = "TRY_CAST(nullif(regexp_extract(s.sequence, '^\\[\"(\\d+)\"', 1), '') AS BIGINT)"
+def _escaped(name: str) -> str:
+    """A name in a JSON pointer."""
+    return name.replace("~", "~0").replace("/", "~1")

@@ -13,6 +13,7 @@ from lakecdc.iceberg.definition import quoted_column
 from lakecdc.ingest.fold import FoldStats
 from lakecdc.ingest.formats.native import facts, packing, sample
 from lakecdc.ingest.formats.native.decoding import Decoding
+from lakecdc.ingest.formats.native.envelopes import is_read
 from lakecdc.ingest.formats.native.exact import supports
 from lakecdc.ingest.formats.native.facts import Facts
 from lakecdc.ingest.formats.native.grouping import Grouping, grouping
@@ -124,7 +125,7 @@ class Native:
 
 def refusal(format_name: str, fields: Sequence[Field], key: Sequence[str]) -> str | None:
     """Why a table's batches are the JVM's from the start; None if they can be tried."""
-    if format_name != "debezium-json":
+    if not is_read(format_name):
         return f"format {format_name}"
     if importlib.util.find_spec("duckdb") is None:
         return "the Python package duckdb is missing"
@@ -138,6 +139,7 @@ def refusal(format_name: str, fields: Sequence[Field], key: Sequence[str]) -> st
 
 def decode_native(
     messages: Messages,
+    format_name: str,
     fields: Sequence[Field],
     key: Sequence[str],
     table: str | None,
@@ -160,9 +162,8 @@ def decode_native(
     :param partition_by: the target's partition transforms in SQL, so that its partitions are folded apart.
     """
     keyed = scan is None or scan.keyed
-    decoding = Decoding(
-        tuple(fields), tuple(key), table, reading.epoch, reading.unavailable_value, tuple(ignored), keyed
-    )
+    columns, unavailable = tuple(fields), reading.unavailable_value
+    decoding = Decoding(columns, tuple(key), table, reading.epoch, unavailable, tuple(ignored), keyed, format_name)
     types = {f.name: f.type for f in fields}
     tasks = scan.groups if scan else messages().sparkSession.sparkContext.defaultParallelism
     groups = grouping(partition_by, key, [types[k] for k in key], tasks)
