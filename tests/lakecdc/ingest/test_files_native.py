@@ -19,6 +19,7 @@ from tests.conftest import Lake
 TYPES = {"id": "bigint", "code": "string", "amount": "decimal(12,2)", "at": "timestamp", "day": "date", "ok": "boolean"}
 COLUMNS = "id, code, cast(amount AS varchar), cast(day AS varchar), ok"
 # arrival, the last part of the order key, is numbered by each engine in its own way
+KEPT = "rule, reason, place, raw_value"
 SAME = "id, code, amount, at, day, ok, substr(_lakecdc_order, 1, 49), _lakecdc_source_time"
 
 
@@ -54,22 +55,34 @@ def test_both_engines_leave_the_same_table(
     monkeypatch.setattr("lakecdc.ingest.formats.native.pieces._SMALLEST", 2000)
     rng, names = random.Random(str(target)), {engine: lake.new_name(engine) for engine in ("auto", "jvm")}
     events = [event(rng, lsn) for lsn in range(1, 121)]
-    # the second batch holds repetitions and late events as well
+    # the second batch holds repetitions, late events and odd ones as well
     late = events[20:30] + events[90:]
     rng.shuffle(late)
+    odd = [event(rng, lsn) for lsn in (40, 200, 201)]
+    for one, values in zip(odd, ({"new": "late"}, {"new": "x"}, {"day": "never"}), strict=True):
+        one |= {"op": "u", "before": None, "after": {**(one["after"] or one["before"]), **values}}
     for number, part in enumerate((events[:20] + events[30:90], late)):
         lines = [json.dumps(e) + "\n" for e in part]
+        lines[3:3] = [*(json.dumps(e) + "\n" for e in odd), "é is no JSON\n"] if number else []
         (tmp_path / f"{number}.jsonl").write_text("".join(lines[::2]))
         (tmp_path / f"{number}b.jsonl.gz").write_bytes(gzip.compress("".join(lines[1::2]).encode()))
         reports = {engine: take(lake, tmp_path, name, engine, **target) for engine, name in names.items()}
         auto, jvm = reports["auto"].metrics, reports["jvm"].metrics
-        assert auto["decoded_by"] == "native" and jvm["decoded_by"].startswith("jvm")
+        by_jvm = ", 4 messages in the jvm: " if number else ""
+        assert auto["decoded_by"].startswith(f"native{by_jvm}") and jvm["decoded_by"].startswith("jvm")
         same = ("events", "keys", "events_c", "events_u", "events_d", "rows_written", "read_through")
         assert {name: auto[name] for name in same} == {name: jvm[name] for name in same}
     found = [
-        sorted(map(tuple, lake.sql(f"SELECT {SAME} FROM lake.{name}").collect()), key=str) for name in names.values()
+        sorted(map(tuple, lake.sql(f"SELECT {SAME}, new FROM lake.{name}").collect()), key=str)
+        for name in names.values()
     ]
-    assert found[0] == found[1] and len(found[0]) > 10
+    assert found[0] == found[1] and len(found[0]) > 10 and {row[-1] for row in found[0]} >= {"x"}
+    kept = [
+        sorted(map(tuple, lake.sql(f"SELECT {KEPT} FROM lake.{table} WHERE target = '{name}'").collect()))
+        for name in names.values()
+        for table in [reports["auto"].metrics["quarantine_table"]]
+    ]
+    assert kept[0] == kept[1] and len(kept[0]) == 2
     assert len(lake.duckdb_rows(names["auto"], COLUMNS)) == len(found[0])
 
 

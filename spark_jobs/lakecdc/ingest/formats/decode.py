@@ -15,6 +15,7 @@ from lakecdc.contract.errors import InputError
 from lakecdc.contract.target import ORDER_COLUMN, TIME_COLUMN
 from lakecdc.ingest.change import Column
 from lakecdc.ingest.formats import find_format, native
+from lakecdc.ingest.formats.asides import ApartError, Besides, alone, together
 from lakecdc.ingest.formats.changes import REJECTED, Typing, decoded, only_deletes, union
 from lakecdc.ingest.formats.lone_tombstones import placed
 from lakecdc.ingest.formats.survey import Survey, merge_fields, survey
@@ -64,12 +65,13 @@ class Decoded:
     :param changes: the change frame, persisted; None if there is no event.
     :param rejected: messages that cannot be applied (``changes.REJECTED``); None if there are none.
     :param rejections: how many.
+    :param accepted: rows of ``changes``, if the JVM has decoded them.
     :param truncate_order: order key of the last TRUNCATE.
     :param newest: source time of the newest event.
     :param events: row events and TRUNCATEs.
     :param high_orders: highest order key of the batch by ``topic/partition``.
     :param folded: ``changes`` has one row per key, with event counts ``n_r`` to ``n_d``.
-    :param engine: what decoded the batch, ``native``, or ``jvm`` and why.
+    :param engine: what decoded the batch, ``native``, or ``jvm`` and why, or both with how many messages and why.
     :param told: all columns that the source has, as the last schema tells; empty if none does.
     :param origin: finds the messages of events again; see :class:`lakecdc.ingest.change.TableBatch`.
     :param packed: the batch as the native engine's tasks have made it.
@@ -80,6 +82,7 @@ class Decoded:
     changes: DataFrame | None = None
     rejected: DataFrame | None = None
     rejections: int = 0
+    accepted: int = 0
     truncate_order: str | None = None
     newest: datetime | None = None
     events: int = 0
@@ -104,7 +107,7 @@ def decode(
     :raises InputError: if the events do not tell which table or columns are meant; nothing has been written then.
     """
     messages = cache(messages)
-    made = _try_native(messages, format_name, target, reading, known)
+    made = _try_native(messages, format_name, target, reading, known, adopt=adopt)
     if isinstance(made, str):
         in_jvm = _decode_in_jvm(messages(), format_name, target, reading, known, adopt=adopt)
         made = replace(in_jvm, engine=f"jvm: {made}")
@@ -124,8 +127,10 @@ def _origin(messages: Messages, format_name: str, reading: Reading) -> Callable[
     return find
 
 
-def _try_native(messages: Messages, format_name: str, target: Target, reading: Reading, known: Known) -> Decoded | str:
-    """What the native engine makes of a batch, or why it does not."""
+def _try_native(
+    messages: Messages, format_name: str, target: Target, reading: Reading, known: Known, *, adopt: bool
+) -> Decoded | str:
+    """What the native engine makes of a batch, the JVM of what is odd in it; or why all of it is the JVM's."""
     if known.engine != "auto":
         return "asked for"
     if target.on_dropped_column != "keep":
@@ -139,22 +144,28 @@ def _try_native(messages: Messages, format_name: str, target: Target, reading: R
     if reason is not None:
         return reason
     every = not target.keyed or bool(target.history_table)
-    made = native.decode_native(
-        messages,
-        format_name,
-        fields,
-        target.key,
-        target.source_table,
-        reading,
-        known.marks,
-        events_needed=every,
-        ignored=target.exclude_columns,
-        scan=known.scan,
-        partition_by=known.partition_by,
-    )
+
+    def run(*, events_needed: bool) -> native.Native:
+        return native.decode_native(
+            messages,
+            format_name,
+            fields,
+            target.key,
+            target.source_table,
+            reading,
+            known.marks,
+            events_needed=events_needed,
+            # the columns of a new table are those of all its messages
+            sets_aside=bool(known.types),
+            ignored=target.exclude_columns,
+            scan=known.scan,
+            partition_by=known.partition_by,
+        )
+
+    made = run(events_needed=every)
     if made.reason is not None:
         return made.reason
-    return Decoded(
+    found = Decoded(
         tuple(f.column for f in fields),
         target.key,
         made.changes if made.events else None,
@@ -165,6 +176,17 @@ def _try_native(messages: Messages, format_name: str, target: Target, reading: R
         engine="native",
         packed=made.packed if made.events else None,
     )
+    if made.aside is None:
+        return found
+    besides = Besides(fields, made.tables, frozenset(place.rpartition("/")[0] for place in made.high_orders or {}))
+    try:
+        odd = _decode_in_jvm(made.aside, format_name, target, reading, known, adopt=adopt, besides=besides)
+    except ApartError:
+        return str(made.why)
+    if made.folded and (odd.accepted or odd.truncate_order):
+        # the last event of a key is not enough: an odd one may be newer, or complete it
+        made = run(events_needed=True)
+    return together(replace(found, engine=f"native, {made.asides} messages in the jvm: {made.why}"), odd, made)
 
 
 def _fields_before(
@@ -189,21 +211,37 @@ def _fields_before(
 
 
 def _decode_in_jvm(
-    messages: DataFrame, format_name: str, target: Target, reading: Reading, known: Known, *, adopt: bool
+    messages: DataFrame,
+    format_name: str,
+    target: Target,
+    reading: Reading,
+    known: Known,
+    *,
+    adopt: bool,
+    besides: Besides | None = None,
 ) -> Decoded:
+    """Decode messages in the JVM.
+
+    :param besides: what is known of the batch's other messages; None if these are all.
+    :raises ApartError: if they cannot be judged without the others.
+    """
     read = find_format(format_name)
     envelopes = read.envelopes(messages, reading)
     found = survey(envelopes, read)
+    besides = alone(found, target, besides) if besides else Besides()
     mine = choose(target, [s for s in found if s.source_table and s.events])
     others = [s for s in found if s.source_table and s.events and s not in mine]
+    topics = besides.topics.union(*(s.topics for s in mine))
     chosen = [
         *mine,
-        *(s for s in found if s not in [*mine, *others] and _is_mine(s, target, mine, others, adopt=adopt)),
+        *(s for s in found if s not in [*mine, *others] and _is_mine(s, target, topics, others, adopt=adopt)),
     ]
     if not any(s.events or s.problems or (read.tombstones and s.tombstones) for s in chosen):
         return Decoded(_key_columns(target), target.key)
     target = replace(target, key=target.key or _message_key(target, mine))
-    fields = _fields(target, merge_fields(s.fields for s in chosen), known.types)
+    seen = merge_fields(s.fields for s in chosen)
+    there = {f.name for f in besides.fields}
+    fields = _fields(target, (*besides.fields, *(f for f in seen if f.name not in there)), known.types)
     # a row may come from several shards, whose positions say nothing of each other's
     shards_mix = bool(target.source_tables) and target.source_column not in target.key
     marks = None if shards_mix else known.marks
@@ -212,15 +250,15 @@ def _decode_in_jvm(
     envelopes = envelopes.where(_of_tables(chosen))
     rows = envelopes.where(F.col("op").isin(*_ROWS) | F.col("problem").isNotNull())
     frames = [decoded(rows, typing)]
-    topics = _topics(target, chosen, found)
-    if read.tombstones and any(s.tombstones for s in found) and target.key and topics:
-        of_mine = read.envelopes(messages, reading).where(F.col("topic").isin(topics))
+    of_tombstones = _topics(target, chosen, found)
+    if read.tombstones and any(s.tombstones for s in found) and target.key and of_tombstones:
+        of_mine = read.envelopes(messages, reading).where(F.col("topic").isin(of_tombstones))
         lone = placed(of_mine, known.marks, known.high_order, reading)
         if lone is not None:
             frames.append(only_deletes(lone, typing))
     # one decoding serves the fold, the history, look-ups of placeholders and the quarantine
     both = union(frames).persist()
-    rejections = both.where("rejected IS NOT NULL").count()
+    rejections, accepted = both.agg(F.count("rejected"), F.count_if(F.col("rejected").isNull())).collect()[0]
     orders = {place: order for s in chosen for place, order in s.high_orders.items()}
     changes = both.where("rejected IS NULL").drop("rejected")
     return Decoded(
@@ -229,6 +267,7 @@ def _decode_in_jvm(
         changes if marks is not None else changes.drop("late"),
         both.where("rejected IS NOT NULL").select("rejected.*") if rejections else None,
         rejections,
+        accepted,
         max((s.truncate_order for s in chosen if s.truncate_order), default=None),
         max((s.newest for s in chosen if s.newest), default=None),
         sum(s.events for s in chosen),
@@ -260,14 +299,17 @@ def choose(target: Target, surveys: Sequence[Survey]) -> list[Survey]:
     )
 
 
-def _is_mine(one: Survey, target: Target, mine: Sequence[Survey], others: Sequence[Survey], *, adopt: bool) -> bool:
-    """Whether messages without a row event are this table's, for whose topic nobody else's events have come."""
+def _is_mine(one: Survey, target: Target, topics: frozenset[str], others: Sequence[Survey], *, adopt: bool) -> bool:
+    """Whether messages without a row event are this table's: they come in a topic of its own, or in nobody else's.
+
+    :param topics: of its events.
+    """
     if not one.source_table:
         return adopt or bool(one.events)
     stem = (target.source_table or target.table).rpartition(".")[2]
     named = one.source_table.rpartition(".")[2] == stem
-    topics = {t for s in mine for t in s.topics}
-    return (named or bool(one.topics & topics) or adopt) and not one.topics & {t for s in others for t in s.topics}
+    elsewhere = bool(one.topics & {t for s in others for t in s.topics})
+    return bool(one.topics & topics) or (named or adopt) and not elsewhere
 
 
 def _topics(target: Target, chosen: Sequence[Survey], found: Sequence[Survey]) -> list[str]:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 # 22 bits number the file, 13 its splits (which Spark makes no smaller than 4 MiB), 28 the record in its task
 _SPLIT_BITS, _RECORD_BITS, _SPLIT_UNIT = 13, 28, 22
+_PLACE = "concat(file, '#', hex(xxhash64(value))) AS place"
 # looks for the log of a streaming sink
 _SINK_LOOKUP = "org.apache.spark.sql.execution.streaming.sinks.FileStreamSink"
 # bytes of text that one task decodes at most, and whose keys one task folds
@@ -68,9 +69,18 @@ def scan_of_lines(spark: SparkSession, numbers: Mapping[str, int]) -> Scan | Non
         return None
     read, total = planned
     tasks = len(read.tasks)
-    return Scan(
-        spark, read, tasks, max(min(tasks, spark.sparkContext.defaultParallelism), -(-total // _BYTES_PER_FOLD)), False
-    )
+    groups = max(min(tasks, spark.sparkContext.defaultParallelism), -(-total // _BYTES_PER_FOLD))
+
+    def messages(values: DataFrame) -> DataFrame:
+        files = local_relation(spark, list(numbers.items()), "file string, number bigint")
+        placed = values.withColumn("number", F.shiftright("arrival", pieces.PLACE_BITS)).join(
+            F.broadcast(files), "number"
+        )
+        # as Spark cuts lines
+        line = placed.withColumn("value", F.expr(r"trim(TRAILING '\r\n' FROM value)"))
+        return from_values(line.selectExpr("value", "arrival", _PLACE))
+
+    return Scan(spark, read, tasks, groups, False, messages)
 
 
 def stretches(
@@ -172,8 +182,7 @@ def _arranged(spark: SparkSession, records: DataFrame, numbers: Mapping[str, int
         f"shiftleft(number, {_SPLIT_BITS + _RECORD_BITS}) + shiftleft(CAST(split AS bigint), {_RECORD_BITS}) "
         f"+ (record & {(1 << _RECORD_BITS) - 1}L) AS arrival"
     )
-    place = "concat(file, '#', hex(xxhash64(value))) AS place"
-    return records.join(F.broadcast(order), "file").selectExpr("file", "value", arrival, place, *more)
+    return records.join(F.broadcast(order), "file").selectExpr("file", "value", arrival, _PLACE, *more)
 
 
 def _paths(files: Sequence[str]) -> list[str]:

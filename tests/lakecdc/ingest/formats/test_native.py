@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -146,32 +147,95 @@ ODD = {
 }
 
 
+# what cannot be judged without the other messages
+WHOLE = ("a table besides", "with its schema")
 # one for each way to find out
 IN_CI = (
-    *("too big", "a word", "a day that is none", "an object", "a new column", "truncate", "with its schema"),
+    *("too big", "a word", "an object", "a new column", "truncate", "with its schema", "another op"),
     "an update that changes the key",
 )
 
 
+def all_told(found: Decoded) -> tuple[Any, ...]:
+    """What a batch is, without the fold's way through it."""
+    assert found.changes is not None
+    names = sorted(c.name for c in found.columns)
+    kept = [
+        (r["key"], r["op"], r["row"] and [(n, r["row"][n]) for n in names if n in r["row"]], r["order"], r["old_key"])
+        for r in fold(found.changes).collect()
+    ]
+    rejected = found.rejected.orderBy("order").collect() if found.rejected is not None else []
+    return (
+        sorted(kept, key=str),
+        rejected,
+        *(names, found.events, found.newest, found.high_orders, found.truncate_order, found.rejections),
+    )
+
+
 @pytest.mark.parametrize("case", on_demand(ODD, in_ci=IN_CI))
-def test_what_is_odd_is_left_to_the_jvm(spark: SparkSession, case: str) -> None:
-    lines = [record(envelope(10, "c", row(2)), {"id": 2}, offset=0), record(ODD[case], offset=1)]
-    target = Target("shop.t", key=("id",), columns=TYPES, encodings={"epoch": "epoch_micros"})
-    found = decode_lines(spark, "debezium-json", lines, target, Known(TYPES), records=True)
-    assert found.engine.startswith("jvm: "), found.engine
-    assert not found.folded
+def test_what_is_odd_is_left_to_the_jvm_alone(spark: SparkSession, case: str) -> None:
+    lines = [
+        record(envelope(10, "c", row(2)), {"id": 2}, offset=0),
+        record(envelope(5, "c", row(7)), {"id": 7}, offset=1),
+        record({**ODD[case], "source": {**envelope(20, "c", {})["source"], **ODD[case].get("source", {})}}, offset=2),
+        record(envelope(30, "u", row(3)), {"id": 3}, offset=3),
+    ]
+    if case in WHOLE:
+        lines[2] = record(ODD[case], offset=2)
+    native, jvm = both(spark, lines)
+    why = native.engine.startswith("jvm: ") if case in WHOLE else native.engine.startswith("native, 1 messages in")
+    assert why, native.engine
+    assert all_told(native) == all_told(jvm)
 
 
-def test_text_that_is_no_json_and_a_lone_tombstone_are_left_to_the_jvm(spark: SparkSession) -> None:
+def test_odd_messages_that_are_all_rejected_leave_the_others_packed(spark: SparkSession) -> None:
+    lines = [record(envelope(10 + n, "c", row(n % 3)), {"id": n % 3}, offset=n) for n in range(7)]
+    lines[3:3] = [record("{broken", offset=20), record(envelope(99, "c", row(1, i="x")), offset=21)]
+    native, jvm = both(spark, lines)
+    assert native.folded and native.packed is not None and native.rejections == 2
+    assert all_told(native) == all_told(jvm)
+
+
+def test_an_odd_message_completes_a_placeholder_and_is_completed(spark: SparkSession) -> None:
+    unchanged = "__debezium_unavailable_value"
+    lines = [
+        record(envelope(10, "c", row(1, s="a")), {"id": 1}, offset=0),
+        record(envelope(20, "u", row(1, s=unchanged, new="odd")), {"id": 1}, offset=1),
+        record(envelope(10, "c", row(2, s="b", new="odd")), {"id": 2}, offset=2),
+        record(envelope(20, "u", row(2, s=unchanged)), {"id": 2}, offset=3),
+    ]
+    native, jvm = both(spark, lines)
+    assert native.engine == "native, 2 messages in the jvm: a new column new"
+    assert native.changes is not None and jvm.changes is not None and native.changes.count() == 4
+    columns = sorted(c.name for c in native.columns)
+    found = [
+        sorted((r["order"], r["open"], [r["row"][name] for name in columns]) for r in changes.collect())
+        for changes in (native.changes, jvm.changes)
+    ]
+    assert found[0] == found[1]
+
+
+def test_unreadable_messages_of_a_topic_of_several_tables_are_kept(spark: SparkSession) -> None:
+    lines = [
+        record(envelope(10, "c", row(2)), {"id": 2}, offset=0),
+        record(envelope(11, "c", {"id": 5}, table="other"), {"id": 5}, offset=1),
+        record("{broken", offset=2),
+    ]
+    native, jvm = both(spark, lines, replace(TARGET, source_table="shop.t"))
+    assert native.engine == "native, 1 messages in the jvm: text that is no JSON" and native.rejections == 1
+    assert all_told(native) == all_told(jvm)
+
+
+def test_text_that_is_no_json_is_set_aside_and_a_lone_tombstone_leaves_the_batch_to_the_jvm(
+    spark: SparkSession,
+) -> None:
     good = record(envelope(10, "c", row(2)), {"id": 2}, offset=0)
-    broken = decode_lines(
-        spark, "debezium-json", [good, record("{broken", offset=1)], TARGET, Known(TYPES), records=True
-    )
-    assert broken.engine == "jvm: text that is no JSON" and broken.rejections == 1
-    lone = decode_lines(
-        spark, "debezium-json", [good, record(None, {"id": 3}, offset=1)], TARGET, Known(TYPES), records=True
-    )
+    broken, jvm = both(spark, [good, record("{broken", offset=1)])
+    assert broken.engine == "native, 1 messages in the jvm: text that is no JSON" and broken.rejections == 1
+    assert all_told(broken) == all_told(jvm)
+    lone, jvm = both(spark, [good, record(None, {"id": 3}, offset=1)])
     assert lone.engine == "jvm: a tombstone without its delete"
+    assert all_told(lone) == all_told(jvm)
 
 
 def test_a_new_table_learns_its_columns_from_the_first_messages(spark: SparkSession) -> None:

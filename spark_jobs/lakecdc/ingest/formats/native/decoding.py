@@ -27,8 +27,9 @@ if TYPE_CHECKING:
     from lakecdc.ingest.formats.native.envelopes.envelope import Envelope
     from lakecdc.ingest.formats.values import Field
 
-#: columns of a decoded table besides the layout's: why a message is not for this engine, and its source table
-CHECKS = ("odd", "source_table")
+#: columns of a decoded table besides the layout's: why a message is not for this engine, the message if so, and its
+#: source table
+CHECKS = ("odd", "message", "source_table")
 # the parts of an order key have 16 digits, its time has 12
 _LARGEST_TIME = 2**48
 
@@ -75,7 +76,7 @@ class Decoding:
     def _known(self) -> set[str]:
         return {f.name for f in self.fields} | set(self.ignored)
 
-    def sql(self, seen: tuple[str, ...] | None = None) -> str:
+    def sql(self, seen: tuple[str, ...] | None = None, *, valid: bool = True, asides: bool = False) -> str:
         """The query over ``messages``: a table of the layout and :data:`CHECKS`; ``op`` of what is passed over is null.
 
         It has no condition: DuckDB would evaluate what a condition needs before all else, parsing each message again
@@ -83,6 +84,8 @@ class Decoding:
 
         :param seen: columns of all row images, in their order, so that values are found by their places. Whatever is
             not so is ``odd``; without it, only what this engine cannot decode is.
+        :param valid: all messages are JSON, else the query fails.
+        :param asides: odd messages are wanted.
         """
         read, keys = self._envelope, dict.fromkeys(self.key, "VARCHAR")
         row_image = "MAP(VARCHAR, VARCHAR)" if seen else dict.fromkeys(self._names, "VARCHAR")
@@ -93,10 +96,12 @@ class Decoding:
         images = f"""SELECT * EXCLUDE (e), {members}, {image} AS a, {read.before} AS b,
                 {read.source_table} AS source_table, {strange} AS strange
               FROM (SELECT *, from_json(text, {json_literal(read.shape(row_image, keys))}) AS e
-                FROM ({self._messages(json_literal(keys))}))"""
+                FROM ({self._messages(json_literal(keys), valid=valid, asides=asides)}))"""
         # each value is referred to several times, and DuckDB would search its place in the image each time
         texts = ", ".join(f"{self._text(name, seen)} AS x{i}" for i, name in enumerate(self._names))
-        return self._changes(f"SELECT *, {self._kind()} AS kind, {texts} FROM ({images})", quick=seen is not None)
+        changes = self._changes(f"SELECT *, {self._kind()} AS kind, {texts} FROM ({images})", quick=seen is not None)
+        message = "CASE WHEN odd IS NOT NULL THEN message END" if asides else "NULL"
+        return f"SELECT * REPLACE ({message} AS message) FROM ({changes})"
 
     @staticmethod
     def _text(name: str, seen: tuple[str, ...] | None) -> str:
@@ -125,16 +130,19 @@ class Decoding:
             f"THEN 'a new column ' || {new}[1] END"
         )
 
-    def _messages(self, keys: str) -> str:
+    def _messages(self, keys: str, *, valid: bool, asides: bool) -> str:
+        message = f"{'messages' if asides else 'NULL'} AS message"
         if not self.keyed:
             nothing = ", ".join(f"{text_literal(name)}: NULL::VARCHAR" for name in self.key)
-            return f"""SELECT "value" AS text, arrival, false AS gone, '0' AS "partition",
-              {{{nothing}}} AS record_key, {{{nothing}}} AS moved, false AS has_moved FROM messages"""
+            return f"""SELECT {_text('"value"', valid=valid)} AS text, arrival, false AS gone, '0' AS "partition",
+              {{{nothing}}} AS record_key, {{{nothing}}} AS moved, false AS has_moved, {message} FROM messages"""
         header = 'list_filter(headers, h -> h."key" = \'__debezium.oldkey\')[1]."value"'
+        texts = [_text(f"decode({raw})", valid=valid) for raw in ('"value"', '"key"', header)]
         return f"""SELECT text, arrival, gone, "partition", from_json(record_key, {keys}) AS record_key,
-              from_json(moved, {keys}) AS moved, moved IS NOT NULL AS has_moved
-            FROM (SELECT decode("value") AS text, arrival, "value" IS NULL AS gone, decode("key") AS record_key,
-              decode({header}) AS moved, concat_ws('/', topic, "partition") AS "partition" FROM messages)"""
+              from_json(moved, {keys}) AS moved, has_moved, message
+            FROM (SELECT {texts[0]} AS text, arrival, "value" IS NULL AS gone, {texts[1]} AS record_key,
+              {texts[2]} AS moved, {header} IS NOT NULL AS has_moved, concat_ws('/', topic, "partition") AS "partition",
+              {message} FROM messages)"""
 
     def _kind(self) -> str:
         """The op of a message that is this table's; ``odd`` for what the JVM has to judge; null to pass over."""
@@ -161,7 +169,7 @@ class Decoding:
         return f"""
           SELECT op, {listed}, CASE op WHEN 'x' THEN -1 ELSE pos END AS pos, ord, rank::TINYINT AS rank,
             coalesce(time_us, 0) // 1000 AS time_ms, arrival, CASE WHEN op != 'x' THEN time_us END AS time_us,
-            "partition", {counts}, {self._odd(texts, quick=quick)} AS odd,
+            "partition", {counts}, {self._odd(texts, quick=quick)} AS odd, message,
             CASE WHEN op != 'x' THEN source_table END AS source_table
           FROM (SELECT *, {self._values(texts)} FROM (SELECT * EXCLUDE (op) RENAME (kind AS op),
             kind NOT IN ('d', 'x') AS has_row, {self._key_texts(texts)} FROM ({parsed})))"""
@@ -187,7 +195,10 @@ class Decoding:
 
     def _odd(self, texts: Mapping[str, str], *, quick: bool) -> str:
         """Why a message is not for this engine: what is no plain row event, no key, a value that is not exact."""
-        cases = ["WHEN op = 'odd' THEN 'a message that is no plain row event'"]
+        cases = [
+            "WHEN op = 'odd' AND text IS NULL THEN 'text that is no JSON'",
+            "WHEN op = 'odd' THEN 'a message that is no plain row event'",
+        ]
         for place, name in enumerate(self.key):
             field, moved = self._field(name), f"moved.{name_literal(name)}"
             fits = exact(field, f"t{place}", made=f"k{place}")
@@ -244,3 +255,8 @@ class Decoding:
 def _escaped(name: str) -> str:
     """A name in a JSON pointer."""
     return name.replace("~", "~0").replace("/", "~1")
+
+
+def _text(sql: str, *, valid: bool) -> str:
+    """SQL of a text in JSON; null for other text unless all is known to be JSON."""
+    return sql if valid else f"CASE WHEN json_valid(TRY({sql})) THEN {sql} END"

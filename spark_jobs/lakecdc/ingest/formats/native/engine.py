@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -11,6 +11,7 @@ from pyspark.sql import functions as F
 
 from lakecdc.iceberg.definition import quoted_column
 from lakecdc.ingest.fold import FoldStats
+from lakecdc.ingest.formats.messages import SCHEMA
 from lakecdc.ingest.formats.native import facts, packing, sample
 from lakecdc.ingest.formats.native.decoding import Decoding
 from lakecdc.ingest.formats.native.envelopes import is_read
@@ -18,7 +19,7 @@ from lakecdc.ingest.formats.native.exact import supports
 from lakecdc.ingest.formats.native.facts import Facts
 from lakecdc.ingest.formats.native.grouping import Grouping, grouping
 from lakecdc.ingest.formats.native.layout import COUNTS, OPS
-from lakecdc.ingest.formats.native.tasks import AGAIN, DecodeTask, FoldTask, Read, UnpackTask
+from lakecdc.ingest.formats.native.tasks import AGAIN, Care, DecodeTask, FoldTask, Read, UnpackTask, set_aside
 from lakecdc.ingest.formats.survey import moment
 
 if TYPE_CHECKING:
@@ -30,7 +31,8 @@ if TYPE_CHECKING:
     from lakecdc.ingest.formats.messages import Messages
     from lakecdc.ingest.formats.values import Field
 
-_MESSAGE = ("topic", "partition", "key", "value", "headers", "arrival")
+#: columns of the messages that a scan without keys reads
+VALUES = "value string, arrival bigint"
 
 
 @dataclass(frozen=True)
@@ -40,7 +42,8 @@ class Scan:
     :param read: reads what a task's numbers name.
     :param tasks: how many there are, numbered from 0.
     :param groups: tasks that a fold of all the messages is worth.
-    :param keyed: the messages have keys, headers, topics and partitions, not values alone.
+    :param keyed: the messages are whole, with keys, headers, topics and partitions, not :data:`VALUES` alone.
+    :param messages: makes the message frame of such values.
     """
 
     spark: SparkSession
@@ -48,6 +51,7 @@ class Scan:
     tasks: int
     groups: int
     keyed: bool
+    messages: Callable[[DataFrame], DataFrame] = lambda messages: messages
 
     def fields(self, count: int) -> tuple[Field, ...] | None:
         """Columns of the first messages, read here; None if they do not tell.
@@ -108,6 +112,10 @@ class Native:
     :param reason: why the batch is the JVM's.
     :param newest: source time of the newest event.
     :param high_orders: highest order key by ``topic/partition``.
+    :param tables: source tables of the events.
+    :param aside: messages that the JVM has to decode, a message frame; None if there are none.
+    :param asides: how many.
+    :param why: why the first of them is.
     """
 
     changes: DataFrame | None = None
@@ -116,6 +124,10 @@ class Native:
     events: int = 0
     newest: datetime | None = None
     high_orders: Mapping[str, str] | None = None
+    tables: tuple[str, ...] = ()
+    aside: DataFrame | None = None
+    asides: int = 0
+    why: str | None = None
 
     @property
     def folded(self) -> bool:
@@ -147,6 +159,7 @@ def decode_native(
     marks: Mapping[str, str] | None,
     *,
     events_needed: bool,
+    sets_aside: bool = False,
     ignored: Sequence[str] = (),
     scan: Scan | None = None,
     partition_by: Sequence[str] = (),
@@ -157,6 +170,7 @@ def decode_native(
     :param table: the source table that is wanted, or its end; None takes all there are if these are one.
     :param marks: highest order key applied by ``topic/partition``; None if there are none to trust.
     :param events_needed: every event is wanted, not only the last one of each key.
+    :param sets_aside: odd messages may be set aside; without it, one of them makes the batch the JVM's.
     :param ignored: columns of the source that the table leaves out.
     :param scan: the same messages, for tasks that read them by themselves.
     :param partition_by: the target's partition transforms in SQL, so that its partitions are folded apart.
@@ -167,12 +181,12 @@ def decode_native(
     types = {f.name: f.type for f in fields}
     tasks = scan.groups if scan else messages().sparkSession.sparkContext.defaultParallelism
     groups = grouping(partition_by, key, [types[k] for k in key], tasks)
-    frame, told = _run(messages, decoding, scan, None if events_needed else groups)
+    frame, told = _run(messages, decoding, scan, None if events_needed else groups, sets_aside=sets_aside)
     if not told.odd and told.open and not events_needed:
         # what a placeholder stands for may be told by an earlier event
         frame.unpersist()
         events_needed = True
-        frame, told = _run(messages, decoding, scan, None)
+        frame, told = _run(messages, decoding, scan, None, sets_aside=sets_aside)
     changes = _unpacked(frame, decoding.fields, decoding.key, f"{OPS}x")
     reason = _reason(told, changes, folded=not events_needed)
     if reason:
@@ -181,7 +195,9 @@ def decode_native(
     made = _change_frame(changes, marks, () if events_needed else [f"n_{op}" for op in OPS])
     packed = Packed(frame, made, not events_needed, decoding.fields, decoding.key, told, groups)
     newest = moment(told.newest) if told.newest is not None else None
-    return Native(made, packed, None, sum(told.events[op] for op in OPS), newest, told.high_orders)
+    events = sum(told.events[op] for op in OPS)
+    aside = _set_aside(frame, scan) if told.aside else None
+    return Native(made, packed, None, events, newest, told.high_orders, told.tables, aside, told.aside, told.why)
 
 
 def _run(
@@ -190,17 +206,16 @@ def _run(
     scan: Scan | None,
     groups: Grouping | None,
     *,
-    quick: bool = True,
+    sets_aside: bool,
+    care: Care = Care.ALIKE,
 ) -> tuple[DataFrame, Facts]:
     """Run the tasks; their rows are persisted.
 
     :param groups: None to keep every event.
-    :param quick: expect row images that are all alike.
     """
     alone = scan is not None and scan.tasks == 1
-    task = DecodeTask(decoding, scan.read if scan else None, groups, alone, quick)
-    source = scan.numbers() if scan else messages().select(*_MESSAGE)
-    frame = source.mapInArrow(task, packing.SCHEMA)
+    task = DecodeTask(decoding, scan.read if scan else None, groups, alone, care, sets_aside)
+    frame = (scan.numbers() if scan else messages()).mapInArrow(task, packing.SCHEMA)
     if groups and not alone:
         frame = frame.repartitionById(groups.tasks, "grp").mapInArrow(FoldTask(decoding.epoch), packing.SCHEMA)
     frame = frame.persist()
@@ -208,7 +223,16 @@ def _run(
     if told.odd != AGAIN:
         return frame, told
     frame.unpersist()
-    return _run(messages, decoding, scan, groups, quick=False)
+    # without a scan a task begins with as much care as it may need to set messages aside
+    care = Care(max(care, Care.ALIKE if scan and groups else Care.ASIDE) + 1)
+    return _run(messages, decoding, scan, groups, sets_aside=sets_aside, care=care)
+
+
+def _set_aside(frame: DataFrame, scan: Scan | None) -> DataFrame:
+    cells = frame.select("aside").where("aside IS NOT NULL")
+    if scan is None or scan.keyed:
+        return cells.mapInArrow(set_aside, SCHEMA)
+    return scan.messages(cells.mapInArrow(set_aside, VALUES))
 
 
 def _unpacked(frame: DataFrame, fields: Sequence[Field], keys: Sequence[str], only: str) -> DataFrame:

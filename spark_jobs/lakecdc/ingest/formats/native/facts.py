@@ -20,6 +20,8 @@ class Facts:
     """Facts about a part of a batch; those of two parts make one.
 
     :param odd: why the batch is not for this engine.
+    :param aside: messages that are set aside for the JVM.
+    :param why: why the first of them is.
     :param tables: source tables of its events, two at most.
     :param keys: rows that are no tombstones.
     :param events: by op, ``x`` for tombstones.
@@ -41,6 +43,8 @@ class Facts:
     low_order: str | None = None
     high_orders: dict[str, str] = field(default_factory=dict)
     newest: int | None = None
+    aside: int = 0
+    why: str | None = None
 
     @property
     def high_order(self) -> str | None:
@@ -76,6 +80,8 @@ def merged(parts: Iterable[Facts]) -> Facts:
         min((part.low_order for part in found if part.low_order), default=None),
         high,
         max((part.newest for part in found if part.newest is not None), default=None),
+        sum(part.aside for part in found),
+        next((part.why for part in found if part.why), None),
     )
 
 

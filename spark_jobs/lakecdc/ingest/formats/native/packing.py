@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import pyarrow as pa
 
-#: columns of a frame of packed tables: the group of the rows, facts as JSON, the rows; each but the group may be null
-SCHEMA = "grp int, facts string, packed binary"
+#: columns of a frame of packed tables: the group of the rows, facts as JSON, the rows, messages that are set aside;
+#: each but the group may be null
+SCHEMA = "grp int, facts string, packed binary, aside binary"
 # bytes of one cell, about
 _CELL = 1024 * 1024
 
@@ -39,12 +40,24 @@ def packed_rows(group: int, table: pa.Table, facts: str | None) -> Iterator[pa.R
         yield row(group, first, None)
 
 
-def row(group: int, facts: str | None, cell: bytes | None) -> pa.RecordBatch:
+def row(group: int, facts: str | None, cell: bytes | None, aside: bytes | None = None) -> pa.RecordBatch:
     """One row of a packed frame."""
     import pyarrow as pa
 
-    columns = [pa.array([group], pa.int32()), pa.array([facts], pa.string()), pa.array([cell], pa.binary())]
-    return pa.RecordBatch.from_arrays(columns, ["grp", "facts", "packed"])
+    binary = [pa.array([content], pa.binary()) for content in (cell, aside)]
+    columns = [pa.array([group], pa.int32()), pa.array([facts], pa.string()), *binary]
+    return pa.RecordBatch.from_arrays(columns, ["grp", "facts", "packed", "aside"])
+
+
+def set_aside(messages: pa.Table, facts: str) -> Iterator[pa.RecordBatch]:
+    """Messages as rows of a packed frame.
+
+    :param facts: go with the first row.
+    """
+    first: str | None = facts
+    for cell in cells(messages):
+        yield row(0, first, None, cell)
+        first = None
 
 
 def unpacked(column: pa.Array) -> Iterator[pa.Table]:

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 _NEWLINE, _RETURN = b"\n\r"
 # bytes that are decoded at once
 _CHUNK = 8 * 1024 * 1024
-# a file's number stands above the place in it: 41 bits are two terabytes
-_PLACE_BITS = 41
+#: a file's number stands above the place in it: 41 bits are two terabytes
+PLACE_BITS = 41
 # a smaller piece is not worth a task of its own
 _SMALLEST = 8 * 1024 * 1024
 _PACKED = (".gz", ".bz2")
@@ -108,7 +108,7 @@ def _spread(files: Sequence[Piece], share: int) -> Iterator[tuple[Piece, ...]]:
 
 def _tables(piece: Piece) -> Iterator[pa.Table]:
     for place, text, returns in _packed(piece) if piece.end is None else _mapped(piece):
-        table = _table(text, (piece.number << _PLACE_BITS) + place, returns=returns)
+        table = _table(text, (piece.number << PLACE_BITS) + place, returns=returns)
         if table.num_rows:
             yield table
 

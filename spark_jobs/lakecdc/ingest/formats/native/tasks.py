@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from enum import IntEnum
 from typing import TYPE_CHECKING
 
 from lakecdc.ingest.formats.native import facts, packing
@@ -30,14 +31,32 @@ _ROWS = 65_536
 # rows at which a task folds what it holds, and rows of different keys at which it hands them on
 _MANY_ROWS, _MANY_KEYS = 600_000, 400_000
 
-#: what a task says that has found out too late that row images are not all alike
+#: what a task says that has found out too late that it should have taken more care
 AGAIN = "again"
 #: yields tables of messages, given the rows that Spark hands to a task
 Read = Callable[[Iterable["pa.RecordBatch"]], Iterator["pa.Table"]]
 
 
+class Care(IntEnum):
+    """What a task is prepared for; each costs more than the one before."""
+
+    #: row images that are all alike, and nothing odd
+    ALIKE = 0
+    #: any row images; odd messages are set aside
+    ASIDE = 1
+    #: text that is no JSON as well
+    NO_JSON = 2
+
+
 class OddError(Exception):
-    """The batch is not for this engine."""
+    """The batch is not for this engine.
+
+    :param care: with which it may be; None if with none.
+    """
+
+    def __init__(self, reason: str, care: Care | None = None) -> None:
+        super().__init__(reason)
+        self.care = care
 
 
 class OpenError(Exception):
@@ -51,61 +70,72 @@ class DecodeTask:
     :param read: reads the messages that the input names; None if it holds the messages themselves.
     :param grouping: how the keys of folded rows are told apart; None to keep every event.
     :param alone: there is no other task, so that the rows need no further fold.
-    :param quick: expect row images that are all alike.
+    :param care: to begin with.
+    :param sets_aside: odd messages are set aside; without it, one of them makes the batch the JVM's.
     """
 
     decoding: Decoding
     read: Read | None
     grouping: Grouping | None
     alone: bool = False
-    quick: bool = True
+    care: Care = Care.ALIKE
+    sets_aside: bool = False
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Decode until the input ends, or something is met for which the batch has to be decoded in another way."""
         settle()
         try:
-            if self.read is None:
-                yield from self._packed(batches, quick=False)
-            else:
-                yield from self._read_and_packed(list(batches))
+            yield from self._with_care(batches)
         except OddError as error:
             yield packing.row(0, Facts(odd=str(error)).to_json(), None)
         except OpenError:
             yield packing.row(0, Facts(open=1).to_json(), None)
 
-    def _read_and_packed(self, named: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        handed_on = 0
-        if self.quick and self.grouping is not None:
+    def _with_care(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        # without rows to fold and messages to read again, there is nothing to be quick with
+        care = self.care if self.read and self.grouping else max(self.care, Care.ASIDE)
+        named = list(batches) if self.read else batches
+        while True:
+            handed_on = self.read is None
             try:
-                for row in self._packed(self._read(named), quick=True):
+                for row in self._packed(self._read(named), care):
+                    handed_on = True
                     yield row
-                    handed_on += 1
                 return
             except OddError as error:
+                if error.care is None:
+                    raise
                 if handed_on:
-                    raise OddError(AGAIN) from error
-        # slower, and more tolerant
-        yield from self._packed(self._read(named), quick=False)
+                    raise OddError(AGAIN, error.care) from error
+                care = error.care
 
     def _read(self, named: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        assert self.read is not None
+        if self.read is None:
+            yield from named
+            return
         for table in self.read(named):
             yield from table.to_batches()
 
-    def _packed(self, messages: Iterable[pa.RecordBatch], *, quick: bool) -> Iterator[pa.RecordBatch]:
+    def _packed(self, messages: Iterable[pa.RecordBatch], care: Care) -> Iterator[pa.RecordBatch]:
         with duckdb_of_its_own() as connection, duckdb_of_its_own() as beside:
             held = _Held(self, beside)
-            for batch in decoded(connection, self.decoding, messages, quick=quick):
+            for batch in decoded(connection, self.decoding, messages, care, sets_aside=self.sets_aside):
                 yield from held.add(batch)
             yield from held.rest()
 
 
 def decoded(
-    connection: duckdb.DuckDBPyConnection, decoding: Decoding, messages: Iterable[pa.RecordBatch], *, quick: bool
+    connection: duckdb.DuckDBPyConnection,
+    decoding: Decoding,
+    messages: Iterable[pa.RecordBatch],
+    care: Care,
+    *,
+    sets_aside: bool = False,
 ) -> Iterator[pa.RecordBatch]:
     """Rows of the engine's layout, with the columns of the checks.
 
-    :param quick: expect every row image to have the columns of the first one in their order.
+    :param care: with which row images are looked at.
+    :param sets_aside: rows may be ``odd``.
     :raises OddError: telling what is not for this engine.
     """
     import duckdb
@@ -116,26 +146,44 @@ def decoded(
         return
     try:
         connection.register("first", pa.Table.from_batches([stream.first]))
-        seen = decoding.first_columns(connection) if quick else None
+        seen = decoding.first_columns(connection) if care == Care.ALIKE else None
         connection.register("messages", pa.RecordBatchReader.from_batches(stream.first.schema, stream.batches()))
-        for batch in connection.execute(decoding.sql(seen)).to_arrow_reader(_ROWS):
+        query = decoding.sql(seen, valid=care < Care.NO_JSON, asides=sets_aside and care > Care.ALIKE)
+        for batch in connection.execute(query).to_arrow_reader(_ROWS):
             odd = batch.column("odd").drop_null()
-            if len(odd):
+            if len(odd) and care == Care.ALIKE:
+                raise OddError(odd[0].as_py(), Care.ASIDE)
+            if len(odd) and not sets_aside:
                 raise OddError(odd[0].as_py())
             yield batch.filter(batch.column("op").is_valid()) if batch.column("op").null_count else batch
-    except duckdb.Error as error:
-        if isinstance(error, duckdb.ConversionException | duckdb.InvalidInputException | duckdb.OutOfRangeException):
-            raise OddError(stream.odd or "text that is no JSON") from error
-        raise
+    except (duckdb.Error, OSError) as error:
+        if stream.error is not None and not isinstance(stream.error, OddTextError):
+            raise stream.error from None
+        if not _is_of_data(error):
+            raise
+        most = Care.NO_JSON if sets_aside and stream.error is None else Care.ASIDE
+        more = Care(care + 1) if care < most else None
+        raise OddError(str(stream.error or "text that is no JSON"), more) from error
+
+
+def _is_of_data(error: Exception) -> bool:
+    """Whether DuckDB has failed at a value, which Arrow wraps once the first rows are out."""
+    import duckdb
+
+    if isinstance(error, OSError):
+        return error.errno is None and str(error).startswith(
+            ("Conversion Error", "Invalid Input Error", "Out of Range")
+        )
+    return isinstance(error, duckdb.ConversionException | duckdb.InvalidInputException | duckdb.OutOfRangeException)
 
 
 @dataclass
 class _Stream:
-    """Batches for DuckDB to pull; what is odd about them is kept, for its own errors say only that there was one."""
+    """Batches for DuckDB to pull; what fails there is kept, for its own errors say only that something did."""
 
     source: Iterator[pa.RecordBatch]
     first: pa.RecordBatch | None = field(init=False)
-    odd: str | None = None
+    error: Exception | None = None
 
     def __post_init__(self) -> None:
         try:
@@ -149,8 +197,8 @@ class _Stream:
         yield self.first
         try:
             yield from self.source
-        except OddTextError as error:
-            self.odd = str(error)
+        except Exception as error:
+            self.error = error
             raise
 
 
@@ -170,6 +218,10 @@ class _Held:
         """
         import pyarrow.compute as pc
 
+        odd = batch.column("odd").is_valid()
+        if odd.true_count:
+            yield from self._set_aside(batch.filter(odd))
+            batch = batch.filter(pc.invert(odd))
         if self._task.grouping is not None and batch.column("open").null_count < batch.num_rows:
             raise OpenError
         self._tables |= {name for name in pc.unique(batch.column("source_table")).to_pylist() if name}
@@ -180,6 +232,14 @@ class _Held:
             self._hold(fold(self._connection, self._taken()).to_batches())
             if self._rows >= _MANY_KEYS and not self._task.alone:
                 yield from self.rest()
+
+    @staticmethod
+    def _set_aside(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
+
+        told = Facts(aside=batch.num_rows, why=batch.column("odd")[0].as_py())
+        messages = pa.RecordBatch.from_struct_array(batch.column("message"))
+        yield from packing.set_aside(pa.Table.from_batches([messages]), told.to_json())
 
     def rest(self) -> Iterator[pa.RecordBatch]:
         """Hand on what is held."""
@@ -241,6 +301,8 @@ class FoldTask:
         for batch in batches:
             told += [facts.from_json(text) for text in batch.column("facts").to_pylist() if text]
             tables += packing.unpacked(batch.column("packed"))
+            for cell in batch.column("aside").drop_null().to_pylist():
+                yield packing.row(0, None, None, cell)
         together = facts.merged(told)
         if together.odd or together.open or not tables:
             if told:
@@ -262,6 +324,13 @@ def finished(
     connection.register("ordered", table)
     found = facts.measured(connection, "ordered", folded=folded)
     yield from packing.packed_rows(0, table, facts.merged([told, found]).to_json())
+
+
+def set_aside(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The messages that are set aside in a packed frame, whose last column they are."""
+    settle()
+    for table in packing.all_of(batches):
+        yield from table.combine_chunks().to_batches()
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from lakecdc.ingest.formats.native import facts, packing, pieces, tasks
 from lakecdc.ingest.formats.native.decoding import Decoding
 from lakecdc.ingest.formats.native.facts import Facts
 from lakecdc.ingest.formats.native.grouping import grouping
-from lakecdc.ingest.formats.native.tasks import DecodeTask, FoldTask, UnpackTask
+from lakecdc.ingest.formats.native.tasks import Care, DecodeTask, FoldTask, UnpackTask
 from lakecdc.ingest.formats.values import Field
 from lakecdc.ingest.order import order_key
 
@@ -36,13 +36,13 @@ def files(folder: Path, events: list[dict[str, Any]], count: int = 2) -> dict[st
     return numbers
 
 
-def run(numbers: dict[str, int], cuts: int, *, folded: bool = True, quick: bool = True) -> tuple[list[Any], Facts]:
+def run(numbers: dict[str, int], cuts: int, *, folded: bool = True, care: Care = Care.ALIKE) -> tuple[list[Any], Facts]:
     """What Spark would do with the tasks."""
     planned = pieces.plan(numbers, cuts, 1 << 40)
     assert planned is not None
     alone = len(planned[0].tasks) == 1
     groups = grouping(["bucket(3, id)"], ["id"], ["bigint"], 1) if folded else None
-    decode = DecodeTask(DECODING, planned[0], groups, alone, quick)
+    decode = DecodeTask(DECODING, planned[0], groups, alone, care)
     inputs = [pa.RecordBatch.from_arrays([pa.array([n])], ["id"]) for n in range(len(planned[0].tasks))]
     rows = [row for one in inputs for row in decode([one])]
     if folded and not alone:
@@ -108,7 +108,7 @@ def test_quick_and_tolerant_reading_give_the_same(tmp_path: Path) -> None:
     events = [event(n, "cud"[n % 3], {"id": n % 7, "v": f"[{n}", "n": n}) for n in range(60)]
     events += [event(n, "c", {"id": n, "v": f"v{n}", "n": n}) for n in range(60, 90)]
     numbers = files(tmp_path, events)
-    quick, tolerant = run(numbers, 1), run(numbers, 1, quick=False)
+    quick, tolerant = run(numbers, 1), run(numbers, 1, care=Care.ASIDE)
     assert quick == tolerant and quick[1].odd is None
 
 
@@ -127,7 +127,7 @@ def test_what_is_odd_is_told(tmp_path: Path, reason: str) -> None:
     found, told = run(files(tmp_path, [*plain, event(60, "c", ODD[reason])]), 2)
     # rows that were handed on before cannot be taken back by the task; the driver then begins again
     assert told.odd in (reason, tasks.AGAIN)
-    assert run(files(tmp_path, [*plain, event(60, "c", ODD[reason])]), 2, quick=False)[1].odd == reason
+    assert run(files(tmp_path, [*plain, event(60, "c", ODD[reason])]), 2, care=Care.ASIDE)[1].odd == reason
 
 
 def test_text_that_is_no_json_and_placeholders(tmp_path: Path) -> None:
@@ -149,6 +149,51 @@ def test_a_fold_stops_at_the_first_placeholder(tmp_path: Path, monkeypatch: pyte
     assert told.odd is None and told.open == 1
     if cuts == 1:
         assert not found and not held
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("cuts", [1, 4])
+@pytest.mark.parametrize("folded", [False, True])
+def test_odd_lines_are_set_aside_as_they_are(tmp_path: Path, cuts: int, folded: bool) -> None:
+    plain = [event(n, "c", {"id": n, "v": "x", "n": 1}) for n in range(2, 60)]
+    lines = [json.dumps(e) for e in plain]
+    odd = {15: json.dumps(event(60, "c", ODD["a new column z"])), 30: '{"é', 57: "no JSON", 58: json.dumps([5])}
+    for place, line in odd.items():
+        lines.insert(place, line)
+    path = tmp_path / "x.jsonl"
+    path.write_text("\n".join(lines) + "\n")
+    planned = pieces.plan({path.as_uri(): 3}, cuts, 1 << 40)
+    assert planned is not None and len(planned[0].tasks) == cuts
+    groups = grouping([], ["id"], ["bigint"], 2) if folded else None
+    decode = DecodeTask(DECODING, planned[0], groups, cuts == 1, Care.NO_JSON, True)
+    inputs = [pa.RecordBatch.from_arrays([pa.array([n])], ["id"]) for n in range(cuts)]
+    rows = [row for one in inputs for row in decode([one])]
+    if folded and cuts > 1:
+        rows = list(FoldTask(1)(rows))
+    told = facts.merged(facts.from_json(row["facts"][0].as_py()) for row in rows if row["facts"][0].is_valid)
+    assert (told.odd, told.aside, told.why, told.keys) == (None, 4, "a new column z", len(plain))
+    found = [m for row in rows for batch in tasks.set_aside([row.select(["aside"])]) for m in batch.to_pylist()]
+    places = {m["arrival"] - (3 << pieces.PLACE_BITS): m["value"] for m in found}
+    content = path.read_bytes()
+    assert sorted(places.values()) == sorted(f"{line}\n" for line in odd.values())
+    assert all(content[place:].startswith(value.encode()) for place, value in places.items())
+
+
+@pytest.mark.usefixtures("small")
+def test_a_task_takes_more_care_by_itself_until_it_has_handed_rows_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tasks, "_ROWS", 2048)
+    lines = [json.dumps(event(n, "c", {"id": n, "v": "x", "n": 1})) for n in range(2, 9_000)]
+    path = tmp_path / "x.jsonl"
+    for bad, told_again in ((0, False), (8_990, True)):
+        path.write_text("\n".join([*lines[:bad], "no JSON", *lines[bad:]]) + "\n")
+        planned = pieces.plan({path.as_uri(): 0}, 1, 1 << 40)
+        assert planned is not None
+        decode = DecodeTask(DECODING, planned[0], grouping([], ["id"], ["bigint"], 2), False, Care.ALIKE, True)
+        rows = list(decode([pa.RecordBatch.from_arrays([pa.array([0])], ["id"])]))
+        told = facts.merged(facts.from_json(row["facts"][0].as_py()) for row in rows if row["facts"][0].is_valid)
+        assert (told.odd == tasks.AGAIN, told.aside) == ((True, 0) if told_again else (False, 1))
 
 
 def messages(rows: list[tuple[int, Any, Any, dict[str, Any] | None]]) -> pa.Table:
@@ -182,9 +227,9 @@ def test_records_of_a_topic_with_tombstones_and_moved_keys() -> None:
         (5, None, {"ts_ms": 3}, None),
     ]
     found = []
-    for quick in (True, False):
+    for care in (Care.ALIKE, Care.ASIDE):
         decoding = Decoding(FIELDS, ("id",), "s.t", 1, "__gone")
-        task = DecodeTask(decoding, lambda _: iter([messages(rows)]), grouping([], ["id"], ["bigint"], 1), True, quick)
+        task = DecodeTask(decoding, lambda _: iter([messages(rows)]), grouping([], ["id"], ["bigint"], 1), True, care)
         cells = list(task([]))
         told = facts.merged(facts.from_json(row["facts"][0].as_py()) for row in cells if row["facts"][0].is_valid)
         unpack = UnpackTask(("id", "v", "n"), ("id",), "rcud")

@@ -1,0 +1,96 @@
+"""Odd messages of a batch, set aside by the native engine and decoded in the JVM, and the batch put together again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F
+
+from lakecdc.ingest.fold import with_late
+from lakecdc.ingest.formats.changes import union
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from lakecdc.contract.target import Target
+    from lakecdc.ingest.change import Column
+    from lakecdc.ingest.formats.decode import Decoded
+    from lakecdc.ingest.formats.native import Native
+    from lakecdc.ingest.formats.survey import Survey
+    from lakecdc.ingest.formats.values import Field
+
+
+class ApartError(Exception):
+    """Odd messages cannot be judged apart from the others."""
+
+
+@dataclass(frozen=True)
+class Besides:
+    """What is known of the messages of a batch that have not been set aside.
+
+    :param fields: the table's columns.
+    :param tables: source tables of the table's events.
+    :param topics: topics of these.
+    """
+
+    fields: tuple[Field, ...] = ()
+    tables: tuple[str, ...] = ()
+    topics: frozenset[str] = frozenset()
+
+
+def alone(found: Sequence[Survey], target: Target, besides: Besides) -> Besides:
+    """Make sure that odd messages are judged as they would be among all messages of the batch.
+
+    :param found: the odd messages.
+    :raises ApartError: if they may not be: they are of another table where none is named, have schemas, delete by
+        tombstones, or come unreadable from topics of which only the other messages may tell whose they are.
+    """
+    named = [s for s in found if s.source_table and s.events]
+    mine = [s for s in named if not target.source_table or f".{s.source_table}".endswith(f".{target.source_table}")]
+    topics = besides.topics.union(*(s.topics for s in mine))
+    if (
+        len({s.source_table for s in mine}.union(besides.tables)) > 1
+        or any(s.tombstones or s.schemas for s in found)
+        or any(s.problems and not s.events and not s.topics <= topics for s in found)
+    ):
+        raise ApartError
+    return besides
+
+
+def together(plain: Decoded, odd: Decoded, made: Native) -> Decoded:
+    """What both engines have made of a batch.
+
+    :param plain: what the native engine has told of the others.
+    :param made: the others, event by event if one of the odd ones is to be applied.
+    """
+    highs = dict(plain.high_orders or {})
+    for place, order in (odd.high_orders or {}).items():
+        highs[place] = max(order, highs.get(place, ""))
+    both = replace(
+        plain,
+        rejected=odd.rejected,
+        rejections=odd.rejections,
+        newest=max((n for n in (plain.newest, odd.newest) if n is not None), default=None),
+        events=plain.events + odd.events,
+        high_orders=highs,
+        truncate_order=odd.truncate_order,
+    )
+    if not odd.accepted and not odd.truncate_order and plain.events:
+        return both
+    if odd.changes is None:
+        return both
+    changes = with_late(odd.changes)
+    if made.changes is not None and made.events:
+        changes = union([_with_columns(made.changes, odd.columns), changes])
+    return replace(both, columns=odd.columns, changes=changes, folded=False, packed=None)
+
+
+def _with_columns(changes: DataFrame, columns: Sequence[Column]) -> DataFrame:
+    """A change frame whose rows have these columns; those that they lack are null."""
+    there = set(changes.select("row.*").columns)
+    values = [
+        (F.col("row").getField(c.name) if c.name in there else F.lit(None).cast(c.type)).alias(c.name) for c in columns
+    ]
+    return changes.withColumn("row", F.when(F.col("row").isNotNull(), F.struct(*values)))
