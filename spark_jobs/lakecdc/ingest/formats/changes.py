@@ -104,8 +104,13 @@ def _open(typing: Typing) -> Column:
             found.append(F.when(F.expr(sql), F.lit(one.name)))
     if not found:
         return F.lit(None).cast("array<string>")
-    names = F.array_compact(F.array(*found))
-    return F.when(F.size(names) > 0, names)
+    # what has a function for an argument, as array_compact has, is interpreted with all that it works on
+    return F.when(listed(found) != "", F.array_compact(F.array(*found)))
+
+
+def listed(names: Sequence[Column]) -> Column:
+    """The names that are not null, in one text; empty if there are none."""
+    return F.concat_ws(", ", *names) if names else F.lit("")
 
 
 def _misfits(typing: Typing) -> Column:
@@ -118,7 +123,7 @@ def _misfits(typing: Typing) -> Column:
             if unchanged and typing.read.placeholders:
                 sql = f"({sql} AND NOT coalesce({unchanged}, false))"
             found.append(F.when(F.expr(sql), F.lit(f"{one.name} ({one.type})")))
-    return F.array_compact(F.array(*found)) if found else F.array().cast("array<string>")
+    return listed(found)
 
 
 def _no_key() -> Column:
@@ -143,20 +148,20 @@ def _first_known(first: Column, second: Column, typing: Typing) -> Column:
 def _rejected(typing: Typing) -> Column:
     key = F.col("key")
     lacking = [F.when(key[k].isNull(), F.lit(k)) for k in typing.key]
-    no_key = F.array_compact(F.array(*lacking)) if lacking else F.array().cast("array<string>")
+    no_key = listed(lacking)
     row_is_new = F.col("op").isin("r", "c", "u")
     rule = (
         F.when(F.col("problem").isNotNull(), F.substring_index("problem", ": ", 1))
-        .when(row_is_new & (F.size("misfits") > 0), F.lit("type"))
-        .when(F.size(no_key) > 0, F.lit("no-key"))
+        .when(row_is_new & (F.col("misfits") != ""), F.lit("type"))
+        .when(no_key != "", F.lit("no-key"))
     )
     reason = (
         F.when(F.col("problem").isNotNull(), F.expr("substr(problem, instr(problem, ': ') + 2)"))
         .when(
-            row_is_new & (F.size("misfits") > 0),
-            F.concat(F.lit("values do not fit their columns: "), F.array_join("misfits", ", ")),
+            row_is_new & (F.col("misfits") != ""),
+            F.concat(F.lit("values do not fit their columns: "), F.col("misfits")),
         )
-        .otherwise(F.concat(F.lit("no value for the key columns "), F.array_join(no_key, ", ")))
+        .otherwise(F.concat(F.lit("no value for the key columns "), no_key))
     )
     message = F.struct(
         rule.alias("rule"),

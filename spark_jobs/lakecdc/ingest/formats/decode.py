@@ -227,7 +227,7 @@ def _decode_in_jvm(
     """
     read = find_format(format_name)
     envelopes = read.envelopes(messages, reading)
-    found = survey(envelopes, read)
+    found = survey(envelopes, read, keys=not target.key)
     besides = alone(found, target, besides) if besides else Besides()
     mine = choose(target, [s for s in found if s.source_table and s.events])
     others = [s for s in found if s.source_table and s.events and s not in mine]

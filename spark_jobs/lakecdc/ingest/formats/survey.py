@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
+from lakecdc.ingest.formats.envelope import NO_VARIANT
 from lakecdc.ingest.formats.values import Field
 
 if TYPE_CHECKING:
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from lakecdc.ingest.formats.envelope import Format
 
 _IMAGES = ("after", "before")
+# the schema of no value at all
+_NOTHING = "VOID"
 _PLAIN = {"BIGINT": "bigint", "BOOLEAN": "boolean", "STRING": "string", "DOUBLE": "double"}
 
 
@@ -53,29 +56,40 @@ class Survey:
     told: tuple[str, ...] = ()
 
 
-def survey(envelopes: DataFrame, read: Format) -> list[Survey]:
+def survey(envelopes: DataFrame, read: Format, *, keys: bool = True) -> list[Survey]:
     """Measure an envelope frame in one pass, by source table.
 
     :param envelopes: see ``envelope``.
     :param read: their format.
+    :param keys: whether the members of the messages' keys are wanted.
     """
-    rows = _measured(envelopes)
-    if any(row[image] and not row[image].startswith("OBJECT<") for row in rows for image in _IMAGES):
+    wanted = "record_key" if keys else NO_VARIANT
+    # to look at values is most of the work, and a schema has told of them already
+    rows = _measured(envelopes, wanted, "schema IS NULL")
+    if any(row["schema"] and not read.fields(row["schema"]) for row in rows):
+        rows = _measured(envelopes, wanted, "true")
+    if any(row[image] != _NOTHING and not row[image].startswith("OBJECT<") for row in rows for image in _IMAGES):
         # what is no object has no columns, and would hide those of the others
         objects = {image: f"CASE WHEN schema_of_variant({image}) LIKE 'OBJECT%' THEN {image} END" for image in _IMAGES}
-        rows = _measured(envelopes.withColumns({image: F.expr(sql) for image, sql in objects.items()}))
+        rows = _measured(envelopes.withColumns({i: F.expr(sql) for i, sql in objects.items()}), wanted, "true")
     tables = sorted({row["source_table"] for row in rows}, key=str)
     return [_merged(name, [r for r in rows if r["source_table"] == name], read) for name in tables]
 
 
-def _measured(envelopes: DataFrame) -> list[Row]:
+def _measured(envelopes: DataFrame, keys: str, untold: str) -> list[Row]:
+    """Facts by source table and partition.
+
+    :param keys: SQL of the messages' keys.
+    :param untold: SQL that is true for row images of which no schema tells.
+    """
     is_row = F.col("op").isin("r", "c", "u", "d")
     return (
         envelopes.groupBy("source_table", F.concat_ws("/", "topic", "partition").alias("partition"))
         .agg(
-            F.expr("schema_of_variant_agg(after)").alias("after"),
-            F.expr("schema_of_variant_agg(before)").alias("before"),
-            F.expr("schema_of_variant_agg(record_key)").alias("record_key"),
+            F.expr(f"schema_of_variant_agg(CASE WHEN {untold} THEN after END)").alias("after"),
+            # it is looked at only if there is no row after a change
+            F.expr(f"schema_of_variant_agg(CASE WHEN {untold} AND after IS NULL THEN before END)").alias("before"),
+            F.expr(f"schema_of_variant_agg({keys})").alias("record_key"),
             F.expr("max_by(schema, order) FILTER (WHERE schema IS NOT NULL)").alias("schema"),
             F.collect_set("schema").alias("schemas"),
             F.count_if(is_row | (F.col("op") == "t")).alias("events"),
@@ -144,7 +158,7 @@ def _fields(schema: str | None) -> tuple[Field, ...]:
     fields = []
     for item in _split(schema[len("OBJECT<") : -1]):
         name, _, kind = item.strip().rpartition(": ") if "<" not in item else item.strip().partition(": ")
-        if kind == "VOID":
+        if kind == _NOTHING:
             continue  # only nulls so far: the column comes when its first value does
         plain = "double" if re.match(r"DECIMAL|FLOAT", kind) else _PLAIN.get(kind, "string")
         fields.append(Field(_unquoted(name), plain))

@@ -103,7 +103,8 @@ def misfit(image: str, field: Field) -> str | None:
     if field.type == "string" and field.encoding == "plain":
         return None
     raw = member(image, field.name, "variant")
-    lost = f"({raw} IS NOT NULL AND NOT is_variant_null({raw}) AND {found} IS NULL)"
+    # in this order: most values fit, and are looked up anyway
+    lost = f"({found} IS NULL AND {raw} IS NOT NULL AND NOT is_variant_null({raw}))"
     if field.encoding != "plain":
         return lost
     if field.type in _INTEGERS:

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 from lakecdc.contract.errors import InputError
 from lakecdc.iceberg.definition import quoted_column
 from lakecdc.ingest.change import Column
-from lakecdc.ingest.formats.changes import REJECTED
+from lakecdc.ingest.formats.changes import REJECTED, listed
 from lakecdc.ingest.formats.decode import Decoded
 from lakecdc.ingest.formats.envelope import MESSAGE
 from lakecdc.ingest.formats.rows.cells import Cells, misfit, stored_type, value
@@ -106,8 +106,7 @@ def _typed(frame: DataFrame, columns: list[Column], types: Mapping[str, str], pa
         sql = misfit(c, types[c.name], values[c.name])
         if sql:
             found.append(F.when(F.expr(sql), F.lit(f"{c.name} ({types[c.name]})")))
-    misfits = F.array_compact(F.array(*found)) if found else F.array().cast("array<string>")
-    return frame.select(*MESSAGE, "arrival", "problem", row.alias("row"), misfits.alias("misfits"))
+    return frame.select(*MESSAGE, "arrival", "problem", row.alias("row"), listed(found).alias("misfits"))
 
 
 def _moment(reading: RowReading, types: Mapping[str, str], table: str) -> tuple[str, str]:
@@ -154,19 +153,17 @@ def _frame(rows: DataFrame, key: tuple[str, ...], op: str, order_by: str | None)
 
 def _rejected(key: tuple[str, ...], order_by: str | None) -> Expression:
     lacking = [F.when(F.col("row")[k].isNull(), F.lit(k)) for k in key]
-    no_key = F.array_compact(F.array(*lacking)) if lacking else F.array().cast("array<string>")
+    no_key = listed(lacking)
     rule = (
         F.when(F.col("problem").isNotNull(), F.substring_index("problem", ": ", 1))
-        .when(F.size("misfits") > 0, F.lit("type"))
-        .when(F.size(no_key) > 0, F.lit("no-key"))
+        .when(F.col("misfits") != "", F.lit("type"))
+        .when(no_key != "", F.lit("no-key"))
         .when(F.col("position").isNull(), F.lit("no-order"))
     )
     reason = (
         F.when(F.col("problem").isNotNull(), F.expr("substr(problem, instr(problem, ': ') + 2)"))
-        .when(
-            F.size("misfits") > 0, F.concat(F.lit("values do not fit their columns: "), F.array_join("misfits", ", "))
-        )
-        .when(F.size(no_key) > 0, F.concat(F.lit("no value for the key columns "), F.array_join(no_key, ", ")))
+        .when(F.col("misfits") != "", F.concat(F.lit("values do not fit their columns: "), F.col("misfits")))
+        .when(no_key != "", F.concat(F.lit("no value for the key columns "), no_key))
         .otherwise(F.lit(f"no value in the order column {order_by}"))
     )
     own = {"source_table": F.lit(None).cast("string")}
