@@ -188,16 +188,14 @@ def _commit_rows(feed: Feed, batch: TableBatch, max_delete_files: int) -> None:
     if batch.full_load or batch.changes is None:
         # a full load reads every key once: folding it would shuffle and store the whole table for nothing
         position = following(batch.position, feed.position, truncate_order=batch.truncate_order)
-        mode = "upsert" if batch.target.mode == "upsert" and not truncate.is_late(batch, mark) else "merge"
+        mode, choice = modes.choose(feed.table, batch, None, 0, max_delete_files, mark)
+        feed.metrics.update(choice)
         _write(feed, batch, mode, batch.changes, 0, position)
         return
     with _measured(batch) as (folded, measured):
         _count_events(feed, measured)
         position = following(batch.position, feed.position, measured.high_order, truncate_order=batch.truncate_order)
-        mode, choice = modes.choose(feed.table, batch, folded, measured.keys, max_delete_files)
-        if truncate.is_late(batch, mark):
-            # the rows that it removes share files with newer ones
-            mode = "merge"
+        mode, choice = modes.choose(feed.table, batch, folded, measured.keys, max_delete_files, mark)
         feed.metrics.update(choice)
         _write(feed, batch, mode, _ready(feed, batch, folded, measured, mark, mode), measured.keys, position)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lakecdc.iceberg import scratch
+from lakecdc.ingest import truncate
 from lakecdc.ingest.apply import auto, debt
 from lakecdc.ingest.apply.merge import merge
 from lakecdc.ingest.apply.upsert import upsert
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from lakecdc.ingest.change import TableBatch
     from lakecdc.metadata.positions import Position
 
+_LATE_TRUNCATE = "a TRUNCATE came late: the rows that it removes share files with newer ones"
+
 
 def check_debt(table: IcebergTable, batch: TableBatch, max_delete_files: int) -> None:
     """Stop a table that may take no more equality deletes, before anything of the batch is written.
@@ -30,14 +33,27 @@ def check_debt(table: IcebergTable, batch: TableBatch, max_delete_files: int) ->
 
 
 def choose(
-    table: IcebergTable, batch: TableBatch, folded: DataFrame, keys: int, max_delete_files: int
+    table: IcebergTable,
+    batch: TableBatch,
+    folded: DataFrame | None,
+    keys: int,
+    max_delete_files: int,
+    mark: str | None,
 ) -> tuple[str, dict[str, Any]]:
-    """How a folded batch is to be applied, and what the report says about it.
+    """How a batch is to be applied, and what the report says about it.
 
+    :param folded: one row per key; None for a full load or a commit without rows, which are not folded.
+    :param keys: number of them.
+    :param mark: highest order key applied to the table.
     :return: ``upsert`` or ``merge``, and metrics.
     """
+    if truncate.is_late(batch, mark):
+        return "merge", {"mode_chosen": "merge", "mode_reason": _LATE_TRUNCATE}
     if batch.target.mode != "auto":
         return batch.target.mode, {}
+    if folded is None:
+        # without rows, or with the first rows of a table, both are the same, but upsert asks for partitions of the key
+        return "merge", {}
     choice = auto.choose(table, batch, folded, keys, max_delete_files)
     return choice.mode, {"mode_chosen": choice.mode, "mode_reason": choice.reason}
 
@@ -53,12 +69,11 @@ def apply_rows(
 ) -> Applied:
     """Commit folded rows, or a position alone, to a table of one row per key.
 
-    :param mode: ``upsert`` or ``merge``; of a batch that is not folded, the target's mode.
+    :param mode: ``upsert`` or ``merge``.
     :param rows: ``key, op, row, order, source_time``; None for a commit of the position alone.
     :param keys: number of rows.
     :param started_from: summary text of the position the batch started from.
     """
-    # without rows, or with the first rows of a table, both are the same, but upsert asks for partitions of the key
     do = upsert if mode == "upsert" else merge
     applied = do(table, batch, rows, keys, position, started_from)
     scratch.remove_stale(table)

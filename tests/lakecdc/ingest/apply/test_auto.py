@@ -13,7 +13,7 @@ from lakecdc.iceberg.fence import PositionFence
 from lakecdc.maintain.delete_files.job import rewrite_delete_files
 from lakecdc.run import each_table, run
 from tests.conftest import Lake
-from tests.lakecdc.ingest.apply.support import Feed, PlainHistory, final_rows, in_batches
+from tests.lakecdc.ingest.apply.support import Feed, PlainHistory, final_rows, in_batches, truncate
 from tests.lakecdc.ingest.histories import History
 
 
@@ -61,6 +61,22 @@ def test_partitions_outside_the_key_are_merged(lake: Lake, tmp_path: Path) -> No
     for events in in_batches(history, 15, 30):
         metrics = feed.take(events).metrics
         assert metrics["mode_chosen"] == "merge" and "derive from name" in metrics["mode_reason"]
+    assert feed.rows() == final_rows(history)
+
+
+@pytest.mark.parametrize("rows_with_it", [True, False])
+def test_a_late_truncate_is_merged_and_says_so(lake: Lake, tmp_path: Path, rows_with_it: bool) -> None:
+    feed, history = Feed(lake, tmp_path, {"mode": "auto", "partition_by": ["bucket(2, id)"]}), inserted(30)
+    feed.take(history.events)
+    late = truncate(history)
+    for key in range(40, 43):
+        history.insert(key)
+    new = history.events[31:]
+    feed.take(new[:2])
+    metrics = feed.take([late, *new[2:]] if rows_with_it else [late]).metrics
+    assert metrics["mode_chosen"] == "merge" and metrics["mode_reason"].startswith("a TRUNCATE came late")
+    if not rows_with_it:
+        feed.take(new[2:])
     assert feed.rows() == final_rows(history)
 
 
