@@ -57,13 +57,16 @@ class Position:
 def decode(text: str) -> Position:
     """Read a position back from summary text."""
     document = json.loads(text)
+    offsets = document.get("offsets", {})
+    # where the source kafka kept it once
+    truncates = (document.get("truncate_order"), offsets.pop("truncated", None))
     return Position(
         source=document["source"],
         identity=document["identity"],
-        offsets=document.get("offsets", {}),
+        offsets=offsets,
         read_through=document.get("read_through"),
         high_order=document.get("high_order"),
-        truncate_order=document.get("truncate_order"),
+        truncate_order=max(filter(None, truncates), default=None),
     )
 
 

@@ -5,8 +5,7 @@ The position's offsets are a JSON object::
     {"epoch": 1,                                    number of the topics' identity; one more when a topic is made anew
      "topics": {"pg.shop.orders": {"id": "…", "next": [12, 40]}},    topic id, next offset of each partition
      "marks": "…",                                  highest order key applied by partition, packed
-     "strict": "…",                                 why marks cannot be trusted any more; then there are none
-     "truncated": "…"}                              order key of the last TRUNCATE
+     "strict": "…"}                                 why marks cannot be trusted any more; then there are none
 """
 
 from __future__ import annotations
@@ -47,14 +46,12 @@ class Progress:
 
     :param marks: highest order key applied by partition; a partition that fed nothing yet has none.
     :param strict: why a key may have left its partition, so that marks say nothing; None if all is well.
-    :param truncated: order key of the last TRUNCATE; events below it that come later are void.
     """
 
     epoch: int = 1
     topics: Mapping[str, Followed] = field(default_factory=dict)
     marks: Mapping[Place, str] = field(default_factory=dict)
     strict: str | None = None
-    truncated: str | None = None
 
     @property
     def next(self) -> dict[Place, int]:
@@ -74,14 +71,11 @@ class Progress:
         """The same with marks that are not trusted any more; the first reason stays."""
         return replace(self, strict=self.strict or reason, marks={})
 
-    def read_up_to(
-        self, ends: Mapping[Place, int], orders: Mapping[str, str], truncated: str | None = None
-    ) -> Progress:
+    def read_up_to(self, ends: Mapping[Place, int], orders: Mapping[str, str]) -> Progress:
         """The progress after a batch.
 
         :param ends: where the batch ends, by partition.
         :param orders: highest order key of the batch by ``topic/partition``.
-        :param truncated: order key of the batch's last TRUNCATE.
         """
         topics = {
             name: replace(t, next=tuple(ends.get((name, p), offset) for p, offset in enumerate(t.next)))
@@ -93,8 +87,7 @@ class Progress:
                 order = orders.get("{}/{}".format(*place))
                 if order:
                     marks[place] = max(order, marks.get(place, ""))
-        last = max(filter(None, (self.truncated, truncated)), default=None)
-        return replace(self, topics=topics, marks=marks, truncated=last)
+        return replace(self, topics=topics, marks=marks)
 
 
 def encode(progress: Progress) -> dict[str, Any]:
@@ -103,8 +96,6 @@ def encode(progress: Progress) -> dict[str, Any]:
         "epoch": progress.epoch,
         "topics": {name: {"id": t.id, "next": list(t.next)} for name, t in progress.topics.items()},
     }
-    if progress.truncated:
-        offsets["truncated"] = progress.truncated
     if progress.strict:
         return {**offsets, "strict": progress.strict}
     packed = {**offsets, "marks": _pack(progress)} if progress.marks else offsets
@@ -117,7 +108,7 @@ def decode(position: Position) -> Progress:
     """The progress that a position holds."""
     offsets = position.offsets
     topics = {name: Followed(t["id"], tuple(t["next"])) for name, t in offsets["topics"].items()}
-    progress = Progress(int(offsets["epoch"]), topics, {}, offsets.get("strict"), offsets.get("truncated"))
+    progress = Progress(int(offsets["epoch"]), topics, {}, offsets.get("strict"))
     marks = _unpack(progress, offsets["marks"]) if "marks" in offsets else {}
     return replace(progress, marks=marks)
 

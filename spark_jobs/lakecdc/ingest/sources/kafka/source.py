@@ -8,14 +8,12 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from pyspark.sql import functions as F
-
 from lakecdc.contract.errors import InputError
 from lakecdc.contract.sources.kafka import KafkaSource
 from lakecdc.failpoints import reach
 from lakecdc.ingest.change import Column, TableBatch
 from lakecdc.ingest.formats.avro_registry import Registry
-from lakecdc.ingest.formats.decode import Decoded, Known, decode
+from lakecdc.ingest.formats.decode import Known, decode
 from lakecdc.ingest.formats.envelope import Reading
 from lakecdc.ingest.sources.kafka import progress as kept
 from lakecdc.ingest.sources.kafka import topology
@@ -255,10 +253,8 @@ class KafkaIngest:
         if self.source.format.startswith("debezium") and not feed.target.source_tables:
             through = position.read_through if position else None
             refuse_another_log(feed.progress, through, found.high_orders or {}, feed.target)
-        applies = feed.target.on_truncate == "apply"
-        found = _without_truncated(found, feed.progress.truncated if applies else None)
         ends = {(r.topic, r.partition): r.end for r in ranges}
-        done = feed.progress.read_up_to(ends, found.high_orders or {}, found.truncate_order if applies else None)
+        done = feed.progress.read_up_to(ends, found.high_orders or {})
         after = with_read_through(self._after(feed, done), found.newest)
         return table_batch(feed.target, found, after, self._facts(feed, done, ranges))
 
@@ -276,10 +272,3 @@ class KafkaIngest:
             "topics": len(feed.names),
             "order_by_partition": feed.progress.strict or "yes",
         }
-
-
-def _without_truncated(found: Decoded, truncated: str | None) -> Decoded:
-    """Events from before a TRUNCATE that an earlier batch has applied are void: partitions do not keep their order."""
-    if found.changes is None or truncated is None:
-        return found
-    return replace(found, changes=found.changes.where(F.col("order") >= truncated))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -45,15 +46,17 @@ def test_marks_that_do_not_fit_are_given_up_and_say_so() -> None:
 def test_a_partition_that_fed_nothing_is_never_late() -> None:
     progress = Progress(1, {"t": Followed("id", (5, 0))}, {("t", 0): "b"})
     assert progress.trusted_marks() == {"t/0": "b", "t/1": ""}
-    after = progress.read_up_to({("t", 0): 9, ("t", 1): 2}, {"t/0": "a", "t/1": "c"}, "d")
-    assert (after.next, after.marks, after.truncated) == (
-        {("t", 0): 9, ("t", 1): 2},
-        {("t", 0): "b", ("t", 1): "c"},
-        "d",
-    )
+    after = progress.read_up_to({("t", 0): 9, ("t", 1): 2}, {"t/0": "a", "t/1": "c"})
+    assert (after.next, after.marks) == ({("t", 0): 9, ("t", 1): 2}, {("t", 0): "b", ("t", 1): "c"})
     strict = after.made_strict("why").made_strict("another")
     assert strict.strict == "why" and strict.trusted_marks() is None
     assert kept.decode(position(strict)) == strict
+
+
+def test_a_truncate_among_the_offsets_is_understood() -> None:
+    now = replace(position(of(2)), truncate_order=order_key(1, 2**40))
+    before = replace(now, offsets={**now.offsets, "truncated": now.truncate_order}, truncate_order=None)
+    assert decode_position(before.encode()) == now == decode_position(now.encode())
 
 
 def test_batches_take_shares_of_what_is_left() -> None:

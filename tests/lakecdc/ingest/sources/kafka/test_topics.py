@@ -258,9 +258,10 @@ def test_more_partitions_make_the_order_strict(topics: Topics) -> None:
 
 def test_a_truncate_voids_what_other_partitions_deliver_later(topics: Topics) -> None:
     name, topic, history = topics.lake.new_name("kafka"), topics.topic(), History(random.Random(4))
-    target = {"table": name, "key": ["id"]}
+    log = topics.lake.new_name("log")
+    target = {"table": name, "key": ["id"], "history_table": log}
     topics.create(topic, 2)
-    for key in range(6):
+    for key in range(3):
         history.insert(key)
     late = [e for e in history.events if partition_of(e) == 1]
     history.lsn += 10
@@ -278,8 +279,10 @@ def test_a_truncate_voids_what_other_partitions_deliver_later(topics: Topics) ->
     history.rows.clear()
     history.insert(99)
     topics.produce(topic, history.events[-1:], 2)
-    only(topics.ingest(target, topics=[topic]))
+    report = only(topics.ingest(target, topics=[topic]))
+    assert report.metrics["older_dropped"] == len(late) and "truncated" not in position(report)
     assert topics.rows(name) == history.expected()
+    assert topics.lake.duckdb_rows(log, "count(*)") == [(5,)]
 
 
 def test_time_bounds_a_run(topics: Topics) -> None:
