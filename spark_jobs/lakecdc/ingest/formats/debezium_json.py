@@ -1,14 +1,15 @@
 """Debezium change events in JSON, with or without schemas.
 
 Order (Debezium's connector documentation, "source"): MySQL and MariaDB by binlog file, position and row; Postgres by
-commit position and position; Oracle by commit SCN and SCN; other connectors by source time and place of arrival.
+commit position and position; Oracle by commit SCN and SCN; SQL Server by commit LSN, change LSN and event serial
+number; other connectors by source time and place of arrival.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lakecdc.ingest.formats import debezium_schema
+from lakecdc.ingest.formats import debezium_schema, sql_server_lsn
 from lakecdc.ingest.formats.envelope import (
     NOT_JSON,
     PARSED,
@@ -16,6 +17,7 @@ from lakecdc.ingest.formats.envelope import (
     Reading,
     digits,
     envelope,
+    hexadecimal,
     member,
     number,
     text,
@@ -36,8 +38,11 @@ _LSN = number("source.lsn", "e")
 # the file's number and the position in it share one 64-bit coordinate
 _POSITION = f"""coalesce(
   CASE WHEN {_BINLOG} THEN {digits(text("source.file", "e"))} * 4294967296 + {number("source.pos", "e")} END,
-  {_COMMIT_LSN}, {_LSN}, {number("source.commit_scn", "e")}, 0)"""
-_ORDINAL = f"coalesce(CASE WHEN {_BINLOG} THEN {number('source.row', 'e')} END, {_LSN}, {number('source.scn', 'e')}, 0)"
+  {_COMMIT_LSN}, {_LSN}, {number("source.commit_scn", "e")},
+  {sql_server_lsn.position(text("source.commit_lsn", "e"), hexadecimal)}, 0)"""
+_CHANGE = (text("source.commit_lsn", "e"), text("source.change_lsn", "e"), number("source.event_serial_no", "e"))
+_ORDINAL = f"""coalesce(CASE WHEN {_BINLOG} THEN {number("source.row", "e")} END,
+  {_LSN}, {number("source.scn", "e")}, {sql_server_lsn.ordinal(*_CHANGE, hexadecimal)}, 0)"""
 _SNAPSHOT = f"coalesce({text('source.snapshot', 'e')}, 'false')"
 _OP = text("op", "e")
 _TIME = f"coalesce({number('source.ts_us', 'e')}, {number('source.ts_ms', 'e')} * 1000)"

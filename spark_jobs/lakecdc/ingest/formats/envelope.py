@@ -137,6 +137,11 @@ def member(path: str, of: str = "v") -> str:
     return f"try_variant_get({of}, '$.{path}', 'variant')"
 
 
+def hexadecimal(sql: str) -> str:
+    """SQL of the number that hexadecimal digits mean, null from 63 bits on."""
+    return f"try_cast(conv({sql}, 16, 10) AS bigint)"
+
+
 def digits(sql: str) -> str:
     """SQL of the number at the end of a text such as ``binlog.000012``."""
     return f"try_cast(nullif(regexp_extract({sql}, '(\\\\d+)$', 1), '') AS bigint)"

@@ -248,3 +248,40 @@ def test_a_column_that_is_left_out_is_no_new_one(spark: SparkSession) -> None:
     target = Target("shop.t", key=("id",), columns=TYPES, encodings={"epoch": "epoch_micros"}, exclude_columns=("x",))
     found = decode_lines(spark, "debezium-json", [json.dumps(envelope(1, "c", row(1, x="y")))], target, Known(TYPES))
     assert found.engine == "native" and "x" not in {c.name for c in found.columns}
+
+
+def test_sql_server_is_ordered_by_its_log(spark: SparkSession) -> None:
+    # ordered as its commits and changes are, whatever their times
+    log: list[tuple[str | None, str, int | None]] = [
+        (None, "00000027:00000758:0003", None),
+        ("00000026:0fffffff:0fff", "00000027:00000758:0005", 1),
+        ("00000027:00000750:0001", "00000027:00000758:0005", 1),
+        ("00000027:00000750:0002", "00000027:00000758:0005", 1),
+        ("00000027:00000750:0002", "00000027:00000758:0005", 2),
+        ("00000027:00000758:0002", "00000027:00000758:0005", 1),
+        ("00000027:00000758:0001", "00000027:00000758:0010", 1),
+        ("00000027:00000740:0001", "00000027:00000A00:0002", 1),
+        ("00000027:00000758:0001", "00000100:00000010:0002", 1),
+        ("000F9F22:00001220:0003", "000F9F22:00001660:0003", 2),
+    ]
+    lines = []
+    for key, (change, commit, serial) in enumerate(log):
+        event = envelope(0, "c" if change else "r", row(key))
+        event["source"] = {
+            **{"connector": "sqlserver", "db": "d", "schema": "shop", "table": "t", "ts_ms": 1_700_000_000_000 - key},
+            **{"snapshot": "false" if change else "true"},
+            **{"change_lsn": change, "commit_lsn": commit, "event_serial_no": serial},
+        }
+        lines.append(record(event, {"id": key}, offset=100 - key))
+    native, jvm = both(spark, lines)
+    assert_same(native, jvm)
+    found = [found["order"] for _, found in rows(native)]
+    assert found == sorted(found) and len({order[:36] for order in found}) == len(log)
+    assert {len(order) for order in found} == {WIDTH}
+    flat = []
+    for line in lines:
+        value = json.loads(line)["value"]
+        told = {f"__{name}": value["source"][name] for name in ("commit_lsn", "change_lsn", "event_serial_no")}
+        flat.append(json.dumps({**value["after"], "__op": value["op"], **told}))
+    flattened = decode_lines(spark, "debezium-flat-json", flat, TARGET, Known(TYPES))
+    assert [found["order"][:37] for _, found in rows(flattened)] == [order[:37] for order in found]

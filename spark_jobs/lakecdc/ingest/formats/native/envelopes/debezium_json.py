@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from lakecdc.ingest.formats import sql_server_lsn
 from lakecdc.ingest.formats.native.envelopes.envelope import Envelope
 
 _SOURCE = {
     **dict.fromkeys(("connector", "db", "schema", "table", "snapshot", "sequence", "file"), "VARCHAR"),
-    **dict.fromkeys(("lsn", "commit_scn", "scn", "pos", "row", "ts_ms", "ts_us"), "BIGINT"),
+    **dict.fromkeys(("lsn", "commit_scn", "scn", "pos", "row", "ts_ms", "ts_us", "event_serial_no"), "BIGINT"),
+    **dict.fromkeys(("commit_lsn", "change_lsn"), "VARCHAR"),
 }
 _ENVELOPE = {**dict.fromkeys(("op", "payload", "ddl", "status"), "VARCHAR"), "ts_ms": "BIGINT"}
 _BINLOG = "coalesce(s.connector IN ('mysql', 'mariadb'), false)"
@@ -14,6 +16,14 @@ _FILE = "TRY_CAST(nullif(regexp_extract(s.file, '(\\d+)$', 1), '') AS BIGINT)"
 _COMMIT = "TRY_CAST(nullif(regexp_extract(s.sequence, '^\\[\"(\\d+)\"', 1), '') AS BIGINT)"
 _SNAPSHOT = "coalesce(s.snapshot, 'false') NOT IN ('false', 'incremental')"
 _HEARTBEAT = "op IS NULL AND s IS NULL AND ts_ms IS NOT NULL"
+
+
+def _hexadecimal(digits: str) -> str:
+    return f"TRY_CAST('0x' || {digits} AS BIGINT)"
+
+
+_LSN = sql_server_lsn.position("s.commit_lsn", _hexadecimal)
+_CHANGE = sql_server_lsn.ordinal("s.commit_lsn", "s.change_lsn", "s.event_serial_no", _hexadecimal)
 
 
 def _kind(mine: str) -> str:
@@ -39,8 +49,9 @@ ENVELOPE = Envelope(
     source_table='concat_ws(\'.\', coalesce(e.source."schema", e.source.db), e.source."table")',
     kind=_kind,
     key=_key,
-    position=f"coalesce(CASE WHEN {_BINLOG} THEN {_FILE} * 4294967296 + s.pos END, {_COMMIT}, s.lsn, s.commit_scn, 0)",
-    ordinal=f'coalesce(CASE WHEN {_BINLOG} THEN s."row" END, s.lsn, s.scn, 0)',
+    position=f"coalesce(CASE WHEN {_BINLOG} THEN {_FILE} * 4294967296 + s.pos END, {_COMMIT}, s.lsn, s.commit_scn, "
+    f"{_LSN}, 0)",
+    ordinal=f'coalesce(CASE WHEN {_BINLOG} THEN s."row" END, s.lsn, s.scn, {_CHANGE}, 0)',
     rank=f"CASE WHEN op = 'r' OR {_SNAPSHOT} THEN 0 ELSE 8 END",
     time_us="coalesce(s.ts_us, s.ts_ms * 1000)",
     odd=(("op = 'd' AND a IS NOT NULL", "a delete with a row after it"),),
