@@ -25,6 +25,7 @@ from lakecdc.ingest.completion import complete
 from lakecdc.ingest.discovery import expanded
 from lakecdc.ingest.fold import FoldStats, fold, stats
 from lakecdc.ingest.lookup import drop_older
+from lakecdc.ingest.order import void_sql
 from lakecdc.ingest.sources import open_source
 from lakecdc.metadata import names
 from lakecdc.metadata.positions import Carrier, Position, current_position, encode_idle, nearest_carrier
@@ -272,7 +273,7 @@ def _folded(batch: TableBatch) -> DataFrame:
     assert batch.changes is not None
     changes = batch.changes
     if batch.truncate_order:
-        changes = changes.where(changes["order"] >= batch.truncate_order)
+        changes = changes.where(f"NOT {void_sql('`order`', batch.truncate_order)}")
     return fold(changes)
 
 
@@ -289,7 +290,7 @@ def _ready(
         if mode != "merge" or measured.open_keys:
             rows, suspects, older = drop_older(rows, feed.table, batch.key, mark)
         if not batch.in_order:
-            rows, deleted = tombstones.drop_deleted(feed.table, rows, batch.key, mark)
+            rows, deleted = tombstones.drop_deleted(feed.table, rows, batch.key, mark, truncated)
         if truncated and measured.low_order < truncated:
             rows, gone = truncate.drop_emptied(rows, truncated)
             deleted += gone

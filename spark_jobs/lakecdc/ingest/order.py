@@ -17,6 +17,8 @@ ARRIVAL_DIGITS = 16
 #: digits before the place of arrival, which is all that differs in an event sent again
 EVENT_DIGITS = 4 + 16 + 16 + 1 + 12
 WIDTH = EVENT_DIGITS + ARRIVAL_DIGITS
+# where the time begins
+_TIME = EVENT_DIGITS - 12
 
 
 def order_key(
@@ -51,5 +53,17 @@ def order_sql(
 
 def time_of(order: str) -> int:
     """The source time in an order key, milliseconds since 1970."""
-    begin = 4 + 16 + 16 + 1
-    return int(order[begin : begin + 12], 16)
+    return int(order[_TIME : _TIME + 12], 16)
+
+
+def void_sql(order: str, truncate: str) -> str:
+    """SQL condition: the event is from before a TRUNCATE.
+
+    A row that a snapshot has read at an unknown place in the log is below all changes; it is judged by its time.
+
+    :param order: SQL of the event's order key.
+    :param truncate: order key of the TRUNCATE.
+    """
+    placeless = f"startswith({order}, '{truncate[:4]}{0:016x}') AND substr({order}, {_TIME}, 1) = '{RANK_READ:x}'"
+    later = f"substr({order}, {_TIME + 1}, 12) > '{truncate[_TIME : _TIME + 12]}'"
+    return f"({order} < '{truncate}' AND NOT ({placeless} AND {later}))"

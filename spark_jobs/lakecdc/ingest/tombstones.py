@@ -77,18 +77,21 @@ def append_remembered(table: IcebergTable, files: list[Any]) -> None:
         raise
 
 
-def drop_deleted(target: IcebergTable, rows: DataFrame, key: Sequence[str], mark: str) -> tuple[DataFrame, int]:
+def drop_deleted(
+    target: IcebergTable, rows: DataFrame, key: Sequence[str], mark: str, truncated: str | None = None
+) -> tuple[DataFrame, int]:
     """Leave out suspects that a remembered delete is newer than.
 
     :param rows: folded rows.
     :param mark: highest order key applied; rows above it are no suspects.
+    :param truncated: order key of the last TRUNCATE applied; deletes before it say nothing of rows that came after.
     :return: the rows that remain and how many were left out.
     """
     table = _open(target)
     suspects = rows.where(is_suspect(mark) & (F.col("op") != "d")).select("key", "order")
     if table is None or suspects.isEmpty():
         return rows, 0
-    held = read_keys(table, suspects.select("key.*").distinct(), key)
+    held = read_keys(table, suspects.select("key.*").distinct(), key).where(F.col(ORDER_COLUMN) >= (truncated or ""))
     named = [quoted_column(k) for k in key]
     newest = held.groupBy(*named).agg(F.max(ORDER_COLUMN).alias("held")).select(F.struct(*named).alias("key"), "held")
     void = suspects.join(newest, "key").where(F.col("held") > F.col("order")).select("key").localCheckpoint()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import functions as F
 
 from lakecdc.contract.errors import InputError
-from lakecdc.ingest.order import time_of
+from lakecdc.ingest.order import time_of, void_sql
 from lakecdc.metadata import names
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def drop_emptied(rows: DataFrame, truncated: str) -> tuple[DataFrame, int]:
     :param truncated: its order key.
     :return: the rows that remain and how many were left out.
     """
-    older = F.col("order") < truncated
+    older = F.expr(void_sql("`order`", truncated))
     return rows.where(~older), rows.where(older).count()
 
 

@@ -1,7 +1,7 @@
 """Canal's flat messages: many rows per message, all values as text, types in ``mysqlType``.
 
 They carry no binlog position. Order: ``es`` (the binlog's time), then ``id`` (the batch), then the row in the message.
-A TRUNCATE arrives as DDL.
+A row of a snapshot (``INIT``) does not tell when it was read: every change is newer. A TRUNCATE arrives as DDL.
 """
 
 from __future__ import annotations
@@ -62,7 +62,9 @@ def envelopes(messages: DataFrame, reading: Reading) -> DataFrame:
         before=f"CASE WHEN {op} = 'd' THEN row WHEN {op} = 'u' THEN old END",
         after=f"CASE WHEN {op} != 'd' THEN row END",
         schema=f"CAST(CASE WHEN row IS NOT NULL THEN {member('mysqlType')} END AS string)",
-        order=order_sql(str(reading.epoch), es, ordinal, rank, es, "arrival"),
+        order=order_sql(
+            str(reading.epoch), f"CASE WHEN {_TYPE} = 'INIT' THEN 0 ELSE {es} END", ordinal, rank, es, "arrival"
+        ),
         time_us=f"{es} * 1000",
     )
 

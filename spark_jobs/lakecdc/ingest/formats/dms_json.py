@@ -1,7 +1,9 @@
 """AWS DMS' messages to Kafka or Kinesis.
 
 Order: the time of the commit or of the change, then arrival. DMS keeps the order of a transaction in a partition, and
-of a key where ``partition-key-type`` is ``primary-key``.
+of a key where ``partition-key-type`` is ``primary-key``. A row of a full load tells when its message was made, which is
+after it was read; changes that were committed in between are sent later, with an earlier time. So every change is newer
+than any loaded row.
 
 The row before an update stands in the member ``before-image`` (``BeforeImageSettings``) or in columns ``BI_…`` beside
 the others (transformation ``add-before-image-columns``).
@@ -54,7 +56,7 @@ def envelopes(messages: DataFrame, reading: Reading) -> DataFrame:
         after=f"CASE WHEN {_OPERATION} != 'delete' THEN to_variant_object({now}) END",
         order=order_sql(
             str(reading.epoch),
-            f"coalesce({_TIME}, 0)",
+            f"CASE WHEN {_OPERATION} = 'load' THEN 0 ELSE coalesce({_TIME}, 0) END",
             "0",
             f"CASE WHEN {_OPERATION} = 'load' THEN 0 ELSE 8 END",
             f"coalesce({_TIME}, 0) DIV 1000",

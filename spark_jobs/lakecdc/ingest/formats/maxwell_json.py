@@ -1,7 +1,8 @@
 """Maxwell's messages.
 
 Order: the binlog position where it is emitted (``output_binlog_position``), else time, transaction and place in it.
-The last row of a transaction says ``commit`` and has no ``xoffset``.
+The last row of a transaction says ``commit`` and has no ``xoffset``. A row of a bootstrap does not tell when it was
+read: every change is newer.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ _PLACE = f"try_cast(nullif(regexp_extract({text('position')}, ':(\\\\d+)$', 1), 
 def envelopes(messages: DataFrame, reading: Reading) -> DataFrame:
     """See :class:`lakecdc.ingest.formats.envelope.Format`."""
     parsed = messages.selectExpr(*PARSED)
-    position = f"coalesce({_FILE} * 4294967296 + {_PLACE}, {number('ts')}, 0)"
+    logged = f"coalesce({_FILE} * 4294967296 + {_PLACE}, {number('ts')}, 0)"
+    position = f"CASE WHEN {_TYPE} = 'bootstrap-insert' THEN 0 ELSE {logged} END"
     nth = f"coalesce({number('xoffset')}, {_LAST_OF_TRANSACTION})"
     ordinal = f"coalesce({number('xid')}, 0) * {_LAST_OF_TRANSACTION + 1} + {nth}"
     rank = f"CASE WHEN {_TYPE} = 'bootstrap-insert' THEN 0 ELSE 8 END"
