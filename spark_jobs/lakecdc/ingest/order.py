@@ -12,6 +12,8 @@ Hexadecimal digits, so that text order is numeric order::
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 RANK_READ, RANK_CHANGE = 0, 8
 ARRIVAL_DIGITS = 16
 #: digits before the place of arrival, which is all that differs in an event sent again
@@ -54,6 +56,38 @@ def order_sql(
 def time_of(order: str) -> int:
     """The source time in an order key, milliseconds since 1970."""
     return int(order[_TIME : _TIME + 12], 16)
+
+
+def is_change(order: str) -> bool:
+    """Whether an event is a change, not a read of a snapshot."""
+    return order[_TIME - 1] == f"{RANK_CHANGE:x}"
+
+
+def is_change_sql(order: str) -> str:
+    """The same as a Spark SQL condition."""
+    return f"substr({order}, {_TIME}, 1) = '{RANK_CHANGE:x}'"
+
+
+def is_higher(order: str, than: str) -> bool:
+    """Whether one event stands at a higher position than another."""
+    return order[:20] > than[:20]
+
+
+def arrival_of(order: str) -> int:
+    """The place of arrival in an order key."""
+    return int(order[EVENT_DIGITS:], 16)
+
+
+def first_of_newest(orders: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """By partition, of several order keys the one that arrived first of those with the newest source time.
+
+    :param orders: partition and order key.
+    """
+    found: dict[str, str] = {}
+    for partition, order in orders:
+        known = found.setdefault(partition, order)
+        found[partition] = max(known, order, key=lambda o: (time_of(o), -arrival_of(o)))
+    return found
 
 
 def void_sql(order: str, truncate: str) -> str:

@@ -10,6 +10,7 @@ from pyspark.sql import functions as F
 
 from lakecdc.ingest.fold import with_late
 from lakecdc.ingest.formats.changes import union
+from lakecdc.ingest.order import first_of_newest
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -75,6 +76,7 @@ def together(plain: Decoded, odd: Decoded, made: Native) -> Decoded:
         newest=max((n for n in (plain.newest, odd.newest) if n is not None), default=None),
         events=plain.events + odd.events,
         high_orders=highs,
+        newest_orders=first_of_newest(pair for one in (plain, odd) for pair in (one.newest_orders or {}).items()),
         truncate_order=odd.truncate_order,
     )
     if not odd.accepted and not odd.truncate_order and plain.events:

@@ -70,6 +70,7 @@ class Decoded:
     :param newest: source time of the newest event.
     :param events: row events and TRUNCATEs.
     :param high_orders: highest order key of the batch by ``topic/partition``.
+    :param newest_orders: order key of its first change with the newest source time by ``topic/partition``.
     :param folded: ``changes`` has one row per key, with event counts ``n_r`` to ``n_d``.
     :param engine: what decoded the batch, ``native``, or ``jvm`` and why, or both with how many messages and why.
     :param told: all columns that the source has, as the last schema tells; empty if none does.
@@ -92,6 +93,7 @@ class Decoded:
     packed: native.Packed | None = None
     origin: Callable[[DataFrame], DataFrame] | None = None
     told: tuple[str, ...] = ()
+    newest_orders: Mapping[str, str] | None = None
 
 
 def decode(
@@ -172,6 +174,7 @@ def _try_native(
         newest=made.newest,
         events=made.events,
         high_orders=made.high_orders,
+        newest_orders=made.newest_orders,
         folded=made.folded,
         engine="native",
         packed=made.packed if made.events else None,
@@ -273,6 +276,7 @@ def _decode_in_jvm(
         sum(s.events for s in chosen),
         orders,
         told=tuple(n for n in mine[0].told if n not in target.exclude_columns) if len(mine) == 1 else (),
+        newest_orders={place: order for s in chosen for place, order in s.newest_orders.items()},
     )
 
 

@@ -12,6 +12,7 @@ from pyspark.sql import functions as F
 
 from lakecdc.ingest.formats.envelope import NO_VARIANT
 from lakecdc.ingest.formats.values import Field
+from lakecdc.ingest.order import is_change_sql
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row
@@ -36,6 +37,7 @@ class Survey:
     :param truncate_order: order key of the last TRUNCATE; None if there is none.
     :param newest: source time of the newest event.
     :param high_orders: highest order key by ``topic/partition``.
+    :param newest_orders: order key of the first change with the newest source time by ``topic/partition``.
     :param topics: topics of the messages, tombstones included.
     :param key: members of the messages' keys.
     :param told: all columns of the source, as the last schema has them; empty without schemas.
@@ -54,6 +56,7 @@ class Survey:
     key: tuple[str, ...] = ()
     schemas: Mapping[str, tuple[Field, ...]] = field(default_factory=dict)
     told: tuple[str, ...] = ()
+    newest_orders: Mapping[str, str] = field(default_factory=dict)
 
 
 def survey(envelopes: DataFrame, read: Format, *, keys: bool = True) -> list[Survey]:
@@ -83,6 +86,8 @@ def _measured(envelopes: DataFrame, keys: str, untold: str) -> list[Row]:
     :param untold: SQL that is true for row images of which no schema tells.
     """
     is_row = F.col("op").isin("r", "c", "u", "d")
+    is_change = is_row & F.expr(is_change_sql("`order`"))
+    newest_first = F.struct(F.unix_millis("source_time"), -F.col("offset"))
     return (
         envelopes.groupBy("source_table", F.concat_ws("/", "topic", "partition").alias("partition"))
         .agg(
@@ -98,6 +103,7 @@ def _measured(envelopes: DataFrame, keys: str, untold: str) -> list[Row]:
             F.max(F.when(F.col("op") == "t", F.col("order"))).alias("truncate_order"),
             F.max(F.when(is_row, F.col("order"))).alias("high_order"),
             F.max(F.unix_micros("source_time")).alias("newest"),
+            F.max_by("order", F.when(is_change, newest_first)).alias("newest_order"),
         )
         .collect()
     )
@@ -120,6 +126,7 @@ def _merged(name: str | None, rows: list[Row], read: Format) -> Survey:
         tuple(f.name for f in merge_fields(_fields(row["record_key"]) for row in rows)),
         schemas,
         tuple(f.name for f in told[-1]) if told else (),
+        {row["partition"]: row["newest_order"] for row in rows if row["newest_order"]},
     )
 
 

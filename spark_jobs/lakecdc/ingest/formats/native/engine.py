@@ -116,6 +116,7 @@ class Native:
     :param aside: messages that the JVM has to decode, a message frame; None if there are none.
     :param asides: how many.
     :param why: why the first of them is.
+    :param newest_orders: order key of the first change with the newest source time by ``topic/partition``.
     """
 
     changes: DataFrame | None = None
@@ -128,6 +129,7 @@ class Native:
     aside: DataFrame | None = None
     asides: int = 0
     why: str | None = None
+    newest_orders: Mapping[str, str] | None = None
 
     @property
     def folded(self) -> bool:
@@ -197,7 +199,8 @@ def decode_native(
     newest = moment(told.newest) if told.newest is not None else None
     events = sum(told.events[op] for op in OPS)
     aside = _set_aside(frame, scan) if told.aside else None
-    return Native(made, packed, None, events, newest, told.high_orders, told.tables, aside, told.aside, told.why)
+    facts_of_rest = (told.tables, aside, told.aside, told.why)
+    return Native(made, packed, None, events, newest, told.high_orders, *facts_of_rest, told.newest_orders)
 
 
 def _run(

@@ -7,12 +7,14 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING
 
-from lakecdc.ingest.formats.native.layout import COUNTS, OPS
+from lakecdc.ingest.formats.native.layout import COUNTS, OPS, ORDER_PARTS
+from lakecdc.ingest.order import RANK_CHANGE, first_of_newest, order_key
 
 if TYPE_CHECKING:
     from typing import Any
 
     import duckdb
+    import pyarrow as pa
 
 
 @dataclass(frozen=True)
@@ -31,6 +33,7 @@ class Facts:
     :param low_order: lowest order key of a row.
     :param high_orders: highest order key by ``topic/partition``; tombstones have none of their own.
     :param newest: source time, microseconds since 1970.
+    :param newest_orders: order key of the first change with the newest source time by ``topic/partition``.
     """
 
     odd: str | None = None
@@ -45,6 +48,7 @@ class Facts:
     newest: int | None = None
     aside: int = 0
     why: str | None = None
+    newest_orders: dict[str, str] = field(default_factory=dict)
 
     @property
     def high_order(self) -> str | None:
@@ -82,7 +86,31 @@ def merged(parts: Iterable[Facts]) -> Facts:
         max((part.newest for part in found if part.newest is not None), default=None),
         sum(part.aside for part in found),
         next((part.why for part in found if part.why), None),
+        first_of_newest(pair for part in found for pair in part.newest_orders.items()),
     )
+
+
+def newest_changes(batch: pa.RecordBatch, epoch: int) -> Facts:
+    """Of each partition the first change with the newest source time.
+
+    :param batch: of the engine's layout, not folded yet.
+    """
+    import numpy as np
+
+    parts = {name: batch.column(name).to_numpy(zero_copy_only=False) for name in ORDER_PARTS}
+    partitions = batch.column("partition").dictionary_encode()
+    codes = partitions.indices.to_numpy(zero_copy_only=False)
+    # a tombstone has no position
+    is_change = (parts["rank"] == RANK_CHANGE) & (parts["pos"] >= 0)
+    found = {}
+    for code, name in enumerate(partitions.dictionary.to_pylist()):
+        places = np.flatnonzero(is_change & (codes == code))
+        if len(places):
+            times = parts["time_ms"][places]
+            newest = places[times == times.max()]
+            first = newest[parts["arrival"][newest].argmin()]
+            found[name] = order_key(epoch, *(int(parts[part][first]) for part in ORDER_PARTS))
+    return Facts(newest_orders=found)
 
 
 def measured(connection: duckdb.DuckDBPyConnection, table: str, *, folded: bool) -> Facts:

@@ -210,6 +210,7 @@ class _Held:
         self._batches: list[pa.RecordBatch] = []
         self._rows = 0
         self._tables: set[str] = set()
+        self._newest = Facts()
 
     def add(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """Take rows in, and keep what is held within bounds.
@@ -225,6 +226,8 @@ class _Held:
         if self._task.grouping is not None and batch.column("open").null_count < batch.num_rows:
             raise OpenError
         self._tables |= {name for name in pc.unique(batch.column("source_table")).to_pylist() if name}
+        if self._task.decoding.keyed:
+            self._newest = facts.merged([self._newest, facts.newest_changes(batch, self._task.decoding.epoch)])
         self._hold([batch.drop_columns(list(CHECKS))])
         if self._task.grouping is None:
             yield from self.rest()
@@ -246,7 +249,7 @@ class _Held:
         if not self._rows:
             return
         table, grouping, decoding = self._taken(), self._task.grouping, self._task.decoding
-        told = facts.merged([Facts(tables=(name,)) for name in self._tables])
+        told = facts.merged([self._newest, *(Facts(tables=(name,)) for name in self._tables)])
         if grouping is None:
             yield from finished(self._connection, table, decoding.epoch, told, folded=False)
             return

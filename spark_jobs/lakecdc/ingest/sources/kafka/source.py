@@ -252,7 +252,7 @@ class KafkaIngest:
         reach("after_read")
         if self.source.format.startswith("debezium") and not feed.target.source_tables:
             through = position.read_through if position else None
-            refuse_another_log(feed.progress, through, found.high_orders or {}, feed.target)
+            refuse_another_log(feed.progress, through, found, feed.target)
         ends = {(r.topic, r.partition): r.end for r in ranges}
         done = feed.progress.read_up_to(ends, found.high_orders or {})
         after = with_read_through(self._after(feed, done), found.newest)

@@ -158,8 +158,15 @@ def test_another_log_in_the_same_topic_is_refused(topics: Topics) -> None:
     only(topics.ingest(target, topics=[topic]))
     event["value"]["source"]["ts_ms"] += 60_000
     topics.produce(topic, [event])
-    assert f"log has begun anew: the events of {topic}/0 are newer" in refused(topics.ingest(target, topics=[topic]))
+    begun_anew = f"log has begun anew: the events of {topic}/0 are newer"
+    assert begun_anew in refused(topics.ingest(target, topics=[topic]))
     assert topics.rows(name) == before
+    # a new table comes upon the other log within its first batch
+    other = topics.lake.new_name("kafka")
+    for options in ({}, {"decode_engine": "jvm"}):
+        reason = refused(topics.ingest({**target, "table": other}, topics=[topic], options=options))
+        assert begun_anew in reason and "others of this batch" in reason
+    assert not topics.lake.spark.catalog.tableExists(f"lake.{other}")
 
 
 def test_a_topic_made_anew_is_refused_until_it_is_accepted(topics: Topics) -> None:
