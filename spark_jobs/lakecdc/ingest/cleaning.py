@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 # the rest of a change while its row's columns stand at the top, where expressions find them
 _CHANGE = "_lakecdc_change"
+# a row before cleaning, beside the one after it
+_RAW = "_lakecdc_raw"
 
 
 def cleaned(spark: SparkSession, batch: TableBatch) -> TableBatch:
@@ -82,6 +84,45 @@ def completed(spark: SparkSession, rows: DataFrame, batch: TableBatch, were_open
         gone = (F.col("op") != "d") & ~F.col("stays")
         rows = rows.withColumn("op", F.when(gone, "d").otherwise(F.col("op"))).drop("stays")
     return rows
+
+
+def set_apart(spark: SparkSession, batch: TableBatch) -> tuple[TableBatch, DataFrame] | None:
+    """The batch without the events that an expression of its cleaning cannot take.
+
+    :param batch: not cleaned yet.
+    :return: the batch with every other event, and those events with ``misfit``, the column or ``filter`` that fails;
+        None if there are none.
+    """
+    clean = batch.target.clean
+    if clean is None or batch.changes is None or batch.full_load:
+        return None
+    batch = batch.again() if batch.again else batch
+    assert batch.changes is not None
+    renamed = [replace(c, name=clean.renamed(c.name)) for c in batch.columns]
+    names = dict(zip((c.name for c in batch.columns), (c.name for c in renamed), strict=True))
+    misfits = _misfits(_spread(batch.changes, names), clean.compute)
+    if misfits.isEmpty() and clean.filter:
+        kept = _kept(clean, renamed, _computed(spark, batch.target, clean, renamed), batch.target.key)
+        made = _rows(batch.changes.withColumn(_RAW, F.col("row")), clean, renamed, kept)
+        misfits = _misfits(_spread(made, {c.name: c.name for c in kept}), {"filter": clean.filter})
+        misfits = misfits.drop("row").withColumnRenamed(_RAW, "row")
+    if misfits.isEmpty():
+        return None
+    # a change of the key is two events of one place
+    rest = batch.changes.join(F.broadcast(misfits.select("order").distinct()), "order", "left_anti")
+    return replace(batch, changes=rest.select(*batch.changes.columns)), misfits
+
+
+def _misfits(spread: DataFrame, expressions: Mapping[str, str]) -> DataFrame:
+    """Changes of which one of some expressions cannot be evaluated.
+
+    Spark's ``try_to_binary`` is null whatever fails within it, and the text of a value needs the value.
+    """
+    fails = "try_to_binary(if(length(to_json(struct(({0}) AS x))) >= 0, '00', '01'), 'hex') IS NULL"
+    found = [F.when(F.expr(fails.format(sql)), F.lit(name)) for name, sql in expressions.items()]
+    misfit = F.coalesce(*found) if found else F.lit(None).cast("string")
+    told = spread.select(f"{_CHANGE}.*", misfit.alias("misfit"))
+    return told.where("row IS NOT NULL AND misfit IS NOT NULL").localCheckpoint()
 
 
 def known_source_types(target: Target, types: Mapping[str, str]) -> dict[str, str]:

@@ -10,9 +10,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from pyspark.sql import functions as F
+
 from lakecdc.contract.options import IngestOptions
 from lakecdc.contract.report import TableReport
 from lakecdc.failpoints import reach
+from lakecdc.iceberg.explain import explain
 from lakecdc.iceberg.threads import in_session
 from lakecdc.ingest import quarantine, tables, tombstones, truncate
 from lakecdc.ingest.apply import events, modes
@@ -20,7 +23,7 @@ from lakecdc.ingest.apply.history_table import HistoryTable, open_history
 from lakecdc.ingest.apply.packed import untouched
 from lakecdc.ingest.apply.publish import Applied, following
 from lakecdc.ingest.change import IngestSource, TableBatch
-from lakecdc.ingest.cleaning import cleaned, completed, opened
+from lakecdc.ingest.cleaning import cleaned, completed, opened, set_apart
 from lakecdc.ingest.completion import complete
 from lakecdc.ingest.discovery import expanded
 from lakecdc.ingest.fold import FoldStats, fold, stats
@@ -132,7 +135,34 @@ def _each(
 
 
 def _feed(spark: SparkSession, spec: JobSpec, feed: Feed, batch: TableBatch) -> None:
-    """Take one batch into one table."""
+    """Take one batch into one table; events that its cleaning cannot take are set apart once one is met."""
+    committed = feed.commits
+    # events that a computed column cannot take hide those that the filter cannot; a change log knows what it holds
+    for last in (False, False, True):
+        try:
+            _take(spark, spec, feed, batch)
+            return
+        except Exception as error:
+            rest = None if last or feed.commits > committed else _without_misfits(spark, batch, error)
+            if rest is None:
+                raise
+            batch = rest
+
+
+def _without_misfits(spark: SparkSession, batch: TableBatch, error: Exception) -> TableBatch | None:
+    """A batch that failed, without the events that its cleaning cannot take; None if that is not why."""
+    found = set_apart(spark, batch) if explain(error) else None
+    if found is None:
+        return None
+    rest, misfits = found
+    reason = F.concat(F.lit("an expression of clean cannot take a value: "), F.col("misfit"))
+    rejected, count = quarantine.of_events(rest, misfits, quarantine.CLEAN_RULE, reason)
+    if rest.rejected is not None:
+        rejected = rest.rejected.unionByName(rejected)
+    return replace(rest, rejected=rejected, rejections=rest.rejections + count)
+
+
+def _take(spark: SparkSession, spec: JobSpec, feed: Feed, batch: TableBatch) -> None:
     began = time.monotonic()
     quarantine.check_share(batch, getattr(spec.options, "max_quarantined_fraction", 1.0))
     batch = cleaned(spark, batch)

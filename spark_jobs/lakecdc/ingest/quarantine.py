@@ -23,7 +23,7 @@ from lakecdc.ingest.formats.messages import HEADERS
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
     from lakecdc.contract.options import IngestOptions
     from lakecdc.ingest.change import TableBatch
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 NAME = "lakecdc_quarantine"
 #: rule of a row whose unchanged large values neither the batch nor the table holds
 LOST_RULE = "unchanged"
+#: rule of an event with a value that an expression of ``clean`` cannot take
+CLEAN_RULE = "clean"
 _LOST = (
     "the source left out what had not changed (REPLICA IDENTITY FULL would tell it), and neither batch nor table "
     "holds it: "
@@ -88,12 +90,19 @@ def check_share(batch: TableBatch, limit: float, events: int | None = None) -> N
 def of_lost(batch: TableBatch, lost: DataFrame) -> tuple[DataFrame, int]:
     """Rejected messages of rows whose unchanged values nobody tells, and their number.
 
-    Where no message is found, the row itself is kept, as JSON.
-
     :param lost: such folded rows.
     """
-    reason = F.concat(F.lit(_LOST), F.array_join("open", ", ")).alias("reason")
-    lost = lost.select("*", F.lit(LOST_RULE).alias("rule"), reason).localCheckpoint()
+    return of_events(batch, lost, LOST_RULE, F.concat(F.lit(_LOST), F.array_join("open", ", ")))
+
+
+def of_events(batch: TableBatch, events: DataFrame, rule: str, reason: Column) -> tuple[DataFrame, int]:
+    """Rejected messages of events, and their number.
+
+    Where no message is found, the row itself is kept, as JSON.
+
+    :param events: rows of a change frame, folded or not.
+    """
+    lost = events.select("*", F.lit(rule).alias("rule"), reason.alias("reason")).localCheckpoint()
     rows = lost.selectExpr(
         *("rule", "reason", "order", "source_time", "CAST(NULL AS string) AS topic", "CAST(NULL AS int) AS partition"),
         *("CAST(NULL AS bigint) AS offset", "concat(order, ' ', to_json(key)) AS place"),

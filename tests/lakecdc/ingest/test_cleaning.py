@@ -29,12 +29,14 @@ class Fed:
     def __init__(self, lake: Lake, folder: Path, **target: Any) -> None:
         self.lake, self.folder, self.files = lake, folder, 0
         self.target = {"table": lake.new_name("clean"), "key": ["id"], **target}
+        self.options: dict[str, Any] = {}
 
     def run(self, *lines: str) -> JobReport:
         self.files += 1
         (self.folder / f"{self.files}.jsonl").write_text("".join(line + "\n" for line in lines))
         source = {"type": "files", "path": f"{self.folder}/*.jsonl", "format": "debezium-json"}
-        return run(parse_spec(self.lake.spec("ingest", source=source, target=self.target)), ingest)
+        spec = self.lake.spec("ingest", source=source, target=self.target, options=self.options)
+        return run(parse_spec(spec), ingest)
 
     def done(self, *lines: str) -> dict[str, Any]:
         report = self.run(*lines).tables[0]
@@ -133,6 +135,42 @@ def test_what_cannot_work_is_refused_before_anything_is_written(
     report = fed.run(event(1, "c", {"id": 1, "n": 1})).tables[0]
     assert report.failure_class == "bad input" and says in str(report.reason)
     assert not lake.sql(f"SHOW TABLES IN lake.test LIKE '{fed.target['table'].partition('.')[2]}'").collect()
+
+
+@pytest.mark.parametrize(
+    "engine", ["auto", pytest.param("jvm", marks=pytest.mark.soak), pytest.param("history", marks=pytest.mark.soak)]
+)
+def test_what_an_expression_cannot_take_is_set_apart(lake: Lake, tmp_path: Path, engine: str) -> None:
+    clean = {"compute": {"day": "to_date(day, 'dd.MM.yyyy')"}, "filter": "100 / n > 1"}
+    fed = Fed(lake, tmp_path, clean=clean, columns={"day": "string"})
+    quarantine = lake.new_name("quarantine")
+    fed.options = {"quarantine_table": quarantine, "max_quarantined_fraction": 0.9}
+    fed.options["decode_engine"] = "jvm" if engine == "jvm" else "auto"
+    if engine == "history":
+        fed.target["history_table"] = lake.new_name("log")
+    bad, odd = {"id": 1, "day": "no day", "n": 1}, {"id": 3, "day": "03.01.2024", "n": 0}
+    metrics = fed.done(
+        event(1, "c", {"id": 1, "day": "01.01.2024", "n": 1}),
+        event(2, "u", bad),
+        event(3, "c", {"id": 2, "day": "02.01.2024", "n": 1}),
+        event(4, "c", odd),
+        event(5, "c", {"id": 4, "day": "02.01.2024", "n": 500}),
+        *(["{no json"] if engine == "jvm" else []),
+    )
+    assert metrics["quarantined"] == 2 + (engine == "jvm") and metrics["commits"] == 1
+    # what came before a bad update stays
+    assert fed.rows("id, day::text") == [(1, "2024-01-01"), (2, "2024-01-02")]
+    rows = lake.sql(f"SELECT rule, reason, CAST(raw_value AS string) v FROM lake.{quarantine} ORDER BY rule, reason")
+    assert [(r["rule"], r["reason"].rpartition(": ")[2]) for r in rows.collect()][:2] == [
+        ("clean", "day"),
+        ("clean", "filter"),
+    ]
+    assert [json.loads(r["v"])["after"] for r in rows.collect()[:2]] == [bad, odd]
+    if engine == "history":
+        history = lake.duckdb_rows(fed.target["history_table"], "id, n")
+        assert sorted(history) == [(1, 1), (2, 1), (3, 0), (4, 500)]
+    assert fed.done(event(6, "u", {"id": 1, "day": "05.01.2024", "n": 1}))["commits"] == 1
+    assert fed.rows("id, day::text")[0] == (1, "2024-01-05")
 
 
 TRUNCATE = event(5, "t", None)

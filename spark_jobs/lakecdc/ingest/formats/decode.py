@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
@@ -76,6 +76,7 @@ class Decoded:
     :param told: all columns that the source has, as the last schema tells; empty if none does.
     :param origin: finds the messages of events again; see :class:`lakecdc.ingest.change.TableBatch`.
     :param packed: the batch as the native engine's tasks have made it.
+    :param again: decodes a folded batch once more, every event of it.
     """
 
     columns: tuple[Column, ...]
@@ -94,6 +95,7 @@ class Decoded:
     origin: Callable[[DataFrame], DataFrame] | None = None
     told: tuple[str, ...] = ()
     newest_orders: Mapping[str, str] | None = None
+    again: Callable[[], Decoded] | None = None
 
 
 def decode(
@@ -113,7 +115,12 @@ def decode(
     if isinstance(made, str):
         in_jvm = _decode_in_jvm(messages(), format_name, target, reading, known, adopt=adopt)
         made = replace(in_jvm, engine=f"jvm: {made}")
-    return replace(made, origin=_origin(messages, format_name, reading))
+    origin = _origin(messages, format_name, reading)
+    if not made.folded:
+        return replace(made, origin=origin)
+    by_jvm = replace(known, engine="jvm")
+    again = partial(decode, messages, format_name, target, reading, by_jvm, adopt=adopt)
+    return replace(made, origin=origin, again=again)
 
 
 def _origin(messages: Messages, format_name: str, reading: Reading) -> Callable[[DataFrame], DataFrame]:

@@ -50,6 +50,7 @@ def table_batch(target: Target, found: Decoded, after: Position, facts: Mapping[
     :param after: where the source stands after it.
     :param facts: the source's own numbers for the report.
     """
+    again = found.again
     lag = (datetime.now(UTC) - found.newest).total_seconds() if found.newest else None
     return TableBatch(
         target,
@@ -64,6 +65,7 @@ def table_batch(target: Target, found: Decoded, after: Position, facts: Mapping[
         rejected=found.rejected,
         rejections=found.rejections,
         origin=found.origin,
+        again=(lambda: table_batch(target, again(), after, facts)) if again else None,
         source_columns=dict.fromkeys(found.told) if found.told else None,
         facts={
             **facts,
