@@ -144,8 +144,8 @@ def _try_native(
         return "asked for"
     if target.on_dropped_column != "keep":
         return "on_dropped_column"
-    if target.source_tables or target.encodings and not known.types:
-        return "shards" if target.source_tables else "encodings of a new table"
+    if target.encodings and not known.types:
+        return "encodings of a new table"
     fields = _fields_before(messages, format_name, target, reading, known)
     reason = native.refusal(format_name, fields, target.key)
     if reason is None and not set(target.key) <= {f.name for f in fields}:
@@ -162,13 +162,15 @@ def _try_native(
             target.key,
             target.source_table,
             reading,
-            known.marks,
+            None if _shards_mix(target) else known.marks,
             events_needed=events_needed,
             # the columns of a new table are those of all its messages
             sets_aside=bool(known.types),
             ignored=target.exclude_columns,
             scan=known.scan,
             partition_by=known.partition_by,
+            wants=target.wants if target.source_tables else None,
+            source_column=target.source_column,
         )
 
     made = run(events_needed=every)
@@ -206,18 +208,36 @@ def _fields_before(
     own = (ORDER_COLUMN, TIME_COLUMN)
     if known.types:
         seen = tuple(Field(name, kind) for name, kind in known.types.items() if name not in own)
-    elif format_name != "debezium-json":
-        return ()
+    elif native.reads(format_name):
+        seen = _sampled(messages, format_name, target, reading, known)
     else:
-        sampled = known.scan.fields(_SAMPLE) if known.scan else None
+        seen = ()
+    return tuple(_typed(f, target, known.types) for f in _wanted(seen, target)) if seen else ()
+
+
+def _sampled(messages: Messages, format_name: str, target: Target, reading: Reading, known: Known) -> tuple[Field, ...]:
+    """The columns that the first messages tell; none if these are of several tables that are not wanted together."""
+    if known.scan:
+        sampled = known.scan.fields(_SAMPLE, format_name, partial(_feeds, target), shards=bool(target.source_tables))
         if sampled is not None:
-            return tuple(_typed(f, target, known.types) for f in sampled if f.name not in target.exclude_columns)
-        read = find_format(format_name)
-        found = survey(read.envelopes(messages().limit(_SAMPLE), reading), read)
-        seen = merge_fields(s.fields for s in found if s.source_table and s.events)
-        if len([s for s in found if s.source_table and s.events]) > 1:
-            return ()
-    return tuple(_typed(f, target, known.types) for f in seen if f.name not in target.exclude_columns)
+            return sampled
+    read = find_format(format_name)
+    found = survey(read.envelopes(messages().limit(_SAMPLE), reading), read)
+    mine = [s for s in found if s.events and (not s.source_table or _feeds(target, s.source_table))]
+    many = len([s for s in mine if s.source_table]) > 1 and not target.source_tables
+    return () if many else merge_fields(s.fields for s in mine)
+
+
+def _feeds(target: Target, source_table: str) -> bool:
+    """Whether a source table is the target's, as far as the target says."""
+    if target.source_table:
+        return f".{source_table}".endswith(f".{target.source_table}")
+    return not target.source_tables or target.wants(source_table)
+
+
+def _shards_mix(target: Target) -> bool:
+    """Whether a row may come from several shards, whose positions say nothing of each other's."""
+    return bool(target.source_tables) and target.source_column not in target.key
 
 
 def _decode_in_jvm(
@@ -252,9 +272,7 @@ def _decode_in_jvm(
     seen = merge_fields(s.fields for s in chosen)
     there = {f.name for f in besides.fields}
     fields = _fields(target, (*besides.fields, *(f for f in seen if f.name not in there)), known.types)
-    # a row may come from several shards, whose positions say nothing of each other's
-    shards_mix = bool(target.source_tables) and target.source_column not in target.key
-    marks = None if shards_mix else known.marks
+    marks = None if _shards_mix(target) else known.marks
     encoded = _encoded(fields, chosen, target, known.types)
     typing = Typing(fields, target.key, read, reading, marks, target.source_column, encoded)
     envelopes = envelopes.where(_of_tables(chosen))
@@ -269,7 +287,9 @@ def _decode_in_jvm(
     # one decoding serves the fold, the history, look-ups of placeholders and the quarantine
     both = union(frames).persist()
     rejections, accepted = both.agg(F.count("rejected"), F.count_if(F.col("rejected").isNull())).collect()[0]
-    orders = {place: order for s in chosen for place, order in s.high_orders.items()}
+    orders: dict[str, str] = {}
+    for place, order in (pair for s in chosen for pair in s.high_orders.items()):
+        orders[place] = max(order, orders.get(place, ""))
     changes = both.where("rejected IS NULL").drop("rejected")
     return Decoded(
         tuple(f.column for f in fields),
@@ -292,11 +312,8 @@ def choose(target: Target, surveys: Sequence[Survey]) -> list[Survey]:
 
     :raises InputError: if the events are of several tables and the target does not say which it wants.
     """
-    if target.source_table:
-        ending = f".{target.source_table}"
-        return [s for s in surveys if f".{s.source_table}".endswith(ending)]
-    if target.source_tables:
-        return [s for s in surveys if target.wants(str(s.source_table))]
+    if target.source_table or target.source_tables:
+        return [s for s in surveys if _feeds(target, str(s.source_table))]
     if len(surveys) <= 1:
         return list(surveys)
     stem = target.table.rpartition(".")[2]
@@ -343,9 +360,7 @@ def _fields(target: Target, seen: tuple[Field, ...], known: Mapping[str, str]) -
 
     :raises InputError: if a key column is nowhere to be seen.
     """
-    wanted = [f for f in seen if f.name not in target.exclude_columns]
-    if target.source_column:
-        wanted = [*(f for f in wanted if f.name != target.source_column), Field(target.source_column, "string")]
+    wanted = _wanted(seen, target)
     absent = [Field(k, known[k]) for k in target.key if k in known and k not in {f.name for f in wanted}]
     overridden = [Field(k, target.columns[k]) for k in target.key if k in target.columns]
     names = {f.name for f in (*wanted, *absent)}
@@ -354,6 +369,14 @@ def _fields(target: Target, seen: tuple[Field, ...], known: Mapping[str, str]) -
     if missing:
         raise InputError(f"The key columns {missing} are not in the events.", table=target.table)
     return tuple(_typed(f, target, known) for f in fields)
+
+
+def _wanted(seen: tuple[Field, ...], target: Target) -> list[Field]:
+    """The columns that a target takes, and its own for the source table's name."""
+    wanted = [f for f in seen if f.name not in target.exclude_columns]
+    if target.source_column:
+        return [*(f for f in wanted if f.name != target.source_column), Field(target.source_column, "string")]
+    return wanted
 
 
 def _typed(field: Field, target: Target, known: Mapping[str, str]) -> Field:

@@ -10,5 +10,6 @@ keeps the last event of each key, ``grouping`` says which task gets which keys, 
 """
 
 from lakecdc.ingest.formats.native.engine import Native, Packed, Scan, decode_native, refusal
+from lakecdc.ingest.formats.native.envelopes import is_read as reads
 
-__all__ = ["Native", "Packed", "Scan", "decode_native", "refusal"]
+__all__ = ["Native", "Packed", "Scan", "decode_native", "reads", "refusal"]

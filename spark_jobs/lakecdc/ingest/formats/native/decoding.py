@@ -5,11 +5,12 @@ What is the format's own stands in ``envelopes``.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lakecdc.ingest.formats.native.envelopes import find_envelope
+from lakecdc.ingest.formats.native.envelopes.envelope import NO_TEXT
 from lakecdc.ingest.formats.native.exact import (
     exact,
     json_literal,
@@ -23,6 +24,7 @@ from lakecdc.ingest.formats.values import placeholder_shapes
 
 if TYPE_CHECKING:
     import duckdb
+    import pyarrow as pa
 
     from lakecdc.ingest.formats.native.envelopes.envelope import Envelope
     from lakecdc.ingest.formats.values import Field
@@ -46,6 +48,9 @@ class Decoding:
     :param ignored: columns of the source that the table leaves out.
     :param keyed: messages have keys, headers, topics and partitions, not values alone.
     :param format: the messages' format.
+    :param order_by: member of the row that tells the order, if the format leaves that to the source's settings.
+    :param wants: tells whether a source table is one of several that feed the table; None for one of them.
+    :param source_column: column that takes the source table's name.
     """
 
     fields: tuple[Field, ...]
@@ -56,6 +61,26 @@ class Decoding:
     ignored: tuple[str, ...] = ()
     keyed: bool = True
     format: str = "debezium-json"
+    order_by: str | None = None
+    wants: Callable[[str], bool] | None = None
+    source_column: str | None = None
+
+    def prepare(self, connection: duckdb.DuckDBPyConnection) -> None:
+        """Make the functions that the query needs."""
+        wants = self.wants
+        if wants is None:
+            return
+        from duckdb.func import FunctionNullHandling, PythonUDFType
+
+        # DuckDB would evaluate annotations
+        connection.create_function(
+            "wanted",
+            lambda names: _each_once(names, wants),
+            ["VARCHAR"],
+            "BOOLEAN",
+            type=PythonUDFType.ARROW,
+            null_handling=FunctionNullHandling.SPECIAL,
+        )
 
     def first_columns(self, connection: duckdb.DuckDBPyConnection) -> tuple[str, ...] | None:
         """Columns of the first row image, in its order; None if there is none or one that the table does not have.
@@ -63,18 +88,25 @@ class Decoding:
         :param connection: has the first messages as ``first``.
         """
         text = 'decode("value")' if self.keyed else '"value"'
-        images = f"SELECT json_keys(text, {self._envelope.pointer}) AS names FROM (SELECT {text} AS text FROM first)"
+        pointer, first = self._envelope.pointer, f"SELECT {text} AS text, 0 AS nth FROM first"
+        images = f"SELECT json_keys(text, {pointer}) AS names FROM ({first})"
         row = connection.execute(f"SELECT names FROM ({images}) WHERE len(names) > 0 LIMIT 1").fetchone()
         names = tuple(row[0]) if row else ()
-        return names if names and set(names) <= self._known and len(set(names)) == len(names) else None
+        all_known = {*self._envelope.columns(names)} <= self._known
+        return names if names and all_known and len(set(names)) == len(names) else None
 
     @property
     def _envelope(self) -> Envelope:
-        return find_envelope(self.format)
+        return find_envelope(self.format, self.order_by)
+
+    @property
+    def _columns(self) -> set[str]:
+        """Columns of the table that the row image may have."""
+        return set(self._envelope.columns(self._names))
 
     @property
     def _known(self) -> set[str]:
-        return {f.name for f in self.fields} | set(self.ignored)
+        return self._columns | set(self.ignored)
 
     def sql(self, seen: tuple[str, ...] | None = None, *, valid: bool = True, asides: bool = False) -> str:
         """The query over ``messages``: a table of the layout and :data:`CHECKS`; ``op`` of what is passed over is null.
@@ -82,30 +114,60 @@ class Decoding:
         It has no condition: DuckDB would evaluate what a condition needs before all else, parsing each message again
         for every member that it refers to.
 
-        :param seen: columns of all row images, in their order, so that values are found by their places. Whatever is
+        :param seen: members of all row images, in their order, so that values are found by their places. Whatever is
             not so is ``odd``; without it, only what this engine cannot decode is.
         :param valid: all messages are JSON, else the query fails.
         :param asides: odd messages are wanted.
         """
-        read, keys = self._envelope, dict.fromkeys(self.key, "VARCHAR")
-        row_image = "MAP(VARCHAR, VARCHAR)" if seen else dict.fromkeys(self._names, "VARCHAR")
-        members = ", ".join(f"{sql} AS {name_literal(name)}" for name, sql in read.members.items())
+        read = self._envelope
         strange, image = (
             (self._strange_places(seen), f"map_values({read.image})") if seen else (self._strange(), read.image)
         )
-        images = f"""SELECT * EXCLUDE (e), {members}, {image} AS a, {read.before} AS b,
-                {read.source_table} AS source_table, {strange} AS strange
-              FROM (SELECT *, from_json(text, {json_literal(read.shape(row_image, keys))}) AS e
-                FROM ({self._messages(json_literal(keys), valid=valid, asides=asides)}))"""
+        members = "".join(f"{sql} AS {name_literal(name)}, " for name, sql in read.members.items())
+        images = f"""SELECT * EXCLUDE (e), {members}{image} AS a, {read.before or self._no_key()} AS b,
+            {strange} AS strange FROM ({self._parsed(seen, valid=valid, asides=asides)})"""
+        if self._beside:
+            beside = ", ".join(f"{self._member(name, seen)} AS {name_literal(to)}" for to, name in self._beside.items())
+            images = f"SELECT *, {beside} FROM ({images})"
+        named = f"SELECT *, coalesce(nullif({read.source_table}, ''), topic) AS source_table FROM ({images})"
         # each value is referred to several times, and DuckDB would search its place in the image each time
         texts = ", ".join(f"{self._text(name, seen)} AS x{i}" for i, name in enumerate(self._names))
-        changes = self._changes(f"SELECT *, {self._kind()} AS kind, {texts} FROM ({images})", quick=seen is not None)
+        changes = self._changes(f"SELECT *, {self._kind()} AS kind, {texts} FROM ({named})", quick=seen is not None)
         message = "CASE WHEN odd IS NOT NULL THEN message END" if asides else "NULL"
         return f"SELECT * REPLACE ({message} AS message) FROM ({changes})"
 
+    def _parsed(self, seen: tuple[str, ...] | None, *, valid: bool, asides: bool) -> str:
+        """Messages in the format's shape, those with many rows once for each."""
+        read, keys = self._envelope, dict.fromkeys(self.key, "VARCHAR")
+        members = dict.fromkeys([*self._names, *self._beside.values()], "VARCHAR")
+        shape = read.shape("MAP(VARCHAR, VARCHAR)" if seen else members, keys)
+        messages = self._messages(json_literal(keys), valid=valid, asides=asides)
+        parsed = f"SELECT *, from_json(text, {json_literal(shape)}) AS e FROM ({messages})"
+        if not read.rows:
+            return parsed
+        # a message without rows still has to be judged
+        rows = f"CASE WHEN len({read.rows}) > 0 THEN {read.rows} ELSE [NULL] END"
+        return f"SELECT *, unnest(range(len({rows}))) AS nth, unnest({rows}) AS image FROM ({parsed})"
+
+    @property
+    def _beside(self) -> dict[str, str]:
+        """Members of the row image that are no columns, by the names that SQL has for them."""
+        prefix = self._envelope.old_prefix
+        old = {f"w{i}": f"{prefix}{name}" for i, name in enumerate(self.key)} if prefix else {}
+        return {**self._envelope.beside, **old}
+
+    def _no_key(self) -> str:
+        return "{" + ", ".join(f"{text_literal(name)}: NULL::VARCHAR" for name in self.key) + "}"
+
+    def _text(self, name: str, seen: tuple[str, ...] | None) -> str:
+        """A column's text."""
+        if name == self.source_column:
+            return "source_table"
+        return self._member(name, seen) if name in self._columns else NO_TEXT
+
     @staticmethod
-    def _text(name: str, seen: tuple[str, ...] | None) -> str:
-        """A column's text in a row image."""
+    def _member(name: str, seen: tuple[str, ...] | None) -> str:
+        """A member's text in a row image."""
         if seen is None:
             return f"a.{name_literal(name)}"
         return f"a[{seen.index(name) + 1}]" if name in seen else "NULL::VARCHAR"
@@ -115,39 +177,55 @@ class Decoding:
         return [f.name for f in self.fields]
 
     def _strange_places(self, seen: tuple[str, ...]) -> str:
-        names = ", ".join(text_literal(name) for name in seen)
-        return f"CASE WHEN map_keys({self._envelope.image}) != [{names}] THEN 'other columns' END"
+        names, read = ", ".join(text_literal(name) for name in seen), self._envelope
+        told = f" OR map_keys({read.told}) != [{names}]" if read.told else ""
+        return f"CASE WHEN map_keys({read.image}) != [{names}]{told} THEN 'other columns' END"
 
     def _strange(self) -> str:
         """A column with a value that the table does not have yet."""
-        known = ", ".join(text_literal(name) for name in sorted(self._known))
-        image, pointer = self._envelope.image, self._envelope.pointer
-        place = f"{pointer} || '/' || replace(replace(n, '~', '~0'), '/', '~1')"
+        read, names = self._envelope, f"json_keys(text, {self._envelope.pointer})"
+        known = ", ".join(text_literal(name) for name in sorted(self._known | {*read.beside.values()}))
+        place = f"{read.pointer} || '/' || replace(replace(n, '~', '~0'), '/', '~1')"
         has_value = f"coalesce(json_type(text, {place}), 'NULL') != 'NULL'"
-        new = f"list_filter(json_keys(text, {pointer}), n -> NOT list_contains([{known}], n) AND {has_value})"
-        return (
-            f"CASE WHEN {image} IS NOT NULL AND NOT list_has_all([{known}], json_keys(text, {pointer})) "
-            f"THEN 'a new column ' || {new}[1] END"
-        )
+        if read.old_prefix:
+            is_old = f"starts_with(n, {text_literal(read.old_prefix)})"
+            has_value += f" AND NOT ({is_old} AND list_contains({names}, substr(n, {len(read.old_prefix) + 1})))"
+        new = f"list_filter({names}, n -> NOT list_contains([{known}], n) AND {has_value})"
+        cases = [
+            f"WHEN {read.image} IS NOT NULL AND NOT list_has_all([{known}], {names}) THEN 'a new column ' || {new}[1]"
+        ]
+        if read.told:
+            told = f"map_keys({read.told})"
+            cases.append(
+                f"WHEN NOT (list_has_all([{known}], {told}) AND list_has_all({told}, {names})) THEN 'other columns'"
+            )
+        return f"CASE {' '.join(cases)} END"
 
     def _messages(self, keys: str, *, valid: bool, asides: bool) -> str:
         message = f"{'messages' if asides else 'NULL'} AS message"
         if not self.keyed:
-            nothing = ", ".join(f"{text_literal(name)}: NULL::VARCHAR" for name in self.key)
-            return f"""SELECT {_text('"value"', valid=valid)} AS text, arrival, false AS gone, '0' AS "partition",
-              {{{nothing}}} AS record_key, {{{nothing}}} AS moved, false AS has_moved, {message} FROM messages"""
+            nothing = self._no_key()
+            return f"""SELECT {_text('"value"', valid=valid)} AS text, arrival, false AS gone, {NO_TEXT} AS topic,
+              '0' AS "partition", NULL::BIGINT AS stamped, {nothing} AS record_key, {nothing} AS moved,
+              false AS has_moved, {message} FROM messages"""
+        read = self._envelope
         header = 'list_filter(headers, h -> h."key" = \'__debezium.oldkey\')[1]."value"'
-        texts = [_text(f"decode({raw})", valid=valid) for raw in ('"value"', '"key"', header)]
-        return f"""SELECT text, arrival, gone, "partition", from_json(record_key, {keys}) AS record_key,
+        old_key, has_moved = (f"decode({header})", f"{header} IS NOT NULL") if read.old_keys else (NO_TEXT, "false")
+        texts = [_text(sql, valid=valid) for sql in ('decode("value")', read.record_key, old_key)]
+        stamped = 'epoch_us("timestamp")' if read.stamped else "NULL::BIGINT"
+        return f"""SELECT text, arrival, gone, topic, "partition", stamped, from_json(record_key, {keys}) AS record_key,
               from_json(moved, {keys}) AS moved, has_moved, message
-            FROM (SELECT {texts[0]} AS text, arrival, "value" IS NULL AS gone, {texts[1]} AS record_key,
-              {texts[2]} AS moved, {header} IS NOT NULL AS has_moved, concat_ws('/', topic, "partition") AS "partition",
-              {message} FROM messages)"""
+            FROM (SELECT {texts[0]} AS text, arrival, "value" IS NULL AS gone, topic,
+              concat_ws('/', topic, "partition") AS "partition", {stamped} AS stamped,
+              {texts[1]} AS record_key, {texts[2]} AS moved, {has_moved} AS has_moved, {message} FROM messages)"""
 
     def _kind(self) -> str:
         """The op of a message that is this table's; ``odd`` for what the JVM has to judge; null to pass over."""
-        mine = f"ends_with('.' || source_table, {text_literal(f'.{self.table}')})" if self.table else "true"
-        return self._envelope.kind(mine)
+        # what tells no table is this one's
+        if self.wants:
+            return self._envelope.kind("(source_table IS NULL OR wanted(source_table))")
+        ours = f"ends_with('.' || source_table, {text_literal(f'.{self.table}')})"
+        return self._envelope.kind(f"coalesce({ours}, true)" if self.table else "true")
 
     def _changes(self, parsed: str, *, quick: bool) -> str:
         """Typed columns of parsed messages.
@@ -166,21 +244,34 @@ class Decoding:
                 *(f"CASE WHEN has_row THEN o{i} END AS o{i}" for i in keys),
             ]
         )
+        said = " EXCLUDE (op)" if "op" in self._envelope.members else ""
+        # of unsigned numbers these are the order and the digits
+        position = "pos - 9223372036854775807 - 1" if self._envelope.turned else "pos"
         return f"""
-          SELECT op, {listed}, CASE op WHEN 'x' THEN -1 ELSE pos END AS pos, ord, rank::TINYINT AS rank,
+          SELECT op, {listed}, CASE op WHEN 'x' THEN -1 ELSE {position} END AS pos, ord, rank::TINYINT AS rank,
             coalesce(time_us, 0) // 1000 AS time_ms, arrival, CASE WHEN op != 'x' THEN time_us END AS time_us,
             "partition", {counts}, {self._odd(texts, quick=quick)} AS odd, message,
             CASE WHEN op != 'x' THEN source_table END AS source_table
-          FROM (SELECT *, {self._values(texts)} FROM (SELECT * EXCLUDE (op) RENAME (kind AS op),
+          FROM (SELECT *, {self._values(texts)} FROM (SELECT *{said} RENAME (kind AS op),
             kind NOT IN ('d', 'x') AS has_row, {self._key_texts(texts)} FROM ({parsed})))"""
 
     def _key_texts(self, texts: Mapping[str, str]) -> str:
-        texts_of_key = [self._envelope.key(name_literal(name), texts[name]) for name in self.key]
+        texts_of_key = [self._key_text(name, texts[name]) for name in self.key]
         return ", ".join(f"{text} AS t{place}" for place, text in enumerate(texts_of_key))
+
+    def _key_text(self, name: str, text: str) -> str:
+        if name == self.source_column:
+            # so that a tombstone finds its delete, in a topic called like its table
+            return f"CASE kind WHEN 'x' THEN regexp_extract(topic, '([^.]+[.])?[^.]+$') ELSE {text} END"
+        return self._envelope.key(name_literal(name), text)
+
+    def _moved_text(self, name: str) -> str:
+        """A key column's text in the key that the row had before."""
+        return "source_table" if name == self.source_column else f"moved.{name_literal(name)}"
 
     def _values(self, texts: Mapping[str, str]) -> str:
         read = self._envelope
-        moved = [f"moved.{name_literal(name)}" for name in self.key]
+        moved = [self._moved_text(name) for name in self.key]
         return ", ".join(
             [
                 *(f"{value(self._field(name), f't{i}')} AS k{i}" for i, name in enumerate(self.key)),
@@ -200,7 +291,7 @@ class Decoding:
             "WHEN op = 'odd' THEN 'a message that is no plain row event'",
         ]
         for place, name in enumerate(self.key):
-            field, moved = self._field(name), f"moved.{name_literal(name)}"
+            field, moved = self._field(name), self._moved_text(name)
             fits = exact(field, f"t{place}", made=f"k{place}")
             cases.append(f"WHEN t{place} IS NULL OR NOT ({fits}) THEN {text_literal(f'the key column {name}')}")
             fits = exact(field, moved, made=f"o{place}")
@@ -213,19 +304,22 @@ class Decoding:
             cases.append(f"WHEN has_row AND NOT ({fits}) THEN {reason}")
         bounds = f"least(pos, ord, arrival, coalesce(time_us, 0)) < 0 OR time_us >= {_LARGEST_TIME}000"
         cases.append(f"WHEN op != 'x' AND ({bounds}) THEN 'a position out of range'")
-        changed = " OR ".join(f"b.{name_literal(name)} != t{place}" for place, name in enumerate(self.key))
+        before = [f"b.{name_literal(name)}" for name in self.key]
+        if self._envelope.old_prefix:
+            before = [f"coalesce({was}, w{place})" for place, was in enumerate(before)]
+        changed = " OR ".join(f"{was} != t{place}" for place, was in enumerate(before))
         cases.append(f"WHEN op = 'u' AND ({changed}) THEN 'an update that changes the key'")
-        cases.append("WHEN has_row THEN strange")
         cases += [f"WHEN {condition} THEN {text_literal(reason)}" for condition, reason in self._envelope.odd]
+        cases.append("WHEN op != 'x' THEN strange")
         return "CASE WHEN op IS NULL THEN NULL " + " ".join(cases) + " END"
 
     def _fits(self, place: int, text: str, *, quick: bool) -> str:
         """SQL that is true if a column's text is null, a placeholder or an exact value."""
         field = self.fields[place]
         pointer = f"{self._envelope.pointer} || {text_literal('/' + _escaped(field.name))}"
-        kind = None if quick else f"json_type(text, {pointer})"
+        kind = f"json_type(text, {pointer})"
         fits = exact(field, text, kind=kind, made=f"c{place}")
-        if not may_be_left_out(field):
+        if not self._may_be_left_out(field):
             return f"{text} IS NULL OR ({fits})"
         unchanged = self._is_placeholder(text)
         return (
@@ -235,13 +329,16 @@ class Decoding:
         )
 
     def _open(self, texts: Mapping[str, str]) -> str:
-        large = [f.name for f in self.fields if may_be_left_out(f)]
+        large = [f.name for f in self.fields if self._may_be_left_out(f)]
         if not large:
             return "NULL::VARCHAR[]"
         unchanged = {name: self._is_placeholder(texts[name]) for name in large}
         found = ", ".join(f"CASE WHEN {sql} THEN {text_literal(name)} END" for name, sql in unchanged.items())
         any_open = " OR ".join(f"coalesce({sql}, false)" for sql in unchanged.values())
         return f"CASE WHEN {any_open} THEN list_filter([{found}], n -> n IS NOT NULL) END"
+
+    def _may_be_left_out(self, field: Field) -> bool:
+        return self._envelope.placeholders and may_be_left_out(field)
 
     def _is_placeholder(self, text: str) -> str:
         # its structured shapes are arrays and objects, which are odd
@@ -260,3 +357,12 @@ def _escaped(name: str) -> str:
 def _text(sql: str, *, valid: bool) -> str:
     """SQL of a text in JSON; null for other text unless all is known to be JSON."""
     return sql if valid else f"CASE WHEN json_valid(TRY({sql})) THEN {sql} END"
+
+
+def _each_once(names: pa.ChunkedArray, wants: Callable[[str], bool]) -> pa.ChunkedArray:
+    """Tell of a column of source tables, which has few different values, whether they are wanted."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    wanted = [name for name in pc.unique(names).to_pylist() if name is not None and wants(name)]
+    return pc.is_in(names, value_set=pa.array(wanted, pa.string()))

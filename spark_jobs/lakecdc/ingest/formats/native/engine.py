@@ -14,7 +14,7 @@ from lakecdc.ingest.fold import FoldStats
 from lakecdc.ingest.formats.messages import SCHEMA
 from lakecdc.ingest.formats.native import facts, packing, sample
 from lakecdc.ingest.formats.native.decoding import Decoding
-from lakecdc.ingest.formats.native.envelopes import is_read
+from lakecdc.ingest.formats.native.envelopes import find_envelope, is_read
 from lakecdc.ingest.formats.native.exact import supports
 from lakecdc.ingest.formats.native.facts import Facts
 from lakecdc.ingest.formats.native.grouping import Grouping, grouping
@@ -53,16 +53,21 @@ class Scan:
     keyed: bool
     messages: Callable[[DataFrame], DataFrame] = lambda messages: messages
 
-    def fields(self, count: int) -> tuple[Field, ...] | None:
+    def fields(
+        self, count: int, format_name: str, wants: Callable[[str], bool], *, shards: bool
+    ) -> tuple[Field, ...] | None:
         """Columns of the first messages, read here; None if they do not tell.
 
         :param count: messages to look at.
+        :param wants: tells whether a source table is wanted.
+        :param shards: it may be several.
         """
         import pyarrow as pa
 
         if self.keyed:
             return None
-        return sample.fields(self.read([pa.RecordBatch.from_arrays([pa.array([0])], ["id"])]), count)
+        first = self.read([pa.RecordBatch.from_arrays([pa.array([0])], ["id"])])
+        return sample.fields(first, count, find_envelope(format_name).sample, wants, shards=shards)
 
     def numbers(self) -> DataFrame:
         """A frame of one number per task."""
@@ -165,6 +170,8 @@ def decode_native(
     ignored: Sequence[str] = (),
     scan: Scan | None = None,
     partition_by: Sequence[str] = (),
+    wants: Callable[[str], bool] | None = None,
+    source_column: str | None = None,
 ) -> Native:
     """Decode a batch, or tell why not.
 
@@ -176,10 +183,25 @@ def decode_native(
     :param ignored: columns of the source that the table leaves out.
     :param scan: the same messages, for tasks that read them by themselves.
     :param partition_by: the target's partition transforms in SQL, so that its partitions are folded apart.
+    :param wants: tells whether a source table is one of several that feed the table; None for one of them.
+    :param source_column: column that takes the source table's name.
     """
     keyed = scan is None or scan.keyed
-    columns, unavailable = tuple(fields), reading.unavailable_value
-    decoding = Decoding(columns, tuple(key), table, reading.epoch, unavailable, tuple(ignored), keyed, format_name)
+    decoding = Decoding(
+        tuple(fields),
+        tuple(key),
+        table,
+        reading.epoch,
+        reading.unavailable_value,
+        tuple(ignored),
+        keyed,
+        format_name,
+        reading.settings.get("order_by"),
+        wants,
+        source_column,
+    )
+    # a message of which some rows are odd would be decoded twice
+    sets_aside = sets_aside and find_envelope(format_name).rows is None
     types = {f.name: f.type for f in fields}
     tasks = scan.groups if scan else messages().sparkSession.sparkContext.defaultParallelism
     groups = grouping(partition_by, key, [types[k] for k in key], tasks)
@@ -190,7 +212,7 @@ def decode_native(
         events_needed = True
         frame, told = _run(messages, decoding, scan, None, sets_aside=sets_aside)
     changes = _unpacked(frame, decoding.fields, decoding.key, f"{OPS}x")
-    reason = _reason(told, changes, folded=not events_needed)
+    reason = _reason(told, changes, folded=not events_needed, shards=wants is not None)
     if reason:
         frame.unpersist()
         return Native(reason=reason)
@@ -254,7 +276,7 @@ def _unpacked(frame: DataFrame, fields: Sequence[Field], keys: Sequence[str], on
     return frame.select("packed").mapInArrow(UnpackTask(tuple(types), tuple(keys), only), schema)
 
 
-def _reason(told: Facts, changes: DataFrame, *, folded: bool) -> str | None:
+def _reason(told: Facts, changes: DataFrame, *, folded: bool, shards: bool) -> str | None:
     """Why the batch is the JVM's."""
     if told.odd:
         return told.odd
@@ -269,7 +291,7 @@ def _reason(told: Facts, changes: DataFrame, *, folded: bool) -> str | None:
         )
     if lone:
         return "a tombstone without its delete"
-    return "events of several source tables" if len(told.tables) > 1 else None
+    return "events of several source tables" if len(told.tables) > 1 and not shards else None
 
 
 def _change_frame(changes: DataFrame, marks: Mapping[str, str] | None, more: Sequence[str]) -> DataFrame:

@@ -9,10 +9,10 @@ import json
 import re
 from typing import TYPE_CHECKING
 
+from lakecdc.ingest.formats.values import Field
+
 if TYPE_CHECKING:
     import pyarrow as pa
-
-    from lakecdc.ingest.formats.values import Field
 
 _DECIMAL = re.compile(r"decimal\((\d+),\s*(\d+)\)")
 _INTEGERS = {"tinyint": "TINYINT", "smallint": "SMALLINT", "int": "INTEGER", "bigint": "BIGINT"}
@@ -35,6 +35,9 @@ _DATE = r"(\d{3}[1-9]|\d\d[1-9]\d|\d[1-9]\d\d|[1-9]\d{3})-\d\d-\d\d"
 _CLOCK = r"[T ]([01]\d|2[0-3]):\d\d:\d\d(\.\d{1,6})?"
 # doubles keep this many digits exactly; a longer decimal may have been a JSON number that lost some
 _EXACT_DIGITS = 15
+# JSON numbers of which each engine has a text of its own
+_OWN_TEXT = r"-?\d+(\.\d+([eE][+-]?\d+)?|[eE][+-]?\d+)|-?\d{39,}"
+_INSTANT = Field("", "timestamp")
 
 
 def supports(field: Field) -> bool:
@@ -81,8 +84,8 @@ def may_be_left_out(field: Field) -> bool:
 def exact(field: Field, text: str, *, kind: str | None = None, made: str | None = None) -> str:
     """SQL that is true if a text is exactly a value of the column's type.
 
-    :param kind: SQL of the JSON type of the value, where a text that looks like a structure can be found out to be a
-        string.
+    :param kind: SQL of the JSON type of the value, where a text that looks like a structure or a number can be found
+        out to be a string.
     :param made: column that holds the :func:`value` of the text already.
     """
     decimal = _DECIMAL.match(field.type)
@@ -112,10 +115,20 @@ def exact(field: Field, text: str, *, kind: str | None = None, made: str | None 
     if field.type in ("timestamp", "timestamp_ntz"):
         zone = "(Z|[+-](0\\d|1[0-7]):\\d\\d)?" if field.type == "timestamp" else ""
         return f"regexp_full_match({text}, '{_DATE}{_CLOCK}{zone}') AND {fits}"
-    # an array or an object has a text of its own in each engine; a JSON document in a string is just a string
-    structured = f"starts_with({text}, '{{') OR starts_with({text}, '[')"
+    # what else than text has a text of its own in each engine; a JSON document or a number in a string is just a string
+    other = f"({text} < ':' AND regexp_full_match({text}, '{_OWN_TEXT}'))"
     is_string = f"{kind} = 'VARCHAR'" if kind else "false"
-    return f"CASE WHEN {structured} THEN {is_string} ELSE true END"
+    return f"CASE WHEN starts_with({text}, '{{') OR starts_with({text}, '[') OR {other} THEN {is_string} ELSE true END"
+
+
+def exact_instant(text: str) -> str:
+    """SQL that is true if a text is exactly a date and time."""
+    return exact(_INSTANT, text)
+
+
+def instant(text: str) -> str:
+    """SQL of a date and time in microseconds since 1970, out of a text that is exactly one."""
+    return f"epoch_us({value(_INSTANT, text)})"
 
 
 def _is_integer(text: str) -> str:

@@ -3,7 +3,7 @@
 ==================  ====================================================================================
 ``op``              ``r``, ``c``, ``u``, ``d``, or ``x`` for a tombstone
 ``k0`` …            the key
-``c0`` …            the row; null for a delete
+``c0`` …            the row; of a delete whatever its message has
 ``open``            names of columns whose value stands for "unchanged"; null if none
 ``moved``, ``o0`` … whether the event gave the row another key, and the one it had before
 ``pos`` … ``arrival``  parts of the order key, see :data:`ORDER_PARTS`; of a tombstone -1 and zeros

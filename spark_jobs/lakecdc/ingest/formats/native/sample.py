@@ -3,54 +3,46 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from lakecdc.ingest.formats.survey import merge_fields
-from lakecdc.ingest.formats.values import Field
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_LONG = 2**63
+    from lakecdc.ingest.formats.native.envelopes.envelope import Sample
+    from lakecdc.ingest.formats.values import Field
 
 
-def fields(tables: Iterable[pa.Table], count: int) -> tuple[Field, ...] | None:
+def fields(
+    tables: Iterable[pa.Table], count: int, sample: Sample, wants: Callable[[str], bool], *, shards: bool
+) -> tuple[Field, ...] | None:
     """Columns of the row images of some messages.
 
     :param tables: messages with their ``value``.
     :param count: messages to look at.
-    :return: None if they are not all plain row events of one table.
+    :param sample: columns of a message in its format.
+    :param wants: tells whether a source table is wanted.
+    :param shards: it may be several.
+    :return: None if they are not all plain row events of such tables.
     """
-    names: set[str] = set()
-    seen: list[tuple[Field, ...]] = []
+    seen: dict[str | None, list[tuple[Field, ...]]] = {}
     try:
         for event in islice(_events(tables), count):
-            if event.get("op") in ("r", "c", "u", "d"):
-                source = event["source"]
-                names.add(f"{source.get('schema') or source.get('db')}.{source['table']}")
-                seen.append(_fields(event.get("after") or {}))
-            elif "payload" in event:
-                return None
+            for name, found in sample(event):
+                if not name or wants(name):
+                    seen.setdefault(name or None, []).append(found)
     except (ValueError, TypeError, KeyError, AttributeError):
         return None
-    return tuple(sorted(merge_fields(seen), key=lambda f: f.name)) if len(names) == 1 else None
+    if not seen or len([name for name in seen if name]) > 1 and not shards:
+        return None
+    of_tables = [merge_fields(seen[name]) for name in sorted(seen, key=str)]
+    return merge_fields(tuple(sorted(found, key=lambda f: f.name)) for found in of_tables)
 
 
 def _events(tables: Iterable[pa.Table]) -> Iterator[dict[str, Any]]:
     for table in tables:
         for batch in table.to_batches(max_chunksize=1024):
             yield from (json.loads(value) for value in batch.column("value").to_pylist() if value is not None)
-
-
-def _fields(image: dict[str, Any]) -> tuple[Field, ...]:
-    return tuple(Field(name, _type(value)) for name, value in image.items() if value is not None)
-
-
-def _type(value: Any) -> str:
-    if isinstance(value, bool):
-        return "boolean"
-    if isinstance(value, int):
-        return "bigint" if -_LONG <= value < _LONG else "double"
-    return "double" if isinstance(value, float) else "string"

@@ -145,6 +145,7 @@ def decoded(
     if stream.first is None:
         return
     try:
+        decoding.prepare(connection)
         connection.register("first", pa.Table.from_batches([stream.first]))
         seen = decoding.first_columns(connection) if care == Care.ALIKE else None
         connection.register("messages", pa.RecordBatchReader.from_batches(stream.first.schema, stream.batches()))

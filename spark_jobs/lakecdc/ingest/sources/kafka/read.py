@@ -29,7 +29,6 @@ _MESSAGES_PER_FOLD = 500_000
 _ROWS = 4096
 _PATIENCE_SECONDS = 60.0
 _SAMPLE_SECONDS = 3.0
-# what decoding needs of a message
 # errors that the client gets over by itself while a broker is away
 _PASSING = (
     "_TRANSPORT",

@@ -8,7 +8,10 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from lakecdc.ingest.formats.native.envelopes.envelope import Envelope
 
-_MODULES = {"debezium-json": "debezium_json"}
+_MODULES = {
+    "debezium-json": "debezium_json",
+    "debezium-flat-json": "debezium_flat_json",
+}
 
 
 def is_read(name: str) -> bool:
@@ -16,7 +19,11 @@ def is_read(name: str) -> bool:
     return name in _MODULES
 
 
-def find_envelope(name: str) -> Envelope:
-    """How a format's messages are read, by the name that specs give it."""
+def find_envelope(name: str, order_by: str | None = None) -> Envelope:
+    """How a format's messages are read.
+
+    :param name: as specs give it.
+    :param order_by: the member of the row that tells the order, where the format leaves that to the source's settings.
+    """
     found: Envelope = import_module(f"{__name__}.{_MODULES[name]}").ENVELOPE
-    return found
+    return found.ordered_by(order_by) if order_by and found.ordered_by else found

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
 from lakecdc.ingest.formats import sql_server_lsn
-from lakecdc.ingest.formats.native.envelopes.envelope import Envelope
+from lakecdc.ingest.formats.native.envelopes.envelope import Envelope, digits, dotted, of_image
+from lakecdc.ingest.formats.values import Field
 
 _SOURCE = {
     **dict.fromkeys(("connector", "db", "schema", "table", "snapshot", "sequence", "file"), "VARCHAR"),
@@ -12,7 +16,7 @@ _SOURCE = {
 }
 _ENVELOPE = {**dict.fromkeys(("op", "payload", "ddl", "status"), "VARCHAR"), "ts_ms": "BIGINT"}
 _BINLOG = "coalesce(s.connector IN ('mysql', 'mariadb'), false)"
-_FILE = "TRY_CAST(nullif(regexp_extract(s.file, '(\\d+)$', 1), '') AS BIGINT)"
+_FILE = digits("s.file")
 _COMMIT = "TRY_CAST(nullif(regexp_extract(s.sequence, '^\\[\"(\\d+)\"', 1), '') AS BIGINT)"
 _SNAPSHOT = "coalesce(s.snapshot, 'false') NOT IN ('false', 'incremental')"
 _HEARTBEAT = "op IS NULL AND s IS NULL AND ts_ms IS NOT NULL"
@@ -40,15 +44,27 @@ def _key(column: str, text: str) -> str:
     return f"CASE kind WHEN 'x' THEN record_key.{column} WHEN 'd' THEN {of_delete} ELSE {text} END"
 
 
+def _sample(event: dict[str, Any]) -> Iterator[tuple[str, tuple[Field, ...]]]:
+    if event.get("op") in ("r", "c", "u", "d"):
+        source = event["source"]
+        yield dotted(source.get("schema") or source.get("db"), source["table"]), of_image(event.get("after") or {})
+    elif "payload" in event:
+        raise ValueError("it has a schema")
+
+
 ENVELOPE = Envelope(
     shape=lambda image, key: {**_ENVELOPE, "before": key, "source": _SOURCE, "after": image},
     members={**{name: f"e.{name}" for name in _ENVELOPE}, "s": "e.source"},
     image="e.after",
     pointer="'/after'",
     before="e.before",
-    source_table='concat_ws(\'.\', coalesce(e.source."schema", e.source.db), e.source."table")',
+    source_table='concat_ws(\'.\', coalesce(s."schema", s.db), s."table")',
     kind=_kind,
+    sample=_sample,
+    record_key='decode("key")',
+    old_keys=True,
     key=_key,
+    placeholders=True,
     position=f"coalesce(CASE WHEN {_BINLOG} THEN {_FILE} * 4294967296 + s.pos END, {_COMMIT}, s.lsn, s.commit_scn, "
     f"{_LSN}, 0)",
     ordinal=f'coalesce(CASE WHEN {_BINLOG} THEN s."row" END, s.lsn, s.scn, {_CHANGE}, 0)',

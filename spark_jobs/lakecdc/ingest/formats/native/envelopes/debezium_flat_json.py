@@ -1,0 +1,71 @@
+"""Flattened Debezium events; the rules are those of ``formats.debezium_flat_json``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from lakecdc.ingest.formats.debezium_flat_json import PREFIX
+from lakecdc.ingest.formats.native.envelopes.envelope import Envelope, digits, dotted, no_whole, of_image, whole
+from lakecdc.ingest.formats.values import Field
+
+_NUMBERS = ("lsn", "pos", "row", "ts_ms")
+_TEXTS = ("file", "schema", "db", "table")
+
+
+def _either(name: str) -> str:
+    """SQL of a member that ``add.fields`` names with or without ``source.``."""
+    return f'coalesce("__{name}", "__source_{name}")'
+
+
+def _kind(mine: str) -> str:
+    op = "CASE WHEN __deleted = 'true' THEN 'd' ELSE coalesce(__op, 'u') END"
+    return f"""CASE WHEN gone THEN 'x' WHEN a IS NULL THEN 'odd'
+      WHEN {op} IN ('r', 'c', 'u', 'd') THEN CASE WHEN {mine} THEN {op} END ELSE 'odd' END"""
+
+
+def _key(column: str, text: str) -> str:
+    of_delete = f"coalesce({text}, record_key.{column})"
+    return f"CASE kind WHEN 'x' THEN record_key.{column} WHEN 'd' THEN {of_delete} ELSE {text} END"
+
+
+def _columns(names: Sequence[str]) -> list[str]:
+    # beside each other they may be a row with its schema
+    wrapped = ("payload",) if {"schema", "payload"} <= {*names} else ()
+    return [name for name in names if not name.startswith(PREFIX) and name not in wrapped]
+
+
+def _sample(event: dict[str, Any]) -> Iterator[tuple[str, tuple[Field, ...]]]:
+    row = {name: event[name] for name in _columns([*event])}
+    if "schema" in event and "payload" in event:
+        raise ValueError("it has a schema")
+    if event.get("__deleted") != "true" and event.get("__op") != "d":
+        told = {name: event.get(f"__{name}", event.get(f"__source_{name}")) for name in ("schema", "db", "table")}
+        yield dotted(told["schema"] or told["db"], told["table"]), of_image(row)
+
+
+ENVELOPE = Envelope(
+    shape=lambda image, key: image,
+    image="e",
+    pointer="''",
+    beside={
+        name: name
+        for name in (
+            *("__op", "__deleted"),
+            *(f"{prefix}{name}" for name in (*_NUMBERS, *_TEXTS) for prefix in ("__", "__source_")),
+        )
+    },
+    columns=_columns,
+    source_table=f"concat_ws('.', coalesce({_either('schema')}, {_either('db')}), {_either('table')})",
+    kind=_kind,
+    sample=_sample,
+    record_key='decode("key")',
+    old_keys=True,
+    key=_key,
+    placeholders=True,
+    position=f"coalesce({digits(_either('file'))} * 4294967296 + {whole(_either('pos'))}, {whole(_either('lsn'))}, 0)",
+    ordinal=f"coalesce({whole(_either('row'))}, {whole(_either('lsn'))}, 0)",
+    rank="CASE WHEN __op = 'r' THEN 0 ELSE 8 END",
+    time_us=f"{whole(_either('ts_ms'))} * 1000",
+    odd=(no_whole(*(_either(name) for name in _NUMBERS)),),
+)
