@@ -15,11 +15,11 @@ from lakecdc.ingest.order import order_sql
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-_LAST_OF_TRANSACTION = (1 << 20) - 1
+LAST_OF_TRANSACTION = (1 << 20) - 1
 _TYPE = text("type")
 _OPS = f"""CASE {_TYPE} WHEN 'insert' THEN 'c' WHEN 'update' THEN 'u' WHEN 'delete' THEN 'd'
   WHEN 'bootstrap-insert' THEN 'r' END"""
-_NO_ROW_EVENTS = (
+NO_ROW_EVENTS = (
     *("bootstrap-start", "bootstrap-complete", "table-create", "table-alter", "table-drop"),
     *("database-create", "database-alter", "database-drop", "heartbeat"),
 )
@@ -33,15 +33,15 @@ def envelopes(messages: DataFrame, reading: Reading) -> DataFrame:
     parsed = messages.selectExpr(*PARSED)
     logged = f"coalesce({_FILE} * 4294967296 + {_PLACE}, {number('ts')}, 0)"
     position = f"CASE WHEN {_TYPE} = 'bootstrap-insert' THEN 0 ELSE {logged} END"
-    nth = f"coalesce({number('xoffset')}, {_LAST_OF_TRANSACTION})"
-    ordinal = f"coalesce({number('xid')}, 0) * {_LAST_OF_TRANSACTION + 1} + {nth}"
+    nth = f"coalesce({number('xoffset')}, {LAST_OF_TRANSACTION})"
+    ordinal = f"coalesce({number('xid')}, 0) * {LAST_OF_TRANSACTION + 1} + {nth}"
     rank = f"CASE WHEN {_TYPE} = 'bootstrap-insert' THEN 0 ELSE 8 END"
     seconds = f"coalesce({number('ts')}, 0)"
     return envelope(
         parsed,
         op=_OPS,
         problem=f"""CASE WHEN value IS NULL THEN NULL WHEN v IS NULL THEN {NOT_JSON}
-          WHEN {_OPS} IS NULL AND NOT coalesce({_TYPE} IN {_NO_ROW_EVENTS}, false)
+          WHEN {_OPS} IS NULL AND NOT coalesce({_TYPE} IN {NO_ROW_EVENTS}, false)
           THEN 'unknown-message: its type is none that Maxwell knows' END""",
         source_table=f"concat_ws('.', {text('database')}, {text('table')})",
         before=f"CASE {_TYPE} WHEN 'delete' THEN {member('data')} WHEN 'update' THEN {member('old')} END",

@@ -1,0 +1,45 @@
+"""Maxwell's messages; the rules are those of ``formats.maxwell_json``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from lakecdc.ingest.formats.maxwell_json import LAST_OF_TRANSACTION, NO_ROW_EVENTS
+from lakecdc.ingest.formats.native.envelopes.envelope import Envelope, dotted, no_whole, of_image, whole
+from lakecdc.ingest.formats.values import Field
+
+_MEMBERS = ("type", "database", "table", "ts", "xid", "xoffset", "position")
+_OPS = """CASE type WHEN 'insert' THEN 'c' WHEN 'update' THEN 'u' WHEN 'delete' THEN 'd'
+  WHEN 'bootstrap-insert' THEN 'r' END"""
+# binlog.000012:4567
+_FILE = "TRY_CAST(nullif(regexp_extract(\"position\", '(\\d+):\\d+$', 1), '') AS BIGINT)"
+_PLACE = "TRY_CAST(nullif(regexp_extract(\"position\", ':(\\d+)$', 1), '') AS BIGINT)"
+_NTH = f"coalesce({whole('xoffset')}, {LAST_OF_TRANSACTION})"
+
+
+def _kind(mine: str) -> str:
+    return f"""CASE WHEN gone THEN NULL WHEN {_OPS} IS NOT NULL THEN CASE WHEN {mine} THEN {_OPS} END
+      WHEN type IN {NO_ROW_EVENTS} THEN NULL ELSE 'odd' END"""
+
+
+def _sample(event: dict[str, Any]) -> Iterator[tuple[str, tuple[Field, ...]]]:
+    if event["type"] in ("insert", "update", "bootstrap-insert"):
+        yield dotted(event.get("database"), event.get("table")), of_image(event["data"])
+
+
+ENVELOPE = Envelope(
+    shape=lambda image, key: {**dict.fromkeys(_MEMBERS, "VARCHAR"), "old": key, "data": image},
+    members={name: f'e."{name}"' for name in _MEMBERS},
+    image="e.data",
+    pointer="'/data'",
+    before="e.old",
+    source_table='concat_ws(\'.\', "database", "table")',
+    kind=_kind,
+    sample=_sample,
+    position=f"CASE WHEN op = 'r' THEN 0 ELSE coalesce({_FILE} * 4294967296 + {_PLACE}, {whole('ts')}, 0) END",
+    ordinal=f"coalesce({whole('xid')}, 0) * {LAST_OF_TRANSACTION + 1} + {_NTH}",
+    rank="CASE WHEN op = 'r' THEN 0 ELSE 8 END",
+    time_us=f"{whole('ts')} * 1000000",
+    odd=(no_whole("ts", "xid", "xoffset"),),
+)
