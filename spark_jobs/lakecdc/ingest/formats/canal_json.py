@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 # rows of one message that keep their order; Canal cuts its batches far below
-_ROWS_BITS = 20
+ROWS_BITS = 20
 _TYPE = f"upper({text('type')})"
-_DDL = (
+DDL = (
     *("CREATE", "ALTER", "ERASE", "QUERY", "TRUNCATE", "RENAME", "CINDEX", "DINDEX", "GTID"),
     *("XACOMMIT", "XAROLLBACK", "MHEARTBEAT"),
 )
-_OPS = "CASE {0} WHEN 'INSERT' THEN 'c' WHEN 'INIT' THEN 'r' WHEN 'UPDATE' THEN 'u' WHEN 'DELETE' THEN 'd' END"
+OPS = "CASE {0} WHEN 'INSERT' THEN 'c' WHEN 'INIT' THEN 'r' WHEN 'UPDATE' THEN 'u' WHEN 'DELETE' THEN 'd' END"
 _INTEGERS = {"tinyint": "int", "smallint": "int", "mediumint": "int", "int": "int", "integer": "int", "year": "int"}
 _OTHERS = {
     "bigint": "bigint",
@@ -46,9 +46,9 @@ def envelopes(messages: DataFrame, reading: Reading) -> DataFrame:
     # a message without rows still has to be judged
     exploded = parsed.selectExpr("*", f"posexplode_outer({rows}) AS (nth, row)")
     exploded = exploded.selectExpr("*", "get(try_variant_get(v, '$.old', 'array<variant>'), nth) AS old")
-    op = _OPS.format(_TYPE)
+    op = OPS.format(_TYPE)
     truncate = f"({_TYPE} = 'TRUNCATE' OR regexp_like({text('sql')}, '(?i)^\\\\s*truncate\\\\b'))"
-    ordinal = f"coalesce({number('id')}, 0) * {1 << _ROWS_BITS} + coalesce(nth, 0)"
+    ordinal = f"coalesce({number('id')}, 0) * {1 << ROWS_BITS} + coalesce(nth, 0)"
     rank = f"CASE WHEN {_TYPE} = 'INIT' THEN 0 ELSE 8 END"
     es = f"coalesce({number('es')}, {number('ts')}, 0)"
     return envelope(
@@ -56,7 +56,7 @@ def envelopes(messages: DataFrame, reading: Reading) -> DataFrame:
         op=f"CASE WHEN {truncate} THEN 't' WHEN row IS NOT NULL THEN {op} END",
         problem=f"""CASE WHEN value IS NULL OR {truncate} THEN NULL WHEN v IS NULL THEN {NOT_JSON}
           WHEN {op} IS NOT NULL AND row IS NULL THEN 'unknown-message: it has no rows in data'
-          WHEN {op} IS NULL AND NOT coalesce({text("isDdl")} = 'true' OR {_TYPE} IN {_DDL}, false)
+          WHEN {op} IS NULL AND NOT coalesce({text("isDdl")} = 'true' OR {_TYPE} IN {DDL}, false)
           THEN 'unknown-message: its type is none that Canal knows' END""",
         source_table=f"concat_ws('.', {text('database')}, {text('table')})",
         before=f"CASE WHEN {op} = 'd' THEN row WHEN {op} = 'u' THEN old END",
