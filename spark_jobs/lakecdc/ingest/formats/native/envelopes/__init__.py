@@ -13,6 +13,7 @@ _MODULES = {
     "debezium-flat-json": "debezium_flat_json",
     "canal-json": "canal_json",
     "maxwell-json": "maxwell_json",
+    "json": "plain_json",
 }
 
 

@@ -1,0 +1,43 @@
+"""JSON objects that are rows; the rules are those of ``formats.plain_json``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from lakecdc.ingest.formats.native.envelopes.envelope import Envelope, of_image, whole
+from lakecdc.ingest.formats.native.exact import exact_instant, instant
+from lakecdc.ingest.formats.values import Field
+
+_NUMBER = "regexp_full_match(placed, '-?\\d{1,19}')"
+
+
+def _kind(mine: str) -> str:
+    return f"CASE WHEN gone THEN 'x' WHEN a IS NULL THEN 'odd' WHEN {mine} THEN 'u' END"
+
+
+def _ordered_by(name: str) -> Envelope:
+    """Messages whose order a member of the row tells, a number or a time."""
+    position = f"CASE WHEN {_NUMBER} THEN {whole('placed')} ELSE {instant('placed')} END"
+    fits = f"({_NUMBER} AND {whole('placed')} IS NOT NULL) OR ({exact_instant('placed')})"
+    strange = (f"op != 'x' AND NOT coalesce({fits}, false)", "an order of another form")
+    return replace(ENVELOPE, beside={"placed": name}, position=position, turned=True, odd=(strange,))
+
+
+def _sample(event: dict[str, Any]) -> Iterator[tuple[str, tuple[Field, ...]]]:
+    yield "", of_image(event)
+
+
+ENVELOPE = Envelope(
+    shape=lambda image, key: image,
+    image="e",
+    pointer="''",
+    kind=_kind,
+    sample=_sample,
+    record_key='CASE WHEN "value" IS NULL THEN decode("key") END',
+    key=lambda column, text: f"CASE kind WHEN 'x' THEN record_key.{column} ELSE {text} END",
+    time_us="stamped",
+    stamped=True,
+    ordered_by=_ordered_by,
+)
