@@ -29,7 +29,7 @@ _OPS = f"""CASE {_OPERATION} WHEN 'load' THEN 'r' WHEN 'insert' THEN 'c' WHEN 'u
   WHEN 'delete' THEN 'd' END"""
 _TIME = f"unix_micros(try_cast(coalesce({_metadata('commit-timestamp')}, {_metadata('timestamp')}) AS timestamp))"
 _CONTROL = f"({_metadata('record-type')} = 'control' AND {_OPERATION} != 'truncate-table')"
-_OLD_PREFIX = "BI_"
+OLD_PREFIX = "BI_"
 _IMAGE = "try_variant_get(v, '$[\"before-image\"]', 'variant')"
 
 
@@ -39,8 +39,8 @@ def envelopes(messages: DataFrame, reading: Reading) -> DataFrame:
         "*", "CAST(try_variant_get(v, '$.data', 'variant') AS map<string, variant>) AS row"
     )
     # a column may be called so by itself
-    bare = f"substr(name, {len(_OLD_PREFIX) + 1})"
-    is_old = f"(startswith(name, '{_OLD_PREFIX}') AND map_contains_key(row, {bare}))"
+    bare = f"substr(name, {len(OLD_PREFIX) + 1})"
+    is_old = f"(startswith(name, '{OLD_PREFIX}') AND map_contains_key(row, {bare}))"
     now = f"map_filter(row, (name, value) -> NOT {is_old})"
     old = f"transform_keys(map_filter(row, (name, value) -> {is_old}), (name, value) -> {bare})"
     op = f"CASE WHEN {_OPERATION} = 'truncate-table' THEN 't' WHEN NOT coalesce({_CONTROL}, false) THEN {_OPS} END"

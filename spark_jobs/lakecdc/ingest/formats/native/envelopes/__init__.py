@@ -13,6 +13,8 @@ _MODULES = {
     "debezium-flat-json": "debezium_flat_json",
     "canal-json": "canal_json",
     "maxwell-json": "maxwell_json",
+    "ogg-json": "ogg_json",
+    "dms-json": "dms_json",
     "json": "plain_json",
 }
 

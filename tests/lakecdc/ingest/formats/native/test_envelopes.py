@@ -1,0 +1,185 @@
+"""What is not plain in a format is told as odd, whatever the way of reading; what is plain is decoded in both."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from lakecdc.ingest.formats.native import sample
+from lakecdc.ingest.formats.native.decoding import Decoding
+from lakecdc.ingest.formats.native.envelopes import find_envelope
+from lakecdc.ingest.formats.native.tasks import Care, OddError, decoded
+from lakecdc.ingest.formats.values import Field
+from lakecdc.worker import duckdb_of_its_own
+
+Row = dict[str, Any]
+FIELDS = (Field("id", "bigint"), Field("v", "string"), Field("n", "double"))
+PLAIN: Row = {"id": 1, "v": "x", "n": 1.5}
+
+
+def run(name: str, messages: list[Any], quick: bool = False, **rest: Any) -> list[Row]:
+    fields, ignored = rest.pop("fields", FIELDS), rest.pop("ignored", ())
+    table = None if rest.get("wants") else "t"
+    decoding = Decoding(fields, ("id",), table, 1, "__gone", ignored, False, name, **rest)
+    lines = [m if isinstance(m, str) else json.dumps(m) for m in messages]
+    table = pa.table({"value": lines, "arrival": pa.array(range(len(lines)), pa.int64())})
+    with duckdb_of_its_own() as connection:
+        batches = list(decoded(connection, decoding, table.to_batches(), Care.ALIKE if quick else Care.ASIDE))
+    return [row for batch in batches for row in batch.to_pylist()]
+
+
+def odd(name: str, message: Any, **rest: Any) -> str:
+    with pytest.raises(OddError) as caught:
+        run(name, [message], **rest)
+    return str(caught.value)
+
+
+def flat(row: Row, **facts: Any) -> Row:
+    return {**row, "__op": "u", "__table": "t", "__lsn": 5, "__source_ts_ms": 7, "__deleted": "false", **facts}
+
+
+def maxwell(row: Row, kind: str = "insert", **more: Any) -> Row:
+    return {"database": "d", "table": "t", "type": kind, "ts": 5, "xid": 7, "commit": True, "data": row, **more}
+
+
+def canal(row: Row, kind: str = "INSERT", **more: Any) -> Row:
+    types = {"id": "bigint", "v": "text", "n": "double"}
+    place = {"database": "d", "table": "t", "es": 5000, "ts": 6000, "id": 3, "isDdl": False, "sql": ""}
+    return {**place, "type": kind, "mysqlType": types, "data": [row], "old": None, **more}
+
+
+def ogg(row: Row, kind: str = "I", **more: Any) -> Row:
+    return {"table": "d.t", "pos": "0000012", "op_type": kind, "op_ts": "2024-01-02 03:04:05.6", "after": row, **more}
+
+
+def dms(row: Row, operation: str = "insert", **more: Any) -> Row:
+    told = {"record-type": "data", "operation": operation, "schema-name": "d", "table-name": "t"}
+    return {"data": row, "metadata": {**told, "timestamp": "2024-01-02T03:04:05.6Z", **more}}
+
+
+MAKE = {"debezium-flat-json": flat, "maxwell-json": maxwell, "canal-json": canal, "ogg-json": ogg, "dms-json": dms}
+EACH = {**MAKE, "json": lambda row: row}
+
+
+@pytest.mark.parametrize("name", EACH)
+@pytest.mark.parametrize("quick", [False, True])
+def test_what_no_table_may_hold_is_odd(name: str, quick: bool) -> None:
+    make = EACH[name]
+    assert [row["k0"] for row in run(name, [make(PLAIN), make({**PLAIN, "id": 2})], quick)] == [1, 2]
+    for broken in ({**PLAIN, "id": None}, {**PLAIN, "id": 1.5}, {**PLAIN, "n": "x"}, {**PLAIN, "v": {"a": 1}}):
+        odd(name, make(broken), quick=quick)
+    # one number has a text of its own in each engine, text does not
+    odd(name, make({**PLAIN, "v": 1.50}), quick=quick)
+    assert [row["c1"] for row in run(name, [make({**PLAIN, "v": "1.50"})], quick)] == ["1.50"]
+    for text in ("[1]", "5", '"x"', "{broken", "null", "{}"):
+        odd(name, text, quick=quick)
+
+
+@pytest.mark.parametrize("name", EACH)
+def test_columns_that_the_table_does_not_have(name: str) -> None:
+    make = EACH[name]
+    assert "a new column z" in odd(name, make({**PLAIN, "z": 5}))
+    assert run(name, [make({**PLAIN, "z": None})])[0]["k0"] == 1
+    with pytest.raises(OddError):
+        run(name, [make(PLAIN), make({"v": "y", "id": 2})], quick=True)
+    assert run(name, [make(PLAIN), make({"v": "y", "id": 2})])[1]["c2"] is None
+
+
+ODD: dict[str, tuple[str, Any]] = {
+    "flat: another op": ("debezium-flat-json", flat(PLAIN, __op="z")),
+    "flat: truncate": ("debezium-flat-json", flat(PLAIN, __op="t")),
+    "flat: no number": ("debezium-flat-json", flat(PLAIN, __lsn="5.0")),
+    "flat: with its schema": ("debezium-flat-json", {"schema": {"fields": []}, "payload": flat(PLAIN)}),
+    "maxwell: another type": ("maxwell-json", maxwell(PLAIN, "purge")),
+    "maxwell: a changed key": ("maxwell-json", maxwell(PLAIN, "update", old={"id": 2})),
+    "maxwell: no row": ("maxwell-json", maxwell({}, "insert", data=None)),
+    "maxwell: no number": ("maxwell-json", maxwell(PLAIN, xoffset=1.5)),
+    "canal: another type": ("canal-json", canal(PLAIN, "PURGE")),
+    "canal: a changed key": ("canal-json", canal(PLAIN, "UPDATE", old=[{"id": "2"}])),
+    "canal: truncate": ("canal-json", canal(PLAIN, "TRUNCATE", isDdl=True, data=None, sql="truncate table t")),
+    "canal: a truncate among other statements": ("canal-json", canal(PLAIN, "QUERY", data=None, sql=" Truncate t")),
+    "canal: no rows": ("canal-json", canal(PLAIN, data=[])),
+    "canal: rows that are none": ("canal-json", canal(PLAIN, data=PLAIN)),
+    "canal: a row that is null": ("canal-json", canal(PLAIN, data=[PLAIN, None])),
+    "canal: a column without values": (
+        "canal-json",
+        canal(PLAIN, mysqlType={"id": "int", "v": "text", "n": "double", "z": "int"}),
+    ),
+    "canal: a column without its type": ("canal-json", canal(PLAIN, mysqlType={"id": "int", "v": "text"})),
+    "ogg: another type": ("ogg-json", ogg(PLAIN, "X")),
+    "ogg: truncate": ("ogg-json", ogg(PLAIN, "T")),
+    "ogg: a changed key": ("ogg-json", ogg(PLAIN, "U", before={**PLAIN, "id": 2})),
+    "ogg: another time": ("ogg-json", ogg(PLAIN, op_ts="2024-01-02")),
+    "ogg: a delete without its row": ("ogg-json", ogg(PLAIN, "D", after=None)),
+    "dms: another operation": ("dms-json", dms(PLAIN, "purge")),
+    "dms: truncate": ("dms-json", dms({}, "truncate-table", **{"record-type": "control"})),
+    "dms: a changed key": ("dms-json", {**dms(PLAIN, "update"), "before-image": {"id": 2}}),
+    "dms: a changed key beside the row": ("dms-json", dms({**PLAIN, "BI_id": 2}, "update")),
+    "dms: a column called like an old one": ("dms-json", dms({**PLAIN, "BI_z": 2}, "insert")),
+    "dms: another time": ("dms-json", dms(PLAIN, timestamp="yesterday")),
+}
+
+
+@pytest.mark.parametrize("case", ODD)
+def test_odd_messages(case: str) -> None:
+    odd(*ODD[case])
+
+
+NO_ROWS: dict[str, list[Any]] = {
+    "maxwell-json": [{"type": "table-alter", "database": "d", "table": "t", "ts": 5}, {"type": "heartbeat"}],
+    "canal-json": [canal(PLAIN, "ALTER", isDdl=True, data=None), canal(PLAIN, "QUERY", data=None)],
+    "dms-json": [dms({}, "create-table", **{"record-type": "control"})],
+}
+
+
+@pytest.mark.parametrize("name", MAKE)
+def test_other_tables_and_messages_without_rows_are_passed_over(name: str) -> None:
+    own, others = MAKE[name](PLAIN), MAKE[name]({"other": 1})
+    others = json.loads(json.dumps(others).replace('"t"', '"o"').replace('"d.t"', '"d.o"'))
+    found = run(name, [own, others, *NO_ROWS.get(name, [])])
+    assert [(row["k0"], row["source_table"].endswith("t")) for row in found] == [(1, True)]
+
+
+def test_several_rows_of_a_message_keep_their_order() -> None:
+    message = canal(
+        PLAIN, "UPDATE", data=[PLAIN, {**PLAIN, "id": 2}, {**PLAIN, "v": "z"}], old=[{"v": "a"}, {}, {"v": "x"}]
+    )
+    for quick in (False, True):
+        found = run("canal-json", [message], quick)
+        assert [(row["k0"], row["c1"], row["ord"] % 8) for row in found] == [(1, "x", 0), (2, "x", 1), (1, "z", 2)]
+
+
+@pytest.mark.parametrize("value", [5, "5", 0, 2**63 - 1, "2024-01-02T03:04:05Z", "2024-01-02 03:04:05.123456"])
+def test_a_member_tells_the_order(value: Any) -> None:
+    fields = (Field("id", "bigint"), Field("at", "string"))
+    found = run("json", [{"id": 1, "at": value}], fields=fields, order_by="at")
+    micros = {"2024-01-02T03:04:05Z": 1_704_164_645_000_000, "2024-01-02 03:04:05.123456": 1_704_164_645_123_456}
+    assert found[0]["pos"] == int(micros.get(value, value)) - 2**63
+
+
+@pytest.mark.parametrize("value", [None, "x", -1, 1.5, True, 2**63, "2024-01-02", {"a": 1}, "-5"])
+def test_orders_of_another_form_are_odd(value: Any) -> None:
+    fields = (Field("id", "bigint"),)
+    odd("json", {"id": 1, "at": value}, fields=fields, ignored=("at",), order_by="at")
+
+
+def test_shards_are_told_apart_by_their_tables() -> None:
+    fields = (*FIELDS, Field("shard", "string"))
+    messages = [{**maxwell({**PLAIN, "id": n}), "table": f"t_{n}"} for n in range(4)]
+    found = run(
+        "maxwell-json", messages, fields=fields, wants=lambda name: name in ("d.t_1", "d.t_3"), source_column="shard"
+    )
+    assert [(row["k0"], row["c3"]) for row in found] == [(1, "d.t_1"), (3, "d.t_3")]
+
+
+@pytest.mark.parametrize("name", EACH)
+def test_the_columns_of_a_new_table(name: str) -> None:
+    lines = [json.dumps(EACH[name](row)) for row in (PLAIN, {**PLAIN, "n": 2, "z": True, "empty": None})]
+    found = sample.fields([pa.table({"value": lines})], 10, find_envelope(name).sample, lambda _: True, shards=False)
+    if name == "canal-json":
+        assert found == (Field("id", "bigint"), Field("n", "double"), Field("v", "string"))
+    else:
+        assert found == (Field("id", "bigint"), Field("n", "double"), Field("v", "string"), Field("z", "boolean"))

@@ -1,0 +1,151 @@
+"""The native engine gives the rows that the JVM gives in every format that it reads."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from lakecdc.contract.target import Target
+from lakecdc.ingest.fold import fold
+from lakecdc.ingest.formats.decode import Decoded, Known
+from lakecdc.ingest.formats.envelope import Reading
+from tests.lakecdc.ingest.formats import stories
+from tests.lakecdc.ingest.formats.decoding import PRODUCTS, decode_lines, record, state
+from tests.lakecdc.ingest.formats.stories import COLUMNS, ENCODINGS, STORY, final
+from tests.on_demand import on_demand
+
+READING = Reading(1, settings={"order_by": "version"})
+
+
+@pytest.fixture(autouse=True)
+def no_cache(spark: SparkSession) -> Iterator[None]:
+    yield
+    spark.catalog.clearCache()
+
+
+def rows(found: Decoded) -> list[Any]:
+    assert found.changes is not None
+    kept = fold(found.changes).select(
+        "op", "key", "row", "open", "old_key", "order", "source_time", "n_r", "n_c", "n_u", "n_d"
+    )
+    return sorted((str(r["key"]), r.asDict(recursive=True)) for r in kept.collect())
+
+
+def both(spark: SparkSession, name: str, lines: list[str], **rest: Any) -> tuple[Decoded, Decoded]:
+    target, reading = rest.pop("target", PRODUCTS), rest.pop("reading", Reading(1))
+    types, records = rest.pop("types", {}), rest.pop("records", False)
+    native, jvm = (
+        decode_lines(spark, name, lines, target, Known(types, engine=engine), reading, records=records)
+        for engine in ("auto", "jvm")
+    )
+    assert native.engine == "native", native.engine
+    assert jvm.engine == "jvm: asked for"
+    assert rows(native) == rows(jvm)
+    assert (native.events, native.newest, native.high_orders) == (jvm.events, jvm.newest, jvm.high_orders)
+    return native, jvm
+
+
+def plain(story: list[stories.Statement]) -> list[str]:
+    """The state of each row with its version; deletes are none of it."""
+    found = [after for _, _, _, after, _ in stories.events(story) if after]
+    return [json.dumps({**row, "version": f"2024-01-01T00:00:{n:02d}Z"}) for n, row in enumerate(found)]
+
+
+@pytest.mark.parametrize("name", [n for n in ENCODINGS if not n.endswith("schema")])
+def test_a_new_table_with_its_story(spark: SparkSession, name: str) -> None:
+    format_name, encode, story = ENCODINGS[name]
+    native, jvm = both(spark, format_name, encode(story))
+    assert native.columns == jvm.columns
+    # Canal says of the weights that they are floats
+    assert state(native, COLUMNS) == [
+        tuple(pytest.approx(v) if isinstance(v, float) else v for v in r) for r in final(story)
+    ]
+    assert native.folded
+
+
+def test_plain_rows(spark: SparkSession) -> None:
+    lines = plain(STORY)
+    native, jvm = both(spark, "json", list(reversed(lines)), reading=READING)
+    assert native.columns == jvm.columns
+    assert state(native, COLUMNS) == final([s for s in STORY if s[0] != "d"])
+
+
+def test_rows_of_a_topic(spark: SparkSession) -> None:
+    """Their keys may be anything, their time is the record's, and their table is the topic."""
+    lines = [record({"id": n % 3, "v": f"v{n}"}, f"row {n % 3}", offset=n) for n in range(6)]
+    target = Target("shop.t", key=("id",), source_table="shop.products")
+    native, _ = both(spark, "json", lines, target=target, records=True)
+    assert native.newest is not None and native.newest.timestamp() == 1_700_000_000.005
+    gone = decode_lines(spark, "json", [*lines, record(None, {"id": 2}, offset=6)], target, records=True)
+    assert gone.engine == "jvm: a tombstone without its delete"
+
+
+def test_flattened_events_of_a_topic(spark: SparkSession) -> None:
+    def event(lsn: int, op: str, row: dict[str, Any], **headers: Any) -> str:
+        facts = {"__op": op, "__lsn": lsn, "__table": "products", "__deleted": str(op == "d").lower()}
+        return record({**row, **facts}, {"id": row["id"]}, offset=lsn, **headers)
+
+    unchanged = "__debezium_unavailable_value"
+    lines = [event(1, "r", {"id": 1, "v": "a"}), event(2, "c", {"id": 2, "v": "b"}), event(3, "u", {"id": 1, "v": "c"})]
+    lines += [event(4, "d", {"id": 2, "v": None}), record(None, {"id": 2}, offset=5)]
+    assert both(spark, "debezium-flat-json", lines, records=True)[0].folded
+    lines += [event(6, "u", {"id": 1, "v": unchanged}), event(7, "c", {"id": 3, "v": "d"}, oldkey={"id": 1})]
+    assert not both(spark, "debezium-flat-json", lines, records=True)[0].folded
+
+
+MYSQL = {
+    "id": "bigint unsigned",
+    "i": "int(11)",
+    "u": "int unsigned",
+    "d": "decimal(12,2)",
+    "f": "float",
+    "g": "double",
+    "b": "tinyint(1)",
+    "s": "varchar(20)",
+    "j": "json",
+    "day": "date",
+    "local": "datetime(6)",
+    "at": "timestamp",
+}
+
+
+def test_types_that_canal_tells(spark: SparkSession) -> None:
+    row = {"id": "18446744073709", "i": "-5", "u": "4294967295", "d": "-12.50", "f": "0.1", "g": "1.25E-7", "b": "1"}
+    row |= {"s": "1.50", "j": '{"a": 1.0}', "day": "2024-02-29", "local": "2024-01-02 03:04:05.123456"}
+    row |= {"at": "2024-01-02 03:04:05"}
+    nulls = {name: None if name != "id" else "7" for name in row}
+    place = {"database": "shop", "table": "products", "es": 5000, "id": 1, "isDdl": False, "mysqlType": MYSQL}
+    lines = [json.dumps({**place, "type": "INSERT", "data": [row, nulls], "old": None})]
+    native, jvm = both(spark, "canal-json", lines)
+    assert native.columns == jvm.columns and len(native.columns) == len(MYSQL)
+
+
+@pytest.mark.parametrize("in_key", [True, False])
+def test_shards(spark: SparkSession, in_key: bool) -> None:
+    message = {"database": "shop", "type": "insert", "ts": 5, "commit": True}
+    lines = [
+        json.dumps({**message, "table": f"products_{n % 3}", "xid": n, "data": {"id": n % 4, "v": f"v{n}"}})
+        for n in range(20)
+    ]
+    key = ("id", "shard") if in_key else ("id",)
+    target = Target("shop.products", key=key, source_tables=("products_[02]",), source_column="shard")
+    native, jvm = both(spark, "maxwell-json", lines, target=target)
+    assert native.columns == jvm.columns and native.events == 13
+    assert {r["row"]["shard"] for _, r in rows(native)} == {"shop.products_0", "shop.products_2"}
+
+
+@pytest.mark.parametrize("name", on_demand(("debezium-flat", "canal", "maxwell", "ogg", "dms"), in_ci=("canal",)))
+def test_what_is_odd_is_left_to_the_jvm(spark: SparkSession, name: str) -> None:
+    format_name, encode, story = ENCODINGS[name]
+    lines = [
+        line.replace('"weight": 5.17', '"weight": "heavy"').replace('"weight": "5.17"', '"weight": "heavy"')
+        for line in encode(story)
+    ]
+    types = {"id": "bigint", "name": "string", "description": "string", "weight": "double"}
+    found = decode_lines(spark, format_name, lines, PRODUCTS, Known(types))
+    assert found.engine == "jvm: a value of the column weight"
+    assert found.rejections > 0
