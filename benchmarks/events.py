@@ -1,13 +1,14 @@
-"""Debezium events of an orders table, the same for everybody who is measured."""
+"""Change events of an orders table, the same for everybody who is measured."""
 
 from __future__ import annotations
 
-import json
 import random
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
+
+from benchmarks.encodings import ENCODINGS
 
 #: columns and Spark SQL types of the table
 COLUMNS = {
@@ -20,7 +21,6 @@ COLUMNS = {
     "updated_at": "timestamp_ntz",
     "note": "string",
 }
-_MILLISECONDS = 1_750_000_000_000
 # share of events that change a row that is there, and of those that delete it; the others insert a row or read it anew
 _UPDATES, _DELETES = 0.25, 0.05
 # Flink splits larger files and reads the splits in any order
@@ -48,10 +48,12 @@ class Writer:
     any order, as Flink does, needs that.
 
     :param keys: keys that rows have.
+    :param format_name: of the events.
     """
 
-    def __init__(self, keys: int) -> None:
+    def __init__(self, keys: int, format_name: str = "debezium-json") -> None:
         self.keys, self._number, self._rng = keys, 0, random.Random(7)
+        self._encoding = ENCODINGS[format_name]
         self._rows: dict[int, str] = {}
         self._order: list[int] = []
         self._place: dict[int, int] = {}
@@ -78,7 +80,9 @@ class Writer:
         else:
             key = int(self._rng.random() * self.keys)
             op = "r" if key in self._rows else "c"
-        before = self._rows[key] if op in "ud" else "null"
+        if op == "d" and not self._encoding.deletes:
+            op = "u"
+        before = self._rows.get(key, "null")
         after = "null" if op == "d" else self._row(key)
         self._keep(key, None if op == "d" else after)
         return key, self._line(op, before, after)
@@ -101,33 +105,28 @@ class Writer:
         moment = f"2026-01-01T{number % 24:02d}:{number % 60:02d}:00.{number % 1_000_000:06d}"
         note = f"{number * 2654435761 % 2**64:032x}"
         status = ("new", "paid", "sent", "returned")[number % 4]
+        quote = '"' if self._encoding.text else ""
         return (
-            f'{{"id":{key},"customer":"customer {key % 5000}","email":"user{key}@example.com","status":"{status}",'
-            f'"amount":{amount},"version":{number},"updated_at":"{moment}","note":"{note}"}}'
+            f'{{"id":{quote}{key}{quote},"customer":"customer {key % 5000}","email":"user{key}@example.com",'
+            f'"status":"{status}","amount":{quote}{amount}{quote},"version":{quote}{number}{quote},'
+            f'"updated_at":"{moment}","note":"{note}"}}'
         )
 
     def _line(self, op: str, before: str, after: str) -> str:
         number, self._number = self._number, self._number + 1
-        position = 1000 + number * 8
-        sequence = json.dumps(json.dumps([str(position - 4), str(position)]))
-        source = (
-            '{"connector":"postgresql","db":"shop","schema":"shop","table":"orders","snapshot":"false",'
-            f'"lsn":{position},"ts_ms":{_MILLISECONDS + number},"sequence":{sequence}}}'
-        )
-        return f'{{"before":{before},"after":{after},"source":{source},"op":"{op}","ts_ms":{_MILLISECONDS + number}}}\n'
+        return self._encoding.line(number, op, before, after)
 
 
-def final_state(files: str) -> tuple[int, int]:
+def final_state(files: str, format_name: str = "debezium-json") -> tuple[int, int]:
     """Rows that remain, and the sum of their versions, found by an engine that is no part of the race."""
     import duckdb
 
-    image = "'STRUCT(id BIGINT, version BIGINT)'"
-    columns = f"before: {image}, after: {image}, op: 'VARCHAR', source: 'STRUCT(lsn BIGINT)'"
+    read = ENCODINGS[format_name]
     found = duckdb.execute(
         f"""SELECT count(*), sum(version) FROM (
-          SELECT arg_max(op, source.lsn) AS op, arg_max("after".version, source.lsn) AS version
-          FROM read_ndjson('{files}', columns = {{{columns}}})
-          GROUP BY coalesce("after".id, "before".id)) WHERE op != 'd'"""
+          SELECT arg_max({read.is_delete}, {read.order}) AS gone, arg_max({read.version}, {read.order}) AS version
+          FROM read_ndjson('{files}', columns = {{{read.columns}}})
+          GROUP BY {read.key}) WHERE NOT gone"""
     ).fetchone()
     assert found is not None
     return int(found[0]), int(found[1])

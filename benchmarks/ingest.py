@@ -1,13 +1,15 @@
-"""How many Debezium events a second become rows of an upserted table: ours, ``MERGE INTO`` in the same Spark, Flink.
+"""How many change events a second become rows of an upserted table: ours, ``MERGE INTO`` in the same Spark, Flink.
 
     python -m benchmarks.ingest [--events 2000000] [--keys 500000] [--contenders native,jvm,merge_into,flink]
+        [--format debezium-json]
 
 Two sets of events: the first fills a table (``cold``: the first thing that the contender's process does after its
 session or mini cluster is up), the second changes it (``warm``). Every contender has a process and a table of its own,
 of the same columns, key and four buckets, and takes a set as one job, from the listing of its files to the last
 commit; ours includes positions, remembered deletes and report. All end in the state that DuckDB finds in the events.
 The last line is JSON; rates are events a second, ``ours`` and ``peers`` those of the warm set. Core-seconds are of
-all processes together: they hardly change when the machine has other things to do.
+all processes together: they hardly change when the machine has other things to do. Other formats than Debezium's have
+no peers here.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarks import events
 from benchmarks.deletes import costs
+from benchmarks.encodings import ENCODINGS
 from benchmarks.peers import flink, merge_into
 from lakecdc.contract.spec import parse_spec
 from lakecdc.ingest.job import ingest
@@ -44,10 +47,11 @@ class Lake:
     """Where all contenders work.
 
     :param folder: takes events, catalog and tables.
+    :param format_name: of the events.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, format_name: str = "debezium-json") -> None:
+        self.folder, self.format_name = folder, format_name
         self.database, self.warehouse = folder / "catalog.db", f"file://{folder}/warehouse"
 
     @property
@@ -67,7 +71,7 @@ class Lake:
             "version": 1,
             "job": "ingest",
             "catalog": self.catalog,
-            "source": _source("x"),
+            "source": _source("x", self.format_name),
             "target": _target("x.x"),
         }
         return open_session(parse_spec(nothing).catalog, "benchmark")
@@ -81,7 +85,13 @@ class Lake:
     def take(self, contender: str, files: str) -> None:
         """Run one ingest job into the table of one of our engines."""
         target = _target(f"bench.{contender}")
-        spec = {"version": 1, "job": "ingest", "catalog": self.catalog, "source": _source(files), "target": target}
+        spec = {
+            "version": 1,
+            "job": "ingest",
+            "catalog": self.catalog,
+            "source": _source(files, self.format_name),
+            "target": target,
+        }
         report = run(parse_spec({**spec, "options": {"decode_engine": _ENGINES[contender]}}), ingest)
         assert report.exit_code() == 0, report.tables[0].reason if report.tables else report.error
         done = str(report.tables[0].metrics["decoded_by"])
@@ -101,7 +111,7 @@ class Lake:
 
     def check(self, contenders: Sequence[str]) -> None:
         """See whether all tables hold what the events say."""
-        spark, expected = self.session(), events.final_state(f"{self.folder}/events-*/*.jsonl")
+        spark, expected = self.session(), events.final_state(f"{self.folder}/events-*/*.jsonl", self.format_name)
         for contender in contenders:
             row = spark.sql(f"SELECT count(*), sum(version) FROM {_CATALOG}.bench.{contender}").first()
             assert row is not None and (row[0], row[1]) == expected, (contender, row, expected)
@@ -115,8 +125,8 @@ class Lake:
         return taken
 
 
-def _source(files: str) -> dict[str, Any]:
-    return {"type": "files", "path": files, "format": "debezium-json"}
+def _source(files: str, format_name: str) -> dict[str, Any]:
+    return {"type": "files", "path": files, "format": format_name, **dict(ENCODINGS[format_name].settings)}
 
 
 def _target(table: str) -> dict[str, Any]:
@@ -124,9 +134,10 @@ def _target(table: str) -> dict[str, Any]:
     return {**target, "partition_by": ["bucket(4, id)"]}
 
 
-def _race(folder: Path, contender: str) -> Taken:
+def _race(lake: Lake, contender: str) -> Taken:
     """Run one contender in a process of its own."""
-    command = [sys.executable, "-m", "benchmarks.ingest", "--folder", str(folder), "--only", contender]
+    command = [sys.executable, "-m", "benchmarks.ingest", "--folder", str(lake.folder), "--only", contender]
+    command += ["--format", lake.format_name]
     output = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
     print(f"{contender}: {output.splitlines()[-1]}", flush=True)
     return list(json.loads(output.splitlines()[-1]))
@@ -136,13 +147,13 @@ def _run_alone(lake: Lake, contender: str) -> Taken:
     return lake.ours(contender) if contender in _ENGINES else list(getattr(lake, contender)())
 
 
-def _result(taken: dict[str, Taken], count: int, size: int) -> dict[str, Any]:
+def _result(taken: dict[str, Taken], count: int, size: int, format_name: str) -> dict[str, Any]:
     rates = {name: {"cold": round(count / s[0][0]), "warm": round(count / s[1][0])} for name, s in taken.items()}
     warm = {name: rate["warm"] for name, rate in rates.items()}
     peers = {name: warm[name] for name in _PEERS if name in warm}
     ours = {name: warm[name] for name in _ENGINES if name in warm}
     ratio = {f"{mine}/{peer}": round(ours[mine] / peers[peer], 2) for mine in ours for peer in peers}
-    facts = {"unit": "events/s", "events": count, "bytes": size, "cores": os.cpu_count()}
+    facts = {"unit": "events/s", "format": format_name, "events": count, "bytes": size, "cores": os.cpu_count()}
     return {
         "name": "bench-ingest",
         "ours": ours,
@@ -160,22 +171,26 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--events", type=int, default=2_000_000, help="of each set")
     parser.add_argument("--keys", type=int, default=500_000)
-    parser.add_argument("--contenders", default=",".join((*_ENGINES, *_PEERS)))
+    parser.add_argument("--format", default="debezium-json", choices=ENCODINGS)
+    parser.add_argument("--contenders", help="default: all that read the format")
     parser.add_argument("--folder", type=Path, default=Path("build/bench/ingest"))
     parser.add_argument("--only", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
-    lake = Lake(arguments.folder.resolve())
+    lake = Lake(arguments.folder.resolve(), arguments.format)
+    able = (*_ENGINES, *(_PEERS if arguments.format == "debezium-json" else ()))
+    contenders = arguments.contenders.split(",") if arguments.contenders else list(able)
+    if not {*contenders} <= {*able}:
+        parser.error(f"{arguments.format} is read by {', '.join(able)}")
     if arguments.only:
         print(json.dumps(_run_alone(lake, arguments.only)), flush=True)
         return
     shutil.rmtree(lake.folder, ignore_errors=True)
     (lake.folder / "warehouse").mkdir(parents=True)
-    writer = events.Writer(arguments.keys)
+    writer = events.Writer(arguments.keys, arguments.format)
     size = [writer.write(lake.folder / f"events-{n}", arguments.events).bytes for n in range(2)][1]
-    contenders = arguments.contenders.split(",")
-    taken = {contender: _race(lake.folder, contender) for contender in contenders}
+    taken = {contender: _race(lake, contender) for contender in contenders}
     lake.check(contenders)
-    print(json.dumps(_result(taken, arguments.events, size)))
+    print(json.dumps(_result(taken, arguments.events, size, arguments.format)))
 
 
 if __name__ == "__main__":
