@@ -138,6 +138,23 @@ def test_shards(spark: SparkSession, in_key: bool) -> None:
     assert {r["row"]["shard"] for _, r in rows(native)} == {"shop.products_0", "shop.products_2"}
 
 
+def test_tombstones_of_shards(spark: SparkSession) -> None:
+    """They do not tell their table, which is part of the key."""
+
+    def event(lsn: int, op: str, shard: int) -> str:
+        source = {"connector": "postgresql", "schema": "shop", "table": f"t_{shard}", "lsn": lsn, "ts_ms": 5}
+        image = {"id": 1, "v": f"v{lsn}"}
+        body = {"op": op, "source": source, "before": image if op == "d" else None}
+        body["after"] = None if op == "d" else image
+        return record(body, {"id": 1}, topic=f"db.shop.t_{shard}", offset=lsn)
+
+    lines = [event(1, "c", 1), event(2, "c", 2), event(3, "d", 1)]
+    lines.append(record(None, {"id": 1}, topic="db.shop.t_1", offset=4))
+    target = Target("shop.t", key=("id", "shard"), source_tables=("t_.*",), source_column="shard")
+    native, _ = both(spark, "debezium-json", lines, target=target, records=True)
+    assert [(r["key"]["shard"], r["op"]) for _, r in rows(native)] == [("shop.t_1", "d"), ("shop.t_2", "c")]
+
+
 @pytest.mark.parametrize("name", on_demand(("debezium-flat", "canal", "maxwell", "ogg", "dms"), in_ci=("canal",)))
 def test_what_is_odd_is_left_to_the_jvm(spark: SparkSession, name: str) -> None:
     format_name, encode, story = ENCODINGS[name]

@@ -194,6 +194,8 @@ class Decoding:
         cases = [
             f"WHEN {read.image} IS NOT NULL AND NOT list_has_all([{known}], {names}) THEN 'a new column ' || {new}[1]"
         ]
+        if read.by_hand:
+            cases.append(f"WHEN list_unique({names}) < len({names}) THEN 'a member that comes twice'")
         if read.told:
             told = f"map_keys({read.told})"
             cases.append(

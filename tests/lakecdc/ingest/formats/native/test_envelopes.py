@@ -166,6 +166,11 @@ def test_orders_of_another_form_are_odd(value: Any) -> None:
     odd("json", {"id": 1, "at": value}, fields=fields, ignored=("at",), order_by="at")
 
 
+@pytest.mark.parametrize("quick", [False, True])
+def test_a_member_that_comes_twice_is_odd(quick: bool) -> None:
+    odd("json", '{"id": 1, "v": "a", "v": "b"}', quick=quick)
+
+
 def test_shards_are_told_apart_by_their_tables() -> None:
     fields = (*FIELDS, Field("shard", "string"))
     messages = [{**maxwell({**PLAIN, "id": n}), "table": f"t_{n}"} for n in range(4)]

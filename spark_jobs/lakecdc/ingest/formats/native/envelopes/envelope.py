@@ -42,6 +42,7 @@ class Envelope:
     :param beside: members of the row image that are no columns, by the names that other expressions have for them.
     :param old_prefix: members of the row image that begin so hold the row before.
     :param columns: which members of a row image are columns.
+    :param by_hand: no tool writes the messages, so that a member may come twice.
     :param source_table: SQL of ``schema.table`` or ``database.table``; the topic stands in for one that is empty.
     :param record_key: SQL of the text of the message's key, as far as the format needs it.
     :param old_keys: a header may tell the key that the row had before.
@@ -69,6 +70,7 @@ class Envelope:
     beside: Mapping[str, str] = field(default_factory=dict)
     old_prefix: str | None = None
     columns: Callable[[Sequence[str]], list[str]] = list
+    by_hand: bool = False
     source_table: str = NO_TEXT
     record_key: str = NO_TEXT
     old_keys: bool = False

@@ -33,6 +33,7 @@ ENVELOPE = Envelope(
     shape=lambda image, key: image,
     image="e",
     pointer="''",
+    by_hand=True,
     kind=_kind,
     sample=_sample,
     record_key='CASE WHEN "value" IS NULL THEN decode("key") END',
