@@ -92,6 +92,9 @@ def test_flattened_events_of_a_topic(spark: SparkSession) -> None:
     unchanged = "__debezium_unavailable_value"
     lines = [event(1, "r", {"id": 1, "v": "a"}), event(2, "c", {"id": 2, "v": "b"}), event(3, "u", {"id": 1, "v": "c"})]
     lines += [event(4, "d", {"id": 2, "v": None}), record(None, {"id": 2}, offset=5)]
+    of_sql_server: dict[str, Any] = {"__commit_lsn": "00000027:00000758:0005", "__change_lsn": "00000027:00000758:0003"}
+    of_sql_server["__event_serial_no"] = 1
+    lines.append(record({"id": 4, "v": "x", "__table": "products", **of_sql_server}, {"id": 4}, offset=8))
     assert both(spark, "debezium-flat-json", lines, records=True)[0].folded
     lines += [event(6, "u", {"id": 1, "v": unchanged}), event(7, "c", {"id": 3, "v": "d"}, oldkey={"id": 1})]
     assert not both(spark, "debezium-flat-json", lines, records=True)[0].folded
@@ -120,6 +123,7 @@ def test_types_that_canal_tells(spark: SparkSession) -> None:
     nulls = {name: None if name != "id" else "7" for name in row}
     place = {"database": "shop", "table": "products", "es": 5000, "id": 1, "isDdl": False, "mysqlType": MYSQL}
     lines = [json.dumps({**place, "type": "INSERT", "data": [row, nulls], "old": None})]
+    lines.append(json.dumps({**place, "type": "INIT", "data": [{**row, "id": "8"}], "old": None}))
     native, jvm = both(spark, "canal-json", lines)
     assert native.columns == jvm.columns and len(native.columns) == len(MYSQL)
 
@@ -131,10 +135,11 @@ def test_shards(spark: SparkSession, in_key: bool) -> None:
         json.dumps({**message, "table": f"products_{n % 3}", "xid": n, "data": {"id": n % 4, "v": f"v{n}"}})
         for n in range(20)
     ]
+    lines.append(lines[2].replace('"insert"', '"bootstrap-insert"'))
     key = ("id", "shard") if in_key else ("id",)
     target = Target("shop.products", key=key, source_tables=("products_[02]",), source_column="shard")
     native, jvm = both(spark, "maxwell-json", lines, target=target)
-    assert native.columns == jvm.columns and native.events == 13
+    assert native.columns == jvm.columns and native.events == 14
     assert {r["row"]["shard"] for _, r in rows(native)} == {"shop.products_0", "shop.products_2"}
 
 

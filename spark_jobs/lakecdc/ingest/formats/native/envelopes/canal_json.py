@@ -47,7 +47,7 @@ ENVELOPE = Envelope(
     source_table='concat_ws(\'.\', "database", "table")',
     kind=_kind,
     sample=_sample,
-    position=_ES,
+    position=f"CASE WHEN op = 'r' THEN 0 ELSE {_ES} END",
     ordinal=f"coalesce({whole('id')}, 0) * {1 << ROWS_BITS} + nth",
     rank="CASE WHEN op = 'r' THEN 0 ELSE 8 END",
     time_us=f"{_ES} * 1000",

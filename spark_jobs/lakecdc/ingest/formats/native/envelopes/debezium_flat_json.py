@@ -5,17 +5,32 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from lakecdc.ingest.formats import sql_server_lsn
 from lakecdc.ingest.formats.debezium_flat_json import PREFIX
-from lakecdc.ingest.formats.native.envelopes.envelope import Envelope, digits, dotted, no_whole, of_image, whole
+from lakecdc.ingest.formats.native.envelopes.envelope import (
+    Envelope,
+    digits,
+    dotted,
+    hexadecimal,
+    no_whole,
+    of_image,
+    whole,
+)
 from lakecdc.ingest.formats.values import Field
 
-_NUMBERS = ("lsn", "pos", "row", "ts_ms")
-_TEXTS = ("file", "schema", "db", "table")
+_NUMBERS = ("lsn", "pos", "row", "ts_ms", "event_serial_no")
+_TEXTS = ("file", "schema", "db", "table", "commit_lsn", "change_lsn")
 
 
 def _either(name: str) -> str:
     """SQL of a member that ``add.fields`` names with or without ``source.``."""
     return f'coalesce("__{name}", "__source_{name}")'
+
+
+_LSN = whole(_either("lsn"))
+_BINLOG = f"{digits(_either('file'))} * 4294967296 + {whole(_either('pos'))}"
+_COMMIT = _either("commit_lsn")
+_CHANGE = (_COMMIT, _either("change_lsn"), whole(_either("event_serial_no")))
 
 
 def _kind(mine: str) -> str:
@@ -63,8 +78,8 @@ ENVELOPE = Envelope(
     old_keys=True,
     key=_key,
     placeholders=True,
-    position=f"coalesce({digits(_either('file'))} * 4294967296 + {whole(_either('pos'))}, {whole(_either('lsn'))}, 0)",
-    ordinal=f"coalesce({whole(_either('row'))}, {whole(_either('lsn'))}, 0)",
+    position=f"coalesce({_BINLOG}, {_LSN}, {sql_server_lsn.position(_COMMIT, hexadecimal)}, 0)",
+    ordinal=f"coalesce({whole(_either('row'))}, {_LSN}, {sql_server_lsn.ordinal(*_CHANGE, hexadecimal)}, 0)",
     rank="CASE WHEN __op = 'r' THEN 0 ELSE 8 END",
     time_us=f"{whole(_either('ts_ms'))} * 1000",
     odd=(no_whole(*(_either(name) for name in _NUMBERS)),),

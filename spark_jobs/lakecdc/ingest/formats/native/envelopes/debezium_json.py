@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from lakecdc.ingest.formats import sql_server_lsn
-from lakecdc.ingest.formats.native.envelopes.envelope import Envelope, digits, dotted, of_image
+from lakecdc.ingest.formats.native.envelopes.envelope import Envelope, digits, dotted, hexadecimal, of_image
 from lakecdc.ingest.formats.values import Field
 
 _SOURCE = {
@@ -22,12 +22,8 @@ _SNAPSHOT = "coalesce(s.snapshot, 'false') NOT IN ('false', 'incremental')"
 _HEARTBEAT = "op IS NULL AND s IS NULL AND ts_ms IS NOT NULL"
 
 
-def _hexadecimal(digits: str) -> str:
-    return f"TRY_CAST('0x' || {digits} AS BIGINT)"
-
-
-_LSN = sql_server_lsn.position("s.commit_lsn", _hexadecimal)
-_CHANGE = sql_server_lsn.ordinal("s.commit_lsn", "s.change_lsn", "s.event_serial_no", _hexadecimal)
+_LSN = sql_server_lsn.position("s.commit_lsn", hexadecimal)
+_CHANGE = sql_server_lsn.ordinal("s.commit_lsn", "s.change_lsn", "s.event_serial_no", hexadecimal)
 
 
 def _kind(mine: str) -> str:

@@ -49,7 +49,7 @@ ENVELOPE = Envelope(
     source_table='concat_ws(\'.\', m."schema-name", m."table-name")',
     kind=_kind,
     sample=_sample,
-    position=f"coalesce({instant(_MOMENT)}, 0)",
+    position=f"CASE WHEN op = 'r' THEN 0 ELSE coalesce({instant(_MOMENT)}, 0) END",
     rank="CASE WHEN op = 'r' THEN 0 ELSE 8 END",
     time_us=instant(_MOMENT),
     odd=((f"{_MOMENT} IS NOT NULL AND NOT ({exact_instant(_MOMENT)})", "a time of another form"),),

@@ -100,6 +100,11 @@ def digits(text: str) -> str:
     return f"TRY_CAST(nullif(regexp_extract({text}, '(\\d+)$', 1), '') AS BIGINT)"
 
 
+def hexadecimal(digits: str) -> str:
+    """SQL of the number that hexadecimal digits mean."""
+    return f"TRY_CAST('0x' || {digits} AS BIGINT)"
+
+
 def of_image(image: Mapping[str, Any]) -> tuple[Field, ...]:
     """Columns of a row image."""
     return tuple(Field(name, _type(value)) for name, value in image.items() if value is not None)
