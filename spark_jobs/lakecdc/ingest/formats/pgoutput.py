@@ -124,6 +124,7 @@ class Summary:
     :param relations: every description of a wanted table, in order.
     :param bytes: of the column values delivered.
     :param cut: a bound ended the read; more messages may be there.
+    :param open: oids of tables with an update that leaves values out.
     """
 
     messages: int = 0
@@ -134,6 +135,7 @@ class Summary:
     relations: list[Relation] = field(default_factory=list)
     bytes: int = 0
     cut: bool = False
+    open: list[int] = field(default_factory=list)
 
     @property
     def event_bytes(self) -> int:
@@ -159,6 +161,7 @@ class Summary:
             ],
             document["bytes"],
             document["cut"],
+            document.get("open", []),
         )
 
 
@@ -265,12 +268,18 @@ class Decoder:
             yield self._flush()
 
     def _flush(self) -> pa.RecordBatch:
+        import pyarrow.compute as pc
+
         rows, self._rows = self._rows, _Rows()
         self._rows.begin(self._commit_lsn, self._commit_micros)
         self.summary.bytes += rows.size
+        batch = rows.batch()
+        if batch.column("open").null_count < batch.num_rows:
+            held = pc.unique(batch.column("relation").filter(batch.column("open").is_valid())).to_pylist()
+            self.summary.open = sorted({*self.summary.open, *held})
         for (layout, kind), number in Counter(zip(rows.layouts, rows.kinds, strict=True)).items():
             self._count(layout.relation.oid, kind, number)
-        return rows.batch()
+        return batch
 
     def _count(self, oid: int, kind: str, number: int) -> None:
         kinds = self.summary.events.setdefault(oid, {})
@@ -541,21 +550,6 @@ def _cut(data: bytes, bounds: Any, present: Any) -> pa.Array:
     values = pieces.take(pa.array(np.arange(0, 2 * len(bounds) - 1, 2)))
     # the cast checks that the text is UTF-8
     return compute.if_else(pa.array(present), values, pa.scalar(None, pa.binary())).cast(pa.string())
-
-
-def closing_batch(summary: str) -> pa.RecordBatch:
-    """The last batch of a read: one row that carries the summary.
-
-    :param summary: JSON text of :meth:`Summary.to_json`.
-    """
-    import pyarrow as pa
-
-    row: dict[str, Any] = dict.fromkeys(_NAMES)
-    row |= {"kind": "end", "summary": summary}
-    strings = pa.list_(pa.string())
-    long = pa.int64()
-    types = [long, pa.int32(), pa.string(), long, long, long, strings, strings, strings, pa.bool_(), pa.string()]
-    return pa.RecordBatch.from_pylist([row], schema=pa.schema(list(zip(_NAMES, types, strict=True))))
 
 
 def _key(relation: Mapping[str, Any]) -> tuple[int, ...] | None:

@@ -97,7 +97,7 @@ class Packed:
     @property
     def deletes(self) -> DataFrame:
         """The deletes of the change frame, without the cost of unpacking the rest."""
-        rows = _unpacked(self.frame, self.fields, self.key, "d")
+        rows = unpacked(self.frame, self.fields, self.key, "d")
         return rows.select("key", "op", "order", F.timestamp_micros("time_us").alias("source_time"))
 
     @property
@@ -211,12 +211,12 @@ def decode_native(
         frame.unpersist()
         events_needed = True
         frame, told = _run(messages, decoding, scan, None, sets_aside=sets_aside)
-    changes = _unpacked(frame, decoding.fields, decoding.key, f"{OPS}x")
+    changes = unpacked(frame, decoding.fields, decoding.key, f"{OPS}x")
     reason = _reason(told, changes, folded=not events_needed, shards=wants is not None)
     if reason:
         frame.unpersist()
         return Native(reason=reason)
-    made = _change_frame(changes, marks, () if events_needed else [f"n_{op}" for op in OPS])
+    made = change_frame(changes, marks, () if events_needed else [f"n_{op}" for op in OPS])
     packed = Packed(frame, made, not events_needed, decoding.fields, decoding.key, told, groups)
     newest = moment(told.newest) if told.newest is not None else None
     events = sum(told.events[op] for op in OPS)
@@ -240,11 +240,8 @@ def _run(
     """
     alone = scan is not None and scan.tasks == 1
     task = DecodeTask(decoding, scan.read if scan else None, groups, alone, care, sets_aside)
-    frame = (scan.numbers() if scan else messages()).mapInArrow(task, packing.SCHEMA)
-    if groups and not alone:
-        frame = frame.repartitionById(groups.tasks, "grp").mapInArrow(FoldTask(decoding.epoch), packing.SCHEMA)
-    frame = frame.persist()
-    told = facts.merged(facts.from_json(row[0]) for row in frame.select("facts").collect() if row[0])
+    source = scan.numbers() if scan else messages()
+    frame, told = gathered(source.mapInArrow(task, packing.SCHEMA), None if alone else groups, decoding.epoch)
     if told.odd != AGAIN:
         return frame, told
     frame.unpersist()
@@ -260,7 +257,20 @@ def _set_aside(frame: DataFrame, scan: Scan | None) -> DataFrame:
     return scan.messages(cells.mapInArrow(set_aside, VALUES))
 
 
-def _unpacked(frame: DataFrame, fields: Sequence[Field], keys: Sequence[str], only: str) -> DataFrame:
+def gathered(frame: DataFrame, groups: Grouping | None, epoch: int) -> tuple[DataFrame, Facts]:
+    """Run tasks that make a packed frame, and fold what they have made of the same keys.
+
+    :param groups: None if there is nothing to be folded any more.
+    :param epoch: of the order keys.
+    :return: the frame, persisted, and its facts.
+    """
+    if groups:
+        frame = frame.repartitionById(groups.tasks, "grp").mapInArrow(FoldTask(epoch), packing.SCHEMA)
+    frame = frame.persist()
+    return frame, facts.merged(facts.from_json(row[0]) for row in frame.select("facts").collect() if row[0])
+
+
+def unpacked(frame: DataFrame, fields: Sequence[Field], keys: Sequence[str], only: str) -> DataFrame:
     """Rows of a packed frame.
 
     :param only: ops that are wanted.
@@ -294,7 +304,12 @@ def _reason(told: Facts, changes: DataFrame, *, folded: bool, shards: bool) -> s
     return "events of several source tables" if len(told.tables) > 1 and not shards else None
 
 
-def _change_frame(changes: DataFrame, marks: Mapping[str, str] | None, more: Sequence[str]) -> DataFrame:
+def change_frame(changes: DataFrame, marks: Mapping[str, str] | None, more: Sequence[str]) -> DataFrame:
+    """The change frame of unpacked rows.
+
+    :param marks: highest order key applied by ``topic/partition``; None if there are none to trust.
+    :param more: further columns.
+    """
     rows = changes.where(F.col("op").isin(*OPS))
     columns: list[Column] = [F.col(c) for c in ("op", "key", "row", "open", "old_key", "order")]
     columns += [F.timestamp_micros("time_us").alias("source_time"), _late(marks).alias("late")]

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 _ROWS = 65_536
 # rows at which a task folds what it holds, and rows of different keys at which it hands them on
 _MANY_ROWS, _MANY_KEYS = 600_000, 400_000
+# bytes of rows at which it folds as well; what is left of half of them is handed on
+_MANY_BYTES = 256 * 1024 * 1024
 
 #: what a task says that has found out too late that it should have taken more care
 AGAIN = "again"
@@ -118,7 +120,8 @@ class DecodeTask:
 
     def _packed(self, messages: Iterable[pa.RecordBatch], care: Care) -> Iterator[pa.RecordBatch]:
         with duckdb_of_its_own() as connection, duckdb_of_its_own() as beside:
-            held = _Held(self, beside)
+            keyed, epoch = self.decoding.keyed, self.decoding.epoch
+            held = Held(self.grouping, epoch, beside, alone=self.alone, partitioned=keyed)
             for batch in decoded(connection, self.decoding, messages, care, sets_aside=self.sets_aside):
                 yield from held.add(batch)
             yield from held.rest()
@@ -203,13 +206,26 @@ class _Stream:
             raise
 
 
-class _Held:
-    """The rows of a task that it has not handed on yet."""
+class Held:
+    """The rows of a task that it has not handed on yet; see :class:`DecodeTask` for what decides about them.
 
-    def __init__(self, task: DecodeTask, connection: duckdb.DuckDBPyConnection) -> None:
-        self._task, self._connection = task, connection
+    :param epoch: of the order keys.
+    :param partitioned: the rows are of partitions of a topic.
+    """
+
+    def __init__(
+        self,
+        grouping: Grouping | None,
+        epoch: int,
+        connection: duckdb.DuckDBPyConnection,
+        *,
+        alone: bool,
+        partitioned: bool = False,
+    ) -> None:
+        self._grouping, self._epoch, self._connection, self._alone = grouping, epoch, connection, alone
+        self._partitioned = partitioned
         self._batches: list[pa.RecordBatch] = []
-        self._rows = 0
+        self._rows = self._bytes = 0
         self._tables: set[str] = set()
         self._newest = Facts()
 
@@ -224,17 +240,17 @@ class _Held:
         if odd.true_count:
             yield from self._set_aside(batch.filter(odd))
             batch = batch.filter(pc.invert(odd))
-        if self._task.grouping is not None and batch.column("open").null_count < batch.num_rows:
+        if self._grouping is not None and batch.column("open").null_count < batch.num_rows:
             raise OpenError
         self._tables |= {name for name in pc.unique(batch.column("source_table")).to_pylist() if name}
-        if self._task.decoding.keyed:
-            self._newest = facts.merged([self._newest, facts.newest_changes(batch, self._task.decoding.epoch)])
+        if self._partitioned:
+            self._newest = facts.merged([self._newest, facts.newest_changes(batch, self._epoch)])
         self._hold([batch.drop_columns(list(CHECKS))])
-        if self._task.grouping is None:
+        if self._grouping is None:
             yield from self.rest()
-        elif self._rows >= _MANY_ROWS:
+        elif self._rows >= _MANY_ROWS or (self._bytes >= _MANY_BYTES and not self._alone):
             self._hold(fold(self._connection, self._taken()).to_batches())
-            if self._rows >= _MANY_KEYS and not self._task.alone:
+            if (self._rows >= _MANY_KEYS or self._bytes >= _MANY_BYTES // 2) and not self._alone:
                 yield from self.rest()
 
     @staticmethod
@@ -249,26 +265,27 @@ class _Held:
         """Hand on what is held."""
         if not self._rows:
             return
-        table, grouping, decoding = self._taken(), self._task.grouping, self._task.decoding
+        table, grouping = self._taken(), self._grouping
         told = facts.merged([self._newest, *(Facts(tables=(name,)) for name in self._tables)])
         if grouping is None:
-            yield from finished(self._connection, table, decoding.epoch, told, folded=False)
+            yield from finished(self._connection, table, self._epoch, told, folded=False)
             return
         places = grouping.with_partitions(last_places(self._connection, table))
-        if self._task.alone:
+        if self._alone:
             by_key = taken(table, sorted_by_key(places))
-            yield from finished(self._connection, by_key, decoding.epoch, told, folded=True)
+            yield from finished(self._connection, by_key, self._epoch, told, folded=True)
         else:
             yield from _by_group(table, places, grouping, told)
 
     def _hold(self, batches: list[pa.RecordBatch]) -> None:
         self._batches += batches
         self._rows += sum(batch.num_rows for batch in batches)
+        self._bytes += sum(batch.nbytes for batch in batches)
 
     def _taken(self) -> pa.Table:
         import pyarrow as pa
 
-        batches, self._batches, self._rows = self._batches, [], 0
+        batches, self._batches, self._rows, self._bytes = self._batches, [], 0, 0
         return pa.Table.from_batches(batches)
 
 

@@ -1,4 +1,7 @@
-"""The log: one Spark task peeks into the slot and decodes; a round stays on disk, for each table to take its events."""
+"""The log: one Spark task peeks into the slot and decodes; a round stays on disk, for each table to take its events.
+
+What is plain is folded by tasks of the native engine; the rest, and all that is wanted event by event, in the JVM.
+"""
 
 from __future__ import annotations
 
@@ -7,17 +10,21 @@ import time
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING
 
-from pyspark import StorageLevel
 from pyspark.sql import functions as F
 
 from lakecdc.contract.errors import SourceUnavailableError
 from lakecdc.ingest.formats import pgoutput
+from lakecdc.ingest.formats.native.log import LogColumn, LogLayout
 from lakecdc.ingest.formats.pgoutput import Bounds, Decoder, Relation, Summary, Wanted
 from lakecdc.ingest.order import order_key, order_sql
+from lakecdc.ingest.sources import rounds
 from lakecdc.ingest.sources.database import cause
+from lakecdc.ingest.sources.postgres.arrow_values import converted
 from lakecdc.ingest.sources.postgres.connect import Address, connect, lsn_text
+from lakecdc.ingest.sources.postgres.snapshot import NextRow, copied
 from lakecdc.ingest.sources.postgres.types import TypeCatalog, typed
 from lakecdc.worker import settle
 
@@ -34,8 +41,6 @@ COPY (SELECT data FROM pg_logical_slot_peek_binary_changes({slot}, {upto}::pg_ls
   'proto_version', '1', 'publication_names', {publication})) TO STDOUT (FORMAT binary)
 """
 _IN_USE_SECONDS = 60.0
-# set while a round is read for the first time
-_FIRST = "lakecdc.first-read"
 # what one task sorts in memory when it folds
 _EVENTS_PER_TASK, _BYTES_PER_TASK = 100_000, 64 * 1024 * 1024
 # binary COPY: a header of 19 bytes, then per row a count of fields and a length before the one value
@@ -65,13 +70,12 @@ class ReadLog:
         """Read the round, once for the one row that arrives."""
         settle()
         # read again after an executor was lost, it must not end earlier than the round that is known already
-        bounds = self.bounds if _is_first_read() else replace(self.bounds, seconds=0)
+        bounds = self.bounds if rounds.is_first_read() else replace(self.bounds, seconds=0)
         for batch in batches:
             for _ in range(batch.num_rows):
                 decoder = Decoder(self.wanted, bounds)
                 with closing(self._messages()) as messages:
-                    yield from decoder.batches(messages)
-                yield pgoutput.closing_batch(json.dumps(decoder.summary.to_json()))
+                    yield from rounds.packed(decoder.batches(messages), partial(_summary, decoder))
 
     def _messages(self) -> Generator[bytes]:
         from psycopg import errors, sql
@@ -86,8 +90,7 @@ class ReadLog:
         while True:
             session = connect(self.where)
             try:
-                with session.cursor() as cursor, cursor.copy(statement) as copy:
-                    yield from values(copy)
+                yield from copied(session, statement.as_bytes(session), values)
                 return
             except errors.ObjectInUse:
                 # an earlier attempt of this task may not be gone yet; it fails before the first row
@@ -98,20 +101,19 @@ class ReadLog:
                 session.close()
 
 
-def _is_first_read() -> bool:
-    from pyspark import TaskContext
-
-    context = TaskContext.get()
-    return context is None or context.getLocalProperty(_FIRST) is not None
+def _summary(decoder: Decoder) -> str:
+    return json.dumps(decoder.summary.to_json())
 
 
-def values(rows: Iterable[Any]) -> Iterator[bytes]:
+def values(next_row: NextRow) -> Iterator[bytes]:
     """The values of a binary COPY of one column that is never null."""
-    first = True
-    for row in rows:
-        data = bytes(row)
-        if first:
-            data, first = data[_HEADER:], False
+    begin = _HEADER
+    while True:
+        size, row = next_row()
+        if size < 0:
+            return
+        data = bytes(row[begin:])
+        begin = 0
         if data and data[:2] != _TRAILER:
             yield data[_ROW:]
 
@@ -120,24 +122,35 @@ def values(rows: Iterable[Any]) -> Iterator[bytes]:
 class Round:
     """One round of the log, on the executors' disks until it is released.
 
-    :param decoded: rows of ``pgoutput.SCHEMA``.
+    :param cells: of ``rounds.SCHEMA``; None if the round was parked.
+    :param parked: rows of ``pgoutput.SCHEMA`` otherwise.
     """
 
-    decoded: DataFrame
     summary: Summary
+    cells: DataFrame | None = None
+    parked: DataFrame | None = None
 
     def release(self) -> None:
         """Free the disk."""
-        self.decoded.unpersist()
+        if self.cells is not None:
+            self.cells.unpersist()
 
     def of_table(self, oid: int) -> DataFrame:
         """The decoded events of a table; a round that is read again may go on behind its end."""
-        own = (F.col("relation") == oid) & (F.col("kind") != "end")
-        return self.decoded.where(own & (F.col("commit_lsn") < self.summary.end_lsn))
+        if self.cells is None:
+            assert self.parked is not None
+            return self.parked.where((F.col("relation") == oid) & (F.col("kind") != "end"))
+        found = rounds.rows(rounds.of_table(self.cells, oid), pgoutput.SCHEMA)
+        return found.where(F.col("commit_lsn") < self.summary.end_lsn)
 
     def relations(self, oid: int) -> list[Relation]:
         """The descriptions of a table in this round, oldest first."""
         return [relation for relation in self.summary.relations if relation.oid == oid]
+
+    def size(self, oid: int) -> tuple[int, int]:
+        """How many events a table has in this round, and their bytes, about."""
+        events = sum(self.summary.events.get(oid, {}).values())
+        return events, events * self.summary.event_bytes
 
 
 def read(spark: SparkSession, task: ReadLog) -> Round:
@@ -147,19 +160,13 @@ def read(spark: SparkSession, task: ReadLog) -> Round:
     """
     from pyspark.errors import PySparkException
 
-    decoded = spark.range(0, 1, 1, 1).mapInArrow(task, pgoutput.SCHEMA).persist(StorageLevel.DISK_ONLY)
-    spark.sparkContext.setLocalProperty(_FIRST, "true")
     try:
-        last = decoded.where("kind = 'end'").select("summary").first()
+        cells, summary = rounds.read(spark, task)
     except PySparkException as error:
-        decoded.unpersist()
         raise SourceUnavailableError(
             f"The slot {task.slot!r} of Postgres at {task.where.place} cannot be read: {cause(error)}."
         ) from error
-    finally:
-        spark.sparkContext.setLocalProperty(_FIRST, None)  # type: ignore[arg-type]
-    assert last is not None
-    return Round(decoded, Summary.from_json(json.loads(last["summary"])))
+    return Round(Summary.from_json(json.loads(summary)), cells)
 
 
 def events_at_once(source: PostgresSource, event_bytes: int) -> int:
@@ -207,10 +214,31 @@ def changes(
         F.expr(order).alias("order"),
         F.timestamp_micros("commit_micros").alias("source_time"),
     )
-    events = sum(found.summary.events[oid].values())
-    tasks = max(-(-events // _EVENTS_PER_TASK), events * found.summary.event_bytes // _BYTES_PER_TASK)
+    events, size = found.size(oid)
+    tasks = max(-(-events // _EVENTS_PER_TASK), size // _BYTES_PER_TASK)
     # one task has read them all, and would sort them all by key to fold them
     return frame.repartition(tasks, "key") if key and tasks > 1 else frame
+
+
+def layout(
+    found: Round, relation: Relation, key: Sequence[str], columns: Sequence[Column], types: TypeCatalog
+) -> LogLayout | str:
+    """How tasks take a table's events out of a round, all of which one description fits, or why they cannot.
+
+    :param columns: the target's columns.
+    """
+    places = {column.name: place for place, column in enumerate(relation.columns)}
+    missing = [c.name for c in columns if c.name not in places]
+    odd = f"the log has no column {missing[0]!r}" if missing else types.odd_for_arrow(relation.columns, columns)
+    if odd:
+        return odd
+    oids = {column.name: column.type_oid for column in relation.columns}
+    wanted = tuple(LogColumn(c.name, places[c.name], types.base_name(oids[c.name]), c.type) for c in columns)
+    names = [column.name for column in wanted]
+    ends = found.summary.end_lsn
+    return LogLayout(
+        wanted, tuple((names.index(k), places[k]) for k in key), converted, "commit_lsn", "commit_micros", 1, ends
+    )
 
 
 def _with_names(relation: Relation, names: Mapping[str, str]) -> Relation:

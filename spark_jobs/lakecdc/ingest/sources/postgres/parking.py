@@ -113,7 +113,7 @@ class Parking:
     def round(self, target: str, parked: Parked) -> Round:
         """A parked round, as if it had just been read from the log."""
         rows = self._rows(table_name(target)).where((F.col("target") == target) & (F.col("through") == parked.through))
-        return Round(rows.select(*[column for column, _ in _DECODED]), parked.summary)
+        return Round(parked.summary, parked=rows.select(*[column for column, _ in _DECODED]))
 
     def forget(self, target: str, through: int) -> None:
         """Let rounds go that the table has taken, or never will."""

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from lakecdc.ingest.change import ArrowRows, OddValueError
 from lakecdc.ingest.formats.native.exact import arrow_type
@@ -30,6 +30,10 @@ if TYPE_CHECKING:
     from lakecdc.ingest.sources.postgres.catalog import SourceTable
 
     Session = psycopg.Connection[tuple[Any, ...]]
+
+T = TypeVar("T")
+#: size and bytes of what the server sends of a row; a negative size is the end
+NextRow = Callable[[], tuple[int, Any]]
 
 _BLOCK_BYTES = 4 * 1024 * 1024
 # how Arrow tells where a text is that it refuses
@@ -181,14 +185,15 @@ class CopyChunks:
             sql.Identifier(chunk.schema, chunk.table),
             sql.SQL(chunk.condition()),
         )
-        return copied(session, statement.as_bytes(session))
+        return copied(session, statement.as_bytes(session), blocks)
 
 
-def copied(session: Session, statement: bytes) -> Iterator[bytearray]:
-    """What a COPY TO STDOUT gives, in blocks.
+def copied(session: Session, statement: bytes, take: Callable[[NextRow], Iterator[T]]) -> Iterator[T]:
+    """What a COPY TO STDOUT gives.
 
     libpq is asked for the rows: psycopg's own iterator costs a task twice as much as their parsing.
 
+    :param take: makes something of the rows.
     :raises psycopg.Error: if the source refuses.
     """
     from psycopg import errors, pq
@@ -197,7 +202,7 @@ def copied(session: Session, statement: bytes) -> Iterator[bytearray]:
     begun = connection.exec_(statement)
     if begun.status != pq.ExecStatus.COPY_OUT:
         raise errors.error_from_result(begun)
-    yield from blocks(partial(connection.get_copy_data, 0))
+    yield from take(partial(connection.get_copy_data, 0))
     ended = connection.get_result()
     if ended is not None and ended.status != pq.ExecStatus.COMMAND_OK:
         raise errors.error_from_result(ended)
@@ -205,7 +210,7 @@ def copied(session: Session, statement: bytes) -> Iterator[bytearray]:
         pass
 
 
-def blocks(next_row: Callable[[], tuple[int, Any]]) -> Iterator[bytearray]:
+def blocks(next_row: NextRow) -> Iterator[bytearray]:
     """Gather the rows of a COPY, each of which arrives whole, into blocks, so that no row is ever cut.
 
     :param next_row: size and bytes of a row; a negative size is the end.

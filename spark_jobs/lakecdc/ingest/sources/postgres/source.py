@@ -17,11 +17,15 @@ from pyspark.sql import functions as F
 from lakecdc.contract.errors import InputError, LakecdcError, SourceUnavailableError
 from lakecdc.contract.sources.postgres import PostgresSource
 from lakecdc.failpoints import reach
-from lakecdc.ingest.change import TableBatch
+from lakecdc.ingest.change import Column, TableBatch
+from lakecdc.ingest.formats.native import Native
+from lakecdc.ingest.formats.native.log import LEFT_OUT, LogLayout, LogSize, fold_log, refusal
 from lakecdc.ingest.formats.pgoutput import Bounds, Wanted
 from lakecdc.ingest.order import order_key
 from lakecdc.ingest.source_columns import key_numbers, remembered
+from lakecdc.ingest.sources import rounds
 from lakecdc.ingest.sources.database import deal, full_load_needed, quoted, rounds_of_parts
+from lakecdc.ingest.sources.message_batches import partition_transforms
 from lakecdc.ingest.sources.postgres import log as wal
 from lakecdc.ingest.sources.postgres import slots, snapshot
 from lakecdc.ingest.sources.postgres.catalog import column_numbers, read_table, target_columns
@@ -37,7 +41,7 @@ from lakecdc.metadata.positions import Position
 
 if TYPE_CHECKING:
     import psycopg
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
     from lakecdc.contract.spec import JobSpec
 
@@ -88,6 +92,7 @@ class PostgresIngest:
         # parked rounds that are not needed any more, by target, up to an LSN
         self._taken: dict[str, int] = {}
         self._round: wal.Round | None = None
+        self._packed: list[DataFrame] = []
         self._round_end = End(0, _moment(0))
         self._snapshot: snapshot.Snapshot | None = None
         self._session_or_none: psycopg.Connection[tuple[Any, ...]] | None = None
@@ -399,7 +404,7 @@ class PostgresIngest:
         key = key_names(feed, relations, numbers)
         if relations:
             feed.columns = target_columns(table.target, key, relations[-1].columns, self._types)
-        columns, changes = with_fill(self.spark, self._session, feed, self._types), None
+        columns, made = with_fill(self.spark, self._session, feed, self._types), Native()
         if not relations:
             columns = without_new_names(self._session, feed, columns)
         if events:
@@ -408,19 +413,67 @@ class PostgresIngest:
                 r.version: {n: now[i] for n, i in of.items() if i in now and now[i] not in of}
                 for r, of in zip(relations, numbers, strict=True)
             }
-            changes = wal.changes(found, table.oid, key, columns, self._types, self._epoch, renamed)
+            made = self._made(found, feed, key, columns, renamed)
+            facts = {**facts, "decoded_by": f"jvm: {made.reason}" if made.reason else "native"}
         feed.numbers = numbers[-1] if numbers else feed.numbers
         return TableBatch(
             target=table.target,
             key=key,
             columns=columns,
-            changes=changes,
+            changes=made.changes,
             position=self._position(feed, to, moment),
+            folded=made.folded,
+            packed=made.packed,
             truncate_order=wal.truncate_order(found, table.oid, self._epoch),
             overtaken_below=order_key(self._epoch, feed.ahead) if feed.ahead else None,
             source_columns={c.name: feed.numbers.get(c.name) for c in columns} if relations else None,
             facts=facts,
         )
+
+    def _made(
+        self,
+        found: wal.Round,
+        feed: Feed,
+        key: tuple[str, ...],
+        columns: tuple[Column, ...],
+        renamed: Mapping[int, Mapping[str, str]],
+    ) -> Native:
+        """The changes of a table: folded by the native engine's tasks, or for the JVM to fold, and why."""
+        oid = feed.table.oid
+        layout = self._layout(found, feed, key, columns, renamed)
+        if isinstance(layout, str):
+            made = Native(reason=layout)
+        else:
+            assert found.cells is not None
+            size = LogSize(*found.size(oid))
+            by = partition_transforms(self.spark, self.spec.catalog.name, feed.table.target)
+            made = fold_log(rounds.of_table(found.cells, oid), layout, size, by, self._epoch)
+        if made.packed is None:
+            changes = wal.changes(found, oid, key, columns, self._types, self._epoch, renamed)
+            return replace(made, changes=changes)
+        self._packed.append(made.packed.frame)
+        return made
+
+    def _layout(
+        self,
+        found: wal.Round,
+        feed: Feed,
+        key: tuple[str, ...],
+        columns: tuple[Column, ...],
+        renamed: Mapping[int, Mapping[str, str]],
+    ) -> LogLayout | str:
+        """How tasks take a table's events out of a round, or why it is the JVM's."""
+        oid, relations = feed.table.oid, found.relations(feed.table.oid)
+        if found.cells is None:
+            return "the round was parked"
+        if oid in found.summary.truncates:
+            return "a TRUNCATE"
+        if oid in found.summary.open:
+            return LEFT_OUT
+        if len(relations) > 1 or any(renamed.values()):
+            return "the source has altered the table"
+        why = refusal(self.spec.options, feed.table.target)
+        return why or wal.layout(found, relations[0], key, columns, self._types)
 
     def _position(self, feed: Feed, to: int, moment: datetime | None) -> Position:
         """A table that was ahead of the others stays where it is."""
@@ -529,6 +582,8 @@ class PostgresIngest:
             self._snapshot = None
 
     def _release_round(self) -> None:
+        while self._packed:
+            self._packed.pop().unpersist()
         if self._round:
             self._round.release()
             self._round = None

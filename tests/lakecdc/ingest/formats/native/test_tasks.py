@@ -144,7 +144,7 @@ def test_a_fold_stops_at_the_first_placeholder(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(tasks, "_ROWS", 2048)
     events = [event(n, "u", {"id": n, "v": "__gone" if n == 1 else "v", "n": n}) for n in range(1, 20_001)]
     held: list[int] = []
-    monkeypatch.setattr(tasks._Held, "_hold", lambda _, batches: held.append(len(batches)))
+    monkeypatch.setattr(tasks.Held, "_hold", lambda _, batches: held.append(len(batches)))
     found, told = run(files(tmp_path, events, 1), cuts)
     assert told.odd is None and told.open == 1
     if cuts == 1:

@@ -55,8 +55,9 @@ class Shop:
         return parse_spec(self.lake.spec("ingest", source=document, target=self.targets, options=options))
 
     def open(self, **source: Any) -> PostgresIngest:
-        """A source for one run."""
-        return PostgresIngest(self.lake.spark, self.spec(**source))
+        """A source for one run, whose events arrive one by one."""
+        options = {"decode_engine": "jvm", **source.pop("options", {})}
+        return PostgresIngest(self.lake.spark, self.spec(options=options, **source))
 
     def run(
         self, failing: str = "", rounds: int = 0, recorded: dict[str, Position] | None = None, **source: Any

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lakecdc.ingest.fold import fold
-from lakecdc.ingest.formats import pgoutput
 from lakecdc.ingest.formats.pgoutput import Bounds
+from lakecdc.ingest.sources import rounds
 from lakecdc.ingest.sources.postgres import log as wal
 
 from .conftest import Shop
@@ -258,7 +258,7 @@ def test_a_round_whose_disk_was_lost_is_the_same_again(
         found = read(spark, replace(task, bounds=Bounds(seconds=seconds)))
         again = replace(task, bounds=Bounds(seconds=1e-9))
         found.release()
-        return wal.Round(spark.range(0, 1, 1, 1).mapInArrow(again, pgoutput.SCHEMA), found.summary)
+        return wal.Round(found.summary, spark.range(0, 1, 1, 1).mapInArrow(again, rounds.SCHEMA))
 
     shop.sql("CREATE TABLE s.t (id int PRIMARY KEY, n int)")
     name = shop.target("t")
@@ -268,7 +268,7 @@ def test_a_round_whose_disk_was_lost_is_the_same_again(
     monkeypatch.setattr(wal, "read", lost)
     loaded = len(shop.model.batches)
     shop.run()
-    rounds = [[tuple(e["key"]) for e in events] for _, events in shop.model.batches[loaded:] if events]
-    assert sorted(key for keys in rounds for key in keys) == [(0,), (1,), (2,), (3,)]
-    assert (len(rounds) > 1) is bool(seconds)
+    found = [[tuple(e["key"]) for e in events] for _, events in shop.model.batches[loaded:] if events]
+    assert sorted(key for keys in found for key in keys) == [(0,), (1,), (2,), (3,)]
+    assert (len(found) > 1) is bool(seconds)
     assert shop.model.rows(name) == shop.sql("SELECT * FROM s.t ORDER BY id")

@@ -1,0 +1,223 @@
+"""How fast the log of a large transaction is applied: by Python tasks with Arrow and DuckDB, and by the JVM.
+
+    python -m benchmarks.transaction [--source mysql] [--inserts 1000000] [--updates 500000]
+
+One transaction inserts rows into a loaded table of 8 columns in 4 buckets, another one updates some of them. Each is
+one round of the log: read, decoded, folded to the last event of each key, written as data and equality-delete files,
+and committed. The first transactions are small and warm both ways up. The ceiling is the source alone: its own client
+(``pg_recvlogical``, ``mariadb-binlog``) gets the same log and throws it away. The last line is JSON, in rows a second.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import psycopg
+
+from lakecdc.contract.spec import parse_spec
+from lakecdc.ingest.job import ingest
+from lakecdc.run import run
+from local_services.mariadb import MariaDB, program_path
+from local_services.paths import reachable_folder
+from local_services.postgres import Postgres
+
+_TABLE = """CREATE TABLE {table} (id bigint PRIMARY KEY, customer varchar(40), email varchar(80), status varchar(8),
+amount numeric(12,2), version bigint, updated_at {datetime}, note varchar(40))"""
+_INSERT = """INSERT INTO {table} SELECT i, concat('customer ', mod(i, 100000)), concat(md5({text}), '@example.org'),
+substr('new paidsentdone', 1 + 4 * mod(i, 4), 4), mod(i, 1000000) / 100.0, mod(i, 7), {datetime}, md5({text})
+FROM {series}"""
+_UPDATE = "UPDATE {table} SET status = 'back', version = version + 1, note = md5(note) WHERE id > {first}"
+_WARM = 1000
+_ENGINES = {"ours": "auto", "jvm": "jvm"}
+
+
+@dataclass(frozen=True)
+class Source:
+    """A running server.
+
+    :param statement: runs one in a transaction of its own.
+    :param settings: of the source in the spec that feeds a table.
+    :param end: where the log ends, for ``discard``.
+    :param discard: gets the log from one such place to another and throws it away.
+    """
+
+    words: dict[str, str]
+    series: str
+    statement: Callable[[str], Any]
+    settings: Callable[[str], dict[str, Any]]
+    end: Callable[[], str]
+    discard: Callable[[str, str], Any]
+
+    def create(self, table: str) -> None:
+        """Make a table with a few rows."""
+        self.statement(_TABLE.format(table=table, datetime=self.words["type"]))
+        self.insert(table, 1, _WARM)
+
+    def insert(self, table: str, first: int, last: int) -> None:
+        """Insert rows in one transaction."""
+        series, text = self.series.format(first, last), self.words["text"]
+        self.statement(_INSERT.format(table=table, series=series, text=text, datetime=self.words["datetime"]))
+
+
+@contextmanager
+def postgres(folder: Path) -> Iterator[Source]:
+    """A Postgres; each table has a slot of its own, and one more is for the ceiling."""
+    with Postgres(reachable_folder(folder / "postgres", "lakecdc-bench-") / "data") as server:
+
+        def statement(sql: str) -> Any:
+            with psycopg.connect(server.dsn, autocommit=True) as session:
+                cursor = session.execute(sql.encode())
+                return cursor.fetchone() if cursor.description else None
+
+        def discard(_begin: str, end: str) -> None:
+            client = shutil.which("pg_recvlogical")
+            assert client, "pg_recvlogical is not installed"
+            options = ["-o", "proto_version=1", "-o", "publication_names=ceiling", "--no-loop", "-f", "/dev/null"]
+            command = [client, "-d", server.dsn, "--slot", "ceiling", "--start", "--endpos", end, *options]
+            subprocess.run(command, check=True, capture_output=True)
+            statement("SELECT pg_replication_slot_advance('ceiling', pg_current_wal_flush_lsn())")
+
+        words = {"type": "timestamp", "text": "i::text", "datetime": "timestamp '2026-01-01' + i * interval '1 s'"}
+        found = Source(
+            words,
+            "generate_series({}, {}) AS i",
+            statement,
+            lambda table: {"type": "postgres", "dsn": server.dsn, "slot": table},
+            lambda: str(statement("SELECT pg_current_wal_flush_lsn()::text")[0]),
+            discard,
+        )
+        statement("CREATE PUBLICATION ceiling FOR ALL TABLES")
+        statement("SELECT pg_create_logical_replication_slot('ceiling', 'pgoutput')")
+        yield found
+
+
+@contextmanager
+def mysql(folder: Path) -> Iterator[Source]:
+    """A MariaDB."""
+    large = {"innodb-buffer-pool-size": "256M"}
+    with MariaDB(reachable_folder(folder / "mariadb", "lakecdc-bench-") / "data", settings=large) as server:
+
+        def statement(sql: str) -> Any:
+            with server.connect() as session, session.cursor() as cursor:
+                cursor.execute(sql)
+                return cursor.fetchone()
+
+        def discard(begin: str, _end: str) -> None:
+            file, position = begin.split(":")
+            login = ["--read-from-remote-server", "--host=127.0.0.1", f"--port={server.port}", "--user=root"]
+            command = [program_path("mariadb-binlog"), "--no-defaults", *login, "--to-last-log", "--raw"]
+            subprocess.run([*command, f"--start-position={position}", file], check=True, cwd=folder)
+
+        def end() -> str:
+            file, position, *_ = statement("SHOW MASTER STATUS")
+            return f"{file}:{position}"
+
+        found = Source(
+            {"type": "datetime(6)", "text": "i", "datetime": "'2026-01-01' + INTERVAL i SECOND"},
+            "(SELECT seq AS i FROM seq_{}_to_{}) AS s",
+            statement,
+            lambda _table: {"type": "mysql", "host": "127.0.0.1", "port": server.port, "user": "root"},
+            end,
+            discard,
+        )
+        statement("CREATE DATABASE bench")
+        yield found
+
+
+def feed(folder: Path, source: Source, way: str) -> float:
+    """Seconds of a run that feeds one table."""
+    uri = {"uri": f"sqlite:///{folder}/catalog.db", "warehouse": f"file://{folder}/warehouse"}
+    spec: dict[str, Any] = {
+        "version": 1,
+        "job": "ingest",
+        "catalog": {"name": "lake", "properties": {"type": "sql", **uri}},
+        "source": {**source.settings(way), "max_batch_events": 100_000_000, "max_batch_bytes": 0},
+        "target": {"table": f"bench.{way}", "source_table": f"bench.{way}", "partition_by": ["bucket(4, id)"]},
+        "options": {"decode_engine": _ENGINES[way]},
+    }
+    began = time.monotonic()
+    report = run(parse_spec(spec), ingest)
+    seconds = time.monotonic() - began
+    assert report.exit_code() == 0, report.tables[0].reason if report.tables else report.error
+    print(way, round(seconds, 2), json.dumps(report.tables[0].metrics))
+    return seconds
+
+
+def timed(work: Callable[[], Any]) -> float:
+    """Seconds that it takes."""
+    began = time.monotonic()
+    work()
+    return time.monotonic() - began
+
+
+def measure(folder: Path, source: Source, inserts: int, updates: int) -> dict[str, dict[str, float]]:
+    """Seconds by transaction and way."""
+    last = _WARM + inserts
+    for way in _ENGINES:
+        source.create(f"bench.{way}")
+        feed(folder, source, way)
+        source.insert(f"bench.{way}", 1 - _WARM, 0)
+        source.statement(_UPDATE.format(table=f"bench.{way}", first=0))
+        feed(folder, source, way)
+    found: dict[str, dict[str, float]] = {"inserts": {}, "updates": {}}
+    for way in _ENGINES:
+        table = f"bench.{way}"
+        begin = source.end()
+        source.insert(table, _WARM + 1, last)
+        if way == "ours":
+            found["inserts"]["ceiling"] = timed(partial(source.discard, begin, source.end()))
+        found["inserts"][way] = feed(folder, source, way)
+        source.statement(_UPDATE.format(table=table, first=last - updates))
+        found["updates"][way] = feed(folder, source, way)
+    return found
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--source", choices=("postgres", "mysql"), default="postgres")
+    parser.add_argument("--inserts", type=int, default=1_000_000)
+    parser.add_argument("--updates", type=int, default=500_000)
+    parser.add_argument("--folder", type=Path, default=Path("build/bench/transaction"))
+    given = parser.parse_args()
+    folder = given.folder.resolve()
+    shutil.rmtree(folder, ignore_errors=True)
+    (folder / "warehouse").mkdir(parents=True)
+    with {"postgres": postgres, "mysql": mysql}[given.source](folder) as source:
+        if given.source == "postgres":
+            source.statement("CREATE SCHEMA bench")
+        seconds = measure(folder, source, given.inserts, given.updates)
+    rows = {"inserts": given.inserts, "updates": given.updates}
+    rates = {what: {way: round(rows[what] / each) for way, each in ways.items()} for what, ways in seconds.items()}
+    inserts = rates["inserts"]
+    print(
+        json.dumps(
+            {
+                "name": "bench-transaction",
+                "source": given.source,
+                "ours": inserts["ours"],
+                "peers": {"ceiling": inserts["ceiling"], "jvm": inserts["jvm"]},
+                "ratio": {name: round(inserts["ours"] / inserts[name], 2) for name in ("ceiling", "jvm")},
+                "updates": rates["updates"],
+                "unit": "rows/s",
+                "rows": rows,
+                "seconds": {what: {w: round(s, 2) for w, s in ways.items()} for what, ways in seconds.items()},
+                "cores": os.cpu_count(),
+            }
+        )
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,107 @@
+"""A round of a database's log between tasks: one of them reads it, and all tables take their events out of it.
+
+The events travel as few binary cells, of one table each (``formats.native.packing``), which Spark keeps on disk: rows
+are made of them only where Spark is to look at each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from pyspark import StorageLevel
+
+from lakecdc.ingest.formats.native import packing
+from lakecdc.worker import settle
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+#: columns of a round: the table's number and that of the cell among its cells; of the last row only the summary
+SCHEMA = "relation bigint, cell int, summary string, packed binary"
+# set while a round is read for the first time
+_FIRST = "lakecdc.first-read"
+
+
+def is_first_read() -> bool:
+    """Tell whether a task reads its round for the first time, and not because an executor was lost.
+
+    A round that is read again must not end earlier than the one that is known already; it may go on behind its end.
+    """
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    return context is None or context.getLocalProperty(_FIRST) is not None
+
+
+def packed(batches: Iterable[pa.RecordBatch], summary: Callable[[], str]) -> Iterator[pa.RecordBatch]:
+    """The rows of a round.
+
+    :param batches: decoded events, with the number of their table as ``relation``.
+    :param summary: tells what was read, once all batches have been taken.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    numbers: dict[int, int] = {}
+    for batch in batches:
+        table = pa.Table.from_batches([batch])
+        relations = pc.unique(batch.column("relation")).to_pylist()
+        for relation in relations:
+            own = table.filter(pc.equal(table["relation"], relation)) if len(relations) > 1 else table
+            for cell in packing.cells(own):
+                numbers[relation] = numbers.get(relation, -1) + 1
+                yield _row(relation, numbers[relation], None, cell)
+    yield _row(None, None, summary(), None)
+
+
+def _row(relation: int | None, number: int | None, summary: str | None, cell: bytes | None) -> pa.RecordBatch:
+    import pyarrow as pa
+
+    kinds = {"relation": pa.int64(), "cell": pa.int32(), "summary": pa.string(), "packed": pa.binary()}
+    values = (relation, number, summary, cell)
+    arrays = [pa.array([value], kind) for value, kind in zip(values, kinds.values(), strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, list(kinds))
+
+
+def read(
+    spark: SparkSession, task: Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+) -> tuple[DataFrame, str]:
+    """Read a round in one task.
+
+    :param task: yields the rows of :func:`packed`.
+    :return: its cells, on the executors' disks until they are released, and its summary.
+    :raises PySparkException: if the task fails.
+    """
+    cells = spark.range(0, 1, 1, 1).mapInArrow(task, SCHEMA).persist(StorageLevel.DISK_ONLY)
+    spark.sparkContext.setLocalProperty(_FIRST, "true")
+    try:
+        last = cells.where("summary IS NOT NULL").select("summary").first()
+    except Exception:
+        cells.unpersist()
+        raise
+    finally:
+        spark.sparkContext.setLocalProperty(_FIRST, None)  # type: ignore[arg-type]
+    assert last is not None
+    return cells, str(last["summary"])
+
+
+def of_table(cells: DataFrame, relation: int) -> DataFrame:
+    """The cells of one table."""
+    return cells.where(cells["relation"] == relation)
+
+
+def rows(cells: DataFrame, schema: str) -> DataFrame:
+    """The events of some cells.
+
+    :param schema: their columns, as they were decoded.
+    """
+    return cells.select("packed").mapInArrow(unpacked, schema)
+
+
+def unpacked(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """What a task runs that makes rows of cells."""
+    settle()
+    for table in packing.all_of(batches):
+        yield from table.to_batches()
