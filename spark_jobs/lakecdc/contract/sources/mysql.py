@@ -29,9 +29,10 @@ class MysqlSource:
     :param full_load_commit_rows: rows after which a full load commits what it has, in whole chunks; after a failure the
         next run goes on from there. 0 commits once. Modes append and history, and tables with a history table, commit
         once.
-    :param max_batch_events: row events per micro-batch; like the next one it ends with the transaction in which the
+    :param max_batch_events: row events per micro-batch; like the next two it ends with the transaction in which the
         bound is reached, because a transaction is never cut.
     :param max_batch_bytes: bytes of log that hold them; 0 is no bound.
+    :param max_batch_seconds: seconds of reading the log for it; 0 is no bound.
     :param max_transaction_events: row events of one transaction above which the run stops; 0 is no limit.
     :param allow_cascades: feed tables whose foreign keys cascade, although the log does not carry the cascaded changes.
     """
@@ -52,6 +53,7 @@ class MysqlSource:
     full_load_commit_rows: int = 20_000_000
     max_batch_events: int = 500_000
     max_batch_bytes: int = 256 * 1024 * 1024
+    max_batch_seconds: int = 300
     max_transaction_events: int = 0
     allow_cascades: bool = False
 
@@ -61,7 +63,13 @@ class MysqlSource:
         :raises SpecError: a number out of its range.
         """
         positive = ("full_load_parallelism", "chunk_rows", "max_batch_events", "port")
-        unsigned = ("full_load_commit_rows", "max_batch_bytes", "max_transaction_events", "server_id")
+        unsigned = (
+            "full_load_commit_rows",
+            "max_batch_bytes",
+            "max_batch_seconds",
+            "max_transaction_events",
+            "server_id",
+        )
         for name, least in {**dict.fromkeys(positive, 1), **dict.fromkeys(unsigned, 0)}.items():
             if getattr(self, name) < least:
                 raise SpecError(f"source.{name} is {getattr(self, name)}.", hint=f"It must be at least {least}.")

@@ -6,12 +6,13 @@ are made of them only where Spark is to look at each.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from pyspark import StorageLevel
 
-from lakecdc.ingest.formats.native import packing
+from lakecdc.ingest.formats.native import Native, packing
+from lakecdc.ingest.formats.native.log import LogLayout, LogSize, fold_log
 from lakecdc.worker import settle
 
 if TYPE_CHECKING:
@@ -90,6 +91,19 @@ def read(
 def of_table(cells: DataFrame, relation: int) -> DataFrame:
     """The cells of one table."""
     return cells.where(cells["relation"] == relation)
+
+
+def folded(
+    cells: DataFrame, relation: int, layout: LogLayout | str, size: LogSize, partition_by: Sequence[str], epoch: int
+) -> Native:
+    """The events of one table, folded by the native engine, or why they are the JVM's.
+
+    :param layout: how the engine takes them, or why it cannot.
+    :param partition_by: the target's partition transforms in SQL.
+    """
+    if isinstance(layout, str):
+        return Native(reason=layout)
+    return fold_log(of_table(cells, relation), layout, size, partition_by, epoch)
 
 
 def rows(cells: DataFrame, schema: str) -> DataFrame:

@@ -29,9 +29,19 @@ def odd_for_arrow(table: SourceTable, columns: Iterable[Column]) -> str | None:
     for c in columns:
         source = own[c.name]
         derived = source.named.type.spark if source.named.type else None
-        if source.base in BYTES or (c.type != "string" and (c.type != derived or arrow_type(c.type) is None)):
+        if is_odd_for_arrow(source.base, derived, c.type):
             return f"column {c.name!r} is {c.type}, made of {source.type_name}"
     return None
+
+
+def is_odd_for_arrow(base: str, derived: str | None, kind: str) -> bool:
+    """Tell whether Arrow might read the texts of a column as something else than Spark.
+
+    :param base: of its type at the source.
+    :param derived: Spark SQL type that this becomes.
+    :param kind: the target's.
+    """
+    return base in BYTES or (kind != "string" and (kind != derived or arrow_type(kind) is None))
 
 
 def converted(texts: pa.Array, base: str, kind: str, column: str) -> pa.Array:

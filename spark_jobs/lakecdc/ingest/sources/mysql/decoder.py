@@ -7,6 +7,7 @@ Every event is looked at: one that could carry rows and cannot be read stops the
 from __future__ import annotations
 
 import struct
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -96,12 +97,14 @@ class Limits:
     :param events: row events of wanted tables.
     :param transaction: row events of one transaction above which the read fails; 0 is no limit.
     :param bytes: of log that hold these row events; 0 is no limit.
+    :param seconds: since the first event, once there is such a row event; 0 is no limit.
     """
 
     stop: int
     events: int
     transaction: int = 0
     bytes: int = 0
+    seconds: float = 0
 
 
 @dataclass(frozen=True)
@@ -229,6 +232,7 @@ class Decoder:
         self._by_id: dict[int, _Layout | None] = {}
         self._relations: dict[int, Relation] = {}
         self._rows = _Rows()
+        self._deadline = 0.0
         self._file, self._at = begin.file, begin.pos
         self._gtid, self._seconds = "", 0
         # inside a group of events; and inside one that COMMIT, XID or ROLLBACK ends
@@ -246,6 +250,8 @@ class Decoder:
         :raises LogError: an event that cannot be read.
         """
         for event in events:
+            # however long the server takes before the first one, a next read would have to wait for as long again
+            self._deadline = self._deadline or time.monotonic() + (self._limits.seconds or float("inf"))
             self._take(event)
             if self._rows.full:
                 yield self._rows.batch()
@@ -307,6 +313,8 @@ class Decoder:
             summary.gtid, summary.seconds = self._gtid, self._seconds
         limits = self._limits
         full = summary.total >= limits.events or 0 < limits.bytes <= summary.row_bytes
+        # a read that delivers nothing goes on: quiet stretches are fast, and it has more to look for
+        full = full or (summary.total > 0 and time.monotonic() >= self._deadline)
         self.done = full or summary.place.number >= limits.stop
 
     # -- transactions -----------------------------------------------------------------------------------------
@@ -554,16 +562,3 @@ class _Rows:
         texts = pa.list_(pa.string())
         arrays = [*head, pa.array(self._new, texts), pa.array(self._old, texts), moved]
         return pa.RecordBatch.from_arrays([*arrays, pa.nulls(len(self), pa.string())], names=NAMES)
-
-
-def closing_batch(summary: str) -> pa.RecordBatch:
-    """The last row of a read."""
-    import pyarrow as pa
-
-    kinds = [pa.int32(), pa.int32(), pa.string(), pa.int64(), pa.int64(), pa.int64()]
-    texts = pa.list_(pa.string())
-    arrays = [
-        pa.array(["end"]) if name == "kind" else pa.nulls(1, kind) for name, kind in zip(NAMES[:6], kinds, strict=True)
-    ]
-    arrays += [pa.nulls(1, texts), pa.nulls(1, texts), pa.nulls(1, pa.bool_()), pa.array([summary])]
-    return pa.RecordBatch.from_arrays(arrays, names=NAMES)

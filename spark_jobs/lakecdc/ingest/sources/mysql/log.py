@@ -1,4 +1,7 @@
-"""The log: one Spark task dumps it and decodes; a round stays on disk, for each table to take its events."""
+"""The log: one Spark task dumps it and decodes; a round stays on disk, for each table to take its events.
+
+What is plain is folded by tasks of the native engine; the rest, and all that is wanted event by event, in the JVM.
+"""
 
 from __future__ import annotations
 
@@ -6,18 +9,21 @@ import json
 import struct
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from pyspark import StorageLevel
 from pyspark.sql import functions as F
 
 from lakecdc.contract.errors import InputError, LakecdcError, SourceUnavailableError
+from lakecdc.ingest.formats.native.log import LogColumn, LogLayout, LogSize
 from lakecdc.ingest.order import order_key, order_sql
+from lakecdc.ingest.sources import rounds
 from lakecdc.ingest.sources.database import cause
 from lakecdc.ingest.sources.mysql import decoder
+from lakecdc.ingest.sources.mysql.arrow_values import converted, is_odd_for_arrow
 from lakecdc.ingest.sources.mysql.connect import Address, connect, query
 from lakecdc.ingest.sources.mysql.decoder import Decoder, Limits, LogError, Relation, Summary, Wanted
-from lakecdc.ingest.sources.mysql.place import Place
+from lakecdc.ingest.sources.mysql.place import FILE_STEP, Place
 from lakecdc.ingest.sources.mysql.server import Server
 from lakecdc.ingest.sources.mysql.types import typed
 from lakecdc.worker import settle
@@ -57,12 +63,13 @@ class ReadLog:
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Read the round, once for the one row that arrives."""
         settle()
+        # read again after an executor was lost, it must not end earlier than the round that is known already
+        limits = self.limits if rounds.is_first_read() else replace(self.limits, seconds=0)
         for batch in batches:
             for _ in range(batch.num_rows):
-                found = self.decoder()
-                if not found.done:
-                    yield from found.batches(dump(self.where, self.begin, self.server_id))
-                yield decoder.closing_batch(json.dumps(found.summary.to_json()))
+                found = replace(self, limits=limits).decoder()
+                events = () if found.done else dump(self.where, self.begin, self.server_id)
+                yield from rounds.packed(found.batches(events), partial(_summary, found))
 
     def decoder(self) -> Decoder:
         """A decoder of the round."""
@@ -76,6 +83,10 @@ class ReadLog:
             fold=server.fold,
             checksum=server.checksum,
         )
+
+
+def _summary(found: Decoder) -> str:
+    return json.dumps(found.summary.to_json())
 
 
 def dump(where: Address, begin: Place, server_id: int) -> Generator[bytes]:
@@ -117,19 +128,35 @@ def file_created(where: Address, file: str) -> int:
 class Round:
     """One round of the log, on the executors' disks until it is released.
 
-    :param decoded: rows of ``decoder.SCHEMA``.
+    :param cells: of ``rounds.SCHEMA``.
     """
 
-    decoded: DataFrame
+    cells: DataFrame
     summary: Summary
 
     def release(self) -> None:
         """Free the disk."""
-        self.decoded.unpersist()
+        self.cells.unpersist()
+
+    @property
+    def end(self) -> int:
+        """Events from this position on are not of the round; read again it may go on behind its end."""
+        place = self.summary.place
+        # the byte stands still where a file's last transaction ends beyond 4 GiB
+        return place.number + (place.pos >= FILE_STEP - 1)
+
+    def of_table(self, table: int) -> DataFrame:
+        """The decoded events of a table."""
+        return rounds.rows(rounds.of_table(self.cells, table), decoder.SCHEMA).where(F.col("position") < self.end)
 
     def relations(self, table: int) -> list[Relation]:
         """The descriptions of a table in this round, oldest first."""
         return [relation for relation in self.summary.relations if relation.table == table]
+
+    def size(self, table: int) -> LogSize:
+        """How much of this round is one table's."""
+        events = sum(self.summary.events.get(table, {}).values())
+        return LogSize(events, events * self.summary.row_bytes // max(1, self.summary.total))
 
 
 def read(spark: SparkSession, task: ReadLog) -> Round:
@@ -139,14 +166,11 @@ def read(spark: SparkSession, task: ReadLog) -> Round:
     """
     from pyspark.errors import PySparkException
 
-    decoded = spark.range(0, 1, 1, 1).mapInArrow(task, decoder.SCHEMA).persist(StorageLevel.DISK_ONLY)
     try:
-        last = decoded.where("kind = 'end'").select("summary").first()
+        cells, summary = rounds.read(spark, task)
     except PySparkException as error:
-        decoded.unpersist()
         raise explain_task(error, task) from error
-    assert last is not None
-    return Round(decoded, Summary.from_json(json.loads(last["summary"])))
+    return Round(cells, Summary.from_json(json.loads(summary)))
 
 
 def explain_task(error: Exception, task: ReadLog) -> LakecdcError:
@@ -211,7 +235,7 @@ def changes(
             gone, F.struct(*[_value("old", c, relations, literals).alias(c.name) for c in columns])
         ).otherwise(row)
     order = order_sql(str(epoch), "position", "ordinal", "8", "seconds * 1000")
-    return found.decoded.where((F.col("relation") == table) & (F.col("kind") != "end")).select(
+    return found.of_table(table).select(
         F.col("kind").alias("op"),
         F.when(gone, old_key).otherwise(F.struct(*[new[k] for k in key])).alias("key"),
         image.alias("row"),
@@ -220,6 +244,25 @@ def changes(
         F.expr(order).alias("order"),
         F.timestamp_seconds("seconds").alias("source_time"),
     )
+
+
+def layout(found: Round, relation: Relation, key: Sequence[str], columns: Sequence[Column]) -> LogLayout | str:
+    """How tasks take a table's events out of a round, all of which one description fits, or why they cannot.
+
+    :param relation: the description, under the names of ``columns``.
+    :param columns: the target's columns.
+    """
+    there = {name: (place, base, kind) for place, (name, base, kind) in enumerate(relation.columns)}
+    for c in columns:
+        if c.name not in there:
+            return f"the log has no column {c.name!r}"
+        _place, base, kind = there[c.name]
+        if is_odd_for_arrow(base, kind, c.type):
+            return f"column {c.name!r} is {c.type}, made of {base}"
+    wanted = tuple(LogColumn(c.name, *there[c.name][:2], c.type) for c in columns)
+    names = [column.name for column in wanted]
+    places = tuple((names.index(k), place) for place, k in enumerate(key))
+    return LogLayout(wanted, places, converted, "position", "seconds", 1_000_000, found.end)
 
 
 def truncate_order(found: Round, table: int, epoch: int) -> str | None:

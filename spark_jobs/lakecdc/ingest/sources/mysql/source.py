@@ -14,9 +14,13 @@ from pyspark.sql import functions as F
 from lakecdc.contract.errors import InputError, LakecdcError, SourceUnavailableError
 from lakecdc.contract.sources.mysql import MysqlSource
 from lakecdc.failpoints import reach
-from lakecdc.ingest.change import ArrowRows, TableBatch
+from lakecdc.ingest.change import ArrowRows, Column, TableBatch
+from lakecdc.ingest.formats.native import Native
+from lakecdc.ingest.formats.native.log import LogLayout, refusal
 from lakecdc.ingest.order import RANK_READ, order_key
+from lakecdc.ingest.sources import rounds
 from lakecdc.ingest.sources.database import deal, full_load_frame, full_load_needed, quoted, rounds_of_parts
+from lakecdc.ingest.sources.message_batches import partition_transforms
 from lakecdc.ingest.sources.mysql import log as binlog
 from lakecdc.ingest.sources.mysql import server as servers
 from lakecdc.ingest.sources.mysql import snapshot
@@ -24,7 +28,7 @@ from lakecdc.ingest.sources.mysql.arrow_values import odd_for_arrow
 from lakecdc.ingest.sources.mysql.catalog import bases, read_table
 from lakecdc.ingest.sources.mysql.columns import checked_fills, with_fills
 from lakecdc.ingest.sources.mysql.connect import Address, address, connect, explain
-from lakecdc.ingest.sources.mysql.decoder import Limits, Wanted
+from lakecdc.ingest.sources.mysql.decoder import Limits, Relation, Wanted
 from lakecdc.ingest.sources.mysql.feed import Feed
 from lakecdc.ingest.sources.mysql.gtid import merged_gtid
 from lakecdc.ingest.sources.mysql.load import Part, parts
@@ -170,8 +174,12 @@ class MysqlIngest:
         live = self._live()
         stops = [feed.stop for feed in live if feed.stop > feed.place.number]
         source, stop = self.source, min([end.number, *stops])
-        events, size = (_NO_LIMIT, 0) if stops else (source.max_batch_events, source.max_batch_bytes)
-        limits = Limits(stop, events, source.max_transaction_events, size)
+        limits = Limits(stop, source.max_batch_events, source.max_transaction_events)
+        # a batch that is repeated ends where it did, whatever ended it then
+        if stops:
+            limits = replace(limits, events=_NO_LIMIT)
+        else:
+            limits = replace(limits, bytes=source.max_batch_bytes, seconds=source.max_batch_seconds)
         wanted = {feed.number: self._wanted(feed) for feed in live}
         task = binlog.ReadLog(self._where, self._server, self.source.server_id, begin, limits, wanted)
         self._round = binlog.read(self.spark, task)
@@ -213,23 +221,45 @@ class MysqlIngest:
             added = [names[of] for of in summary.added.get(number, ()) if of in names]
             fills = checked_fills(self.spark, self._session, table, columns, added)
             columns = with_fills(columns, fills)
-        changes, kinds = None, summary.events.get(number, {})
-        if kinds:
-            known = bases(table, relations)
-            changes = binlog.changes(found, number, relations, feed.key, columns, known, fills, self._epoch)
+        made = Native()
+        if summary.events.get(number):
+            made = self._made(found, feed, relations, columns)
+            if made.packed is None:
+                known = bases(table, relations)
+                changes = binlog.changes(found, number, relations, feed.key, columns, known, fills, self._epoch)
+                made = replace(made, changes=changes)
+            facts = {**facts, "decoded_by": f"jvm: {made.reason}" if made.reason else "native"}
         feed.zero_dates += summary.zero_dates.get(number, 0)
         position = self._position(feed, summary.place, summary.gtid, moment)
         return TableBatch(
             target=table.target,
             key=feed.key,
             columns=columns,
-            changes=changes,
+            changes=made.changes,
             position=position,
+            folded=made.folded,
+            packed=made.packed,
             truncate_order=binlog.truncate_order(found, number, self._epoch),
             source_columns=feed.source_columns,
             columns_told=feed.told(before, position),
             facts={**facts, **self._zero_date_facts(feed)},
         )
+
+    def _made(self, found: binlog.Round, feed: Feed, relations: list[Relation], columns: tuple[Column, ...]) -> Native:
+        """The changes of a table, folded by the native engine's tasks, or why they are the JVM's."""
+        number, target = feed.number, feed.table.target
+        layout: LogLayout | str
+        if number in found.summary.truncates:
+            layout = "a TRUNCATE"
+        elif number in found.summary.altered or len(relations) != 1:
+            layout = "the source has altered the table"
+        else:
+            layout = refusal(self.spec.options, target) or binlog.layout(found, relations[0], feed.key, columns)
+        by = partition_transforms(self.spark, self.spec.catalog.name, target)
+        made = rounds.folded(found.cells, number, layout, found.size(number), by, self._epoch)
+        if made.packed is not None:
+            self._kept.append(made.packed.frame)
+        return made
 
     def _zero_date_facts(self, feed: Feed) -> dict[str, int]:
         loaded = sum(by_spark.value or by_tasks.value for by_tasks, by_spark in self._zero_dates)

@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 
 from lakecdc.contract.errors import SourceUnavailableError
 from lakecdc.ingest.formats import pgoutput
-from lakecdc.ingest.formats.native.log import LogColumn, LogLayout
+from lakecdc.ingest.formats.native.log import LogColumn, LogLayout, LogSize
 from lakecdc.ingest.formats.pgoutput import Bounds, Decoder, Relation, Summary, Wanted
 from lakecdc.ingest.order import order_key, order_sql
 from lakecdc.ingest.sources import rounds
@@ -147,10 +147,10 @@ class Round:
         """The descriptions of a table in this round, oldest first."""
         return [relation for relation in self.summary.relations if relation.oid == oid]
 
-    def size(self, oid: int) -> tuple[int, int]:
-        """How many events a table has in this round, and their bytes, about."""
+    def size(self, oid: int) -> LogSize:
+        """How much of this round is one table's."""
         events = sum(self.summary.events.get(oid, {}).values())
-        return events, events * self.summary.event_bytes
+        return LogSize(events, events * self.summary.event_bytes)
 
 
 def read(spark: SparkSession, task: ReadLog) -> Round:
@@ -214,8 +214,7 @@ def changes(
         F.expr(order).alias("order"),
         F.timestamp_micros("commit_micros").alias("source_time"),
     )
-    events, size = found.size(oid)
-    tasks = max(-(-events // _EVENTS_PER_TASK), size // _BYTES_PER_TASK)
+    tasks = found.size(oid).tasks(_EVENTS_PER_TASK, _BYTES_PER_TASK)
     # one task has read them all, and would sort them all by key to fold them
     return frame.repartition(tasks, "key") if key and tasks > 1 else frame
 

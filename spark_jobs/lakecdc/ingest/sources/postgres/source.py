@@ -19,7 +19,7 @@ from lakecdc.contract.sources.postgres import PostgresSource
 from lakecdc.failpoints import reach
 from lakecdc.ingest.change import Column, TableBatch
 from lakecdc.ingest.formats.native import Native
-from lakecdc.ingest.formats.native.log import LEFT_OUT, LogLayout, LogSize, fold_log, refusal
+from lakecdc.ingest.formats.native.log import LEFT_OUT, LogLayout, refusal
 from lakecdc.ingest.formats.pgoutput import Bounds, Wanted
 from lakecdc.ingest.order import order_key
 from lakecdc.ingest.source_columns import key_numbers, remembered
@@ -441,13 +441,11 @@ class PostgresIngest:
         """The changes of a table: folded by the native engine's tasks, or for the JVM to fold, and why."""
         oid = feed.table.oid
         layout = self._layout(found, feed, key, columns, renamed)
-        if isinstance(layout, str):
-            made = Native(reason=layout)
+        if found.cells is None:
+            made = Native(reason="the round was parked")
         else:
-            assert found.cells is not None
-            size = LogSize(*found.size(oid))
             by = partition_transforms(self.spark, self.spec.catalog.name, feed.table.target)
-            made = fold_log(rounds.of_table(found.cells, oid), layout, size, by, self._epoch)
+            made = rounds.folded(found.cells, oid, layout, found.size(oid), by, self._epoch)
         if made.packed is None:
             changes = wal.changes(found, oid, key, columns, self._types, self._epoch, renamed)
             return replace(made, changes=changes)
@@ -464,8 +462,6 @@ class PostgresIngest:
     ) -> LogLayout | str:
         """How tasks take a table's events out of a round, or why it is the JVM's."""
         oid, relations = feed.table.oid, found.relations(feed.table.oid)
-        if found.cells is None:
-            return "the round was parked"
         if oid in found.summary.truncates:
             return "a TRUNCATE"
         if oid in found.summary.open:

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column as Expression
 
     from lakecdc.ingest.change import Column
+    from lakecdc.ingest.formats.pgoutput import RelationColumn
     from lakecdc.ingest.sources.postgres.catalog import SourceColumn
 
 MAX_PRECISION = 38
@@ -130,7 +131,7 @@ class TypeCatalog:
         found = self.find(oid)
         return self.base_name(found.base) if found and found.kind == "d" else self.name(oid)
 
-    def odd_for_arrow(self, source: Iterable[SourceColumn], columns: Iterable[Column]) -> str | None:
+    def odd_for_arrow(self, source: Iterable[SourceColumn | RelationColumn], columns: Iterable[Column]) -> str | None:
         """The first column whose text Arrow might read as something else than :func:`typed` does; None if none is.
 
         Where the target gives a type of its own, a value may need rounding or bounds that Arrow does not keep.
@@ -140,7 +141,8 @@ class TypeCatalog:
         """
         own = {c.name: self.spark_type(c.type_oid, c.type_modifier) for c in source}
         for c in columns:
-            if c.type != "string" and (c.type != own[c.name] or arrow_type(c.type) is None):
+            exact = c.type == own[c.name] and c.type != "binary" and arrow_type(c.type) is not None
+            if c.type != "string" and not exact:
                 return f"column {c.name!r} is {c.type}, made of {own[c.name] or 'its text'}"
         return None
 

@@ -72,12 +72,13 @@ class Shop:
         """The ingest spec of this test."""
         login = {"host": "127.0.0.1", "port": self.server.port, "user": "root"}
         document = {"type": "mysql", **login, **source}
-        options = {"dry_run": document.pop("dry_run", False)}
+        options = {"dry_run": document.pop("dry_run", False), **document.pop("options", {})}
         return parse_spec(self.lake.spec("ingest", source=document, target=self.targets, options=options))
 
     def open(self, **source: Any) -> MysqlIngest:
-        """A source for one run."""
-        return MysqlIngest(self.lake.spark, self.spec(**source))
+        """A source for one run, whose events arrive one by one."""
+        options = {"decode_engine": "jvm", **source.pop("options", {})}
+        return MysqlIngest(self.lake.spark, self.spec(options=options, **source))
 
     def start(self, **source: Any) -> dict[str, Exception]:
         """Start a run and end it; the refused tables."""
