@@ -42,7 +42,8 @@ def test_of_files(name: str) -> None:
 
 def test_of_mysql() -> None:
     mysql = MysqlSource("h", "u")
-    changed(mysql, "max_batch_bytes", 0).check_targets(())
-    for name, number in {"max_batch_events": 0, "max_batch_bytes": -1}.items():
+    for name in ("max_batch_bytes", "max_batch_seconds"):
+        changed(mysql, name, 0).check_targets(())
+    for name, number in {"max_batch_events": 0, "max_batch_bytes": -1, "max_batch_seconds": -1}.items():
         with pytest.raises(SpecError, match=f"source.{name} is {number}"):
             changed(mysql, name, number).check_targets(())

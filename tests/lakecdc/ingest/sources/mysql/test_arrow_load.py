@@ -41,19 +41,30 @@ RANDOM = {
 }
 
 
-def fill(shop: Shop) -> list[str]:
-    """A table of every type that Arrow reads; its columns."""
+def kinds_and_values() -> dict[str, list[str]]:
+    """Every type that Arrow reads, with values."""
     kinds = {case[0]: case[1] for case in CASES if case[2] != "binary"}
     kinds |= {kind: kinds.get(kind, []) + values for kind, values in EDGES.items()}
-    names = {kind: f"c{i}" for i, kind in enumerate({**kinds, **dict.fromkeys(RANDOM, [])})}
+    return {**kinds, **{kind: kinds.get(kind, []) for kind in RANDOM}}
+
+
+def create(shop: Shop) -> list[str]:
+    """An empty table of every type that Arrow reads; its columns."""
+    names = {kind: f"c{i}" for i, kind in enumerate(kinds_and_values())}
     columns = ", ".join(f"{name} {kind}" for kind, name in names.items())
     shop.sql(f"CREATE TABLE s.t (id int, `Part, a` varchar(9), {columns}, PRIMARY KEY (id, `Part, a`))")
+    return ["id", '"Part, a"', *names.values()]
+
+
+def insert(shop: Shop) -> None:
+    """Rows of all values, and random ones with ids from -400 to -1."""
+    kinds = {kind: values for kind, values in kinds_and_values().items() if values}
+    names = {kind: f"c{i}" for i, kind in enumerate(kinds_and_values())}
     for n, (kind, values) in enumerate(kinds.items()):
         rows = ", ".join(f"({i}, 'k{n}', {value})" for i, value in enumerate(values))
         shop.sql("SET sql_mode = ''", f"INSERT INTO s.t (id, `Part, a`, {names[kind]}) VALUES {rows}")
     into, made = ", ".join(names[kind] for kind in RANDOM), ", ".join(RANDOM.values())
     shop.sql("SET sql_mode = ''", f"INSERT INTO s.t (id, `Part, a`, {into}) SELECT -seq, 'r', {made} FROM seq_1_to_400")
-    return ["id", '"Part, a"', *names.values()]
 
 
 def load(shop: Shop, target: str, monkeypatch: pytest.MonkeyPatch | None = None, **settings: Any) -> TableReport:
@@ -72,7 +83,8 @@ def load(shop: Shop, target: str, monkeypatch: pytest.MonkeyPatch | None = None,
 
 
 def test_both_ways_leave_the_same_table(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
-    columns = ", ".join(fill(shop))
+    columns = ", ".join(create(shop))
+    insert(shop)
     reports = {
         "by_tasks": load(shop, "by_tasks"),
         "merged": load(shop, "merged", mode="merge", partition_by=["bucket(4, id)"]),

@@ -49,7 +49,7 @@ class Log:
 
 
 def decode(log: Iterable[bytes], begin: int = 4, **limits: Any) -> tuple[list[dict[str, Any]], Summary]:
-    bounds = Limits(limits.get("stop", 1 << 62), limits.get("events", 1 << 62))
+    bounds = Limits(limits.get("stop", 1 << 62), limits.get("events", 1 << 62), seconds=limits.get("seconds", 0))
     decoder = Decoder(WANTED, {}, Place("binlog.000001", begin), bounds, mariadb=True, checksum=False)
     rows = [row for batch in decoder.batches(log) for row in batch.to_pylist()]
     return rows, Summary.from_json(decoder.summary.to_json())
@@ -65,6 +65,16 @@ def test_a_batch_ends_between_two_transactions() -> None:
     assert (summary.pos, summary.gtid, summary.seconds) == (first, "0-1-1", 7)
     _rows, summary = decode(log.events, stop=Place("binlog.000001", first + 1).number)
     assert (summary.pos, summary.gtid) == (log.at, "0-1-2")
+
+
+def test_a_batch_ends_when_its_time_is_over_and_it_has_rows() -> None:
+    log = Log().query(b"CREATE TABLE other (id int)").begin(1).rows(1, 2).rows(3).commit()
+    first = log.at
+    log.begin(2).rows(4).commit()
+    rows, summary = decode(log.events, seconds=1e-9)
+    assert (len(rows), summary.pos) == (3, first)
+    rows, summary = decode(log.events, seconds=3600)
+    assert (len(rows), summary.pos) == (4, log.at)
 
 
 def test_an_end_inside_a_transaction_is_no_boundary() -> None:

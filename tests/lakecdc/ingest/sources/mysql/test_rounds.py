@@ -5,16 +5,22 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from decimal import Decimal
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from lakecdc.ingest.change import TableBatch
+from lakecdc.ingest.sources import rounds
+from lakecdc.ingest.sources.mysql import log as binlog
 from lakecdc.metadata.positions import Position
 from local_services.mysql import MySQL
 
 from .conftest import Shop, both, only_mysql
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.services
 
@@ -203,6 +209,33 @@ def test_bytes_of_wanted_rows_bound_a_batch(shop: Shop) -> None:
     shop.run(max_batch_bytes=1000)
     assert [len(events) for _batch, events in shop.model.batches[before:] if events] == [2, 2]
     assert len(shop.model.rows(name)) == 4
+
+
+@pytest.mark.parametrize("seconds", [0, 1e-9])
+def test_a_round_that_its_time_ends_is_the_same_again(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch, seconds: float
+) -> None:
+    """What is read again, after its disk was lost, has no bound of time and would go on for longer."""
+    read = binlog.read
+
+    def lost(spark: SparkSession, task: binlog.ReadLog) -> binlog.Round:
+        found = read(spark, replace(task, limits=replace(task.limits, seconds=seconds)))
+        again = replace(task, limits=replace(task.limits, seconds=1e-9))
+        found.release()
+        return binlog.Round(spark.range(0, 1, 1, 1).mapInArrow(again, rounds.SCHEMA), found.summary)
+
+    shop.sql("CREATE TABLE s.t (id int PRIMARY KEY, n int)")
+    name = shop.target("t")
+    shop.run()
+    for number in range(4):
+        shop.sql(f"INSERT INTO s.t VALUES ({number}, 0), ({number + 10}, 0)")
+    monkeypatch.setattr(binlog, "read", lost)
+    loaded = len(shop.model.batches)
+    shop.run()
+    found = [[tuple(e["key"]) for e in events] for _, events in shop.model.batches[loaded:] if events]
+    expected = [[(0,), (10,)], [(1,), (11,)], [(2,), (12,)], [(3,), (13,)]]
+    assert found == (expected if seconds else [[key for keys in expected for key in keys]])
+    assert shop.model.rows(name) == shop.sql("SELECT * FROM s.t ORDER BY id")
 
 
 def test_a_recorded_batch_ends_where_it_ended(shop: Shop) -> None:

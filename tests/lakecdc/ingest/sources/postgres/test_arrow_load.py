@@ -41,22 +41,32 @@ RANDOM = {
 }
 
 
-def fill(shop: Shop) -> list[str]:
-    """A table of every type that Arrow reads; its columns."""
+def kinds_and_values() -> dict[str, list[str]]:
+    """Every type that Arrow reads, with values."""
+    kinds = {case[0]: case[1] for case in CASES if case[0] != "bytea"}
+    return kinds | {kind: kinds.get(kind, []) + values for kind, values in EDGES.items()}
+
+
+def create(shop: Shop) -> list[str]:
+    """An empty table of every type that Arrow reads; its columns."""
     shop.sql("CREATE TYPE s.mood AS ENUM ('so, so', 'ok')")
     shop.sql("CREATE DOMAIN s.price AS numeric(8,3) CHECK (VALUE > 0)")
-    kinds = {case[0]: case[1] for case in CASES if case[0] != "bytea"}
-    kinds |= {kind: kinds.get(kind, []) + values for kind, values in EDGES.items()}
-    names = {kind: f"c{i}" for i, kind in enumerate(kinds)}
+    names = {kind: f"c{i}" for i, kind in enumerate(kinds_and_values())}
     columns = ", ".join(f"{name} {kind}" for kind, name in names.items())
     shop.sql(f'CREATE TABLE s.t (id int, "Part, a" text, {columns}, PRIMARY KEY (id, "Part, a"))')
+    return ["id", '"Part, a"', *names.values()]
+
+
+def insert(shop: Shop) -> None:
+    """Rows of all values, and random ones with ids from -400 to -1."""
+    kinds = kinds_and_values()
+    names = {kind: f"c{i}" for i, kind in enumerate(kinds)}
     for kind, values in kinds.items():
         rows = ", ".join(f"({n}, {kind!r}, {value})" for n, value in enumerate(values))
         shop.sql(f'INSERT INTO s.t (id, "Part, a", {names[kind]}) VALUES {rows}')
     made = ", ".join(f"{sql}" for sql in RANDOM.values())
     into = ", ".join(names[kind] for kind in RANDOM)
     shop.sql(f'INSERT INTO s.t (id, "Part, a", {into}) SELECT -i, md5(i::text), {made} FROM generate_series(1, 400) i')
-    return ["id", '"Part, a"', *names.values()]
 
 
 def load(shop: Shop, target: str, monkeypatch: pytest.MonkeyPatch | None = None, **settings: Any) -> TableReport:
@@ -77,7 +87,8 @@ def load(shop: Shop, target: str, monkeypatch: pytest.MonkeyPatch | None = None,
 
 
 def test_both_ways_leave_the_same_table(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
-    columns = ", ".join(fill(shop))
+    columns = ", ".join(create(shop))
+    insert(shop)
     reports = {
         "by_tasks": load(shop, "by_tasks"),
         "merged": load(shop, "merged", mode="merge", partition_by=["bucket(4, id)"]),

@@ -1,0 +1,91 @@
+"""Both ways of the log leave the same table: tasks fold and write, or Spark casts and folds and Iceberg writes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from lakecdc.contract.report import TableReport
+from lakecdc.ingest.formats.native import log
+from lakecdc.ingest.job import ingest
+from tests.lakecdc.ingest.sources.log_ways import assert_the_same
+
+from .conftest import Shop
+from .test_arrow_load import create, insert
+
+pytestmark = pytest.mark.services
+
+WAYS = {"by_tasks": "auto", "by_jvm": "jvm"}
+
+
+def run(shop: Shop) -> dict[str, TableReport]:
+    """Feed ``s.t`` into a table for each way."""
+    reports = {}
+    for way, engine in WAYS.items():
+        buckets = ["bucket(3, id)"]
+        shop.targets[:] = [
+            {"table": f"{shop.schema}.{way}", "source_table": f"{shop.schema}.t", "partition_by": buckets}
+        ]
+        reports[way] = ingest(shop.lake.spark, shop.spec(options={"decode_engine": engine}))[0]
+    return reports
+
+
+def write(shop: Shop) -> None:
+    """All that can happen to rows: inserts, updates, deletes, other keys, and the same keys again."""
+    insert(shop)
+    shop.sql(
+        "BEGIN",
+        "UPDATE s.t SET c0 = 1 - c0, c1 = 7 WHERE id % 2 = 0 AND id < 0",
+        "UPDATE s.t SET id = id - 1000, `Part, a` = 'moved' WHERE id BETWEEN -60 AND -40",
+        "DELETE FROM s.t WHERE id % 5 = 0 AND id < 0",
+        "INSERT INTO s.t (id, `Part, a`) SELECT -(5 * seq), 'r' FROM seq_1_to_6",
+        "UPDATE s.t SET id = id + 5000 WHERE id = -7",
+        "UPDATE s.t SET id = id - 5000 WHERE id > 4000",
+        "COMMIT",
+    )
+
+
+def test_both_ways_leave_the_same_table(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    columns, count = ", ".join(create(shop)), "SELECT count(*) FROM s.t"
+    run(shop)
+    write(shop)
+    first = run(shop)
+    assert first["by_tasks"].metrics["zero_dates"] == first["by_jvm"].metrics["zero_dates"] > 0
+    assert_the_same(shop.lake, shop.schema, first, columns, shop.sql(count)[0][0])
+    # the same keys again, above files that hold them, by many tasks
+    monkeypatch.setattr(log, "_TYPED_AT_ONCE", (150, 1 << 40))
+    monkeypatch.setattr(log, "_FOLDED_AT_ONCE", (100, 1 << 40))
+    shop.sql(
+        "SET sql_mode = ''", "UPDATE s.t SET c2 = 7 WHERE id < 3", "DELETE FROM s.t WHERE id % 3 = 0",
+        "UPDATE s.t SET id = id + 9000",
+    )  # fmt: skip
+    again = run(shop)
+    assert again["by_tasks"].metrics["events_u"] > 250
+    assert_the_same(shop.lake, shop.schema, again, columns, shop.sql(count)[0][0])
+
+
+def test_what_is_not_plain_is_left_to_the_jvm(shop: Shop) -> None:
+    kinds = {"plain": "int", "odd": "date", "octets": "blob", "cast": "int", "altered": "int", "emptied": "int"}
+    settings: dict[str, dict[str, Any]] = {"cast": {"columns": {"v": "decimal(3,1)"}}}
+    for name, kind in kinds.items():
+        shop.sql(f"CREATE TABLE s.{name} (id int PRIMARY KEY, v {kind})")
+        shop.target(name, **settings.get(name, {}))
+    ingest(shop.lake.spark, shop.spec())
+    values = {"odd": "'2024-02-31'", "octets": "'x'"}
+    for name in kinds:
+        shop.sql("SET sql_mode = 'ALLOW_INVALID_DATES'", f"INSERT INTO s.{name} VALUES (2, {values.get(name, '5')})")
+    shop.sql("ALTER TABLE s.altered ADD w int", "INSERT INTO s.altered VALUES (3, 5, 5)")
+    shop.sql("TRUNCATE s.emptied", "INSERT INTO s.emptied VALUES (3, 5)")
+    reports = {r.table.rpartition(".")[2]: r for r in ingest(shop.lake.spark, shop.spec())}
+    assert {name: (r.outcome, r.metrics["decoded_by"].partition(" as a scalar")[0]) for name, r in reports.items()} == {
+        "plain": ("done", "native"),
+        "odd": ("done", "jvm: column 'v': Failed to parse string: '2024-02-31'"),
+        "octets": ("done", "jvm: column 'v' is binary, made of blob"),
+        "cast": ("done", "jvm: column 'v' is decimal(3,1), made of int"),
+        "altered": ("done", "jvm: the source has altered the table"),
+        "emptied": ("done", "jvm: a TRUNCATE"),
+    }
+    for name in kinds.keys() - {"odd"}:
+        found = shop.lake.duckdb_rows(f"{shop.schema}.{name}", "id, v")
+        assert sorted(found) == shop.sql(f"SELECT id, v FROM s.{name} ORDER BY id"), name
