@@ -5,7 +5,7 @@ BIN := .venv/bin
 # two processes, because a Spark session leaves a core idle half of the time; a file's tests share fixtures
 PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
-.PHONY: help setup demo demo-ui services test test-services test-soak bench-ingest bench-ingest-growth bench-deletes bench-full-load lint format lock wheel clean distclean
+.PHONY: help setup demo demo-ui services test test-services test-soak bench-ingest bench-ingest-growth bench-deletes bench-full-load bench-transaction lint format lock wheel clean distclean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -44,6 +44,9 @@ bench-ingest-growth: setup  ## measure what a batch costs as its table grows to 
 
 bench-full-load: setup  ## measure the full load of a Postgres table: ours, dlt and bare COPY; JSON on the last line
 	$(BIN)/python -m benchmarks.full_load $(ARGS)
+
+bench-transaction: setup  ## measure the log of a large transaction: by tasks, by the JVM, and the ceiling; JSON on the last line
+	$(BIN)/python -m benchmarks.transaction $(ARGS)
 
 bench-deletes: setup  ## measure rewrite_delete_files: ours and Iceberg's procedures on one table; JSON on the last line
 	$(BIN)/python -m benchmarks.deletes $(ARGS)

@@ -64,8 +64,8 @@ class IngestOptions(JobOptions):
 
     :param max_batches: micro-batches per run; 0 means until the source's end as seen at the start.
     :param parallel_tables: tables that are written at once.
-    :param decode_engine: ``auto`` decodes plain Debezium JSON by DuckDB inside the tasks, everything else in the JVM;
-        ``jvm`` decodes all in the JVM. The rows are the same.
+    :param decode_engine: ``auto`` decodes plain Debezium JSON, and folds plain logs of databases, by DuckDB inside the
+        tasks, everything else in the JVM; ``jvm`` does all in the JVM. The rows are the same.
     :param max_delete_files: outstanding equality-delete files at which a table of mode ``upsert`` takes no further
         batch until ``rewrite_delete_files`` has run, and one of mode ``auto`` merges; 0 is no limit.
     :param quarantine_table: ``namespace.name`` of the table that keeps messages which cannot be applied; default:
