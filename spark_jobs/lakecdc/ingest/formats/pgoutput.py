@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import struct
 import time
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from lakecdc.ingest.column_numbers import Columns, identified, places
+from lakecdc.ingest.formats.pgoutput_tuples import UNCHANGED, ProtocolError, Tuples, Values, read_tuple, write_tuple
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -29,15 +29,10 @@ SCHEMA = (
 _BATCH_ROWS = 20_000
 _BATCH_BYTES = 16 * 1024 * 1024
 
+#: begin and commit
+_ALONE = b"BC"
 _BEGIN = struct.Struct(">xqqi")
 _COMMIT = struct.Struct(">xBqqq")
-#: in place of a value that an update left alone
-UNCHANGED = object()
-Values = list[Any]
-
-
-class ProtocolError(ValueError):
-    """A message that protocol version 1 does not have."""
 
 
 @dataclass(frozen=True)
@@ -183,41 +178,6 @@ def read_relation(message: bytes, version: int) -> Relation:
     return Relation(oid, version, schema or "pg_catalog", name, identity, tuple(columns))
 
 
-def read_tuple(message: bytes, at: int) -> tuple[Values, int]:
-    """Decode TupleData.
-
-    :param at: where it begins.
-    :return: values as bytes, None for null and :data:`UNCHANGED`; where it ends.
-    :raises ProtocolError: a kind of value that protocol version 1 does not have.
-    """
-    count = (message[at] << 8) | message[at + 1]
-    at += 2
-    values: Values = []
-    for _ in range(count):
-        kind = message[at]
-        at += 1
-        if kind == 0x74:
-            length = int.from_bytes(message[at : at + 4], "big")
-            at += 4 + length
-            values.append(message[at - length : at])
-        elif kind in b"nu":
-            values.append(None if kind == 0x6E else UNCHANGED)
-        else:
-            raise ProtocolError(f"A column value of kind {chr(kind)!r} is not part of protocol version 1.")
-    return values, at
-
-
-def write_tuple(values: Values) -> bytes:
-    """The TupleData of values, the reverse of :func:`read_tuple`."""
-    parts = [struct.pack(">h", len(values))]
-    for value in values:
-        if value is None or value is UNCHANGED:
-            parts.append(b"n" if value is None else b"u")
-        else:
-            parts += [b"t", struct.pack(">i", len(value)), value]
-    return b"".join(parts)
-
-
 class Decoder:
     """Turns messages into rows; one instance reads one stretch of the log, from its first transaction to its last.
 
@@ -252,19 +212,19 @@ class Decoder:
             0x44: self._delete,
             0x54: self._truncate,
         }
-        for message in messages:
-            self.summary.messages += 1
-            handler = take.get(message[0])
+        for run in _runs(messages):
+            self.summary.messages += len(run)
+            kind = run[0][0]
+            handler = take.get(kind)
             if handler is not None:
-                handler(message)
-                rows = self._rows
-                if len(rows.ordinals) >= _BATCH_ROWS or rows.new.bytes + rows.old.bytes >= _BATCH_BYTES:
+                handler(run)
+                if self._rows.count >= _BATCH_ROWS or self._rows.size >= _BATCH_BYTES:
                     yield self._flush()
                 if self.summary.cut:
                     break
-            elif message[0] not in b"OYM":  # origin, type, logical message
-                raise ProtocolError(f"A message of kind {chr(message[0])!r} is not part of protocol version 1.")
-        if self._rows.ordinals:
+            elif kind not in b"OYM":  # origin, type, logical message
+                raise ProtocolError(f"A message of kind {chr(kind)!r} is not part of protocol version 1.")
+        if self._rows.count:
             yield self._flush()
 
     def _flush(self) -> pa.RecordBatch:
@@ -277,7 +237,7 @@ class Decoder:
         if batch.column("open").null_count < batch.num_rows:
             held = pc.unique(batch.column("relation").filter(batch.column("open").is_valid())).to_pylist()
             self.summary.open = sorted({*self.summary.open, *held})
-        for (layout, kind), number in Counter(zip(rows.layouts, rows.kinds, strict=True)).items():
+        for layout, kind, number in rows.runs:
             self._count(layout.relation.oid, kind, number)
         return batch
 
@@ -285,77 +245,102 @@ class Decoder:
         kinds = self.summary.events.setdefault(oid, {})
         kinds[kind] = kinds.get(kind, 0) + number
 
-    def _begin(self, message: bytes) -> None:
-        self._commit_lsn, micros, _xid = _BEGIN.unpack(message)
+    def _begin(self, run: Sequence[bytes]) -> None:
+        self._commit_lsn, micros, _xid = _BEGIN.unpack(run[0])
         self._commit_micros = micros + EPOCH_MICROS
         self._ordinal = 0
         # however long the server takes before the first message, a next read would have to wait for as long again
         self._deadline = self._deadline or time.monotonic() + self._most_seconds
         self._rows.begin(self._commit_lsn, self._commit_micros)
 
-    def _commit(self, message: bytes) -> None:
-        _flags, _lsn, self.summary.end_lsn, micros = _COMMIT.unpack(message)
+    def _commit(self, run: Sequence[bytes]) -> None:
+        _flags, _lsn, self.summary.end_lsn, micros = _COMMIT.unpack(run[0])
         self.summary.commit_micros = micros + EPOCH_MICROS
         taken = self.summary.bytes + self._rows.size
         # a read that delivers nothing must go on: the next one would begin where it did
         self.summary.cut = taken >= self._most_bytes or (taken > 0 and time.monotonic() >= self._deadline)
 
-    def _relation(self, message: bytes) -> None:
-        oid = int.from_bytes(message[1:5], "big")
-        wanted = self._wanted.get(oid)
-        if wanted is None:
-            return
-        known = self._layouts.get(message[1:5])
-        relation = read_relation(message, known.relation.version if known else 0)
-        if known and relation == known.relation:
-            return
-        if known:
-            relation = read_relation(message, known.relation.version + 1)
-        layout = self._layouts[message[1:5]] = _Layout(relation, wanted)
-        self.summary.relations.append(replace(relation, key=layout.key))
+    def _relation(self, run: Sequence[bytes]) -> None:
+        for message in run:
+            oid = int.from_bytes(message[1:5], "big")
+            wanted = self._wanted.get(oid)
+            if wanted is None:
+                continue
+            known = self._layouts.get(message[1:5])
+            relation = read_relation(message, known.relation.version if known else 0)
+            if known and relation == known.relation:
+                continue
+            if known:
+                relation = read_relation(message, known.relation.version + 1)
+            layout = self._layouts[message[1:5]] = _Layout(relation, wanted)
+            self.summary.relations.append(replace(relation, key=layout.key))
 
-    def _open(self, message: bytes) -> _Layout | None:
-        """The layout of the message's table, unless it is not wanted; counts the event in the transaction."""
-        self._ordinal += 1
-        layout = self._layouts.get(message[1:5])
+    def _open(self, run: Sequence[bytes]) -> _Layout | None:
+        """The layout of the messages' table, unless it is not wanted; counts the events in the transaction."""
+        self._ordinal += len(run)
+        layout = self._layouts.get(run[0][1:5])
         return layout if layout and self._commit_lsn >= layout.start else None
 
-    def _insert(self, message: bytes) -> None:
-        layout = self._open(message)
+    def _insert(self, run: Sequence[bytes]) -> None:
+        layout = self._open(run)
         if layout:
-            self._rows.add_new(layout, "c", self._ordinal, message)
+            self._rows.add_new(layout, "c", self._ordinal, run)
 
-    def _update(self, message: bytes) -> None:
-        layout = self._open(message)
-        if layout and message[5] == 0x4E:
-            self._rows.add_new(layout, "u", self._ordinal, message)
+    def _update(self, run: Sequence[bytes]) -> None:
+        layout = self._open(run)
+        if layout and run[0][5] == 0x4E:
+            self._rows.add_new(layout, "u", self._ordinal, run)
         elif layout:
-            self._update_with_old(layout, message)
+            for ordinal, message in enumerate(run, self._ordinal - len(run) + 1):
+                self._update_with_old(layout, ordinal, message)
 
-    def _update_with_old(self, layout: _Layout, message: bytes) -> None:
+    def _update_with_old(self, layout: _Layout, ordinal: int, message: bytes) -> None:
         old, end = read_tuple(message, 6)
         new, _end = read_tuple(message, end + 1)
         layout.fill(new, old, message[5] == 0x4F)
         rows = self._rows
         if layout.moved(new, old):
-            rows.add_old(layout, "d", self._ordinal, message)
-            rows.add_moved(layout, self._ordinal, write_tuple(new), message)
+            rows.add_old(layout, "d", ordinal, (message,))
+            rows.add_moved(layout, ordinal, write_tuple(new), message)
         else:
-            rows.add_new(layout, "u", self._ordinal, write_tuple(new), 0)
+            rows.add_new(layout, "u", ordinal, (write_tuple(new),), 0)
 
-    def _delete(self, message: bytes) -> None:
-        layout = self._open(message)
+    def _delete(self, run: Sequence[bytes]) -> None:
+        layout = self._open(run)
         if layout:
-            self._rows.add_old(layout, "d", self._ordinal, message)
+            self._rows.add_old(layout, "d", self._ordinal, run)
 
-    def _truncate(self, message: bytes) -> None:
-        self._ordinal += 1
-        (count,) = struct.unpack_from(">I", message, 1)
-        for oid in struct.unpack_from(f">{count}I", message, 6):
-            wanted = self._wanted.get(oid)
-            if wanted and self._commit_lsn >= wanted.start:
-                self._count(oid, "t", 1)
-                self.summary.truncates[oid] = (self._commit_lsn, self._ordinal, self._commit_micros)
+    def _truncate(self, run: Sequence[bytes]) -> None:
+        for message in run:
+            self._ordinal += 1
+            (count,) = struct.unpack_from(">I", message, 1)
+            for oid in struct.unpack_from(f">{count}I", message, 6):
+                wanted = self._wanted.get(oid)
+                if wanted and self._commit_lsn >= wanted.start:
+                    self._count(oid, "t", 1)
+                    self.summary.truncates[oid] = (self._commit_lsn, self._ordinal, self._commit_micros)
+
+
+def _runs(messages: Iterable[bytes]) -> Iterator[list[bytes]]:
+    """Messages that follow each other and are of one kind and one table, so that a large statement is taken at once.
+
+    Their first six bytes are alike: kind, table, and what tuple comes first. A begin or a commit is always alone.
+    """
+    run: list[bytes] = []
+    head, size = b"", 0
+    for message in messages:
+        if message[:6] == head and size < _BATCH_BYTES and len(run) < _BATCH_ROWS:
+            run.append(message)
+            size += len(message)
+            continue
+        if run:
+            yield run
+        run, head, size = [message], message[:6], len(message)
+        if message[0] in _ALONE:
+            yield run
+            run, head = [], b""
+    if run:
+        yield run
 
 
 class _Layout:
@@ -384,9 +369,10 @@ class _Rows:
     """Rows under way to an Arrow batch: facts by row, TupleData as it came, to be split for all rows at once."""
 
     def __init__(self) -> None:
-        self.layouts: list[_Layout] = []
-        self.kinds: list[str] = []
-        self.ordinals: list[int] = []
+        self.count = 0
+        #: layout, kind and number of rows that follow each other
+        self.runs: list[tuple[_Layout, str, int]] = []
+        self._ordinals: list[int] = []
         self.new, self.old = Tuples(), Tuples()
         self._moved: list[int] = []
         # first row, commit position and time of each transaction
@@ -399,19 +385,23 @@ class _Rows:
 
     def begin(self, commit_lsn: int, commit_micros: int) -> None:
         """The rows that follow are of this transaction."""
-        self._transactions.append((len(self.ordinals), commit_lsn, commit_micros))
+        self._transactions.append((self.count, commit_lsn, commit_micros))
 
-    def add_new(self, layout: _Layout, kind: str, ordinal: int, message: bytes, at: int = 6) -> None:
-        """A row whose TupleData begins at ``at``."""
-        self._add(layout, kind, ordinal)
-        self.new.add(message, at)
-        self.old.skip()
+    def add_new(self, layout: _Layout, kind: str, last: int, messages: Sequence[bytes], at: int = 6) -> None:
+        """Rows whose TupleData begins at ``at``.
 
-    def add_old(self, layout: _Layout, kind: str, ordinal: int, message: bytes) -> None:
-        """A row of which only the old values are known."""
-        self._add(layout, kind, ordinal)
-        self.new.skip()
-        self.old.add(message, 6)
+        :param last: ordinal of the last one.
+        """
+        self.new.add(self.count, messages, at)
+        self._add(layout, kind, last, len(messages))
+
+    def add_old(self, layout: _Layout, kind: str, last: int, messages: Sequence[bytes]) -> None:
+        """Rows of which only the old values are known.
+
+        :param last: ordinal of the last one.
+        """
+        self.old.add(self.count, messages, 6)
+        self._add(layout, kind, last, len(messages))
 
     def add_moved(self, layout: _Layout, ordinal: int, new: bytes, message: bytes) -> None:
         """An update that changes the key.
@@ -419,33 +409,36 @@ class _Rows:
         :param new: TupleData.
         :param message: the old values'.
         """
-        self._moved.append(len(self.ordinals))
-        self._add(layout, "u", ordinal)
-        self.new.add(new, 0)
-        self.old.add(message, 6)
+        self._moved.append(self.count)
+        self.new.add(self.count, (new,), 0)
+        self.old.add(self.count, (message,), 6)
+        self._add(layout, "u", ordinal, 1)
 
-    def _add(self, layout: _Layout, kind: str, ordinal: int) -> None:
-        self.layouts.append(layout)
-        self.kinds.append(kind)
-        self.ordinals.append(ordinal)
+    def _add(self, layout: _Layout, kind: str, last: int, count: int) -> None:
+        self.runs.append((layout, kind, count))
+        self._ordinals += range(last - count + 1, last + 1)
+        self.count += count
 
     def batch(self) -> pa.RecordBatch:
         """The Arrow batch."""
         import numpy as np
         import pyarrow as pa
 
-        rows = len(self.ordinals)
-        relations = [(layout.relation.oid, layout.relation.version) for layout in self.layouts]
-        oids, versions = zip(*relations, strict=True)
+        rows = self.count
+        layouts, kinds, counts = zip(*self.runs, strict=True)
+        relations = np.array([(layout.relation.oid, layout.relation.version) for layout in layouts], np.int64)
+        oids, versions = np.repeat(relations, counts, axis=0).T
         firsts, *places = np.array(self._transactions, np.int64).T
         lsns, micros = (np.repeat(values, np.diff(firsts, append=rows)) for values in places)
         moved = np.zeros(rows, np.bool_)
         moved[self._moved] = True
-        new, unchanged = self.new.split()
-        old, _unchanged = self.old.split()
+        new, unchanged = self.new.split(rows)
+        old, _unchanged = self.old.split(rows)
+        # a kind is one character
+        kind = pa.array(np.repeat(np.array(kinds), counts), pa.string())
         arrays = [
-            *(pa.array(oids, pa.int64()), pa.array(versions, pa.int32()), pa.array(self.kinds, pa.string())),
-            *(pa.array(lsns), pa.array(self.ordinals, pa.int64()), pa.array(micros)),
+            *(pa.array(oids), pa.array(versions.astype(np.int32)), kind),
+            *(pa.array(lsns), pa.array(np.array(self._ordinals, np.int64)), pa.array(micros)),
             *(new, self._opened(unchanged), old, pa.array(moved), pa.nulls(rows, pa.string())),
         ]
         return pa.RecordBatch.from_arrays(arrays, names=_NAMES)
@@ -457,99 +450,20 @@ class _Rows:
         """
         import pyarrow as pa
 
+        names = pa.list_(pa.string())
+        if not unchanged:
+            return pa.nulls(self.count, names)
         found: dict[int, list[str]] = {}
+        layouts = [layout for layout, _kind, count in self.runs for _ in range(count)]
         for row, place in unchanged:
-            name = self.layouts[row].names[place]
+            name = layouts[row].names[place]
             if name is not None:
                 found.setdefault(row, []).append(name)
-        names = pa.list_(pa.string())
-        rows = range(len(self.ordinals))
+        rows = range(self.count)
         return pa.array([found.get(row) for row in rows], names) if found else pa.nulls(len(rows), names)
 
 
 _NAMES = [part.split()[0] for part in SCHEMA.split(", ")]
-
-
-class Tuples:
-    """TupleData of many rows, split into values column by column for all rows at once."""
-
-    def __init__(self) -> None:
-        self.bytes = 0
-        self._parts: list[bytes] = []
-        self._starts: list[int] = []
-
-    def add(self, message: bytes, at: int) -> None:
-        """Add the TupleData that begins at ``at``."""
-        self._starts.append(self.bytes + at)
-        self._parts.append(message)
-        self.bytes += len(message)
-
-    def skip(self) -> None:
-        """Add a row without a tuple."""
-        self._starts.append(-1)
-
-    def split(self) -> tuple[pa.ListArray, list[tuple[int, int]]]:
-        """The values.
-
-        :return: a list of strings per row, null for a row without a tuple; row and column of each unchanged value.
-        :raises ProtocolError: a kind of value that protocol version 1 does not have.
-        """
-        import numpy as np
-        import pyarrow as pa
-
-        data = b"".join(self._parts)
-        octets = np.frombuffer(data, np.uint8)
-        starts = np.array(self._starts, np.int64)
-        rows = np.nonzero(starts >= 0)[0]
-        at = starts[rows]
-        counts = (octets[at].astype(np.int64) << 8) | octets[at + 1]
-        at += 2
-        firsts = np.cumsum(counts) - counts
-        bounds = np.zeros((int(counts.sum()), 2), np.int32)
-        present = np.zeros(len(bounds), np.bool_)
-        unchanged: list[tuple[int, int]] = []
-        for place in range(int(counts.max(initial=0))):
-            wide = np.nonzero(counts > place)[0]
-            here = at[wide]
-            kind = octets[here]
-            text = kind == 0x74
-            open_rows = rows[wide[kind == 0x75]]
-            if not np.all(text | (kind == 0x6E) | (kind == 0x75)):
-                odd = kind[~(text | (kind == 0x6E) | (kind == 0x75))][0]
-                raise ProtocolError(f"A column value of kind {chr(odd)!r} is not part of protocol version 1.")
-            first, end = here + 1, here + 1
-            lengths = here[text]
-            size = sum(octets[lengths + n].astype(np.int64) << (32 - 8 * n) for n in range(1, 5))
-            first[text] = lengths + 5
-            end[text] = lengths + 5 + size
-            bounds[firsts[wide] + place, 0], bounds[firsts[wide] + place, 1] = first, end
-            present[firsts[wide] + place] = text
-            at[wide] = end
-            unchanged += [(row, place) for row in open_rows.tolist()]
-        per_row = np.zeros(len(starts) + 1, np.int32)
-        per_row[rows + 1] = counts
-        offsets = pa.array(np.cumsum(per_row, dtype=np.int32))
-        return pa.ListArray.from_arrays(offsets, _cut(data, bounds, present), mask=pa.array(starts < 0)), unchanged
-
-
-def _cut(data: bytes, bounds: Any, present: Any) -> pa.Array:
-    """Strings out of a buffer.
-
-    :param bounds: begin and end of each, ascending; Arrow sees values and the gaps between them in turn.
-    :param present: false for null.
-    """
-    import numpy as np
-    import pyarrow as pa
-    from pyarrow import compute
-
-    if not len(bounds):
-        return pa.array([], pa.string())
-    pieces = pa.Array.from_buffers(
-        pa.binary(), 2 * len(bounds) - 1, [None, pa.py_buffer(bounds.tobytes()), pa.py_buffer(data)]
-    )
-    values = pieces.take(pa.array(np.arange(0, 2 * len(bounds) - 1, 2)))
-    # the cast checks that the text is UTF-8
-    return compute.if_else(pa.array(present), values, pa.scalar(None, pa.binary())).cast(pa.string())
 
 
 def _key(relation: Mapping[str, Any]) -> tuple[int, ...] | None:

@@ -12,20 +12,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lakecdc.ingest.formats import pgoutput
 from lakecdc.ingest.formats.pgoutput import (
     EPOCH_MICROS,
-    UNCHANGED,
     Bounds,
     Decoder,
-    ProtocolError,
     RelationColumn,
     Summary,
-    Tuples,
     Wanted,
     read_relation,
-    read_tuple,
-    write_tuple,
 )
+from lakecdc.ingest.formats.pgoutput_tuples import UNCHANGED, ProtocolError, Tuples, read_tuple, write_tuple
 
 OID = 16390
 UNTOUCHED = object()
@@ -236,16 +233,29 @@ VALUES = st.lists(st.one_of(st.none(), st.just(UNCHANGED), st.text(max_size=5).m
 def test_splitting_many_tuples_at_once_equals_reading_each(rows: list[list[Any] | None]) -> None:
     tuples = Tuples()
     for number, values in enumerate(rows):
-        if values is None:
-            tuples.skip()
-        else:
+        if values is not None:
             message = b"x" * number + write_tuple(values) + b"rest"
             assert read_tuple(message, number) == (values, len(message) - 4)
-            tuples.add(message, number)
-    found, unchanged = tuples.split()
+            tuples.add(number, [message], number)
+    found, unchanged = tuples.split(len(rows))
     plain = [v and [None if x is None or x is UNCHANGED else x.decode() for x in v] for v in rows]
     assert found.to_pylist() == plain
     assert sorted(unchanged) == [(i, j) for i, v in enumerate(rows) for j, x in enumerate(v or ()) if x is UNCHANGED]
+
+
+def test_messages_of_one_kind_are_taken_at_once_in_their_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pgoutput, "_BATCH_ROWS", 3)
+    log = [begin(1), ORDERS, *(insert(str(i), "a", "b") for i in range(5)), delete("0", None, None), commit(1)]
+    log += [begin(2), *(delete(str(i), None, None) for i in (1, 2)), insert("1", "c", "d"), commit(2)]
+    decoder = Decoder({OID: Wanted(0, ("id",))})
+    batches = list(decoder.batches(log))
+    assert [batch.num_rows for batch in batches] == [3, 3, 3]
+    rows = [row for batch in batches for row in batch.to_pylist()]
+    assert [(r["kind"], (r["new"] or r["old"])[0], r["ordinal"]) for r in rows] == [
+        *(("c", str(i), i + 1) for i in range(5)), ("d", "0", 6), ("d", "1", 1), ("d", "2", 2), ("c", "1", 3)
+    ]  # fmt: skip
+    assert len({r["commit_lsn"] for r in rows[:6]}) == len({r["commit_lsn"] for r in rows[6:]}) == 1
+    assert decoder.summary.messages == len(log) and decoder.summary.events == {OID: {"c": 6, "d": 3}}
 
 
 def test_other_kinds_are_passed_over_or_refused() -> None:
