@@ -125,7 +125,7 @@ def mysql(folder: Path) -> Iterator[Source]:
 
         found = Source(
             {"type": "datetime(6)", "text": "i", "datetime": "'2026-01-01' + INTERVAL i SECOND"},
-            "(SELECT seq AS i FROM seq_{}_to_{}) AS s",
+            "(SELECT seq AS i FROM bench.seq_{}_to_{}) AS s",
             statement,
             lambda _table: {"type": "mysql", "host": "127.0.0.1", "port": server.port, "user": "root"},
             end,
@@ -163,18 +163,18 @@ def timed(work: Callable[[], Any]) -> float:
 
 def measure(folder: Path, source: Source, inserts: int, updates: int) -> dict[str, dict[str, float]]:
     """Seconds by transaction and way."""
-    last = _WARM + inserts
+    first, last = 2 * _WARM + 1, 2 * _WARM + inserts
     for way in _ENGINES:
         source.create(f"bench.{way}")
         feed(folder, source, way)
-        source.insert(f"bench.{way}", 1 - _WARM, 0)
+        source.insert(f"bench.{way}", _WARM + 1, 2 * _WARM)
         source.statement(_UPDATE.format(table=f"bench.{way}", first=0))
         feed(folder, source, way)
     found: dict[str, dict[str, float]] = {"inserts": {}, "updates": {}}
     for way in _ENGINES:
         table = f"bench.{way}"
         begin = source.end()
-        source.insert(table, _WARM + 1, last)
+        source.insert(table, first, last)
         if way == "ours":
             found["inserts"]["ceiling"] = timed(partial(source.discard, begin, source.end()))
         found["inserts"][way] = feed(folder, source, way)
