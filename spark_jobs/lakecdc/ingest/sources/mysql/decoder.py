@@ -15,19 +15,12 @@ from typing import TYPE_CHECKING, Any
 from lakecdc.ingest.sources.mysql import gtid, statements
 from lakecdc.ingest.sources.mysql.column_names import ColumnNames
 from lakecdc.ingest.sources.mysql.place import Place
+from lakecdc.ingest.sources.mysql.rows import Image, Rows, UnreadableError
 from lakecdc.ingest.sources.mysql.table_map import LayoutError, LogColumn, Named, length, read_columns, table_name
-from lakecdc.ingest.sources.mysql.values import is_zero_date
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-#: Spark SQL schema of the decoded rows; the last row of a read has kind ``end`` and only ``summary``. ``old`` holds
-#: the key columns only, or all columns of a table without a key
-SCHEMA = (
-    "relation int, version int, kind string, position bigint, ordinal bigint, seconds bigint, "
-    "new array<string>, old array<string>, moved boolean, summary string"
-)
-NAMES = [part.split()[0] for part in SCHEMA.split(", ")]
 _BATCH_ROWS = 20_000
 _BATCH_BYTES = 16 * 1024 * 1024
 _HEADER = struct.Struct("<IBIIIH")
@@ -190,14 +183,19 @@ class _Layout:
         self.key = [place for place in key.values() if place is not None]
         self.kept = [name not in wanted.excluded for name in names]
         self.bitmap = (1 << len(columns)) - 1
-        keys = frozenset(self.key)
-        plan = [(c.codec.text, c.codec.size, c.codec.prefix, c.codec.dated) for c in columns]
-        self.all = [step if kept else (None, *step[1:]) for step, kept in zip(plan, self.kept, strict=True)]
-        self.keys = [step if place in keys else (None, *step[1:]) for place, step in enumerate(plan)]
         self.keyed = bool(wanted.key)
+        self.all = [(c.codec.size, c.codec.prefix, kept) for c, kept in zip(columns, self.kept, strict=True)]
+        keys = frozenset(self.key)
+        self.keys = [(c.codec.size, c.codec.prefix, place in keys) for place, c in enumerate(columns)]
+        self._new = [column.codec if kept else None for column, kept in zip(columns, self.kept, strict=True)]
+        self._old = [columns[place].codec for place in self.key]
         if not self.keyed:
             # all there is to tell a row by
-            self.key, self.keys = list(range(len(columns))), self.all
+            self.key, self.keys, self._old = list(range(len(columns))), self.all, self._new
+
+    def rows(self) -> Rows:
+        """Takes rows of these columns."""
+        return Rows(self.table, self.version, self._new, self._old)
 
 
 class Decoder:
@@ -231,7 +229,8 @@ class Decoder:
         self._layouts: dict[bytes, _Layout | None] = {}
         self._by_id: dict[int, _Layout | None] = {}
         self._relations: dict[int, Relation] = {}
-        self._rows = _Rows()
+        self._rows: dict[_Layout, Rows] = {}
+        self._held = self._held_bytes = 0
         self._deadline = 0.0
         self._file, self._at = begin.file, begin.pos
         self._gtid, self._seconds = "", 0
@@ -246,20 +245,30 @@ class Decoder:
         """Decode events until a limit is reached or they end.
 
         :param events: in the order of the log, each with its header.
-        :return: batches of :data:`SCHEMA` of bounded size, without the closing row.
+        :return: batches of ``rows.SCHEMA`` of bounded size, each of one table.
         :raises LogError: an event that cannot be read.
         """
         for event in events:
             # however long the server takes before the first one, a next read would have to wait for as long again
             self._deadline = self._deadline or time.monotonic() + (self._limits.seconds or float("inf"))
             self._take(event)
-            if self._rows.full:
-                yield self._rows.batch()
-                self._rows = _Rows()
+            if self._held >= _BATCH_ROWS or self._held_bytes >= _BATCH_BYTES:
+                yield from self._flush()
             if self.done:
                 break
-        if len(self._rows):
-            yield self._rows.batch()
+        yield from self._flush()
+
+    def _flush(self) -> Iterator[pa.RecordBatch]:
+        found, self._rows = self._rows, {}
+        self._held = self._held_bytes = 0
+        for layout, rows in found.items():
+            try:
+                yield rows.batch()
+            except UnreadableError as error:
+                self.summary.lost.setdefault(layout.table, str(error))
+            if rows.zero_dates:
+                zero_dates = self.summary.zero_dates
+                zero_dates[layout.table] = zero_dates.get(layout.table, 0) + rows.zero_dates
 
     def _take(self, event: bytes) -> None:
         seconds, kind, server, size, end, _flags = _HEADER.unpack_from(event)
@@ -444,13 +453,17 @@ class Decoder:
             return
         self._touched.add(layout.table)
         try:
-            self._read_rows(layout, event, end, kind, (position, seconds))
+            self._read_rows(layout, event, end, kind, start, (position, seconds))
         except LogError:
             raise
         except (ValueError, IndexError, KeyError, struct.error) as error:
+            # what has been taken of the event has no end
+            self._rows.pop(layout, None)
             self.summary.lost.setdefault(layout.table, f"has rows at {self._file}:{start} that cannot be read: {error}")
 
-    def _read_rows(self, layout: _Layout, event: bytes, end: int, kind: int, place: tuple[int, int]) -> None:
+    def _read_rows(
+        self, layout: _Layout, event: bytes, end: int, kind: int, start: int, place: tuple[int, int]
+    ) -> None:
         op, extra = _ROWS[kind]
         at = 27 + (int.from_bytes(event[27:29], "little") if extra else 0)
         count, at = length(event, at)
@@ -461,28 +474,22 @@ class Decoder:
         if layout.absent or any(bitmap & layout.bitmap != layout.bitmap for bitmap in present):
             what = f"lack the key column {layout.absent!r}" if layout.absent else "are not whole (binlog_row_image)"
             raise LayoutError(f"they {what}")
-        add, ordinal = self._rows.add, self._ordinal
-        facts = (layout.table, layout.version)
-        while at < end:
-            ordinal += 1
-            where = (place[0], ordinal, place[1])
-            if op == "c":
-                new, at = self._image(layout, layout.all, event, at, width)
-                add((*facts, "c", *where, False), new, None)
-            elif op == "d":
-                old, at = self._image(layout, layout.keys, event, at, width)
-                add((*facts, "d", *where, False), None, [old[k] for k in layout.key])
-            else:
-                old, at = self._image(layout, layout.keys, event, at, width)
-                new, at = self._image(layout, layout.all, event, at, width)
-                before = [old[k] for k in layout.key]
-                moved = layout.keyed and any(old[k] != new[k] for k in layout.key)
-                if moved:
-                    add((*facts, "d", *where, False), None, before)
-                    self._count(layout.table, "d", 1, rows=0)
-                add((*facts, "u", *where, moved), new, before if moved else None)
-        self._count(layout.table, op, ordinal - self._ordinal)
-        self._rows.bytes += len(event)
+        rows = self._rows.get(layout) or self._rows.setdefault(layout, layout.rows())
+        rows.begin(f"{self._file}:{start}")
+        if op == "u":
+            ordinal = self._read_updates(layout, rows, event, (at, end, width), place)
+        else:
+            take, plan = (rows.add_new, layout.all) if op == "c" else (rows.add_old, layout.keys)
+            ordinal = self._ordinal
+            while at < end:
+                ordinal += 1
+                image, at = _image(plan, event, at, width)
+                take(image if op == "c" else [image[k] for k in layout.key])
+            rows.add(op, place, range(self._ordinal + 1, ordinal + 1))
+        count = ordinal - self._ordinal
+        self._count(layout.table, op, count)
+        self._held += count
+        self._held_bytes += len(event)
         self.summary.row_bytes += len(event)
         self._ordinal = ordinal
         if 0 < self._limits.transaction < ordinal:
@@ -491,32 +498,33 @@ class Decoder:
                 "(source.max_transaction_events)."
             )
 
-    def _image(
-        self, layout: _Layout, plan: list[tuple[Any, ...]], event: bytes, at: int, width: int
-    ) -> tuple[list[str | None], int]:
-        """The values of one row image, null for those that the plan leaves out, and where it ends."""
-        nulls = int.from_bytes(event[at : at + width], "little")
-        at += width
-        found: list[str | None] = []
-        append, number = found.append, int.from_bytes
-        for text, size, prefix, dated in plan:
-            if nulls & 1:
-                append(None)
-            else:
-                if prefix:
-                    size = number(event[at : at + prefix], "little")
-                    at += prefix
-                end = at + size
-                value = None if text is None else text(event[at:end])
-                append(value)
-                at = end
-                if dated and value is not None and is_zero_date(value):
-                    self._count_zero_date(layout.table)
-            nulls >>= 1
-        return found, at
+    def _read_updates(
+        self, layout: _Layout, rows: Rows, event: bytes, within: tuple[int, int, int], place: tuple[int, int]
+    ) -> int:
+        """Read the pairs of images of an event.
 
-    def _count_zero_date(self, table: int) -> None:
-        self.summary.zero_dates[table] = self.summary.zero_dates.get(table, 0) + 1
+        :param within: where they begin and end, and bytes of the bits that tell nulls.
+        :return: ordinal of the last row.
+        """
+        at, end, width = within
+        ordinal = stayed = self._ordinal
+        while at < end:
+            ordinal += 1
+            old, at = _image(layout.keys, event, at, width)
+            new, at = _image(layout.all, event, at, width)
+            # values of a column are the same if their bytes are
+            if layout.keyed and any(old[k] != new[k] for k in layout.key):
+                rows.add("u", place, range(stayed + 1, ordinal))
+                stayed = ordinal
+                before = [old[k] for k in layout.key]
+                rows.add_old(before)
+                rows.add("d", place, range(ordinal, ordinal + 1))
+                rows.add_old(before)
+                rows.add("u", place, range(ordinal, ordinal + 1), moved=True)
+                self._count(layout.table, "d", 1, rows=0)
+            rows.add_new(new)
+        rows.add("u", place, range(stayed + 1, ordinal + 1))
+        return ordinal
 
     def _count(self, table: int, kind: str, number: int = 1, rows: int | None = None) -> None:
         kinds = self.summary.events.setdefault(table, {})
@@ -530,35 +538,28 @@ def _sql_mode(variables: bytes) -> int:
     return int.from_bytes(variables[at + 1 : at + 9], "little") if variables[at : at + 1] == b"\1" else 0
 
 
-class _Rows:
-    """Rows under way to an Arrow batch."""
+def _image(plan: Sequence[tuple[int, int, bool]], event: bytes, at: int, width: int) -> tuple[Image, int]:
+    """The values of one row image, and where it ends.
 
-    def __init__(self) -> None:
-        self.bytes = 0
-        self._facts: list[tuple[Any, ...]] = []
-        self._new: list[list[str | None] | None] = []
-        self._old: list[list[str | None] | None] = []
-
-    def __len__(self) -> int:
-        return len(self._facts)
-
-    @property
-    def full(self) -> bool:
-        """Enough for one batch."""
-        return len(self._facts) >= _BATCH_ROWS or self.bytes >= _BATCH_BYTES
-
-    def add(self, facts: tuple[Any, ...], new: list[str | None] | None, old: list[str | None] | None) -> None:
-        self._facts.append(facts)
-        self._new.append(new)
-        self._old.append(old)
-
-    def batch(self) -> pa.RecordBatch:
-        """The Arrow batch."""
-        import pyarrow as pa
-
-        kinds = [pa.int32(), pa.int32(), pa.string(), pa.int64(), pa.int64(), pa.int64(), pa.bool_()]
-        columns = zip(*self._facts, strict=True)
-        *head, moved = [pa.array(values, kind) for values, kind in zip(columns, kinds, strict=True)]
-        texts = pa.list_(pa.string())
-        arrays = [*head, pa.array(self._new, texts), pa.array(self._old, texts), moved]
-        return pa.RecordBatch.from_arrays([*arrays, pa.nulls(len(self), pa.string())], names=NAMES)
+    :param plan: of each column, the size of its values or of the length before them, and whether it is wanted.
+    :param width: bytes of the bits that tell nulls.
+    """
+    nulls = int.from_bytes(event[at : at + width], "little")
+    at += width
+    found: Image = []
+    append, number = found.append, int.from_bytes
+    for size, prefix, wanted in plan:
+        if nulls & 1:
+            append(None)
+        else:
+            if prefix == 1:
+                size = event[at]
+                at += 1
+            elif prefix:
+                size = number(event[at : at + prefix], "little")
+                at += prefix
+            end = at + size
+            append(event[at:end] if wanted else None)
+            at = end
+        nulls >>= 1
+    return found, at

@@ -19,7 +19,7 @@ from lakecdc.ingest.formats.native.log import LogColumn, LogLayout, LogSize
 from lakecdc.ingest.order import order_key, order_sql
 from lakecdc.ingest.sources import rounds
 from lakecdc.ingest.sources.database import cause
-from lakecdc.ingest.sources.mysql import decoder
+from lakecdc.ingest.sources.mysql import decoder, rows
 from lakecdc.ingest.sources.mysql.arrow_values import converted, is_odd_for_arrow
 from lakecdc.ingest.sources.mysql.connect import Address, connect, query
 from lakecdc.ingest.sources.mysql.decoder import Decoder, Limits, LogError, Relation, Summary, Wanted
@@ -147,7 +147,7 @@ class Round:
 
     def of_table(self, table: int) -> DataFrame:
         """The decoded events of a table."""
-        return rounds.rows(rounds.of_table(self.cells, table), decoder.SCHEMA).where(F.col("position") < self.end)
+        return rounds.rows(rounds.of_table(self.cells, table), rows.SCHEMA).where(F.col("position") < self.end)
 
     def relations(self, table: int) -> list[Relation]:
         """The descriptions of a table in this round, oldest first."""

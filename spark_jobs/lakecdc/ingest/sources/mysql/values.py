@@ -13,6 +13,9 @@ from dataclasses import dataclass
 from datetime import date, timedelta
 from functools import lru_cache
 
+from lakecdc.ingest.sources.mysql import column_texts
+from lakecdc.ingest.sources.mysql.column_texts import Many
+
 Text = Callable[[bytes], str]
 
 _DIGITS_TO_BYTES = (0, 1, 1, 2, 2, 3, 3, 4, 4, 4)
@@ -29,24 +32,25 @@ class Codec:
     :param size: bytes of every value, if ``prefix`` is 0.
     :param prefix: bytes of the length that stands before the value.
     :param dated: the text begins with a date, which may be zero.
+    :param many: the texts of many values at once; None if each is read by itself.
     """
 
     text: Text
     size: int = 0
     prefix: int = 0
     dated: bool = False
+    many: Many | None = None
 
 
 def integer(size: int, unsigned: bool) -> Codec:
     """An integer, little-endian."""
-    if unsigned:
-        return Codec(lambda raw: str(int.from_bytes(raw, "little")), size)
-    return Codec(lambda raw: str(int.from_bytes(raw, "little", signed=True)), size)
+    many = column_texts.integers(size, unsigned=unsigned)
+    return Codec(lambda raw: str(int.from_bytes(raw, "little", signed=not unsigned)), size, many=many)
 
 
 def bits(size: int) -> Codec:
     """A bit field as a number, big-endian."""
-    return Codec(lambda raw: str(int.from_bytes(raw, "big")), size)
+    return Codec(lambda raw: str(int.from_bytes(raw, "big")), size, many=column_texts.bit_fields(size))
 
 
 def real(size: int) -> Codec:
@@ -65,7 +69,8 @@ def characters(prefix: int, text: Text) -> Codec:
 
     :param text: see :func:`reader`.
     """
-    return Codec(text, prefix=prefix)
+    many = {_utf8: column_texts.utf8, _latin1: column_texts.ascii_of_latin1}.get(text)
+    return Codec(text, prefix=prefix, many=many)
 
 
 def octets(prefix: int, padded: int = 0) -> Codec:
@@ -81,7 +86,8 @@ def octets(prefix: int, padded: int = 0) -> Codec:
 def enumeration(size: int, values: Sequence[str]) -> Codec:
     """An ENUM; index 0 is what a refused value became, shown as the empty string."""
     texts = ("", *values)
-    return Codec(lambda raw: texts[int.from_bytes(raw, "little")], size)
+    many = column_texts.members(size, texts)
+    return Codec(lambda raw: texts[int.from_bytes(raw, "little")], size, many=many)
 
 
 def selection(size: int, values: Sequence[str]) -> Codec:
@@ -122,7 +128,7 @@ def decimal(precision: int, scale: int) -> Codec:
             digits = f"{digits[:-scale]}.{digits[-scale:]}"
         return f"-{digits}" if negative else digits
 
-    return Codec(text, size)
+    return Codec(text, size, many=column_texts.decimals(groups, sizes, scale))
 
 
 @lru_cache(65536)
@@ -139,14 +145,9 @@ def _day_since_1970(number: int) -> str:
     return (_EPOCH + timedelta(number)).isoformat()
 
 
-def is_zero_date(text: str) -> bool:
-    """Tell whether year, month or day of a date's text is zero."""
-    return "-00" in text or text.startswith("0000")
-
-
 def day() -> Codec:
     """A DATE."""
-    return Codec(lambda raw: day_text(int.from_bytes(raw, "little")), 3, dated=True)
+    return Codec(lambda raw: day_text(int.from_bytes(raw, "little")), 3, dated=True, many=column_texts.days)
 
 
 @lru_cache(65536)
@@ -174,7 +175,7 @@ def moment(places: int) -> Codec:
         number = (months // 13) << 9 | (months % 13) << 5 | days & 31
         return f"{day_text(number)} {clock(value & 0x1FFFF)}{fraction(int.from_bytes(raw[5:], 'big'), places)}"
 
-    return Codec(text, 5 + (places + 1) // 2, dated=True)
+    return Codec(text, 5 + (places + 1) // 2, dated=True, many=column_texts.moments(places))
 
 
 def instant(places: int) -> Codec:
@@ -190,7 +191,7 @@ def instant(places: int) -> Codec:
             f"{_day_since_1970(days)} {clock(hours << 12 | seconds // 60 << 6 | seconds % 60)}{fraction(rest, places)}"
         )
 
-    return Codec(text, 4 + (places + 1) // 2, dated=True)
+    return Codec(text, 4 + (places + 1) // 2, dated=True, many=column_texts.instants(places))
 
 
 def duration(places: int) -> Codec:
@@ -270,13 +271,17 @@ def reader(charset: str) -> Text | None:
     if encoding is None:
         return None
     if encoding == "utf-8":
-        return lambda raw: raw.decode()
+        return _utf8
     if charset == "latin1":
         return _latin1
     errors, differs = _HANDLERS.get(encoding, "strict"), _DIFFERENT.get(charset)
     if differs:
         return lambda raw: raw.decode(encoding, errors).translate(differs)
     return lambda raw: raw.decode(encoding, errors)
+
+
+def _utf8(raw: bytes) -> str:
+    return raw.decode()
 
 
 def _latin1(raw: bytes) -> str:

@@ -5,11 +5,14 @@ from __future__ import annotations
 import struct
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from lakecdc.ingest.sources.mysql import values
 from lakecdc.ingest.sources.mysql.gtid import ANONYMOUS, TAGGED, gtid_of
 from lakecdc.ingest.sources.mysql.json_binary import json_document
 from lakecdc.ingest.sources.mysql.place import FILE_STEP, Place
+from lakecdc.ingest.sources.mysql.rows import Rows, UnreadableError
 from lakecdc.ingest.sources.mysql.values import Codec
 
 
@@ -34,6 +37,75 @@ from lakecdc.ingest.sources.mysql.values import Codec
 )
 def test_text(codec: Codec, raw: bytes, text: str) -> None:
     assert codec.text(raw) == text
+
+
+def fractions(size: int, places: int) -> st.SearchStrategy[bytes]:
+    """Some bytes, and those of a second's fraction behind them."""
+    digits, extra = places + places % 2, (places + 1) // 2
+    return st.builds(
+        lambda before, rest: before + rest.to_bytes(extra, "big"),
+        st.binary(min_size=size, max_size=size), st.integers(0, 10**digits - 1),
+    )  # fmt: skip
+
+
+def sized(size: int) -> st.SearchStrategy[bytes]:
+    return st.binary(min_size=size, max_size=size)
+
+
+AT_ONCE: dict[str, tuple[Codec, st.SearchStrategy[bytes]]] = {
+    **{f"int{n}": (values.integer(n, False), sized(n)) for n in (1, 2, 3, 4, 8)},
+    **{f"unsigned{n}": (values.integer(n, True), sized(n)) for n in (1, 2, 3, 4, 8)},
+    **{f"bit{n}": (values.bits(n), sized(n)) for n in (1, 5, 8)},
+    **{f"datetime{n}": (values.moment(n), fractions(5, n)) for n in (0, 1, 3, 6)},
+    **{f"timestamp{n}": (values.instant(n), fractions(4, n) | st.just(bytes(4 + (n + 1) // 2))) for n in (0, 2, 5)},
+    **{f"decimal{p}.{s}": (values.decimal(p, s), sized(values.decimal(p, s).size))
+       for p, s in ((1, 0), (9, 2), (10, 10), (18, 9), (18, 0), (4, 3))},
+    "date": (values.day(), sized(3)),
+    "enum": (values.enumeration(1, ["a", "é"]), st.sampled_from([b"\0", b"\1", b"\2"])),
+    "utf8": (values.characters(2, values.reader("utf8mb4") or str), st.text(max_size=5).map(str.encode)),
+    "latin1": (values.characters(1, values.reader("latin1") or str), st.text("aé€", max_size=5).map(
+        lambda text: text.encode("cp1252"))),
+}  # fmt: skip
+# not every run of bytes is such a value: what is beyond its type is told one by one
+BEYOND = {"datetime", "date", "latin"}
+
+
+@pytest.mark.parametrize("kind", AT_ONCE)
+@settings(deadline=None)
+@given(data=st.data())
+def test_texts_of_many_values_are_those_of_each(kind: str, data: st.DataObject) -> None:
+    codec, raw = AT_ONCE[kind]
+    raws = data.draw(st.lists(raw, max_size=6))
+    assert codec.many is not None
+    try:
+        found = codec.many(raws).to_pylist()
+    except ValueError:
+        assert kind.rstrip("0123456789.") in BEYOND
+        return
+    assert found == [codec.text(value) for value in raws]
+
+
+def test_a_null_and_a_value_that_cannot_be_read_keep_their_places() -> None:
+    rows = Rows(1, 0, [values.characters(1, values.reader("utf8mb4") or str), values.day(), None], [values.day()])
+    day = (2024 << 9 | 5 << 5 | 17).to_bytes(3, "little")
+    for number, image in enumerate([[b"a", None, b"x"], [None, day, None], ["é".encode(), bytes(3), b""]]):
+        rows.begin(f"binlog.000001:{number}")
+        rows.add_new(image)
+        rows.add("c", (7, 9), range(number, number + 1))
+    rows.begin("binlog.000001:3")
+    rows.add_old([day])
+    rows.add("d", (8, 9), range(3, 4))
+    found = rows.batch().to_pylist()
+    assert [(r["kind"], r["new"], r["old"], r["position"], r["ordinal"]) for r in found] == [
+        ("c", ["a", None, None], None, 7, 0), ("c", [None, "2024-05-17", None], None, 7, 1),
+        ("c", ["é", "0000-00-00", None], None, 7, 2), ("d", None, ["2024-05-17"], 8, 3),
+    ]  # fmt: skip
+    assert rows.zero_dates == 1
+    rows.begin("binlog.000001:4")
+    rows.add_new([b"\xff", day, None])
+    rows.add("c", (9, 9), range(4, 5))
+    with pytest.raises(UnreadableError, match=r"has rows at binlog.000001:4 that cannot be read: 'utf-8' codec"):
+        rows.batch()
 
 
 def test_sizes_of_decimals() -> None:

@@ -1,0 +1,152 @@
+"""Rows of one table on their way from the binary log to an Arrow batch, their values made texts column by column."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from lakecdc.ingest.sources.mysql.values import Codec
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pyarrow as pa
+
+#: Spark SQL schema of the decoded rows; ``old`` holds the key columns only, or all columns of a table without a key
+SCHEMA = (
+    "relation int, version int, kind string, position bigint, ordinal bigint, seconds bigint, "
+    "new array<string>, old array<string>, moved boolean"
+)
+_NAMES = [part.split()[0] for part in SCHEMA.split(", ")]
+
+#: values of a row as they stand in the log; null is None
+Image = list[bytes | None]
+
+
+class UnreadableError(ValueError):
+    """A value cannot be read; the message says where and why."""
+
+
+class Rows:
+    """The rows.
+
+    :param relation: number of the table.
+    :param version: of its description.
+    :param new: what reads the values of each column; None for one that is left out.
+    :param old: the same for old values.
+    """
+
+    def __init__(self, relation: int, version: int, new: Sequence[Codec | None], old: Sequence[Codec | None]) -> None:
+        self.zero_dates = 0
+        self._table = relation, version
+        self._codecs = new, old
+        self._count = 0
+        # what follows each other: kind, position, seconds, whether it moved the row to another key
+        self._runs: list[tuple[str, int, int, bool]] = []
+        self._counts: list[int] = []
+        self._ordinals: list[int] = []
+        self._new: Image = []
+        self._old: Image = []
+        # first row and place of each event
+        self._events: list[tuple[int, str]] = []
+
+    def begin(self, place: str) -> None:
+        """The rows that follow are of an event at this place."""
+        self._events.append((self._count, place))
+
+    def add(self, kind: str, where: tuple[int, int], ordinals: range, *, moved: bool = False) -> None:
+        """Add rows whose values have been added.
+
+        :param where: position and seconds.
+        """
+        self._runs.append((kind, *where, moved))
+        self._counts.append(len(ordinals))
+        self._ordinals += ordinals
+        self._count += len(ordinals)
+
+    def add_new(self, image: Image) -> None:
+        """The values of a row; a row of kind ``d`` has none."""
+        self._new += image
+
+    def add_old(self, image: Image) -> None:
+        """The old values of a row of kind ``d``, or of one that was moved; others have none."""
+        self._old += image
+
+    def batch(self) -> pa.RecordBatch:
+        """The Arrow batch.
+
+        :raises UnreadableError: naming the event.
+        """
+        import numpy as np
+        import pyarrow as pa
+
+        columns = [np.repeat(np.array(values), self._counts) for values in zip(*self._runs, strict=True)]
+        kind, position, seconds, moved = columns
+        gone = kind == "d"
+        relation, version = (pa.repeat(pa.scalar(number, pa.int32()), self._count) for number in self._table)
+        arrays = [
+            *(relation, version, pa.array(kind, pa.string()), pa.array(position, pa.int64())),
+            *(pa.array(self._ordinals, pa.int64()), pa.array(seconds, pa.int64())),
+            *(self._lists(self._new, self._codecs[0], ~gone), self._lists(self._old, self._codecs[1], gone | moved)),
+            pa.array(moved),
+        ]
+        return pa.RecordBatch.from_arrays(arrays, names=_NAMES)
+
+    def _lists(self, values: Image, codecs: Sequence[Codec | None], there: np.ndarray[Any, Any]) -> pa.ListArray:
+        """The texts of the rows that have any.
+
+        :param values: of one row after the other.
+        """
+        import numpy as np
+        import pyarrow as pa
+
+        width, count = len(codecs), int(there.sum())
+        columns = [self._texts(values[i::width], codec, there) for i, codec in enumerate(codecs)]
+        by_row = np.arange(width * count).reshape(width, count).T.ravel()
+        offsets = np.append(0, np.cumsum(there * width)).astype(np.int32)
+        flat = pa.concat_arrays(columns).take(pa.array(by_row))
+        return pa.ListArray.from_arrays(pa.array(offsets), flat, mask=pa.array(~there))
+
+    def _texts(self, values: Image, codec: Codec | None, there: np.ndarray[Any, Any]) -> pa.Array:
+        import numpy as np
+        import pyarrow as pa
+
+        present = [value for value in values if value is not None]
+        if codec is None or not present:
+            return pa.nulls(len(values), pa.string())
+        texts = self._made(values, present, codec, there)
+        if codec.dated:
+            self.zero_dates += _zero_dates(texts)
+        if len(present) == len(values):
+            return texts
+        known = np.fromiter((value is not None for value in values), np.bool_, len(values))
+        return texts.take(pa.array(np.cumsum(known) - 1, mask=~known))
+
+    def _made(self, values: Image, present: Sequence[bytes], codec: Codec, there: np.ndarray[Any, Any]) -> pa.Array:
+        """The texts of the values that are not null."""
+        import numpy as np
+        import pyarrow as pa
+
+        if codec.many is not None:
+            try:
+                return codec.many(present)
+            except (ValueError, IndexError):
+                # its own codec can read it, or tell what is wrong
+                pass
+        found: list[str | None] = []
+        for number, value in enumerate(values):
+            try:
+                found += [codec.text(value)] if value is not None else []
+            except (ValueError, IndexError, KeyError) as error:
+                row = int(np.flatnonzero(there)[number])
+                event = bisect_right(self._events, row, key=lambda begun: begun[0]) - 1
+                raise UnreadableError(f"has rows at {self._events[event][1]} that cannot be read: {error}") from error
+        return pa.array(found, pa.string())
+
+
+def _zero_dates(texts: pa.Array) -> int:
+    """How many dates have a year, month or day of zero."""
+    import pyarrow.compute as pc
+
+    zero = pc.or_(pc.match_substring(texts, "-00"), pc.starts_with(texts, "0000"))
+    return int(pc.sum(zero).as_py() or 0)
