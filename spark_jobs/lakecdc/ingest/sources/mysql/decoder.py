@@ -17,6 +17,7 @@ from lakecdc.ingest.sources.mysql.column_names import ColumnNames
 from lakecdc.ingest.sources.mysql.place import Place
 from lakecdc.ingest.sources.mysql.rows import Image, Rows, UnreadableError
 from lakecdc.ingest.sources.mysql.table_map import LayoutError, LogColumn, Named, length, read_columns, table_name
+from lakecdc.ingest.sources.mysql.values import Codec
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -188,7 +189,7 @@ class _Layout:
         keys = frozenset(self.key)
         self.keys = [(c.codec.size, c.codec.prefix, place in keys) for place, c in enumerate(columns)]
         self._new = [column.codec if kept else None for column, kept in zip(columns, self.kept, strict=True)]
-        self._old = [columns[place].codec for place in self.key]
+        self._old: list[Codec | None] = [columns[place].codec for place in self.key]
         if not self.keyed:
             # all there is to tell a row by
             self.key, self.keys, self._old = list(range(len(columns))), self.all, self._new

@@ -69,7 +69,8 @@ def characters(prefix: int, text: Text) -> Codec:
 
     :param text: see :func:`reader`.
     """
-    many = {_utf8: column_texts.utf8, _latin1: column_texts.ascii_of_latin1}.get(text)
+    known: dict[Text, Many] = {_utf8: column_texts.utf8, _latin1: column_texts.ascii_of_latin1}
+    many = known.get(text)
     return Codec(text, prefix=prefix, many=many)
 
 

@@ -12,7 +12,7 @@ from lakecdc.ingest.sources.mysql import values
 from lakecdc.ingest.sources.mysql.gtid import ANONYMOUS, TAGGED, gtid_of
 from lakecdc.ingest.sources.mysql.json_binary import json_document
 from lakecdc.ingest.sources.mysql.place import FILE_STEP, Place
-from lakecdc.ingest.sources.mysql.rows import Rows, UnreadableError
+from lakecdc.ingest.sources.mysql.rows import Image, Rows, UnreadableError
 from lakecdc.ingest.sources.mysql.values import Codec
 
 
@@ -88,7 +88,8 @@ def test_texts_of_many_values_are_those_of_each(kind: str, data: st.DataObject) 
 def test_a_null_and_a_value_that_cannot_be_read_keep_their_places() -> None:
     rows = Rows(1, 0, [values.characters(1, values.reader("utf8mb4") or str), values.day(), None], [values.day()])
     day = (2024 << 9 | 5 << 5 | 17).to_bytes(3, "little")
-    for number, image in enumerate([[b"a", None, b"x"], [None, day, None], ["é".encode(), bytes(3), b""]]):
+    images: list[Image] = [[b"a", None, b"x"], [None, day, None], ["é".encode(), bytes(3), b""]]
+    for number, image in enumerate(images):
         rows.begin(f"binlog.000001:{number}")
         rows.add_new(image)
         rows.add("c", (7, 9), range(number, number + 1))

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from lakecdc.contract.report import TableReport
 from lakecdc.ingest.formats.native import log
+from lakecdc.ingest.formats.pgoutput import Bounds
 from lakecdc.ingest.job import ingest
+from lakecdc.ingest.sources.postgres import log as wal
 from tests.lakecdc.ingest.sources.log_ways import assert_the_same
 
 from .conftest import Shop
 from .test_arrow_load import create, insert
 from .test_rounds import big
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 WAYS = {"by_tasks": "auto", "by_jvm": "jvm"}
 
@@ -101,3 +107,24 @@ def test_what_is_not_plain_is_left_to_the_jvm(shop: Shop) -> None:
     for name in kinds.keys() - {"odd"}:
         found = shop.lake.duckdb_rows(f"{shop.schema}.{name}", "id, n, v")
         assert sorted(found) == shop.sql(f"SELECT id, n, v FROM s.{name} ORDER BY id"), name
+
+
+def test_a_round_that_goes_on_when_it_is_read_again_is_the_same(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    read = wal.read
+
+    def lost(spark: SparkSession, task: wal.ReadLog) -> wal.Round:
+        found = read(spark, replace(task, bounds=Bounds(seconds=1e-9)))
+        assert found.cells is not None
+        found.cells.unpersist()
+        return found
+
+    shop.sql("CREATE TABLE s.t (id int PRIMARY KEY, n int)")
+    name = shop.target("t")
+    ingest(shop.lake.spark, shop.spec())
+    for number in range(3):
+        shop.sql(f"INSERT INTO s.t VALUES ({number}, 0), ({number + 10}, 0)")
+    monkeypatch.setattr(wal, "read", lost)
+    metrics = ingest(shop.lake.spark, shop.spec())[0].metrics
+    assert (metrics["decoded_by"], metrics["commits"]) == ("native", 3)
+    assert (metrics["events_c"], metrics["rows_written"]) == (6, 6), "what comes behind a round's end is the next one's"
+    assert sorted(shop.lake.duckdb_rows(name, "id, n")) == shop.sql("SELECT * FROM s.t ORDER BY id")
