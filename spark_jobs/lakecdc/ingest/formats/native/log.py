@@ -33,9 +33,9 @@ if TYPE_CHECKING:
 LEFT_OUT = "an update leaves values out that it did not touch"
 # rows that are typed in one step, and their bytes
 _ROWS, _BYTES = 65_536, 32 * 1024 * 1024
-# events and bytes that one task types, and that one folds: it holds the rows of all these keys
+# events and bytes that one task types, and that one folds; it holds its rows about six times meanwhile
 _TYPED_AT_ONCE = 200_000, 64 * 1024 * 1024
-_FOLDED_AT_ONCE = 500_000, 192 * 1024 * 1024
+_FOLDED_AT_ONCE = 250_000, 64 * 1024 * 1024
 
 #: values of texts: from the texts, the name of the source's type, the Spark SQL type and the column's name; raises
 #: :class:`OddValueError` at one that Spark has to judge
