@@ -94,15 +94,22 @@ def of_table(cells: DataFrame, relation: int) -> DataFrame:
 
 
 def folded(
-    cells: DataFrame, relation: int, layout: LogLayout | str, size: LogSize, partition_by: Sequence[str], epoch: int
+    cells: DataFrame | None,
+    relation: int,
+    layout: LogLayout | str,
+    size: LogSize,
+    partition_by: Sequence[str],
+    epoch: int,
 ) -> Native:
     """The events of one table, folded by the native engine, or why they are the JVM's.
 
+    :param cells: those of the round; None only where they are the JVM's.
     :param layout: how the engine takes them, or why it cannot.
     :param partition_by: the target's partition transforms in SQL.
     """
     if isinstance(layout, str):
         return Native(reason=layout)
+    assert cells is not None
     return fold_log(of_table(cells, relation), layout, size, partition_by, epoch)
 
 

@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 
 from lakecdc.contract.errors import SourceUnavailableError
 from lakecdc.ingest.formats import pgoutput
-from lakecdc.ingest.formats.native.log import LogColumn, LogLayout, LogSize
+from lakecdc.ingest.formats.native.log import LEFT_OUT, LogColumn, LogLayout, LogSize
 from lakecdc.ingest.formats.pgoutput import Bounds, Decoder, Relation, Summary, Wanted
 from lakecdc.ingest.order import order_key, order_sql
 from lakecdc.ingest.sources import rounds
@@ -220,12 +220,27 @@ def changes(
 
 
 def layout(
-    found: Round, relation: Relation, key: Sequence[str], columns: Sequence[Column], types: TypeCatalog
+    found: Round,
+    oid: int,
+    key: Sequence[str],
+    columns: Sequence[Column],
+    types: TypeCatalog,
+    renamed: Mapping[int, Mapping[str, str]],
 ) -> LogLayout | str:
-    """How tasks take a table's events out of a round, all of which one description fits, or why they cannot.
+    """How tasks of the native engine take a table's events out of a round, or why they are the JVM's.
 
-    :param columns: the target's columns.
+    :param columns: and the other parameters: see :func:`changes`.
     """
+    relations = found.relations(oid)
+    if found.cells is None:
+        return "the round was parked"
+    if oid in found.summary.truncates:
+        return "a TRUNCATE"
+    if oid in found.summary.open:
+        return LEFT_OUT
+    if len(relations) > 1 or any(renamed.values()):
+        return "the source has altered the table"
+    (relation,) = relations
     places = {column.name: place for place, column in enumerate(relation.columns)}
     missing = [c.name for c in columns if c.name not in places]
     odd = f"the log has no column {missing[0]!r}" if missing else types.odd_for_arrow(relation.columns, columns)

@@ -19,7 +19,7 @@ from lakecdc.contract.sources.postgres import PostgresSource
 from lakecdc.failpoints import reach
 from lakecdc.ingest.change import Column, TableBatch
 from lakecdc.ingest.formats.native import Native
-from lakecdc.ingest.formats.native.log import LEFT_OUT, LogLayout, refusal
+from lakecdc.ingest.formats.native.log import refusal
 from lakecdc.ingest.formats.pgoutput import Bounds, Wanted
 from lakecdc.ingest.order import order_key
 from lakecdc.ingest.source_columns import key_numbers, remembered
@@ -439,37 +439,15 @@ class PostgresIngest:
         renamed: Mapping[int, Mapping[str, str]],
     ) -> Native:
         """The changes of a table: folded by the native engine's tasks, or for the JVM to fold, and why."""
-        oid = feed.table.oid
-        layout = self._layout(found, feed, key, columns, renamed)
-        if found.cells is None:
-            made = Native(reason="the round was parked")
-        else:
-            by = partition_transforms(self.spark, self.spec.catalog.name, feed.table.target)
-            made = rounds.folded(found.cells, oid, layout, found.size(oid), by, self._epoch)
+        oid, target = feed.table.oid, feed.table.target
+        layout = refusal(self.spec.options, target) or wal.layout(found, oid, key, columns, self._types, renamed)
+        by = partition_transforms(self.spark, self.spec.catalog.name, target)
+        made = rounds.folded(found.cells, oid, layout, found.size(oid), by, self._epoch)
         if made.packed is None:
             changes = wal.changes(found, oid, key, columns, self._types, self._epoch, renamed)
             return replace(made, changes=changes)
         self._packed.append(made.packed.frame)
         return made
-
-    def _layout(
-        self,
-        found: wal.Round,
-        feed: Feed,
-        key: tuple[str, ...],
-        columns: tuple[Column, ...],
-        renamed: Mapping[int, Mapping[str, str]],
-    ) -> LogLayout | str:
-        """How tasks take a table's events out of a round, or why it is the JVM's."""
-        oid, relations = feed.table.oid, found.relations(feed.table.oid)
-        if oid in found.summary.truncates:
-            return "a TRUNCATE"
-        if oid in found.summary.open:
-            return LEFT_OUT
-        if len(relations) > 1 or any(renamed.values()):
-            return "the source has altered the table"
-        why = refusal(self.spec.options, feed.table.target)
-        return why or wal.layout(found, relations[0], key, columns, self._types)
 
     def _position(self, feed: Feed, to: int, moment: datetime | None) -> Position:
         """A table that was ahead of the others stays where it is."""
