@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import random
+from base64 import b64encode
 from pathlib import Path
 from typing import Any
 
@@ -17,23 +18,27 @@ from lakecdc.run import run
 from tests.conftest import Lake
 
 TYPES = {"id": "bigint", "code": "string", "amount": "decimal(12,2)", "at": "timestamp", "day": "date", "ok": "boolean"}
-COLUMNS = "id, code, cast(amount AS varchar), cast(day AS varchar), ok"
+TYPES |= {"raw": "binary", "price": "decimal(20,4)", "rate": "decimal(38,18)", "clock": "string"}
+ENCODINGS = {"price": "decimal_bytes", "clock": "time_micros"}
+COLUMNS = "id, code, cast(amount AS varchar), cast(day AS varchar), ok, raw, cast(price AS varchar), clock"
 # arrival, the last part of the order key, is numbered by each engine in its own way
 KEPT = "rule, reason, place, raw_value"
-SAME = "id, code, amount, at, day, ok, substr(_lakecdc_order, 1, 49), _lakecdc_source_time"
+SAME = "id, code, amount, at, day, ok, raw, price, rate, clock, substr(_lakecdc_order, 1, 49), _lakecdc_source_time"
 
 
 def event(rng: random.Random, lsn: int) -> dict[str, Any]:
     op, key = rng.choice("cuud"), rng.randrange(40)
     row = {"id": key, "code": rng.choice(["a", "é{", ""]), "amount": lsn / 4, "at": "2024-01-02T03:04:05.5+02:00"}
-    row |= {"day": "2024-02-29", "ok": rng.choice([True, None])}
+    row |= {"day": "2024-02-29", "ok": rng.choice([True, None]), "rate": f"-1234567890.{lsn:018d}"}
+    price = b64encode((lsn - 60).to_bytes(2, "big", signed=True)).decode()
+    row |= {"raw": rng.choice(["", "3q2+7w==", None]), "price": price, "clock": 1_000_000 * lsn + 5}
     source = {"connector": "postgresql", "schema": "shop", "table": "t", "lsn": lsn, "ts_ms": 1_700_000_000_000 + lsn}
     return {"op": op, "before": row if op == "d" else None, "after": None if op == "d" else row, "source": source}
 
 
 def take(lake: Lake, folder: Path, name: str, engine: str, **target: Any) -> TableReport:
     source = {"type": "files", "path": f"{folder}/*", "format": "debezium-json"}
-    wanted = {"table": name, "columns": TYPES, **target}
+    wanted = {"table": name, "columns": TYPES, "encodings": ENCODINGS, **target}
     report = run(
         parse_spec(lake.spec("ingest", source=source, target=wanted, options={"decode_engine": engine})), ingest
     )
@@ -92,7 +97,7 @@ def test_files_of_tasks_are_described_as_iceberg_s_own(lake: Lake, tmp_path: Pat
     told = {}
     for engine, name in names.items():
         take(lake, tmp_path, name, engine, key=["id"], partition_by=["bucket(2, id)"])
-        columns = [f"readable_metrics.{c}.{b}" for c in ("id", "code", "amount", "at", "ok") for b in BOUNDS]
+        columns = [f"readable_metrics.{c}.{b}" for c in TYPES if c not in ("day", "clock") for b in BOUNDS]
         files = lake.sql(
             f"SELECT content, partition.id_bucket, record_count, equality_ids, {', '.join(columns)}, "
             f"substr(readable_metrics._lakecdc_order.lower_bound, 1, 49) FROM lake.{name}.files"

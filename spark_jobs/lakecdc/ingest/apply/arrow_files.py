@@ -24,6 +24,8 @@ _CODECS = {"zstd": "zstd", "snappy": "snappy", "gzip": "gzip", "uncompressed": "
 _CODEC = "write.parquet.compression-codec"
 # file systems that Java and pyiceberg name alike
 _SCHEMES = ("", "file", "s3", "s3a")
+# types whose values have as many bytes each
+_FIXED = ("uuid", "fixed")
 # settings of Iceberg's own writer that this one does not know
 _OTHER_FORMAT, _BLOOM = "write.format.default", "write.parquet.bloom-filter-enabled."
 _GIVEN_UP = "given-up"
@@ -45,6 +47,8 @@ def refusal(table: IcebergTable) -> str | None:
     if urlsplit(table.location).scheme not in _SCHEMES:
         return f"the table is at {urlsplit(table.location).scheme}://"
     odd = [f"{name} is {kind}" for name, kind in spark_types(table).items() if arrow_type(kind) is None]
+    # Spark calls these string and binary
+    odd += [f"{f.name} is {f.type}" for f in table.fields if f.type.startswith(_FIXED)]
     return f"column {odd[0]}" if odd else None
 
 

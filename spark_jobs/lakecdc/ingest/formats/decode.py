@@ -144,8 +144,6 @@ def _try_native(
         return "asked for"
     if target.on_dropped_column != "keep":
         return "on_dropped_column"
-    if target.encodings and not known.types:
-        return "encodings of a new table"
     fields = _fields_before(messages, format_name, target, reading, known)
     reason = native.refusal(format_name, fields, target.key)
     if reason is None and not set(target.key) <= {f.name for f in fields}:

@@ -242,5 +242,7 @@ def _time(number: str, encoding: str, sql_type: str) -> str:
     to_micros = {"millis": "try_multiply(n, 1000L)", "micros": "n", "nanos": "n DIV 1000"}[unit]
     # Postgres' infinity arrives as the ends of the range, which no timestamp of Iceberg's can hold
     inside = f"m BETWEEN {_FIRST_DAY} * {_DAY} AND {_LAST_DAY + 1} * {_DAY} - 1"
-    made = f"CASE WHEN {inside} THEN timestamp_micros(m) END" if kind == "epoch" else _TIME_OF_DAY
+    # the lowest number has no positive one
+    time_of_day = f"CASE WHEN m >= -{2**63 - 1} THEN {_TIME_OF_DAY} END"
+    made = f"CASE WHEN {inside} THEN timestamp_micros(m) END" if kind == "epoch" else time_of_day
     return f"CAST({_let(_let(number, 'n', to_micros), 'm', made)} AS {sql_type})"

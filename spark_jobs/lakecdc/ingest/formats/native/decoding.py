@@ -277,7 +277,7 @@ class Decoding:
         return ", ".join(
             [
                 *(f"{value(self._field(name), f't{i}')} AS k{i}" for i, name in enumerate(self.key)),
-                *(f"{value(f, texts[f.name])} AS c{i}" for i, f in enumerate(self.fields)),
+                *(f"{value(f, texts[f.name], kind=self._json_type(f))} AS c{i}" for i, f in enumerate(self.fields)),
                 *(f"{value(self._field(name), moved[i])} AS o{i}" for i, name in enumerate(self.key)),
                 f"{read.position} AS pos",
                 f"{read.ordinal} AS ord",
@@ -294,9 +294,9 @@ class Decoding:
         ]
         for place, name in enumerate(self.key):
             field, moved = self._field(name), self._moved_text(name)
-            fits = exact(field, f"t{place}", made=f"k{place}")
+            fits = exact(field, f"t{place}", f"k{place}")
             cases.append(f"WHEN t{place} IS NULL OR NOT ({fits}) THEN {text_literal(f'the key column {name}')}")
-            fits = exact(field, moved, made=f"o{place}")
+            fits = exact(field, moved, f"o{place}")
             cases.append(f"WHEN has_moved AND ({moved} IS NULL OR NOT ({fits})) THEN 'an old key'")
         # a row's own key is the one that was looked at
         rest = [(i, f) for i, f in enumerate(self.fields) if f.name not in self.key]
@@ -318,23 +318,31 @@ class Decoding:
     def _fits(self, place: int, text: str, *, quick: bool) -> str:
         """SQL that is true if a column's text is null, a placeholder or an exact value."""
         field = self.fields[place]
-        pointer = f"{self._envelope.pointer} || {text_literal('/' + _escaped(field.name))}"
-        kind = f"json_type(text, {pointer})"
-        fits = exact(field, text, kind=kind, made=f"c{place}")
+        fits = exact(field, text, f"c{place}", kind=self._json_type(field))
         if not self._may_be_left_out(field):
             return f"{text} IS NULL OR ({fits})"
-        unchanged = self._is_placeholder(text)
+        unchanged = self._is_placeholder(field, text)
         return (
             f"{text} IS NULL OR (NOT ({unchanged}) AND ({fits}))"
             if quick
             else f"{text} IS NULL OR {unchanged} OR ({fits})"
         )
 
+    def _json_type(self, field: Field) -> str:
+        """SQL of the JSON type of a column's value, for the few values whose text does not tell it."""
+        pointer = f"{self._envelope.pointer} || {text_literal('/' + _escaped(field.name))}"
+        kind = f"json_type(text, {pointer})"
+        if field.encoding != "variable_decimal":
+            return kind
+        # only one that is escaped can stand in a string
+        escaped = r"""contains(text, '{\"') OR contains(text, '\u')"""
+        return f"CASE WHEN {escaped} THEN {kind} ELSE 'OBJECT' END"
+
     def _open(self, texts: Mapping[str, str]) -> str:
-        large = [f.name for f in self.fields if self._may_be_left_out(f)]
+        large = [f for f in self.fields if self._may_be_left_out(f)]
         if not large:
             return "NULL::VARCHAR[]"
-        unchanged = {name: self._is_placeholder(texts[name]) for name in large}
+        unchanged = {f.name: self._is_placeholder(f, texts[f.name]) for f in large}
         found = ", ".join(f"CASE WHEN {sql} THEN {text_literal(name)} END" for name, sql in unchanged.items())
         any_open = " OR ".join(f"coalesce({sql}, false)" for sql in unchanged.values())
         return f"CASE WHEN {any_open} THEN list_filter([{found}], n -> n IS NOT NULL) END"
@@ -342,10 +350,12 @@ class Decoding:
     def _may_be_left_out(self, field: Field) -> bool:
         return self._envelope.placeholders and may_be_left_out(field)
 
-    def _is_placeholder(self, text: str) -> str:
-        # its structured shapes are arrays and objects, which are odd
-        shapes = [s for s in placeholder_shapes(self.unavailable_value) if not s.startswith(("[", "{"))]
-        return f"{text} IN ({', '.join(text_literal(s) for s in shapes)})"
+    def _is_placeholder(self, field: Field, text: str) -> str:
+        # other arrays and objects are odd
+        known = '{"scale"' if field.encoding == "variable_decimal" else "\0"
+        shapes = placeholder_shapes(self.unavailable_value)
+        listed = [text_literal(s) for s in shapes if s.startswith(known) or not s.startswith(("[", "{"))]
+        return f"{text} IN ({', '.join(listed)})"
 
     def _field(self, name: str) -> Field:
         return next(f for f in self.fields if f.name == name)

@@ -21,30 +21,43 @@ _OTHERS = {
     "double": "DOUBLE",
     "boolean": "BOOLEAN",
     "string": "VARCHAR",
+    "binary": "BLOB",
     "date": "DATE",
     "timestamp": "TIMESTAMPTZ",
     "timestamp_ntz": "TIMESTAMP",
 }
-_EPOCHS = {
+_MOMENTS = ("timestamp_ntz", "timestamp")
+#: types that an encoding other than ``plain`` and those of decimals can have
+_ENCODED = {
+    "base64": ("binary",),
     "epoch_days": ("date",),
-    "epoch_millis": ("timestamp_ntz", "timestamp"),
-    "epoch_micros": ("timestamp_ntz", "timestamp"),
+    **dict.fromkeys(("epoch_millis", "epoch_micros", "epoch_nanos"), _MOMENTS),
+    **dict.fromkeys(("time_millis", "time_micros", "time_nanos"), ("string",)),
 }
 # years 0001 to 9999
 _DATE = r"(\d{3}[1-9]|\d\d[1-9]\d|\d[1-9]\d\d|[1-9]\d{3})-\d\d-\d\d"
 _CLOCK = r"[T ]([01]\d|2[0-3]):\d\d:\d\d(\.\d{1,6})?"
 # doubles keep this many digits exactly; a longer decimal may have been a JSON number that lost some
 _EXACT_DIGITS = 15
-# JSON numbers of which each engine has a text of its own
-_OWN_TEXT = r"-?\d+(\.\d+([eE][+-]?\d+)?|[eE][+-]?\d+)|-?\d{39,}"
+# in microseconds; longer ones are nobody's time of day
+_LONGEST_TIME = 10**15
+# what JSON values look like that are no strings, arrays or objects, and that could pass for base64
+_BARE = r"true|-?\d[\d.eE+-]*"
+_FRACTION = r"-?\d+(\.\d+)?([eE][+-]?\d+)?"
+# digits after the point that the JVM compares at most
+_MOST_VARIABLE_SCALE = 18
 _INSTANT = Field("", "timestamp")
 
 
 def supports(field: Field) -> bool:
     """Tell whether the engine can decode a column."""
+    if field.encoding in ("decimal_bytes", "variable_decimal"):
+        decimal = _DECIMAL.match(field.type)
+        fits = field.encoding != "decimal_bytes" or 0 <= field.scale <= (int(decimal[2]) if decimal else 37)
+        return fits and (field.type == "string" or decimal is not None)
     if field.encoding != "plain":
-        return field.type in _EPOCHS.get(field.encoding, ())
-    return duck_type(field.type) is not None
+        return field.type in _ENCODED[field.encoding]
+    return field.type != "binary" and duck_type(field.type) is not None
 
 
 def duck_type(sql_type: str) -> str | None:
@@ -69,6 +82,7 @@ def arrow_type(sql_type: str) -> pa.DataType | None:
         "double": pa.float64(),
         "boolean": pa.bool_(),
         "string": pa.string(),
+        "binary": pa.binary(),
         "date": pa.date32(),
         "timestamp": pa.timestamp("us", "UTC"),
         "timestamp_ntz": pa.timestamp("us"),
@@ -78,32 +92,36 @@ def arrow_type(sql_type: str) -> pa.DataType | None:
 
 def may_be_left_out(field: Field) -> bool:
     """Tell whether a database may leave the column's value out of an update, so that a placeholder stands for it."""
-    return field.type == "string" or bool(_DECIMAL.match(field.type))
+    return field.type in ("string", "binary") or bool(_DECIMAL.match(field.type))
 
 
-def exact(field: Field, text: str, *, kind: str | None = None, made: str | None = None) -> str:
+def exact(field: Field, text: str, made: str, *, kind: str | None = None) -> str:
     """SQL that is true if a text is exactly a value of the column's type.
 
-    :param kind: SQL of the JSON type of the value, where a text that looks like a structure or a number can be found
-        out to be a string.
+    What is dear stands in a CASE, because DuckDB evaluates all members of an OR.
+
     :param made: column that holds the :func:`value` of the text already.
+    :param kind: SQL of the JSON type of the value, where the text does not tell it; None if it cannot be found out.
     """
-    decimal = _DECIMAL.match(field.type)
-    if field.encoding == "epoch_days":
-        return f"TRY_CAST({text} AS BIGINT) BETWEEN -719162 AND 2932896 AND {_is_integer(text)}"
-    if field.encoding.startswith("epoch_"):
-        unit = 1000 if field.encoding == "epoch_millis" else 1
-        low, high = -62135596800000000 // unit, 253402300799999999 // unit
-        return f"TRY_CAST({text} AS BIGINT) BETWEEN {low} AND {high} AND {_is_integer(text)}"
-    fits = f"{made or f'TRY_CAST({text} AS {duck_type(field.type)})'} IS NOT NULL"
-    if field.type in _INTEGERS and made:
+    fits = f"{made} IS NOT NULL"
+    if field.encoding == "base64":
+        told = f"CASE WHEN {_is_word(text)} THEN true ELSE {_is_text(kind)} END"
+        return f"{fits} AND to_base64({made}) = {text} AND {told}"
+    if field.encoding == "decimal_bytes":
+        canonical = f"to_base64({_bytes(text)}) = {text}"
+        number = f"{_is_decimal(field, text)} AND ({_is_short(text)})"
+        return f"{fits} AND CASE WHEN {_is_word(text)} THEN {canonical} ELSE {number} END"
+    if field.encoding == "variable_decimal":
+        # what is not exact has no value, unless it is such an object in a string
+        return f"{fits} AND {kind} = 'OBJECT'" if kind else "false"
+    if field.encoding != "plain":
+        return f"{fits} AND {_is_integer(text)}"
+    if field.type in _INTEGERS:
         # nearly every integer is written in one way, and comparing is cheaper than a regular expression
         return f"{fits} AND CASE WHEN {made}::VARCHAR = {text} THEN true ELSE {_is_integer(text)} END"
-    if field.type in _INTEGERS:
-        return f"{fits} AND {_is_integer(text)}"
-    if decimal:
-        places = f"(\\.\\d{{1,{decimal[2]}}})?" if int(decimal[2]) else ""
-        return f"length({text}) <= {_EXACT_DIGITS} AND regexp_full_match({text}, '-?\\d+{places}') AND {fits}"
+    if _DECIMAL.match(field.type):
+        told = f"CASE WHEN {_is_short(text)} THEN true ELSE {_is_text(kind)} END"
+        return f"{fits} AND {_is_decimal(field, text)} AND {told}"
     if field.type in ("float", "double"):
         number = f"{fits} AND regexp_full_match({text}, '-?\\d[\\d.eE+-]*')"
         # the last digits of a long integer may be more than a double can hold
@@ -112,18 +130,36 @@ def exact(field: Field, text: str, *, kind: str | None = None, made: str | None 
         return f"{text} IN ('true', 'false')"
     if field.type == "date":
         return f"{fits} AND regexp_full_match({text}, '{_DATE}')"
-    if field.type in ("timestamp", "timestamp_ntz"):
+    if field.type in _MOMENTS:
         zone = "(Z|[+-](0\\d|1[0-7]):\\d\\d)?" if field.type == "timestamp" else ""
         return f"regexp_full_match({text}, '{_DATE}{_CLOCK}{zone}') AND {fits}"
-    # what else than text has a text of its own in each engine; a JSON document or a number in a string is just a string
-    other = f"({text} < ':' AND regexp_full_match({text}, '{_OWN_TEXT}'))"
-    is_string = f"{kind} = 'VARCHAR'" if kind else "false"
-    return f"CASE WHEN starts_with({text}, '{{') OR starts_with({text}, '[') OR {other} THEN {is_string} ELSE true END"
+    return f"CASE WHEN {_is_strange(text)} THEN {_is_text(kind)} ELSE true END"
+
+
+def value(field: Field, text: str, *, kind: str | None = None) -> str:
+    """SQL of a column's value from a text that is exact; TRY, since what is not exact is told apart beside it.
+
+    :param kind: as for :func:`exact`.
+    """
+    duck = duck_type(field.type)
+    if field.encoding == "base64":
+        return f"TRY(from_base64({text}))"
+    if field.encoding == "decimal_bytes":
+        # Connect's ``decimal.format`` NUMERIC writes numbers, of which some would pass for base64
+        number = f"TRY_CAST({text} AS {duck})" if field.type != "string" and kind else "NULL"
+        of_bytes = f"TRY_CAST({_scaled(_unscaled(_bytes(text)), field.scale)} AS {duck})"
+        is_text = f"CASE WHEN {_is_word(text)} THEN true ELSE {_is_text(kind)} END"
+        return f"CASE WHEN {is_text} THEN {of_bytes} ELSE {number} END"
+    if field.encoding == "variable_decimal":
+        return _variable(text, field.type)
+    if field.encoding != "plain":
+        return _time(text, field.encoding, str(duck))
+    return text if field.type == "string" else f"TRY_CAST({text} AS {duck})"
 
 
 def exact_instant(text: str) -> str:
     """SQL that is true if a text is exactly a date and time."""
-    return exact(_INSTANT, text)
+    return exact(_INSTANT, text, value(_INSTANT, text))
 
 
 def instant(text: str) -> str:
@@ -135,16 +171,102 @@ def _is_integer(text: str) -> str:
     return f"regexp_full_match({text}, '-?\\d+')"
 
 
-def value(field: Field, text: str) -> str:
-    """SQL of a column's value from a text that is exact; TRY, since what is not exact is told apart beside it."""
-    kind = duck_type(field.type)
-    if field.encoding == "epoch_days":
-        return f"(DATE '1970-01-01' + TRY_CAST({text} AS INTEGER))"
-    if field.encoding.startswith("epoch_"):
-        factor = 1000 if field.encoding == "epoch_millis" else 1
-        bounded = f"CASE WHEN {exact(field, text)} THEN TRY_CAST({text} AS BIGINT) END"
-        return f"make_timestamp({bounded} * {factor})::{kind}"
-    return text if field.type == "string" else f"TRY_CAST({text} AS {kind})"
+def _is_decimal(field: Field, text: str) -> str:
+    decimal = _DECIMAL.match(field.type)
+    places = f"(\\.\\d{{1,{decimal[2]}}})?" if decimal and int(decimal[2]) else ""
+    return f"regexp_full_match({text}, '-?\\d+{places}')"
+
+
+def _is_short(text: str) -> str:
+    """SQL that is true for a text of which no digit is lost even if it was a JSON number."""
+    return f"length({text}) <= {_EXACT_DIGITS} OR NOT contains({text}, '.')"
+
+
+def _is_word(text: str) -> str:
+    """SQL that is true for a text that only a JSON string can have, or an array or object."""
+    return f"NOT regexp_full_match({text}, '{_BARE}')"
+
+
+def _is_strange(text: str) -> str:
+    """SQL that is true for a text that the engines write differently unless it is a JSON string.
+
+    These are arrays and objects, numbers with a fraction or exponent and integers of more than 64 bits.
+    """
+    whole = r"[1-9]\d{0,18}|-[1-9]\d{0,17}|0"
+    number = f"regexp_full_match({text}, '{_FRACTION}') AND NOT regexp_full_match({text}, '{whole}')"
+    structured = f"starts_with({text}, '{{') OR starts_with({text}, '[')"
+    return f"{structured} OR ({text} >= '-' AND {text} < ':' AND {number})"
+
+
+def _is_text(kind: str | None) -> str:
+    """SQL that is true if a value is a JSON string."""
+    return f"{kind} = 'VARCHAR'" if kind else "false"
+
+
+def _bytes(base64: str) -> str:
+    """SQL of up to 15 bytes, which an unscaled number of 128 bits can be made of; null for more."""
+    return f"TRY(from_base64(CASE WHEN length({base64}) BETWEEN 4 AND 20 THEN {base64} END))"
+
+
+def _unscaled(octets: str) -> str:
+    """SQL of a big-endian number in two's complement."""
+    sign = f"(1::HUGEINT << (8 * octet_length({octets}) - 1)::INTEGER)"
+    return f"(xor({octets}::BIT::HUGEINT, {sign}) - {sign})"
+
+
+def _scaled(unscaled: str, scale: int) -> str:
+    """SQL of a decimal with its point set."""
+    whole = f"{unscaled}::DECIMAL(38,0)"
+    return f"({whole} * '0.{'1'.rjust(scale, '0')}'::DECIMAL({scale},{scale}))" if scale else whole
+
+
+def _variable(text: str, sql_type: str) -> str:
+    """SQL of a decimal that is an object of its scale and bytes."""
+    parts = f'regexp_extract({text}, \'^\\{{"scale":(\\d{{1,2}}),"value":"([^"]*)"\\}}$\', [\'s\', \'v\'])'
+    octets = f"CASE WHEN to_base64({_bytes('p.v')}) = p.v THEN {_bytes('p.v')} END"
+    number = f"{_let(octets, 'o', _unscaled('o'))}::VARCHAR"
+    figures = "lpad(ltrim(n, '-'), greatest(length(ltrim(n, '-')), s + 1)::INTEGER, '0')"
+    point = "CASE WHEN s > 0 THEN '.' ELSE '' END"
+    pointed = f"concat(left(f, length(f) - s), {point}, right(f, s))"
+    signed = f"concat(CASE WHEN starts_with(n, '-') THEN '-' ELSE '' END, {_let(figures, 'f', pointed)})"
+    scale = f"CASE WHEN p.s::VARCHAR != '' AND p.s::INTEGER <= {_MOST_VARIABLE_SCALE} THEN p.s::INTEGER END"
+    made = _let(scale, "s", _let(number, "n", f"CASE WHEN s + length(n) > 0 THEN {signed} END"))
+    made = _let(parts, "p", made)
+    if sql_type == "string":
+        return made
+    kind, whole = duck_type(sql_type), f"DECIMAL(38,{_MOST_VARIABLE_SCALE})"
+    fitting = (
+        f"CASE WHEN TRY_CAST(TRY_CAST(t AS {kind}) AS {whole}) = TRY_CAST(t AS {whole}) THEN TRY_CAST(t AS {kind}) END"
+    )
+    return _let(made, "t", fitting)
+
+
+def _time(text: str, encoding: str, kind: str) -> str:
+    """SQL of what a number of days, milliseconds, microseconds or nanoseconds stands for."""
+    number = f"TRY_CAST({text} AS BIGINT)"
+    of, _, unit = encoding.partition("_")
+    if unit == "days":
+        return f"(DATE '1970-01-01' + CASE WHEN {number} BETWEEN -719162 AND 2932896 THEN {number} END::INTEGER)"
+    low, high = (-62135596800000000, 253402300799999999) if of == "epoch" else (-_LONGEST_TIME, _LONGEST_TIME)
+    micros = number
+    if unit == "millis":
+        low, high, micros = low // 1000, high // 1000, f"{number} * 1000"
+    elif unit == "nanos":
+        low, high, micros = -(2**63), 2**63 - 1, f"{number} // 1000"
+    inside = f"{number} BETWEEN {low} AND {high}"
+    if of == "epoch":
+        return f"make_timestamp(CASE WHEN {inside} THEN {micros} END)::{kind}"
+    # MySQL's times may be negative or longer than a day
+    parts = ", ".join(f"abs({micros}) {part}" for part in ("// 3600000000", "// 60000000 % 60", "// 1000000 % 60"))
+    sign = f"CASE WHEN {micros} < 0 THEN '-' ELSE '' END"
+    long = f"printf('%s%02d:%02d:%02d.%06d', {sign}, {parts}, abs({micros}) % 1000000)"
+    of_day = f"strftime(make_timestamp({micros}), '%H:%M:%S.%f')"
+    return f"CASE WHEN {inside} THEN CASE WHEN {micros} BETWEEN 0 AND 86399999999 THEN {of_day} ELSE {long} END END"
+
+
+def _let(sql: str, name: str, body: str) -> str:
+    """SQL that evaluates an expression once and uses it several times."""
+    return f"list_transform([{sql}], lambda {name}: {body})[1]"
 
 
 def name_literal(name: str) -> str:

@@ -1,0 +1,134 @@
+"""Whatever the native engine takes for a value of a column, the JVM takes for the same value."""
+
+from __future__ import annotations
+
+import json
+import random
+from base64 import b64encode
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+from lakecdc.ingest.formats import values
+from lakecdc.ingest.formats.messages import once
+from lakecdc.ingest.formats.native.decoding import Decoding
+from lakecdc.ingest.formats.native.exact import supports
+from lakecdc.ingest.formats.values import Field, placeholder_shapes
+
+FIELDS = (
+    Field("base64", "binary", "base64"),
+    Field("bytes2", "decimal(12,2)", "decimal_bytes", 2),
+    Field("bytes0", "decimal(38,0)", "decimal_bytes"),
+    Field("wider", "decimal(20,4)", "decimal_bytes", 2),
+    Field("bytes_text", "string", "decimal_bytes", 3),
+    Field("variable", "decimal(20,4)", "variable_decimal"),
+    Field("variable_text", "string", "variable_decimal"),
+    Field("days", "date", "epoch_days"),
+    Field("millis", "timestamp_ntz", "epoch_millis"),
+    Field("micros", "timestamp", "epoch_micros"),
+    Field("nanos", "timestamp_ntz", "epoch_nanos"),
+    Field("time_millis", "string", "time_millis"),
+    Field("time_micros", "string", "time_micros"),
+    Field("time_nanos", "string", "time_nanos"),
+    Field("long_decimal", "decimal(38,10)"),
+    Field("wide_decimal", "decimal(38,0)"),
+    Field("double", "double"),
+    Field("text", "string"),
+)
+#: value, and whether it stands for "unchanged"
+Case = tuple[Any, bool]
+NAMES = [f.name for f in FIELDS]
+UNAVAILABLE = "__debezium_unavailable_value"
+
+
+def encoded(unscaled: int) -> str:
+    return b64encode(unscaled.to_bytes((unscaled.bit_length() + 8) // 8, "big", signed=True)).decode()
+
+
+def variable(scale: Any, unscaled: int) -> str:
+    return json.dumps({"scale": scale, "value": encoded(unscaled)})
+
+
+def texts() -> list[str]:
+    """Values as JSON."""
+    rng = random.Random(5)
+    numbers = [0, 1, -1, 127, 128, -128, -129, 255, 256, -32768, 32768, 10**12, 10**17, -(10**18), 2**63 - 1, -(2**63)]
+    numbers += [2**63, 10**25 + 7, -(10**36), 2**119, 10**38, -(2**127), 2**130]
+    numbers += [rng.randrange(-(10**d), 10**d) for d in range(1, 36) for _ in range(2)]
+    words = ["", "x", "BNI=", "BNI", "QR==", "QQ==", "Q Q=", "1234", "12345678", "1e22", "true", "====", "AA=A", "é"]
+    words += ["12.50", "-0.05", "1234567890123456.25", "0.1234567890123456789", "00012.5", "+5", "5.", ".5", "NaN"]
+    words += ["12345678901234567890123456.789", "-7", '{"scale":2,"value":"ew=="}', "[1]", "__debezium", UNAVAILABLE]
+    raw = ["1.5", "-2.25", "1e3", "1E22", "1e-7", "12.50", "100.0", "1.005", "0.1", "1234567890123456.25", "true", "[]"]
+    raw += ["12345678901234567890.123", "{}", '["a"]', "false", "-0.0", "1.0", "123456789012345678901234567890.5"]
+    raw += [str(n) for n in numbers] + [json.dumps(encoded(n)) for n in numbers] + [json.dumps(w) for w in words]
+    raw += [variable(scale, n) for n in numbers[::3] for scale in (0, 2, 4, 9, 18)]
+    raw += [variable(scale, 1500) for scale in (3, -1, 19, 40, "2", None, 1.5)]
+    raw += [
+        '{"scale":2,"value":1234}',
+        '{"value":"ew==","scale":2}',
+        '{ "scale" : 2, "value" : "ew==" }',
+        '{"scale":2,"value":"QR=="}',
+        '{"scale":2}',
+    ]
+    raw += ['{"scale":2,"value":"ew==","more":1}', '{"scale":2}', '{"scale":2,"value":"1e22"}']
+    return [*raw, *(s if s.startswith(("[", "{")) else json.dumps(s) for s in placeholder_shapes(UNAVAILABLE))]
+
+
+def message(place: int, name: str, value: str) -> str:
+    """An insert in which one column has a value, written as it is."""
+    image = ", ".join(f'"{other}": {value if other == name else "null"}' for other in NAMES)
+    source = json.dumps({"connector": "postgresql", "schema": "shop", "table": "t", "lsn": place + 1, "ts_ms": 5})
+    return f'{{"op": "c", "before": null, "after": {{"id": {place}, {image}}}, "source": {source}}}'
+
+
+CASES = [(name, value) for name in NAMES for value in texts()]
+LINES = [message(place, *case) for place, case in enumerate(CASES)]
+
+
+@pytest.fixture(scope="module")
+def in_jvm(spark: SparkSession) -> dict[int, Case]:
+    """Value and openness of what the JVM takes, by the case's place."""
+    frame = spark.createDataFrame([(text, f'{{"v": {text}}}') for text in texts()], "written string, image string")
+    columns = []
+    for f in FIELDS:
+        one = replace(f, name="v")
+        unchanged, misfit = values.is_placeholder("v", one, UNAVAILABLE) or "false", values.misfit("v", one) or "false"
+        told = f"coalesce({unchanged}, false) AS open, coalesce({misfit}, false) AS misfit"
+        columns.append(f"struct({values.value('v', one)} AS value, {told}) AS `{f.name}`")
+    parsed = frame.selectExpr("written", f"{once('try_parse_json(image)')} AS v").selectExpr("written", *columns)
+    rows = {(name, r["written"]): r[name] for r in parsed.collect() for name in NAMES}
+    found = {place: rows[case] for place, case in enumerate(CASES)}
+    return {place: (one["value"], one["open"]) for place, one in found.items() if one["open"] or not one["misfit"]}
+
+
+def taken(quick: bool) -> dict[int, Case]:
+    """The same of the native engine."""
+    decoding = Decoding((Field("id", "bigint"), *FIELDS), ("id",), None, 1, UNAVAILABLE, (), False)
+    messages = pa.table({"value": LINES, "arrival": pa.array(range(len(LINES)), pa.int64())})
+    with duckdb.connect() as connection:
+        connection.execute("SET TimeZone = 'UTC'")
+        connection.register("messages", messages)
+        rows = connection.execute(decoding.sql(("id", *NAMES) if quick else None)).to_arrow_table().to_pylist()
+    columns = {name: f"c{place}" for place, name in enumerate(NAMES, 1)}
+    found = {}
+    for row in rows:
+        if row["odd"] is None:
+            value = row[columns[CASES[row["k0"]][0]]]
+            local = value.replace(tzinfo=None) if isinstance(value, datetime) else value
+            found[row["k0"]] = (local, bool(row["open"]))
+    return found
+
+
+@pytest.mark.parametrize("quick", [False, True])
+def test_what_is_taken_is_what_the_jvm_takes(in_jvm: dict[int, Case], quick: bool) -> None:
+    assert all(supports(f) for f in FIELDS)
+    native = taken(quick)
+    # each column has values that are taken
+    assert {CASES[place][0] for place in native} == {*NAMES} and len(native) > 1400
+    different = {CASES[i]: (value, in_jvm.get(i)) for i, value in native.items() if value != in_jvm.get(i)}
+    assert different == {}
