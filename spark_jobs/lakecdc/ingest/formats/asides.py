@@ -34,26 +34,30 @@ class Besides:
     :param fields: the table's columns.
     :param tables: source tables of the table's events.
     :param topics: topics of these.
+    :param schema: columns of their schema; None if they have none.
     """
 
     fields: tuple[Field, ...] = ()
     tables: tuple[str, ...] = ()
     topics: frozenset[str] = frozenset()
+    schema: tuple[Field, ...] | None = None
 
 
 def alone(found: Sequence[Survey], target: Target, besides: Besides) -> Besides:
     """Make sure that odd messages are judged as they would be among all messages of the batch.
 
     :param found: the odd messages.
-    :raises ApartError: if they may not be: they are of another table where none is named, have schemas, delete by
-        tombstones, or come unreadable from topics of which only the other messages may tell whose they are.
+    :raises ApartError: if they may not be: they are of another table where none is named, have other schemas, delete
+        by tombstones, or come unreadable from topics of which only the other messages may tell whose they are.
     """
     named = [s for s in found if s.source_table and s.events]
     mine = [s for s in named if not target.source_table or f".{s.source_table}".endswith(f".{target.source_table}")]
+    others = [s for s in named if s not in mine]
     topics = besides.topics.union(*(s.topics for s in mine))
     if (
         len({s.source_table for s in mine}.union(besides.tables)) > 1
-        or any(s.tombstones or s.schemas for s in found)
+        or any(s.tombstones for s in found)
+        or any(columns != besides.schema for s in found if s not in others for columns in s.schemas.values())
         or any(s.problems and not s.events and not s.topics <= topics for s in found)
     ):
         raise ApartError

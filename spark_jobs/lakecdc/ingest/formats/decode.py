@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -142,8 +141,6 @@ def _try_native(
     """What the native engine makes of a batch, the JVM of what is odd in it; or why all of it is the JVM's."""
     if known.engine != "auto":
         return "asked for"
-    if target.on_dropped_column != "keep":
-        return "on_dropped_column"
     fields = _fields_before(messages, format_name, target, reading, known)
     reason = native.refusal(format_name, fields, target.key)
     if reason is None and not set(target.key) <= {f.name for f in fields}:
@@ -165,6 +162,7 @@ def _try_native(
             # the columns of a new table are those of all its messages
             sets_aside=bool(known.types),
             ignored=target.exclude_columns,
+            encodings=target.encodings,
             scan=known.scan,
             partition_by=known.partition_by,
             wants=target.wants if target.source_tables else None,
@@ -174,6 +172,8 @@ def _try_native(
     made = run(events_needed=every)
     if made.reason is not None:
         return made.reason
+    told = {f.name for f in made.schema or fields}
+    fields = tuple(f for f in made.fields if f.name in told)
     found = Decoded(
         tuple(f.column for f in fields),
         target.key,
@@ -185,10 +185,12 @@ def _try_native(
         folded=made.folded,
         engine="native",
         packed=made.packed if made.events else None,
+        told=tuple(f.name for f in made.schema or () if f.name not in target.exclude_columns) if made.events else (),
     )
     if made.aside is None:
         return found
-    besides = Besides(fields, made.tables, frozenset(place.rpartition("/")[0] for place in made.high_orders or {}))
+    topics = frozenset(place.rpartition("/")[0] for place in made.high_orders or {})
+    besides = Besides(fields, made.tables, topics, made.schema)
     try:
         odd = _decode_in_jvm(made.aside, format_name, target, reading, known, adopt=adopt, besides=besides)
     except ApartError:
@@ -381,10 +383,7 @@ def _typed(field: Field, target: Target, known: Mapping[str, str]) -> Field:
     encoding = target.encodings.get(field.name)
     sql_type = target.columns.get(field.name) or known.get(field.name) or field.type
     typed = field.with_type(sql_type)
-    if encoding:
-        scale = re.search(r",\s*(\d+)\)$", sql_type)
-        typed = replace(typed, encoding=encoding, scale=int(scale[1]) if scale else 0)
-    return typed
+    return typed.with_encoding(encoding) if encoding else typed
 
 
 def _encoded(

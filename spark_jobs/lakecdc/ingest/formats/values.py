@@ -56,6 +56,11 @@ class Field:
         plain_binary = sql_type == "binary" and self.encoding == "plain"
         return replace(self, type=sql_type, encoding="base64" if plain_binary else self.encoding)
 
+    def with_encoding(self, encoding: str) -> Field:
+        """The same column, its values written in another way; the type tells the scale."""
+        decimal = _DECIMAL.match(self.type)
+        return replace(self, encoding=encoding, scale=int(decimal[2]) if decimal else 0)
+
 
 def member(image: str, name: str, sql_type: str) -> str:
     """SQL of a top-level member in a type; null where it is null, absent or does not fit.

@@ -4,9 +4,10 @@ It takes what is plain: envelopes of known columns whose values have an exact te
 else (a TRUNCATE, a new column, a value that does not fit, a tombstone without its delete, text that is no JSON), the
 whole batch is left to the JVM, which judges such things; so both engines give the same rows.
 
-``decoding`` and ``exact`` are the SQL, ``envelopes`` what of it is a format's own, ``layout`` the columns, ``fold``
-keeps the last event of each key, ``grouping`` says which task gets which keys, ``packing`` is how rows travel,
-``pieces`` reads files, ``tasks`` are the Python tasks and ``engine`` is the driver's side.
+``decoding`` and ``exact`` are the SQL, ``envelopes`` what of it is a format's own, ``schemas`` are those that messages
+carry, ``layout`` the columns, ``fold`` keeps the last event of each key, ``grouping`` says which task gets which keys,
+``packing`` is how rows travel, ``pieces`` reads files, ``tasks`` are the Python tasks and ``engine`` is the driver's
+side.
 """
 
 from lakecdc.ingest.formats.native.engine import Native, Packed, Scan, decode_native, refusal

@@ -6,7 +6,7 @@ What is the format's own stands in ``envelopes``.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from lakecdc.ingest.formats.native.envelopes import find_envelope
@@ -20,6 +20,7 @@ from lakecdc.ingest.formats.native.exact import (
     value,
 )
 from lakecdc.ingest.formats.native.layout import COUNTS
+from lakecdc.ingest.formats.native.schemas import Wrapping, encoded, wrapping
 from lakecdc.ingest.formats.values import placeholder_shapes
 
 if TYPE_CHECKING:
@@ -51,6 +52,8 @@ class Decoding:
     :param order_by: member of the row that tells the order, if the format leaves that to the source's settings.
     :param wants: tells whether a source table is one of several that feed the table; None for one of them.
     :param source_column: column that takes the source table's name.
+    :param encodings: those that the target declares, by column.
+    :param wrapped: messages have a ``payload`` beside their value; those that have none are odd.
     """
 
     fields: tuple[Field, ...]
@@ -64,6 +67,8 @@ class Decoding:
     order_by: str | None = None
     wants: Callable[[str], bool] | None = None
     source_column: str | None = None
+    encodings: Mapping[str, str] = field(default_factory=dict)
+    wrapped: bool = False
 
     def prepare(self, connection: duckdb.DuckDBPyConnection) -> None:
         """Make the functions that the query needs."""
@@ -82,13 +87,28 @@ class Decoding:
             null_handling=FunctionNullHandling.SPECIAL,
         )
 
+    def wrapping(self, messages: pa.RecordBatch) -> Wrapping | None:
+        """What is around the payloads of messages; None if they carry no schemas.
+
+        :param messages: the first ones.
+        """
+        return wrapping(messages) if self._envelope.schemas else None
+
+    def with_schema(self, told: tuple[Field, ...]) -> Decoding:
+        """For messages that carry a schema.
+
+        :param told: its columns.
+        :raises SchemaError: they cannot be decoded by it.
+        """
+        fields = encoded(self.fields, told, self.key, self.ignored, self.encodings)
+        return replace(self, fields=fields, wrapped=True)
+
     def first_columns(self, connection: duckdb.DuckDBPyConnection) -> tuple[str, ...] | None:
         """Columns of the first row image, in its order; None if there is none or one that the table does not have.
 
         :param connection: has the first messages as ``first``.
         """
-        text = 'decode("value")' if self.keyed else '"value"'
-        pointer, first = self._envelope.pointer, f"SELECT {text} AS text, 0 AS nth FROM first"
+        pointer, first = self._envelope.pointer, f"SELECT {self._value} AS text, 0 AS nth FROM first"
         images = f"SELECT json_keys(text, {pointer}) AS names FROM ({first})"
         row = connection.execute(f"SELECT names FROM ({images}) WHERE len(names) > 0 LIMIT 1").fetchone()
         names = tuple(row[0]) if row else ()
@@ -141,7 +161,7 @@ class Decoding:
         read, keys = self._envelope, dict.fromkeys(self.key, "VARCHAR")
         members = dict.fromkeys([*self._names, *self._beside.values()], "VARCHAR")
         shape = read.shape("MAP(VARCHAR, VARCHAR)" if seen else members, keys)
-        messages = self._messages(json_literal(keys), valid=valid, asides=asides)
+        messages = self._messages(valid=valid, asides=asides)
         parsed = f"SELECT *, from_json(text, {json_literal(shape)}) AS e FROM ({messages})"
         if not read.rows:
             return parsed
@@ -203,23 +223,48 @@ class Decoding:
             )
         return f"CASE {' '.join(cases)} END"
 
-    def _messages(self, keys: str, *, valid: bool, asides: bool) -> str:
+    def _messages(self, *, valid: bool, asides: bool) -> str:
         message = f"{'messages' if asides else 'NULL'} AS message"
         if not self.keyed:
             nothing = self._no_key()
-            return f"""SELECT {_text('"value"', valid=valid)} AS text, arrival, false AS gone, {NO_TEXT} AS topic,
+            return f"""SELECT {_text(self._value, valid=valid)} AS text, arrival, false AS gone, {NO_TEXT} AS topic,
               '0' AS "partition", NULL::BIGINT AS stamped, {nothing} AS record_key, {nothing} AS moved,
               false AS has_moved, {message} FROM messages"""
         read = self._envelope
         header = 'list_filter(headers, h -> h."key" = \'__debezium.oldkey\')[1]."value"'
         old_key, has_moved = (f"decode({header})", f"{header} IS NOT NULL") if read.old_keys else (NO_TEXT, "false")
-        texts = [_text(sql, valid=valid) for sql in ('decode("value")', read.record_key, old_key)]
+        texts = [_text(sql, valid=valid) for sql in (self._value, read.record_key, old_key)]
         stamped = 'epoch_us("timestamp")' if read.stamped else "NULL::BIGINT"
-        return f"""SELECT text, arrival, gone, topic, "partition", stamped, from_json(record_key, {keys}) AS record_key,
-              from_json(moved, {keys}) AS moved, has_moved, message
+        shape = json_literal(self._key_shape)
+        return f"""SELECT * REPLACE ({self._key_image("record_key")} AS record_key, {self._key_image("moved")} AS moved)
+            FROM (SELECT * REPLACE (from_json(record_key, {shape}) AS record_key, from_json(moved, {shape}) AS moved)
             FROM (SELECT {texts[0]} AS text, arrival, "value" IS NULL AS gone, topic,
               concat_ws('/', topic, "partition") AS "partition", {stamped} AS stamped,
-              {texts[1]} AS record_key, {texts[2]} AS moved, {has_moved} AS has_moved, {message} FROM messages)"""
+              {texts[1]} AS record_key, {texts[2]} AS moved, {has_moved} AS has_moved, {message} FROM messages))"""
+
+    @property
+    def _value(self) -> str:
+        """SQL of a message's text, without its schema."""
+        return '"payload"' if self.wrapped else 'decode("value")' if self.keyed else '"value"'
+
+    @property
+    def _wraps_keys(self) -> bool:
+        """Whether keys may carry their schemas."""
+        return self._envelope.schemas and not {"schema", "payload"} & {*self.key}
+
+    @property
+    def _key_shape(self) -> object:
+        keys = dict.fromkeys(self.key, "VARCHAR")
+        return {**keys, "schema": "VARCHAR", "payload": keys} if self._wraps_keys else keys
+
+    def _key_image(self, name: str) -> str:
+        """SQL of the texts of a key, out of what was parsed by its shape."""
+        if not self._wraps_keys:
+            return name
+        own = ", ".join(f"{text_literal(key)}: {name}.{name_literal(key)}" for key in self.key)
+        return (
+            f"CASE WHEN {name}.schema IS NOT NULL AND {name}.payload IS NOT NULL THEN {name}.payload ELSE {{{own}}} END"
+        )
 
     def _kind(self) -> str:
         """The op of a message that is this table's; ``odd`` for what the JVM has to judge; null to pass over."""
@@ -289,6 +334,7 @@ class Decoding:
     def _odd(self, texts: Mapping[str, str], *, quick: bool) -> str:
         """Why a message is not for this engine: what is no plain row event, no key, a value that is not exact."""
         cases = [
+            *(["WHEN op = 'odd' AND text IS NULL THEN 'a message of another schema'"] if self.wrapped else []),
             "WHEN op = 'odd' AND text IS NULL THEN 'text that is no JSON'",
             "WHEN op = 'odd' THEN 'a message that is no plain row event'",
         ]

@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from lakecdc.iceberg.definition import quoted_column
 from lakecdc.ingest.fold import FoldStats
 from lakecdc.ingest.formats.messages import SCHEMA
-from lakecdc.ingest.formats.native import facts, packing, sample
+from lakecdc.ingest.formats.native import facts, packing, sample, schemas
 from lakecdc.ingest.formats.native.decoding import Decoding
 from lakecdc.ingest.formats.native.envelopes import find_envelope, is_read
 from lakecdc.ingest.formats.native.exact import supports
@@ -67,7 +67,7 @@ class Scan:
         if self.keyed:
             return None
         first = self.read([pa.RecordBatch.from_arrays([pa.array([0])], ["id"])])
-        return sample.fields(first, count, find_envelope(format_name).sample, wants, shards=shards)
+        return sample.fields(first, count, find_envelope(format_name), wants, shards=shards)
 
     def numbers(self) -> DataFrame:
         """A frame of one number per task."""
@@ -118,6 +118,8 @@ class Native:
     :param newest: source time of the newest event.
     :param high_orders: highest order key by ``topic/partition``.
     :param tables: source tables of the events.
+    :param fields: the table's columns, as the messages write them.
+    :param schema: columns of the messages' schema; None if they have none.
     :param aside: messages that the JVM has to decode, a message frame; None if there are none.
     :param asides: how many.
     :param why: why the first of them is.
@@ -131,6 +133,8 @@ class Native:
     newest: datetime | None = None
     high_orders: Mapping[str, str] | None = None
     tables: tuple[str, ...] = ()
+    fields: tuple[Field, ...] = ()
+    schema: tuple[Field, ...] | None = None
     aside: DataFrame | None = None
     asides: int = 0
     why: str | None = None
@@ -168,6 +172,7 @@ def decode_native(
     events_needed: bool,
     sets_aside: bool = False,
     ignored: Sequence[str] = (),
+    encodings: Mapping[str, str] | None = None,
     scan: Scan | None = None,
     partition_by: Sequence[str] = (),
     wants: Callable[[str], bool] | None = None,
@@ -181,6 +186,7 @@ def decode_native(
     :param events_needed: every event is wanted, not only the last one of each key.
     :param sets_aside: odd messages may be set aside; without it, one of them makes the batch the JVM's.
     :param ignored: columns of the source that the table leaves out.
+    :param encodings: those that the target declares, by column.
     :param scan: the same messages, for tasks that read them by themselves.
     :param partition_by: the target's partition transforms in SQL, so that its partitions are folded apart.
     :param wants: tells whether a source table is one of several that feed the table; None for one of them.
@@ -199,6 +205,7 @@ def decode_native(
         reading.settings.get("order_by"),
         wants,
         source_column,
+        dict(encodings or {}),
     )
     # a message of which some rows are odd would be decoded twice
     sets_aside = sets_aside and find_envelope(format_name).rows is None
@@ -221,8 +228,12 @@ def decode_native(
     newest = moment(told.newest) if told.newest is not None else None
     events = sum(told.events[op] for op in OPS)
     aside = _set_aside(frame, scan) if told.aside else None
-    facts_of_rest = (told.tables, aside, told.aside, told.why)
-    return Native(made, packed, None, events, newest, told.high_orders, *facts_of_rest, told.newest_orders)
+    schema = schemas.from_json(told.schemas[0]) if told.schemas and told.schemas[0] else None
+    columns = decoding.with_schema(schema).fields if schema else decoding.fields
+    return Native(
+        *(made, packed, None, events, newest, told.high_orders, told.tables),
+        *(columns, schema, aside, told.aside, told.why, told.newest_orders),
+    )
 
 
 def _run(

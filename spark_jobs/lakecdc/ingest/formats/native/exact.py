@@ -224,21 +224,21 @@ def _variable(text: str, sql_type: str) -> str:
     """SQL of a decimal that is an object of its scale and bytes."""
     parts = f'regexp_extract({text}, \'^\\{{"scale":(\\d{{1,2}}),"value":"([^"]*)"\\}}$\', [\'s\', \'v\'])'
     octets = f"CASE WHEN to_base64({_bytes('p.v')}) = p.v THEN {_bytes('p.v')} END"
-    number = f"{_let(octets, 'o', _unscaled('o'))}::VARCHAR"
+    number = f"{let(octets, 'o', _unscaled('o'))}::VARCHAR"
     figures = "lpad(ltrim(n, '-'), greatest(length(ltrim(n, '-')), s + 1)::INTEGER, '0')"
     point = "CASE WHEN s > 0 THEN '.' ELSE '' END"
     pointed = f"concat(left(f, length(f) - s), {point}, right(f, s))"
-    signed = f"concat(CASE WHEN starts_with(n, '-') THEN '-' ELSE '' END, {_let(figures, 'f', pointed)})"
+    signed = f"concat(CASE WHEN starts_with(n, '-') THEN '-' ELSE '' END, {let(figures, 'f', pointed)})"
     scale = f"CASE WHEN p.s::VARCHAR != '' AND p.s::INTEGER <= {_MOST_VARIABLE_SCALE} THEN p.s::INTEGER END"
-    made = _let(scale, "s", _let(number, "n", f"CASE WHEN s + length(n) > 0 THEN {signed} END"))
-    made = _let(parts, "p", made)
+    made = let(scale, "s", let(number, "n", f"CASE WHEN s + length(n) > 0 THEN {signed} END"))
+    made = let(parts, "p", made)
     if sql_type == "string":
         return made
     kind, whole = duck_type(sql_type), f"DECIMAL(38,{_MOST_VARIABLE_SCALE})"
     fitting = (
         f"CASE WHEN TRY_CAST(TRY_CAST(t AS {kind}) AS {whole}) = TRY_CAST(t AS {whole}) THEN TRY_CAST(t AS {kind}) END"
     )
-    return _let(made, "t", fitting)
+    return let(made, "t", fitting)
 
 
 def _time(text: str, encoding: str, kind: str) -> str:
@@ -264,7 +264,7 @@ def _time(text: str, encoding: str, kind: str) -> str:
     return f"CASE WHEN {inside} THEN CASE WHEN {micros} BETWEEN 0 AND 86399999999 THEN {of_day} ELSE {long} END END"
 
 
-def _let(sql: str, name: str, body: str) -> str:
+def let(sql: str, name: str, body: str) -> str:
     """SQL that evaluates an expression once and uses it several times."""
     return f"list_transform([{sql}], lambda {name}: {body})[1]"
 

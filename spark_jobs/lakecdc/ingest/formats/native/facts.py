@@ -34,6 +34,7 @@ class Facts:
     :param high_orders: highest order key by ``topic/partition``; tombstones have none of their own.
     :param newest: source time, microseconds since 1970.
     :param newest_orders: order key of the first change with the newest source time by ``topic/partition``.
+    :param schemas: columns of the messages' schemas as JSON, empty for messages without; two at most.
     """
 
     odd: str | None = None
@@ -49,6 +50,7 @@ class Facts:
     aside: int = 0
     why: str | None = None
     newest_orders: dict[str, str] = field(default_factory=dict)
+    schemas: tuple[str, ...] = ()
 
     @property
     def high_order(self) -> str | None:
@@ -63,7 +65,7 @@ class Facts:
 def from_json(text: str) -> Facts:
     """Facts out of a task."""
     told = json.loads(text)
-    return Facts(**{**told, "tables": tuple(told["tables"])})
+    return Facts(**{**told, "tables": tuple(told["tables"]), "schemas": tuple(told["schemas"])})
 
 
 def merged(parts: Iterable[Facts]) -> Facts:
@@ -72,10 +74,11 @@ def merged(parts: Iterable[Facts]) -> Facts:
     high: dict[str, str] = {}
     for partition, order in (pair for part in found for pair in part.high_orders.items()):
         high[partition] = max(order, high.get(partition, ""))
-    ends = sorted({table for part in found for table in part.tables})
+    schemas = _ends(name for part in found for name in part.schemas)
+    several = "messages of several schemas" if len(schemas) > 1 else None
     return Facts(
-        next((part.odd for part in found if part.odd), None),
-        tuple(dict.fromkeys((*ends[:1], *ends[-1:]))),
+        next((part.odd for part in found if part.odd), several),
+        _ends(table for part in found for table in part.tables),
         sum(part.keys for part in found),
         sum(part.deletes for part in found),
         {op: sum(part.events.get(op, 0) for part in found) for op in (*OPS, "x")},
@@ -87,7 +90,14 @@ def merged(parts: Iterable[Facts]) -> Facts:
         sum(part.aside for part in found),
         next((part.why for part in found if part.why), None),
         first_of_newest(pair for part in found for pair in part.newest_orders.items()),
+        schemas,
     )
+
+
+def _ends(names: Iterable[str]) -> tuple[str, ...]:
+    """The first and the last of some names, which are one if all are."""
+    found = sorted(set(names))
+    return tuple(dict.fromkeys((*found[:1], *found[-1:])))
 
 
 def newest_changes(batch: pa.RecordBatch, epoch: int) -> Facts:

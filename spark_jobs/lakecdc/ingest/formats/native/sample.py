@@ -7,23 +7,25 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from lakecdc.ingest.formats import debezium_schema
+from lakecdc.ingest.formats.native.envelopes.envelope import dotted
 from lakecdc.ingest.formats.survey import merge_fields
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from lakecdc.ingest.formats.native.envelopes.envelope import Sample
+    from lakecdc.ingest.formats.native.envelopes.envelope import Envelope
     from lakecdc.ingest.formats.values import Field
 
 
 def fields(
-    tables: Iterable[pa.Table], count: int, sample: Sample, wants: Callable[[str], bool], *, shards: bool
+    tables: Iterable[pa.Table], count: int, read: Envelope, wants: Callable[[str], bool], *, shards: bool
 ) -> tuple[Field, ...] | None:
     """Columns of the row images of some messages.
 
     :param tables: messages with their ``value``.
     :param count: messages to look at.
-    :param sample: columns of a message in its format.
+    :param read: their format.
     :param wants: tells whether a source table is wanted.
     :param shards: it may be several.
     :return: None if they are not all plain row events of such tables.
@@ -31,7 +33,10 @@ def fields(
     seen: dict[str | None, list[tuple[Field, ...]]] = {}
     try:
         for event in islice(_events(tables), count):
-            for name, found in sample(event):
+            told = _of_schema(event) if read.schemas else None
+            if told and wants(told[0]):
+                return told[1]
+            for name, found in read.sample(event) if told is None else ():
                 if not name or wants(name):
                     seen.setdefault(name or None, []).append(found)
     except (ValueError, TypeError, KeyError, AttributeError):
@@ -40,6 +45,16 @@ def fields(
         return None
     of_tables = [merge_fields(seen[name]) for name in sorted(seen, key=str)]
     return merge_fields(tuple(sorted(found, key=lambda f: f.name)) for found in of_tables)
+
+
+def _of_schema(event: dict[str, Any]) -> tuple[str, tuple[Field, ...]] | None:
+    """Source table and columns of a row event's schema, which those behind it have as well; None if it has none."""
+    schema, payload = event.get("schema"), event.get("payload")
+    if not isinstance(schema, dict) or not isinstance(payload, dict) or payload.get("op") not in ("r", "c", "u", "d"):
+        return None
+    source = payload["source"]
+    name = dotted(source.get("schema") or source.get("db"), source["table"])
+    return name, debezium_schema.fields(json.dumps(schema))
 
 
 def _events(tables: Iterable[pa.Table]) -> Iterator[dict[str, Any]]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import IntEnum
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from lakecdc.ingest.formats.native import facts, packing
@@ -18,6 +19,7 @@ from lakecdc.ingest.formats.native.fold import fold, last_places, sorted_by_key,
 from lakecdc.ingest.formats.native.grouping import Grouping
 from lakecdc.ingest.formats.native.layout import COUNTS, with_order
 from lakecdc.ingest.formats.native.pieces import OddTextError
+from lakecdc.ingest.formats.native.schemas import PAYLOAD, SchemaError, to_json
 from lakecdc.worker import duckdb_of_its_own, settle
 
 if TYPE_CHECKING:
@@ -120,9 +122,26 @@ class DecodeTask:
 
     def _packed(self, messages: Iterable[pa.RecordBatch], care: Care) -> Iterator[pa.RecordBatch]:
         with duckdb_of_its_own() as connection, duckdb_of_its_own() as beside:
-            keyed, epoch = self.decoding.keyed, self.decoding.epoch
-            held = Held(self.grouping, epoch, beside, alone=self.alone, partitioned=keyed)
-            for batch in decoded(connection, self.decoding, messages, care, sets_aside=self.sets_aside):
+            stream = Stream(iter(messages))
+            if stream.first is None:
+                return
+            decoding, told = self.decoding, ""
+            around = decoding.wrapping(stream.first)
+            if around is not None:
+                try:
+                    decoding, told = decoding.with_schema(around.fields), to_json(around.fields)
+                except SchemaError as error:
+                    raise OddError(str(error)) from error
+                stream.unwrapped = around.unwrapped
+            held = Held(
+                self.grouping,
+                decoding.epoch,
+                beside,
+                alone=self.alone,
+                partitioned=decoding.keyed,
+                schema=told,
+            )
+            for batch in decoded(connection, decoding, stream, care, sets_aside=self.sets_aside):
                 yield from held.add(batch)
             yield from held.rest()
 
@@ -130,7 +149,7 @@ class DecodeTask:
 def decoded(
     connection: duckdb.DuckDBPyConnection,
     decoding: Decoding,
-    messages: Iterable[pa.RecordBatch],
+    stream: Stream,
     care: Care,
     *,
     sets_aside: bool = False,
@@ -144,14 +163,12 @@ def decoded(
     import duckdb
     import pyarrow as pa
 
-    stream = _Stream(iter(messages))
-    if stream.first is None:
-        return
+    first = next(batches := stream.batches())
     try:
         decoding.prepare(connection)
-        connection.register("first", pa.Table.from_batches([stream.first]))
+        connection.register("first", pa.Table.from_batches([first]))
         seen = decoding.first_columns(connection) if care == Care.ALIKE else None
-        connection.register("messages", pa.RecordBatchReader.from_batches(stream.first.schema, stream.batches()))
+        connection.register("messages", pa.RecordBatchReader.from_batches(first.schema, chain([first], batches)))
         query = decoding.sql(seen, valid=care < Care.NO_JSON, asides=sets_aside and care > Care.ALIKE)
         for batch in connection.execute(query).to_arrow_reader(_ROWS):
             odd = batch.column("odd").drop_null()
@@ -182,12 +199,13 @@ def _is_of_data(error: Exception) -> bool:
 
 
 @dataclass
-class _Stream:
+class Stream:
     """Batches for DuckDB to pull; what fails there is kept, for its own errors say only that something did."""
 
     source: Iterator[pa.RecordBatch]
     first: pa.RecordBatch | None = field(init=False)
     error: Exception | None = None
+    unwrapped: Callable[[pa.RecordBatch], pa.RecordBatch] = lambda batch: batch
 
     def __post_init__(self) -> None:
         try:
@@ -198,9 +216,9 @@ class _Stream:
     def batches(self) -> Iterator[pa.RecordBatch]:
         """All of them."""
         assert self.first is not None
-        yield self.first
+        yield self.unwrapped(self.first)
         try:
-            yield from self.source
+            yield from map(self.unwrapped, self.source)
         except Exception as error:
             self.error = error
             raise
@@ -211,6 +229,7 @@ class Held:
 
     :param epoch: of the order keys.
     :param partitioned: the rows are of partitions of a topic.
+    :param schema: what their schema tells of the columns, as facts travel.
     """
 
     def __init__(
@@ -221,9 +240,10 @@ class Held:
         *,
         alone: bool,
         partitioned: bool = False,
+        schema: str = "",
     ) -> None:
         self._grouping, self._epoch, self._connection, self._alone = grouping, epoch, connection, alone
-        self._partitioned = partitioned
+        self._partitioned, self._schema = partitioned, schema
         self._batches: list[pa.RecordBatch] = []
         self._rows = self._bytes = 0
         self._tables: set[str] = set()
@@ -259,6 +279,7 @@ class Held:
 
         told = Facts(aside=batch.num_rows, why=batch.column("odd")[0].as_py())
         messages = pa.RecordBatch.from_struct_array(batch.column("message"))
+        messages = messages.select([name for name in messages.schema.names if name != PAYLOAD])
         yield from packing.set_aside(pa.Table.from_batches([messages]), told.to_json())
 
     def rest(self) -> Iterator[pa.RecordBatch]:
@@ -266,7 +287,9 @@ class Held:
         if not self._rows:
             return
         table, grouping = self._taken(), self._grouping
-        told = facts.merged([self._newest, *(Facts(tables=(name,)) for name in self._tables)])
+        told = facts.merged(
+            [self._newest, Facts(schemas=(self._schema,)), *(Facts(tables=(name,)) for name in self._tables)]
+        )
         if grouping is None:
             yield from finished(self._connection, table, self._epoch, told, folded=False)
             return

@@ -11,7 +11,7 @@ import pytest
 from lakecdc.ingest.formats.native import sample
 from lakecdc.ingest.formats.native.decoding import Decoding
 from lakecdc.ingest.formats.native.envelopes import find_envelope
-from lakecdc.ingest.formats.native.tasks import Care, OddError, decoded
+from lakecdc.ingest.formats.native.tasks import Care, OddError, Stream, decoded
 from lakecdc.ingest.formats.values import Field
 from lakecdc.worker import duckdb_of_its_own
 
@@ -27,7 +27,9 @@ def run(name: str, messages: list[Any], quick: bool = False, **rest: Any) -> lis
     lines = [m if isinstance(m, str) else json.dumps(m) for m in messages]
     table = pa.table({"value": lines, "arrival": pa.array(range(len(lines)), pa.int64())})
     with duckdb_of_its_own() as connection:
-        batches = list(decoded(connection, decoding, table.to_batches(), Care.ALIKE if quick else Care.ASIDE))
+        batches = list(
+            decoded(connection, decoding, Stream(iter(table.to_batches())), Care.ALIKE if quick else Care.ASIDE)
+        )
     return [row for batch in batches for row in batch.to_pylist()]
 
 
@@ -183,7 +185,7 @@ def test_shards_are_told_apart_by_their_tables() -> None:
 @pytest.mark.parametrize("name", EACH)
 def test_the_columns_of_a_new_table(name: str) -> None:
     lines = [json.dumps(EACH[name](row)) for row in (PLAIN, {**PLAIN, "n": 2, "z": True, "empty": None})]
-    found = sample.fields([pa.table({"value": lines})], 10, find_envelope(name).sample, lambda _: True, shards=False)
+    found = sample.fields([pa.table({"value": lines})], 10, find_envelope(name), lambda _: True, shards=False)
     if name == "canal-json":
         assert found == (Field("id", "bigint"), Field("n", "double"), Field("v", "string"))
     else:

@@ -66,5 +66,6 @@ ENVELOPE = Envelope(
     ordinal=f'coalesce(CASE WHEN {_BINLOG} THEN s."row" END, s.lsn, s.scn, {_CHANGE}, 0)',
     rank=f"CASE WHEN op = 'r' OR {_SNAPSHOT} THEN 0 ELSE 8 END",
     time_us="coalesce(s.ts_us, s.ts_ms * 1000)",
+    schemas=True,
     odd=(("op = 'd' AND a IS NOT NULL", "a delete with a row after it"),),
 )

@@ -52,6 +52,7 @@ class Envelope:
     :param rank: 0 for a read of a snapshot, 8 for a change.
     :param time_us: SQL of the source time in microseconds since 1970, or null.
     :param stamped: the message's own time is wanted, ``stamped``.
+    :param schemas: messages and keys may carry their schemas, in Kafka Connect's notation.
     :param odd: further conditions for what the JVM has to judge, with the reason.
     :param ordered_by: the same for messages whose order a member of the row tells.
     """
@@ -80,6 +81,7 @@ class Envelope:
     ordinal: str = "0::BIGINT"
     rank: str = "8"
     stamped: bool = False
+    schemas: bool = False
     odd: tuple[tuple[str, str], ...] = ()
     ordered_by: Callable[[str], Envelope] | None = None
 

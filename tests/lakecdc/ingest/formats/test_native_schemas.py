@@ -1,0 +1,215 @@
+"""Messages with their schemas, decoded by the native engine as the JVM decodes them."""
+
+from __future__ import annotations
+
+import json
+from base64 import b64encode
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from lakecdc.contract.target import Target
+from lakecdc.ingest.fold import fold
+from lakecdc.ingest.formats.decode import Decoded, Known
+from tests.lakecdc.ingest.formats.decoding import decode_lines, record
+from tests.lakecdc.ingest.formats.test_native import envelope
+
+Document = dict[str, Any]
+_TIME = "io.debezium.time."
+UNCHANGED = "__debezium_unavailable_value"
+
+
+def field(name: str, kind: str, semantic: str | None = None, **parameters: str) -> Document:
+    found: Document = {"field": name, "type": kind, "optional": True}
+    return {**found, **({"name": semantic} if semantic else {}), **({"parameters": parameters} if parameters else {})}
+
+
+def money(name: str, scale: int) -> Document:
+    parameters = {"scale": str(scale), "connect.decimal.precision": "12"}
+    return field(name, "bytes", "org.apache.kafka.connect.data.Decimal", **parameters)
+
+
+COLUMNS = [
+    field("id", "int64"),
+    field("name", "string"),
+    money("price", 2),
+    field("anything", "struct", "io.debezium.data.VariableScaleDecimal"),
+    field("raw", "bytes"),
+    field("ratio", "double"),
+    field("born", "int32", f"{_TIME}Date"),
+    field("at", "int64", f"{_TIME}MicroTimestamp"),
+    field("nano", "int64", f"{_TIME}NanoTimestamp"),
+    field("zoned", "string", f"{_TIME}ZonedTimestamp"),
+    field("clock", "int64", f"{_TIME}MicroTime"),
+    field("doc", "string", "io.debezium.data.Json"),
+]
+TYPES = {
+    "id": "bigint",
+    "name": "string",
+    "price": "decimal(12,2)",
+    "anything": "string",
+    "raw": "binary",
+    "ratio": "double",
+    "born": "date",
+    "at": "timestamp_ntz",
+    "nano": "timestamp_ntz",
+    "zoned": "timestamp",
+    "clock": "string",
+    "doc": "string",
+}
+TARGET = Target("shop.t", key=("id",))
+
+
+def schema(columns: list[Document], version: int = 2) -> Document:
+    images = [{"type": "struct", "optional": True, "field": name, "fields": columns} for name in ("before", "after")]
+    return {
+        "type": "struct",
+        "fields": [*images, field("op", "string")],
+        "name": "d.shop.t.Envelope",
+        "version": version,
+    }
+
+
+SCHEMA = schema(COLUMNS)
+KEY_SCHEMA = {"type": "struct", "fields": [field("id", "int64")], "optional": False, "name": "d.shop.t.Key"}
+
+
+def row(id: int, **values: Any) -> Document:
+    price = b64encode((-12345).to_bytes(2, "big", signed=True)).decode()
+    plain = {
+        "name": "é {x}",
+        "price": price,
+        "anything": {"scale": 3, "value": "ew=="},
+        "raw": "3q2+7w==",
+        "ratio": 1.5,
+    }
+    times = {"born": -1, "at": 1_704_164_645_123_456, "nano": -1_500, "zoned": "2024-01-02T01:04:05Z", "clock": 5}
+    return {"id": id, **plain, **times, "doc": '{"a": [1, 2.50]}', **values}
+
+
+def wrapped(payload: Document, of: Document = SCHEMA) -> str:
+    return json.dumps({"schema": of, "payload": payload}, ensure_ascii=False, separators=(",", ":"))
+
+
+def key(id: int) -> str:
+    return json.dumps({"schema": KEY_SCHEMA, "payload": {"id": id}})
+
+
+def message(lsn: int, op: str, image: Document, of: Document = SCHEMA, **headers: Any) -> str:
+    return record(wrapped(envelope(lsn, op, image), of), key(image["id"]), offset=lsn, **headers)
+
+
+EVENTS = [
+    message(10, "r", row(1)),
+    message(20, "c", {**dict.fromkeys(row(2)), "id": 2}),
+    message(30, "u", row(1, price="MA==", anything={"scale": 0, "value": "+w=="}, clock=86_400_000_000, name="2")),
+    message(40, "c", row(3, name="deleted")),
+    # with a `before` that tells nothing
+    record(wrapped({**envelope(50, "d", {}), "before": None}), key(3), offset=50),
+    record(None, key(3), offset=51),
+    message(60, "c", row(8), oldkey={"schema": KEY_SCHEMA, "payload": {"id": 7}}),
+]
+
+
+@pytest.fixture(autouse=True)
+def no_cache(spark: SparkSession) -> Iterator[None]:
+    yield
+    spark.catalog.clearCache()
+
+
+def both(
+    spark: SparkSession, lines: list[str], types: dict[str, str], target: Target = TARGET
+) -> tuple[Decoded, Decoded]:
+    return tuple(  # type: ignore[return-value]
+        decode_lines(spark, "debezium-json", lines, target, Known(types, engine=engine), records=True)
+        for engine in ("auto", "jvm")
+    )
+
+
+def rows(found: Decoded) -> list[Any]:
+    assert found.changes is not None
+    row = F.when(F.col("row").isNotNull(), F.struct(*[F.col("row")[c.name].alias(c.name) for c in found.columns]))
+    columns = ("op", "key", row.alias("row"), "open", "old_key", "order", "source_time", "n_r", "n_c", "n_u", "n_d")
+    kept = fold(found.changes).select(*columns).collect()
+    return sorted((r["key"]["id"], r.asDict(recursive=True)) for r in kept)
+
+
+def assert_same(native: Decoded, jvm: Decoded) -> None:
+    assert rows(native) == rows(jvm)
+    assert native.columns == jvm.columns and native.told == jvm.told
+    assert (native.events, native.newest, native.high_orders) == (jvm.events, jvm.newest, jvm.high_orders)
+
+
+def test_a_new_table_and_the_next_batch(spark: SparkSession) -> None:
+    native, jvm = both(spark, EVENTS, {})
+    assert native.engine == "native" and native.folded
+    assert_same(native, jvm)
+    assert {c.name: c.type for c in native.columns} == TYPES
+    # the table says nothing of how values are written
+    again = decode_lines(spark, "debezium-json", EVENTS, TARGET, Known(TYPES), records=True)
+    assert again.engine == "native"
+    assert_same(again, jvm)
+
+
+def test_types_and_encodings_of_the_target_come_first(spark: SparkSession) -> None:
+    types = {"price": "string", "at": "timestamp", "anything": "decimal(20,4)"}
+    target = Target("shop.t", key=("id",), columns=types, encodings={"born": "epoch_days"}, exclude_columns=("doc",))
+    native, jvm = both(spark, EVENTS, {}, target)
+    assert native.engine == "native" and {c.name: c.type for c in native.columns}.items() >= types.items()
+    assert_same(native, jvm)
+
+
+def test_a_batch_of_another_schema(spark: SparkSession) -> None:
+    repriced = [c if c["field"] != "price" else money("price", 3) for c in COLUMNS]
+    cases = {
+        # the table has one more, which the source has dropped
+        "native": COLUMNS[:-1],
+        "jvm: a new column extra": [*COLUMNS, field("extra", "string")],
+        "jvm: column price (decimal(12,2), decimal_bytes)": repriced,
+    }
+    for engine, columns in cases.items():
+        image, of = row(1, extra="x", price="E4g="), schema(columns)
+        image = {c["field"]: image[c["field"]] for c in columns}
+        native, jvm = both(spark, [message(10, "c", image, of)], TYPES)
+        assert native.engine == engine
+        assert_same(native, jvm)
+
+
+def test_messages_of_several_schemas(spark: SparkSession) -> None:
+    # what differs says nothing of the columns
+    native, jvm = both(spark, [*EVENTS, message(70, "u", row(1, name="newer"), schema(COLUMNS, 3))], TYPES)
+    assert native.engine == "native, 1 messages in the jvm: a message of another schema"
+    assert_same(native, jvm)
+    price = [c if c["field"] != "price" else money("price", 1) for c in COLUMNS]
+    native, jvm = both(spark, [*EVENTS, message(70, "u", row(1, name="newer"), schema(price))], TYPES)
+    assert native.engine == "jvm: a message of another schema"
+    assert_same(native, jvm)
+
+
+def test_odd_messages_with_their_schema_are_set_aside(spark: SparkSession) -> None:
+    lines = [*EVENTS, message(70, "u", row(1, born=10**9)), message(80, "u", row(2, name=[1]))]
+    native, jvm = both(spark, lines, TYPES)
+    assert native.engine.startswith("native, 2 messages in the jvm: a value of the column")
+    assert native.rejections == jvm.rejections == 1
+    assert_same(native, jvm)
+
+
+def test_unchanged_values(spark: SparkSession) -> None:
+    encoded = b64encode(UNCHANGED.encode()).decode()
+    image = row(1, name=UNCHANGED, raw=encoded, price=encoded, anything={"scale": 0, "value": encoded})
+    lines = [message(10, "c", row(1)), message(20, "u", image)]
+    native, jvm = both(spark, lines, {})
+    assert native.engine == "native"
+    assert_same(native, jvm)
+    assert [one["open"] for _, one in rows(native)] == [["name", "price", "anything", "raw"]]
+
+
+def test_the_payload_may_come_first(spark: SparkSession) -> None:
+    """As in files of dumped records that hold objects, whose members Spark sorts."""
+    lines = [record(json.loads(wrapped(envelope(n, "c", row(n)))), key(n), offset=n) for n in (11, 12)]
+    native, jvm = both(spark, lines, {})
+    assert native.engine == "native"
+    assert_same(native, jvm)
