@@ -20,7 +20,7 @@ from lakecdc.contract.errors import InputError
 from lakecdc.ingest.formats import debezium_json, debezium_schema
 from lakecdc.ingest.formats.avro_registry import id_headers
 from lakecdc.ingest.formats.avro_schema import AvroSchema
-from lakecdc.ingest.formats.envelope import Format, Reading
+from lakecdc.ingest.formats.envelope import Format, InJson, Reading
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -41,8 +41,41 @@ def envelopes(messages: DataFrame, reading: Reading) -> DataFrame:
     return debezium_json.enveloped(_decoded(messages, reading.registry), reading)
 
 
-def _decoded(messages: DataFrame, registry: Registry) -> DataFrame:
-    """The messages with everything that :func:`debezium_json.enveloped` takes."""
+def in_json(messages: DataFrame, reading: Reading) -> InJson | None:
+    """See :class:`lakecdc.ingest.formats.envelope.Format`; None unless all values are of one schema of a registry."""
+    if DECODED in messages.columns:
+        return None
+    assert reading.registry is not None
+    named, schemas, ids = _with_records(messages, reading.registry)
+    good = {n: s for n, s in schemas.items() if isinstance(s, AvroSchema)}
+    if len(ids["value"]) != 1:
+        return None
+    texts = {part: _text(part, ids[part], good) for part in _PARTS}
+    moved = F.coalesce(texts["moved"], F.expr("CASE WHEN moved_id IS NULL THEN CAST(moved AS string) END"))
+    told = named.select(
+        *messages.columns,
+        texts["value"].alias("payload"),
+        texts["key"].alias("key_text"),
+        moved.alias("moved_text"),
+    )
+    return InJson(told, debezium_schema.fields(good[ids["value"][0]].connect))
+
+
+def _text(part: str, ids: Iterable[int], schemas: Mapping[int, AvroSchema]) -> Column:
+    found = []
+    for number in ids:
+        record = F.col(_record(part, number))
+        found.append(F.when(schemas[number].is_there(record), F.to_json(schemas[number].plain(record))))
+    return F.coalesce(*found) if found else F.lit(None).cast("string")
+
+
+def _with_records(
+    messages: DataFrame, registry: Registry
+) -> tuple[DataFrame, Mapping[int, AvroSchema | str], Mapping[str, list[int]]]:
+    """Messages with the ids of their schemas and a column for the records of each.
+
+    :return: also the schemas, and the ids of those that can be used.
+    """
     moved = F.expr("get(filter(headers, h -> h.key = '__debezium.oldkey'), 0).value")
     # which schemas there are is asked before the messages are decoded, and reading them is dear
     messages = messages.persist()
@@ -54,8 +87,15 @@ def _decoded(messages: DataFrame, registry: Registry) -> DataFrame:
     ids = {part: [n for n in sorted(row[part]) if isinstance(schemas[n], AvroSchema)] for part in _PARTS}
     good = {n: s for n, s in schemas.items() if isinstance(s, AvroSchema)}
     records = {_record(part, n): _from_avro(part, n, good[n], registry) for part in _PARTS for n in ids[part]}
+    return named.withColumns(records), schemas, ids
+
+
+def _decoded(messages: DataFrame, registry: Registry) -> DataFrame:
+    """The messages with everything that :func:`debezium_json.enveloped` takes."""
+    named, schemas, ids = _with_records(messages, registry)
+    good = {n: s for n, s in schemas.items() if isinstance(s, AvroSchema)}
     variants = {part: _variant(part, ids[part], good) for part in _PARTS}
-    told = named.withColumns(records).withColumns(
+    told = named.withColumns(
         {
             DECODED: _once(variants["value"]),
             "own_key": variants["key"],
@@ -147,4 +187,4 @@ def _by_id(values: Mapping[int, Column], otherwise: Column) -> Column:
     return found
 
 
-FORMAT = Format(envelopes, debezium_schema.fields, placeholders=True, tombstones=True)
+FORMAT = Format(envelopes, debezium_schema.fields, placeholders=True, tombstones=True, in_json=in_json)

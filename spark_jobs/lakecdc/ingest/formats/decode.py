@@ -141,7 +141,13 @@ def _try_native(
     """What the native engine makes of a batch, the JVM of what is odd in it; or why all of it is the JVM's."""
     if known.engine != "auto":
         return "asked for"
-    fields = _fields_before(messages, format_name, target, reading, known)
+    prepared = None
+    to_json = find_format(format_name).in_json
+    if to_json is not None:
+        prepared = to_json(messages(), reading)
+        if prepared is None:
+            return "records that are not of one schema of a registry"
+    fields = _fields_before(messages, format_name, target, reading, known, prepared.told if prepared else None)
     reason = native.refusal(format_name, fields, target.key)
     if reason is None and not set(target.key) <= {f.name for f in fields}:
         reason = "the key columns are not known yet"
@@ -151,7 +157,7 @@ def _try_native(
 
     def run(*, events_needed: bool) -> native.Native:
         return native.decode_native(
-            messages,
+            (lambda: prepared.messages) if prepared else messages,
             format_name,
             fields,
             target.key,
@@ -163,7 +169,8 @@ def _try_native(
             sets_aside=bool(known.types),
             ignored=target.exclude_columns,
             encodings=target.encodings,
-            scan=known.scan,
+            told=prepared.told if prepared else None,
+            scan=None if prepared else known.scan,
             partition_by=known.partition_by,
             wants=target.wants if target.source_tables else None,
             source_column=target.source_column,
@@ -202,12 +209,22 @@ def _try_native(
 
 
 def _fields_before(
-    messages: Messages, format_name: str, target: Target, reading: Reading, known: Known
+    messages: Messages,
+    format_name: str,
+    target: Target,
+    reading: Reading,
+    known: Known,
+    told: tuple[Field, ...] | None,
 ) -> tuple[Field, ...]:
-    """The columns as the table has them; of a new table, those of the first messages."""
+    """The columns as the table has them; of a new table, those of the first messages.
+
+    :param told: columns of the schema of all messages, if it is known.
+    """
     own = (ORDER_COLUMN, TIME_COLUMN)
     if known.types:
         seen = tuple(Field(name, kind) for name, kind in known.types.items() if name not in own)
+    elif told is not None:
+        seen = told
     elif native.reads(format_name):
         seen = _sampled(messages, format_name, target, reading, known)
     else:

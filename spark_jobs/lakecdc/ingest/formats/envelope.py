@@ -61,6 +61,18 @@ class Reading:
 
 
 @dataclass(frozen=True)
+class InJson:
+    """Messages whose records stand beside them as the JSON that Debezium would have written.
+
+    :param messages: with texts ``payload``, ``key_text`` and ``moved_text``; null where a record cannot be read.
+    :param told: columns of the schema that all payloads have.
+    """
+
+    messages: DataFrame
+    told: tuple[Field, ...]
+
+
+@dataclass(frozen=True)
 class Format:
     """A format of change events.
 
@@ -68,12 +80,14 @@ class Format:
     :param fields: columns out of the text in ``schema``, as far as it tells them.
     :param placeholders: whether values may stand for "unchanged".
     :param tombstones: whether a null value deletes its key.
+    :param in_json: message frame to the same in JSON, for the native engine; None where that cannot be.
     """
 
     envelopes: Callable[[DataFrame, Reading], DataFrame]
     fields: Callable[[str], tuple[Field, ...]] = lambda schema: ()
     placeholders: bool = False
     tombstones: bool = False
+    in_json: Callable[[DataFrame, Reading], InJson | None] | None = None
 
 
 def envelope(

@@ -154,6 +154,7 @@ def test_a_new_table_and_the_next_batch(spark: SparkSession) -> None:
     assert_same(again, jvm)
 
 
+@pytest.mark.soak
 def test_types_and_encodings_of_the_target_come_first(spark: SparkSession) -> None:
     types = {"price": "string", "at": "timestamp", "anything": "decimal(20,4)"}
     target = Target("shop.t", key=("id",), columns=types, encodings={"born": "epoch_days"}, exclude_columns=("doc",))
@@ -207,6 +208,7 @@ def test_unchanged_values(spark: SparkSession) -> None:
     assert [one["open"] for _, one in rows(native)] == [["name", "price", "anything", "raw"]]
 
 
+@pytest.mark.soak
 def test_the_payload_may_come_first(spark: SparkSession) -> None:
     """As in files of dumped records that hold objects, whose members Spark sorts."""
     lines = [record(json.loads(wrapped(envelope(n, "c", row(n)))), key(n), offset=n) for n in (11, 12)]

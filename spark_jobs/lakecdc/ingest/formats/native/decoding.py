@@ -53,7 +53,9 @@ class Decoding:
     :param wants: tells whether a source table is one of several that feed the table; None for one of them.
     :param source_column: column that takes the source table's name.
     :param encodings: those that the target declares, by column.
-    :param wrapped: messages have a ``payload`` beside their value; those that have none are odd.
+    :param told: columns of the schema of the messages, which have a ``payload`` beside their value; those that have
+        none are odd. None if they carry no schema.
+    :param texts: they have texts of their keys as well.
     """
 
     fields: tuple[Field, ...]
@@ -68,7 +70,8 @@ class Decoding:
     wants: Callable[[str], bool] | None = None
     source_column: str | None = None
     encodings: Mapping[str, str] = field(default_factory=dict)
-    wrapped: bool = False
+    told: tuple[Field, ...] | None = None
+    texts: bool = False
 
     def prepare(self, connection: duckdb.DuckDBPyConnection) -> None:
         """Make the functions that the query needs."""
@@ -92,7 +95,7 @@ class Decoding:
 
         :param messages: the first ones.
         """
-        return wrapping(messages) if self._envelope.schemas else None
+        return wrapping(messages) if self._envelope.schemas and self.told is None else None
 
     def with_schema(self, told: tuple[Field, ...]) -> Decoding:
         """For messages that carry a schema.
@@ -101,7 +104,7 @@ class Decoding:
         :raises SchemaError: they cannot be decoded by it.
         """
         fields = encoded(self.fields, told, self.key, self.ignored, self.encodings)
-        return replace(self, fields=fields, wrapped=True)
+        return replace(self, fields=fields, told=told)
 
     def first_columns(self, connection: duckdb.DuckDBPyConnection) -> tuple[str, ...] | None:
         """Columns of the first row image, in its order; None if there is none or one that the table does not have.
@@ -232,8 +235,9 @@ class Decoding:
               false AS has_moved, {message} FROM messages"""
         read = self._envelope
         header = 'list_filter(headers, h -> h."key" = \'__debezium.oldkey\')[1]."value"'
-        old_key, has_moved = (f"decode({header})", f"{header} IS NOT NULL") if read.old_keys else (NO_TEXT, "false")
-        texts = [_text(sql, valid=valid) for sql in (self._value, read.record_key, old_key)]
+        record_key, moved = self._keys(header)
+        old_key, has_moved = (moved, f"{header} IS NOT NULL") if read.old_keys else (NO_TEXT, "false")
+        texts = [_text(sql, valid=valid) for sql in (self._value, record_key, old_key)]
         stamped = 'epoch_us("timestamp")' if read.stamped else "NULL::BIGINT"
         shape = json_literal(self._key_shape)
         return f"""SELECT * REPLACE ({self._key_image("record_key")} AS record_key, {self._key_image("moved")} AS moved)
@@ -245,12 +249,19 @@ class Decoding:
     @property
     def _value(self) -> str:
         """SQL of a message's text, without its schema."""
-        return '"payload"' if self.wrapped else 'decode("value")' if self.keyed else '"value"'
+        return '"payload"' if self.told is not None else 'decode("value")' if self.keyed else '"value"'
+
+    def _keys(self, header: str) -> tuple[str, str]:
+        """SQL of the texts of a message's key and of the one before.
+
+        :param header: SQL of what tells the latter.
+        """
+        return ('"key_text"', '"moved_text"') if self.texts else (self._envelope.record_key, f"decode({header})")
 
     @property
     def _wraps_keys(self) -> bool:
         """Whether keys may carry their schemas."""
-        return self._envelope.schemas and not {"schema", "payload"} & {*self.key}
+        return self._envelope.schemas and not self.texts and not {"schema", "payload"} & {*self.key}
 
     @property
     def _key_shape(self) -> object:
@@ -334,7 +345,7 @@ class Decoding:
     def _odd(self, texts: Mapping[str, str], *, quick: bool) -> str:
         """Why a message is not for this engine: what is no plain row event, no key, a value that is not exact."""
         cases = [
-            *(["WHEN op = 'odd' AND text IS NULL THEN 'a message of another schema'"] if self.wrapped else []),
+            *(["WHEN op = 'odd' AND text IS NULL THEN 'a message of another schema'"] if self.told is not None else []),
             "WHEN op = 'odd' AND text IS NULL THEN 'text that is no JSON'",
             "WHEN op = 'odd' THEN 'a message that is no plain row event'",
         ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
@@ -173,6 +173,7 @@ def decode_native(
     sets_aside: bool = False,
     ignored: Sequence[str] = (),
     encodings: Mapping[str, str] | None = None,
+    told: tuple[Field, ...] | None = None,
     scan: Scan | None = None,
     partition_by: Sequence[str] = (),
     wants: Callable[[str], bool] | None = None,
@@ -187,6 +188,8 @@ def decode_native(
     :param sets_aside: odd messages may be set aside; without it, one of them makes the batch the JVM's.
     :param ignored: columns of the source that the table leaves out.
     :param encodings: those that the target declares, by column.
+    :param told: columns of the schema of all messages, those of :class:`lakecdc.ingest.formats.envelope.InJson`;
+        None if they are for the tasks to find.
     :param scan: the same messages, for tasks that read them by themselves.
     :param partition_by: the target's partition transforms in SQL, so that its partitions are folded apart.
     :param wants: tells whether a source table is one of several that feed the table; None for one of them.
@@ -207,32 +210,37 @@ def decode_native(
         source_column,
         dict(encodings or {}),
     )
+    if told is not None:
+        try:
+            decoding = replace(decoding.with_schema(told), texts=True)
+        except schemas.SchemaError as error:
+            return Native(reason=str(error))
     # a message of which some rows are odd would be decoded twice
     sets_aside = sets_aside and find_envelope(format_name).rows is None
     types = {f.name: f.type for f in fields}
     tasks = scan.groups if scan else messages().sparkSession.sparkContext.defaultParallelism
     groups = grouping(partition_by, key, [types[k] for k in key], tasks)
-    frame, told = _run(messages, decoding, scan, None if events_needed else groups, sets_aside=sets_aside)
-    if not told.odd and told.open and not events_needed:
+    frame, found = _run(messages, decoding, scan, None if events_needed else groups, sets_aside=sets_aside)
+    if not found.odd and found.open and not events_needed:
         # what a placeholder stands for may be told by an earlier event
         frame.unpersist()
         events_needed = True
-        frame, told = _run(messages, decoding, scan, None, sets_aside=sets_aside)
+        frame, found = _run(messages, decoding, scan, None, sets_aside=sets_aside)
     changes = unpacked(frame, decoding.fields, decoding.key, f"{OPS}x")
-    reason = _reason(told, changes, folded=not events_needed, shards=wants is not None)
+    reason = _reason(found, changes, folded=not events_needed, shards=wants is not None)
     if reason:
         frame.unpersist()
         return Native(reason=reason)
     made = change_frame(changes, marks, () if events_needed else [f"n_{op}" for op in OPS])
-    packed = Packed(frame, made, not events_needed, decoding.fields, decoding.key, told, groups)
-    newest = moment(told.newest) if told.newest is not None else None
-    events = sum(told.events[op] for op in OPS)
-    aside = _set_aside(frame, scan) if told.aside else None
-    schema = schemas.from_json(told.schemas[0]) if told.schemas and told.schemas[0] else None
+    packed = Packed(frame, made, not events_needed, decoding.fields, decoding.key, found, groups)
+    newest = moment(found.newest) if found.newest is not None else None
+    events = sum(found.events[op] for op in OPS)
+    aside = _set_aside(frame, scan) if found.aside else None
+    schema = schemas.from_json(found.schemas[0]) if found.schemas and found.schemas[0] else None
     columns = decoding.with_schema(schema).fields if schema else decoding.fields
     return Native(
-        *(made, packed, None, events, newest, told.high_orders, told.tables),
-        *(columns, schema, aside, told.aside, told.why, told.newest_orders),
+        *(made, packed, None, events, newest, found.high_orders, found.tables),
+        *(columns, schema, aside, found.aside, found.why, found.newest_orders),
     )
 
 

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 #: column of messages in which the payload stands beside the whole value
 PAYLOAD = "payload"
+#: columns that stand beside those of a message
+BESIDE = (PAYLOAD, "key_text", "moved_text")
 _SPACE = " \t\r\n"
 # shorter ones are no row events
 _SHORTEST = 20

@@ -19,7 +19,7 @@ from lakecdc.ingest.formats.native.fold import fold, last_places, sorted_by_key,
 from lakecdc.ingest.formats.native.grouping import Grouping
 from lakecdc.ingest.formats.native.layout import COUNTS, with_order
 from lakecdc.ingest.formats.native.pieces import OddTextError
-from lakecdc.ingest.formats.native.schemas import PAYLOAD, SchemaError, to_json
+from lakecdc.ingest.formats.native.schemas import BESIDE, SchemaError, to_json
 from lakecdc.worker import duckdb_of_its_own, settle
 
 if TYPE_CHECKING:
@@ -125,14 +125,15 @@ class DecodeTask:
             stream = Stream(iter(messages))
             if stream.first is None:
                 return
-            decoding, told = self.decoding, ""
+            decoding = self.decoding
             around = decoding.wrapping(stream.first)
             if around is not None:
                 try:
-                    decoding, told = decoding.with_schema(around.fields), to_json(around.fields)
+                    decoding = decoding.with_schema(around.fields)
                 except SchemaError as error:
                     raise OddError(str(error)) from error
                 stream.unwrapped = around.unwrapped
+            told = "" if decoding.told is None else to_json(decoding.told)
             held = Held(
                 self.grouping,
                 decoding.epoch,
@@ -279,7 +280,7 @@ class Held:
 
         told = Facts(aside=batch.num_rows, why=batch.column("odd")[0].as_py())
         messages = pa.RecordBatch.from_struct_array(batch.column("message"))
-        messages = messages.select([name for name in messages.schema.names if name != PAYLOAD])
+        messages = messages.select([name for name in messages.schema.names if name not in BESIDE])
         yield from packing.set_aside(pa.Table.from_batches([messages]), told.to_json())
 
     def rest(self) -> Iterator[pa.RecordBatch]:

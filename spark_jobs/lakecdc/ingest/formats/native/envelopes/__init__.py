@@ -10,6 +10,7 @@ if TYPE_CHECKING:
 
 _MODULES = {
     "debezium-json": "debezium_json",
+    "debezium-avro": "debezium_json",
     "debezium-flat-json": "debezium_flat_json",
     "canal-json": "canal_json",
     "maxwell-json": "maxwell_json",

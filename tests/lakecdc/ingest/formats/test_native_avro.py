@@ -1,0 +1,96 @@
+"""Debezium in Avro, turned into JSON by the JVM and decoded by the native engine, as the JVM alone decodes it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from lakecdc.ingest.formats.decode import Decoded, Known
+from tests.lakecdc.ingest.formats.avro import Record, Schemas, decode_avro, envelope_schema, key_schema, optional
+from tests.lakecdc.ingest.formats.decoding import PRODUCTS
+from tests.lakecdc.ingest.formats.test_avro import ID, PLACEHOLDER, TYPES, event
+from tests.lakecdc.ingest.formats.test_native_schemas import assert_same, rows
+
+PLAIN = {name: kind for name, kind in TYPES.items() if name not in ("tags", "blobs", "pairs")}
+
+
+@pytest.fixture(autouse=True)
+def no_cache(spark: SparkSession) -> Iterator[None]:
+    yield
+    spark.catalog.clearCache()
+
+
+def schemas_of(types: dict[str, Any], *more: dict[str, Any]) -> Schemas:
+    fields = [{"name": n, **(optional(kind) if n != "id" else {"type": kind})} for n, (kind, _, _) in types.items()]
+    return Schemas({1: key_schema(ID), 2: envelope_schema(fields), 3: envelope_schema([*fields, *more])})
+
+
+def row(id: int, types: dict[str, Any] = PLAIN, **values: Any) -> dict[str, Any]:
+    return {name: value for name, (_, _, value) in types.items()} | {"id": id, **values}
+
+
+def both(
+    spark: SparkSession, schemas: Schemas, records: Sequence[Record], types: dict[str, str]
+) -> tuple[Decoded, Decoded]:
+    return tuple(  # type: ignore[return-value]
+        decode_avro(spark, schemas, records, PRODUCTS, Known(types, engine=engine)) for engine in ("auto", "jvm")
+    )
+
+
+def test_all_kinds_of_messages(spark: SparkSession) -> None:
+    schemas = schemas_of(PLAIN)
+    key = [schemas.message(1, {"id": i}) for i in range(7)]
+    records: list[Record] = [
+        (key[1], schemas.message(2, event("r", row(1), 10))),
+        (key[2], schemas.message(2, event("c", dict.fromkeys(PLAIN) | {"id": 2}, 11))),
+        (key[1], schemas.message(2, event("u", row(1, mood="ok", f64=1e-7, f32=1.1, big=-(2**63)), 12))),
+        (key[3], schemas.message(2, event("d", None, 13, before=row(3)))),
+        (key[3], None),
+        (key[4], schemas.message(2, event("d", None, 14))),
+        (key[5], schemas.message(2, event("c", row(5), 15)), {"__debezium.oldkey": key[4]}),
+        (key[6], schemas.message(2, event("u", row(6, raw=PLACEHOLDER), 16))),
+        # as Apicurio's converters have it
+        (
+            key[0][5:],
+            schemas.message(2, event("d", None, 17))[5:],
+            {"apicurio.key.globalId": (1).to_bytes(8, "big"), "apicurio.value.globalId": (2).to_bytes(8, "big")},
+        ),
+    ]
+    native, jvm = both(spark, schemas, records, {})
+    assert native.engine == "native"
+    assert_same(native, jvm)
+    assert len(rows(native)) == 7
+    again, _ = both(spark, schemas, records, {c.name: c.type for c in native.columns})
+    assert again.engine == "native"
+    assert_same(again, jvm)
+
+
+def test_what_cannot_be_read_is_set_aside_with_its_bytes(spark: SparkSession) -> None:
+    schemas = schemas_of(TYPES)
+    good = schemas.message(2, event("c", row(1, TYPES), 10))
+    types = {c.name: c.type for c in decode_avro(spark, schemas, [(None, good)], PRODUCTS).columns}
+    garbage = [b"", b"{}", b"\0" + (99).to_bytes(4, "big") + good[5:], good[:20]]
+    nothing = schemas.message(2, event("c", dict.fromkeys(TYPES) | {"id": 2, "f64": float("nan")}, 11))
+    plain = schemas.message(2, event("c", dict.fromkeys(TYPES) | {"id": 3}, 12))
+    records: list[Record] = [(None, value) for value in (good, nothing, plain, *garbage)]
+    native, jvm = both(spark, schemas, records, types)
+    assert native.engine.startswith("native, 6 messages in the jvm")
+    assert native.rejections == jvm.rejections == len(garbage) and native.rejected is not None
+    assert sorted(bytes(r["value"]) for r in native.rejected.collect()) == sorted(garbage)
+    # NaN is not equal to itself
+    assert str(rows(native)) == str(rows(jvm))
+
+
+@pytest.mark.soak
+def test_messages_of_several_schemas_are_the_jvm_s(spark: SparkSession) -> None:
+    schemas = schemas_of(PLAIN, {"name": "new", **optional("string")})
+    records: list[Record] = [
+        (None, schemas.message(2, event("c", row(1), 10))),
+        (None, schemas.message(3, event("c", row(2, new="x"), 11))),
+    ]
+    native, jvm = both(spark, schemas, records, {})
+    assert native.engine == "jvm: records that are not of one schema of a registry"
+    assert_same(native, jvm)
