@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from lakecdc.ingest.formats.envelope import Reading
     from lakecdc.ingest.formats.messages import Messages
 
+# formats whose schemas tell all columns, to the native engine as well
+_WITH_SCHEMAS = ("debezium-json", "debezium-avro")
 _ROWS = ("r", "c", "u", "d")
 # messages that tell the columns of a new table, to begin with
 _SAMPLE = 5_000
@@ -141,6 +143,8 @@ def _try_native(
     """What the native engine makes of a batch, the JVM of what is odd in it; or why all of it is the JVM's."""
     if known.engine != "auto":
         return "asked for"
+    if target.on_dropped_column != "keep" and (target.source_tables or format_name not in _WITH_SCHEMAS):
+        return "on_dropped_column"
     prepared = None
     to_json = find_format(format_name).in_json
     if to_json is not None:
@@ -179,7 +183,7 @@ def _try_native(
     made = run(events_needed=every)
     if made.reason is not None:
         return made.reason
-    told = {f.name for f in made.schema or fields}
+    told = {f.name for f in made.schema or fields} | {target.source_column}
     fields = tuple(f for f in made.fields if f.name in told)
     found = Decoded(
         tuple(f.column for f in fields),

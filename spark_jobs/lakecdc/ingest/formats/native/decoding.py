@@ -73,6 +73,23 @@ class Decoding:
     told: tuple[Field, ...] | None = None
     texts: bool = False
 
+    def wrapping(self, messages: pa.RecordBatch) -> Wrapping | None:
+        """What is around the payloads of messages; None if they carry no schemas.
+
+        :param messages: the first ones.
+        """
+        return wrapping(messages) if self._envelope.schemas and self.told is None else None
+
+    def with_schema(self, told: tuple[Field, ...]) -> Decoding:
+        """For messages that carry a schema.
+
+        :param told: its columns.
+        :raises SchemaError: they cannot be decoded by it.
+        """
+        own = (self.source_column,) if self.source_column else ()
+        fields = encoded(self.fields, told, self.key, self.ignored, self.encodings, own)
+        return replace(self, fields=fields, told=told)
+
     def prepare(self, connection: duckdb.DuckDBPyConnection) -> None:
         """Make the functions that the query needs."""
         wants = self.wants
@@ -89,22 +106,6 @@ class Decoding:
             type=PythonUDFType.ARROW,
             null_handling=FunctionNullHandling.SPECIAL,
         )
-
-    def wrapping(self, messages: pa.RecordBatch) -> Wrapping | None:
-        """What is around the payloads of messages; None if they carry no schemas.
-
-        :param messages: the first ones.
-        """
-        return wrapping(messages) if self._envelope.schemas and self.told is None else None
-
-    def with_schema(self, told: tuple[Field, ...]) -> Decoding:
-        """For messages that carry a schema.
-
-        :param told: its columns.
-        :raises SchemaError: they cannot be decoded by it.
-        """
-        fields = encoded(self.fields, told, self.key, self.ignored, self.encodings)
-        return replace(self, fields=fields, told=told)
 
     def first_columns(self, connection: duckdb.DuckDBPyConnection) -> tuple[str, ...] | None:
         """Columns of the first row image, in its order; None if there is none or one that the table does not have.
@@ -235,9 +236,9 @@ class Decoding:
               false AS has_moved, {message} FROM messages"""
         read = self._envelope
         header = 'list_filter(headers, h -> h."key" = \'__debezium.oldkey\')[1]."value"'
-        record_key, moved = self._keys(header)
-        old_key, has_moved = (moved, f"{header} IS NOT NULL") if read.old_keys else (NO_TEXT, "false")
-        texts = [_text(sql, valid=valid) for sql in (self._value, record_key, old_key)]
+        old_key, has_moved = (f"decode({header})", f"{header} IS NOT NULL") if read.old_keys else (NO_TEXT, "false")
+        keys = ('"key_text"', '"moved_text"') if self.texts else (read.record_key, old_key)
+        texts = [_text(sql, valid=valid) for sql in (self._value, *keys)]
         stamped = 'epoch_us("timestamp")' if read.stamped else "NULL::BIGINT"
         shape = json_literal(self._key_shape)
         return f"""SELECT * REPLACE ({self._key_image("record_key")} AS record_key, {self._key_image("moved")} AS moved)
@@ -250,13 +251,6 @@ class Decoding:
     def _value(self) -> str:
         """SQL of a message's text, without its schema."""
         return '"payload"' if self.told is not None else 'decode("value")' if self.keyed else '"value"'
-
-    def _keys(self, header: str) -> tuple[str, str]:
-        """SQL of the texts of a message's key and of the one before.
-
-        :param header: SQL of what tells the latter.
-        """
-        return ('"key_text"', '"moved_text"') if self.texts else (self._envelope.record_key, f"decode({header})")
 
     @property
     def _wraps_keys(self) -> bool:

@@ -153,7 +153,7 @@ def from_json(text: str) -> tuple[Field, ...]:
 
 def encoded(
     columns: tuple[Field, ...], told: tuple[Field, ...], key: tuple[str, ...], ignored: tuple[str, ...],
-    encodings: Mapping[str, str],
+    encodings: Mapping[str, str], own: tuple[str, ...] = (),
 ) -> tuple[Field, ...]:  # fmt: skip
     """A table's columns, as messages of a schema write them.
 
@@ -162,12 +162,13 @@ def encoded(
     :param key: names of the table's key columns.
     :param ignored: columns of the source that the table leaves out.
     :param encodings: those that the target declares.
+    :param own: columns of the table that no message has.
     :raises SchemaError: the schema has a column that the table lacks, or lacks one of the key, or one is written in a
         way that this engine does not know.
     """
     seen = {f.name: f for f in told}
     new = [name for name in seen if name not in {*ignored, *(f.name for f in columns)}]
-    gone = [name for name in key if name not in seen]
+    gone = [name for name in key if name not in seen and name not in own]
     if new or gone or len(seen) < len(told):
         raise SchemaError(f"a new column {new[0]}" if new else "a schema without the key")
     found = []
