@@ -15,13 +15,13 @@ from lakecdc.failpoints import reach
 from lakecdc.iceberg.commit import RowChanges, replace_deletes
 from lakecdc.iceberg.delete_file_objects import delete_file
 from lakecdc.iceberg.file_io import discard_folder, folder_of_work
-from lakecdc.iceberg.live_deletes import delete_key, file_scoped
+from lakecdc.iceberg.live_deletes import delete_key, equality_deletes, file_scoped
 from lakecdc.iceberg.rewrite_guard import refusal_in_sight
 from lakecdc.iceberg.table import MAIN
 from lakecdc.maintain.delete_files.convert import convert
 from lakecdc.maintain.delete_files.match import choose_engine, merged_tasks
 from lakecdc.maintain.delete_files.plan import Group, Plan, has_none, plan, refuse_table
-from lakecdc.maintain.delete_files.survey import survey
+from lakecdc.maintain.delete_files.survey import has_no_equality_deletes
 from lakecdc.maintain.delete_files.verify import Proof, Proving, Replacement
 from lakecdc.maintain.delete_files.write import count_only, target_of, writer_of
 from lakecdc.maintain.phases import Phases
@@ -274,16 +274,15 @@ class Rewrite:
         return f"max_runtime is over; {left} groups of scopes are left for the next run." if left else None
 
     def _metrics(self, after: Snapshot | None) -> dict[str, Any]:
-        result, found = self._result, self._plan.survey if self._plan else None
-        left = survey(self._table, after, self._options.min_input_files, positions=False) if after else None
+        result, found = self._result, self._plan or Plan(self._before)
         return {
-            "equality_delete_files_before": found.equality_files if found else 0,
-            "equality_delete_files_after": left.equality_files if left else 0,
-            "equality_deletes": found.equality_records if found else 0,
-            "position_delete_files_to_merge": len(found.merge) if found else 0,
-            "dangling_position_deletes": len(found.dangling) if found else 0,
-            "scopes": self._plan.scopes if self._plan else 0,
-            "data_files_reached": sum(len(group.tasks) for group in self._plan.groups) if self._plan else 0,
+            "equality_delete_files_before": len(found.deletes),
+            "equality_delete_files_after": self._equality_deletes_left(after),
+            "equality_deletes": sum(delete.records for delete in found.deletes),
+            "position_delete_files_to_merge": len(found.positions.merge),
+            "dangling_position_deletes": len(found.positions.dangling),
+            "scopes": found.scopes,
+            "data_files_reached": sum(len(group.tasks) for group in found.groups),
             "data_files_touched": result.data_files,
             "positions": result.positions,
             "delete_files_added": 0 if vectors(self._table) else result.added,
@@ -297,6 +296,13 @@ class Rewrite:
             "readable_by": {"before": self._readers(self._before), "after": self._readers(after)},
             "seconds": {**self._phases.seconds, "total": round(time.monotonic() - self._begun, 3)},
         }
+
+    def _equality_deletes_left(self, after: Snapshot | None) -> int:
+        if after is None or has_no_equality_deletes(after):
+            return 0
+        if self._plan is not None and self._plan.start.id == after.id:
+            return len(self._plan.deletes)
+        return len(equality_deletes(self._table, after.id))
 
     def _readers(self, snapshot: Snapshot | None) -> list[str]:
         """Engines that can read the table as a snapshot has it."""

@@ -19,7 +19,7 @@ from lakecdc.iceberg.scan import (
     specs_by_dropped_columns,
     unreadable_types,
 )
-from lakecdc.maintain.delete_files.survey import Survey, survey
+from lakecdc.maintain.delete_files.survey import PositionSurvey, has_no_equality_deletes, survey
 
 if TYPE_CHECKING:
     from lakecdc.contract.options import RewriteDeleteFilesOptions
@@ -71,12 +71,12 @@ class Plan:
     """The work at one snapshot.
 
     :param start: the snapshot.
-    :param survey: what its metadata say of delete files.
+    :param positions: its position deletes that are to go.
     :param groups: in the order of processing: most deletes per row to be read first.
     """
 
     start: Snapshot
-    survey: Survey
+    positions: PositionSurvey = PositionSurvey()
     groups: tuple[Group, ...] = ()
 
     @property
@@ -107,11 +107,14 @@ def plan(
     :param group_data_files: data files per group aimed at.
     :raises UnsupportedError: keys that cannot be matched safely.
     """
-    found = survey(table, start, options.min_input_files, options.position_deletes == "merge")
-    if found.is_clean:
-        return Plan(start, found)
+    merge = options.position_deletes == "merge"
+    found = survey(table, start, options.min_input_files) if merge else PositionSurvey()
+    if has_no_equality_deletes(start) and not found.obsolete:
+        return Plan(start)
     scopes = Scopes(table)
     deletes, positions = live_deletes(table, start.id, scopes, found.obsolete)
+    if not deletes and not positions:
+        return Plan(start)
     refuse_keys(table, deletes)
     tasks = list(planned_tasks(table, start.id, deletes, positions, scopes))
     refuse_specs(table, [*(d.java for d in deletes), *(p.java for p in positions), *(task.java for task in tasks)])

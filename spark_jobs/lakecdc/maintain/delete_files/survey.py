@@ -1,4 +1,4 @@
-"""What a snapshot's ``entries`` say about its delete files: counted by Spark, however many files there are."""
+"""What a snapshot's ``entries`` say about its position deletes: counted by Spark, however many files there are."""
 
 from __future__ import annotations
 
@@ -17,58 +17,44 @@ _PATH_ID = 2147483546
 
 
 @dataclass(frozen=True)
-class Survey:
-    """The delete files of a snapshot.
+class PositionSurvey:
+    """Position deletes of a snapshot that are to go.
 
-    :param equality_files: equality-delete files.
-    :param equality_records: their rows.
     :param merge: position-delete files to be rewritten: several of one data file, those of a whole partition, and in
         format v3 all that are no deletion vectors.
     :param dangling: position-delete files and deletion vectors that apply to no live data file.
     """
 
-    equality_files: int
-    equality_records: int
-    merge: frozenset[DeleteKey]
-    dangling: frozenset[DeleteKey]
+    merge: frozenset[DeleteKey] = frozenset()
+    dangling: frozenset[DeleteKey] = frozenset()
 
     @property
     def obsolete(self) -> frozenset[DeleteKey]:
-        """Position deletes that are to go."""
+        """Both."""
         return self.merge | self.dangling
 
-    @property
-    def is_clean(self) -> bool:
-        """Whether nothing is to be done."""
-        return not self.equality_files and not self.obsolete
 
-
-def survey(table: IcebergTable, snapshot: Snapshot, min_input_files: int, positions: bool = True) -> Survey:
-    """Look at every live delete file of a snapshot; reads metadata only, and those only where the summary is silent.
+def survey(table: IcebergTable, snapshot: Snapshot, min_input_files: int) -> PositionSurvey:
+    """Look at every live position delete of a snapshot; reads metadata only, and those only if the summary does not
+    tell that there are none.
 
     :param min_input_files: position-delete files of one data file that are worth merging.
-    :param positions: whether to look for position deletes to be rewritten or dropped.
     """
+    if snapshot.summary.get("total-position-deletes") == "0":
+        return PositionSurvey()
     entries = _entries(table, snapshot.id)
-    files, records = _equality(entries, snapshot)
-    none: frozenset[DeleteKey] = frozenset()
-    if not positions or snapshot.summary.get("total-position-deletes") == "0":
-        return Survey(files, records, none, none)
     deletes, data = entries.where("content = 1"), entries.where("content = 0")
     vectors = table.format_version >= 3
     single, shared = deletes.where("data_file IS NOT NULL"), deletes.where("data_file IS NULL")
     found = _of_one_file(single, data, vectors, min_input_files).unionByName(_of_a_partition(shared, data, vectors))
     goes = found.where("goes IS NOT NULL").select("location", "offset", "goes").collect()
     by = {kind: frozenset((r.location, r.offset) for r in goes if r.goes == kind) for kind in ("merge", "dangling")}
-    return Survey(files, records, by["merge"], by["dangling"])
+    return PositionSurvey(by["merge"], by["dangling"])
 
 
-def _equality(entries: DataFrame, snapshot: Snapshot) -> tuple[int, int]:
-    if snapshot.summary.get("total-equality-deletes") == "0":
-        return 0, 0
-    found = entries.where("content = 2").agg(F.count("*"), F.coalesce(F.sum("records"), F.lit(0))).head()
-    assert found is not None, "an aggregate without groups has one row"
-    return int(found[0]), int(found[1])
+def has_no_equality_deletes(snapshot: Snapshot) -> bool:
+    """Tell from the snapshot summary alone; a missing total proves nothing."""
+    return snapshot.summary.get("total-equality-deletes") == "0"
 
 
 def _of_one_file(deletes: DataFrame, data: DataFrame, vectors: bool, min_input_files: int) -> DataFrame:
@@ -105,7 +91,6 @@ def _entries(table: IcebergTable, snapshot_id: int) -> DataFrame:
         F.col("data_file.file_path").alias("location"),
         F.col("data_file.content_offset").alias("offset"),
         F.col("data_file.file_format").alias("format"),
-        F.col("data_file.record_count").alias("records"),
         scope.alias("scope"),
         _data_file().alias("data_file"),
     )

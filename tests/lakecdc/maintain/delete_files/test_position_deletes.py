@@ -8,7 +8,7 @@ from lakecdc.contract.errors import SpecError
 from lakecdc.iceberg.commit import RowChanges, append_changes, replace_data_files
 from lakecdc.iceberg.fence import PositionFence
 from lakecdc.iceberg.staging import stage_rows
-from lakecdc.maintain.delete_files.survey import Survey, survey
+from lakecdc.maintain.delete_files.survey import PositionSurvey, survey
 from tests.conftest import Lake
 from tests.lakecdc.maintain.delete_files.support import change, convert, count, create, insert, run, spark_rows
 from tests.lakecdc.maintain.delete_files.support import pyiceberg_rows as pyiceberg
@@ -124,7 +124,7 @@ def replace_first_file(lake: Lake, name: str) -> None:
     )
 
 
-def survey_of(lake: Lake, name: str) -> Survey:
+def survey_of(lake: Lake, name: str) -> PositionSurvey:
     table = lake.table(name)
     head = table.head()
     assert head is not None
