@@ -1,8 +1,8 @@
 """The native engine: Python tasks look the deleted keys up in the data files and write the delete files, in one pass.
 
 Means the same as the join (table specification, "Scan Planning"), for keys of plain types in Parquet files that carry
-Iceberg's field ids. The keys come from Iceberg's reader; a data file in which a task does not find every key column
-as the table has it (an older default, a partition value that is not in the file, another format) is left to the join.
+Iceberg's field ids. A data file in which a task does not find every key column as the table has it (an older default, a
+partition value that is not in the file, another format) is left to the join, such a delete file to Iceberg's reader.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from lakecdc.iceberg.file_io import reaches
 from lakecdc.local_relation import dealt
 from lakecdc.maintain.delete_files import match_join
 from lakecdc.maintain.delete_files.bitmaps import bitmap
+from lakecdc.maintain.delete_files.deleted_keys import deleted_keys
 from lakecdc.maintain.delete_files.key_lookup import DataFile, KeyColumn, Lookup, UnreadError, packed
 from lakecdc.maintain.delete_files.known_positions import PositionDeletes, delete_files, read
 from lakecdc.maintain.delete_files.write import RESULT, FilePositions, described, told, with_news
@@ -80,8 +81,11 @@ def convert(
 def _lookup(table: IcebergTable, stack: ExitStack, field_ids: tuple[int, ...], deletes: list[EqualityDelete]) -> Lookup:
     by_id = {field.id: field for field in table.fields}
     columns = tuple(KeyColumn(field_id, by_id[field_id].type) for field_id in field_ids)
-    keys = match_join.keys_of_files(table, stack, [by_id[field_id].name for field_id in field_ids], deletes)
-    sent = table.spark.sparkContext.broadcast(packed(keys.toArrow(), columns))
+    keys, left = deleted_keys(table, columns, deletes)
+    if left:
+        names = [by_id[field_id].name for field_id in field_ids]
+        keys.append(match_join.keys_of_files(table, stack, names, left).toArrow())
+    sent = table.spark.sparkContext.broadcast(packed(keys, columns))
     stack.callback(sent.destroy)
     return Lookup(columns, sent)
 

@@ -1,4 +1,4 @@
-"""Looking up deleted keys in Parquet data files: what a Python task of the native engine does."""
+"""Reading keys from Parquet files and looking them up: what a Python task of the native engine does."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _FIELD_ID = b"PARQUET:field_id"
 
 
 class UnreadError(Exception):
-    """A data file does not hold the key columns in a form that is known to mean the same."""
+    """A file does not hold the key columns in a form that is known to mean the same."""
 
 
 @dataclass(frozen=True)
@@ -95,9 +95,7 @@ class Lookup:
 
     @cached_property
     def _all(self) -> pa.Table:
-        import pyarrow as pa
-
-        return pa.ipc.open_stream(self.keys.value).read_all()
+        return unpacked(self.keys.value)
 
     def _applying(self, file: DataFile) -> pa.Table:
         """The keys that reach a data file: of its scope or of the whole table, and strictly newer."""
@@ -109,17 +107,18 @@ class Lookup:
         return applying.drop_columns(["reach", "deleted_at"]).combine_chunks()
 
 
-def packed(keys: pa.Table, columns: Sequence[KeyColumn]) -> bytes:
-    """Deleted keys as they are sent to the tasks: each once for its reach, with the newest sequence number.
+def packed(keys: Sequence[pa.Table], columns: Sequence[KeyColumn]) -> bytes:
+    """Deleted keys as they are sent: each once for its reach, with the newest sequence number.
 
-    :param keys: d0…, reach, deleted_at; see ``match_join``.
+    :param keys: tables of d0…, reach, deleted_at; see ``match_join``.
     """
     import pyarrow as pa
 
     names = [f"d{index}" for index in range(len(columns))]
     kinds = [column.arrow for column in columns]
     schema = pa.schema([*zip(names, kinds, strict=True), ("reach", pa.int32()), ("deleted_at", pa.int64())])
-    newest = keys.group_by([*names, "reach"]).aggregate([("deleted_at", "max")])
+    together = pa.concat_tables([schema.empty_table(), *(table.select(schema.names).cast(schema) for table in keys)])
+    newest = together.group_by([*names, "reach"]).aggregate([("deleted_at", "max")])
     newest = newest.select([*names, "reach", "deleted_at_max"]).rename_columns(schema.names)
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, schema) as writer:
@@ -127,17 +126,35 @@ def packed(keys: pa.Table, columns: Sequence[KeyColumn]) -> bytes:
     return bytes(sink.getvalue())
 
 
+def unpacked(keys: bytes) -> pa.Table:
+    """What :func:`packed` packed."""
+    import pyarrow as pa
+
+    return pa.ipc.open_stream(keys).read_all()
+
+
+def read_keys(location: str, columns: Sequence[KeyColumn], properties: Mapping[str, str], file: Any) -> pa.Table:
+    """The keys of an equality-delete file.
+
+    :param file: its ``reach`` and ``deleted_at``.
+    :return: d0…, reach and deleted_at.
+    :raises UnreadError: the file has to be read otherwise.
+    """
+    import pyarrow as pa
+
+    with source(properties, location).open() as stream:
+        parquet = _parquet(stream, location)
+        found = parquet.reader.read_all(column_indices=_leaves(parquet, columns), use_threads=False)
+    keys = {f"d{index}": values for index, values in enumerate(_values(found, columns))}
+    facts = (("reach", pa.int32()), ("deleted_at", pa.int64()))
+    return pa.table(keys | {name: pa.repeat(pa.scalar(file[name], kind), found.num_rows) for name, kind in facts})
+
+
 def _hits(
     location: str, keys: pa.Table, columns: Sequence[KeyColumn], properties: Mapping[str, str]
 ) -> Iterator[pa.Array]:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     with source(properties, location).open() as stream:
-        try:
-            file = pq.ParquetFile(stream)
-        except pa.ArrowInvalid as error:
-            raise UnreadError(location) from error
+        file = _parquet(stream, location)
         leaves = _leaves(file, columns)
         begin = 0
         for group in range(file.num_row_groups):
@@ -147,6 +164,16 @@ def _hits(
                 found = file.reader.read_row_group(group, column_indices=leaves, use_threads=False)
                 yield _matching(found, likely, columns, begin)
             begin += rows.num_rows
+
+
+def _parquet(stream: Any, location: str) -> pq.ParquetFile:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        return pq.ParquetFile(stream)
+    except pa.ArrowInvalid as error:
+        raise UnreadError(location) from error
 
 
 def _leaves(file: pq.ParquetFile, columns: Sequence[KeyColumn]) -> list[int]:
@@ -185,13 +212,17 @@ def _matching(rows: pa.Table, keys: pa.Table, columns: Sequence[KeyColumn], begi
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    by_id = {int(f.metadata[_FIELD_ID]): index for index, f in enumerate(rows.schema)}
-    values = [rows.column(by_id[column.field_id]).cast(column.arrow) for column in columns]
+    values = _values(rows, columns)
     if len(values) == 1:
         # a null among the keys finds the nulls among the values
         hit = pc.is_in(values[0], value_set=keys["d0"])
         return pa.array(np.flatnonzero(hit.to_numpy()) + begin, pa.int64())
     return _joined(pa.table({f"k{index}": value for index, value in enumerate(values)}), keys, begin)
+
+
+def _values(rows: pa.Table, columns: Sequence[KeyColumn]) -> list[pa.ChunkedArray]:
+    by_id = {int(f.metadata[_FIELD_ID]): index for index, f in enumerate(rows.schema)}
+    return [rows.column(by_id[column.field_id]).cast(column.arrow) for column in columns]
 
 
 def _joined(rows: pa.Table, keys: pa.Table, begin: int) -> pa.Array:

@@ -26,7 +26,20 @@ def joined(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return found
 
 
-def test_plain_keys_are_not_joined(lake: Lake, joined: list[int]) -> None:
+@pytest.fixture
+def left(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many delete files Iceberg's reader was asked to read, each time."""
+    found, real = [], match_join.keys_of_files
+
+    def keys_of_files(*arguments: Any) -> Any:
+        found.append(len(arguments[-1]))
+        return real(*arguments)
+
+    monkeypatch.setattr(match_join, "keys_of_files", keys_of_files)
+    return found
+
+
+def test_plain_keys_are_not_joined(lake: Lake, joined: list[int], left: list[int]) -> None:
     name = create(
         lake,
         "id bigint, t string, d date, ts timestamp, tz timestamp_ntz, n decimal(12, 2), b boolean, i int",
@@ -47,7 +60,20 @@ def test_plain_keys_are_not_joined(lake: Lake, joined: list[int]) -> None:
     gone = {13 * n for n in range(40)} | set(range(0, 100, 7)) | set(range(1000, 1020))
     report = convert(lake, name, engine="native")
     assert sorted(row[0] for row in spark_rows(lake, name)) == sorted(set(range(3000)) - gone)
-    assert (report.metrics["engine"], report.metrics["positions"], joined) == ("native", len(gone), [])
+    assert (report.metrics["engine"], report.metrics["positions"], joined, left) == ("native", len(gone), [], [])
+
+
+def test_delete_files_of_other_formats_are_read_by_iceberg(lake: Lake, left: list[int]) -> None:
+    name = create(lake, "id bigint, v string", 3)
+    insert(lake, name, "SELECT id, concat('v', id) AS v FROM range(20)")
+    for number, kind in enumerate(("parquet", "avro", "parquet", "orc")):
+        lake.sql(f"ALTER TABLE lake.{name} SET TBLPROPERTIES ('write.delete.format.default'='{kind}')")
+        lake.sql(f"ALTER TABLE lake.{name} SET TBLPROPERTIES ('write.format.default'='{kind}')")
+        # the first two of each file were deleted by the one before as well
+        change(lake, name, ["id"], f"SELECT id FROM range({3 * number}, {3 * number + 5})")
+    report = convert(lake, name, engine="native")
+    assert (report.metrics["positions"], report.metrics["equality_deletes"], left) == (14, 20, [2])
+    assert [row[0] for row in spark_rows(lake, name)] == sorted(range(14, 20))
 
 
 def test_files_without_the_column_are_joined_and_the_others_are_not(lake: Lake, joined: list[int]) -> None:
