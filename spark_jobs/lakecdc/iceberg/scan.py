@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import DataFrame
@@ -34,6 +35,7 @@ class FileTask:
     :param records: rows, deleted ones included.
     :param equality_deletes: how many equality deletes apply.
     :param others: Java list of the position deletes and deletion vectors that apply.
+    :param astray: whether one of those equality deletes is of another scope; told where ``planned`` is not kept.
     """
 
     number: int
@@ -45,6 +47,7 @@ class FileTask:
     records: int
     equality_deletes: int
     others: Any
+    astray: bool = False
 
 
 def planned_tasks(
@@ -61,7 +64,7 @@ def planned_tasks(
     """
     view = jvm(table.spark)
     equality_set, wanted = delete_file_set(table, equality), delete_file_set(table, [*equality, *positions])
-    mispaired, builder = _mispaired(table, equality), TaskBuilder(table)
+    mispaired, builder, reaching = _mispaired(table, equality), TaskBuilder(table), _Reaching(table, equality)
     number = pairs = 0
     for planned in iterate(table.java.newScan().useSnapshot(snapshot_id).ignoreResiduals().planFiles()):
         if mispaired:
@@ -73,18 +76,50 @@ def planned_tasks(
         others.removeAll(equality_set)
         file, equality_deletes = planned.file(), applying.size() - others.size()
         pairs += equality_deletes
+        scope, kept = scopes.number(file), pairs <= MAX_PAIRS
         yield FileTask(
             number,
             file,
-            planned if pairs <= MAX_PAIRS else None,
+            planned if kept else None,
             str(file.location()),
-            scopes.number(file),
+            scope,
             int(file.dataSequenceNumber()),
             int(file.recordCount()),
             equality_deletes,
             others,
+            not kept and reaching.misses_some_of(applying, scope, others.size()),
         )
         number += 1
+
+
+class _Reaching:
+    """Iceberg's sets of the equality deletes that reach a scope, made when they are asked for."""
+
+    def __init__(self, table: IcebergTable, equality: Iterable[EqualityDelete]) -> None:
+        self._table, self._sets = table, dict[int, Any]()
+        self._deletes: dict[int | None, list[EqualityDelete]] = {}
+        for delete in equality:
+            self._deletes.setdefault(delete.scope, []).append(delete)
+
+    def misses_some_of(self, applying: Any, scope: int, others: int) -> bool:
+        """Tell whether a data file is paired with an equality delete that does not reach its scope.
+
+        :param applying: Java list of every delete file that Iceberg pairs with it.
+        :param others: how many of them are no equality deletes.
+        """
+        left = jvm(self._table.spark).java.util.ArrayList(applying)
+        left.removeAll(self._set(scope))
+        return bool(left.size() > others)
+
+    def _set(self, scope: int) -> Any:
+        if scope not in self._sets:
+            self._sets[scope] = delete_file_set(self._table, self._deletes.get(scope, ()))
+            self._sets[scope].addAll(self._everywhere)
+        return self._sets[scope]
+
+    @cached_property
+    def _everywhere(self) -> Any:
+        return delete_file_set(self._table, self._deletes.get(None, ()))
 
 
 def _mispaired(table: IcebergTable, equality: Iterable[EqualityDelete]) -> list[EqualityDelete]:
@@ -162,10 +197,13 @@ class TaskBuilder:
 def only_deletes_of(table: IcebergTable, tasks: Iterable[FileTask], deletes: Iterable[EqualityDelete]) -> bool:
     """Tell whether every equality delete that applies to the tasks is one of ``deletes``.
 
-    Tasks without their plan are left out.
+    :param deletes: every one of the tasks' scopes; of tasks without their plan only the scope is known to be theirs.
     """
     wanted = delete_file_set(table, deletes)
-    return all(wanted.containsAll(equality_deletes_of(table, task)) for task in tasks if task.planned is not None)
+    return all(
+        not task.astray if task.planned is None else wanted.containsAll(equality_deletes_of(table, task))
+        for task in tasks
+    )
 
 
 def read_staged(table: IcebergTable, group: str) -> DataFrame:

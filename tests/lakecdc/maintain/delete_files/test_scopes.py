@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from lakecdc.contract.errors import VerificationError
+from lakecdc.iceberg import scan
 from lakecdc.iceberg.live_deletes import Scopes
 from lakecdc.maintain.delete_files import job, plan
 from tests.conftest import Lake
@@ -127,7 +128,8 @@ def test_max_runtime_that_is_over_at_once_changes_nothing(lake: Lake) -> None:
     assert (report.metrics["commits"], report.metrics["groups_left"]) == (0, 1)
 
 
-def test_scopes_that_do_not_match_stop_the_job(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("kept", [scan.MAX_PAIRS, 0])
+def test_scopes_that_do_not_match_stop_the_job(lake: Lake, kept: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """If scopes were told apart wrongly, deletes would go without the files they apply to."""
     name = create(lake, "id bigint NOT NULL", 2, "bucket(4, id)")
     insert(lake, name, "SELECT id FROM range(40)")
@@ -138,6 +140,7 @@ def test_scopes_that_do_not_match_stop_the_job(lake: Lake, monkeypatch: pytest.M
         return next(numbers)
 
     monkeypatch.setattr(Scopes, "number", always_another)
+    monkeypatch.setattr(scan, "MAX_PAIRS", kept)
     with pytest.raises(VerificationError, match="tears equality deletes from data files"):
         run(lake, name)
     assert spark_rows(lake, name) == rows
