@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from lakecdc.contract.target import Target
     from lakecdc.ingest.change import Column
-    from lakecdc.ingest.formats.decode import Decoded
+    from lakecdc.ingest.formats.decoded import Decoded
     from lakecdc.ingest.formats.native import Native
     from lakecdc.ingest.formats.survey import Survey
     from lakecdc.ingest.formats.values import Field

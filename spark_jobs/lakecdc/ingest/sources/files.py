@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 from lakecdc.contract.errors import InputError
 from lakecdc.contract.sources.files import FilesSource
 from lakecdc.ingest.change import Column, TableBatch
-from lakecdc.ingest.formats.decode import Decoded, Known, decode
+from lakecdc.ingest.formats.decode import decode
+from lakecdc.ingest.formats.decoded import Decoded, Known
 from lakecdc.ingest.formats.envelope import Reading
 from lakecdc.ingest.formats.messages import from_dumped_records, from_values
 from lakecdc.ingest.formats.rows.changes import RowReading, decode_cells

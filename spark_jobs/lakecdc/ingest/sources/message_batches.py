@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from lakecdc.contract.target import Target
-    from lakecdc.ingest.formats.decode import Decoded
+    from lakecdc.ingest.formats.decoded import Decoded
     from lakecdc.metadata.positions import Position
 
 

@@ -16,7 +16,8 @@ from lakecdc.contract.sources.files import FilesSource
 from lakecdc.ingest import quarantine
 from lakecdc.ingest.change import TableBatch
 from lakecdc.ingest.formats.avro_registry import Registry
-from lakecdc.ingest.formats.decode import Decoded, Known, decode
+from lakecdc.ingest.formats.decode import decode
+from lakecdc.ingest.formats.decoded import Decoded, Known
 from lakecdc.ingest.formats.envelope import Reading
 from lakecdc.ingest.formats.rows import read_cells
 from lakecdc.ingest.formats.rows.changes import decode_cells

@@ -17,7 +17,8 @@ import fastavro
 from lakecdc.contract.sources.formats import RegistrySettings
 from lakecdc.contract.target import Target
 from lakecdc.ingest.formats.avro_registry import Registry
-from lakecdc.ingest.formats.decode import Decoded, Known, decode
+from lakecdc.ingest.formats.decode import decode
+from lakecdc.ingest.formats.decoded import Decoded, Known
 from lakecdc.ingest.formats.envelope import Reading
 from lakecdc.ingest.formats.messages import SCHEMA
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from lakecdc.contract.target import Target
 from lakecdc.ingest.fold import fold
-from lakecdc.ingest.formats.decode import Decoded, Known, decode
+from lakecdc.ingest.formats.decode import decode
+from lakecdc.ingest.formats.decoded import Decoded, Known
 from lakecdc.ingest.formats.envelope import Reading
 from lakecdc.ingest.formats.messages import from_dumped_records, from_values
 

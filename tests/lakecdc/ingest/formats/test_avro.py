@@ -21,7 +21,7 @@ from lakecdc.contract.target import Target
 from lakecdc.ingest.fold import fold
 from lakecdc.ingest.formats.avro_registry import Registry
 from lakecdc.ingest.formats.avro_schema import AvroSchema, read_schema
-from lakecdc.ingest.formats.decode import Decoded, Known
+from lakecdc.ingest.formats.decoded import Decoded, Known
 from tests.lakecdc.ingest.formats.avro import (
     Document,
     Record,

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 
 from lakecdc.contract.target import Target
 from lakecdc.ingest.fold import fold
-from lakecdc.ingest.formats.decode import Decoded, Known
+from lakecdc.ingest.formats.decoded import Decoded, Known
 from tests.lakecdc.ingest.formats.decoding import decode_lines, record
 from tests.lakecdc.ingest.formats.test_native import envelope
 

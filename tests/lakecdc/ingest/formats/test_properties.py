@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 
 from lakecdc.contract.target import Target
 from lakecdc.ingest.fold import fold
-from lakecdc.ingest.formats.decode import Known
+from lakecdc.ingest.formats.decoded import Known
 from tests.lakecdc.ingest.formats.decoding import decode_lines
 
 Row = dict[str, Any]

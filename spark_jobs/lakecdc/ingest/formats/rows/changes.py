@@ -14,7 +14,7 @@ from lakecdc.contract.errors import InputError
 from lakecdc.iceberg.definition import quoted_column
 from lakecdc.ingest.change import Column
 from lakecdc.ingest.formats.changes import REJECTED, listed
-from lakecdc.ingest.formats.decode import Decoded
+from lakecdc.ingest.formats.decoded import Decoded
 from lakecdc.ingest.formats.envelope import MESSAGE
 from lakecdc.ingest.formats.rows.cells import Cells, misfit, stored_type, value
 from lakecdc.ingest.formats.survey import moment

@@ -11,7 +11,7 @@ from lakecdc.ingest.sources.kafka.topology import RELOAD
 
 if TYPE_CHECKING:
     from lakecdc.contract.target import Target
-    from lakecdc.ingest.formats.decode import Decoded
+    from lakecdc.ingest.formats.decoded import Decoded
     from lakecdc.ingest.sources.kafka.progress import Progress
 
 

@@ -13,7 +13,8 @@ from lakecdc.contract.sources.kafka import KafkaSource
 from lakecdc.failpoints import reach
 from lakecdc.ingest.change import Column, TableBatch
 from lakecdc.ingest.formats.avro_registry import Registry
-from lakecdc.ingest.formats.decode import Known, decode
+from lakecdc.ingest.formats.decode import decode
+from lakecdc.ingest.formats.decoded import Known
 from lakecdc.ingest.formats.envelope import Reading
 from lakecdc.ingest.sources.kafka import progress as kept
 from lakecdc.ingest.sources.kafka import topology

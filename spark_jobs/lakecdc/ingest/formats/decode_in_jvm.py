@@ -1,0 +1,94 @@
+"""Decoding in the JVM: messages chosen, columns found and typed, misfits set apart."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F
+
+from lakecdc.ingest.formats import find_format
+from lakecdc.ingest.formats.asides import Besides, alone
+from lakecdc.ingest.formats.changes import Typing, decoded, only_deletes, union
+from lakecdc.ingest.formats.decoded import Decoded
+from lakecdc.ingest.formats.lone_tombstones import placed
+from lakecdc.ingest.formats.source_tables import choose, is_mine, of_tables, shards_mix, topics_of
+from lakecdc.ingest.formats.survey import merge_fields, survey
+from lakecdc.ingest.formats.table_fields import encodings_of, fields_of, key_columns, message_key
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from lakecdc.contract.target import Target
+    from lakecdc.ingest.formats.decoded import Known
+    from lakecdc.ingest.formats.envelope import Reading
+
+#: ops of row events
+ROWS = ("r", "c", "u", "d")
+
+
+def decode_in_jvm(
+    messages: DataFrame,
+    format_name: str,
+    target: Target,
+    reading: Reading,
+    known: Known,
+    *,
+    adopt: bool,
+    besides: Besides | None = None,
+) -> Decoded:
+    """Decode messages in the JVM.
+
+    :param besides: what is known of the batch's other messages; None if these are all.
+    :raises ApartError: if they cannot be judged without the others.
+    """
+    read = find_format(format_name)
+    envelopes = read.envelopes(messages, reading)
+    found = survey(envelopes, read, keys=not target.key)
+    besides = alone(found, target, besides) if besides else Besides()
+    mine = choose(target, [s for s in found if s.source_table and s.events])
+    others = [s for s in found if s.source_table and s.events and s not in mine]
+    topics = besides.topics.union(*(s.topics for s in mine))
+    chosen = [
+        *mine,
+        *(s for s in found if s not in [*mine, *others] and is_mine(s, target, topics, others, adopt=adopt)),
+    ]
+    if not any(s.events or s.problems or (read.tombstones and s.tombstones) for s in chosen):
+        return Decoded(key_columns(target), target.key)
+    target = replace(target, key=target.key or message_key(target, mine))
+    seen = merge_fields(s.fields for s in chosen)
+    there = {f.name for f in besides.fields}
+    fields = fields_of(target, (*besides.fields, *(f for f in seen if f.name not in there)), known.types)
+    marks = None if shards_mix(target) else known.marks
+    encoded = encodings_of(fields, chosen, target, known.types)
+    typing = Typing(fields, target.key, read, reading, marks, target.source_column, encoded)
+    envelopes = envelopes.where(of_tables(chosen))
+    rows = envelopes.where(F.col("op").isin(*ROWS) | F.col("problem").isNotNull())
+    frames = [decoded(rows, typing)]
+    of_tombstones = topics_of(target, chosen, found)
+    if read.tombstones and any(s.tombstones for s in found) and target.key and of_tombstones:
+        of_mine = read.envelopes(messages, reading).where(F.col("topic").isin(of_tombstones))
+        lone = placed(of_mine, known.marks, known.high_order, reading)
+        if lone is not None:
+            frames.append(only_deletes(lone, typing))
+    # one decoding serves the fold, the history, look-ups of placeholders and the quarantine
+    both = union(frames).persist()
+    rejections, accepted = both.agg(F.count("rejected"), F.count_if(F.col("rejected").isNull())).collect()[0]
+    orders: dict[str, str] = {}
+    for place, order in (pair for s in chosen for pair in s.high_orders.items()):
+        orders[place] = max(order, orders.get(place, ""))
+    changes = both.where("rejected IS NULL").drop("rejected")
+    return Decoded(
+        tuple(f.column for f in fields),
+        target.key,
+        changes if marks is not None else changes.drop("late"),
+        both.where("rejected IS NOT NULL").select("rejected.*") if rejections else None,
+        rejections,
+        accepted,
+        max((s.truncate_order for s in chosen if s.truncate_order), default=None),
+        max((s.newest for s in chosen if s.newest), default=None),
+        sum(s.events for s in chosen),
+        orders,
+        told=tuple(n for n in mine[0].told if n not in target.exclude_columns) if len(mine) == 1 else (),
+        newest_orders={place: order for s in chosen for place, order in s.newest_orders.items()},
+    )

@@ -1,0 +1,78 @@
+"""What is known of a table before a batch, and a batch as changes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from lakecdc.ingest.formats import native
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from lakecdc.ingest.change import Column
+
+
+@dataclass(frozen=True)
+class Known:
+    """What is known of a table before a batch.
+
+    :param types: Spark SQL types of the target's columns by name; empty if there is no table yet.
+    :param marks: highest order key applied by ``topic/partition``; None where they cannot be trusted, so that the
+        table's highest order key decides which events are late.
+    :param high_order: highest order key applied.
+    :param engine: ``jvm``, or ``auto`` to try the faster native one first.
+    :param scan: how the native engine's tasks read the batch's messages by themselves; None if Spark reads them.
+    :param partition_by: partition transforms of the target in SQL.
+    """
+
+    types: Mapping[str, str]
+    marks: Mapping[str, str] | None = None
+    high_order: str | None = None
+    engine: str = "auto"
+    scan: native.Scan | None = None
+    partition_by: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Decoded:
+    """The messages of a batch as changes of one table.
+
+    :param columns: the table's columns; only its key if the batch has no event of it.
+    :param key: its key columns, the target's or else those of the messages' keys.
+    :param changes: the change frame, persisted; None if there is no event.
+    :param rejected: messages that cannot be applied (``changes.REJECTED``); None if there are none.
+    :param rejections: how many.
+    :param accepted: rows of ``changes``, if the JVM has decoded them.
+    :param truncate_order: order key of the last TRUNCATE.
+    :param newest: source time of the newest event.
+    :param events: row events and TRUNCATEs.
+    :param high_orders: highest order key of the batch by ``topic/partition``.
+    :param newest_orders: order key of its first change with the newest source time by ``topic/partition``.
+    :param folded: ``changes`` has one row per key, with event counts ``n_r`` to ``n_d``.
+    :param engine: what decoded the batch, ``native``, or ``jvm`` and why, or both with how many messages and why.
+    :param told: all columns that the source has, as the last schema tells; empty if none does.
+    :param origin: finds the messages of events again; see :class:`lakecdc.ingest.change.TableBatch`.
+    :param packed: the batch as the native engine's tasks have made it.
+    :param again: decodes a folded batch once more, every event of it.
+    """
+
+    columns: tuple[Column, ...]
+    key: tuple[str, ...]
+    changes: DataFrame | None = None
+    rejected: DataFrame | None = None
+    rejections: int = 0
+    accepted: int = 0
+    truncate_order: str | None = None
+    newest: datetime | None = None
+    events: int = 0
+    high_orders: Mapping[str, str] | None = None
+    folded: bool = False
+    engine: str = "jvm"
+    packed: native.Packed | None = None
+    origin: Callable[[DataFrame], DataFrame] | None = None
+    told: tuple[str, ...] = ()
+    newest_orders: Mapping[str, str] | None = None
+    again: Callable[[], Decoded] | None = None

@@ -1,0 +1,77 @@
+"""Which source tables feed a target, and which messages without a row event are theirs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F
+
+from lakecdc.contract.errors import InputError
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column as Expression
+
+    from lakecdc.contract.target import Target
+    from lakecdc.ingest.formats.survey import Survey
+
+
+def feeds(target: Target, source_table: str) -> bool:
+    """Whether a source table is the target's, as far as the target says."""
+    if target.source_table:
+        return f".{source_table}".endswith(f".{target.source_table}")
+    return not target.source_tables or target.wants(source_table)
+
+
+def shards_mix(target: Target) -> bool:
+    """Whether a row may come from several shards, whose positions say nothing of each other's."""
+    return bool(target.source_tables) and target.source_column not in target.key
+
+
+def choose(target: Target, surveys: Sequence[Survey]) -> list[Survey]:
+    """The source tables that feed a target.
+
+    :raises InputError: if the events are of several tables and the target does not say which it wants.
+    """
+    if target.source_table or target.source_tables:
+        return [s for s in surveys if feeds(target, str(s.source_table))]
+    if len(surveys) <= 1:
+        return list(surveys)
+    stem = target.table.rpartition(".")[2]
+    own = [s for s in surveys if str(s.source_table).rpartition(".")[2] == stem]
+    if len(own) == 1:
+        return own
+    raise InputError(
+        f"The events are of several source tables: {', '.join(sorted(str(s.source_table) for s in surveys))}.",
+        table=target.table,
+        hint='Name the one to take as "source_table" in the target.',
+    )
+
+
+def is_mine(one: Survey, target: Target, topics: frozenset[str], others: Sequence[Survey], *, adopt: bool) -> bool:
+    """Whether messages without a row event are this table's: they come in a topic of its own, or in nobody else's.
+
+    :param topics: of its events.
+    """
+    if not one.source_table:
+        return adopt or bool(one.events)
+    stem = (target.source_table or target.table).rpartition(".")[2]
+    named = one.source_table.rpartition(".")[2] == stem
+    elsewhere = bool(one.topics & {t for s in others for t in s.topics})
+    return bool(one.topics & topics) or (named or adopt) and not elsewhere
+
+
+def topics_of(target: Target, chosen: Sequence[Survey], found: Sequence[Survey]) -> list[str]:
+    """Topics whose tombstones are this table's: those of its events, or named like it and of nobody else's."""
+    mine = {t for s in chosen for t in s.topics if s.source_table or s.events}
+    others = {t for s in found if s not in chosen and s.source_table for t in s.topics}
+    stem = (target.source_table or target.table).rpartition(".")[2]
+    alike = {t for s in found for t in s.topics if t.rpartition(".")[2] == stem}
+    return sorted((mine | alike) - others)
+
+
+def of_tables(chosen: Sequence[Survey]) -> Expression:
+    """Column condition: the message is of one of these source tables."""
+    names = [s.source_table for s in chosen if s.source_table]
+    condition = F.col("source_table").isin(names) if names else F.lit(False)
+    return condition | F.col("source_table").isNull() if any(s.source_table is None for s in chosen) else condition
