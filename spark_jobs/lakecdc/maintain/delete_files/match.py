@@ -40,12 +40,13 @@ def choose_engine(table: IcebergTable, group: Group, wanted: str) -> Engine:
         still finds, and a join is wanted, or the exact engine is needed and cannot hold the deletes.
     """
     dropped = any(column_names(table, ids) is None for ids in {delete.field_ids for delete in group.deletes})
+    too_many = any(task.planned is None for task in group.tasks)
     small = (
-        group.delete_records <= EXACT_DELETE_RECORDS
+        not too_many
+        and group.delete_records <= EXACT_DELETE_RECORDS
         and group.pairs <= EXACT_PAIRS
         and group.data_records <= EXACT_DATA_RECORDS
     )
-    too_many = any(task.planned is None for task in group.tasks)
     if dropped and (wanted in ("join", "native") or too_many):
         raise UnsupportedError(
             "A key column of the equality deletes has been dropped, so the keys cannot be joined.",

@@ -81,3 +81,14 @@ def test_too_many_pairs_for_the_exact_engine_are_refused(lake: Lake, tight: None
     with pytest.raises(UnsupportedError, match="more than 1 pairs"):
         run(lake, name, engine="exact")
     assert count(lake, name, 2) == 1
+
+
+def test_few_deletes_whose_pairs_were_not_kept_are_not_matched_by_the_exact_engine(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A small group may come after the table's other pairs have been too many."""
+    monkeypatch.setattr(scan, "MAX_PAIRS", 0)
+    name = create(lake, "id bigint", 3)
+    insert(lake, name, "SELECT id FROM range(20)")
+    change(lake, name, ["id"], "SELECT id FROM range(5)")
+    assert convert(lake, name).metrics["engine"] == "native"
