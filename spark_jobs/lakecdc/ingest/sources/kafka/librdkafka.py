@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from confluent_kafka import IsolationLevel, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._listoffsets import OffsetSpec
+from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
 
 from lakecdc.contract.errors import InputError, SourceUnavailableError
 from lakecdc.contract.secrets import mask
 from lakecdc.ingest.sources.kafka.cluster import Place, Topic
 
 _SECONDS = 30.0
+# while the leader of a partition changes, as in the first moments of a topic
+_PASSING = (KafkaError.LEADER_NOT_AVAILABLE, KafkaError.NOT_LEADER_FOR_PARTITION)
 
 
 class LibrdkafkaCluster:
@@ -70,11 +73,24 @@ class LibrdkafkaCluster:
         if not asked:
             return {}
         with _asking(self):
-            futures = self._admin.list_offsets(asked, isolation_level=self._isolation, request_timeout=_SECONDS)
-            return {(p.topic, p.partition): future.result().offset for p, future in futures.items()}
+            again = Retrying(
+                retry=retry_if_exception(_is_passing),
+                stop=stop_after_delay(_SECONDS),
+                wait=wait_fixed(0.5),
+                reraise=True,
+            )
+            return again(self._answered, asked)
+
+    def _answered(self, asked: dict[TopicPartition, OffsetSpec]) -> dict[Place, int]:
+        futures = self._admin.list_offsets(asked, isolation_level=self._isolation, request_timeout=_SECONDS)
+        return {(p.topic, p.partition): future.result().offset for p, future in futures.items()}
 
     def _complain(self, error: object) -> None:
         self._complaint = str(error)
+
+
+def _is_passing(error: BaseException) -> bool:
+    return isinstance(error, KafkaException) and error.args[0].code() in _PASSING
 
 
 class _asking:
