@@ -12,7 +12,10 @@ Hexadecimal digits, so that text order is numeric order::
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
+from typing import TypeVar
+
+_Place = TypeVar("_Place", bound=Hashable)
 
 RANK_READ, RANK_CHANGE = 0, 8
 ARRIVAL_DIGITS = 16
@@ -76,6 +79,17 @@ def is_higher(order: str, than: str) -> bool:
 def arrival_of(order: str) -> int:
     """The place of arrival in an order key."""
     return int(order[EVENT_DIGITS:], 16)
+
+
+def highest(orders: Iterable[tuple[_Place, str]]) -> dict[_Place, str]:
+    """The highest of several order keys of each place they are told for.
+
+    :param orders: place, such as a partition, and order key.
+    """
+    found: dict[_Place, str] = {}
+    for place, order in orders:
+        found[place] = max(order, found.get(place, ""))
+    return found
 
 
 def first_of_newest(orders: Iterable[tuple[str, str]]) -> dict[str, str]:

@@ -10,7 +10,8 @@ from pyspark.sql import functions as F
 
 from lakecdc.ingest.fold import with_late
 from lakecdc.ingest.formats.changes import union
-from lakecdc.ingest.order import first_of_newest
+from lakecdc.ingest.formats.source_tables import feeds
+from lakecdc.ingest.order import first_of_newest, highest
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -43,7 +44,7 @@ class Besides:
     schema: tuple[Field, ...] | None = None
 
 
-def alone(found: Sequence[Survey], target: Target, besides: Besides) -> Besides:
+def refuse_apart(found: Sequence[Survey], target: Target, besides: Besides) -> None:
     """Make sure that odd messages are judged as they would be among all messages of the batch.
 
     :param found: the odd messages.
@@ -51,7 +52,7 @@ def alone(found: Sequence[Survey], target: Target, besides: Besides) -> Besides:
         by tombstones, or come unreadable from topics of which only the other messages may tell whose they are.
     """
     named = [s for s in found if s.source_table and s.events]
-    mine = [s for s in named if not target.source_table or f".{s.source_table}".endswith(f".{target.source_table}")]
+    mine = [s for s in named if feeds(target, str(s.source_table))]
     others = [s for s in named if s not in mine]
     topics = besides.topics.union(*(s.topics for s in mine))
     if (
@@ -61,7 +62,6 @@ def alone(found: Sequence[Survey], target: Target, besides: Besides) -> Besides:
         or any(s.problems and not s.events and not s.topics <= topics for s in found)
     ):
         raise ApartError
-    return besides
 
 
 def together(plain: Decoded, odd: Decoded, made: Native) -> Decoded:
@@ -70,16 +70,13 @@ def together(plain: Decoded, odd: Decoded, made: Native) -> Decoded:
     :param plain: what the native engine has told of the others.
     :param made: the others, event by event if one of the odd ones is to be applied.
     """
-    highs = dict(plain.high_orders or {})
-    for place, order in (odd.high_orders or {}).items():
-        highs[place] = max(order, highs.get(place, ""))
     both = replace(
         plain,
         rejected=odd.rejected,
         rejections=odd.rejections,
         newest=max((n for n in (plain.newest, odd.newest) if n is not None), default=None),
         events=plain.events + odd.events,
-        high_orders=highs,
+        high_orders=highest(pair for one in (plain, odd) for pair in (one.high_orders or {}).items()),
         newest_orders=first_of_newest(pair for one in (plain, odd) for pair in (one.newest_orders or {}).items()),
         truncate_order=odd.truncate_order,
     )

@@ -179,7 +179,7 @@ def _sampled(messages: Messages, format_name: str, target: Target, reading: Read
         if sampled is not None:
             return sampled
     read = find_format(format_name)
-    found = survey(read.envelopes(messages().limit(_SAMPLE), reading), read)
+    found = survey(read.envelopes(messages().limit(_SAMPLE), reading), read, keys=False)
     mine = [s for s in found if s.events and (not s.source_table or feeds(target, s.source_table))]
     many = len([s for s in mine if s.source_table]) > 1 and not target.source_tables
     return () if many else merge_fields(s.fields for s in mine)

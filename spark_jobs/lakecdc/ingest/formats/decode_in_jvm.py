@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 
 from lakecdc.ingest.formats import find_format
-from lakecdc.ingest.formats.asides import Besides, alone
+from lakecdc.ingest.formats.asides import Besides, refuse_apart
 from lakecdc.ingest.formats.changes import Typing, decoded, only_deletes, union
 from lakecdc.ingest.formats.decoded import Decoded
 from lakecdc.ingest.formats.lone_tombstones import placed
 from lakecdc.ingest.formats.source_tables import choose, is_mine, of_tables, shards_mix, topics_of
 from lakecdc.ingest.formats.survey import merge_fields, survey
 from lakecdc.ingest.formats.table_fields import encodings_of, fields_of, key_columns, message_key
+from lakecdc.ingest.order import first_of_newest, highest
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -45,7 +46,9 @@ def decode_in_jvm(
     read = find_format(format_name)
     envelopes = read.envelopes(messages, reading)
     found = survey(envelopes, read, keys=not target.key)
-    besides = alone(found, target, besides) if besides else Besides()
+    if besides is not None:
+        refuse_apart(found, target, besides)
+    besides = besides or Besides()
     mine = choose(target, [s for s in found if s.source_table and s.events])
     others = [s for s in found if s.source_table and s.events and s not in mine]
     topics = besides.topics.union(*(s.topics for s in mine))
@@ -74,9 +77,6 @@ def decode_in_jvm(
     # one decoding serves the fold, the history, look-ups of placeholders and the quarantine
     both = union(frames).persist()
     rejections, accepted = both.agg(F.count("rejected"), F.count_if(F.col("rejected").isNull())).collect()[0]
-    orders: dict[str, str] = {}
-    for place, order in (pair for s in chosen for pair in s.high_orders.items()):
-        orders[place] = max(order, orders.get(place, ""))
     changes = both.where("rejected IS NULL").drop("rejected")
     return Decoded(
         tuple(f.column for f in fields),
@@ -88,7 +88,7 @@ def decode_in_jvm(
         max((s.truncate_order for s in chosen if s.truncate_order), default=None),
         max((s.newest for s in chosen if s.newest), default=None),
         sum(s.events for s in chosen),
-        orders,
+        highest(pair for s in chosen for pair in s.high_orders.items()),
         told=tuple(n for n in mine[0].told if n not in target.exclude_columns) if len(mine) == 1 else (),
-        newest_orders={place: order for s in chosen for place, order in s.newest_orders.items()},
+        newest_orders=first_of_newest(pair for s in chosen for pair in s.newest_orders.items()),
     )

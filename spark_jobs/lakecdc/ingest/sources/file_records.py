@@ -72,10 +72,8 @@ def scan_of_lines(spark: SparkSession, numbers: Mapping[str, int]) -> Scan | Non
     groups = max(min(tasks, spark.sparkContext.defaultParallelism), -(-total // _BYTES_PER_FOLD))
 
     def messages(values: DataFrame) -> DataFrame:
-        files = local_relation(spark, list(numbers.items()), "file string, number bigint")
-        placed = values.withColumn("number", F.shiftright("arrival", pieces.PLACE_BITS)).join(
-            F.broadcast(files), "number"
-        )
+        placed = values.withColumn("number", F.shiftright("arrival", pieces.PLACE_BITS))
+        placed = placed.join(_numbered(spark, numbers), "number")
         # as Spark cuts lines
         line = placed.withColumn("value", F.expr(r"trim(TRAILING '\r\n' FROM value)"))
         return from_values(line.selectExpr("value", "arrival", _PLACE))
@@ -177,12 +175,16 @@ def _where() -> list[Column]:
 
 
 def _arranged(spark: SparkSession, records: DataFrame, numbers: Mapping[str, int], *more: str) -> DataFrame:
-    order = local_relation(spark, list(numbers.items()), "file string, number bigint")
     arrival = (
         f"shiftleft(number, {_SPLIT_BITS + _RECORD_BITS}) + shiftleft(CAST(split AS bigint), {_RECORD_BITS}) "
         f"+ (record & {(1 << _RECORD_BITS) - 1}L) AS arrival"
     )
-    return records.join(F.broadcast(order), "file").selectExpr("file", "value", arrival, _PLACE, *more)
+    return records.join(_numbered(spark, numbers), "file").selectExpr("file", "value", arrival, _PLACE, *more)
+
+
+def _numbered(spark: SparkSession, numbers: Mapping[str, int]) -> DataFrame:
+    """The files of a batch with their numbers, for a join."""
+    return F.broadcast(local_relation(spark, list(numbers.items()), "file string, number bigint"))
 
 
 def _paths(files: Sequence[str]) -> list[str]:

@@ -13,7 +13,7 @@ from pyspark import StorageLevel
 
 from lakecdc.ingest.formats.native import Native, packing
 from lakecdc.ingest.formats.native.log import LogLayout, LogSize, fold_log
-from lakecdc.worker import settle
+from lakecdc.ingest.formats.native.tasks import rows_of_cells
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -118,11 +118,4 @@ def rows(cells: DataFrame, schema: str) -> DataFrame:
 
     :param schema: their columns, as they were decoded.
     """
-    return cells.select("packed").mapInArrow(unpacked, schema)
-
-
-def unpacked(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """What a task runs that makes rows of cells."""
-    settle()
-    for table in packing.all_of(batches):
-        yield from table.to_batches()
+    return cells.select("packed").mapInArrow(rows_of_cells, schema)

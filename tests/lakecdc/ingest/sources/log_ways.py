@@ -2,12 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from lakecdc.contract.report import TableReport
+from lakecdc.ingest.job import ingest
 from tests.conftest import Lake
 
+#: tables by what fills them, and the option that has it so
+WAYS = {"by_tasks": "auto", "by_jvm": "jvm"}
 _COUNTED = ("events_c", "events_u", "events_d", "keys", "rows_written")
+
+
+def by_each_way(shop: Any, settings: Callable[[str], dict[str, Any]] = lambda way: {}) -> dict[str, TableReport]:
+    """Feed ``s.t`` into a table for each way.
+
+    :param shop: the source's own.
+    :param settings: of the source, besides, for a way.
+    """
+    reports = {}
+    for way, engine in WAYS.items():
+        buckets = ["bucket(3, id)"]
+        shop.targets[:] = [
+            {"table": f"{shop.schema}.{way}", "source_table": f"{shop.schema}.t", "partition_by": buckets}
+        ]
+        spec = shop.spec(**settings(way), options={"decode_engine": engine})
+        reports[way] = ingest(shop.lake.spark, spec)[0]
+    return reports
 
 
 def assert_the_same(lake: Lake, schema: str, reports: Mapping[str, TableReport], columns: str, rows: int) -> None:

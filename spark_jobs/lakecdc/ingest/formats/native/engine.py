@@ -19,7 +19,7 @@ from lakecdc.ingest.formats.native.exact import supports
 from lakecdc.ingest.formats.native.facts import Facts
 from lakecdc.ingest.formats.native.grouping import Grouping, grouping
 from lakecdc.ingest.formats.native.layout import COUNTS, OPS
-from lakecdc.ingest.formats.native.tasks import AGAIN, Care, DecodeTask, FoldTask, Read, UnpackTask, set_aside
+from lakecdc.ingest.formats.native.tasks import AGAIN, Care, DecodeTask, FoldTask, Read, UnpackTask, rows_of_cells
 from lakecdc.ingest.formats.survey import moment
 
 if TYPE_CHECKING:
@@ -239,8 +239,18 @@ def decode_native(
     schema = schemas.from_json(found.schemas[0]) if found.schemas and found.schemas[0] else None
     columns = decoding.with_schema(schema).fields if schema else decoding.fields
     return Native(
-        *(made, packed, None, events, newest, found.high_orders, found.tables),
-        *(columns, schema, aside, found.aside, found.why, found.newest_orders),
+        made,
+        packed,
+        events=events,
+        newest=newest,
+        high_orders=found.high_orders,
+        tables=found.tables,
+        fields=columns,
+        schema=schema,
+        aside=aside,
+        asides=found.aside,
+        why=found.why,
+        newest_orders=found.newest_orders,
     )
 
 
@@ -264,16 +274,14 @@ def _run(
     if told.odd != AGAIN:
         return frame, told
     frame.unpersist()
-    # without a scan a task begins with as much care as it may need to set messages aside
-    care = Care(max(care, Care.ALIKE if scan and groups else Care.ASIDE) + 1)
-    return _run(messages, decoding, scan, groups, sets_aside=sets_aside, care=care)
+    return _run(messages, decoding, scan, groups, sets_aside=sets_aside, care=Care(task.first_care + 1))
 
 
 def _set_aside(frame: DataFrame, scan: Scan | None) -> DataFrame:
     cells = frame.select("aside").where("aside IS NOT NULL")
     if scan is None or scan.keyed:
-        return cells.mapInArrow(set_aside, SCHEMA)
-    return scan.messages(cells.mapInArrow(set_aside, VALUES))
+        return cells.mapInArrow(rows_of_cells, SCHEMA)
+    return scan.messages(cells.mapInArrow(rows_of_cells, VALUES))
 
 
 def gathered(frame: DataFrame, groups: Grouping | None, epoch: int) -> tuple[DataFrame, Facts]:

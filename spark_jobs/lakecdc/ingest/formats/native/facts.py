@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING
 
 from lakecdc.ingest.formats.native.layout import COUNTS, OPS, ORDER_PARTS
-from lakecdc.ingest.order import RANK_CHANGE, first_of_newest, order_key
+from lakecdc.ingest.order import RANK_CHANGE, first_of_newest, highest, order_key
 
 if TYPE_CHECKING:
     from typing import Any
@@ -71,9 +71,6 @@ def from_json(text: str) -> Facts:
 def merged(parts: Iterable[Facts]) -> Facts:
     """The facts of all parts together."""
     found = list(parts)
-    high: dict[str, str] = {}
-    for partition, order in (pair for part in found for pair in part.high_orders.items()):
-        high[partition] = max(order, high.get(partition, ""))
     schemas = _ends(name for part in found for name in part.schemas)
     several = "messages of several schemas" if len(schemas) > 1 else None
     return Facts(
@@ -85,7 +82,7 @@ def merged(parts: Iterable[Facts]) -> Facts:
         sum(part.lone for part in found),
         sum(part.open for part in found),
         min((part.low_order for part in found if part.low_order), default=None),
-        high,
+        highest(pair for part in found for pair in part.high_orders.items()),
         max((part.newest for part in found if part.newest is not None), default=None),
         sum(part.aside for part in found),
         next((part.why for part in found if part.why), None),

@@ -233,4 +233,5 @@ def fold_log(cells: DataFrame, layout: LogLayout, size: LogSize, partition_by: S
     changes = change_frame(unpacked(frame, fields, names, OPS), None, [f"n_{op}" for op in OPS])
     made = Packed(frame, changes, True, fields, tuple(names), told, groups)
     newest = moment(told.newest) if told.newest is not None else None
-    return Native(changes, made, None, sum(told.events[op] for op in OPS), newest, told.high_orders)
+    events = sum(told.events[op] for op in OPS)
+    return Native(changes, made, events=events, newest=newest, high_orders=told.high_orders)

@@ -95,9 +95,13 @@ class DecodeTask:
         except OpenError:
             yield packing.row(0, Facts(open=1).to_json(), None)
 
+    @property
+    def first_care(self) -> Care:
+        """With which it begins: without rows to fold and messages to read again, there is nothing to be quick with."""
+        return self.care if self.read and self.grouping else max(self.care, Care.ASIDE)
+
     def _with_care(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        # without rows to fold and messages to read again, there is nothing to be quick with
-        care = self.care if self.read and self.grouping else max(self.care, Care.ASIDE)
+        care = self.first_care
         named = list(batches) if self.read else batches
         while True:
             handed_on = self.read is None
@@ -371,11 +375,11 @@ def finished(
     yield from packing.packed_rows(0, table, facts.merged([told, found]).to_json())
 
 
-def set_aside(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The messages that are set aside in a packed frame, whose last column they are."""
+def rows_of_cells(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """What a task runs that makes rows of packed cells, which are the last column."""
     settle()
     for table in packing.all_of(batches):
-        yield from table.combine_chunks().to_batches()
+        yield from table.to_batches()
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from lakecdc.ingest.order import highest
 from lakecdc.ingest.sources.kafka.cluster import Place, Range
 from lakecdc.metadata.positions import MAX_BYTES, Position
 
@@ -83,10 +84,8 @@ class Progress:
         }
         marks = dict(self.marks)
         if not self.strict:
-            for place in self.next:
-                order = orders.get("{}/{}".format(*place))
-                if order:
-                    marks[place] = max(order, marks.get(place, ""))
+            read = ((place, orders.get("{}/{}".format(*place))) for place in self.next)
+            marks = highest((*marks.items(), *((place, order) for place, order in read if order)))
         return replace(self, topics=topics, marks=marks)
 
 

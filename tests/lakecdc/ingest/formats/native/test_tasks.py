@@ -172,7 +172,7 @@ def test_odd_lines_are_set_aside_as_they_are(tmp_path: Path, cuts: int, folded: 
         rows = list(FoldTask(1)(rows))
     told = facts.merged(facts.from_json(row["facts"][0].as_py()) for row in rows if row["facts"][0].is_valid)
     assert (told.odd, told.aside, told.why, told.keys) == (None, 4, "a new column z", len(plain))
-    found = [m for row in rows for batch in tasks.set_aside([row.select(["aside"])]) for m in batch.to_pylist()]
+    found = [m for row in rows for batch in tasks.rows_of_cells([row.select(["aside"])]) for m in batch.to_pylist()]
     places = {m["arrival"] - (3 << pieces.PLACE_BITS): m["value"] for m in found}
     content = path.read_bytes()
     assert sorted(places.values()) == sorted(f"{line}\n" for line in odd.values())

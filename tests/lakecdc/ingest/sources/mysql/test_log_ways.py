@@ -6,29 +6,14 @@ from typing import Any
 
 import pytest
 
-from lakecdc.contract.report import TableReport
 from lakecdc.ingest.formats.native import log
 from lakecdc.ingest.job import ingest
-from tests.lakecdc.ingest.sources.log_ways import assert_the_same
+from tests.lakecdc.ingest.sources.log_ways import assert_the_same, by_each_way
 
 from .conftest import Shop
 from .test_arrow_load import create, insert
 
 pytestmark = pytest.mark.services
-
-WAYS = {"by_tasks": "auto", "by_jvm": "jvm"}
-
-
-def run(shop: Shop) -> dict[str, TableReport]:
-    """Feed ``s.t`` into a table for each way."""
-    reports = {}
-    for way, engine in WAYS.items():
-        buckets = ["bucket(3, id)"]
-        shop.targets[:] = [
-            {"table": f"{shop.schema}.{way}", "source_table": f"{shop.schema}.t", "partition_by": buckets}
-        ]
-        reports[way] = ingest(shop.lake.spark, shop.spec(options={"decode_engine": engine}))[0]
-    return reports
 
 
 def write(shop: Shop) -> None:
@@ -48,9 +33,9 @@ def write(shop: Shop) -> None:
 
 def test_both_ways_leave_the_same_table(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     columns, count = ", ".join(create(shop)), "SELECT count(*) FROM s.t"
-    run(shop)
+    by_each_way(shop)
     write(shop)
-    first = run(shop)
+    first = by_each_way(shop)
     assert first["by_tasks"].metrics["zero_dates"] == first["by_jvm"].metrics["zero_dates"] > 0
     assert_the_same(shop.lake, shop.schema, first, columns, shop.sql(count)[0][0])
     # the same keys again, above files that hold them, by many tasks
@@ -60,7 +45,7 @@ def test_both_ways_leave_the_same_table(shop: Shop, monkeypatch: pytest.MonkeyPa
         "SET sql_mode = ''", "UPDATE s.t SET c2 = 7 WHERE id < 3", "DELETE FROM s.t WHERE id % 3 = 0",
         "UPDATE s.t SET id = id + 9000",
     )  # fmt: skip
-    again = run(shop)
+    again = by_each_way(shop)
     assert again["by_tasks"].metrics["events_u"] > 250
     assert_the_same(shop.lake, shop.schema, again, columns, shop.sql(count)[0][0])
 

@@ -12,7 +12,7 @@ from lakecdc.ingest.formats.native import log
 from lakecdc.ingest.formats.pgoutput import Bounds
 from lakecdc.ingest.job import ingest
 from lakecdc.ingest.sources.postgres import log as wal
-from tests.lakecdc.ingest.sources.log_ways import assert_the_same
+from tests.lakecdc.ingest.sources.log_ways import WAYS, assert_the_same, by_each_way
 
 from .conftest import Shop
 from .test_arrow_load import create, insert
@@ -21,20 +21,10 @@ from .test_rounds import big
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-WAYS = {"by_tasks": "auto", "by_jvm": "jvm"}
-
 
 def run(shop: Shop) -> dict[str, TableReport]:
     """Feed ``s.t`` into a table for each way, through a slot of its own."""
-    reports = {}
-    for way, engine in WAYS.items():
-        buckets = ["bucket(3, id)"]
-        shop.targets[:] = [
-            {"table": f"{shop.schema}.{way}", "source_table": f"{shop.schema}.t", "partition_by": buckets}
-        ]
-        spec = shop.spec(slot=f"{shop.schema}_{way}", options={"decode_engine": engine})
-        reports[way] = ingest(shop.lake.spark, spec)[0]
-    return reports
+    return by_each_way(shop, lambda way: {"slot": f"{shop.schema}_{way}"})
 
 
 def drop_slots(shop: Shop) -> None:
