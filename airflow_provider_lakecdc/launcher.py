@@ -22,6 +22,7 @@ from pathlib import Path
 
 from airflow_provider_lakecdc.exceptions import JobBadInputError
 from airflow_provider_lakecdc.hooks.lookup import find_connection
+from lakecdc.contract import runtime
 
 _BINARY = "spark-submit"
 
@@ -74,12 +75,13 @@ def submit_binary(target: SparkTarget) -> str | None:
     )
 
 
-def python_environment(target: SparkTarget) -> dict[str, str]:
-    """Variables that make Spark use Airflow's own Python where driver or executors run in this worker.
+def worker_environment(target: SparkTarget) -> dict[str, str]:
+    """Variables that make Spark use Airflow's own Python, and a JVM set for short jobs, where it runs in this worker.
 
     What the deployment has set already stays.
     """
-    wanted = {} if target.cluster_mode else {"PYSPARK_DRIVER_PYTHON": sys.executable}
+    driver = {"PYSPARK_DRIVER_PYTHON": sys.executable, "JDK_JAVA_OPTIONS": runtime.JAVA_OPTIONS}
+    wanted = {} if target.cluster_mode else driver
     if target.master.startswith("local"):
         wanted["PYSPARK_PYTHON"] = sys.executable
     return {name: value for name, value in wanted.items() if name not in os.environ}

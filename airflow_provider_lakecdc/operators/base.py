@@ -145,7 +145,7 @@ class LakecdcJobOperator(SparkSubmitOperator):
         launcher.refuse_secrets_in_cluster_mode(target, secrets)
         self._documents = Documents.of_try(self.documents_uri, context)
         self._set_command(catalog, target, self._documents, spec.source)
-        environment = {**launcher.python_environment(target), **secrets}
+        environment = {**launcher.worker_environment(target), **secrets}
         return Submission(document, spec, self._documents, environment)
 
     def render(self, context: Context | None = None) -> dict[str, Any]:
@@ -155,7 +155,7 @@ class LakecdcJobOperator(SparkSubmitOperator):
         :return: ``command``, ``environment``, ``spec_uri`` and ``spec``.
         """
         submission = self.prepare(context)
-        secret = set(submission.secrets) - set(_PYTHON_VARIABLES)
+        secret = set(submission.secrets) - set(_OWN_VARIABLES)
         return {
             "command": self._get_hook()._build_spark_submit_command(self.application),
             "environment": {key: "***" if key in secret else value for key, value in submission.secrets.items()},
@@ -232,7 +232,7 @@ class LakecdcJobOperator(SparkSubmitOperator):
                 store.delete(key)
 
 
-_PYTHON_VARIABLES = ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON")
+_OWN_VARIABLES = ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "JDK_JAVA_OPTIONS")
 
 
 def _joined(given: str | None, *ours: str) -> str:

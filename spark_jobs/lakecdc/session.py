@@ -75,6 +75,7 @@ def open_session(catalog: Catalog, name: str, packages: Sequence[str] = ()) -> S
         builder = builder.master(master)
         # Python tasks need the packages of this interpreter, and Spark's default is whatever python3 is on the path
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        os.environ.setdefault("JDK_JAVA_OPTIONS", runtime.JAVA_OPTIONS)
     for key, value in settings.items():
         builder = builder.config(key, value)
     # the first ``lit`` would import it, and pandas with it

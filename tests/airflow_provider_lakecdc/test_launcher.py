@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from typing import Any
 
@@ -39,20 +40,26 @@ def test_the_operators_deploy_mode_goes_before_the_connections(monkeypatch: pyte
 @pytest.mark.parametrize(
     ("target", "names"),
     [
-        (SparkTarget("local[2]", False), {"PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"}),
-        (SparkTarget("spark://h:7077", False), {"PYSPARK_DRIVER_PYTHON"}),
+        (SparkTarget("local[2]", False), {"PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "JDK_JAVA_OPTIONS"}),
+        (SparkTarget("spark://h:7077", False), {"PYSPARK_DRIVER_PYTHON", "JDK_JAVA_OPTIONS"}),
         (SparkTarget("yarn", True), set()),
     ],
 )
 def test_this_python_runs_what_runs_here(target: SparkTarget, names: set[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"):
+    for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "JDK_JAVA_OPTIONS"):
         monkeypatch.delenv(name, raising=False)
-    assert launcher.python_environment(target) == dict.fromkeys(names, sys.executable)
+    found = launcher.worker_environment(target)
+    assert found.keys() == names
+    assert {value for name, value in found.items() if name.startswith("PYSPARK")} <= {sys.executable}
+    if java := found.get("JDK_JAVA_OPTIONS"):
+        subprocess.run(["java", *java.split(), "-version"], check=True, capture_output=True)
 
 
 def test_what_the_deployment_has_set_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYSPARK_PYTHON", "/opt/python")
-    assert "PYSPARK_PYTHON" not in launcher.python_environment(SparkTarget("local[2]", False))
+    monkeypatch.setenv("JDK_JAVA_OPTIONS", "-Xss2m")
+    found = launcher.worker_environment(SparkTarget("local[2]", False))
+    assert not found.keys() & {"PYSPARK_PYTHON", "JDK_JAVA_OPTIONS"}
 
 
 def test_the_environment_is_restored_even_after_an_error(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,12 @@ from lakecdc.contract.sources.kafka import KafkaSource
 
 ICEBERG_VERSION = "1.12.0"
 SPARK_MINOR = "4.1"
+#: what ``java`` takes from the variable JDK_JAVA_OPTIONS. A job is short, and by HotSpot's own thresholds its second
+#: compiler takes a fifth of the cores for code that is about to end; ten times higher ones still serve long loops.
+JAVA_OPTIONS = (
+    "-XX:Tier4InvocationThreshold=50000 -XX:Tier4MinInvocationThreshold=6000 "
+    "-XX:Tier4CompileThreshold=150000 -XX:Tier4BackEdgeThreshold=400000"
+)
 EXTENSIONS = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
 _RUNTIME = f"org.apache.iceberg:iceberg-spark-runtime-{SPARK_MINOR}_2.13:{ICEBERG_VERSION}"
 _AWS_BUNDLE = f"org.apache.iceberg:iceberg-aws-bundle:{ICEBERG_VERSION}"

@@ -43,7 +43,8 @@ _EXACT_DIGITS = 15
 _LONGEST_TIME = 10**15
 # what JSON values look like that are no strings, arrays or objects, and that could pass for base64
 _BARE = r"true|-?\d[\d.eE+-]*"
-_FRACTION = r"-?\d+(\.\d+)?([eE][+-]?\d+)?"
+# JSON numbers that are no integers of up to 64 bits
+_LONG_NUMBER = r"-?(0|[1-9]\d*)(\.\d+([eE][+-]?\d+)?|[eE][+-]?\d+)|[1-9]\d{19,}|-[1-9]\d{18,}|-0"
 # digits after the point that the JVM compares at most
 _MOST_VARIABLE_SCALE = 18
 _INSTANT = Field("", "timestamp")
@@ -121,7 +122,8 @@ def exact(field: Field, text: str, made: str, *, kind: str | None = None) -> str
         return f"{fits} AND CASE WHEN {made}::VARCHAR = {text} THEN true ELSE {_is_integer(text)} END"
     if _DECIMAL.match(field.type):
         told = f"CASE WHEN {_is_short(text)} THEN true ELSE {_is_text(kind)} END"
-        return f"{fits} AND {_is_decimal(field, text)} AND {told}"
+        written = f"CASE WHEN {made}::VARCHAR = {text} THEN true ELSE {_is_decimal(field, text)} END"
+        return f"{fits} AND {written} AND {told}"
     if field.type in ("float", "double"):
         number = f"{fits} AND regexp_full_match({text}, '-?\\d[\\d.eE+-]*')"
         # the last digits of a long integer may be more than a double can hold
@@ -192,10 +194,9 @@ def _is_strange(text: str) -> str:
 
     These are arrays and objects, numbers with a fraction or exponent and integers of more than 64 bits.
     """
-    whole = r"[1-9]\d{0,18}|-[1-9]\d{0,17}|0"
-    number = f"regexp_full_match({text}, '{_FRACTION}') AND NOT regexp_full_match({text}, '{whole}')"
-    structured = f"starts_with({text}, '{{') OR starts_with({text}, '[')"
-    return f"{structured} OR ({text} >= '-' AND {text} < ':' AND {number})"
+    number = f"CASE WHEN {text} >= '-' THEN regexp_full_match({text}, '{_LONG_NUMBER}') ELSE false END"
+    structured = " OR ".join(f"({text} >= '{begin}' AND {text} < '{end}')" for begin, end in ("[\\", "{|"))
+    return f"CASE WHEN {text} < ':' THEN {number} ELSE {structured} END"
 
 
 def _is_text(kind: str | None) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
@@ -15,7 +16,7 @@ SCHEMA = "grp int, facts string, packed binary, aside binary"
 _CELL = 1024 * 1024
 
 
-def cells(table: pa.Table) -> Iterator[bytes]:
+def cells(table: pa.Table) -> Iterator[pa.Buffer]:
     """A table in cells of bounded size."""
     import pyarrow as pa
 
@@ -24,7 +25,7 @@ def cells(table: pa.Table) -> Iterator[bytes]:
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, table.schema) as stream:
             stream.write_table(table.slice(start, rows).combine_chunks())
-        yield sink.getvalue().to_pybytes()
+        yield sink.getvalue()
 
 
 def packed_rows(group: int, table: pa.Table, facts: str | None) -> Iterator[pa.RecordBatch]:
@@ -40,13 +41,24 @@ def packed_rows(group: int, table: pa.Table, facts: str | None) -> Iterator[pa.R
         yield row(group, first, None)
 
 
-def row(group: int, facts: str | None, cell: bytes | None, aside: bytes | None = None) -> pa.RecordBatch:
+def row(
+    group: int, facts: str | None, cell: pa.Buffer | bytes | None, aside: pa.Buffer | bytes | None = None
+) -> pa.RecordBatch:
     """One row of a packed frame."""
     import pyarrow as pa
 
-    binary = [pa.array([content], pa.binary()) for content in (cell, aside)]
-    columns = [pa.array([group], pa.int32()), pa.array([facts], pa.string()), *binary]
+    columns = [pa.array([group], pa.int32()), pa.array([facts], pa.string()), _binary(cell), _binary(aside)]
     return pa.RecordBatch.from_arrays(columns, ["grp", "facts", "packed", "aside"])
+
+
+def _binary(content: pa.Buffer | bytes | None) -> pa.Array:
+    """A column of one value, which is not copied."""
+    import pyarrow as pa
+
+    if content is None:
+        return pa.nulls(1, pa.binary())
+    buffer = pa.py_buffer(content)
+    return pa.Array.from_buffers(pa.binary(), 1, [None, pa.py_buffer(struct.pack("=ii", 0, buffer.size)), buffer])
 
 
 def set_aside(messages: pa.Table, facts: str) -> Iterator[pa.RecordBatch]:
