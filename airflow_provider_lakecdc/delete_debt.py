@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
+from airflow_provider_lakecdc.payable import payable
 from airflow_provider_lakecdc.tables import MAIN, branch_snapshots, open_table, summary_of
 from lakecdc.metadata.debt import DebtLimits, DeleteDebt, from_summaries
 
@@ -62,8 +63,21 @@ def satisfied(debts: Mapping[str, DeleteDebt | None], limits: DebtLimits, until:
 def look(
     catalog: CatalogConnection, tables: Sequence[str], branch: str, limits: DebtLimits, until: Side
 ) -> Debts | None:
-    """Look at all tables once; see :func:`satisfied`."""
-    return satisfied({name: read_delete_debt(catalog, name, branch) for name in tables}, limits, until)
+    """Look at all tables once; see :func:`satisfied`.
+
+    What a run could not pay is not waited for: equality deletes that it has to leave count for ``below`` only.
+    """
+    debts = {name: read_delete_debt(catalog, name, branch) for name in tables}
+    for name, debt in debts.items() if until == "above" else ():
+        if debt is not None and debt.above(limits):
+            debts[name] = _payable(catalog, name, branch, debt)
+    return satisfied(debts, limits, until)
+
+
+def _payable(catalog: CatalogConnection, table: str, branch: str, debt: DeleteDebt) -> DeleteDebt:
+    with open_table(catalog, table) as found:
+        head = next(branch_snapshots(found, branch), None) if found is not None else None
+        return payable(found, head, debt) if found is not None and head is not None else debt
 
 
 def _counted(table: Table, snapshot: Snapshot) -> DeleteDebt:

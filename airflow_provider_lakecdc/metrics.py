@@ -49,7 +49,7 @@ COUNTERS: dict[str, tuple[str, ...]] = {
 }
 #: numbers of a report that say how a table stands, by job
 GAUGES: dict[str, tuple[str, ...]] = {
-    "rewrite_delete_files": ("equality_delete_files_after", "groups_left"),
+    "rewrite_delete_files": ("equality_delete_files_after", "equality_delete_files_unsupported", "groups_left"),
     "sort_data_files": ("overlap_depth_after",),
     "rewrite_manifests": ("manifests_after", "delete_manifests_after"),
     "expire_snapshots": ("snapshots",),

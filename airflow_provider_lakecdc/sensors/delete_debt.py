@@ -28,7 +28,8 @@ class DeleteDebtSensor(BaseSensorOperator):
 
     ``until="above"`` waits for a table with a count above its limit, to run maintenance when it is due instead of by
     the clock. ``until="below"`` waits until no table has one, before a reader that equality deletes make dear, or that
-    cannot read them at all. A table that does not exist yet is waited for either way.
+    cannot read them at all. A table that does not exist yet is waited for either way. Equality deletes that
+    ``rewrite_delete_files`` has to leave as they are count for ``below`` only.
 
     Only metadata is read, usually one file per table. The return value is a dict of counts by table (for ``above``
     only of those that are above), so that ``tables=sensor.output`` names them to an operator.

@@ -61,10 +61,13 @@ class FedTable:
         """Commit without a position; the snapshot's id."""
         return self._commit({})
 
-    def delete(self, *rows: int, by_position: bool = False, summary: Mapping[str, str] | None = None) -> int:
+    def delete(
+        self, *rows: int, by_position: bool = False, key: int = 1, summary: Mapping[str, str] | None = None
+    ) -> int:
         """Commit delete files; the snapshot's id. Their content is never read, so they need not exist.
 
         :param rows: how many rows each file has.
+        :param key: field id of the key of equality deletes.
         :param summary: further entries of the snapshot's summary.
         """
         content = DataFileContent.POSITION_DELETES if by_position else DataFileContent.EQUALITY_DELETES
@@ -75,7 +78,7 @@ class FedTable:
             ) as update,
         ):
             for count in rows:
-                update.append_data_file(_delete_file(content, count, self.table.location()))
+                update.append_data_file(_delete_file(content, count, self.table, key))
         return self._head()
 
     def expire(self, *snapshots: int) -> None:
@@ -101,15 +104,15 @@ class FedTable:
         return snapshot.snapshot_id
 
 
-def _delete_file(content: DataFileContent, rows: int, location: str) -> DataFile:
+def _delete_file(content: DataFileContent, rows: int, table: Table, key: int) -> DataFile:
     found = DataFile.from_args(
         content=content,
-        file_path=f"{location}/data/{uuid.uuid4()}.parquet",
+        file_path=f"{table.location()}/data/{uuid.uuid4()}.parquet",
         file_format=FileFormat.PARQUET,
         partition=Record(),
         record_count=rows,
         file_size_in_bytes=100,
-        equality_ids=[1] if content == DataFileContent.EQUALITY_DELETES else None,
+        equality_ids=[key] if content == DataFileContent.EQUALITY_DELETES else None,
     )
     found.spec_id = 0
     return found

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from pyiceberg.types import DoubleType, IntegerType, NestedField, StringType, StructType
 
-from airflow_provider_lakecdc.delete_debt import read_delete_debt, satisfied
+from airflow_provider_lakecdc.delete_debt import look, read_delete_debt, satisfied
 from airflow_provider_lakecdc.hooks.catalog import get_catalog
 from lakecdc.metadata.debt import DebtLimits, DeleteDebt
 from tests.airflow_provider_lakecdc.tables import FedTable
@@ -61,6 +62,41 @@ def test_a_branch_has_a_debt_of_its_own(orders: FedTable) -> None:
     orders.table.manage_snapshots().create_branch(snapshot_id=clean, branch_name="audit").commit()
     assert read(branch="audit") == DeleteDebt()
     assert read() == DeleteDebt(1, 10)
+
+
+def test_what_no_run_can_pay_is_no_reason_for_one(orders: FedTable) -> None:
+    """A DAG that starts the job whenever there is debt would start it for ever."""
+    catalog, limits = get_catalog("lake"), DebtLimits(max_equality_delete_files=1, max_equality_deletes=5)
+    with orders.table.update_schema() as update:
+        update.add_column("x", DoubleType())
+        update.add_column("s", StructType(NestedField(4, "a", IntegerType())))
+    orders.ingest(None)
+    orders.delete(10, 20, key=orders.table.schema().find_field("x").field_id)
+    assert look(catalog, ["shop.orders"], "main", limits, "above") is None
+    assert look(catalog, ["shop.orders"], "main", limits, "below") is None
+    orders.delete(3, 4)
+    found = look(catalog, ["shop.orders"], "main", limits, "above")
+    assert found == {"shop.orders": DeleteDebt(2, 7).counts()}
+    # readers fail on the whole table for it
+    orders.delete(1, key=orders.table.schema().find_field("s.a").field_id)
+    assert look(catalog, ["shop.orders"], "main", limits, "above") is None
+
+
+def test_what_specs_and_partitions_make_unpayable(orders: FedTable) -> None:
+    catalog, limits = get_catalog("lake"), DebtLimits(max_equality_delete_files=0)
+    with orders.table.update_schema() as update:
+        update.add_column("place", StringType())
+    with orders.table.update_spec() as spec:
+        spec.add_identity("place")
+    orders.ingest(None)
+    orders.delete(5)
+    assert look(catalog, ["shop.orders"], "main", limits, "above") is not None
+    with orders.table.update_spec() as spec:
+        spec.remove_field("place")
+    with orders.table.update_schema(allow_incompatible_changes=True) as update:
+        update.delete_column("place")
+    # it is of the whole table, to which files of that spec belong
+    assert look(catalog, ["shop.orders"], "main", limits, "above") is None
 
 
 LIMITS = DebtLimits(max_equality_delete_files=1)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from lakecdc.contract.errors import CommitStateUnknownError, ConflictError, InputError
 from lakecdc.iceberg.jvm import ensure_callbacks, java_class_name, java_list, java_message, jvm
 from lakecdc.iceberg.retry import retried
+from lakecdc.iceberg.scan import specs_by_dropped_columns
 from lakecdc.iceberg.table import MAIN
 from lakecdc.metadata import names
 
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from lakecdc.iceberg.table import IcebergTable, Snapshot
 
 _CONFLICTS = {"ValidationException", "CommitFailedException"}
+_MERGING = "commit.manifest-merge.enabled"
 
 
 @dataclass
@@ -61,9 +64,10 @@ def append_changes(
 
     def commit() -> None:
         transaction = table.java.newTransaction()
-        if truncate is not None:
-            _truncate(table, transaction, truncate)
-        _row_delta(transaction.newRowDelta().validateWith(fence), changes, mark).commit()
+        with _old_manifests_kept(table, transaction):
+            if truncate is not None:
+                _truncate(table, transaction, truncate)
+            _row_delta(transaction.newRowDelta().validateWith(fence), changes, mark).commit()
         if tag:
             _move_tag(table, transaction, tag)
         transaction.commitTransaction()
@@ -85,7 +89,8 @@ def commit_to_branch(
 
     def commit() -> None:
         transaction = table.java.newTransaction()
-        _row_delta(transaction.newRowDelta().validateWith(fence).toBranch(branch), changes, mark).commit()
+        with _old_manifests_kept(table, transaction):
+            _row_delta(transaction.newRowDelta().validateWith(fence).toBranch(branch), changes, mark).commit()
         then(transaction)
         transaction.commitTransaction()
 
@@ -117,14 +122,15 @@ def replace_deletes(
         # Iceberg would make the branch anew, out of main
         if branch != MAIN and not table.refresh().has_branch(branch):
             raise ConflictError(f"The branch {branch!r} has been dropped.", table=table.name)
-        delta = (
-            table.java.newRowDelta()
-            .validateFromSnapshot(start_snapshot_id)
-            .validateDataFilesExist(java_list(table.spark, referenced_data_files))
-            .validateDeletedFiles()
-            .toBranch(branch)
-        )
-        _row_delta(delta, replace(changes, deletes=in_file_order(changes.deletes)), mark).commit()
+        with _committed(table) as source:
+            delta = (
+                source.newRowDelta()
+                .validateFromSnapshot(start_snapshot_id)
+                .validateDataFilesExist(java_list(table.spark, referenced_data_files))
+                .validateDeletedFiles()
+                .toBranch(branch)
+            )
+            _row_delta(delta, replace(changes, deletes=in_file_order(changes.deletes)), mark).commit()
 
     return _run(table, commit, mark, branch)
 
@@ -163,19 +169,49 @@ def replace_data_files(
     mark = str(uuid.uuid4())
 
     def commit() -> None:
-        rewrite = table.java.newRewrite().validateFromSnapshot(start.id).dataSequenceNumber(start.sequence_number)
-        for file in (*removed, *removed_deletes):
-            rewrite.deleteFile(file)
-        for file in added:
-            rewrite.addFile(file)
-        for key, value in {**summary, names.COMMIT_ID: mark}.items():
-            rewrite.set(key, value)
-        if guard is not None:
-            ensure_callbacks(table.spark)
-            rewrite.validateWith(guard)
-        rewrite.toBranch(branch).commit()
+        with _committed(table) as source:
+            rewrite = source.newRewrite().validateFromSnapshot(start.id).dataSequenceNumber(start.sequence_number)
+            for file in (*removed, *removed_deletes):
+                rewrite.deleteFile(file)
+            for file in added:
+                rewrite.addFile(file)
+            for key, value in {**summary, names.COMMIT_ID: mark}.items():
+                rewrite.set(key, value)
+            if guard is not None:
+                ensure_callbacks(table.spark)
+                rewrite.validateWith(guard)
+            rewrite.toBranch(branch).commit()
 
     return _run(table, commit, mark, branch)
+
+
+@contextmanager
+def _committed(table: IcebergTable) -> Iterator[Any]:
+    """What a change is made on: the table itself, or a transaction, to be committed after it, that keeps manifests."""
+    if not specs_by_dropped_columns(table):
+        yield table.java
+        return
+    transaction = table.java.newTransaction()
+    with _old_manifests_kept(table, transaction):
+        yield transaction
+    transaction.commitTransaction()
+
+
+@contextmanager
+def _old_manifests_kept(table: IcebergTable, transaction: Any) -> Iterator[None]:
+    """Let a change in a transaction merge no manifests if some are of a spec whose column was dropped.
+
+    A commit merges the manifests of every spec that it adds nothing to (``ManifestMergeManager``), and those lose
+    their partition values then, by which readers pair data files with deletes.
+    """
+    if not specs_by_dropped_columns(table):
+        yield
+        return
+    given = table.properties.get(_MERGING)
+    transaction.updateProperties().set(_MERGING, "false").commit()
+    yield
+    update = transaction.updateProperties()
+    (update.remove(_MERGING) if given is None else update.set(_MERGING, given)).commit()
 
 
 def _truncate(table: IcebergTable, transaction: Any, rows: Any) -> None:

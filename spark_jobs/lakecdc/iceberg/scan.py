@@ -267,18 +267,27 @@ def dropped_beyond_readers(table: IcebergTable, field_ids: Collection[int]) -> d
 
 
 def specs_by_dropped_columns(table: IcebergTable) -> frozenset[int]:
-    """Ids of the partition specs by a column that the schema has no more.
+    """Ids of the partition specs by the values of a column that the schema has no more.
 
     Iceberg 1.12 knows no type for their partition values and writes them as nulls, so that a file it enters or moves
-    seems to be of another partition than the one it belongs to.
+    to another manifest seems to be of another partition than the one it belongs to. Of transforms with a type of their
+    own, such as buckets, it knows it.
     """
-    schema = table.java.schema()
     return frozenset(
         int(spec.specId())
         for spec in mapping(table.java.specs()).values()
-        for field in listed(spec.fields())
-        if schema.findField(int(field.sourceId())) is None and str(field.transform().toString()) != "void"
+        for field, value in zip(listed(spec.fields()), listed(spec.partitionType().fields()), strict=True)
+        if str(value.type().typeId().toString()) == "UNKNOWN" and str(field.transform().toString()) != "void"
     )
+
+
+def specs_losing_partitions(table: IcebergTable, snapshot_id: int) -> frozenset[int]:
+    """Those of them that have data files in a snapshot."""
+    lost = specs_by_dropped_columns(table)
+    if not lost:
+        return lost
+    manifests = listed(table.java.snapshot(snapshot_id).dataManifests(table.java.io()))
+    return lost & {int(m.partitionSpecId()) for m in manifests if m.hasAddedFiles() or m.hasExistingFiles()}
 
 
 def unreadable_types(table: IcebergTable) -> dict[str, str]:

@@ -57,6 +57,7 @@ class RewritePlan:
     :param reason: why there is nothing to do.
     :param counts: what was measured, for the report.
     :param summary: further entries for the snapshot summary.
+    :param left: what is not rewritten although it should be, and why.
     """
 
     job: str
@@ -67,6 +68,7 @@ class RewritePlan:
     reason: str
     counts: dict[str, Any]
     summary: dict[str, str] = field(default_factory=dict)
+    left: str | None = None
 
 
 @dataclass
@@ -127,7 +129,7 @@ def execute(table: IcebergTable, plan: RewritePlan, options: RewriteDataFilesOpt
     """Carry out a plan: one commit per batch of units."""
     wanted = verify_rows.proof(options, _columns(table))
     if not plan.units:
-        return nothing(table, plan.reason, plan.start, **plan.counts)
+        return nothing(table, _joined(plan.reason, plan.left), plan.start, **plan.counts)
     counts = plan.counts | {
         "groups": len(plan.units),
         "files_chosen": sum(len(unit.files) for unit in plan.units),
@@ -159,7 +161,7 @@ def execute(table: IcebergTable, plan: RewritePlan, options: RewriteDataFilesOpt
     if failed is not None:
         report = TableReport.failure(table.name, failed, **facts)
         return dataclasses.replace(report, reason=mask(report.reason or ""))
-    return TableReport(table.name, "done", reason, **facts)
+    return TableReport(table.name, "done", _joined(reason, plan.left) or None, **facts)
 
 
 class Rewrite:
@@ -272,6 +274,10 @@ class Rewrite:
         why = refusal_in_sight(self.table, self.plan.start, locations)
         if why:
             raise ConflictError(f"The rewrite was given up: {why}.", table=self.table.name, hint="Run again.")
+
+
+def _joined(*parts: str | None) -> str:
+    return "; ".join(part for part in parts if part)
 
 
 def _columns(table: IcebergTable) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -67,6 +67,33 @@ def compaction_units(
             if outputs < len(part) or any(f.location in dirty for f in part):
                 units.append(Unit(tuple(part), outputs))
     return units, counts
+
+
+def apart(partitions: Partitions, specs: Collection[int]) -> tuple[Partitions, Partitions]:
+    """Partitions that are not of some specs, and those that are."""
+    of_specs = {key: files for key, files in partitions.items() if key[0] in specs}
+    return {key: files for key, files in partitions.items() if key not in of_specs}, of_specs
+
+
+def moving_units(partitions: Partitions, options: CompactDataFilesOptions, target: int) -> tuple[list[Unit], int]:
+    """All files of each spec together, to be rewritten whatever their size.
+
+    Iceberg would enter the rest of a manifest anew, without partition values, if some of its files went.
+
+    :param partitions: those of specs whose column was dropped.
+    :param target: bytes per file aimed at.
+    :return: a unit for each spec, and how many files are left because those of their spec are too many for a commit.
+    """
+    units: list[Unit] = []
+    left = 0
+    for spec_id in dict.fromkeys(spec_id for spec_id, _ in partitions):
+        files = [file for (spec, _), found in partitions.items() if spec == spec_id for file in found]
+        unit = Unit(tuple(files), output_count(sum(f.live_bytes for f in files), target, options.small_file_ratio))
+        if unit.bytes <= options.max_group_bytes:
+            units.append(unit)
+        else:
+            left += len(files)
+    return units, left
 
 
 def sort_units(

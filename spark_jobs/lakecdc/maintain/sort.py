@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING
 from lakecdc.contract.errors import InputError
 from lakecdc.contract.options import SortDataFilesOptions
 from lakecdc.contract.report import TableReport
+from lakecdc.iceberg.scan import specs_by_dropped_columns
 from lakecdc.iceberg.sort_order import SortOrder, column_order, table_order
 from lakecdc.maintain.measure import Partitions, measure
 from lakecdc.maintain.overlap import overlap_depth
 from lakecdc.maintain.rewrite import RewritePlan, execute, from_head, target_bytes
-from lakecdc.maintain.selection import average_depth, sort_units
+from lakecdc.maintain.selection import apart, average_depth, sort_units
 from lakecdc.metadata import names
 
 if TYPE_CHECKING:
@@ -25,6 +26,8 @@ JOB = "sort_data_files"
 
 def sort_data_files(table: IcebergTable, spec: JobSpec) -> TableReport:
     """Sort the partitions of one table whose files overlap too much.
+
+    Files of a partition spec whose column was dropped are left to compaction, which moves them to the current spec.
 
     :raises InputError: there is nothing to sort by, or a column does not exist.
     """
@@ -39,9 +42,9 @@ def sort_data_files(table: IcebergTable, spec: JobSpec) -> TableReport:
 
 def _sort(table: IcebergTable, options: SortDataFilesOptions, order: SortOrder, start: Snapshot) -> TableReport:
     target = target_bytes(table, options)
-    partitions = measure(table, start.id, order.fields[0])
+    partitions, left = apart(measure(table, start.id, order.fields[0]), specs_by_dropped_columns(table))
     units, counts = sort_units(partitions, options.min_overlap_depth, target, _sorts_by(table, order))
-    counts["sorted_by"] = order.describe()
+    counts |= {"sorted_by": order.describe(), "files_left": sum(map(len, left.values()))}
     reason = f"no partition's files overlap deeper than {options.min_overlap_depth:g}"
     summary = {names.SORTED_BY: order.describe()}
     return execute(table, RewritePlan(JOB, start, units, order, target, reason, counts, summary), options)

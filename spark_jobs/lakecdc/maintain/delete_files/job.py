@@ -19,6 +19,7 @@ from lakecdc.iceberg.live_deletes import delete_key, equality_deletes, file_scop
 from lakecdc.iceberg.rewrite_guard import refusal_in_sight
 from lakecdc.iceberg.table import MAIN
 from lakecdc.maintain.delete_files.convert import convert
+from lakecdc.maintain.delete_files.leftovers import refusal
 from lakecdc.maintain.delete_files.match import choose_engine, merged_tasks
 from lakecdc.maintain.delete_files.plan import Group, Plan, has_none, plan, refuse_table
 from lakecdc.maintain.delete_files.survey import has_no_equality_deletes
@@ -84,7 +85,7 @@ def rewrite_delete_files(table: IcebergTable, spec: JobSpec) -> TableReport:
     :return: done, nothing, or conflict if other commits made every attempt void; what was committed before stays. An
         error behind a commit is reported together with it instead of raised.
     :raises InputError: there is no such branch.
-    :raises UnsupportedError: the table has deletes that cannot be converted with certainty.
+    :raises UnsupportedError: none of the table's deletes can be converted with certainty.
     :raises VerificationError: the proof failed; nothing of that group was published.
     """
     options = spec.options
@@ -171,6 +172,8 @@ class Rewrite:
     def _planned(self, start: Snapshot) -> Plan:
         with self._phases.phase("plan"):
             found = plan(self._table, start, self._options)
+        if found.leftovers and not found.groups and not self._result.commits:
+            raise refusal(self._table, found.leftovers)
         # the first plan says what there was at the beginning
         self._plan = self._plan or found
         return found
@@ -219,7 +222,7 @@ class Rewrite:
                 replacements.append(Replacement(task, stay))
             with self._phases.phase("verify"):
                 proof = proving.finish(replacements)
-        removed = [*(delete.java for delete in group.deletes), *going.values()]
+        removed = [*(delete.java for delete in (*group.deletes, *group.rowless)), *going.values()]
         changes = RowChanges(deletes=added, removed_deletes=removed, summary={names.JOB: JOB})
         return Prepared(changes, referenced, written, len(going), proof)
 
@@ -268,15 +271,18 @@ class Rewrite:
         return TableReport(self._table.name, "done", self._remark(), **facts)
 
     def _remark(self) -> str | None:
+        left, leftovers = self._result.groups_left, self._plan.leftovers if self._plan else ()
+        remarks = []
         if self._options.dry_run:
-            return "Dry run: nothing was changed."
-        left = self._result.groups_left
-        return f"max_runtime is over; {left} groups of scopes are left for the next run." if left else None
+            remarks = ["Dry run: nothing was changed."]
+        elif left:
+            remarks = [f"max_runtime is over; {left} groups of scopes are left for the next run."]
+        return " ".join(remarks + [leftover.remark() for leftover in leftovers]) or None
 
     def _metrics(self, after: Snapshot | None) -> dict[str, Any]:
         result, found = self._result, self._plan or Plan(self._before)
         return {
-            "equality_delete_files_before": len(found.deletes),
+            "equality_delete_files_before": found.equality_delete_files,
             "equality_delete_files_after": self._equality_deletes_left(after),
             "equality_deletes": sum(delete.records for delete in found.deletes),
             "position_delete_files_to_merge": len(found.positions.merge),
@@ -291,6 +297,8 @@ class Rewrite:
             "commits": result.commits,
             "conflicts": result.conflicts,
             "groups_left": result.groups_left,
+            "equality_delete_files_unsupported": sum(each.equality_delete_files for each in found.leftovers),
+            "unsupported": [leftover.facts() for leftover in found.leftovers],
             "engine": "+".join(sorted(result.engines)) or None,
             "verified": self._verified(),
             "readable_by": {"before": self._readers(self._before), "after": self._readers(after)},
@@ -301,7 +309,7 @@ class Rewrite:
         if after is None or has_no_equality_deletes(after):
             return 0
         if self._plan is not None and self._plan.start.id == after.id:
-            return len(self._plan.deletes)
+            return self._plan.equality_delete_files
         return len(equality_deletes(self._table, after.id))
 
     def _readers(self, snapshot: Snapshot | None) -> list[str]:

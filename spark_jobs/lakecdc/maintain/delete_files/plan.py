@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -10,15 +9,9 @@ from typing import TYPE_CHECKING, Any
 from lakecdc.contract.errors import UnsupportedError, VerificationError
 from lakecdc.iceberg.file_io import new_folder, reaches
 from lakecdc.iceberg.live_deletes import EqualityDelete, PositionDelete, Scopes, live_deletes
-from lakecdc.iceberg.scan import (
-    FileTask,
-    dropped_beyond_readers,
-    field_types,
-    only_deletes_of,
-    planned_tasks,
-    specs_by_dropped_columns,
-    unreadable_types,
-)
+from lakecdc.iceberg.pairs import pairs_with
+from lakecdc.iceberg.scan import FileTask, only_deletes_of, planned_tasks, unreadable_types
+from lakecdc.maintain.delete_files.leftovers import Choice, Leftover, choose
 from lakecdc.maintain.delete_files.survey import PositionSurvey, has_no_equality_deletes, survey
 
 if TYPE_CHECKING:
@@ -27,8 +20,6 @@ if TYPE_CHECKING:
 
 #: data files per commit; a scope is never split, so one large scope may pass it
 GROUP_DATA_FILES = 1000
-_PRIMITIVE = re.compile(r"^(?!struct|list|map|variant|geometry|geography)")
-_FLOATING = ("float", "double")
 
 
 @dataclass(frozen=True)
@@ -43,12 +34,14 @@ class Group:
     :param positions: position deletes of these scopes that are to go.
     :param tasks: every data file that one of them applies to.
     :param scopes: how many scopes these are.
+    :param rowless: equality deletes without rows, of any scope, that go in the same commit.
     """
 
     deletes: tuple[EqualityDelete, ...]
     positions: tuple[PositionDelete, ...]
     tasks: tuple[FileTask, ...]
     scopes: int = 1
+    rowless: tuple[EqualityDelete, ...] = ()
 
     @property
     def delete_records(self) -> int:
@@ -73,16 +66,23 @@ class Plan:
     :param start: the snapshot.
     :param positions: its position deletes that are to go.
     :param groups: in the order of processing: most deletes per row to be read first.
+    :param leftovers: what stays as it is.
     """
 
     start: Snapshot
     positions: PositionSurvey = PositionSurvey()
     groups: tuple[Group, ...] = ()
+    leftovers: tuple[Leftover, ...] = ()
 
     @property
     def deletes(self) -> list[EqualityDelete]:
-        """All equality deletes of the plan."""
-        return [delete for group in self.groups for delete in group.deletes]
+        """All equality deletes that go."""
+        return [delete for group in self.groups for delete in (*group.deletes, *group.rowless)]
+
+    @property
+    def equality_delete_files(self) -> int:
+        """How many there are, with those that stay."""
+        return len(self.deletes) + sum(leftover.equality_delete_files for leftover in self.leftovers)
 
     @property
     def scopes(self) -> int:
@@ -105,27 +105,25 @@ def plan(
 
     :param start: snapshot to work on.
     :param group_data_files: data files per group aimed at.
-    :raises UnsupportedError: keys that cannot be matched safely.
+    :raises VerificationError: the plan would tear deletes from data files.
     """
-    merge = options.position_deletes == "merge"
-    found = survey(table, start, options.min_input_files) if merge else PositionSurvey()
-    if has_no_equality_deletes(start) and not found.obsolete:
+    found = survey(table, start, options.min_input_files, merge=options.position_deletes == "merge")
+    if has_no_equality_deletes(start) and not found.obsolete and not found.equality_without_rows:
         return Plan(start)
     scopes = Scopes(table)
     deletes, positions = live_deletes(table, start.id, scopes, found.obsolete)
     if not deletes and not positions:
         return Plan(start)
-    refuse_keys(table, deletes)
     tasks = list(planned_tasks(table, start.id, deletes, positions, scopes))
-    refuse_specs(table, [*(d.java for d in deletes), *(p.java for p in positions), *(task.java for task in tasks)])
-    units = sorted(_units(deletes, positions, tasks), key=_worth, reverse=True)
-    check_complete(table, units, deletes, tasks)
-    return Plan(start, found, tuple(_pack(units, group_data_files)))
+    choice = choose(table, start.id, deletes, positions, tasks)
+    units = sorted(_units(choice.deletes, choice.positions, choice.tasks), key=_worth, reverse=True)
+    check_complete(table, units, choice)
+    if choice.rowless or choice.rowless_positions:
+        units.insert(0, Group((), tuple(choice.rowless_positions), (), 0, tuple(choice.rowless)))
+    return Plan(start, found, tuple(_pack(units, group_data_files)), choice.leftovers)
 
 
-def check_complete(
-    table: IcebergTable, units: Sequence[Group], deletes: Sequence[EqualityDelete], tasks: Sequence[FileTask]
-) -> None:
+def check_complete(table: IcebergTable, units: Sequence[Group], choice: Choice) -> None:
     """Prove that no delete goes without every file that Iceberg's own planning pairs it with.
 
     The proof before the commit looks at a group's files; this one sees to it that no file is missing from them.
@@ -133,9 +131,10 @@ def check_complete(
     :raises VerificationError: a delete or a file is in no unit or in two, or a pair is torn apart.
     """
     whole = (
-        sum(len(unit.deletes) for unit in units) == len(deletes)
-        and sum(len(unit.tasks) for unit in units) == len(tasks)
+        sum(len(unit.deletes) for unit in units) == len(choice.deletes)
+        and sum(len(unit.tasks) for unit in units) == len(choice.tasks)
         and all(only_deletes_of(table, unit.tasks, unit.deletes) for unit in units)
+        and not any(map(pairs_with(table, choice.deletes), choice.others))
     )
     if not whole:
         raise VerificationError(
@@ -160,50 +159,6 @@ def refuse_table(table: IcebergTable) -> None:
     for name, kind in unreadable_types(table).items():
         raise UnsupportedError(
             f"The column {name!r} has the type {kind}, with which Spark reads no table.", table=table.name
-        )
-
-
-def refuse_keys(table: IcebergTable, deletes: Iterable[EqualityDelete]) -> None:
-    """Refuse keys that cannot be matched with certainty.
-
-    :raises UnsupportedError: naming the reason.
-    """
-    keys = {field_id for delete in deletes for field_id in delete.field_ids}
-    for field_id, what in dropped_beyond_readers(table, keys).items():
-        raise UnsupportedError(
-            f"The equality-delete key with field id {field_id} has been dropped from the table and was {what}; "
-            "Iceberg's readers fail on such deletes.",
-            table=table.name,
-        )
-    for field_id, kind in field_types(table, keys).items():
-        if kind is None or not _PRIMITIVE.match(kind):
-            what = "is nested or not a top-level column" if kind is None else f"has the type {kind}"
-            raise UnsupportedError(
-                f"The equality-delete key with field id {field_id} {what}; Iceberg's readers cannot apply it.",
-                table=table.name,
-            )
-        if kind in _FLOATING:
-            raise UnsupportedError(
-                f"The equality-delete key with field id {field_id} has the type {kind}, and engines disagree on "
-                "when two of those are equal.",
-                table=table.name,
-                hint="Rewrite the data files instead (compact_data_files), and choose another key.",
-            )
-
-
-def refuse_specs(table: IcebergTable, files: Iterable[Any]) -> None:
-    """Refuse files whose partition Iceberg cannot write any more: no reader would find the new delete files right.
-
-    :param files: Java content files that would get delete files, or be removed.
-    :raises UnsupportedError: naming the spec.
-    """
-    lost = specs_by_dropped_columns(table)
-    for spec_id in sorted(lost.intersection(int(file.specId()) for file in files)) if lost else ():
-        raise UnsupportedError(
-            f"Files of partition spec {spec_id} are partitioned by a column that has been dropped from the table, for "
-            "which Iceberg writes delete files of no partition; readers refuse them, or leave them out.",
-            table=table.name,
-            hint="Copy the rows to a new table; another time rewrite an old spec's files before its column is dropped.",
         )
 
 
@@ -249,5 +204,6 @@ def _merged(units: list[Group]) -> Group:
         tuple(delete for unit in units for delete in unit.deletes),
         tuple(delete for unit in units for delete in unit.positions),
         tuple(task for unit in units for task in unit.tasks),
-        len(units),
+        sum(unit.scopes for unit in units),
+        tuple(delete for unit in units for delete in unit.rowless),
     )

@@ -23,33 +23,47 @@ class PositionSurvey:
     :param merge: position-delete files to be rewritten: several of one data file, those of a whole partition, and in
         format v3 all that are no deletion vectors.
     :param dangling: position-delete files and deletion vectors that apply to no live data file.
+    :param rowless: position-delete files and deletion vectors that delete nothing.
+    :param equality_without_rows: whether there are equality deletes that delete nothing, looked for where the summary
+        tells that there are no others.
     """
 
     merge: frozenset[DeleteKey] = frozenset()
     dangling: frozenset[DeleteKey] = frozenset()
+    rowless: frozenset[DeleteKey] = frozenset()
+    equality_without_rows: bool = False
 
     @property
     def obsolete(self) -> frozenset[DeleteKey]:
-        """Both."""
-        return self.merge | self.dangling
+        """All of them."""
+        return self.merge | self.dangling | self.rowless
 
 
-def survey(table: IcebergTable, snapshot: Snapshot, min_input_files: int) -> PositionSurvey:
+def survey(table: IcebergTable, snapshot: Snapshot, min_input_files: int, *, merge: bool = True) -> PositionSurvey:
     """Look at every live position delete of a snapshot; reads metadata only, and those only if the summary does not
     tell that there are none.
 
     :param min_input_files: position-delete files of one data file that are worth merging.
+    :param merge: whether position deletes are to go at all.
     """
-    if snapshot.summary.get("total-position-deletes") == "0":
+    # totals of rows do not tell of files that have none
+    rowless_only = has_no_equality_deletes(snapshot)
+    if not rowless_only and (not merge or snapshot.summary.get("total-position-deletes") == "0"):
         return PositionSurvey()
     entries = _entries(table, snapshot.id)
+    equality = entries.where("content = 2").limit(1) if rowless_only else None
+    if not merge:
+        return PositionSurvey(equality_without_rows=equality is not None and not equality.isEmpty())
     deletes, data = entries.where("content = 1"), entries.where("content = 0")
     vectors = table.format_version >= 3
     single, shared = deletes.where("data_file IS NOT NULL"), deletes.where("data_file IS NULL")
     found = _of_one_file(single, data, vectors, min_input_files).unionByName(_of_a_partition(shared, data, vectors))
+    if equality is not None:
+        found = found.unionByName(equality.select("location", "offset", F.lit("equality").alias("goes")))
     goes = found.where("goes IS NOT NULL").select("location", "offset", "goes").collect()
-    by = {kind: frozenset((r.location, r.offset) for r in goes if r.goes == kind) for kind in ("merge", "dangling")}
-    return PositionSurvey(by["merge"], by["dangling"])
+    kinds = ("merge", "dangling", "rowless", "equality")
+    by = {kind: frozenset((r.location, r.offset) for r in goes if r.goes == kind) for kind in kinds}
+    return PositionSurvey(by["merge"], by["dangling"], by["rowless"], bool(by["equality"]))
 
 
 def has_no_equality_deletes(snapshot: Snapshot) -> bool:
@@ -77,7 +91,7 @@ def _of_a_partition(deletes: DataFrame, data: DataFrame, vectors: bool) -> DataF
 
 
 def _goes(deletes: DataFrame, applies: Column, merge: Column) -> DataFrame:
-    goes = F.when(~applies, F.lit("dangling")).when(merge, F.lit("merge"))
+    goes = F.when(F.col("records") == 0, F.lit("rowless")).when(~applies, F.lit("dangling")).when(merge, F.lit("merge"))
     return deletes.select("location", "offset", goes.alias("goes"))
 
 
@@ -91,6 +105,7 @@ def _entries(table: IcebergTable, snapshot_id: int) -> DataFrame:
         F.col("data_file.file_path").alias("location"),
         F.col("data_file.content_offset").alias("offset"),
         F.col("data_file.file_format").alias("format"),
+        F.col("data_file.record_count").alias("records"),
         scope.alias("scope"),
         _data_file().alias("data_file"),
     )

@@ -9,8 +9,13 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from lakecdc.iceberg.delete_file_objects import FILE_PATH_ID, POSITION_ID
 from lakecdc.iceberg.jvm import int_array, jvm
 from tests.conftest import Lake
 
@@ -21,6 +26,7 @@ _PARSERS = {
     "timestamp_ns": "java.time.LocalDateTime.parse",
     "timestamptz_ns": "java.time.OffsetDateTime.parse",
 }
+_ARROW = {"int": pa.int32(), "double": pa.float64()}
 
 
 class JavaTable:
@@ -48,6 +54,33 @@ class JavaTable:
         self._table.refresh()
         delta = self._table.java.newRowDelta()
         delta.addDeletes(self._write(keys, list(keys[0]))).commit()
+
+    def delete_nothing(self, *key: str) -> None:
+        """Commit a delete file without rows: an equality delete with this key, without one a position delete.
+
+        Iceberg's own writers leave no Parquet file behind then, those of others do.
+        """
+        table = self._table.refresh()
+        builder = self._view.org.apache.iceberg.FileMetadata.deleteFileBuilder(table.java.spec())
+        if key:
+            ids = [table.field_id(column) for column in key]
+            builder = builder.ofEqualityDeletes(int_array(self._lake.spark, ids))
+            columns = [
+                pa.field(name, _ARROW[self._types[name]], metadata={"PARQUET:field_id": str(field_id)})
+                for name, field_id in zip(key, ids, strict=True)
+            ]
+        else:
+            builder = builder.ofPositionDeletes()
+            columns = [
+                pa.field("file_path", pa.string(), nullable=False, metadata={"PARQUET:field_id": str(FILE_PATH_ID)}),
+                pa.field("pos", pa.int64(), nullable=False, metadata={"PARQUET:field_id": str(POSITION_ID)}),
+            ]
+        location = str(table.java.locationProvider().newDataLocation(f"{uuid.uuid4()}.parquet"))
+        path = Path(location.removeprefix("file:"))
+        pq.write_table(pa.schema(columns).empty_table(), path)
+        builder = builder.withPath(location).withFormat("PARQUET").withRecordCount(0)
+        delta = table.java.newRowDelta()
+        delta.addDeletes(builder.withFileSizeInBytes(path.stat().st_size).build()).commit()
 
     def add_column_with_default(self, column: str, kind: str, default: str) -> None:
         """Add a column that rows written before have a value of (format v3); Spark's SQL has no words for it."""
@@ -77,17 +110,18 @@ class JavaTable:
         if key:
             ids = int_array(self._lake.spark, [self._table.field_id(column) for column in key])
             builder = builder.equalityFieldIds(ids).equalityDeleteRowSchema(schema)
-        location = table.locationProvider().newDataLocation(f"{uuid.uuid4()}.{self._format.toString().lower()}")
-        output = view.org.apache.iceberg.encryption.EncryptedFiles.plainAsEncryptedOutput(
-            table.io().newOutputFile(location)
-        )
         factory, spec = builder.build(), table.spec()
         make = factory.newEqualityDeleteWriter if key else factory.newDataWriter
-        writer = make(output, spec, None)
+        writer = make(self._output(), spec, None)
         for row in rows:
             writer.write(self._record(schema, row))
         writer.close()
         return writer.toDeleteFile() if key else writer.toDataFile()
+
+    def _output(self) -> Any:
+        table, suffix = self._table.java, self._format.toString().lower()
+        file = table.io().newOutputFile(table.locationProvider().newDataLocation(f"{uuid.uuid4()}.{suffix}"))
+        return self._view.org.apache.iceberg.encryption.EncryptedFiles.plainAsEncryptedOutput(file)
 
     def _record(self, schema: Any, row: Values) -> Any:
         record = self._view.org.apache.iceberg.data.GenericRecord.create(schema)

@@ -1,0 +1,263 @@
+"""Which deletes go, and which stay as they are, and why: keys that nobody can match with certainty, scopes that
+Iceberg's readers fail on or that it cannot write delete files for.
+
+Each equality delete is independent of the others (table specification, "Scan Planning"), so that one may go while
+another one of the same scope stays. A scope that cannot be read, or written to, stays as a whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from lakecdc.contract.errors import UnsupportedError
+from lakecdc.iceberg.live_deletes import EqualityDelete
+from lakecdc.iceberg.pairs import pairs_with, planned_without
+from lakecdc.iceberg.scan import dropped_beyond_readers, field_types, specs_losing_partitions
+from lakecdc.maintain.delete_files.rowless import rowless
+from lakecdc.metadata.equality_keys import doubt
+
+if TYPE_CHECKING:
+    from lakecdc.iceberg.live_deletes import PositionDelete
+    from lakecdc.iceberg.scan import FileTask
+    from lakecdc.iceberg.table import IcebergTable
+
+#: scopes that a report names of each reason
+_NAMED = 10
+
+
+@dataclass(frozen=True)
+class Reason:
+    """Why deletes stay.
+
+    :param readable: whether Iceberg's readers apply them, so that others of their scope may go.
+    """
+
+    text: str
+    hint: str | None = None
+    readable: bool = False
+
+
+@dataclass(frozen=True)
+class Leftover:
+    """Delete files that stay for one reason.
+
+    :param field_ids: of the keys of the equality deletes among them.
+    :param spec_ids: partition specs that they belong to.
+    :param equality_delete_files: how many of them are equality deletes.
+    :param position_delete_files: how many are position deletes or deletion vectors that were to go.
+    :param scopes: how many partitions these reach; the whole table counts as one.
+    :param named_scopes: the first of them.
+    """
+
+    reason: Reason
+    field_ids: tuple[int, ...]
+    spec_ids: tuple[int, ...]
+    equality_delete_files: int
+    position_delete_files: int
+    scopes: int
+    named_scopes: tuple[str, ...]
+
+    def remark(self) -> str:
+        """One sentence for people, and the reason."""
+        kinds = {"equality-delete": self.equality_delete_files, "position-delete": self.position_delete_files}
+        counts = " and ".join(f"{number} {kind} files" for kind, number in kinds.items() if number)
+        return f"{counts} in {self.scopes} scopes stay as they are: {self.reason.text}"
+
+    def facts(self) -> dict[str, Any]:
+        """For the report."""
+        return {
+            "reason": self.reason.text,
+            "field_ids": list(self.field_ids),
+            "spec_ids": list(self.spec_ids),
+            "equality_delete_files": self.equality_delete_files,
+            "position_delete_files": self.position_delete_files,
+            "scopes": self.scopes,
+            "named_scopes": list(self.named_scopes),
+        }
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What is done with the delete files that were found.
+
+    :param deletes: equality deletes that go with their scopes.
+    :param positions: position deletes that go with theirs.
+    :param tasks: the data files that one of them applies to.
+    :param others: the data files that none of them applies to.
+    :param rowless: equality deletes without rows, which go wherever they are.
+    :param rowless_positions: the same of position deletes, where their scopes stay.
+    :param leftovers: what stays.
+    """
+
+    deletes: list[EqualityDelete] = field(default_factory=list)
+    positions: list[PositionDelete] = field(default_factory=list)
+    tasks: list[FileTask] = field(default_factory=list)
+    others: list[FileTask] = field(default_factory=list)
+    rowless: list[EqualityDelete] = field(default_factory=list)
+    rowless_positions: list[PositionDelete] = field(default_factory=list)
+    leftovers: tuple[Leftover, ...] = ()
+
+
+def refusal(table: IcebergTable, leftovers: Sequence[Leftover]) -> UnsupportedError:
+    """The error of a table in which nothing can go."""
+    reasons = list(dict.fromkeys(leftover.reason for leftover in leftovers))
+    return UnsupportedError(
+        " ".join(reason.text for reason in reasons),
+        table=table.name,
+        hint=" ".join(dict.fromkeys(reason.hint for reason in reasons if reason.hint)) or None,
+    )
+
+
+def choose(
+    table: IcebergTable,
+    snapshot_id: int,
+    deletes: Sequence[EqualityDelete],
+    positions: Sequence[PositionDelete],
+    tasks: Sequence[FileTask],
+) -> Choice:
+    """Tell what goes from what stays.
+
+    :param snapshot_id: the snapshot that is worked on.
+    :param deletes: every equality delete of it.
+    :param positions: position deletes that are to go.
+    :param tasks: every data file that one of them applies to.
+    """
+    lost = specs_losing_partitions(table, snapshot_id)
+    keys = _reasons_by_key(table, deletes)
+    empty, empty_positions = rowless(table, deletes, positions, lost)
+    nothing = {delete.location for delete in empty} | {delete.key for delete in empty_positions}
+    rest = [delete for delete in deletes if delete.location not in nothing]
+    stuck = _stuck_scopes(lost, [*rest, *positions, *tasks])
+    stuck |= _unreadable_scopes([(d, keys[d.field_ids]) for d in rest if d.field_ids in keys], tasks, stuck)
+    # a global delete reaches every scope that has data files
+    everywhere = next((stuck[task.scope] for task in tasks if task.scope in stuck), None)
+
+    def why(delete: EqualityDelete) -> Reason | None:
+        return keys.get(delete.field_ids) or (everywhere if delete.scope is None else stuck.get(delete.scope))
+
+    going = [delete for delete in rest if why(delete) is None]
+    merged = [p for p in positions if p.scope not in stuck]
+    staying = [delete for delete in rest if why(delete) is not None]
+    chosen, others = _of(table, tasks, going, merged, [*staying, *empty], stuck)
+    kept_positions = [p for p in positions if p.scope in stuck and p.key not in nothing]
+    left = [(reason, d) for d in staying if (reason := why(d))] + [(stuck[p.scope], p) for p in kept_positions]
+    return Choice(
+        going,
+        merged,
+        chosen,
+        others,
+        empty,
+        [p for p in empty_positions if p.scope in stuck],
+        tuple(_leftovers(table, left)),
+    )
+
+
+def _reasons_by_key(table: IcebergTable, deletes: Iterable[EqualityDelete]) -> dict[tuple[int, ...], Reason]:
+    """Why keys cannot be matched with certainty, by the field ids of an equality delete."""
+    keys = {delete.field_ids for delete in deletes}
+    ids = {field_id for key in keys for field_id in key}
+    dropped, types = dropped_beyond_readers(table, ids), field_types(table, ids)
+    of_field = {field_id: _reason(field_id, dropped.get(field_id), types[field_id]) for field_id in sorted(ids)}
+    found = {key: [reason for field_id in key if (reason := of_field[field_id])] for key in keys}
+    # readers fail on a key if they fail on one of its fields
+    return {key: min(reasons, key=lambda reason: reason.readable) for key, reasons in found.items() if reasons}
+
+
+def _reason(field_id: int, dropped: str | None, kind: str | None) -> Reason | None:
+    name = f"The equality-delete key with field id {field_id}"
+    if dropped:
+        return Reason(
+            f"{name} has been dropped from the table and was {dropped}; Iceberg's readers fail on such deletes."
+        )
+    doubtful = doubt(kind)
+    if doubtful == "unreadable":
+        what = "is nested or not a top-level column" if kind is None else f"has the type {kind}"
+        return Reason(f"{name} {what}; Iceberg's readers cannot apply it.")
+    if doubtful == "floating":
+        return Reason(
+            f"{name} has the type {kind}, and engines disagree on when two of those are equal.",
+            "Rewrite the data files instead (compact_data_files), and choose another key.",
+            readable=True,
+        )
+    return None
+
+
+def _stuck_scopes(lost: Collection[int], items: Iterable[Any]) -> dict[int, Reason]:
+    """Scopes of specs for which Iceberg cannot write delete files any more: no reader would find them right."""
+    if not lost:
+        return {}
+    found = {}
+    for item in items:
+        spec_id = int(item.java.specId())
+        if spec_id in lost:
+            found[item.scope] = Reason(
+                f"Files of partition spec {spec_id} are partitioned by a column that has been dropped from the table, "
+                "for which Iceberg writes delete files of no partition; readers refuse them, or leave them out.",
+                "Run compact_data_files, which moves their rows to the current spec.",
+            )
+    return found
+
+
+def _unreadable_scopes(
+    deletes: Iterable[tuple[EqualityDelete, Reason]], tasks: Iterable[FileTask], known: Collection[int]
+) -> dict[int, Reason]:
+    """Scopes with a data file that one of the deletes applies to which readers fail on."""
+    newest: dict[int | None, tuple[int, Reason]] = {}
+    for delete, reason in deletes:
+        if not reason.readable and newest.get(delete.scope, (0, reason))[0] < delete.sequence_number:
+            newest[delete.scope] = delete.sequence_number, reason
+    found = {}
+    for task in tasks if newest else ():
+        for scope in (task.scope, None):
+            if scope in newest and task.sequence_number < newest[scope][0] and task.scope not in known:
+                found[task.scope] = newest[scope][1]
+    return found
+
+
+def _of(
+    table: IcebergTable,
+    tasks: Sequence[FileTask],
+    going: Sequence[EqualityDelete],
+    merged: Sequence[PositionDelete],
+    staying: Sequence[EqualityDelete],
+    stuck: Collection[int],
+) -> tuple[list[FileTask], list[FileTask]]:
+    """The data files that something which goes applies to, as if nothing else applied; and all others."""
+    if not staying and not stuck:
+        return list(tasks), []
+    wanted = pairs_with(table, [*going, *merged])
+    chosen: list[FileTask] = []
+    others: list[FileTask] = []
+    for task in tasks:
+        (chosen if task.scope not in stuck and wanted(task) else others).append(task)
+    return planned_without(table, chosen, staying), others
+
+
+def _leftovers(
+    table: IcebergTable, left: Sequence[tuple[Reason, EqualityDelete | PositionDelete]]
+) -> Iterable[Leftover]:
+    by_reason: dict[Reason, list[Any]] = {}
+    for reason, delete in left:
+        by_reason.setdefault(reason, []).append(delete)
+    for reason, deletes in by_reason.items():
+        equality = [delete for delete in deletes if isinstance(delete, EqualityDelete)]
+        scopes = {delete.scope: delete for delete in deletes}
+        yield Leftover(
+            reason,
+            tuple(sorted({field_id for delete in equality for field_id in delete.field_ids})),
+            tuple(sorted({int(delete.java.specId()) for delete in deletes})),
+            len(equality),
+            len(deletes) - len(equality),
+            len(scopes),
+            tuple(sorted(_name(table, delete) for delete in islice(scopes.values(), _NAMED))),
+        )
+
+
+def _name(table: IcebergTable, delete: Any) -> str:
+    if delete.scope is None:
+        return "the whole table"
+    spec = table.java.specs().get(delete.java.specId())
+    return str(spec.partitionToPath(delete.java.partition())) or "no partition"

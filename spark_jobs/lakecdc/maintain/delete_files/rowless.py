@@ -1,0 +1,46 @@
+"""Delete files without rows: they delete nothing, and every reader opens them, or refuses the table for them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from typing import TYPE_CHECKING, TypeVar
+
+from lakecdc.iceberg.scan import TaskBuilder, read_staged
+from lakecdc.iceberg.staging import staged_tasks
+
+if TYPE_CHECKING:
+    from lakecdc.iceberg.live_deletes import EqualityDelete, PositionDelete
+    from lakecdc.iceberg.table import IcebergTable
+
+D = TypeVar("D", "EqualityDelete", "PositionDelete")
+
+
+def rowless(
+    table: IcebergTable,
+    deletes: Iterable[EqualityDelete],
+    positions: Iterable[PositionDelete],
+    lost: Collection[int],
+) -> tuple[list[EqualityDelete], list[PositionDelete]]:
+    """Those without rows, by what the manifests say and by the files themselves.
+
+    :param lost: partition specs whose manifests must not be written anew, so that their deletes stay.
+    """
+    empty, empty_positions = _counted(deletes, lost), _counted(positions, lost)
+    if not (empty or empty_positions):
+        return [], []
+    # a vector's reader compares it with its count
+    both: list[EqualityDelete | PositionDelete] = [*empty, *empty_positions]
+    files = [d for d in both if str(d.java.format().toString()) != "PUFFIN"]
+    if files and _holds_rows(table, files):
+        return [], []
+    return empty, empty_positions
+
+
+def _counted(deletes: Iterable[D], lost: Collection[int]) -> list[D]:
+    return [d for d in deletes if not d.records and not (lost and int(d.java.specId()) in lost)]
+
+
+def _holds_rows(table: IcebergTable, deletes: Sequence[EqualityDelete | PositionDelete]) -> bool:
+    builder = TaskBuilder(table)
+    with staged_tasks(table, [builder.keys_of(delete.java) for delete in deletes]) as staged:
+        return not read_staged(table, staged).select("_file").isEmpty()

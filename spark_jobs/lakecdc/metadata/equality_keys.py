@@ -1,0 +1,22 @@
+"""What the type of a column tells of equality deletes by it, to the job that converts them and to who counts them."""
+
+from __future__ import annotations
+
+import re
+from typing import Literal
+
+#: ``unreadable``: Iceberg's readers fail on such a key; ``floating``: engines disagree on when two values are equal
+Doubt = Literal["unreadable", "floating"]
+
+_PRIMITIVE = re.compile(r"^(?!struct|list|map|variant|geometry|geography)")
+_FLOATING = ("float", "double")
+
+
+def doubt(kind: str | None) -> Doubt | None:
+    """Why an equality delete by a column cannot be converted with certainty; None if it can.
+
+    :param kind: Iceberg type of the column; None if it is not at the top of the schema.
+    """
+    if kind is None or not _PRIMITIVE.match(kind):
+        return "unreadable"
+    return "floating" if kind in _FLOATING else None

@@ -1,0 +1,162 @@
+"""What can be converted is, what cannot stays exactly as it is, and the report names it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from lakecdc.contract.errors import UnsupportedError, VerificationError
+from lakecdc.contract.report import TableReport
+from lakecdc.iceberg import scan
+from lakecdc.iceberg.commit import RowChanges, append_changes
+from lakecdc.iceberg.fence import PositionFence
+from lakecdc.iceberg.jvm import int_array, jvm
+from lakecdc.iceberg.staging import stage_rows
+from lakecdc.maintain.delete_files import leftovers
+from tests.conftest import Lake
+from tests.lakecdc.maintain.delete_files.support import (
+    VERSION_AND_ENGINE,
+    change,
+    count,
+    create,
+    insert,
+    run,
+    spark_rows,
+)
+
+
+def partly(lake: Lake, name: str, **options: Any) -> TableReport:
+    """Run on a table of which a part stays: Spark sees the same rows, and the next run finds nothing it could do."""
+    before = spark_rows(lake, name)
+    report = run(lake, name, **options)
+    assert report.outcome == "done" and "stay as they are" in str(report.reason)
+    assert spark_rows(lake, name) == before
+    left = report.metrics["equality_delete_files_after"]
+    assert left == count(lake, name, 2) == report.metrics["equality_delete_files_unsupported"]
+    head = lake.table(name).head()
+    with pytest.raises(UnsupportedError):
+        run(lake, name, **options)
+    assert lake.table(name).head() == head
+    return report
+
+
+def floating_beside_another(lake: Lake, version: int) -> str:
+    """Deletes by a number with a fraction, and by an id, in one scope; 19 is deleted by position."""
+    name = create(lake, "id bigint, x double", version, write__delete__mode="merge-on-read")
+    insert(lake, name, "SELECT id, CAST(id AS double) AS x FROM range(20)")
+    lake.sql(f"DELETE FROM lake.{name} WHERE id = 19")
+    change(lake, name, ["x"], "SELECT CAST(1 AS double) AS x UNION ALL SELECT CAST(7 AS double)")
+    change(lake, name, ["id"], "SELECT id FROM range(5)", "SELECT 3L AS id, CAST(7 AS double) AS x")
+    change(lake, name, ["x"], "SELECT CAST(8 AS double) AS x")
+    return name
+
+
+@VERSION_AND_ENGINE
+def test_floating_key_beside_another_in_one_scope(lake: Lake, version: int, engine: str) -> None:
+    name = floating_beside_another(lake, version)
+    report = partly(lake, name, engine=engine)
+    # 1 is deleted by both; 7 and 8 by the key that stays, and no position says so
+    assert report.metrics["positions"] == 5
+    found = lake.table(name).metadata("entries").where("status < 2 AND data_file.content = 1")
+    assert [row[0] for row in found.select("data_file.record_count").collect()] == [6]
+    assert report.metrics["unsupported"] == [
+        {
+            "reason": "The equality-delete key with field id 2 has the type double, and engines disagree on when two "
+            "of those are equal.",
+            "field_ids": [2],
+            "spec_ids": [0],
+            "equality_delete_files": 2,
+            "position_delete_files": 0,
+            "scopes": 1,
+            "named_scopes": ["the whole table"],
+        }
+    ]
+    assert sorted(lake.duckdb_rows(name), key=repr) == spark_rows(lake, name)
+    assert sorted(row[0] for row in spark_rows(lake, name)) == [3, 5, 6, *range(9, 19)]
+
+
+def test_floating_key_where_pairs_are_not_kept(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scan, "MAX_PAIRS", 0)
+    name = floating_beside_another(lake, 2)
+    assert partly(lake, name).metrics["positions"] == 5
+
+
+def delete_of_struct_member(lake: Lake, name: str, row: str, records: int = 1) -> None:
+    """Commit an equality delete whose key is ``s.a``, with the partition of a row."""
+    table = lake.table(name)
+    # no reader gets as far as the file's content, so that any file will do
+    (data,) = stage_rows(table, lake.sql(row).coalesce(1))
+    files = jvm(lake.spark).org.apache.iceberg.FileMetadata.deleteFileBuilder(table.java.spec())
+    files = files.ofEqualityDeletes(int_array(lake.spark, [table.field_id("s.a")])).withPath(data.location())
+    files = files.withFormat("PARQUET").withFileSizeInBytes(data.fileSizeInBytes()).withRecordCount(records)
+    append_changes(table, RowChanges(deletes=[files.withPartition(data.partition()).build()]), PositionFence(None))
+
+
+def by_region(lake: Lake, version: int) -> str:
+    """Two partitions with deletes by id and region; readers fail on the north for a delete by a struct's member."""
+    name = create(lake, "id bigint, region string, s struct<a: int>", version, "region")
+    rows = "SELECT id, r AS region, named_struct('a', CAST(id AS int)) AS s FROM range(10) CROSS JOIN {} AS t(r)"
+    insert(lake, name, rows.format("VALUES ('north'), ('south')"))
+    change(
+        lake,
+        name,
+        ["id", "region"],
+        "SELECT id, r AS region FROM range(3) CROSS JOIN VALUES ('north'), ('south') AS t(r)",
+    )
+    delete_of_struct_member(lake, name, "SELECT 1L AS id, 'north' AS region, named_struct('a', 1) AS s")
+    # newer than the delete, in a partition of its own
+    insert(lake, name, rows.format("VALUES ('east')"))
+    change(lake, name, ["id", "region"], "SELECT 1L AS id, 'east' AS region")
+    return name
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_scope_that_readers_fail_on_stays_and_the_others_go(lake: Lake, version: int) -> None:
+    name = by_region(lake, version)
+    readable = f"SELECT id, region FROM lake.{name} WHERE region <> 'north' ORDER BY region, id"
+    before = lake.sql(readable).collect()
+    report = run(lake, name)
+    assert (report.outcome, report.metrics["positions"], report.metrics["scopes"]) == ("done", 4, 2)
+    assert lake.sql(readable).collect() == before and len(before) == 9 + 7
+    (left,) = report.metrics["unsupported"]
+    assert "is nested" in left["reason"] and left["named_scopes"] == ["region=north"]
+    assert (left["equality_delete_files"], left["scopes"]) == (2, 1) == (count(lake, name, 2), 1)
+    assert left["field_ids"] == [1, 2, lake.table(name).field_id("s.a")]
+    with pytest.raises(UnsupportedError, match="is nested"):
+        run(lake, name)
+
+
+def test_global_delete_stays_where_one_scope_has_to(lake: Lake) -> None:
+    """It reaches every scope, so that it goes with all of them or not at all; deletes of other scopes go."""
+    name = by_region(lake, 2)
+    lake.sql(f"ALTER TABLE lake.{name} DROP PARTITION FIELD region")
+    change(lake, name, ["id"], "SELECT 5L AS id")
+    report = run(lake, name)
+    assert (report.outcome, report.metrics["positions"], count(lake, name, 2)) == ("done", 4, 3)
+    assert report.metrics["unsupported"][0]["named_scopes"] == ["region=north", "the whole table"]
+    ids = lake.sql(f"SELECT id FROM lake.{name} WHERE region = 'south' ORDER BY id").collect()
+    assert [row[0] for row in ids] == [3, 4, 6, 7, 8, 9]
+
+
+def test_files_left_out_of_the_plan_are_checked(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If the choice left out a data file, its deletes would go without it."""
+    name = create(lake, "id bigint, x double", 2)
+    insert(lake, name, "SELECT id, CAST(id AS double) AS x FROM range(20)")
+    change(lake, name, ["x"], "SELECT CAST(7 AS double) AS x")
+    change(lake, name, ["id"], "SELECT id FROM range(5)")
+    rows = spark_rows(lake, name)
+    monkeypatch.setattr(leftovers, "pairs_with", lambda *_: lambda task: False)
+    with pytest.raises(VerificationError, match="tears equality deletes from data files"):
+        run(lake, name)
+    assert (spark_rows(lake, name), count(lake, name, 2)) == (rows, 2)
+
+
+def test_dry_run_tells_what_would_stay(lake: Lake) -> None:
+    name = create(lake, "id bigint, x float", 2)
+    insert(lake, name, "SELECT id, CAST(id AS float) AS x FROM range(20)")
+    change(lake, name, ["x"], "SELECT CAST(7 AS float) AS x")
+    change(lake, name, ["id"], "SELECT id FROM range(5)")
+    report = run(lake, name, dry_run=True)
+    assert (report.outcome, report.metrics["positions"], count(lake, name, 2)) == ("done", 5, 2)
+    assert str(report.reason).startswith("Dry run: nothing was changed. 1 equality-delete files in 1 scopes stay")

@@ -1,0 +1,101 @@
+"""Files of a partition spec whose column was dropped: a manifest of theirs that is written anew loses its partitions.
+
+DuckDB 1.5.5 ends its process on such tables.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from lakecdc.iceberg.commit import RowChanges, append_changes
+from lakecdc.iceberg.fence import PositionFence
+from lakecdc.iceberg.staging import stage_equality_deletes, stage_rows
+from lakecdc.maintain.compact import compact_data_files
+from lakecdc.maintain.delete_files.job import rewrite_delete_files
+from lakecdc.maintain.manifests import rewrite_manifests
+from lakecdc.maintain.sort import sort_data_files
+from tests.conftest import Lake
+from tests.lakecdc.maintain.support import Rows, append, count, create, run, spark_rows
+from tests.versions import V2, V3
+
+_MERGING = "commit.manifest-merge.enabled"
+
+
+def with_dropped_column(lake: Lake, version: int) -> tuple[str, Rows]:
+    """A table whose files of spec 0 are partitioned by the beginning of a column that is gone, and what it holds.
+
+    Both partitions have rows deleted by position and by key; the keys are in both, the deletes in one.
+    """
+    name = create(lake, version, "truncate(1, v)", **{_MERGING: "false"})
+    for text in "abab":
+        append(lake, name, 0, 20, text)
+    lake.sql(f"DELETE FROM lake.{name} WHERE id = 3")
+    table = lake.table(name)
+    keys = lake.sql("SELECT id, concat('a', id) v FROM range(10, 15)").coalesce(1)
+    deletes = stage_equality_deletes(table, keys, ["id", "v"], 0)
+    append_changes(table, RowChanges(deletes=deletes), PositionFence(None))
+    lake.sql(f"ALTER TABLE lake.{name} DROP PARTITION FIELD truncate(1, v)")
+    lake.sql(f"ALTER TABLE lake.{name} DROP COLUMN v")
+    for number in range(6):
+        lake.sql(f"INSERT INTO lake.{name} SELECT 100 + {number}, 0")
+    lake.sql(f"ALTER TABLE lake.{name} UNSET TBLPROPERTIES ('{_MERGING}')")
+    rows = spark_rows(lake, name)
+    assert len(rows) == 4 * 19 - 2 * 5 + 6
+    return name, rows
+
+
+def manifests_of_spec_0(lake: Lake, name: str) -> set[str]:
+    rows = lake.table(name).metadata("manifests").where("partition_spec_id = 0").select("path").collect()
+    return {row.path for row in rows}
+
+
+@V3
+def test_compaction_moves_their_rows_to_the_current_spec(lake: Lake, version: int) -> None:
+    name, rows = with_dropped_column(lake, version)
+    report = run(lake, compact_data_files, name)
+    assert (report.outcome, report.reason) == ("done", None)
+    assert (report.metrics["files_of_dropped_columns"], report.metrics["files_left"]) == (4, 0)
+    assert spark_rows(lake, name) == rows
+    data = lake.table(name).metadata("files").where("content = 0").select("spec_id").collect()
+    assert [row.spec_id for row in data] == [1, 1]
+    # nothing that others do can harm them any more, and their deletes have nothing left to apply to
+    lake.sql(f"INSERT INTO lake.{name} SELECT 200, 0")
+    assert run(lake, rewrite_delete_files, name).outcome in ("done", "nothing")
+    assert (count(lake, name, 1), count(lake, name, 2)) == (0, 0)
+    read = lake.pyiceberg().load_table(name).scan().to_arrow().to_pylist()
+    assert sorted(tuple(row.values()) for row in read) == spark_rows(lake, name) == sorted([*rows, (200, 0)])
+    again = run(lake, compact_data_files, name)
+    assert (again.outcome, again.metrics["files_of_dropped_columns"]) == ("nothing", 0)
+
+
+@V2
+def test_too_many_for_a_commit_they_stay_untouched(lake: Lake, version: int) -> None:
+    name, rows = with_dropped_column(lake, version)
+    old = manifests_of_spec_0(lake, name)
+    report = run(lake, compact_data_files, name, max_group_bytes=4000)
+    assert (report.outcome, report.metrics["files_left"]) == ("done", 4)
+    assert "4 files of partition specs whose column was dropped" in str(report.reason)
+    assert (manifests_of_spec_0(lake, name), spark_rows(lake, name)) == (old, rows)
+    assert run(lake, sort_data_files, name, columns=["id"], min_overlap_depth=1.0).metrics["files_left"] == 4
+    assert run(lake, rewrite_manifests, name, min_manifests=1).outcome in ("done", "nothing")
+    assert (manifests_of_spec_0(lake, name), spark_rows(lake, name)) == (old, rows)
+    assert _MERGING not in lake.table(name).properties
+
+
+def test_ingestion_does_not_touch_them(lake: Lake) -> None:
+    name, rows = with_dropped_column(lake, 2)
+    old, table = manifests_of_spec_0(lake, name), lake.table(name)
+    lake.sql(f"ALTER TABLE lake.{name} SET TBLPROPERTIES ('{_MERGING}'='true')")
+    table.refresh()
+    added = stage_rows(table, lake.sql("SELECT 300L AS id, 0 AS d").coalesce(1))
+    append_changes(table, RowChanges(added), PositionFence(None))
+    assert (manifests_of_spec_0(lake, name), spark_rows(lake, name)) == (old, sorted([*rows, (300, 0)]))
+    assert lake.table(name).properties[_MERGING] == "true"
+
+
+def test_other_writers_lose_their_partitions(lake: Lake) -> None:
+    """What all this is for: rows that were deleted by key are back, or no reader finds its way, after any append."""
+    name, rows = with_dropped_column(lake, 2)
+    lake.sql(f"INSERT INTO lake.{name} SELECT 300, 0")
+    with pytest.raises(Exception, match="Mismatched partition tuples"):
+        spark_rows(lake, name)
