@@ -52,6 +52,7 @@ class Feed:
     :param carrier: the nearest ancestor that carries a position; None if it was never fed.
     :param position: where the table stands, quiet stretches included.
     :param history: the change log beside it, if it has one.
+    :param truncated: order key of the last TRUNCATE that came before there was a table; None if there was none.
     :param spec: the run's.
     :param metrics: what goes into the report.
     """
@@ -62,6 +63,7 @@ class Feed:
     position: Position | None = None
     snapshot_before: str | None = None
     history: HistoryTable | None = None
+    truncated: str | None = None
     spec: JobSpec | None = None
     error: Exception | None = None
     commits: int = 0
@@ -168,13 +170,17 @@ def _take(spark: SparkSession, spec: JobSpec, feed: Feed, batch: TableBatch) -> 
     batch = cleaned(spark, batch)
     feed.metrics.update(batch.facts)
     truncate.check(batch)
+    # nothing has told the columns yet, so there is nothing to make a table of
+    untold = batch.changes is None and feed.table is None
     if spec.options.dry_run:
-        tables.check_columns(batch)
-        _count_only(feed, batch)
+        if not untold:
+            tables.check_columns(batch)
+            _count_only(feed, batch)
         return
     _quarantine(spark, spec, feed, batch)
-    if batch.changes is None and feed.table is None:
-        # nothing has told the columns yet, so there is nothing to make a table of
+    batch = replace(batch, truncate_order=max(filter(None, (feed.truncated, batch.truncate_order)), default=None))
+    if untold:
+        feed.truncated = batch.truncate_order
         return
     quiet = batch.changes is None and feed.carrier is not None and not batch.truncate_order
     if not quiet or (feed.table is not None and tables.lacks_columns(feed.table, batch)):
@@ -185,6 +191,7 @@ def _take(spark: SparkSession, spec: JobSpec, feed: Feed, batch: TableBatch) -> 
         _keep_quiet(feed, batch)
         return
     _commit(feed, batch, getattr(spec.options, "max_delete_files", 0))
+    feed.truncated = None
     feed.add(seconds=round(time.monotonic() - began, 3))
 
 

@@ -15,6 +15,7 @@ from lakecdc.ingest.formats.lone_tombstones import placed
 from lakecdc.ingest.formats.source_tables import choose, is_mine, of_tables, shards_mix, topics_of
 from lakecdc.ingest.formats.survey import merge_fields, survey
 from lakecdc.ingest.formats.table_fields import encodings_of, fields_of, key_columns, message_key
+from lakecdc.ingest.formats.values import Field
 from lakecdc.ingest.order import first_of_newest, highest
 
 if TYPE_CHECKING:
@@ -58,10 +59,19 @@ def decode_in_jvm(
     ]
     if not any(s.events or s.problems or (read.tombstones and s.tombstones) for s in chosen):
         return Decoded(key_columns(target), target.key)
-    target = replace(target, key=target.key or message_key(target, mine))
     seen = merge_fields(s.fields for s in chosen)
-    there = {f.name for f in besides.fields}
-    fields = fields_of(target, (*besides.fields, *(f for f in seen if f.name not in there)), known.types)
+    are_rows = any(s.high_orders for s in chosen)
+    if are_rows and not (seen or known.types):
+        # deletes that have nothing but the keys of their messages
+        seen = merge_fields(s.key for s in survey(envelopes.where(of_tables(chosen)), read))
+    # without a row, nothing tells what a new table looks like, and there is none that could be emptied
+    told = bool(known.types or (are_rows and seen))
+    if told:
+        target = replace(target, key=target.key or message_key(target, mine, known.key))
+        there = {f.name for f in besides.fields}
+        fields = fields_of(target, (*besides.fields, *(f for f in seen if f.name not in there)), known.types)
+    else:
+        fields = tuple(Field(c.name, c.type) for c in key_columns(target))
     marks = None if shards_mix(target) else known.marks
     encoded = encodings_of(fields, chosen, target, known.types)
     typing = Typing(fields, target.key, read, reading, marks, target.source_column, encoded)
@@ -69,7 +79,7 @@ def decode_in_jvm(
     rows = envelopes.where(F.col("op").isin(*ROWS) | F.col("problem").isNotNull())
     frames = [decoded(rows, typing)]
     of_tombstones = topics_of(target, chosen, found)
-    if read.tombstones and any(s.tombstones for s in found) and target.key and of_tombstones:
+    if told and read.tombstones and any(s.tombstones for s in found) and target.key and of_tombstones:
         of_mine = read.envelopes(messages, reading).where(F.col("topic").isin(of_tombstones))
         lone = placed(of_mine, known.marks, known.high_order, reading)
         if lone is not None:
@@ -81,7 +91,7 @@ def decode_in_jvm(
     return Decoded(
         tuple(f.column for f in fields),
         target.key,
-        changes if marks is not None else changes.drop("late"),
+        (changes if marks is not None else changes.drop("late")) if told else None,
         both.where("rejected IS NOT NULL").select("rejected.*") if rejections else None,
         rejections,
         accepted,

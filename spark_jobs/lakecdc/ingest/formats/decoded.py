@@ -26,6 +26,7 @@ class Known:
     :param engine: ``jvm``, or ``auto`` to try the faster native one first.
     :param scan: how the native engine's tasks read the batch's messages by themselves; None if Spark reads them.
     :param partition_by: partition transforms of the target in SQL.
+    :param key: names of the table's key columns; empty if there is no table yet, or it has none.
     """
 
     types: Mapping[str, str]
@@ -34,6 +35,7 @@ class Known:
     engine: str = "auto"
     scan: native.Scan | None = None
     partition_by: tuple[str, ...] = ()
+    key: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -42,7 +44,7 @@ class Decoded:
 
     :param columns: the table's columns; only its key if the batch has no event of it.
     :param key: its key columns, the target's or else those of the messages' keys.
-    :param changes: the change frame, persisted; None if there is no event.
+    :param changes: the change frame, persisted; None if there is no event, or none that tells a new table's columns.
     :param rejected: messages that cannot be applied (``changes.REJECTED``); None if there are none.
     :param rejections: how many.
     :param accepted: rows of ``changes``, if the JVM has decoded them.

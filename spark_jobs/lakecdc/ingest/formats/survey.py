@@ -53,7 +53,7 @@ class Survey:
     newest: datetime | None
     high_orders: dict[str, str]
     topics: frozenset[str] = frozenset()
-    key: tuple[str, ...] = ()
+    key: tuple[Field, ...] = ()
     schemas: Mapping[str, tuple[Field, ...]] = field(default_factory=dict)
     told: tuple[str, ...] = ()
     newest_orders: Mapping[str, str] = field(default_factory=dict)
@@ -123,7 +123,7 @@ def _merged(name: str | None, rows: list[Row], read: Format) -> Survey:
         max((moment(row["newest"]) for row in rows if row["newest"] is not None), default=None),
         {row["partition"]: row["high_order"] for row in rows if row["high_order"]},
         frozenset(row["partition"].rpartition("/")[0] for row in rows if "/" in row["partition"]),
-        tuple(f.name for f in merge_fields(_fields(row["record_key"]) for row in rows)),
+        merge_fields(_fields(row["record_key"]) for row in rows),
         schemas,
         tuple(f.name for f in told[-1]) if told else (),
         {row["partition"]: row["newest_order"] for row in rows if row["newest_order"]},

@@ -65,14 +65,15 @@ def encodings_of(
     return found
 
 
-def message_key(target: Target, mine: Sequence[Survey]) -> tuple[str, ...]:
+def message_key(target: Target, mine: Sequence[Survey], known: tuple[str, ...]) -> tuple[str, ...]:
     """Key columns as the messages' keys name them.
 
+    :param known: those of the table, which serve where no message has a key.
     :raises InputError: if a table that needs a key has none there.
     """
     if not target.keyed:
         return ()
-    keys = {s.key for s in mine if s.key}
+    keys = {tuple(f.name for f in s.key) for s in mine if s.key} or ({known} if known else set())
     if len(keys) != 1:
         raise InputError(
             "No key is given, and the messages' keys do not tell one.",

@@ -28,6 +28,12 @@ def known_types(spark: SparkSession, catalog: str, target: Target) -> dict[str, 
     return known_source_types(target, definition.spark_types(found))
 
 
+def known_key(spark: SparkSession, catalog: str, target: Target) -> tuple[str, ...]:
+    """A table's key columns by the source's names; empty if there is no table yet, or it has no key."""
+    found = open_target(spark, catalog, target.table)
+    return tuple(known_source_types(target, dict.fromkeys(found.identifier_columns, ""))) if found else ()
+
+
 def partition_transforms(spark: SparkSession, catalog: str, target: Target) -> tuple[str, ...]:
     """Partition transforms in SQL that a target's new files have or, as long as there is no table, will have."""
     found = open_target(spark, catalog, target.table)

@@ -22,7 +22,7 @@ from lakecdc.ingest.formats.envelope import Reading
 from lakecdc.ingest.formats.rows import read_cells
 from lakecdc.ingest.formats.rows.changes import decode_cells
 from lakecdc.ingest.sources.files import row_reading
-from lakecdc.ingest.sources.message_batches import known_types, table_batch
+from lakecdc.ingest.sources.message_batches import known_key, known_types, table_batch
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -138,7 +138,8 @@ class Quarantine:
             {"order_by": order_by} if order_by else {},
             self._registry,
         )
-        known = Known(types, high_order=position.high_order, engine="jvm")
+        key = known_key(self.spark, self.spec.catalog.name, target)
+        known = Known(types, high_order=position.high_order, engine="jvm", key=key)
         name: str = source.format  # type: ignore[union-attr]
         if name == "debezium-avro" and self._registry is None:
             # records of container files are kept as what they say in JSON

@@ -24,6 +24,7 @@ from lakecdc.ingest.sources.kafka.progress import Progress, aligned, bounded
 from lakecdc.ingest.sources.kafka.samples import OTHER_KEY, Samples
 from lakecdc.ingest.sources.kafka.topology import Topology
 from lakecdc.ingest.sources.message_batches import (
+    known_key,
     known_types,
     partition_transforms,
     table_batch,
@@ -245,6 +246,7 @@ class KafkaIngest:
             getattr(self.spec.options, "decode_engine", "auto"),
             self._reader.scan(ranges),
             partition_transforms(self.spark, self.spec.catalog.name, feed.target),
+            known_key(self.spark, self.spec.catalog.name, feed.target),
         )
         settings = self._format_settings()
         reading = Reading(feed.progress.epoch, self.source.unavailable_value, settings, self._registry)

@@ -1,0 +1,115 @@
+"""First batches that tell nothing of a table's columns: there is no table until a row comes, and nothing is lost."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from lakecdc.contract.report import TableReport
+from lakecdc.contract.spec import parse_spec
+from lakecdc.contract.target import Target
+from lakecdc.ingest.formats.decoded import Known
+from lakecdc.ingest.job import ingest
+from lakecdc.run import run
+from tests.conftest import Lake
+from tests.lakecdc.ingest.formats.decoding import decode_lines
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+TRUNCATE = 5
+
+
+class Fed:
+    """A table fed from dumped records; every file is a batch of its own."""
+
+    def __init__(self, lake: Lake, folder: Path, **target: Any) -> None:
+        self.lake, self.folder = lake, folder
+        self.name, self.quarantine = lake.new_name("new"), lake.new_name("quarantine")
+        self.target = {"table": self.name, **target}
+        self.offset = 0
+
+    def write(self, *records: dict[str, Any]) -> None:
+        lines = []
+        for record in records:
+            place = {"topic": "pg.shop.t", "partition": 0, "offset": self.offset, "headers": [], "key": None}
+            lines.append(json.dumps({**place, "value": None, **record}))
+            self.offset += 1
+        (self.folder / f"{self.offset:03}.jsonl").write_text("\n".join(lines) + "\n")
+
+    def run(self, **options: Any) -> TableReport:
+        source = {"path": f"{self.folder}/*.jsonl", "format": "debezium-json", "records": "kafka", "max_batch_bytes": 1}
+        options = {"quarantine_table": self.quarantine, "max_quarantined_fraction": 1.0, **options}
+        spec = self.lake.spec("ingest", source={"type": "files", **source}, target=self.target, options=options)
+        report = run(parse_spec(spec), ingest)
+        assert not report.error, report.error
+        return report.tables[0]
+
+    @property
+    def exists(self) -> bool:
+        return bool(self.lake.spark.catalog.tableExists(f"lake.{self.name}"))
+
+
+def event(lsn: int, op: str, number: int | None = None) -> dict[str, Any]:
+    source = {"connector": "postgresql", "schema": "shop", "table": "t", "lsn": lsn, "ts_ms": 1_700_000_000_000 + lsn}
+    row = {"id": number, "n": lsn}
+    images = {"before": None, "after": row if op in "cu" else None}
+    return {"key": {"id": number} if number else None, "value": {"op": op, **images, "source": source}}
+
+
+@pytest.fixture
+def fed(lake: Lake, tmp_path: Path) -> Fed:
+    return Fed(lake, tmp_path, key=["id"])
+
+
+def test_a_truncate_before_any_row_makes_no_table_and_voids_older_rows(fed: Fed) -> None:
+    fed.write(event(TRUNCATE, "t"), {"key": {"id": 3}}, {"value": "{broken"})
+    assert fed.run(dry_run=True).outcome == "nothing"
+    for _ in range(2):
+        report = fed.run()
+        assert report.outcome == "nothing", report.reason
+        assert not fed.exists
+    # a tombstone of its own, then late rows and new ones
+    fed.write({"key": {"id": 4}})
+    fed.write(event(TRUNCATE - 1, "c", 1), event(TRUNCATE + 1, "c", 2))
+    report = fed.run()
+    assert (report.outcome, report.metrics["commits"]) == ("done", 1), report.reason
+    assert fed.lake.duckdb_rows(fed.name, "id, n") == [(2, TRUNCATE + 1)]
+    assert fed.lake.duckdb_rows(fed.quarantine, "rule, raw_value") == [("not-json", b"{broken")]
+    # it is remembered beyond the run, as is the next one, alone in its batch
+    fed.write(event(TRUNCATE - 2, "c", 5), event(TRUNCATE + 2, "c", 6))
+    fed.write(event(TRUNCATE + 3, "t"))
+    report = fed.run()
+    assert (report.outcome, report.metrics["commits"]) == ("done", 2), report.reason
+    assert fed.lake.duckdb_rows(fed.name, "id, n") == []
+
+
+def test_deletes_alone_tell_the_key_and_are_remembered(fed: Fed) -> None:
+    fed.write(event(3, "d", 7), event(2, "d"))
+    report = fed.run()
+    assert (report.outcome, report.metrics["quarantined"]) == ("done", 1), report.reason
+    fed.write(event(1, "c", 7), event(4, "c", 8))
+    assert fed.run().outcome == "done"
+    assert fed.lake.duckdb_rows(fed.name, "id, n") == [(8, 4)]
+    assert fed.lake.duckdb_rows(fed.quarantine, "rule") == [("no-key",)]
+
+
+def test_the_row_of_an_early_truncate_is_in_the_change_log(lake: Lake, tmp_path: Path) -> None:
+    fed = Fed(lake, tmp_path, mode="history")
+    fed.write(event(TRUNCATE, "t"))
+    assert fed.run().outcome == "nothing" and not fed.exists
+    fed.write(event(TRUNCATE + 1, "c", 2))
+    assert fed.run().outcome == "done"
+    assert sorted(lake.duckdb_rows(fed.name, "_lakecdc_op, id"), key=str) == [("c", 2), ("t", None)]
+
+
+def test_where_no_key_is_named_a_truncate_alone_needs_none(spark: SparkSession) -> None:
+    lines, target = [json.dumps({"topic": "pg.shop.t", "headers": [], **event(TRUNCATE, "t")})], Target("shop.t")
+    found = decode_lines(spark, "debezium-json", lines, target, records=True)
+    assert found.changes is None and found.truncate_order
+    known = Known({"id": "bigint", "n": "bigint"}, key=("id",))
+    found = decode_lines(spark, "debezium-json", lines, target, known, records=True)
+    assert found.changes is not None and found.key == ("id",) and found.truncate_order
