@@ -12,10 +12,13 @@ Hexadecimal digits, so that text order is numeric order::
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
 _Place = TypeVar("_Place", bound=Hashable)
+#: of changes that came one after another in a partition, those whose positions rise: order keys of the first one, of
+#: the first with the newest source time, and of the one with the highest position
+Stretch = Sequence[str]
 
 RANK_READ, RANK_CHANGE = 0, 8
 ARRIVAL_DIGITS = 16
@@ -92,15 +95,28 @@ def highest(orders: Iterable[tuple[_Place, str]]) -> dict[_Place, str]:
     return found
 
 
-def first_of_newest(orders: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """By partition, of several order keys the one that arrived first of those with the newest source time.
+def rises(order: str) -> bool:
+    """Whether the position is that of the commit, so that it rises from one change to the next.
 
-    :param orders: partition and order key.
+    That of the record alone, which stands for both then, falls where transactions overlap.
     """
-    found: dict[str, str] = {}
-    for partition, order in orders:
-        known = found.setdefault(partition, order)
-        found[partition] = max(known, order, key=lambda o: (time_of(o), -arrival_of(o)))
+    return order[4:20] != order[20:36]
+
+
+def rises_sql(order: str) -> str:
+    """The same as a Spark SQL condition."""
+    return f"substr({order}, 5, 16) != substr({order}, 21, 16)"
+
+
+def joined(lists: Iterable[Mapping[str, Sequence[Stretch]]]) -> dict[str, list[Stretch]]:
+    """All stretches of each partition.
+
+    :param lists: stretches by partition.
+    """
+    found: dict[str, list[Stretch]] = {}
+    for one in lists:
+        for partition, stretches in one.items():
+            found.setdefault(partition, []).extend(stretches)
     return found
 
 

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 from lakecdc.ingest.fold import with_late
 from lakecdc.ingest.formats.changes import union
 from lakecdc.ingest.formats.source_tables import feeds
-from lakecdc.ingest.order import first_of_newest, highest
+from lakecdc.ingest.order import highest, joined
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -77,7 +77,7 @@ def together(plain: Decoded, odd: Decoded, made: Native) -> Decoded:
         newest=max((n for n in (plain.newest, odd.newest) if n is not None), default=None),
         events=plain.events + odd.events,
         high_orders=highest(pair for one in (plain, odd) for pair in (one.high_orders or {}).items()),
-        newest_orders=first_of_newest(pair for one in (plain, odd) for pair in (one.newest_orders or {}).items()),
+        stretches=joined((plain.stretches, odd.stretches)),
         truncate_order=odd.truncate_order,
     )
     if not odd.accepted and not odd.truncate_order and plain.events:

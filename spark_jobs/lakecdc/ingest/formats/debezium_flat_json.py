@@ -1,8 +1,9 @@
 """Debezium events flattened by ``ExtractNewRecordState``: the row itself, with ``__`` members about the change.
 
-What the transform has to add for more than arrival order: ``add.fields=op,table,lsn,source.ts_ms`` for Postgres,
-``op,table,file,pos,row,source.ts_ms`` for MySQL, ``op,table,commit_lsn,change_lsn,event_serial_no,source.ts_ms`` for
-SQL Server, and ``delete.tombstone.handling.mode=rewrite``. A row without ``__op`` is taken as its state; ``__deleted``
+What the transform has to add for more than arrival order: ``add.fields=op,table,lsn,sequence,source.ts_ms`` for
+Postgres, ``op,table,file,pos,row,source.ts_ms`` for MySQL,
+``op,table,commit_lsn,change_lsn,event_serial_no,source.ts_ms`` for SQL Server, and
+``delete.tombstone.handling.mode=rewrite``. A row without ``__op`` is taken as its state; ``__deleted``
 is the text ``true`` or ``false``.
 """
 
@@ -19,6 +20,7 @@ from lakecdc.ingest.formats.envelope import (
     PARSED,
     Format,
     Reading,
+    commit_lsn,
     digits,
     envelope,
     hexadecimal,
@@ -44,10 +46,11 @@ def _either(name: str, read: Callable[[str, str], str]) -> str:
 
 
 _LSN = _either("lsn", number)
+_COMMIT_LSN = commit_lsn(_either("sequence", text))
 _BINLOG = f"{digits(_either('file', text))} * 4294967296 + {_either('pos', number)}"
 _COMMIT = _either("commit_lsn", text)
 _CHANGE = (_COMMIT, _either("change_lsn", text), _either("event_serial_no", number))
-_POSITION = f"coalesce({_BINLOG}, {_LSN}, {sql_server_lsn.position(_COMMIT, hexadecimal)}, 0)"
+_POSITION = f"coalesce({_BINLOG}, {_COMMIT_LSN}, {_LSN}, {sql_server_lsn.position(_COMMIT, hexadecimal)}, 0)"
 _ORDINAL = f"coalesce({_either('row', number)}, {_LSN}, {sql_server_lsn.ordinal(*_CHANGE, hexadecimal)}, 0)"
 _TIME = f"{_either('ts_ms', number)} * 1000"
 _COLUMNS = f"map_filter(CAST(e AS map<string, variant>), (name, value) -> NOT startswith(name, '{PREFIX}'))"

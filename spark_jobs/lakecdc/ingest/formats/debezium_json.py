@@ -15,6 +15,7 @@ from lakecdc.ingest.formats.envelope import (
     PARSED,
     Format,
     Reading,
+    commit_lsn,
     digits,
     envelope,
     hexadecimal,
@@ -33,7 +34,7 @@ WRAPPED = "try_variant_get({0}, '$.schema', 'variant') IS NOT NULL AND {1} IS NO
 #: SQL of the key that the row had before, as text: Debezium's header on the insert that a key change ends with
 OLD_KEY = "CAST(get(filter(headers, h -> h.key = '__debezium.oldkey'), 0).value AS string)"
 _BINLOG = f"{text('source.connector', 'e')} IN ('mysql', 'mariadb')"
-_COMMIT_LSN = f"try_cast(from_json({text('source.sequence', 'e')}, 'array<string>')[0] AS bigint)"
+_COMMIT_LSN = commit_lsn(text("source.sequence", "e"))
 _LSN = number("source.lsn", "e")
 # the file's number and the position in it share one 64-bit coordinate
 _POSITION = f"""coalesce(

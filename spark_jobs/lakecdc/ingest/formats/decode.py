@@ -128,7 +128,7 @@ def _try_native(
         newest=made.newest,
         events=made.events,
         high_orders=made.high_orders,
-        newest_orders=made.newest_orders,
+        stretches=made.stretches,
         folded=made.folded,
         engine="native",
         packed=made.packed if made.events else None,

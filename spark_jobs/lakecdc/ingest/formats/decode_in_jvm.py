@@ -16,7 +16,7 @@ from lakecdc.ingest.formats.source_tables import choose, is_mine, of_tables, sha
 from lakecdc.ingest.formats.survey import merge_fields, survey
 from lakecdc.ingest.formats.table_fields import encodings_of, fields_of, key_columns, message_key
 from lakecdc.ingest.formats.values import Field
-from lakecdc.ingest.order import first_of_newest, highest
+from lakecdc.ingest.order import highest, joined
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -100,5 +100,5 @@ def decode_in_jvm(
         sum(s.events for s in chosen),
         highest(pair for s in chosen for pair in s.high_orders.items()),
         told=tuple(n for n in mine[0].told if n not in target.exclude_columns) if len(mine) == 1 else (),
-        newest_orders=first_of_newest(pair for s in chosen for pair in s.newest_orders.items()),
+        stretches=joined(s.stretches for s in chosen),
     )

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from lakecdc.ingest.change import Column
+    from lakecdc.ingest.order import Stretch
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ class Decoded:
     :param newest: source time of the newest event.
     :param events: row events and TRUNCATEs.
     :param high_orders: highest order key of the batch by ``topic/partition``.
-    :param newest_orders: order key of its first change with the newest source time by ``topic/partition``.
+    :param stretches: of its changes, by ``topic/partition``.
     :param folded: ``changes`` has one row per key, with event counts ``n_r`` to ``n_d``.
     :param engine: what decoded the batch, ``native``, or ``jvm`` and why, or both with how many messages and why.
     :param told: all columns that the source has, as the last schema tells; empty if none does.
@@ -76,5 +77,5 @@ class Decoded:
     packed: native.Packed | None = None
     origin: Callable[[DataFrame], DataFrame] | None = None
     told: tuple[str, ...] = ()
-    newest_orders: Mapping[str, str] | None = None
+    stretches: Mapping[str, Sequence[Stretch]] = field(default_factory=dict)
     again: Callable[[], Decoded] | None = None

@@ -151,6 +151,11 @@ def member(path: str, of: str = "v") -> str:
     return f"try_variant_get({of}, '$.{path}', 'variant')"
 
 
+def commit_lsn(sequence: str) -> str:
+    """SQL of the position of the last commit in Postgres' ``sequence``, ``["24023119","24023128"]``."""
+    return f"try_cast(nullif(regexp_extract({sequence}, '^\\\\[\"(\\\\d+)\"', 1), '') AS bigint)"
+
+
 def hexadecimal(sql: str) -> str:
     """SQL of the number that hexadecimal digits mean, null from 63 bits on."""
     return f"try_cast(conv({sql}, 16, 10) AS bigint)"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 
 from lakecdc.ingest.formats.envelope import NO_VARIANT
 from lakecdc.ingest.formats.values import Field
-from lakecdc.ingest.order import is_change_sql
+from lakecdc.ingest.order import Stretch, highest, is_change_sql, joined, rises_sql
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from lakecdc.ingest.formats.envelope import Format
 
 _IMAGES = ("after", "before")
+# 16384 offsets are looked at together: with more than 128 groups Spark would sort what it aggregates
+_STRETCH_BITS = 14
+_STRETCH = ("first_change", "newest_change", "high_change")
 # the schema of no value at all
 _NOTHING = "VOID"
 _PLAIN = {"BIGINT": "bigint", "BOOLEAN": "boolean", "STRING": "string", "DOUBLE": "double"}
@@ -37,7 +40,7 @@ class Survey:
     :param truncate_order: order key of the last TRUNCATE; None if there is none.
     :param newest: source time of the newest event.
     :param high_orders: highest order key by ``topic/partition``.
-    :param newest_orders: order key of the first change with the newest source time by ``topic/partition``.
+    :param stretches: of its changes, by ``topic/partition``.
     :param topics: topics of the messages, tombstones included.
     :param key: members of the messages' keys.
     :param told: all columns of the source, as the last schema has them; empty without schemas.
@@ -56,7 +59,7 @@ class Survey:
     key: tuple[Field, ...] = ()
     schemas: Mapping[str, tuple[Field, ...]] = field(default_factory=dict)
     told: tuple[str, ...] = ()
-    newest_orders: Mapping[str, str] = field(default_factory=dict)
+    stretches: Mapping[str, Sequence[Stretch]] = field(default_factory=dict)
 
 
 def survey(envelopes: DataFrame, read: Format, *, keys: bool = True) -> list[Survey]:
@@ -69,7 +72,7 @@ def survey(envelopes: DataFrame, read: Format, *, keys: bool = True) -> list[Sur
     wanted = "record_key" if keys else NO_VARIANT
     # to look at values is most of the work, and a schema has told of them already
     rows = _measured(envelopes, wanted, "schema IS NULL")
-    if any(row["schema"] and not read.fields(row["schema"]) for row in rows):
+    if any(not read.fields(schema) for schema in {row["schema"] for row in rows if row["schema"]}):
         rows = _measured(envelopes, wanted, "true")
     if any(row[image] != _NOTHING and not row[image].startswith("OBJECT<") for row in rows for image in _IMAGES):
         # what is no object has no columns, and would hide those of the others
@@ -80,16 +83,20 @@ def survey(envelopes: DataFrame, read: Format, *, keys: bool = True) -> list[Sur
 
 
 def _measured(envelopes: DataFrame, keys: str, untold: str) -> list[Row]:
-    """Facts by source table and partition.
+    """Facts by source table, partition and stretch of offsets.
 
     :param keys: SQL of the messages' keys.
     :param untold: SQL that is true for row images of which no schema tells.
     """
     is_row = F.col("op").isin("r", "c", "u", "d")
-    is_change = is_row & F.expr(is_change_sql("`order`"))
-    newest_first = F.struct(F.unix_millis("source_time"), -F.col("offset"))
+    rising = F.when(is_row & F.expr(f"{is_change_sql('`order`')} AND {rises_sql('`order`')}"), F.col("offset"))
+    newest_first = F.when(rising.isNotNull(), F.struct(F.unix_millis("source_time"), -F.col("offset")))
     return (
-        envelopes.groupBy("source_table", F.concat_ws("/", "topic", "partition").alias("partition"))
+        envelopes.groupBy(
+            "source_table",
+            F.concat_ws("/", "topic", "partition").alias("partition"),
+            F.shiftright("offset", _STRETCH_BITS).alias("stretch"),
+        )
         .agg(
             F.expr(f"schema_of_variant_agg(CASE WHEN {untold} THEN after END)").alias("after"),
             # it is looked at only if there is no row after a change
@@ -103,14 +110,16 @@ def _measured(envelopes: DataFrame, keys: str, untold: str) -> list[Row]:
             F.max(F.when(F.col("op") == "t", F.col("order"))).alias("truncate_order"),
             F.max(F.when(is_row, F.col("order"))).alias("high_order"),
             F.max(F.unix_micros("source_time")).alias("newest"),
-            F.max_by("order", F.when(is_change, newest_first)).alias("newest_order"),
+            F.min_by("order", rising).alias("first_change"),
+            F.max_by("order", newest_first).alias("newest_change"),
+            F.max(F.when(rising.isNotNull(), F.col("order"))).alias("high_change"),
         )
         .collect()
     )
 
 
 def _merged(name: str | None, rows: list[Row], read: Format) -> Survey:
-    schemas = {text: read.fields(text) for row in rows for text in row["schemas"]}
+    schemas = {text: read.fields(text) for text in dict.fromkeys(text for row in rows for text in row["schemas"])}
     told = [schemas[row["schema"]] for row in sorted(rows, key=_order) if row["schema"]]
     seen = [_fields(row["after"]) or _fields(row["before"]) for row in rows]
     return Survey(
@@ -121,12 +130,12 @@ def _merged(name: str | None, rows: list[Row], read: Format) -> Survey:
         sum(row["tombstones"] for row in rows),
         max((row["truncate_order"] for row in rows if row["truncate_order"]), default=None),
         max((moment(row["newest"]) for row in rows if row["newest"] is not None), default=None),
-        {row["partition"]: row["high_order"] for row in rows if row["high_order"]},
+        highest((row["partition"], row["high_order"]) for row in rows if row["high_order"]),
         frozenset(row["partition"].rpartition("/")[0] for row in rows if "/" in row["partition"]),
         merge_fields(_fields(row["record_key"]) for row in rows),
         schemas,
         tuple(f.name for f in told[-1]) if told else (),
-        {row["partition"]: row["newest_order"] for row in rows if row["newest_order"]},
+        joined({row["partition"]: [[row[c] for c in _STRETCH]]} for row in rows if row["newest_change"]),
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from lakecdc.ingest.formats.envelope import Reading
     from lakecdc.ingest.formats.messages import Messages
     from lakecdc.ingest.formats.values import Field
+    from lakecdc.ingest.order import Stretch
 
 #: columns of the messages that a scan without keys reads
 VALUES = "value string, arrival bigint"
@@ -123,7 +124,7 @@ class Native:
     :param aside: messages that the JVM has to decode, a message frame; None if there are none.
     :param asides: how many.
     :param why: why the first of them is.
-    :param newest_orders: order key of the first change with the newest source time by ``topic/partition``.
+    :param stretches: of its changes, by ``topic/partition``.
     """
 
     changes: DataFrame | None = None
@@ -138,7 +139,7 @@ class Native:
     aside: DataFrame | None = None
     asides: int = 0
     why: str | None = None
-    newest_orders: Mapping[str, str] | None = None
+    stretches: Mapping[str, Sequence[Stretch]] = field(default_factory=dict)
 
     @property
     def folded(self) -> bool:
@@ -154,9 +155,9 @@ def refusal(format_name: str, fields: Sequence[Field], key: Sequence[str]) -> st
         return "the Python package duckdb is missing"
     if not key:
         return "the table has no key"
-    for field in fields:
-        if not supports(field):
-            return f"column {field.name} ({field.type}, {field.encoding})"
+    for one in fields:
+        if not supports(one):
+            return f"column {one.name} ({one.type}, {one.encoding})"
     return None
 
 
@@ -250,7 +251,7 @@ def decode_native(
         aside=aside,
         asides=found.aside,
         why=found.why,
-        newest_orders=found.newest_orders,
+        stretches=found.stretches,
     )
 
 

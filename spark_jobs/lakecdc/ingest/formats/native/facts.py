@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING
 
 from lakecdc.ingest.formats.native.layout import COUNTS, OPS, ORDER_PARTS
-from lakecdc.ingest.order import RANK_CHANGE, first_of_newest, highest, order_key
+from lakecdc.ingest.order import RANK_CHANGE, Stretch, highest, joined, order_key
 
 if TYPE_CHECKING:
     from typing import Any
@@ -33,7 +33,7 @@ class Facts:
     :param low_order: lowest order key of a row.
     :param high_orders: highest order key by ``topic/partition``; tombstones have none of their own.
     :param newest: source time, microseconds since 1970.
-    :param newest_orders: order key of the first change with the newest source time by ``topic/partition``.
+    :param stretches: of its changes, by ``topic/partition``.
     :param schemas: columns of the messages' schemas as JSON, empty for messages without; two at most.
     """
 
@@ -49,7 +49,7 @@ class Facts:
     newest: int | None = None
     aside: int = 0
     why: str | None = None
-    newest_orders: dict[str, str] = field(default_factory=dict)
+    stretches: dict[str, list[Stretch]] = field(default_factory=dict)
     schemas: tuple[str, ...] = ()
 
     @property
@@ -86,7 +86,7 @@ def merged(parts: Iterable[Facts]) -> Facts:
         max((part.newest for part in found if part.newest is not None), default=None),
         sum(part.aside for part in found),
         next((part.why for part in found if part.why), None),
-        first_of_newest(pair for part in found for pair in part.newest_orders.items()),
+        joined(part.stretches for part in found),
         schemas,
     )
 
@@ -97,8 +97,8 @@ def _ends(names: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*found[:1], *found[-1:])))
 
 
-def newest_changes(batch: pa.RecordBatch, epoch: int) -> Facts:
-    """Of each partition the first change with the newest source time.
+def stretches(batch: pa.RecordBatch, epoch: int) -> Facts:
+    """The changes of each partition, cut where a newer one stands lower than one before it.
 
     :param batch: of the engine's layout, not folded yet.
     """
@@ -108,16 +108,19 @@ def newest_changes(batch: pa.RecordBatch, epoch: int) -> Facts:
     partitions = batch.column("partition").dictionary_encode()
     codes = partitions.indices.to_numpy(zero_copy_only=False)
     # a tombstone has no position
-    is_change = (parts["rank"] == RANK_CHANGE) & (parts["pos"] >= 0)
-    found = {}
+    rises = (parts["rank"] == RANK_CHANGE) & (parts["pos"] >= 0) & (parts["pos"] != parts["ord"])
+    found: dict[str, list[Stretch]] = {}
     for code, name in enumerate(partitions.dictionary.to_pylist()):
-        places = np.flatnonzero(is_change & (codes == code))
-        if len(places):
-            times = parts["time_ms"][places]
-            newest = places[times == times.max()]
-            first = newest[parts["arrival"][newest].argmin()]
-            found[name] = order_key(epoch, *(int(parts[part][first]) for part in ORDER_PARTS))
-    return Facts(newest_orders=found)
+        places = np.flatnonzero(rises & (codes == code))
+        places = places[np.argsort(parts["arrival"][places], kind="stable")]
+        times, positions = parts["time_ms"][places], parts["pos"][places]
+        newer = times[1:] > np.maximum.accumulate(times)[:-1]
+        lower = positions[1:] < np.maximum.accumulate(positions)[:-1]
+        for there in np.split(places, np.flatnonzero(newer & lower)[:1] + 1) if len(places) else ():
+            told = (there[0], there[parts["time_ms"][there].argmax()], there[parts["pos"][there].argmax()])
+            keys = [order_key(epoch, *(int(parts[part][place]) for part in ORDER_PARTS)) for place in told]
+            found.setdefault(name, []).append(keys)
+    return Facts(stretches=found)
 
 
 def measured(connection: duckdb.DuckDBPyConnection, table: str, *, folded: bool) -> Facts:

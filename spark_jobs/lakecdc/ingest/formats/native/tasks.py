@@ -252,7 +252,7 @@ class Held:
         self._batches: list[pa.RecordBatch] = []
         self._rows = self._bytes = 0
         self._tables: set[str] = set()
-        self._newest = Facts()
+        self._stretches = Facts()
 
     def add(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """Take rows in, and keep what is held within bounds.
@@ -269,7 +269,7 @@ class Held:
             raise OpenError
         self._tables |= {name for name in pc.unique(batch.column("source_table")).to_pylist() if name}
         if self._partitioned:
-            self._newest = facts.merged([self._newest, facts.newest_changes(batch, self._epoch)])
+            self._stretches = facts.merged([self._stretches, facts.stretches(batch, self._epoch)])
         self._hold([batch.drop_columns(list(CHECKS))])
         if self._grouping is None:
             yield from self.rest()
@@ -293,7 +293,7 @@ class Held:
             return
         table, grouping = self._taken(), self._grouping
         told = facts.merged(
-            [self._newest, Facts(schemas=(self._schema,)), *(Facts(tables=(name,)) for name in self._tables)]
+            [self._stretches, Facts(schemas=(self._schema,)), *(Facts(tables=(name,)) for name in self._tables)]
         )
         if grouping is None:
             yield from finished(self._connection, table, self._epoch, told, folded=False)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from lakecdc.contract.errors import InputError
-from lakecdc.ingest.order import arrival_of, is_change, is_higher, time_of
+from lakecdc.ingest.order import arrival_of, is_change, is_higher, rises, time_of
 from lakecdc.ingest.sources.kafka.topology import RELOAD
 
 if TYPE_CHECKING:
     from lakecdc.contract.target import Target
     from lakecdc.ingest.formats.decoded import Decoded
+    from lakecdc.ingest.order import Stretch
     from lakecdc.ingest.sources.kafka.progress import Progress
 
 
@@ -20,24 +22,42 @@ def refuse_another_log(progress: Progress, read_through: str | None, found: Deco
 
     A connector that follows its database to another server, or to a restored one, goes on in the same topics with
     positions of another log. By them its changes would be older than what the table holds, and be dropped. An event
-    that is only sent again is not newer than everything read before. Where the other log begins within the batch, its
-    newest change tells, unless that has passed the positions of the first log by then.
+    that is only sent again is not newer than everything read before.
 
     :param progress: before the batch.
     :param read_through: newest source time before it, ISO-8601; None if there is none.
     :param found: the batch.
     :raises InputError: naming partition and times.
     """
-    seen = datetime.fromisoformat(read_through).timestamp() * 1000 if read_through else 0
+    seen = int(datetime.fromisoformat(read_through).timestamp() * 1000) if read_through else 0
     marks = {f"{topic}/{partition}": mark for (topic, partition), mark in progress.marks.items()}
-    newest_orders = found.newest_orders or {}
     for place, high in (found.high_orders or {}).items():
-        mark, newest = marks.get(place, ""), newest_orders.get(place, high)
-        if read_through and high < mark and time_of(high) > seen:
-            raise _refusal(place, f"{read_through}, up to which the table has been fed,", target)
-        within = is_change(high) and is_higher(high, newest) and arrival_of(newest) > arrival_of(high)
-        if within and time_of(newest) > seen:
-            raise _refusal(place, f"others of this batch before them, of {_moment(high)},", target)
+        mark = marks.get(place, "")
+        is_told = not is_change(high) or rises(high)
+        lower = mark if read_through and is_told and is_higher(mark, high) and time_of(high) > seen else None
+        lower = lower or _left(found.stretches.get(place, ()), mark if rises(mark) else "", seen)
+        if lower:
+            than = f"{read_through}, up to which the table has been fed,"
+            if lower != mark:
+                than = f"others of this batch before them, of {_moment(lower)},"
+            raise _refusal(place, than, target)
+
+
+def _left(stretches: Sequence[Stretch], mark: str, seen: int) -> str | None:
+    """The order key of a change that a newer one behind it is lower than; None if there is no such pair.
+
+    :param stretches: of one partition.
+    :param mark: highest order key before them; empty if there is none.
+    :param seen: newest source time before them, milliseconds since 1970.
+    """
+    top = mark
+    for first, newest, high in sorted(stretches, key=lambda stretch: arrival_of(stretch[0])):
+        for before, change in ((top, first), (top, newest), (high, newest)):
+            came_before = before == mark or arrival_of(before) < arrival_of(change)
+            if before and came_before and is_higher(before, change) and time_of(change) > seen:
+                return before
+        top, seen = max(top, high), max(seen, time_of(newest))
+    return None
 
 
 def _refusal(place: str, than: str, target: Target) -> InputError:

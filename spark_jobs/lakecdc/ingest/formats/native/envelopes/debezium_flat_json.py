@@ -9,6 +9,7 @@ from lakecdc.ingest.formats import sql_server_lsn
 from lakecdc.ingest.formats.debezium_flat_json import PREFIX
 from lakecdc.ingest.formats.native.envelopes.envelope import (
     Envelope,
+    commit_lsn,
     digits,
     dotted,
     hexadecimal,
@@ -19,7 +20,7 @@ from lakecdc.ingest.formats.native.envelopes.envelope import (
 from lakecdc.ingest.formats.values import Field
 
 _NUMBERS = ("lsn", "pos", "row", "ts_ms", "event_serial_no")
-_TEXTS = ("file", "schema", "db", "table", "commit_lsn", "change_lsn")
+_TEXTS = ("file", "schema", "db", "table", "sequence", "commit_lsn", "change_lsn")
 
 
 def _either(name: str) -> str:
@@ -28,6 +29,7 @@ def _either(name: str) -> str:
 
 
 _LSN = whole(_either("lsn"))
+_COMMIT_LSN = commit_lsn(_either("sequence"))
 _BINLOG = f"{digits(_either('file'))} * 4294967296 + {whole(_either('pos'))}"
 _COMMIT = _either("commit_lsn")
 _CHANGE = (_COMMIT, _either("change_lsn"), whole(_either("event_serial_no")))
@@ -78,7 +80,7 @@ ENVELOPE = Envelope(
     old_keys=True,
     key=_key,
     placeholders=True,
-    position=f"coalesce({_BINLOG}, {_LSN}, {sql_server_lsn.position(_COMMIT, hexadecimal)}, 0)",
+    position=f"coalesce({_BINLOG}, {_COMMIT_LSN}, {_LSN}, {sql_server_lsn.position(_COMMIT, hexadecimal)}, 0)",
     ordinal=f"coalesce({whole(_either('row'))}, {_LSN}, {sql_server_lsn.ordinal(*_CHANGE, hexadecimal)}, 0)",
     rank="CASE WHEN __op = 'r' THEN 0 ELSE 8 END",
     time_us=f"{whole(_either('ts_ms'))} * 1000",

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from lakecdc.ingest.formats import sql_server_lsn
-from lakecdc.ingest.formats.native.envelopes.envelope import Envelope, digits, dotted, hexadecimal, of_image
+from lakecdc.ingest.formats.native.envelopes.envelope import Envelope, commit_lsn, digits, dotted, hexadecimal, of_image
 from lakecdc.ingest.formats.values import Field
 
 _SOURCE = {
@@ -17,7 +17,7 @@ _SOURCE = {
 _ENVELOPE = {**dict.fromkeys(("op", "payload", "ddl", "status"), "VARCHAR"), "ts_ms": "BIGINT"}
 _BINLOG = "coalesce(s.connector IN ('mysql', 'mariadb'), false)"
 _FILE = digits("s.file")
-_COMMIT = "TRY_CAST(nullif(regexp_extract(s.sequence, '^\\[\"(\\d+)\"', 1), '') AS BIGINT)"
+_COMMIT = commit_lsn("s.sequence")
 _SNAPSHOT = "coalesce(s.snapshot, 'false') NOT IN ('false', 'incremental')"
 _HEARTBEAT = "op IS NULL AND s IS NULL AND ts_ms IS NOT NULL"
 

@@ -102,6 +102,11 @@ def digits(text: str) -> str:
     return f"TRY_CAST(nullif(regexp_extract({text}, '(\\d+)$', 1), '') AS BIGINT)"
 
 
+def commit_lsn(sequence: str) -> str:
+    """SQL of the position of the last commit in Postgres' ``sequence``, ``["24023119","24023128"]``."""
+    return f"TRY_CAST(nullif(regexp_extract({sequence}, '^\\[\"(\\d+)\"', 1), '') AS BIGINT)"
+
+
 def hexadecimal(digits: str) -> str:
     """SQL of the number that hexadecimal digits mean."""
     return f"TRY_CAST('0x' || {digits} AS BIGINT)"
