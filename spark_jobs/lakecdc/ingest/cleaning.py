@@ -11,6 +11,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
+from pyspark.sql import Observation
 from pyspark.sql import functions as F
 
 from lakecdc.contract.errors import InputError
@@ -90,39 +91,50 @@ def set_apart(spark: SparkSession, batch: TableBatch) -> tuple[TableBatch, DataF
     """The batch without the events that an expression of its cleaning cannot take.
 
     :param batch: not cleaned yet.
-    :return: the batch with every other event, and those events with ``misfit``, the column or ``filter`` that fails;
-        None if there are none.
+    :return: the batch with every other event and the fact ``rows_read``, and those events with ``misfit``, the column
+        or ``filter`` that fails; None if there are none.
     """
     clean = batch.target.clean
-    if clean is None or batch.changes is None or batch.full_load:
+    if clean is None or batch.changes is None:
         return None
     batch = batch.again() if batch.again else batch
     assert batch.changes is not None
     renamed = [replace(c, name=clean.renamed(c.name)) for c in batch.columns]
     names = dict(zip((c.name for c in batch.columns), (c.name for c in renamed), strict=True))
-    misfits = _misfits(_spread(batch.changes, names), clean.compute)
+    seen = Observation()
+    misfits, rest = _parted(_spread(batch.changes, names), clean.compute, seen)
     if misfits.isEmpty() and clean.filter:
         kept = _kept(clean, renamed, _computed(spark, batch.target, clean, renamed), batch.target.key)
         made = _rows(batch.changes.withColumn(_RAW, F.col("row")), clean, renamed, kept)
-        misfits = _misfits(_spread(made, {c.name: c.name for c in kept}), {"filter": clean.filter})
-        misfits = misfits.drop("row").withColumnRenamed(_RAW, "row")
+        seen = Observation()
+        parted = _parted(_spread(made, {c.name: c.name for c in kept}), {"filter": clean.filter}, seen)
+        misfits, rest = (part.drop("row").withColumnRenamed(_RAW, "row") for part in parted)
     if misfits.isEmpty():
         return None
-    # a change of the key is two events of one place
-    rest = batch.changes.join(F.broadcast(misfits.select("order").distinct()), "order", "left_anti")
-    return replace(batch, changes=rest.select(*batch.changes.columns)), misfits
+    moved = misfits.where("old_key IS NOT NULL").select(F.col("order").alias("at"), F.col("old_key").alias("was"))
+    if not moved.isEmpty():
+        # a change of the key is two events of one place
+        of_moved = (F.col("order") == F.col("at")) & F.col("key").eqNullSafe(F.col("was"))
+        rest = rest.join(F.broadcast(moved), of_moved, "left_anti")
+    facts = {**batch.facts, "rows_read": seen.get["rows"]}
+    return replace(batch, changes=rest.select(*batch.changes.columns), facts=facts), misfits
 
 
-def _misfits(spread: DataFrame, expressions: Mapping[str, str]) -> DataFrame:
-    """Changes of which one of some expressions cannot be evaluated.
+def _parted(spread: DataFrame, expressions: Mapping[str, str], seen: Observation) -> tuple[DataFrame, DataFrame]:
+    """Changes of which one of some expressions cannot be evaluated, and the others.
 
     Spark's ``try_to_binary`` is null whatever fails within it, and the text of a value needs the value.
+
+    :param seen: takes up the number of all changes, ``rows``.
     """
     fails = "try_to_binary(if(length(to_json(struct(({0}) AS x))) >= 0, '00', '01'), 'hex') IS NULL"
     found = [F.when(F.expr(fails.format(sql)), F.lit(name)) for name, sql in expressions.items()]
     misfit = F.coalesce(*found) if found else F.lit(None).cast("string")
     told = spread.select(f"{_CHANGE}.*", misfit.alias("misfit"))
-    return told.where("row IS NOT NULL AND misfit IS NOT NULL").localCheckpoint()
+    counted = told.observe(seen, F.count(F.lit(1)).alias("rows"))
+    misfits = counted.where("row IS NOT NULL AND misfit IS NOT NULL").localCheckpoint()
+    # rows of a full load have one order key, those of a table that is read by intervals may: nothing else tells them
+    return misfits, told.where("row IS NULL OR misfit IS NULL").drop("misfit")
 
 
 def known_source_types(target: Target, types: Mapping[str, str]) -> dict[str, str]:

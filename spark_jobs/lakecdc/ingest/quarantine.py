@@ -39,6 +39,11 @@ _LOST = (
 )
 # epoch of the source's identity; of a message without order key it is not known
 _EPOCH = "coalesce(substr(order_key, 1, 4), '')"
+# what a full load has read is at the same place when it is read again, later
+_READ = "full load "
+_PLACE = f"if(op = 'r', concat('{_READ}', {{}}), concat(order, ' ', to_json(key))) AS place"
+_KEY = "to_json(key)"
+_VALUES = "concat(sha2(to_json(row), 256), '#', row_number() OVER (PARTITION BY to_json(row) ORDER BY order))"
 # targets that are fed at the same time share one quarantine, and only one of them can create it
 _creating = threading.Lock()
 #: column name, type, NOT NULL
@@ -72,7 +77,8 @@ def check_share(batch: TableBatch, limit: float, events: int | None = None) -> N
     :param events: how many the batch has; default: what its source says.
     :raises InputError: naming an example; nothing has been written then.
     """
-    known = int(str(batch.facts.get("events", 0))) if events is None else events
+    told = batch.facts.get("events", batch.facts.get("rows_read", 0))
+    known = int(str(told)) if events is None else events
     total = max(known, batch.rejections)
     if batch.rejected is None or batch.rejections <= limit * total:
         return
@@ -98,14 +104,15 @@ def of_lost(batch: TableBatch, lost: DataFrame) -> tuple[DataFrame, int]:
 def of_events(batch: TableBatch, events: DataFrame, rule: str, reason: Column) -> tuple[DataFrame, int]:
     """Rejected messages of events, and their number.
 
-    Where no message is found, the row itself is kept, as JSON.
+    Where no message is found, the row itself is kept, as JSON. One that a full load has read is known by its key, or
+    else by its values, whenever it is read again.
 
     :param events: rows of a change frame, folded or not.
     """
     lost = events.select("*", F.lit(rule).alias("rule"), reason.alias("reason")).localCheckpoint()
     rows = lost.selectExpr(
         *("rule", "reason", "order", "source_time", "CAST(NULL AS string) AS topic", "CAST(NULL AS int) AS partition"),
-        *("CAST(NULL AS bigint) AS offset", "concat(order, ' ', to_json(key)) AS place"),
+        *("CAST(NULL AS bigint) AS offset", _PLACE.format(_KEY if batch.key else _VALUES)),
         *("CAST(to_json(key) AS binary) AS key", "CAST(to_json(struct(op, row, open)) AS binary) AS value"),
         *(f"CAST(NULL AS {HEADERS}) AS headers", "CAST(NULL AS string) AS source_table"),
     ).select(*REJECTED)
@@ -121,7 +128,7 @@ def keep(spark: SparkSession, catalog: str, name: str, batch: TableBatch) -> int
     """Keep a batch's rejected messages.
 
     :param name: the quarantine.
-    :return: how many were not there before.
+    :return: how many were not there before; a row that a full load has read again takes the place of the older one.
     """
     if batch.rejected is None:
         return 0
@@ -130,7 +137,12 @@ def keep(spark: SparkSession, catalog: str, name: str, batch: TableBatch) -> int
     same, epoch = ("target", "place", "epoch"), F.expr(_EPOCH)
     known = spark.table(table.sql_name).where(F.col("target") == batch.target.table).withColumn("epoch", epoch)
     found = _rows(batch.rejected, batch.target.table).withColumn("epoch", epoch)
-    rows = found.join(known.select(*same), list(same), "left_anti").localCheckpoint()
+    held = known.select(*same, F.lit(True).alias("held"), F.col("order_key").alias("held_order"))
+    is_newer = f"startswith(place, '{_READ}') AND held_order < order_key"
+    rows = found.join(held, list(same), "left").where(f"held IS NULL OR {is_newer}").localCheckpoint()
+    for row in rows.where("held").select("epoch").distinct().collect():
+        older = rows.where("held").where(F.col("epoch") == row["epoch"])
+        release(table, batch.target.table, older.select("place"), row["epoch"])
     count = rows.count()
     if count:
         rows.select(*[c for c, _, _ in COLUMNS]).coalesce(1).writeTo(table.sql_name).append()

@@ -4,15 +4,24 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from lakecdc.contract.cleaning import Cleaning
 from lakecdc.contract.report import JobReport
 from lakecdc.contract.spec import parse_spec
+from lakecdc.contract.target import Target
+from lakecdc.ingest.change import Column, TableBatch
+from lakecdc.ingest.cleaning import set_apart
 from lakecdc.ingest.job import ingest
+from lakecdc.ingest.order import order_key
+from lakecdc.metadata.positions import Position
 from lakecdc.run import run
 from tests.conftest import Lake
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 UNCHANGED = "__debezium_unavailable_value"
 
@@ -171,6 +180,28 @@ def test_what_an_expression_cannot_take_is_set_apart(lake: Lake, tmp_path: Path,
         assert sorted(history) == [(1, 1), (2, 1), (3, 0), (4, 500)]
     assert fed.done(event(6, "u", {"id": 1, "day": "05.01.2024", "n": 1}))["commits"] == 1
     assert fed.rows("id, day::text")[0] == (1, "2024-01-05")
+
+
+def test_only_what_an_expression_cannot_take_is_set_apart_of_rows_of_one_order(spark: SparkSession) -> None:
+    order = order_key(1, 5)
+    events = [("u", 1, "01.01.2024", None), ("u", 2, "no day", None), ("d", 3, None, None), ("u", 4, "no day", 3)]
+    rows = [
+        (op, (key,), (key, day) if day else None, None, (old,) if old else None, order, None)
+        for op, key, day, old in events
+    ]
+    schema = (
+        "op string, key struct<id: int>, row struct<id: int, day: string>, open array<string>, "
+        "old_key struct<id: int>, `order` string, source_time timestamp"
+    )
+    target = Target("test.days", ("id",), clean=Cleaning(compute={"day": "to_date(day, 'dd.MM.yyyy')"}))
+    columns = (Column("id", "int"), Column("day", "string"))
+    changes = spark.createDataFrame(rows, schema)
+    parted = set_apart(spark, TableBatch(target, ("id",), columns, changes, Position("test", "1", {})))
+    assert parted is not None
+    rest, misfits = parted
+    assert rest.changes is not None and rest.facts["rows_read"] == len(rows)
+    assert [row["key"].id for row in rest.changes.collect()] == [1]
+    assert sorted(row["key"].id for row in misfits.collect()) == [2, 4]
 
 
 TRUNCATE = event(5, "t", None)

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
+from pyspark.sql import functions as F
+
 from lakecdc.contract.report import JobReport
 from lakecdc.contract.spec import parse_spec
+from lakecdc.contract.target import Target
+from lakecdc.ingest import quarantine
+from lakecdc.ingest.change import TableBatch
 from lakecdc.ingest.job import ingest
+from lakecdc.ingest.order import RANK_READ, order_key
+from lakecdc.metadata.positions import Position
 from lakecdc.run import run
 from tests.conftest import Lake
 
@@ -122,3 +131,28 @@ def test_a_row_that_nobody_can_complete_waits_for_its_past(lake: Lake, tmp_path:
     assert report.outcome == "done", report.reason
     assert sorted(lake.duckdb_rows(fed.name, "id, n, doc")) == [(1, 6, "a"), (2, 5, "b")]
     assert [rule for rule, _ in fed.kept()] == ["unchanged"]
+
+
+@pytest.mark.parametrize("key", [("id",), ()], ids=["key", "no key"])
+def test_rows_of_a_full_load_are_kept_once_whenever_they_are_read(lake: Lake, key: tuple[str, ...]) -> None:
+    name, target = lake.new_name("quarantine"), Target("test.read", key=key)
+
+    def read(position: int, *rows: tuple[int, str]) -> int:
+        order = order_key(1, position, 0, RANK_READ)
+        schema = "row struct<id: bigint, day: string>, op string, `order` string, source_time timestamp"
+        frame = lake.spark.createDataFrame([(row, "r", order, None) for row in rows], schema)
+        members = [F.col("row")[k].alias(k) for k in key] or [F.lit(None).cast("string").alias("none")]
+        frame = frame.withColumns({"key": F.struct(*members), "open": F.lit(None).cast("array<string>")})
+        batch = TableBatch(target, key, (), frame, Position("test", "1", {}), full_load=True)
+        rejected, count = quarantine.of_events(batch, frame, "clean", F.lit("bad"))
+        assert count == len(rows)
+        return quarantine.keep(lake.spark, "lake", name, replace(batch, rejected=rejected, rejections=count))
+
+    assert read(5, (1, "a"), (2, "b"), *([] if key else [(2, "b")])) == (2 if key else 3)
+    assert read(5, (1, "a"), (2, "b")) == 0
+    # another snapshot shows them as they are now
+    assert read(7, (1, "a"), (2, "c")) == 2
+    text = "CAST(raw_value AS string)"
+    rows = lake.sql(f"SELECT get_json_object({text}, '$.row.day') d, substr(order_key, 20, 1) o FROM lake.{name}")
+    kept = sorted((row["d"], row["o"]) for row in rows.collect())
+    assert kept == ([("a", "7"), ("c", "7")] if key else [("a", "7"), ("b", "5"), ("b", "5"), ("c", "7")])
