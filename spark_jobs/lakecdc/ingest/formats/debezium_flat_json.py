@@ -2,7 +2,7 @@
 
 What the transform has to add for more than arrival order: ``add.fields=op,table,lsn,sequence,source.ts_ms`` for
 Postgres, ``op,table,file,pos,row,source.ts_ms`` for MySQL,
-``op,table,commit_lsn,change_lsn,event_serial_no,source.ts_ms`` for SQL Server, and
+``op,table,commit_lsn,change_lsn,event_serial_no,source.ts_ms`` for SQL Server and, without the number, Db2, and
 ``delete.tombstone.handling.mode=rewrite``. A row without ``__op`` is taken as its state; ``__deleted``
 is the text ``true`` or ``false``.
 """
@@ -13,7 +13,7 @@ import json
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from lakecdc.ingest.formats import debezium_schema, sql_server_lsn
+from lakecdc.ingest.formats import db2_lsn, debezium_schema, sql_server_lsn
 from lakecdc.ingest.formats.debezium_json import OLD_KEY, unwrapped
 from lakecdc.ingest.formats.envelope import (
     NOT_JSON,
@@ -49,9 +49,12 @@ _LSN = _either("lsn", number)
 _COMMIT_LSN = commit_lsn(_either("sequence", text))
 _BINLOG = f"{digits(_either('file', text))} * 4294967296 + {_either('pos', number)}"
 _COMMIT = _either("commit_lsn", text)
-_CHANGE = (_COMMIT, _either("change_lsn", text), _either("event_serial_no", number))
-_POSITION = f"coalesce({_BINLOG}, {_COMMIT_LSN}, {_LSN}, {sql_server_lsn.position(_COMMIT, hexadecimal)}, 0)"
-_ORDINAL = f"coalesce({_either('row', number)}, {_LSN}, {sql_server_lsn.ordinal(*_CHANGE, hexadecimal)}, 0)"
+_CHANGE = (_COMMIT, _either("change_lsn", text))
+_SERIAL = _either("event_serial_no", number)
+_POSITION = f"""coalesce({_BINLOG}, {_COMMIT_LSN}, {_LSN},
+  {db2_lsn.position(_COMMIT, hexadecimal)}, {sql_server_lsn.position(_COMMIT, hexadecimal)}, 0)"""
+_ORDINAL = f"""coalesce({_either("row", number)}, {_LSN},
+  {db2_lsn.ordinal(*_CHANGE, hexadecimal)}, {sql_server_lsn.ordinal(*_CHANGE, _SERIAL, hexadecimal)}, 0)"""
 _TIME = f"{_either('ts_ms', number)} * 1000"
 _COLUMNS = f"map_filter(CAST(e AS map<string, variant>), (name, value) -> NOT startswith(name, '{PREFIX}'))"
 

@@ -2,14 +2,14 @@
 
 Order (Debezium's connector documentation, "source"): MySQL and MariaDB by binlog file, position and row; Postgres by
 commit position and position; Oracle by commit SCN and SCN; SQL Server by commit LSN, change LSN and event serial
-number; other connectors by source time and place of arrival.
+number; Db2 by commit LSN and change LSN; other connectors by source time and place of arrival.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lakecdc.ingest.formats import debezium_schema, sql_server_lsn
+from lakecdc.ingest.formats import db2_lsn, debezium_schema, sql_server_lsn
 from lakecdc.ingest.formats.envelope import (
     NOT_JSON,
     PARSED,
@@ -33,17 +33,21 @@ if TYPE_CHECKING:
 WRAPPED = "try_variant_get({0}, '$.schema', 'variant') IS NOT NULL AND {1} IS NOT NULL"
 #: SQL of the key that the row had before, as text: Debezium's header on the insert that a key change ends with
 OLD_KEY = "CAST(get(filter(headers, h -> h.key = '__debezium.oldkey'), 0).value AS string)"
-_BINLOG = f"{text('source.connector', 'e')} IN ('mysql', 'mariadb')"
+_CONNECTOR = text("source.connector", "e")
+_BINLOG = f"{_CONNECTOR} IN ('mysql', 'mariadb')"
+_COMMIT = text("source.commit_lsn", "e")
 _COMMIT_LSN = commit_lsn(text("source.sequence", "e"))
 _LSN = number("source.lsn", "e")
 # the file's number and the position in it share one 64-bit coordinate
 _POSITION = f"""coalesce(
   CASE WHEN {_BINLOG} THEN {digits(text("source.file", "e"))} * 4294967296 + {number("source.pos", "e")} END,
   {_COMMIT_LSN}, {_LSN}, {number("source.commit_scn", "e")},
-  {sql_server_lsn.position(text("source.commit_lsn", "e"), hexadecimal)}, 0)"""
-_CHANGE = (text("source.commit_lsn", "e"), text("source.change_lsn", "e"), number("source.event_serial_no", "e"))
+  {db2_lsn.position(_COMMIT, hexadecimal, _CONNECTOR)}, {sql_server_lsn.position(_COMMIT, hexadecimal)}, 0)"""
+_CHANGE = (_COMMIT, text("source.change_lsn", "e"))
+_SERIAL = number("source.event_serial_no", "e")
 _ORDINAL = f"""coalesce(CASE WHEN {_BINLOG} THEN {number("source.row", "e")} END,
-  {_LSN}, {number("source.scn", "e")}, {sql_server_lsn.ordinal(*_CHANGE, hexadecimal)}, 0)"""
+  {_LSN}, {number("source.scn", "e")}, {db2_lsn.ordinal(*_CHANGE, hexadecimal, _CONNECTOR)},
+  {sql_server_lsn.ordinal(*_CHANGE, _SERIAL, hexadecimal)}, 0)"""
 _SNAPSHOT = f"coalesce({text('source.snapshot', 'e')}, 'false')"
 _OP = text("op", "e")
 _TIME = f"coalesce({number('source.ts_us', 'e')}, {number('source.ts_ms', 'e')} * 1000)"

@@ -250,25 +250,47 @@ def test_a_column_that_is_left_out_is_no_new_one(spark: SparkSession) -> None:
     assert found.engine == "native" and "x" not in {c.name for c in found.columns}
 
 
-def test_sql_server_is_ordered_by_its_log(spark: SparkSession) -> None:
-    # ordered as its commits and changes are, whatever their times
-    log: list[tuple[str | None, str, int | None]] = [
-        (None, "00000027:00000758:0003", None),
-        ("00000026:0fffffff:0fff", "00000027:00000758:0005", 1),
-        ("00000027:00000750:0001", "00000027:00000758:0005", 1),
-        ("00000027:00000750:0002", "00000027:00000758:0005", 1),
-        ("00000027:00000750:0002", "00000027:00000758:0005", 2),
-        ("00000027:00000758:0002", "00000027:00000758:0005", 1),
-        ("00000027:00000758:0001", "00000027:00000758:0010", 1),
-        ("00000027:00000740:0001", "00000027:00000A00:0002", 1),
-        ("00000027:00000758:0001", "00000100:00000010:0002", 1),
-        ("000F9F22:00001220:0003", "000F9F22:00001660:0003", 2),
-    ]
+#: change, commit and event serial number, in order
+Log = list[tuple[str | None, str, int | None]]
+OF_SQL_SERVER: Log = [
+    (None, "00000027:00000758:0003", None),
+    ("00000026:0fffffff:0fff", "00000027:00000758:0005", 1),
+    ("00000027:00000750:0001", "00000027:00000758:0005", 1),
+    ("00000027:00000750:0002", "00000027:00000758:0005", 1),
+    ("00000027:00000750:0002", "00000027:00000758:0005", 2),
+    ("00000027:00000758:0002", "00000027:00000758:0005", 1),
+    ("00000027:00000758:0001", "00000027:00000758:0010", 1),
+    ("00000027:00000740:0001", "00000027:00000A00:0002", 1),
+    ("00000027:00000758:0001", "00000100:00000010:0002", 1),
+    ("000F9F22:00001220:0003", "000F9F22:00001660:0003", 2),
+]
+OF_DB2: Log = [
+    (None, "00000000:00001e36:000000000004a1b4", None),
+    ("00000000:00000000:000000000446140f", "00000000:00001e36:000000000004a1b4", None),
+    ("00000000:00000000:0fffffffffffffff", "00000000:00001e36:000000000004a1b5", None),
+    ("00000000:00000000:0000000006f4b31f", "00000000:000102b5:000000000007bf55", None),
+    ("00000000:00000000:0000000000000001", "00000001:00000000:0000000000000000", None),
+]
+# the forms of SQL Server, two bytes more than it has digits for
+OF_DB2_FOR_ZOS: Log = [
+    ("00d5c1a2:b3c4d5e6:f708", "00d5c1a2:b3c4d5e6:f710", None),
+    ("00d5c1a2:b3c4d5e6:ffff", "00d5c1a2:b3c4d5e7:0000", None),
+    ("00d5c1a2:b3c4d5e7:0000", "00d5c1a2:b3c4d5e7:0000", None),
+    ("00d5c1a2:b3c4d5e7:f001", "00d5c1a2:b3c4d5e7:f002", None),
+]
+
+
+@pytest.mark.parametrize(
+    ("connector", "log"),
+    [("sqlserver", OF_SQL_SERVER), ("db2", OF_DB2), ("db2", OF_DB2_FOR_ZOS)],
+    ids=["SQL Server", "Db2", "Db2 for z/OS"],
+)
+def test_events_with_log_sequence_numbers_are_ordered_by_them(spark: SparkSession, connector: str, log: Log) -> None:
     lines = []
     for key, (change, commit, serial) in enumerate(log):
         event = envelope(0, "c" if change else "r", row(key))
         event["source"] = {
-            **{"connector": "sqlserver", "db": "d", "schema": "shop", "table": "t", "ts_ms": 1_700_000_000_000 - key},
+            **{"connector": connector, "db": "d", "schema": "shop", "table": "t", "ts_ms": 1_700_000_000_000 - key},
             **{"snapshot": "false" if change else "true"},
             **{"change_lsn": change, "commit_lsn": commit, "event_serial_no": serial},
         }
@@ -278,6 +300,9 @@ def test_sql_server_is_ordered_by_its_log(spark: SparkSession) -> None:
     found = [found["order"] for _, found in rows(native)]
     assert found == sorted(found) and len({order[:36] for order in found}) == len(log)
     assert {len(order) for order in found} == {WIDTH}
+    if log == OF_DB2_FOR_ZOS:
+        # flattened, they do not tell that they are of Db2
+        return
     flat = []
     for line in lines:
         value = json.loads(line)["value"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from lakecdc.ingest.formats import sql_server_lsn
+from lakecdc.ingest.formats import db2_lsn, sql_server_lsn
 from lakecdc.ingest.formats.debezium_flat_json import PREFIX
 from lakecdc.ingest.formats.native.envelopes.envelope import (
     Envelope,
@@ -32,7 +32,8 @@ _LSN = whole(_either("lsn"))
 _COMMIT_LSN = commit_lsn(_either("sequence"))
 _BINLOG = f"{digits(_either('file'))} * 4294967296 + {whole(_either('pos'))}"
 _COMMIT = _either("commit_lsn")
-_CHANGE = (_COMMIT, _either("change_lsn"), whole(_either("event_serial_no")))
+_CHANGE = (_COMMIT, _either("change_lsn"))
+_SERIAL = whole(_either("event_serial_no"))
 
 
 def _kind(mine: str) -> str:
@@ -80,8 +81,10 @@ ENVELOPE = Envelope(
     old_keys=True,
     key=_key,
     placeholders=True,
-    position=f"coalesce({_BINLOG}, {_COMMIT_LSN}, {_LSN}, {sql_server_lsn.position(_COMMIT, hexadecimal)}, 0)",
-    ordinal=f"coalesce({whole(_either('row'))}, {_LSN}, {sql_server_lsn.ordinal(*_CHANGE, hexadecimal)}, 0)",
+    position=f"""coalesce({_BINLOG}, {_COMMIT_LSN}, {_LSN},
+      {db2_lsn.position(_COMMIT, hexadecimal)}, {sql_server_lsn.position(_COMMIT, hexadecimal)}, 0)""",
+    ordinal=f"""coalesce({whole(_either("row"))}, {_LSN},
+      {db2_lsn.ordinal(*_CHANGE, hexadecimal)}, {sql_server_lsn.ordinal(*_CHANGE, _SERIAL, hexadecimal)}, 0)""",
     rank="CASE WHEN __op = 'r' THEN 0 ELSE 8 END",
     time_us=f"{whole(_either('ts_ms'))} * 1000",
     odd=(no_whole(*(_either(name) for name in _NUMBERS)),),

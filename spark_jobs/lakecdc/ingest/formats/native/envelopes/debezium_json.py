@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from lakecdc.ingest.formats import sql_server_lsn
+from lakecdc.ingest.formats import db2_lsn, sql_server_lsn
 from lakecdc.ingest.formats.native.envelopes.envelope import Envelope, commit_lsn, digits, dotted, hexadecimal, of_image
 from lakecdc.ingest.formats.values import Field
 
@@ -22,8 +22,11 @@ _SNAPSHOT = "coalesce(s.snapshot, 'false') NOT IN ('false', 'incremental')"
 _HEARTBEAT = "op IS NULL AND s IS NULL AND ts_ms IS NOT NULL"
 
 
-_LSN = sql_server_lsn.position("s.commit_lsn", hexadecimal)
-_CHANGE = sql_server_lsn.ordinal("s.commit_lsn", "s.change_lsn", "s.event_serial_no", hexadecimal)
+_CHANGE = ("s.commit_lsn", "s.change_lsn")
+_LSN = f"""{db2_lsn.position("s.commit_lsn", hexadecimal, "s.connector")},
+  {sql_server_lsn.position("s.commit_lsn", hexadecimal)}"""
+_WITHIN = f"""{db2_lsn.ordinal(*_CHANGE, hexadecimal, "s.connector")},
+  {sql_server_lsn.ordinal(*_CHANGE, "s.event_serial_no", hexadecimal)}"""
 
 
 def _kind(mine: str) -> str:
@@ -63,7 +66,7 @@ ENVELOPE = Envelope(
     placeholders=True,
     position=f"coalesce(CASE WHEN {_BINLOG} THEN {_FILE} * 4294967296 + s.pos END, {_COMMIT}, s.lsn, s.commit_scn, "
     f"{_LSN}, 0)",
-    ordinal=f'coalesce(CASE WHEN {_BINLOG} THEN s."row" END, s.lsn, s.scn, {_CHANGE}, 0)',
+    ordinal=f'coalesce(CASE WHEN {_BINLOG} THEN s."row" END, s.lsn, s.scn, {_WITHIN}, 0)',
     rank=f"CASE WHEN op = 'r' OR {_SNAPSHOT} THEN 0 ELSE 8 END",
     time_us="coalesce(s.ts_us, s.ts_ms * 1000)",
     schemas=True,
