@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import random
 from base64 import b64encode
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from lakecdc.contract.report import TableReport
 from lakecdc.contract.spec import parse_spec
+from lakecdc.ingest.formats.native import pieces
 from lakecdc.ingest.job import ingest
 from lakecdc.run import run
 from tests.conftest import Lake
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 TYPES = {"id": "bigint", "code": "string", "amount": "decimal(12,2)", "at": "timestamp", "day": "date", "ok": "boolean"}
 TYPES |= {"raw": "binary", "price": "decimal(20,4)", "rate": "decimal(38,18)", "clock": "string"}
@@ -107,3 +114,34 @@ def test_files_of_tasks_are_described_as_iceberg_s_own(lake: Lake, tmp_path: Pat
 
 
 BOUNDS = ("lower_bound", "upper_bound", "null_value_count", "value_count")
+
+
+@dataclass(frozen=True)
+class Cutting(pieces.Lines):
+    """Reads files that are cut short once their first lines are decoded."""
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+        for table in super().__call__(batches):
+            if self.maps:
+                os.truncate(self.tasks[0][0].path, 10)
+            yield table
+
+
+def test_a_file_that_is_cut_short_while_it_is_read_is_named(
+    lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name, plan = lake.new_name("native"), pieces.plan
+    text = json.dumps(event(random.Random(1), 1)) + "\n"
+    (tmp_path / "a.jsonl").write_text(text * (12 * 1024 * 1024 // len(text)))
+
+    def cutting(*settings: Any) -> tuple[pieces.Lines, int]:
+        planned = plan(*settings)
+        assert planned is not None
+        return Cutting(planned[0].tasks), planned[1]
+
+    monkeypatch.setattr(pieces, "plan", cutting)
+    source = {"type": "files", "path": f"{tmp_path}/*", "format": "debezium-json"}
+    target = {"table": name, "key": ["id"], "columns": TYPES, "encodings": ENCODINGS}
+    (report,) = run(parse_spec(lake.spec("ingest", source=source, target=target)), ingest).tables
+    assert report.failure_class == "bad input"
+    assert f"{tmp_path}/a.jsonl had at least" in str(report.reason) and "has 10 now" in str(report.reason)

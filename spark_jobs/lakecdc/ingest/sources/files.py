@@ -14,6 +14,7 @@ from lakecdc.ingest.formats.decode import decode
 from lakecdc.ingest.formats.decoded import Decoded, Known
 from lakecdc.ingest.formats.envelope import Reading
 from lakecdc.ingest.formats.messages import from_dumped_records, from_values
+from lakecdc.ingest.formats.native.pieces import Lines
 from lakecdc.ingest.formats.rows.changes import RowReading, decode_cells
 from lakecdc.ingest.sources.avro_files import container_messages
 from lakecdc.ingest.sources.file_batches import Queue, sizes
@@ -197,7 +198,17 @@ class Files:
             known = replace(known, scan=scan_of_lines(self.spark, numbers), partition_by=partition_by)
         # what no table can be told of is kept once, with the first
         adopt = target == self.spec.targets[0]
-        return decode(partial(self._messages, numbers), self.source.format, target, reading, known, adopt=adopt)
+        try:
+            return decode(partial(self._messages, numbers), self.source.format, target, reading, known, adopt=adopt)
+        except Exception as error:
+            cut = known.scan.read.cut() if known.scan and isinstance(known.scan.read, Lines) else None
+            if cut is None:
+                raise
+            raise InputError(
+                f"A file was changed while it was read. {cut}",
+                table=target.table,
+                hint="Put it back as it was and run again; write files elsewhere and rename them into place.",
+            ) from error
 
     def _messages(self, numbers: Mapping[str, int]) -> DataFrame:
         if self.source.format == "debezium-avro":

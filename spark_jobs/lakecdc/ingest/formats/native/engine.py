@@ -45,6 +45,7 @@ class Scan:
     :param groups: tasks that a fold of all the messages is worth.
     :param keyed: the messages are whole, with keys, headers, topics and partitions, not :data:`VALUES` alone.
     :param messages: makes the message frame of such values.
+    :param sample: reads the same where no failure may end the process; None if ``read`` does.
     """
 
     spark: SparkSession
@@ -53,6 +54,7 @@ class Scan:
     groups: int
     keyed: bool
     messages: Callable[[DataFrame], DataFrame] = lambda messages: messages
+    sample: Read | None = None
 
     def fields(
         self, count: int, format_name: str, wants: Callable[[str], bool], *, shards: bool
@@ -67,7 +69,7 @@ class Scan:
 
         if self.keyed:
             return None
-        first = self.read([pa.RecordBatch.from_arrays([pa.array([0])], ["id"])])
+        first = (self.sample or self.read)([pa.RecordBatch.from_arrays([pa.array([0])], ["id"])])
         return sample.fields(first, count, find_envelope(format_name), wants, shards=shards)
 
     def numbers(self) -> DataFrame:

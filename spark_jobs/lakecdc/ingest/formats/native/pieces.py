@@ -30,6 +30,10 @@ class OddTextError(ValueError):
     """Text whose lines Spark would cut elsewhere."""
 
 
+class CutFileError(Exception):
+    """A file is shorter than it was when its pieces were planned."""
+
+
 @dataclass(frozen=True)
 class Piece:
     """Lines of a file that begin between two places.
@@ -49,15 +53,29 @@ class Lines:
     """What each task reads: called with the numbers of tasks, it yields tables of ``value, arrival``.
 
     The place of arrival is the file's number and the line's first byte.
+
+    :param maps: files are mapped, not copied. Where one is cut short meanwhile, the process dies of SIGBUS.
     """
 
     tasks: tuple[tuple[Piece, ...], ...]
+    maps: bool = True
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
         for batch in batches:
             for number in batch.column(0).to_pylist():
                 for piece in self.tasks[number]:
-                    yield from _tables(piece)
+                    yield from _tables(piece, maps=self.maps)
+
+    def cut(self) -> str | None:
+        """A file that has been cut short meanwhile, and by how much; None if there is none."""
+        for piece in (piece for task in self.tasks for piece in task):
+            try:
+                _check_size(piece, os.path.getsize(piece.path))
+            except CutFileError as error:
+                return str(error)
+            except OSError:
+                return f"The file {piece.path} is gone."
+        return None
 
 
 def plan(numbers: Mapping[str, int], parallelism: int, most_bytes: int) -> tuple[Lines, int] | None:
@@ -106,8 +124,14 @@ def _spread(files: Sequence[Piece], share: int) -> Iterator[tuple[Piece, ...]]:
         yield tuple(current)
 
 
-def _tables(piece: Piece) -> Iterator[pa.Table]:
-    for place, text, returns in _packed(piece) if piece.end is None else _mapped(piece):
+def _check_size(piece: Piece, size: int) -> None:
+    if piece.end is not None and size < piece.end:
+        raise CutFileError(f"The file {piece.path} had at least {piece.end} bytes and has {size} now.")
+
+
+def _tables(piece: Piece, *, maps: bool) -> Iterator[pa.Table]:
+    plain = _mapped if maps else _copied
+    for place, text, returns in _packed(piece) if piece.end is None else plain(piece):
         table = _table(text, (piece.number << PLACE_BITS) + place, returns=returns)
         if table.num_rows:
             yield table
@@ -122,6 +146,7 @@ def _mapped(piece: Piece) -> Iterator[tuple[int, memoryview, bool]]:
     if piece.start == piece.end:
         return
     with open(piece.path, "rb") as file:
+        _check_size(piece, os.fstat(file.fileno()).st_size)
         mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     # the first line that begins at or behind the start
     place = mapped.find(b"\n", piece.start - 1) + 1 or len(mapped) if piece.start else 0
@@ -130,6 +155,22 @@ def _mapped(piece: Piece) -> Iterator[tuple[int, memoryview, bool]]:
         end = mapped.find(b"\n", min(place + _CHUNK, piece.end) - 1) + 1 or len(mapped)
         yield place, memoryview(mapped)[place:end], mapped.find(b"\r", place, end) >= 0
         place = end
+
+
+def _copied(piece: Piece) -> Iterator[tuple[int, memoryview, bool]]:
+    """The same, copied."""
+    assert piece.end is not None
+    with open(piece.path, "rb") as file:
+        if piece.start:
+            file.seek(piece.start - 1)
+            file.readline()
+        while (place := file.tell()) < piece.end:
+            _check_size(piece, os.fstat(file.fileno()).st_size)
+            text = file.read(min(_CHUNK, piece.end - place))
+            if not text.endswith(b"\n"):
+                text += file.readline()
+            if text:
+                yield place, memoryview(text), b"\r" in text
 
 
 def _packed(piece: Piece) -> Iterator[tuple[int, memoryview, bool]]:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import bz2
 import gzip
+import os
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -52,6 +54,24 @@ def test_every_line_is_read_once_and_in_order(
     found = read(planned[0])
     assert [value for _, value in found] == expected
     assert [arrival for arrival, _ in found] == sorted({arrival for arrival, _ in found})
+    assert read(replace(planned[0], maps=False)) == found
+
+
+@pytest.mark.parametrize("maps", [True, False])
+def test_a_file_that_was_cut_short_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, maps: bool) -> None:
+    monkeypatch.setattr(pieces, "_CHUNK", 8)
+    planned = pieces.plan(written(tmp_path, [b'{"a":1}\n' * 9]), 1, 1 << 40)
+    assert planned is not None and planned[0].cut() is None
+    lines = replace(planned[0], maps=maps)
+    tables = lines([pa.RecordBatch.from_arrays([pa.array([0])], ["id"])])
+    if not maps:
+        next(tables)
+    os.truncate(tmp_path / "a b 0.jsonl", 8)
+    with pytest.raises(pieces.CutFileError, match=r"a b 0.jsonl had at least 72 bytes and has 8 now"):
+        list(tables)
+    assert "has 8 now" in str(lines.cut())
+    (tmp_path / "a b 0.jsonl").unlink()
+    assert "is gone" in str(lines.cut())
 
 
 def test_arrival_does_not_depend_on_the_cuts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
