@@ -117,7 +117,9 @@ def int_array(spark: SparkSession, values: Iterable[int]) -> Any:
 
 
 def java_list(spark: SparkSession, items: Iterable[Any]) -> Any:
-    """A ``java.util.ArrayList`` of ``items``."""
+    """A ``java.util.ArrayList`` of ``items``; a Java collection stays as it is."""
+    if hasattr(items, "isEmpty"):
+        return items
     out = jvm(spark).java.util.ArrayList()
     for item in items:
         out.add(item)

@@ -2,36 +2,58 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from lakecdc.iceberg.jvm import iterate, jvm, listed
+from lakecdc.iceberg.bulk import CONTENT_FILE, DELETE_FILE, OBJECT, PREDICATE, java_calls
+from lakecdc.iceberg.jvm import jvm, listed
 
 if TYPE_CHECKING:
+    from lakecdc.iceberg.bulk import JavaFunction
     from lakecdc.iceberg.table import IcebergTable
 
+_FILES_AT_ONCE = 10_000
+_FACTS = "content", "location", "specId", "recordCount", "dataSequenceNumber", "equalityFieldIds"
 #: what names a delete file among all others: location, and offset, because vectors share Puffin files
 DeleteKey = tuple[str, int | None]
+
+
+@dataclass(frozen=True, slots=True)
+class JavaPlace:
+    """Where an object stands in a Java list."""
+
+    objects: Any
+    index: int
+
+    def get(self) -> Any:
+        """The object."""
+        return self.objects.get(self.index)
 
 
 @dataclass(frozen=True)
 class EqualityDelete:
     """A live equality-delete file.
 
-    :param java: Iceberg's ``DeleteFile``.
+    :param spec_id: its partition spec.
     :param scope: number of the (spec, partition) it reaches; None if it is global (specification, "Scan Planning").
     :param sequence_number: data sequence number; it reaches data files with a smaller one.
     :param records: rows, that is keys.
     :param field_ids: the equality field ids, in ascending order.
     """
 
-    java: Any
     location: str
+    spec_id: int
     scope: int | None
     sequence_number: int
     records: int
     field_ids: tuple[int, ...]
+    _java: JavaPlace = field(repr=False, compare=False)
+
+    @property
+    def java(self) -> Any:
+        """Iceberg's ``DeleteFile``."""
+        return self._java.get()
 
     def reaches(self, scope: int, sequence_number: int) -> bool:
         """Tell whether it applies to a data file: strictly older, and of the same spec and partition unless global
@@ -43,42 +65,38 @@ class EqualityDelete:
 class PositionDelete:
     """A live position-delete file or deletion vector.
 
-    :param java: Iceberg's ``DeleteFile``.
     :param key: location and offset.
+    :param spec_id: its partition spec.
     :param scope: number of its (spec, partition), which is that of its data files.
     :param records: deleted positions.
     """
 
-    java: Any
     key: DeleteKey
+    spec_id: int
     scope: int
     records: int
+    _java: JavaPlace = field(repr=False, compare=False)
+
+    @property
+    def java(self) -> Any:
+        """Iceberg's ``DeleteFile``."""
+        return self._java.get()
 
 
 class Scopes:
     """Small numbers for (spec id, partition tuple), by Iceberg's own comparison of partition values."""
 
     def __init__(self, table: IcebergTable) -> None:
-        self._specs, self._view = table.java.specs(), jvm(table.spark)
-        self._wrappers: dict[int, Any] = {}
-        self._numbers: dict[tuple[int, Any], int] = {}
+        view, self._calls = jvm(table.spark), java_calls(table.spark)
+        self._numbers = view.org.apache.iceberg.util.PartitionMap.create(table.java.specs())
+        self._next = self._calls.supplier(self._calls.method("java.util.Map", "size")(self._numbers))
 
-    def number(self, file: Any) -> int:
-        """Number of a Java content file's scope; the same scope always gets the same number."""
-        spec_id = int(file.specId())
-        # py4j hashes and compares Java objects by their own hashCode and equals
-        key = (spec_id, self._wrapper(spec_id).copyFor(file.partition()))
-        return self._numbers.setdefault(key, len(self._numbers))
-
-    def reached_by(self, delete: Any) -> int | None:
-        """Number of the scope an equality delete reaches; None for the whole table."""
-        return None if self._specs.get(delete.specId()).isUnpartitioned() else self.number(delete)
-
-    def _wrapper(self, spec_id: int) -> Any:
-        if spec_id not in self._wrappers:
-            kind = self._specs.get(spec_id).partitionType()
-            self._wrappers[spec_id] = self._view.org.apache.iceberg.util.StructLikeWrapper.forType(kind)
-        return self._wrappers[spec_id]
+    def number(self, file: JavaFunction) -> JavaFunction:
+        """Number of a content file's scope; the same scope always gets the same number."""
+        types = "int", "org.apache.iceberg.StructLike", "java.util.function.Supplier"
+        number_of = self._calls.method("org.apache.iceberg.util.PartitionMap", "computeIfAbsent", *types)
+        spec_id, partition = (self._calls.method(CONTENT_FILE, name)(file) for name in ("specId", "partition"))
+        return number_of(self._numbers, spec_id, partition, self._next)
 
 
 def live_deletes(
@@ -86,19 +104,37 @@ def live_deletes(
 ) -> tuple[list[EqualityDelete], list[PositionDelete]]:
     """Every live equality-delete file of a snapshot, those that apply to nothing included, and chosen position deletes.
 
-    Costs about ten py4j calls per file that is wanted and three per other one, less than 1 ms.
-
     :param positions: the position-delete files and deletion vectors that are wanted.
     """
-    view = jvm(table.spark)
-    equality, chosen = [], []
+    view, calls = jvm(table.spark), java_calls(table.spark)
+    specs, java = table.java.specs(), view.java.util.ArrayList()
+    unpartitioned = {spec_id for spec_id in listed(specs.keySet()) if specs.get(spec_id).isUnpartitioned()}
+    facts = [calls.method(CONTENT_FILE, name)(calls.it) for name in _FACTS]
+    facts += [calls.method(DELETE_FILE, "contentOffset")(calls.it), scopes.number(calls.it)]
+    is_position = calls.method("java.util.Objects", "equals", OBJECT, OBJECT)(
+        view.org.apache.iceberg.FileContent.POSITION_DELETES, facts[0]
+    )
+    unwanted = calls.interface(PREDICATE, is_position)
+    equality, chosen = list[EqualityDelete](), list[PositionDelete]()
     for manifest in listed(table.java.snapshot(snapshot_id).deleteManifests(table.java.io())):
-        reader = view.org.apache.iceberg.ManifestFiles.readDeleteManifest(manifest, table.java.io(), table.java.specs())
-        for file in iterate(reader):
-            if str(file.content().toString()) == "EQUALITY_DELETES":
-                equality.append(_equality_delete(file, scopes))
-            elif positions and (key := delete_key(file)) in positions:
-                chosen.append(PositionDelete(file, key, scopes.number(file), int(file.recordCount())))
+        reader = view.org.apache.iceberg.ManifestFiles.readDeleteManifest(manifest, table.java.io(), specs)
+        for part in calls.parts(reader, _FILES_AT_ONCE):
+            if not positions:
+                part.removeIf(unwanted)
+            kept, size = list[int](), int(java.size())
+            for place, (content, location, spec_id, records, number, ids, offset, scope) in enumerate(
+                calls.rows(part, *facts)
+            ):
+                at, key = JavaPlace(java, size + len(kept)), (location, offset)
+                if content == "EQUALITY_DELETES":
+                    reached = None if spec_id in unpartitioned else scope
+                    equality.append(EqualityDelete(location, spec_id, reached, number, records, tuple(sorted(ids)), at))
+                elif key in positions:
+                    chosen.append(PositionDelete(key, spec_id, scope, records, at))
+                else:
+                    continue
+                kept.append(place)
+            java.addAll(calls.chosen(part, kept))
     return equality, chosen
 
 
@@ -107,32 +143,14 @@ def equality_deletes(table: IcebergTable, snapshot_id: int) -> list[EqualityDele
     return live_deletes(table, snapshot_id, Scopes(table))[0]
 
 
-def delete_key(file: Any) -> DeleteKey:
-    """What names a Java ``DeleteFile``."""
-    offset = file.contentOffset()
-    return str(file.location()), None if offset is None else int(offset)
+def java_deletes(table: IcebergTable, deletes: Sequence[EqualityDelete | PositionDelete]) -> Any:
+    """Java list of Iceberg's ``DeleteFile`` objects of deletes of one :func:`live_deletes`."""
+    if not deletes:
+        return jvm(table.spark).java.util.ArrayList()
+    places = [delete._java for delete in deletes]
+    return java_calls(table.spark).chosen(places[0].objects, [place.index for place in places])
 
 
-def delete_file_set(table: IcebergTable, deletes: Iterable[EqualityDelete | PositionDelete]) -> Any:
+def delete_file_set(table: IcebergTable, deletes: Sequence[EqualityDelete | PositionDelete]) -> Any:
     """Iceberg's set of delete files, which compares them by location and content."""
-    found = jvm(table.spark).org.apache.iceberg.util.DeleteFileSet.create()
-    for delete in deletes:
-        found.add(delete.java)
-    return found
-
-
-def file_scoped(table: IcebergTable, deletes: Iterable[Any]) -> list[Any]:
-    """Those position-delete files and deletion vectors that name positions of one data file only."""
-    util = jvm(table.spark).org.apache.iceberg.util.ContentFileUtil
-    return [delete for delete in deletes if util.isFileScoped(delete)]
-
-
-def _equality_delete(file: Any, scopes: Scopes) -> EqualityDelete:
-    return EqualityDelete(
-        file,
-        str(file.location()),
-        scopes.reached_by(file),
-        int(file.dataSequenceNumber()),
-        int(file.recordCount()),
-        tuple(sorted(int(i) for i in listed(file.equalityFieldIds()))),
-    )
+    return jvm(table.spark).org.apache.iceberg.util.DeleteFileSet.of(java_deletes(table, deletes))

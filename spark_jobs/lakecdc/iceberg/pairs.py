@@ -2,50 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from lakecdc.iceberg.jvm import jvm
 from lakecdc.iceberg.live_deletes import EqualityDelete, delete_file_set
-from lakecdc.iceberg.scan import FileTask, TaskBuilder
 
 if TYPE_CHECKING:
+    from lakecdc.iceberg.file_tasks import FileTask
     from lakecdc.iceberg.live_deletes import PositionDelete
     from lakecdc.iceberg.table import IcebergTable
 
 
-def pairs_with(table: IcebergTable, deletes: Iterable[EqualityDelete | PositionDelete]) -> Callable[[FileTask], bool]:
-    """Tell of data files whether one of the deletes applies to them.
+def pairs_with(
+    table: IcebergTable, deletes: Sequence[EqualityDelete | PositionDelete], tasks: Sequence[FileTask]
+) -> frozenset[int]:
+    """Numbers of the data files that one of the deletes applies to.
 
-    Of files whose plan is not kept the scopes and sequence numbers tell it, maybe of too many.
+    Of files whose pairs are not kept the scopes and sequence numbers tell it, maybe of too many.
     """
-    listed, disjoint = list(deletes), jvm(table.spark).java.util.Collections.disjoint
-    wanted, newest = delete_file_set(table, listed), dict[int | None, int]()
-    for delete in listed:
+    wanted, newest = delete_file_set(table, deletes), dict[int | None, int]()
+    for delete in deletes:
         if isinstance(delete, EqualityDelete):
             newest[delete.scope] = max(newest.get(delete.scope, 0), delete.sequence_number)
-
-    def applies(task: FileTask) -> bool:
-        if task.planned is not None:
-            return not disjoint(wanted, task.planned.deletes())
-        older = task.sequence_number < max(newest.get(task.scope, 0), newest.get(None, 0))
-        return older or not disjoint(wanted, task.others)
-
-    return applies
+    everywhere = newest.get(None, 0)
+    paired, others = [task for task in tasks if task.paired], [task for task in tasks if not task.paired]
+    older = {t.number for t in others if t.sequence_number < max(newest.get(t.scope, 0), everywhere)}
+    found = [part[0].found.reached(wanted, part) for part in (paired, others) if part]
+    return frozenset(older.union(*found))
 
 
 def planned_without(
-    table: IcebergTable, tasks: Iterable[FileTask], deletes: Iterable[EqualityDelete]
+    table: IcebergTable, tasks: Sequence[FileTask], deletes: Sequence[EqualityDelete]
 ) -> list[FileTask]:
     """The same data files, planned as if these equality deletes did not apply to them."""
-    view, builder, unwanted = jvm(table.spark), TaskBuilder(table), delete_file_set(table, deletes)
-    found = []
-    for task in tasks:
-        if task.planned is not None and not view.java.util.Collections.disjoint(unwanted, task.planned.deletes()):
-            left = view.java.util.ArrayList(task.planned.deletes())
-            left.removeAll(unwanted)
-            equality_deletes = left.size() - task.others.size()
-            task = replace(task, planned=builder.task(task.java, left), equality_deletes=equality_deletes)
-        found.append(task)
-    return found
+    if not tasks or not deletes:
+        return list(tasks)
+    left = tasks[0].found.without(delete_file_set(table, deletes))
+    counts = left.equality_deletes(task.number for task in tasks if task.paired)
+    return [replace(t, found=left, equality_deletes=next(counts) if t.paired else t.equality_deletes) for t in tasks]

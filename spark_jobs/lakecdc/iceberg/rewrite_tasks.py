@@ -6,7 +6,8 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from lakecdc.iceberg.jvm import iterate, jvm, listed
+from lakecdc.iceberg.bulk import COLLECTION, CONTENT_FILE, FILE_SCAN_TASK, OBJECT, PREDICATE, java_calls
+from lakecdc.iceberg.jvm import jvm, listed
 from lakecdc.iceberg.scan import TaskBuilder
 
 if TYPE_CHECKING:
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
 #: row lineage below this is written in the file; from here on the reader made it up (see :func:`output_tasks`)
 INHERITED_LINEAGE = 2**62
+_AT_ONCE = 10_000
 
 
 @dataclass(frozen=True)
@@ -59,13 +61,16 @@ def plan_tasks(table: IcebergTable, snapshot_id: int, locations: Collection[str]
     :param snapshot_id: the state to read.
     :param locations: data files to rewrite.
     """
+    calls, view = java_calls(table.spark), jvm(table.spark)
     planned = table.java.newScan().useSnapshot(snapshot_id).ignoreResiduals().planFiles()
-    found = {}
-    for task in iterate(planned):
-        location = str(task.file().location())
-        if location in locations:
-            found[location] = task
-    return found
+    location = calls.method(CONTENT_FILE, "location")(calls.method(FILE_SCAN_TASK, "file")(calls.it))
+    chosen = calls.method(COLLECTION, "contains", OBJECT)(view.java.util.HashSet(calls.sent(locations)), location)
+    tasks = view.org.apache.iceberg.io.CloseableIterable.filter(planned, calls.interface(PREDICATE, chosen))
+    return {
+        name: task
+        for part in calls.parts(tasks, _AT_ONCE)
+        for (name,), task in zip(calls.rows(part, location), listed(part), strict=True)
+    }
 
 
 def removable_deletes(table: IcebergTable, tasks: Iterable[Any]) -> list[Any]:

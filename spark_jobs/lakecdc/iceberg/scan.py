@@ -1,151 +1,21 @@
-"""What a snapshot's scan has to read: data files with the deletes that apply, and tasks rebuilt by choice."""
+"""Scan tasks with deletes of one's choice, what Spark reads of them, and what Iceberg's readers can't read."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import DataFrame
 
-from lakecdc.iceberg.jvm import iterate, java_class, java_list, jvm, listed, mapping
-from lakecdc.iceberg.live_deletes import delete_file_set, delete_key
+from lakecdc.iceberg.bulk import CONTENT_FILE, FILE_SCAN_TASK, GUAVA, OBJECT, java_calls
+from lakecdc.iceberg.jvm import java_class, java_list, jvm, listed, mapping
 
 if TYPE_CHECKING:
-    from lakecdc.iceberg.live_deletes import EqualityDelete, PositionDelete, Scopes
+    from lakecdc.iceberg.bulk import JavaFunction
     from lakecdc.iceberg.table import IcebergTable
 
-#: pairs of data file and equality delete that are kept; every further one costs a reference in the driver
-MAX_PAIRS = 2_000_000
 _UNREADABLE = ("TIME", "TIMESTAMP_NANO")
-
-
-@dataclass(frozen=True)
-class FileTask:
-    """A data file whose deletes are to be rewritten.
-
-    :param number: short name of the file in data frames.
-    :param java: Iceberg's ``DataFile``.
-    :param planned: Iceberg's ``FileScanTask``, with every delete file that applies; None where the pairs of data and
-        delete files are too many to be kept.
-    :param scope: number of its (spec, partition).
-    :param sequence_number: data sequence number.
-    :param records: rows, deleted ones included.
-    :param equality_deletes: how many equality deletes apply.
-    :param others: Java list of the position deletes and deletion vectors that apply.
-    :param astray: whether one of those equality deletes is of another scope; told where ``planned`` is not kept.
-    """
-
-    number: int
-    java: Any
-    planned: Any
-    location: str
-    scope: int
-    sequence_number: int
-    records: int
-    equality_deletes: int
-    others: Any
-    astray: bool = False
-
-
-def planned_tasks(
-    table: IcebergTable,
-    snapshot_id: int,
-    equality: Iterable[EqualityDelete],
-    positions: Iterable[PositionDelete],
-    scopes: Scopes,
-) -> Iterator[FileTask]:
-    """The data files that at least one of the deletes applies to, as Iceberg's scan planning pairs them.
-
-    Costs five py4j calls per data file of the table and twenty per file found, however many deletes apply:
-    100,000 data files take about half a minute.
-    """
-    view = jvm(table.spark)
-    equality_set, wanted = delete_file_set(table, equality), delete_file_set(table, [*equality, *positions])
-    mispaired, builder, reaching = _mispaired(table, equality), TaskBuilder(table), _Reaching(table, equality)
-    number = pairs = 0
-    for planned in iterate(table.java.newScan().useSnapshot(snapshot_id).ignoreResiduals().planFiles()):
-        if mispaired:
-            planned = _repaired(builder, planned, mispaired, scopes)
-        applying = planned.deletes()
-        if applying.isEmpty() or view.java.util.Collections.disjoint(wanted, applying):
-            continue
-        others = view.java.util.ArrayList(applying)
-        others.removeAll(equality_set)
-        file, equality_deletes = planned.file(), applying.size() - others.size()
-        pairs += equality_deletes
-        scope, kept = scopes.number(file), pairs <= MAX_PAIRS
-        yield FileTask(
-            number,
-            file,
-            planned if kept else None,
-            str(file.location()),
-            scope,
-            int(file.dataSequenceNumber()),
-            int(file.recordCount()),
-            equality_deletes,
-            others,
-            not kept and reaching.misses_some_of(applying, scope, others.size()),
-        )
-        number += 1
-
-
-class _Reaching:
-    """Iceberg's sets of the equality deletes that reach a scope, made when they are asked for."""
-
-    def __init__(self, table: IcebergTable, equality: Iterable[EqualityDelete]) -> None:
-        self._table, self._sets = table, dict[int, Any]()
-        self._deletes: dict[int | None, list[EqualityDelete]] = {}
-        for delete in equality:
-            self._deletes.setdefault(delete.scope, []).append(delete)
-
-    def misses_some_of(self, applying: Any, scope: int, others: int) -> bool:
-        """Tell whether a data file is paired with an equality delete that does not reach its scope.
-
-        :param applying: Java list of every delete file that Iceberg pairs with it.
-        :param others: how many of them are no equality deletes.
-        """
-        left = jvm(self._table.spark).java.util.ArrayList(applying)
-        left.removeAll(self._set(scope))
-        return bool(left.size() > others)
-
-    def _set(self, scope: int) -> Any:
-        if scope not in self._sets:
-            self._sets[scope] = delete_file_set(self._table, self._deletes.get(scope, ()))
-            self._sets[scope].addAll(self._everywhere)
-        return self._sets[scope]
-
-    @cached_property
-    def _everywhere(self) -> Any:
-        return delete_file_set(self._table, self._deletes.get(None, ()))
-
-
-def _mispaired(table: IcebergTable, equality: Iterable[EqualityDelete]) -> list[EqualityDelete]:
-    """Equality deletes that Iceberg's planning loses: it compares the bounds of uuids as signed numbers, and Parquet
-    writes them unsigned (apache/iceberg #14216, open in 1.12), so that nearly no file seems to hold the key."""
-    deletes, types = list(equality), {field.id: field.type for field in table.fields}
-    dropped = {field_id for delete in deletes for field_id in delete.field_ids} - types.keys()
-    known = {**types, **field_types(table, dropped)} if dropped else types
-    return [delete for delete in deletes if any(known[field_id] == "uuid" for field_id in delete.field_ids)]
-
-
-def _repaired(builder: TaskBuilder, planned: Any, mispaired: Iterable[EqualityDelete], scopes: Scopes) -> Any:
-    """The same task with those deletes too, by the specification's rule and without a look at bounds."""
-    file = planned.file()
-    scope, sequence_number = scopes.number(file), int(file.dataSequenceNumber())
-    missing = [d for d in mispaired if d.reaches(scope, sequence_number)]
-    return builder.task(
-        file, {delete_key(d): d for d in [*listed(planned.deletes()), *(m.java for m in missing)]}.values()
-    )
-
-
-def equality_deletes_of(table: IcebergTable, task: FileTask) -> Any:
-    """Java list of the equality deletes that Iceberg's planning pairs with a data file."""
-    found = jvm(table.spark).java.util.ArrayList(task.planned.deletes())
-    found.removeAll(task.others)
-    return found
 
 
 class TaskBuilder:
@@ -165,13 +35,32 @@ class TaskBuilder:
         """A task that reads a data file as if only these delete files applied.
 
         :param data_file: Java ``DataFile``.
-        :param deletes: Java ``DeleteFile`` objects, committed or not.
+        :param deletes: Java ``DeleteFile`` objects, committed or not; or a Java collection of them.
         """
-        listed = deletes if hasattr(deletes, "isEmpty") else java_list(self._table.spark, deletes)
         # copied in the JVM: one call, however many deletes apply
-        array = self._iterables.toArray(listed, self._delete_file_class)
+        array = self._iterables.toArray(java_list(self._table.spark, deletes), self._delete_file_class)
         return self._view.org.apache.iceberg.BaseFileScanTask(
             data_file, array, self._schema, self._spec(data_file.specId()), self._residuals
+        )
+
+    def with_deletes(self, deletes: JavaFunction | None = None) -> JavaFunction:
+        """What makes of a scan task one that reads the same data file with other deletes.
+
+        :param deletes: makes of the task a Java ``Iterable`` of ``DeleteFile``; default: none.
+        """
+        calls, view = java_calls(self._table.spark), self._view
+        specs = view.java.util.HashMap()
+        for spec_id in listed(self._table.java.specs().keySet()):
+            specs.put(spec_id, self._spec(spec_id))
+        file = calls.method(FILE_SCAN_TASK, "file")(calls.it)
+        spec_of = calls.method("java.util.Map", "get", OBJECT)
+        array_of = calls.method(f"{GUAVA}.collect.Iterables", "toArray", "java.lang.Iterable", "java.lang.Class")
+        return calls.constructor("org.apache.iceberg.BaseFileScanTask")(
+            file,
+            array_of(view.java.util.ArrayList() if deletes is None else deletes, self._delete_file_class),
+            self._schema,
+            spec_of(specs, calls.method(CONTENT_FILE, "specId")(file)),
+            self._residuals,
         )
 
     def keys_of(self, delete_file: Any) -> Any:
@@ -192,18 +81,6 @@ class TaskBuilder:
             spec = self._table.java.specs().get(spec_id)
             self._specs[spec_id] = str(self._view.org.apache.iceberg.PartitionSpecParser.toJson(spec))
         return self._specs[spec_id]
-
-
-def only_deletes_of(table: IcebergTable, tasks: Iterable[FileTask], deletes: Iterable[EqualityDelete]) -> bool:
-    """Tell whether every equality delete that applies to the tasks is one of ``deletes``.
-
-    :param deletes: every one of the tasks' scopes; of tasks without their plan only the scope is known to be theirs.
-    """
-    wanted = delete_file_set(table, deletes)
-    return all(
-        not task.astray if task.planned is None else wanted.containsAll(equality_deletes_of(table, task))
-        for task in tasks
-    )
 
 
 def read_staged(table: IcebergTable, group: str) -> DataFrame:

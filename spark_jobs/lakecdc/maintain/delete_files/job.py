@@ -15,7 +15,8 @@ from lakecdc.failpoints import reach
 from lakecdc.iceberg.commit import RowChanges, replace_deletes
 from lakecdc.iceberg.delete_file_objects import delete_file
 from lakecdc.iceberg.file_io import discard_folder, folder_of_work
-from lakecdc.iceberg.live_deletes import delete_key, equality_deletes, file_scoped
+from lakecdc.iceberg.file_tasks import others_of
+from lakecdc.iceberg.live_deletes import equality_deletes
 from lakecdc.iceberg.rewrite_guard import refusal_in_sight
 from lakecdc.iceberg.table import MAIN
 from lakecdc.maintain.delete_files.convert import convert
@@ -210,16 +211,18 @@ class Rewrite:
             referenced = [task.location for task in group.tasks if task.number in new]
             self._stop_if_doomed(start, referenced)
             going = {delete.key: delete.java for delete in group.positions}
-            replacements, added = [], []
+            replacements, added, others = [], [], others_of(group.tasks)
             for task in group.tasks:
-                stay = [delete for delete in task.others if delete_key(delete) not in going]
+                stay = {i: other for i, other in enumerate(others.get(task.number, ())) if other.key not in going}
+                if task.number not in new and len(stay) == task.others:
+                    continue
                 if task.number in new:
                     # the new file holds all positions; in v3 a reader looks at nothing but the vector
-                    going |= {delete_key(delete): delete for delete in file_scoped(self._table, stay)}
-                    stay = [] if vectors(self._table) else [d for d in stay if delete_key(d) not in going]
+                    going |= {other.key: task.other(i) for i, other in stay.items() if other.file_scoped}
+                    stay = {} if vectors(self._table) else {i: o for i, o in stay.items() if o.key not in going}
                     added.append(delete_file(self._table, task.java, new[task.number]))
-                    stay.append(added[-1])
-                replacements.append(Replacement(task, stay))
+                deletes = [task.other(i) for i in stay]
+                replacements.append(Replacement(task, deletes + added[-1:] if task.number in new else deletes))
             with self._phases.phase("verify"):
                 proof = proving.finish(replacements)
         removed = [*(delete.java for delete in (*group.deletes, *group.rowless)), *going.values()]

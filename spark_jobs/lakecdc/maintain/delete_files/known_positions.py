@@ -8,19 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from lakecdc.iceberg.file_io import reaches, source
-from lakecdc.iceberg.jvm import listed
+from lakecdc.iceberg.file_tasks import others_of
 from lakecdc.maintain.delete_files.bitmaps import bitmap
 
 if TYPE_CHECKING:
     from pyroaring import BitMap64
 
-    from lakecdc.iceberg.scan import FileTask
+    from lakecdc.iceberg.file_tasks import FileTask
 
 _FORMATS = ("PUFFIN", "PARQUET")
-#: pairs of data file and delete file that the driver asks the JVM about, each half a millisecond
+#: pairs of data file and delete file, each of which a task opens
 MAX_PAIRS = 20_000
 
 
@@ -46,19 +46,18 @@ def delete_files(tasks: Iterable[FileTask]) -> dict[int, tuple[PositionDeletes, 
         have some if there are too many.
     """
     listing = list(tasks)
-    if sum(task.others.size() for task in listing) > MAX_PAIRS:
-        return {task.number: () for task in listing if task.others.isEmpty()}
-    found = {task.number: tuple(_described(delete) for delete in listed(task.others)) for task in listing}
-    return {number: deletes for number, deletes in found.items() if all(map(_is_readable, deletes))}
+    found: dict[int, tuple[PositionDeletes, ...]] = {task.number: () for task in listing if not task.others}
+    if sum(task.others for task in listing) > MAX_PAIRS:
+        return found
+    for number, others in others_of(listing).items():
+        deletes = tuple(PositionDeletes(o.location, o.format, o.offset, o.length) for o in others)
+        if all(map(_is_readable, deletes)):
+            found[number] = deletes
+    return found
 
 
 def _is_readable(deletes: PositionDeletes) -> bool:
     return deletes.format in _FORMATS and reaches(deletes.location)
-
-
-def _described(delete: Any) -> PositionDeletes:
-    kind, offset, length = str(delete.format().toString()), delete.contentOffset(), delete.contentSizeInBytes()
-    return PositionDeletes(str(delete.location()), kind, offset, length)
 
 
 def read(deletes: Iterable[PositionDeletes], data_file: str, properties: Mapping[str, str]) -> BitMap64:

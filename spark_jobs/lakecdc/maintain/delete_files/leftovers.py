@@ -20,8 +20,8 @@ from lakecdc.maintain.delete_files.rowless import rowless
 from lakecdc.metadata.equality_keys import doubt
 
 if TYPE_CHECKING:
+    from lakecdc.iceberg.file_tasks import FileTask
     from lakecdc.iceberg.live_deletes import PositionDelete
-    from lakecdc.iceberg.scan import FileTask
     from lakecdc.iceberg.table import IcebergTable
 
 #: scopes that a report names of each reason
@@ -191,11 +191,10 @@ def _stuck_scopes(lost: Collection[int], items: Iterable[Any]) -> dict[int, Reas
         return {}
     found = {}
     for item in items:
-        spec_id = int(item.java.specId())
-        if spec_id in lost:
+        if item.spec_id in lost:
             found[item.scope] = Reason(
-                f"Files of partition spec {spec_id} are partitioned by a column that has been dropped from the table, "
-                "for which Iceberg writes delete files of no partition; readers refuse them, or leave them out.",
+                f"Files of partition spec {item.spec_id} are partitioned by a column that has been dropped from the "
+                "table, for which Iceberg writes delete files of no partition; readers refuse them, or leave them out.",
                 "Run compact_data_files, which moves their rows to the current spec.",
             )
     return found
@@ -228,11 +227,11 @@ def _of(
     """The data files that something which goes applies to, as if nothing else applied; and all others."""
     if not staying and not stuck:
         return list(tasks), []
-    wanted = pairs_with(table, [*going, *merged])
+    wanted = pairs_with(table, [*going, *merged], tasks)
     chosen: list[FileTask] = []
     others: list[FileTask] = []
     for task in tasks:
-        (chosen if task.scope not in stuck and wanted(task) else others).append(task)
+        (chosen if task.scope not in stuck and task.number in wanted else others).append(task)
     return planned_without(table, chosen, staying), others
 
 
@@ -248,7 +247,7 @@ def _leftovers(
         yield Leftover(
             reason,
             tuple(sorted({field_id for delete in equality for field_id in delete.field_ids})),
-            tuple(sorted({int(delete.java.specId()) for delete in deletes})),
+            tuple(sorted({delete.spec_id for delete in deletes})),
             len(equality),
             len(deletes) - len(equality),
             len(scopes),
@@ -259,5 +258,5 @@ def _leftovers(
 def _name(table: IcebergTable, delete: Any) -> str:
     if delete.scope is None:
         return "the whole table"
-    spec = table.java.specs().get(delete.java.specId())
+    spec = table.java.specs().get(delete.spec_id)
     return str(spec.partitionToPath(delete.java.partition())) or "no partition"

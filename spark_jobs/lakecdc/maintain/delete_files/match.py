@@ -11,8 +11,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from lakecdc.contract.errors import UnsupportedError
-from lakecdc.iceberg import scan
-from lakecdc.iceberg.live_deletes import delete_key
+from lakecdc.iceberg import file_tasks
+from lakecdc.iceberg.file_tasks import others_of
 from lakecdc.iceberg.scan import column_names
 from lakecdc.maintain.delete_files import convert_native, match_exact, match_join
 
@@ -40,7 +40,7 @@ def choose_engine(table: IcebergTable, group: Group, wanted: str) -> Engine:
         still finds, and a join is wanted, or the exact engine is needed and cannot hold the deletes.
     """
     dropped = any(column_names(table, ids) is None for ids in {delete.field_ids for delete in group.deletes})
-    too_many = any(task.planned is None for task in group.tasks)
+    too_many = not all(task.paired for task in group.tasks)
     small = (
         not too_many
         and group.delete_records <= EXACT_DELETE_RECORDS
@@ -55,7 +55,7 @@ def choose_engine(table: IcebergTable, group: Group, wanted: str) -> Engine:
         )
     if wanted == "exact" and too_many:
         raise UnsupportedError(
-            f"The data and delete files make more than {scan.MAX_PAIRS} pairs, too many for the engine 'exact'.",
+            f"The data and delete files make more than {file_tasks.MAX_PAIRS} pairs, too many for the engine 'exact'.",
             table=table.name,
             hint="Use the engine 'join' or 'auto'.",
         )
@@ -76,7 +76,7 @@ def deleted_positions(table: IcebergTable, group: Group, engine: Engine) -> Iter
         if group.pairs:
             hit = stack.enter_context(_ENGINES[engine].equality_hits(table, group))
             frames.append(hit.withColumn("known", F.lit(False)))
-        tasks = [task for task in group.tasks if not task.others.isEmpty()]
+        tasks = [task for task in group.tasks if task.others]
         if tasks:
             known = stack.enter_context(match_exact.positions_known(table, tasks))
             frames.append(known.withColumn("known", F.lit(True)))
@@ -86,6 +86,5 @@ def deleted_positions(table: IcebergTable, group: Group, engine: Engine) -> Iter
 def merged_tasks(group: Group) -> frozenset[int]:
     """Numbers of the group's data files whose position deletes are among those that go."""
     going = {delete.key for delete in group.positions}
-    return frozenset(
-        task.number for task in group.tasks if going and any(delete_key(other) in going for other in task.others)
-    )
+    applying = others_of(group.tasks) if going else {}
+    return frozenset(number for number, others in applying.items() if any(other.key in going for other in others))

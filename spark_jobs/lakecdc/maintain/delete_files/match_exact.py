@@ -12,14 +12,15 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from lakecdc.iceberg.scan import TaskBuilder, equality_deletes_of, read_staged
+from lakecdc.iceberg.file_tasks import java_tasks
+from lakecdc.iceberg.scan import read_staged
 from lakecdc.iceberg.staging import staged_tasks
 from lakecdc.local_relation import local_relation
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from lakecdc.iceberg.scan import FileTask
+    from lakecdc.iceberg.file_tasks import FileTask
     from lakecdc.iceberg.table import IcebergTable
     from lakecdc.maintain.delete_files.plan import Group
 
@@ -32,9 +33,8 @@ def equality_hits(table: IcebergTable, group: Group) -> Iterator[DataFrame]:
 
     :return: ``file_number`` int, ``position`` long.
     """
-    builder, tasks = TaskBuilder(table), [task for task in group.tasks if task.equality_deletes]
-    staged_as = [builder.task(task.java, equality_deletes_of(table, task)) for task in tasks]
-    with staged_tasks(table, staged_as) as staged:
+    tasks = [task for task in group.tasks if task.equality_deletes]
+    with staged_tasks(table, java_tasks(tasks, "equality")) as staged:
         yield marked(table, staged, tasks)
 
 
@@ -44,8 +44,7 @@ def positions_known(table: IcebergTable, tasks: Sequence[FileTask]) -> Iterator[
 
     :return: ``file_number`` int, ``position`` long.
     """
-    builder = TaskBuilder(table)
-    with staged_tasks(table, [builder.task(task.java, task.others) for task in tasks]) as staged:
+    with staged_tasks(table, java_tasks(tasks, "others")) as staged:
         yield marked(table, staged, tasks)
 
 

@@ -18,6 +18,7 @@ from pyspark.sql import functions as F
 
 from lakecdc.iceberg.bloom_filter import might_contain
 from lakecdc.iceberg.definition import quoted_column
+from lakecdc.iceberg.file_tasks import java_tasks
 from lakecdc.iceberg.scan import TaskBuilder, column_names, read_staged
 from lakecdc.iceberg.staging import staged_tasks
 from lakecdc.local_relation import local_relation
@@ -26,8 +27,8 @@ from lakecdc.maintain.delete_files.match_exact import file_numbers
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
+    from lakecdc.iceberg.file_tasks import FileTask
     from lakecdc.iceberg.live_deletes import EqualityDelete
-    from lakecdc.iceberg.scan import FileTask
     from lakecdc.iceberg.table import IcebergTable
     from lakecdc.maintain.delete_files.plan import Group
 
@@ -64,8 +65,7 @@ def hits_of(
     """
     columns = column_names(table, field_ids)
     assert columns is not None, "choose_engine refuses dropped key columns"
-    builder = TaskBuilder(table)
-    data = stack.enter_context(staged_tasks(table, [builder.task(task.java) for task in tasks]))
+    data = stack.enter_context(staged_tasks(table, java_tasks(tasks, "none")))
     rows = _read(table, data, columns, F.col("_pos").alias("position"))
     keys = deleted_keys(table, stack, columns, deletes)
     same = _same(table, columns)

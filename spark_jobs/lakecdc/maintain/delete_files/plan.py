@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from lakecdc.contract.errors import UnsupportedError, VerificationError
 from lakecdc.iceberg.file_io import new_folder, reaches
+from lakecdc.iceberg.file_tasks import FileTask, planned_tasks
 from lakecdc.iceberg.live_deletes import EqualityDelete, PositionDelete, Scopes, live_deletes
 from lakecdc.iceberg.pairs import pairs_with
-from lakecdc.iceberg.scan import FileTask, only_deletes_of, planned_tasks, unreadable_types
+from lakecdc.iceberg.scan import unreadable_types
 from lakecdc.maintain.delete_files.leftovers import Choice, Leftover, choose
 from lakecdc.maintain.delete_files.survey import PositionSurvey, has_no_equality_deletes, survey
 
@@ -126,15 +127,19 @@ def plan(
 def check_complete(table: IcebergTable, units: Sequence[Group], choice: Choice) -> None:
     """Prove that no delete goes without every file that Iceberg's own planning pairs it with.
 
-    The proof before the commit looks at a group's files; this one sees to it that no file is missing from them.
+    The proof before the commit looks at a group's files; this one sees to it that no file is missing from them. Iceberg
+    pairs no data file with deletes of another scope, and each scope is in one unit as a whole.
 
     :raises VerificationError: a delete or a file is in no unit or in two, or a pair is torn apart.
     """
+    scopes = [{d.scope for d in unit.deletes} | {t.scope for t in unit.tasks} for unit in units]
     whole = (
-        sum(len(unit.deletes) for unit in units) == len(choice.deletes)
-        and sum(len(unit.tasks) for unit in units) == len(choice.tasks)
-        and all(only_deletes_of(table, unit.tasks, unit.deletes) for unit in units)
-        and not any(map(pairs_with(table, choice.deletes), choice.others))
+        sorted(d.location for unit in units for d in unit.deletes) == sorted(d.location for d in choice.deletes)
+        and sorted(task.number for unit in units for task in unit.tasks) == sorted(t.number for t in choice.tasks)
+        and sum(map(len, scopes)) == len(set[int | None]().union(*scopes))
+        and (len(units) < 2 or not any(None in of_unit for of_unit in scopes))
+        and not any(task.astray for task in choice.tasks)
+        and not pairs_with(table, choice.deletes, choice.others)
     )
     if not whole:
         raise VerificationError(

@@ -37,7 +37,7 @@ def rowless(
 
 
 def _counted(deletes: Iterable[D], lost: Collection[int]) -> list[D]:
-    return [d for d in deletes if not d.records and not (lost and int(d.java.specId()) in lost)]
+    return [d for d in deletes if not d.records and not (lost and d.spec_id in lost)]
 
 
 def _holds_rows(table: IcebergTable, deletes: Sequence[EqualityDelete | PositionDelete]) -> bool:

@@ -14,7 +14,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar
 
 from lakecdc.contract.errors import VerificationError
-from lakecdc.iceberg.scan import FileTask, TaskBuilder, read_staged
+from lakecdc.iceberg.file_tasks import FileTask, java_tasks
+from lakecdc.iceberg.jvm import java_list, listed
+from lakecdc.iceberg.live_deletes import java_deletes
+from lakecdc.iceberg.scan import TaskBuilder, read_staged
 from lakecdc.iceberg.staging import staged_tasks
 from lakecdc.iceberg.threads import in_session
 from lakecdc.maintain.delete_files.row_digest import NO_ROWS, Digest, digest, digests_by_file
@@ -79,7 +82,7 @@ class Proving:
         if mode == "auto":
             mode = "full" if sum(task.records for task in tasks) <= AUTO_DATA_RECORDS else "sample"
         fits = sum(delete.records for delete in deletes) <= FULL_DELETE_RECORDS
-        in_parts = not fits or any(task.planned is None for task in tasks)
+        in_parts = not fits or not all(task.paired for task in tasks)
         self._parts = list(_parts(deletes)) if in_parts else []
         self._mode: Verify = "sample" if in_parts and mode != "off" else mode
         self._table, self._tasks, self._chosen = table, tasks, self._choose(tasks)
@@ -98,12 +101,11 @@ class Proving:
     def finish(self, replacements: Sequence[Replacement]) -> Proof:
         """Prove that no row appears or disappears.
 
-        :param replacements: one for each of the tasks, the unchanged ones included.
+        :param replacements: of the tasks for which it is not only the equality deletes that go.
         :raises VerificationError: naming the first file that differs.
         """
-        deletes, builder = {r.task.number: r.deletes for r in replacements}, TaskBuilder(self._table)
-        after = [builder.task(task.java, deletes[task.number]) for task in self._chosen]
-        if after:
+        if self._chosen:
+            after = self._tasks_after({r.task.number: r.deletes for r in replacements})
             old = self._before.result() if self._before else self._digest_before()
             if old != self._read(after, digest):
                 self._refuse(self._read(self._tasks_before(), digests_by_file), self._read(after, digests_by_file))
@@ -120,20 +122,28 @@ class Proving:
     def _digest_before(self) -> Digest:
         return self._read(self._tasks_before(), digest)
 
-    def _tasks_before(self) -> list[Any]:
+    def _tasks_after(self, changed: Mapping[int, Sequence[Any]]) -> Any:
+        builder, same = TaskBuilder(self._table), [task for task in self._chosen if task.number not in changed]
+        others = [task for task in self._chosen if task.number in changed]
+        tasks = java_list(self._table.spark, [builder.task(task.java, changed[task.number]) for task in others])
+        if same:
+            tasks.addAll(java_tasks(same, "others"))
+        return tasks
+
+    def _tasks_before(self) -> Any:
         if not self._parts:
             # as Iceberg's own planning paired them, which no part of the conversion has touched
-            return [task.planned for task in self._chosen]
-        builder = TaskBuilder(self._table)
-        others = [builder.task(task.java, task.others) for task in self._chosen if not task.others.isEmpty()]
+            return java_tasks(self._chosen, "paired")
+        builder, having = TaskBuilder(self._table), [task for task in self._chosen if task.others]
+        others = listed(java_tasks(having, "others")) if having else []
         return others + [
-            builder.task(task.java, reaching)
+            builder.task(task.java, java_deletes(self._table, reaching))
             for task in self._chosen
             for part in self._parts
-            if (reaching := [d.java for d in part if d.reaches(task.scope, task.sequence_number)])
+            if (reaching := [delete for delete in part if delete.reaches(task.scope, task.sequence_number)])
         ]
 
-    def _read(self, tasks: Sequence[Any], measure: Callable[[DataFrame], R]) -> R:
+    def _read(self, tasks: Any, measure: Callable[[DataFrame], R]) -> R:
         """Measure the live rows; of a proof in parts the deleted ones, which each part shows some of."""
         with staged_tasks(self._table, tasks) as staged:
             rows = read_staged(_uncached(self._table) if self._parts else self._table, staged)

@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from lakecdc.contract.errors import UnsupportedError, VerificationError
-from lakecdc.iceberg import scan
+from lakecdc.iceberg import file_tasks
 from lakecdc.maintain.delete_files import match, match_join, verify
 from tests.conftest import Lake
 from tests.lakecdc.maintain.delete_files.support import change, convert, count, create, insert, run
@@ -24,7 +24,7 @@ def tight(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(match_join, "BROADCAST_DELETE_RECORDS", 10)
     monkeypatch.setattr(verify, "FULL_DELETE_RECORDS", 10)
     monkeypatch.setattr(verify, "PART_RECORDS", 40)
-    monkeypatch.setattr(scan, "MAX_PAIRS", 1)
+    monkeypatch.setattr(file_tasks, "MAX_PAIRS", 1)
 
 
 def table_of_every_kind(lake: Lake, version: int) -> str:
@@ -87,7 +87,7 @@ def test_few_deletes_whose_pairs_were_not_kept_are_not_matched_by_the_exact_engi
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A small group may come after the table's other pairs have been too many."""
-    monkeypatch.setattr(scan, "MAX_PAIRS", 0)
+    monkeypatch.setattr(file_tasks, "MAX_PAIRS", 0)
     name = create(lake, "id bigint", 3)
     insert(lake, name, "SELECT id FROM range(20)")
     change(lake, name, ["id"], "SELECT id FROM range(5)")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from lakecdc.contract.errors import VerificationError
-from lakecdc.iceberg import scan
+from lakecdc.iceberg import file_tasks
+from lakecdc.iceberg.bulk import OBJECT, JavaFunction, java_calls
 from lakecdc.iceberg.live_deletes import Scopes
 from lakecdc.maintain.delete_files import job, plan
 from tests.conftest import Lake
@@ -128,20 +130,35 @@ def test_max_runtime_that_is_over_at_once_changes_nothing(lake: Lake) -> None:
     assert (report.metrics["commits"], report.metrics["groups_left"]) == (0, 1)
 
 
-@pytest.mark.parametrize("kept", [scan.MAX_PAIRS, 0])
+@pytest.mark.parametrize("kept", [file_tasks.MAX_PAIRS, 0])
 def test_scopes_that_do_not_match_stop_the_job(lake: Lake, kept: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """If scopes were told apart wrongly, deletes would go without the files they apply to."""
     name = create(lake, "id bigint NOT NULL", 2, "bucket(4, id)")
     insert(lake, name, "SELECT id FROM range(40)")
     change(lake, name, ["id"], "SELECT id FROM range(20)")
-    rows, numbers = spark_rows(lake, name), iter(range(1000))
+    rows, calls = spark_rows(lake, name), java_calls(lake.spark)
 
-    def always_another(scopes: Scopes, file: Any) -> int:
-        return next(numbers)
+    def always_another(scopes: Scopes, file: JavaFunction) -> JavaFunction:
+        return calls.method("java.lang.System", "identityHashCode", OBJECT)(file)
 
     monkeypatch.setattr(Scopes, "number", always_another)
-    monkeypatch.setattr(scan, "MAX_PAIRS", kept)
+    monkeypatch.setattr(file_tasks, "MAX_PAIRS", kept)
     with pytest.raises(VerificationError, match="tears equality deletes from data files"):
         run(lake, name)
     assert spark_rows(lake, name) == rows
+    assert count(lake, name, 2) == 4
+
+
+def test_units_that_tear_scopes_stop_the_job(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    name = create(lake, "id bigint NOT NULL", 2, "bucket(4, id)")
+    insert(lake, name, "SELECT id FROM range(40)")
+    change(lake, name, ["id"], "SELECT id FROM range(20)")
+
+    def torn(deletes: Any, positions: Any, tasks: Any) -> Iterator[plan.Group]:
+        yield plan.Group(tuple(deletes), (), tuple(tasks[1:]))
+        yield plan.Group((), tuple(positions), tuple(tasks[:1]))
+
+    monkeypatch.setattr(plan, "_units", torn)
+    with pytest.raises(VerificationError, match="tears equality deletes from data files"):
+        run(lake, name)
     assert count(lake, name, 2) == 4

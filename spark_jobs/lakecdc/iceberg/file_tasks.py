@@ -1,0 +1,318 @@
+"""Data files with the deletes that apply to them, as Iceberg's scan planning pairs them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from copy import copy
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+from lakecdc.iceberg.bulk import (
+    COLLECTION,
+    CONTENT_FILE,
+    DELETE_FILE,
+    FILE_SCAN_TASK,
+    GUAVA,
+    OBJECT,
+    PREDICATE,
+    java_calls,
+)
+from lakecdc.iceberg.jvm import jvm
+from lakecdc.iceberg.live_deletes import delete_file_set, java_deletes
+from lakecdc.iceberg.scan import TaskBuilder, field_types
+
+if TYPE_CHECKING:
+    from lakecdc.iceberg.bulk import JavaFunction
+    from lakecdc.iceberg.live_deletes import DeleteKey, EqualityDelete, PositionDelete, Scopes
+    from lakecdc.iceberg.table import IcebergTable
+
+#: pairs of data file and equality delete that are kept; every further one costs a reference in the driver
+MAX_PAIRS = 2_000_000
+_FILES_AT_ONCE, _PAIRS_AT_ONCE, _OTHERS_AT_ONCE = (100, 10_000), 10_000_000, 20_000
+Form = Literal["paired", "equality", "others", "none"]
+
+
+@dataclass(frozen=True, slots=True)
+class FileTask:
+    """A data file whose deletes are to be rewritten.
+
+    :param number: short name of the file in data frames.
+    :param spec_id: its partition spec.
+    :param scope: number of its (spec, partition).
+    :param sequence_number: data sequence number.
+    :param records: rows, deleted ones included.
+    :param others: how many position deletes and deletion vectors apply.
+    :param equality_deletes: how many equality deletes apply.
+    :param astray: whether one of those equality deletes is of another scope.
+    :param paired: whether Iceberg's task with every delete that applies is kept; it is not where the pairs of data and
+        delete files are too many.
+    :param found: where it is kept.
+    """
+
+    number: int
+    location: str
+    spec_id: int
+    scope: int
+    sequence_number: int
+    records: int
+    others: int
+    equality_deletes: int
+    astray: bool
+    paired: bool
+    found: FoundTasks = field(repr=False, compare=False)
+
+    @property
+    def java(self) -> Any:
+        """Iceberg's ``DataFile``."""
+        return self.found.bare.get(self.number).file()
+
+    def other(self, index: int) -> Any:
+        """Iceberg's ``DeleteFile`` of one of the position deletes and vectors, by its place in :func:`others_of`."""
+        return self.found.bare.get(self.number).deletes().get(index)
+
+
+@dataclass(frozen=True, slots=True)
+class OtherDelete:
+    """A position-delete file or deletion vector that applies to a data file.
+
+    :param format: as Iceberg names it, such as PUFFIN or PARQUET.
+    :param offset: first byte of the vector; None in a file of another format.
+    :param length: bytes of the vector; None in a file of another format.
+    :param file_scoped: whether it names positions of one data file only.
+    """
+
+    location: str
+    format: str
+    offset: int | None
+    length: int | None
+    file_scoped: bool
+
+    @property
+    def key(self) -> DeleteKey:
+        """What names it among all delete files."""
+        return self.location, self.offset
+
+
+class FoundTasks:
+    """Iceberg's scan tasks of the data files found, which stay in the JVM, each in the place that its number tells.
+
+    :param equality: the live equality deletes.
+    """
+
+    def __init__(self, table: IcebergTable, equality: Sequence[EqualityDelete]) -> None:
+        calls, view = java_calls(table.spark), jvm(table.spark)
+        self._calls, self._builder = calls, TaskBuilder(table)
+        self._predicates = view.org.apache.iceberg.relocated.com.google.common.base.Predicates
+        #: with every delete, of the first data files; and without the equality deletes, of all of them
+        self.paired, self.bare = view.java.util.ArrayList(), view.java.util.ArrayList()
+        #: what a task says of itself
+        self.file, self.deletes = (calls.method(FILE_SCAN_TASK, name)(calls.it) for name in ("file", "deletes"))
+        is_equality = self.among(delete_file_set(table, equality))
+        self._equality, self._others = self._those(is_equality), self._those(self._negated(is_equality))
+
+    def among(self, files: Any) -> Any:
+        """Java predicate that tells whether a file is in a set."""
+        return getattr(self._predicates, "in")(files)
+
+    def facts(self, scopes: Scopes) -> list[JavaFunction]:
+        """What a task tells for :class:`FileTask`: location to records, and how many deletes and equality deletes."""
+        facts = [
+            self._calls.method(CONTENT_FILE, name)(self.file)
+            for name in ("location", "specId", "dataSequenceNumber", "recordCount")
+        ]
+        facts.insert(2, scopes.number(self.file))
+        return [*facts, self._calls.method(COLLECTION, "size")(self.deletes), self._size_of_equality()]
+
+    def keep(self, tasks: Any, paired: int) -> None:
+        """Add a Java list of tasks.
+
+        :param paired: how many of them are kept with every delete.
+        """
+        self.paired.addAll(tasks.subList(0, paired))
+        self.bare.addAll(self._calls.mapped(tasks, self._builder.with_deletes(self._others)))
+
+    def tasks(self, numbers: Iterable[int], form: Form) -> Any:
+        """Java list of the scan tasks in one of the forms of :func:`java_tasks`."""
+        objects = self._calls.chosen(self.paired if form in ("paired", "equality") else self.bare, numbers)
+        if form in ("equality", "none"):
+            deletes = self._equality if form == "equality" else None
+            return self._calls.mapped(objects, self._builder.with_deletes(deletes))
+        return objects
+
+    def others(self, numbers: Iterable[int]) -> list[tuple[OtherDelete, ...]]:
+        """The position deletes and deletion vectors of each of the data files."""
+        calls = self._calls
+        facts = [calls.method(CONTENT_FILE, name)(calls.it) for name in ("location", "format")]
+        facts += [calls.method(DELETE_FILE, name)(calls.it) for name in ("contentOffset", "contentSizeInBytes")]
+        facts += [calls.method("org.apache.iceberg.util.ContentFileUtil", "isFileScoped", DELETE_FILE)(calls.it)]
+        function = f"{GUAVA}.base.Function"
+        transformed = calls.method(f"{GUAVA}.collect.Lists", "transform", "java.util.List", function)
+        described = transformed(self.deletes, calls.interface(function, calls.row(*facts)))
+        rows = calls.rows(calls.chosen(self.bare, numbers), described)
+        return [tuple(OtherDelete(*delete) for delete in deletes) for (deletes,) in rows]
+
+    def without(self, deletes: Any) -> FoundTasks:
+        """The same as if some equality deletes did not apply.
+
+        :param deletes: Java set of them.
+        """
+        left, stay = copy(self), self._those(self._negated(self.among(deletes)))
+        left.paired = self._calls.mapped(self.paired, self._builder.with_deletes(stay))
+        return left
+
+    def equality_deletes(self, numbers: Iterable[int]) -> Iterator[int]:
+        """How many equality deletes apply to each of some data files whose pairs are kept."""
+        counts = self._calls.rows(self._calls.chosen(self.paired, numbers), self._size_of_equality())
+        return (count for (count,) in counts)
+
+    def reached(self, deletes: Any, tasks: Sequence[FileTask]) -> set[int]:
+        """Numbers of data files that some deletes apply to.
+
+        :param deletes: Java set of them.
+        :param tasks: all with their pairs, or all without, of which equality deletes are not told.
+        """
+        disjoint = self._calls.method("java.util.Collections", "disjoint", COLLECTION, COLLECTION)
+        numbers = [task.number for task in tasks]
+        kept = self._calls.chosen(self.paired if tasks[0].paired else self.bare, numbers)
+        told = self._calls.rows(kept, disjoint(deletes, self.deletes))
+        return {number for number, (none,) in zip(numbers, told, strict=True) if not none}
+
+    def _negated(self, predicate: Any) -> Any:
+        return getattr(self._predicates, "not")(predicate)
+
+    def _those(self, predicate: Any) -> JavaFunction:
+        types = "java.lang.Iterable", f"{GUAVA}.base.Predicate"
+        return self._calls.method(f"{GUAVA}.collect.Iterables", "filter", *types)(self.deletes, predicate)
+
+    def _size_of_equality(self) -> JavaFunction:
+        return self._calls.method(f"{GUAVA}.collect.Iterables", "size", "java.lang.Iterable")(self._equality)
+
+
+def java_tasks(tasks: Sequence[FileTask], form: Form) -> Any:
+    """Java list of Iceberg's scan tasks, for :func:`lakecdc.iceberg.staging.staged_tasks`.
+
+    :param tasks: one at least, of one plan; with their pairs for ``paired`` and ``equality``.
+    :param form: the deletes that they carry: ``paired``, as Iceberg's planning pairs them; ``equality``, the equality
+        deletes; ``others``, the position deletes and deletion vectors; ``none``.
+    """
+    return tasks[0].found.tasks([task.number for task in tasks], form)
+
+
+def others_of(tasks: Iterable[FileTask]) -> dict[int, tuple[OtherDelete, ...]]:
+    """The position deletes and deletion vectors that apply to data files, by the number of each file that has some."""
+    found: dict[int, tuple[OtherDelete, ...]] = {}
+    for part in _parts([task for task in tasks if task.others]):
+        numbers = [task.number for task in part]
+        found |= zip(numbers, part[0].found.others(numbers), strict=True)
+    return found
+
+
+def _parts(tasks: Sequence[FileTask]) -> Iterator[list[FileTask]]:
+    part, size = list[FileTask](), 0
+    for task in tasks:
+        part.append(task)
+        size += task.others
+        if size >= _OTHERS_AT_ONCE or task is tasks[-1]:
+            yield part
+            part, size = [], 0
+
+
+def planned_tasks(
+    table: IcebergTable,
+    snapshot_id: int,
+    equality: Sequence[EqualityDelete],
+    positions: Sequence[PositionDelete],
+    scopes: Scopes,
+) -> Iterator[FileTask]:
+    """The data files that at least one of the deletes applies to, as Iceberg's scan planning pairs them.
+
+    The JVM asks all data files of the table by itself: 100,000 take a core between one and five seconds.
+    """
+    calls, found = java_calls(table.spark), FoundTasks(table, equality)
+    going: list[EqualityDelete | PositionDelete] = [*equality, *positions]
+    disjoint = calls.method("java.util.Collections", "disjoint", COLLECTION, COLLECTION)
+    untouched = calls.interface(PREDICATE, disjoint(delete_file_set(table, going), found.deletes))
+    facts = *found.facts(scopes), _at_home(table, equality, found, scopes)
+    repair, scan = _Repair(table, equality, found, scopes), table.java.newScan().useSnapshot(snapshot_id)
+    number = pairs = 0
+    for part in calls.parts(scan.ignoreResiduals().planFiles(), _at_once(len(going))):
+        repair(part)
+        part.removeIf(untouched)
+        if part.isEmpty():
+            continue
+        tasks = list[FileTask]()
+        for *known, applying, of_equality, home in calls.rows(part, *facts):
+            pairs += of_equality
+            rest = [applying - of_equality, of_equality, not home, pairs <= MAX_PAIRS, found]
+            tasks.append(FileTask(number, *known, *rest))
+            number += 1
+        found.keep(part, sum(task.paired for task in tasks))
+        yield from tasks
+
+
+def _at_once(deletes: int) -> int:
+    """Data files to ask at once: each answer takes a moment, and the driver holds all their pairs meanwhile."""
+    return max(_FILES_AT_ONCE[0], min(_FILES_AT_ONCE[1], _PAIRS_AT_ONCE // max(deletes, 1)))
+
+
+def _at_home(
+    table: IcebergTable, equality: Iterable[EqualityDelete], found: FoundTasks, scopes: Scopes
+) -> JavaFunction:
+    """Whether the equality deletes that a task is paired with are of its data file's scope, or of the whole table."""
+    calls, view = java_calls(table.spark), jvm(table.spark)
+    by_scope: dict[int, list[EqualityDelete]] = {}
+    for delete in equality:
+        if delete.scope is not None:
+            by_scope.setdefault(delete.scope, []).append(delete)
+    sets = view.java.util.HashMap()
+    for scope, deletes in by_scope.items():
+        sets.put(scope, delete_file_set(table, deletes))
+    of_a_scope = delete_file_set(table, [delete for deletes in by_scope.values() for delete in deletes])
+    filtered = calls.method(f"{GUAVA}.collect.Collections2", "filter", COLLECTION, f"{GUAVA}.base.Predicate")
+    paired = filtered(found.deletes, found.among(of_a_scope))
+    set_of = calls.method("java.util.Map", "getOrDefault", OBJECT, OBJECT)
+    reaching = set_of(sets, scopes.number(found.file), view.java.util.ArrayList())
+    return calls.method(COLLECTION, "containsAll", COLLECTION)(reaching, paired)
+
+
+class _Repair:
+    """Adds to tasks the equality deletes that Iceberg's planning loses, by the specification's rule and without a look
+    at bounds: it compares those of uuids as signed numbers, and Parquet writes them unsigned (apache/iceberg #14216,
+    open in 1.12), so that nearly no file seems to hold the key."""
+
+    def __init__(
+        self, table: IcebergTable, equality: Sequence[EqualityDelete], found: FoundTasks, scopes: Scopes
+    ) -> None:
+        self._lost = _mispaired(table, equality)
+        if not self._lost:
+            return
+        self._table, calls = table, java_calls(table.spark)
+        self._calls, self._missing = calls, jvm(table.spark).java.util.HashMap()
+        sequence_number = calls.method(CONTENT_FILE, "dataSequenceNumber")(found.file)
+        self._place = scopes.number(found.file), sequence_number
+        text = calls.method("java.lang.String", "valueOf", OBJECT)(calls.row(*self._place))
+        missing = calls.method("java.util.Map", "getOrDefault", OBJECT, OBJECT)(
+            self._missing, text, jvm(table.spark).java.util.ArrayList()
+        )
+        concat = calls.method(f"{GUAVA}.collect.Iterables", "concat", "java.lang.Iterable", "java.lang.Iterable")
+        # the set, because Iceberg may have found some of them all the same
+        united = calls.method("org.apache.iceberg.util.DeleteFileSet", "of", "java.lang.Iterable")
+        self._repaired = TaskBuilder(table).with_deletes(united(concat(found.deletes, missing)))
+
+    def __call__(self, tasks: Any) -> None:
+        """Repair a Java list of tasks."""
+        if not self._lost:
+            return
+        for scope, sequence_number in {(*place,) for place in self._calls.rows(tasks, *self._place)}:
+            if not self._missing.containsKey(text := f"[{scope}, {sequence_number}]"):
+                missing = [delete for delete in self._lost if delete.reaches(scope, sequence_number)]
+                self._missing.put(text, java_deletes(self._table, missing))
+        tasks.replaceAll(self._calls.interface("java.util.function.UnaryOperator", self._repaired))
+
+
+def _mispaired(table: IcebergTable, equality: Iterable[EqualityDelete]) -> list[EqualityDelete]:
+    """Equality deletes by uuid."""
+    deletes, types = list(equality), {field.id: field.type for field in table.fields}
+    dropped = {field_id for delete in deletes for field_id in delete.field_ids} - types.keys()
+    known = {**types, **field_types(table, dropped)} if dropped else types
+    return [delete for delete in deletes if any(known[field_id] == "uuid" for field_id in delete.field_ids)]
