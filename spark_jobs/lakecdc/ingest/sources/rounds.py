@@ -57,13 +57,11 @@ def packed(batches: Iterable[pa.RecordBatch], summary: Callable[[], str]) -> Ite
     yield _row(None, None, summary(), None)
 
 
-def _row(relation: int | None, number: int | None, summary: str | None, cell: bytes | None) -> pa.RecordBatch:
+def _row(relation: int | None, number: int | None, summary: str | None, cell: pa.Buffer | None) -> pa.RecordBatch:
     import pyarrow as pa
 
-    kinds = {"relation": pa.int64(), "cell": pa.int32(), "summary": pa.string(), "packed": pa.binary()}
-    values = (relation, number, summary, cell)
-    arrays = [pa.array([value], kind) for value, kind in zip(values, kinds.values(), strict=True)]
-    return pa.RecordBatch.from_arrays(arrays, list(kinds))
+    arrays = [pa.array([relation], pa.int64()), pa.array([number], pa.int32()), pa.array([summary], pa.string())]
+    return pa.RecordBatch.from_arrays([*arrays, packing.binary(cell)], ["relation", "cell", "summary", "packed"])
 
 
 def read(

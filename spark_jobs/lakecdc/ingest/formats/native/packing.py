@@ -47,11 +47,11 @@ def row(
     """One row of a packed frame."""
     import pyarrow as pa
 
-    columns = [pa.array([group], pa.int32()), pa.array([facts], pa.string()), _binary(cell), _binary(aside)]
+    columns = [pa.array([group], pa.int32()), pa.array([facts], pa.string()), binary(cell), binary(aside)]
     return pa.RecordBatch.from_arrays(columns, ["grp", "facts", "packed", "aside"])
 
 
-def _binary(content: pa.Buffer | bytes | None) -> pa.Array:
+def binary(content: pa.Buffer | bytes | None) -> pa.Array:
     """A column of one value, which is not copied."""
     import pyarrow as pa
 
