@@ -105,6 +105,7 @@ class TableBatch:
         deleted again before the load came to it.
     :param folded: ``changes`` holds one row per key already, with event counts ``n_r``, ``n_c``, ``n_u``, ``n_d``.
     :param packed: where ``changes`` comes from, if tasks of the native engine hold it packed.
+    :param every_event: every event, where ``changes`` is folded and a change log is fed from the batch as well.
     :param arrow_rows: where ``changes`` of a full load comes from, if tasks can read its rows without Spark.
     :param rejected: messages that cannot be applied, as ``formats.changes.REJECTED`` names them; None if none.
     :param rejections: how many these are.
@@ -129,6 +130,7 @@ class TableBatch:
     overtaken_below: str | None = None
     folded: bool = False
     packed: Packed | None = None
+    every_event: Packed | None = None
     arrow_rows: ArrowRows | None = None
     rejected: DataFrame | None = None
     rejections: int = 0

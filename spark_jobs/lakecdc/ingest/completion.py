@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from lakecdc.contract.target import ORDER_COLUMN
 from lakecdc.iceberg.definition import quoted_column
 from lakecdc.ingest.fold import is_open, is_suspect, with_late
-from lakecdc.ingest.lookup import held_orders, read_keys
+from lakecdc.ingest.lookup import held_orders, read_between, read_keys
 from lakecdc.ingest.order import EVENT_DIGITS
 
 if TYPE_CHECKING:
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 # a row that changes its key more often than this within one batch is followed no further
 _MAX_KEY_CHANGES = 16
+# rows that are sent to every task that reads the table, instead of the table's rows to where they are
+_MOST_BROADCAST = 250_000
 # how far back the row of a key change is looked for whose delete was committed by an earlier batch
 _MAX_SNAPSHOTS_BACK = 8
 
@@ -80,6 +82,37 @@ def complete(
     lost = resolved.where("state = 'lost'").select("key")
     left_out = None if lost.isEmpty() else folded.join(lost, "key", "left_semi")
     return _put_back(folded, resolved, columns), states["table"], left_out
+
+
+def complete_from_table(opened: DataFrame, batch: TableBatch, table: IcebergTable) -> tuple[DataFrame, int]:
+    """Fill the open columns of rows of which the batch's events tell no more: no other key, nothing held already.
+
+    :param opened: folded rows with open columns; they are few enough or wide enough for the table to be read once.
+    :return: ``key, op, row, order, source_time`` of the rows that the table has, and how many.
+    """
+    opened = opened.select("key", "op", "row", "open", "order", "source_time").localCheckpoint()
+    names = opened.agg(F.array_distinct(F.flatten(F.collect_set("open")))).collect()[0][0]
+    kinds = {c.name: c.type for c in batch.columns}
+    stored = read_between(table, opened.select("key.*"), batch.key).select(
+        *[F.col(quoted_column(k)).alias(f"stored_{i}") for i, k in enumerate(batch.key)],
+        F.col(ORDER_COLUMN).alias("held"),
+        F.struct(*[F.col(quoted_column(c)).cast(kinds[c]).alias(c) for c in names]).alias("stored"),
+    )
+    is_its = [F.col("key")[k] == F.col(f"stored_{i}") for i, k in enumerate(batch.key)]
+    few = opened.count() <= _MOST_BROADCAST
+    joined = (F.broadcast(opened) if few else opened).join(
+        stored, reduce(lambda a, b: a & b, [*is_its, F.col("held") <= F.col("order")])
+    )
+    left_out = {c: F.array_contains("open", c) for c in names}
+    values = [
+        F.when(left_out[c.name], F.col("stored")[c.name]).otherwise(F.col("row")[c.name]).alias(c.name)
+        if c.name in left_out
+        else F.col("row")[c.name].alias(c.name)
+        for c in batch.columns
+    ]
+    # read once: the table's large values are dear
+    rows = joined.select("key", "op", F.struct(*values).alias("row"), "order", "source_time").localCheckpoint()
+    return rows, rows.count()
 
 
 def _settled(rows: DataFrame) -> tuple[DataFrame, Counter[str]]:

@@ -26,6 +26,7 @@ class FoldStats:
     :param low_order: lowest order key among the keys' last events.
     :param high_order: highest order key.
     :param source_time: newest source time, microseconds since 1970.
+    :param filled_keys: keys whose last event left columns open that the fold has filled from earlier ones.
     """
 
     events: dict[str, int]
@@ -36,6 +37,7 @@ class FoldStats:
     source_time: int | None
     deletes: int | None = None
     first_order: str | None = None
+    filled_keys: int = 0
 
 
 def fold(changes: DataFrame) -> DataFrame:

@@ -21,10 +21,11 @@ from lakecdc.ingest import quarantine, tables, tombstones, truncate
 from lakecdc.ingest.apply import events, modes
 from lakecdc.ingest.apply.history_table import HistoryTable, open_history
 from lakecdc.ingest.apply.packed import untouched
+from lakecdc.ingest.apply.packed_events import every_event
 from lakecdc.ingest.apply.publish import Applied, following
 from lakecdc.ingest.change import IngestSource, TableBatch
 from lakecdc.ingest.cleaning import cleaned, completed, opened, set_apart
-from lakecdc.ingest.completion import complete
+from lakecdc.ingest.completion import complete, complete_from_table
 from lakecdc.ingest.discovery import expanded
 from lakecdc.ingest.fold import FoldStats, fold, stats
 from lakecdc.ingest.lookup import drop_older
@@ -235,7 +236,8 @@ def _commit_rows(feed: Feed, batch: TableBatch, max_delete_files: int) -> None:
         position = following(batch.position, feed.position, measured.high_order, truncate_order=batch.truncate_order)
         mode, choice = modes.choose(feed.table, batch, folded, measured.keys, max_delete_files, mark)
         feed.metrics.update(choice)
-        _write(feed, batch, mode, _ready(feed, batch, folded, measured, mark, mode), measured.keys, position)
+        batch, rows = _ready(feed, batch, folded, measured, mark, mode)
+        _write(feed, batch, mode, rows, measured.keys, position)
 
 
 @contextmanager
@@ -246,8 +248,9 @@ def _measured(batch: TableBatch) -> Iterator[tuple[DataFrame, FoldStats]]:
         yield packed.changes, packed.stats
         return
     folded = _folded(batch).persist()
+    filled = batch.packed.facts.filled if batch.folded and batch.packed else 0
     try:
-        yield folded, stats(folded)
+        yield folded, replace(stats(folded), filled_keys=filled)
     finally:
         folded.unpersist()
 
@@ -296,7 +299,8 @@ def _note(feed: Feed, applied: Applied, position: Position) -> None:
 @contextmanager
 def _kept(feed: Feed, batch: TableBatch) -> Iterator[TableBatch]:
     """The batch, its events kept while they are read more than once; a full load is too much to be kept."""
-    if batch.changes is None or batch.full_load or (batch.target.keyed and not feed.history):
+    read_once = batch.full_load or (batch.target.keyed and not feed.history)
+    if batch.changes is None or read_once or every_event(batch) is not None:
         yield batch
         return
     changes = batch.changes.persist()
@@ -316,8 +320,8 @@ def _folded(batch: TableBatch) -> DataFrame:
 
 def _ready(
     feed: Feed, batch: TableBatch, folded: DataFrame, measured: FoldStats, mark: str | None, mode: str
-) -> DataFrame:
-    """The folded rows that may be applied: not older than the table's, without placeholders."""
+) -> tuple[TableBatch, DataFrame]:
+    """The folded rows that may be applied: not older than the table's, without placeholders; and the batch of them."""
     assert feed.table is not None
     rows = folded
     suspects = older = deleted = 0
@@ -332,11 +336,8 @@ def _ready(
             rows, gone = truncate.drop_emptied(rows, truncated)
             deleted += gone
         feed.add(suspects=suspects, older_dropped=older + deleted)
-    if measured.open_keys:
-        rows, lookups, lost = complete(rows, batch, feed.table, mark, measured.first_order)
-        feed.add(completions=measured.open_keys, completion_lookups=lookups)
-        if lost is not None:
-            _keep_lost(feed, batch, lost, sum(measured.events.values()))
+    if measured.open_keys or measured.filled_keys:
+        batch, rows = _completed(feed, batch, rows, measured, mark)
     were_open = opened(folded, batch) if measured.open_keys else set()
     rows = completed(feed.table.spark, rows, batch, were_open)
     if not batch.in_order and (measured.events["d"] or (batch.target.clean and batch.target.clean.filter)):
@@ -348,7 +349,26 @@ def _ready(
         elif mode != "upsert":
             # an upsert does so while it writes
             tombstones.remember_packed(feed.table, packed, batch.key)
-    return rows
+    return batch, rows
+
+
+def _completed(
+    feed: Feed, batch: TableBatch, rows: DataFrame, measured: FoldStats, mark: str | None
+) -> tuple[TableBatch, DataFrame]:
+    """Rows without placeholders. Where tasks hold the batch packed, only those that have some leave it."""
+    assert feed.table is not None
+    packed, lookups, done = untouched(batch, rows), measured.open_keys, not measured.open_keys
+    if packed is not None and packed.folded and not done and not batch.may_be_held:
+        found, count = complete_from_table(packed.opened, batch, feed.table)
+        if done := count == lookups:
+            packed = packed.with_completed(found)
+            batch, rows = replace(batch, changes=packed.changes, packed=packed), packed.changes
+    if not done:
+        rows, lookups, lost = complete(rows, batch, feed.table, mark, measured.first_order)
+        if lost is not None:
+            _keep_lost(feed, batch, lost, sum(measured.events.values()))
+    feed.add(completions=measured.open_keys + measured.filled_keys, completion_lookups=lookups)
+    return batch, rows
 
 
 def _keep_lost(feed: Feed, batch: TableBatch, lost: DataFrame, events: int) -> None:

@@ -25,11 +25,19 @@ _ENDS = ((0, F.min), (1, F.max))
 def read_keys(table: IcebergTable, keys: DataFrame, key: Sequence[str], snapshot_id: int | None = None) -> DataFrame:
     """The table's visible rows of some keys.
 
-    The keys' bounds are pushed down as literals, so that Iceberg opens only files that can hold one of them.
-
     :param keys: distinct keys, columns as in ``key``.
     :param snapshot_id: state to read; default: the current one.
     :return: under the names that the columns have now.
+    """
+    return read_between(table, keys, key, snapshot_id).join(F.broadcast(keys), list(key), "left_semi")
+
+
+def read_between(table: IcebergTable, keys: DataFrame, key: Sequence[str], snapshot_id: int | None = None) -> DataFrame:
+    """The table's visible rows between the bounds of some keys, and more in their files.
+
+    The bounds are pushed down as literals, so that Iceberg opens only files that can hold one of the keys.
+
+    :param keys: and the others: see :func:`read_keys`.
     """
     types = {f.name: f.dataType.simpleString() for f in keys.schema.fields}
     ends = keys.agg(*[f(quoted_column(k)).alias(f"m{i}_{j}") for i, k in enumerate(key) for j, f in _ENDS])
@@ -41,7 +49,7 @@ def read_keys(table: IcebergTable, keys: DataFrame, key: Sequence[str], snapshot
         if low is not None:
             column, kind = F.col(quoted_column(name)), types[name]
             rows = rows.where((column >= _literal(low, kind)) & (column <= _literal(high, kind)))
-    return rows.join(F.broadcast(keys), list(key), "left_semi")
+    return rows
 
 
 def _rows_at(table: IcebergTable, snapshot_id: int | None) -> DataFrame:

@@ -26,6 +26,9 @@ _CODEC = "write.parquet.compression-codec"
 _SCHEMES = ("", "file", "s3", "s3a")
 # types whose values have as many bytes each
 _FIXED = ("uuid", "fixed")
+# the one type of lists that is written: that of the columns that an event left out
+_TEXTS = "array<string>"
+_FIELD_ID = "PARQUET:field_id"
 # settings of Iceberg's own writer that this one does not know
 _OTHER_FORMAT, _BLOOM = "write.format.default", "write.parquet.bloom-filter-enabled."
 _GIVEN_UP = "given-up"
@@ -46,7 +49,7 @@ def refusal(table: IcebergTable) -> str | None:
         return "the table is encrypted"
     if urlsplit(table.location).scheme not in _SCHEMES:
         return f"the table is at {urlsplit(table.location).scheme}://"
-    odd = [f"{name} is {kind}" for name, kind in spark_types(table).items() if arrow_type(kind) is None]
+    odd = [f"{name} is {kind}" for name, kind in spark_types(table).items() if _type(kind) is None]
     # Spark calls these string and binary
     odd += [f"{f.name} is {f.type}" for f in table.fields if f.type.startswith(_FIXED)]
     return f"column {odd[0]}" if odd else None
@@ -69,6 +72,7 @@ class FileColumn:
     :param id: Iceberg field id.
     :param type: Spark SQL type.
     :param source: name of the column that it is filled from; None for one of nulls.
+    :param element_id: Iceberg field id of the elements of a list.
     """
 
     id: int
@@ -76,6 +80,7 @@ class FileColumn:
     type: str
     required: bool
     source: str | None
+    element_id: int | None = None
 
 
 def file_columns(table: IcebergTable, sources: Mapping[str, str]) -> tuple[FileColumn, ...]:
@@ -84,7 +89,20 @@ def file_columns(table: IcebergTable, sources: Mapping[str, str]) -> tuple[FileC
     :param sources: what each column is filled from; the others are null.
     """
     types = spark_types(table)
-    return tuple(FileColumn(f.id, f.name, types[f.name], f.required, sources.get(f.name)) for f in table.fields)
+    elements = {name: table.field_id(f"{name}.element") for name, kind in types.items() if kind == _TEXTS}
+    return tuple(
+        FileColumn(f.id, f.name, types[f.name], f.required, sources.get(f.name), elements.get(f.name))
+        for f in table.fields
+    )
+
+
+def _type(kind: str, element_id: int | None = None) -> pa.DataType | None:
+    """Arrow's type of a Spark SQL type; None if files of it cannot be written."""
+    import pyarrow as pa
+
+    if kind == _TEXTS:
+        return pa.list_(pa.field("element", pa.string(), True, {_FIELD_ID: str(element_id)}))
+    return arrow_type(kind)
 
 
 @dataclass(frozen=True)
@@ -165,7 +183,7 @@ class ArrowFile:
 
         return pa.schema(
             [
-                pa.field(c.name, arrow_type(c.type), not c.required, {"PARQUET:field_id": str(c.id)})
+                pa.field(c.name, _type(c.type, c.element_id), not c.required, {_FIELD_ID: str(c.id)})
                 for c in self._columns
             ]
         )

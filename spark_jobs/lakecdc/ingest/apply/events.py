@@ -23,7 +23,7 @@ from lakecdc.contract.target import OLD_KEY_COLUMN, OP_COLUMN, ORDER_COLUMN, TIM
 from lakecdc.iceberg import definition
 from lakecdc.iceberg.definition import quoted_column
 from lakecdc.iceberg.staging import stage_rows
-from lakecdc.ingest.apply import full_load
+from lakecdc.ingest.apply import full_load, packed_events
 from lakecdc.ingest.apply.publish import Applied, Staged, following, publish
 from lakecdc.ingest.apply.rows import clustered
 from lakecdc.ingest.order import time_of
@@ -60,9 +60,13 @@ class EventStats:
 
 
 def measure(batch: TableBatch) -> EventStats:
-    """Count a batch's events in one pass."""
+    """Count a batch's events in one pass; tasks that have packed them have done so already."""
     if batch.changes is None:
         return EventStats(dict.fromkeys(_OPS, 0), None, None)
+    packed = packed_events.every_event(batch)
+    if packed is not None:
+        facts = packed.facts
+        return EventStats({op: facts.events[op] for op in _OPS}, facts.low_order, facts.high_order)
     counts = [F.count_if(F.col("op") == op).alias(op) for op in _OPS]
     late = F.coalesce("late", F.lit(True)) if "late" in batch.changes.columns else F.lit(True)
     low = F.min(F.when(late, F.col("order"))).alias("low")
@@ -94,15 +98,18 @@ def append_events(
     """
     if batch.target.mode == "append":
         _refuse_changes(batch, measured)
-    rows = events_of(table, batch)
+    rows = every = events_of(table, batch)
     mark = before.high_order if before else None
     if measured is not None and rows is not None:
         rows = _not_held(table, batch, rows, measured, mark)
     high = measured.high_order if measured else None
+    packed = packed_events.every_event(batch) if rows is every and not batch.truncate_order else None
 
     def stage(staged: Staged) -> None:
         if batch.full_load and batch.target.mode == "append":
             full_load.stage(table, batch, batch.changes, staged)
+        elif packed is not None and packed_events.can_be_written(table, batch, packed):
+            packed_events.stage(table, batch, packed, staged)
         elif rows is not None:
             staged.data_files += _stage(table, batch, rows, measured.total if measured else 0)
 
@@ -114,8 +121,9 @@ def events_of(table: IcebergTable, batch: TableBatch) -> DataFrame | None:
     """The events in the table's columns; None if there are none."""
     fields = table.spark.table(table.sql_name).schema.fields
     rows = None
-    if batch.changes is not None:
-        rows = batch.changes.select(*[_value(f, batch).cast(f.dataType).alias(f.name) for f in fields])
+    changes = batch.every_event.changes if batch.every_event else batch.changes
+    if changes is not None:
+        rows = changes.select(*[_value(f, batch).cast(f.dataType).alias(f.name) for f in fields])
     if batch.truncate_order and batch.target.mode == "history":
         truncate = _truncate(table, fields, batch.truncate_order)
         rows = truncate if rows is None else rows.unionByName(truncate)

@@ -211,10 +211,10 @@ class _Partition:
         self._keys = ArrowFile(task.place, task.keys) if task.keys else None
 
     def write(self, table: pa.Table) -> None:
-        """Add rows, and the keys of all."""
+        """Add rows but those with placeholders, and the keys of all."""
         import pyarrow.compute as pc
 
-        self._rows.write(table.filter(pc.not_equal(table["op"], "d")))
+        self._rows.write(table.filter(pc.and_(pc.not_equal(table["op"], "d"), table["open"].is_null())))
         if self._keys is not None:
             self._keys.write(table)
 

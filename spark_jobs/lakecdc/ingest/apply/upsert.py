@@ -70,6 +70,8 @@ def _stage_packed(
     if packing.can_be_written(table, batch, packed, spec_ids):
         memory = None if batch.in_order else tombstones.memory_of(table, packed, batch.key)
         remembered = packing.stage(table, batch, packed, staged, deletes=bool(spec_ids), memory=memory)
+        if packed.completed is not None:
+            staged.data_files += stage_images(table, batch, packed.completed, packed.facts.open)
         if memory is not None:
             tombstones.append_remembered(memory, remembered)
     else:

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
+    from lakecdc.contract.target import Target
+
 #: columns of a round: the table's number and that of the cell among its cells; of the last row only the summary
 SCHEMA = "relation bigint, cell int, summary string, packed binary"
 # set while a round is read for the first time
@@ -96,19 +98,21 @@ def folded(
     relation: int,
     layout: LogLayout | str,
     size: LogSize,
+    target: Target,
     partition_by: Sequence[str],
     epoch: int,
 ) -> Native:
-    """The events of one table, folded by the native engine, or why they are the JVM's.
+    """The changes of one table, made by the native engine, or why they are the JVM's.
 
     :param cells: those of the round; None only where they are the JVM's.
     :param layout: how the engine takes them, or why it cannot.
+    :param target: see :func:`fold_log`.
     :param partition_by: the target's partition transforms in SQL.
     """
     if isinstance(layout, str):
         return Native(reason=layout)
     assert cells is not None
-    return fold_log(of_table(cells, relation), layout, size, partition_by, epoch)
+    return fold_log(of_table(cells, relation), layout, size, target, partition_by, epoch)
 
 
 def rows(cells: DataFrame, schema: str) -> DataFrame:

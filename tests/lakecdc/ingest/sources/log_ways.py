@@ -11,21 +11,26 @@ from tests.conftest import Lake
 
 #: tables by what fills them, and the option that has it so
 WAYS = {"by_tasks": "auto", "by_jvm": "jvm"}
-_COUNTED = ("events_c", "events_u", "events_d", "keys", "rows_written")
+_COUNTED = (
+    *("events_c", "events_u", "events_d", "keys", "rows_written", "completions", "completion_lookups"),
+    "history_rows",
+)
 
 
-def by_each_way(shop: Any, settings: Callable[[str], dict[str, Any]] = lambda way: {}) -> dict[str, TableReport]:
+def by_each_way(
+    shop: Any, settings: Callable[[str], dict[str, Any]] = lambda way: {}, **target: Any
+) -> dict[str, TableReport]:
     """Feed ``s.t`` into a table for each way.
 
     :param shop: the source's own.
     :param settings: of the source, besides, for a way.
+    :param target: its settings, besides; in texts ``{way}`` stands for the way.
     """
     reports = {}
     for way, engine in WAYS.items():
-        buckets = ["bucket(3, id)"]
-        shop.targets[:] = [
-            {"table": f"{shop.schema}.{way}", "source_table": f"{shop.schema}.t", "partition_by": buckets}
-        ]
+        own = {k: v.format(way=way) if isinstance(v, str) else v for k, v in target.items()}
+        named = {"table": f"{shop.schema}.{way}", "source_table": f"{shop.schema}.t"}
+        shop.targets[:] = [{**named, "partition_by": ["bucket(3, id)"], **own}]
         spec = shop.spec(**settings(way), options={"decode_engine": engine})
         reports[way] = ingest(shop.lake.spark, spec)[0]
     return reports
@@ -42,11 +47,39 @@ def assert_the_same(lake: Lake, schema: str, reports: Mapping[str, TableReport],
     told = {name: (report.outcome, report.metrics.get("decoded_by")) for name, report in reports.items()}
     ways = {name: "jvm: asked for" if name == "by_jvm" else "native" for name in reports}
     assert told == {name: ("done", way) for name, way in ways.items()}, [r.reason for r in reports.values()]
-    counted = {name: [report.metrics[fact] for fact in _COUNTED] for name, report in reports.items()}
-    own = "_lakecdc_order, epoch_us(_lakecdc_source_time)"
-    # the texts tell -0 from 0, and NaN equals itself there
-    found = {name: sorted(map(repr, lake.duckdb_rows(f"{schema}.{name}", f"{columns}, {own}"))) for name in reports}
+    counted = {name: [report.metrics.get(fact) for fact in _COUNTED] for name, report in reports.items()}
+    found = {name: rows_of(lake, f"{schema}.{name}", columns) for name in reports}
     for name in reports:
         assert counted[name] == counted["by_jvm"], name
         assert found[name] == found["by_jvm"], name
     assert len(found["by_jvm"]) == rows
+
+
+def rows_of(lake: Lake, table: str, columns: str) -> list[str]:
+    """The rows of a table with lakecdc's own columns of any table, as sorted texts.
+
+    :param columns: in SQL.
+    """
+    own = "_lakecdc_order, epoch_us(_lakecdc_source_time)"
+    # the texts tell -0 from 0, and NaN equals itself there
+    return sorted(map(repr, lake.duckdb_rows(table, f"{columns}, {own}")))
+
+
+def assert_same_events(lake: Lake, tables: list[str], columns: str, events: int) -> None:
+    """Assert that change logs which were fed from one source table are the same.
+
+    :param columns: to be compared, in SQL.
+    :param events: how many each must have.
+    """
+    own = "_lakecdc_op, _lakecdc_unchanged, _lakecdc_old_key"
+    found = [rows_of(lake, table, f"{columns}, {own}") for table in tables]
+    for one in found:
+        assert one == found[0]
+    assert len(found[0]) == events
+
+
+def files_of(lake: Lake, table: str) -> list[tuple[str, str, int]]:
+    """What wrote a table's data files (``ingest`` and ``events`` are tasks), their partitions and numbers of rows."""
+    files = lake.pyiceberg().load_table(table).inspect.data_files().to_pylist()
+    writers = [file["file_path"].rpartition("/data/")[2].split("-")[0] for file in files]
+    return sorted((w, str(file["partition"]), file["record_count"]) for w, file in zip(writers, files, strict=True))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 
 from lakecdc.iceberg.definition import quoted_column
-from lakecdc.ingest.fold import FoldStats
+from lakecdc.ingest.fold import FoldStats, is_open
 from lakecdc.ingest.formats.messages import SCHEMA
 from lakecdc.ingest.formats.native import facts, packing, sample, schemas
 from lakecdc.ingest.formats.native.decoding import Decoding
@@ -84,6 +84,8 @@ class Packed:
     :param frame: the packed frame, persisted.
     :param changes: the change frame that is unpacked from it.
     :param folded: one row per key, in order of partition values and keys.
+    :param completed: rows in the place of those that have placeholders, ``key, op, row, order, source_time``; None if
+        there are none.
     :param fields: columns of the row.
     :param key: names of the key columns.
     :param grouping: how the keys are grouped.
@@ -96,6 +98,17 @@ class Packed:
     key: tuple[str, ...]
     facts: Facts
     grouping: Grouping
+    completed: DataFrame | None = None
+
+    @property
+    def opened(self) -> DataFrame:
+        """The rows of the change frame that have placeholders."""
+        return self.changes.where(is_open())
+
+    def with_completed(self, completed: DataFrame) -> Packed:
+        """The same with rows in the place of those that have placeholders."""
+        others = self.changes.where(~is_open()).select(*completed.columns)
+        return replace(self, changes=others.unionByName(completed), completed=completed)
 
     @property
     def deletes(self) -> DataFrame:
@@ -108,7 +121,8 @@ class Packed:
         """Facts of the folded batch."""
         told = self.facts
         events = {op: told.events[op] for op in OPS}
-        return FoldStats(events, told.keys, told.open, told.low_order, told.high_order, told.newest, told.deletes)
+        known = told.low_order, told.high_order, told.newest, told.deletes
+        return FoldStats(events, told.keys, told.open, *known, filled_keys=told.filled)
 
 
 @dataclass(frozen=True)
@@ -127,6 +141,8 @@ class Native:
     :param asides: how many.
     :param why: why the first of them is.
     :param stretches: of its changes, by ``topic/partition``.
+    :param every_event: the events before they were folded, if both are wanted.
+    :param kept: what Spark keeps of a log until the batch is done.
     """
 
     changes: DataFrame | None = None
@@ -142,6 +158,8 @@ class Native:
     asides: int = 0
     why: str | None = None
     stretches: Mapping[str, Sequence[Stretch]] = field(default_factory=dict)
+    every_event: Packed | None = None
+    kept: tuple[DataFrame, ...] = ()
 
     @property
     def folded(self) -> bool:
@@ -287,17 +305,25 @@ def _set_aside(frame: DataFrame, scan: Scan | None) -> DataFrame:
     return scan.messages(cells.mapInArrow(rows_of_cells, VALUES))
 
 
-def gathered(frame: DataFrame, groups: Grouping | None, epoch: int) -> tuple[DataFrame, Facts]:
+def gathered(
+    frame: DataFrame, groups: Grouping | None, epoch: int, names: Sequence[str] = ()
+) -> tuple[DataFrame, Facts]:
     """Run tasks that make a packed frame, and fold what they have made of the same keys.
 
     :param groups: None if there is nothing to be folded any more.
     :param epoch: of the order keys.
+    :param names: of the row's columns; none if no event leaves values out.
     :return: the frame, persisted, and its facts.
     """
     if groups:
-        frame = frame.repartitionById(groups.tasks, "grp").mapInArrow(FoldTask(epoch), packing.SCHEMA)
+        frame = frame.repartitionById(groups.tasks, "grp").mapInArrow(FoldTask(epoch, tuple(names)), packing.SCHEMA)
     frame = frame.persist()
-    return frame, facts.merged(facts.from_json(row[0]) for row in frame.select("facts").collect() if row[0])
+    return frame, told_by(frame)
+
+
+def told_by(frame: DataFrame) -> Facts:
+    """The facts of a packed frame."""
+    return facts.merged(facts.from_json(row[0]) for row in frame.select("facts").collect() if row[0])
 
 
 def unpacked(frame: DataFrame, fields: Sequence[Field], keys: Sequence[str], only: str) -> DataFrame:
@@ -306,7 +332,8 @@ def unpacked(frame: DataFrame, fields: Sequence[Field], keys: Sequence[str], onl
     :param only: ops that are wanted.
     """
     types = {f.name: f.type for f in fields}
-    key = ", ".join(f"{quoted_column(k)}: {types[k]}" for k in keys)
+    # Spark stores no struct without fields
+    key = ", ".join(f"{quoted_column(k)}: {types[k]}" for k in keys) or "none: string"
     row = ", ".join(f"{quoted_column(f.name)}: {f.type}" for f in fields)
     counts = ", ".join(f"{count} int" for count in COUNTS)
     schema = (

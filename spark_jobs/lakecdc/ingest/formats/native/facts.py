@@ -30,6 +30,7 @@ class Facts:
     :param deletes: rows that are deletes.
     :param lone: keys with a tombstone and without a delete.
     :param open: rows with placeholders.
+    :param filled: rows whose placeholders were all filled from earlier events.
     :param low_order: lowest order key of a row.
     :param high_orders: highest order key by ``topic/partition``; tombstones have none of their own.
     :param newest: source time, microseconds since 1970.
@@ -51,6 +52,7 @@ class Facts:
     why: str | None = None
     stretches: dict[str, list[Stretch]] = field(default_factory=dict)
     schemas: tuple[str, ...] = ()
+    filled: int = 0
 
     @property
     def high_order(self) -> str | None:
@@ -88,6 +90,7 @@ def merged(parts: Iterable[Facts]) -> Facts:
         next((part.why for part in found if part.why), None),
         joined(part.stretches for part in found),
         schemas,
+        sum(part.filled for part in found),
     )
 
 

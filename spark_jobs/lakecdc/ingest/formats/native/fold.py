@@ -13,17 +13,8 @@ if TYPE_CHECKING:
     import duckdb
     import pyarrow as pa
 
-_ORDER = "create_sort_key(" + ", ".join(f"{part}, 'ASC NULLS LAST'" for part in ORDER_PARTS) + ")"
-
-
-def fold(connection: duckdb.DuckDBPyConnection, table: pa.Table, *, by_key: bool = False) -> pa.Table:
-    """Keep of each key the event with the highest order key, and add up its counts.
-
-    :param by_key: sort by partition values and keys.
-    :return: the same columns.
-    """
-    places = last_places(connection, table)
-    return taken(table, sorted_by_key(places) if by_key else places)
+#: SQL of an order key that DuckDB compares
+ORDER = "create_sort_key(" + ", ".join(f"{part}, 'ASC NULLS LAST'" for part in ORDER_PARTS) + ")"
 
 
 def sorted_by_key(table: pa.Table) -> pa.Table:
@@ -47,7 +38,7 @@ def last_places(connection: duckdb.DuckDBPyConnection, table: pa.Table) -> pa.Ta
     needed = needed.append_column("place", pa.array(np.arange(table.num_rows, dtype=np.int64)))
     connection.register("arrived", needed)
     return connection.execute(
-        f"""SELECT {by}, arg_max(place, {_ORDER}) AS place, {sums},
+        f"""SELECT {by}, arg_max(place, {ORDER}) AS place, {sums},
           (hash({", ".join(keys)}) % 2147483647)::BIGINT AS hash FROM arrived GROUP BY {by} ORDER BY place"""
     ).to_arrow_table()
 

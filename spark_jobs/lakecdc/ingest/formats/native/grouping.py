@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 _BUCKET = re.compile(r"bucket\(\s*(\d+)\s*,\s*`?(\w+)`?\s*\)", re.IGNORECASE)
 # types whose bucket is that of their number (table specification, appendix B)
 _NUMBERS = ("tinyint", "smallint", "int", "bigint", "date", "timestamp", "timestamp_ntz")
+# and those whose bucket is that of their bytes
+_TEXTS = ("string", "binary")
 _MOST_TASKS = 256
 
 
@@ -77,7 +79,7 @@ def grouping(expressions: Sequence[str], key: Sequence[str], types: Sequence[str
     for expression in expressions:
         # a function of a catalog is named with it
         found = _BUCKET.fullmatch(expression.rpartition(".system.")[2].strip())
-        if not found or found[2] not in key or types[key.index(found[2])] not in (*_NUMBERS, *["string"] * hashes_text):
+        if not found or found[2] not in key or types[key.index(found[2])] not in (*_NUMBERS, *_TEXTS * hashes_text):
             return Grouping(tasks)
         buckets.append(Bucket(key.index(found[2]), int(found[1])))
     partitions = 1
@@ -90,11 +92,12 @@ def grouping(expressions: Sequence[str], key: Sequence[str], types: Sequence[str
 def bucket_values(keys: pa.Array, count: int) -> pa.Array:
     """Iceberg's ``bucket`` of some values that are not null.
 
-    :param keys: text, integers, dates or times in microseconds.
+    :param keys: text, bytes, integers, dates or times in microseconds.
     """
     import pyarrow as pa
 
-    hashes = _text_hashes(keys) if pa.types.is_string(keys.type) else _number_hashes(keys)
+    texts = pa.types.is_string(keys.type) or pa.types.is_binary(keys.type)
+    hashes = _text_hashes(keys) if texts else _number_hashes(keys)
     return pa.array(((hashes & 0x7FFFFFFF) % count).astype("int32"))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
@@ -12,17 +13,19 @@ from pyspark.sql import functions as F
 from lakecdc.ingest.change import OddValueError
 from lakecdc.ingest.formats.native import packing
 from lakecdc.ingest.formats.native.decoding import CHECKS
-from lakecdc.ingest.formats.native.engine import Native, Packed, change_frame, gathered, unpacked
+from lakecdc.ingest.formats.native.engine import Native, Packed, change_frame, gathered, told_by, unpacked
 from lakecdc.ingest.formats.native.facts import Facts
 from lakecdc.ingest.formats.native.grouping import Grouping, grouping
 from lakecdc.ingest.formats.native.layout import COUNTS, OPS
-from lakecdc.ingest.formats.native.tasks import Held, OddError, OpenError
+from lakecdc.ingest.formats.native.placeholders import GoneError
+from lakecdc.ingest.formats.native.tasks import Held, OddError
 from lakecdc.ingest.formats.survey import moment
 from lakecdc.ingest.formats.values import Field
 from lakecdc.ingest.order import RANK_CHANGE
 from lakecdc.worker import duckdb_of_its_own, settle
 
 if TYPE_CHECKING:
+    import duckdb
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
@@ -30,7 +33,9 @@ if TYPE_CHECKING:
     from lakecdc.contract.target import Target
 
 #: why a table's events are the JVM's
-LEFT_OUT = "an update leaves values out that it did not touch"
+LEFT_OUT = "an update of a key leaves values out that it did not touch"
+#: group of events in a packed frame that are not folded
+EVERY = -1
 # rows that are typed in one step, and their bytes
 _ROWS, _BYTES = 65_536, 32 * 1024 * 1024
 # events and bytes that one task types, and that one folds; it holds its rows about six times meanwhile
@@ -79,8 +84,7 @@ class LogLayout:
     def typed(self, table: pa.Table) -> pa.Table:
         """The events of a table in the engine's layout, with the columns of its checks.
 
-        :raises OpenError: an update leaves a value out.
-        :raises OddError: a key that is null.
+        :raises OddError: a key that is null, or one that an update changes while it leaves values out.
         :raises OddValueError: a value that Spark has to judge.
         """
         import pyarrow as pa
@@ -89,9 +93,10 @@ class LogLayout:
         table = table.filter(pc.less(table[self.position], self.end)).combine_chunks()
         count = table.num_rows
         of = {name: _whole(table[name]) for name in table.column_names}
-        if "open" in of and of["open"].null_count < count:
-            raise OpenError
         gone, moved = pc.equal(of["kind"], "d"), of["moved"]
+        opened = of.get("open", pa.nulls(count, pa.list_(pa.string())))
+        if pc.any(pc.and_(moved, opened.is_valid())).as_py():
+            raise OddError(LEFT_OUT)
         texts = [
             pc.list_element(of["new"], column.place) if count else pa.nulls(0, pa.string()) for column in self.columns
         ]
@@ -111,7 +116,7 @@ class LogLayout:
             raise OddError("a time before 1970")
         facts = {
             "op": of["kind"],
-            "open": pa.nulls(count, pa.list_(pa.string())),
+            "open": opened,
             "moved": moved,
             "pos": of[self.position],
             "ord": of["ordinal"],
@@ -140,28 +145,38 @@ def _whole(column: pa.ChunkedArray) -> pa.Array:
 class LogTask:
     """Cells of decoded events in, a packed frame out.
 
+    :param grouping: how the keys of folded rows are told apart; None if none are wanted.
     :param alone: there is no other task, so that the rows need no further fold.
+    :param every: every event is wanted, in the group :data:`EVERY`.
     """
 
     layout: LogLayout
-    grouping: Grouping
+    grouping: Grouping | None
     epoch: int
     alone: bool
+    every: bool
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Type and fold, until the input ends or something is met that is for the JVM."""
         settle()
         try:
             with duckdb_of_its_own() as connection:
-                held = Held(self.grouping, self.epoch, connection, alone=self.alone)
+                holders = self._holders(connection)
                 for table in _slices(packing.all_of(batches)):
                     for batch in self.layout.typed(table).to_batches():
-                        yield from held.add(batch)
-                yield from held.rest()
-        except (OddError, OddValueError) as error:
-            yield packing.row(0, Facts(odd=str(error)).to_json(), None)
-        except OpenError:
-            yield packing.row(0, Facts(open=1).to_json(), None)
+                        for held in holders:
+                            yield from held.add(batch)
+                for held in holders:
+                    yield from held.rest()
+        except (OddError, OddValueError, GoneError) as error:
+            yield packing.row(EVERY if self.every else 0, Facts(odd=str(error)).to_json(), None)
+
+    def _holders(self, connection: duckdb.DuckDBPyConnection) -> list[Held]:
+        names = [column.name for column in self.layout.columns]
+        found = [Held(None, self.epoch, connection, alone=self.alone, group=EVERY)] if self.every else []
+        if self.grouping:
+            found.append(Held(self.grouping, self.epoch, connection, alone=self.alone, names=names))
+        return found
 
 
 def _slices(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
@@ -184,8 +199,8 @@ def refusal(options: JobOptions, target: Target) -> str | None:
     """Why a table's events are the JVM's whatever they are; None if they are not."""
     if getattr(options, "decode_engine", "auto") == "jvm":
         return "asked for"
-    if not target.keyed or target.history_table:
-        return "every event is wanted"
+    if target.history_table and target.clean:
+        return "every event is wanted, and cleaned on the way"
     return None if importlib.util.find_spec("duckdb") else "the Python package duckdb is missing"
 
 
@@ -209,10 +224,13 @@ class LogSize:
         return max(1, -(-self.events // events), -(-self.bytes // size))
 
 
-def fold_log(cells: DataFrame, layout: LogLayout, size: LogSize, partition_by: Sequence[str], epoch: int) -> Native:
-    """Fold the events of a table in a round, or tell why not.
+def fold_log(
+    cells: DataFrame, layout: LogLayout, size: LogSize, target: Target, partition_by: Sequence[str], epoch: int
+) -> Native:
+    """Make changes of the events of a table in a round, or tell why not.
 
     :param cells: its cells, in one partition; their columns ``cell`` and ``packed`` are read.
+    :param target: tells whether they are to be folded, and whether every event is wanted.
     :param partition_by: the target's partition transforms in SQL.
     :param epoch: of the order keys.
     """
@@ -221,17 +239,47 @@ def fold_log(cells: DataFrame, layout: LogLayout, size: LogSize, partition_by: S
     tasks = size.tasks(*_TYPED_AT_ONCE)
     shares = max(size.tasks(*_FOLDED_AT_ONCE), min(tasks, cells.sparkSession.sparkContext.defaultParallelism))
     groups, alone = grouping(partition_by, names, types, shares), tasks == 1
+    every, folds = not target.keyed or bool(target.history_table), target.keyed
+    if folds and not names:
+        return Native(reason="the table has no key")
     if not alone:
         # dealt out in the same way if they have to be read again
         cells = cells.repartitionById(tasks, (F.col("cell") % tasks).cast("int"))
-    typed = cells.select("packed").mapInArrow(LogTask(layout, groups, epoch, alone), packing.SCHEMA)
-    frame, told = gathered(typed, None if alone else groups, epoch)
-    if told.odd or told.open:
-        frame.unpersist()
-        return Native(reason=told.odd or LEFT_OUT)
+    task = LogTask(layout, groups if folds else None, epoch, alone, every)
+    typed = cells.select("packed").mapInArrow(task, packing.SCHEMA)
     fields = tuple(Field(column.name, column.type) for column in layout.columns)
-    changes = change_frame(unpacked(frame, fields, names, OPS), None, [f"n_{op}" for op in OPS])
-    made = Packed(frame, changes, True, fields, tuple(names), told, groups)
-    newest = moment(told.newest) if told.newest is not None else None
-    events = sum(told.events[op] for op in OPS)
-    return Native(changes, made, events=events, newest=newest, high_orders=told.high_orders)
+    shaped = partial(_shaped, fields=fields, key=tuple(names), groups=groups)
+    kept, made = [], []
+    if every:
+        kept.append(typed.persist())
+        of_events, typed = typed.where(F.col("grp") == EVERY), typed.where(F.col("grp") != EVERY)
+        made.append(shaped(of_events, told_by(of_events), folded=False))
+    if folds and not any(one.facts.odd for one in made):
+        frame, told = gathered(typed, None if alone else groups, epoch, [field.name for field in fields])
+        kept.append(frame)
+        made.append(shaped(frame, told, folded=True))
+    last = made[-1]
+    if last.facts.odd:
+        for frame in kept:
+            frame.unpersist()
+        return Native(reason=last.facts.odd)
+    newest = moment(last.facts.newest) if last.facts.newest is not None else None
+    events = sum(last.facts.events[op] for op in OPS)
+    every_event = made[0] if every and folds else None
+    return Native(
+        last.changes,
+        last,
+        events=events,
+        newest=newest,
+        high_orders=last.facts.high_orders,
+        every_event=every_event,
+        kept=tuple(kept),
+    )
+
+
+def _shaped(
+    frame: DataFrame, told: Facts, *, fields: tuple[Field, ...], key: tuple[str, ...], groups: Grouping, folded: bool
+) -> Packed:
+    counts = [f"n_{op}" for op in OPS] if folded else []
+    changes = change_frame(unpacked(frame, fields, key, OPS), None, counts)
+    return Packed(frame, changes, folded, fields, key, told, groups)

@@ -6,16 +6,16 @@ what several tasks have made of one group of keys; ``UnpackTask`` gives Spark th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from lakecdc.ingest.formats.native import facts, packing
+from lakecdc.ingest.formats.native import facts, packing, placeholders
 from lakecdc.ingest.formats.native.decoding import CHECKS
 from lakecdc.ingest.formats.native.facts import Facts
-from lakecdc.ingest.formats.native.fold import fold, last_places, sorted_by_key, taken
+from lakecdc.ingest.formats.native.fold import last_places, taken
 from lakecdc.ingest.formats.native.grouping import Grouping
 from lakecdc.ingest.formats.native.layout import COUNTS, with_order
 from lakecdc.ingest.formats.native.pieces import OddTextError
@@ -235,6 +235,8 @@ class Held:
     :param epoch: of the order keys.
     :param partitioned: the rows are of partitions of a topic.
     :param schema: what their schema tells of the columns, as facts travel.
+    :param names: of the row's columns, so that placeholders can be filled; None if they cannot.
+    :param group: of rows that are not folded.
     """
 
     def __init__(
@@ -246,9 +248,12 @@ class Held:
         alone: bool,
         partitioned: bool = False,
         schema: str = "",
+        names: Sequence[str] | None = None,
+        group: int = 0,
     ) -> None:
         self._grouping, self._epoch, self._connection, self._alone = grouping, epoch, connection, alone
-        self._partitioned, self._schema = partitioned, schema
+        self._partitioned, self._schema, self._names = partitioned, schema, names
+        self._group = group
         self._batches: list[pa.RecordBatch] = []
         self._rows = self._bytes = 0
         self._tables: set[str] = set()
@@ -265,7 +270,7 @@ class Held:
         if odd.true_count:
             yield from self._set_aside(batch.filter(odd))
             batch = batch.filter(pc.invert(odd))
-        if self._grouping is not None and batch.column("open").null_count < batch.num_rows:
+        if self._grouping is not None and self._names is None and placeholders.has_open(batch):
             raise OpenError
         self._tables |= {name for name in pc.unique(batch.column("source_table")).to_pylist() if name}
         if self._partitioned:
@@ -274,7 +279,7 @@ class Held:
         if self._grouping is None:
             yield from self.rest()
         elif self._rows >= _MANY_ROWS or (self._bytes >= _MANY_BYTES and not self._alone):
-            self._hold(fold(self._connection, self._taken()).to_batches())
+            self._hold(placeholders.needed(self._connection, self._taken()).to_batches())
             if (self._rows >= _MANY_KEYS or self._bytes >= _MANY_BYTES // 2) and not self._alone:
                 yield from self.rest()
 
@@ -296,13 +301,15 @@ class Held:
             [self._stretches, Facts(schemas=(self._schema,)), *(Facts(tables=(name,)) for name in self._tables)]
         )
         if grouping is None:
-            yield from finished(self._connection, table, self._epoch, told, folded=False)
+            yield from finished(self._connection, table, self._epoch, told, folded=False, group=self._group)
             return
-        places = grouping.with_partitions(last_places(self._connection, table))
         if self._alone:
-            by_key = taken(table, sorted_by_key(places))
+            places = grouping.with_partitions(last_places(self._connection, table))
+            by_key, filled = placeholders.folded(self._connection, table, self._names or (), places)
+            told = facts.merged([told, Facts(filled=filled)])
             yield from finished(self._connection, by_key, self._epoch, told, folded=True)
         else:
+            places = grouping.with_partitions(placeholders.needed_places(self._connection, table))
             yield from _by_group(table, places, grouping, told)
 
     def _hold(self, batches: list[pa.RecordBatch]) -> None:
@@ -336,9 +343,11 @@ class FoldTask:
     """Packed rows of whole groups in, the same folded and in order of their keys out.
 
     :param epoch: of the order keys.
+    :param names: of the row's columns; none if no event leaves values out.
     """
 
     epoch: int
+    names: tuple[str, ...] = ()
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Fold all groups of the task together."""
@@ -358,21 +367,27 @@ class FoldTask:
                 yield packing.row(0, together.to_json(), None)
             return
         with duckdb_of_its_own() as connection:
-            folded = fold(connection, pa.concat_tables(tables), by_key=True)
-            yield from finished(connection, folded, self.epoch, together, folded=True)
+            try:
+                rows, filled = placeholders.folded(connection, pa.concat_tables(tables), self.names)
+            except placeholders.GoneError as error:
+                yield packing.row(0, Facts(odd=str(error)).to_json(), None)
+                return
+            together = facts.merged([together, Facts(filled=filled)])
+            yield from finished(connection, rows, self.epoch, together, folded=True)
 
 
 def finished(
-    connection: duckdb.DuckDBPyConnection, table: pa.Table, epoch: int, told: Facts, *, folded: bool
+    connection: duckdb.DuckDBPyConnection, table: pa.Table, epoch: int, told: Facts, *, folded: bool, group: int = 0
 ) -> Iterator[pa.RecordBatch]:
     """Rows with order keys, packed, and their facts.
 
     :param folded: there is one row per key.
+    :param group: of the rows.
     """
     table = with_order(table, epoch)
     connection.register("ordered", table)
     found = facts.measured(connection, "ordered", folded=folded)
-    yield from packing.packed_rows(0, table, facts.merged([told, found]).to_json())
+    yield from packing.packed_rows(group, table, facts.merged([told, found]).to_json())
 
 
 def rows_of_cells(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -413,13 +428,15 @@ class UnpackTask:
         of = {name: batch.column(name) for name in batch.schema.names}
         gone = pc.is_in(of["op"], pa.array(["d", "x"]))
         row = pa.StructArray.from_arrays([of[f"c{i}"] for i in range(len(self.names))], list(self.names), mask=gone)
-        keys, stayed = range(len(self.key)), pc.invert(of["moved"])
+        keys, stayed, nothing = range(len(self.key)), pc.invert(of["moved"]), [pa.nulls(len(batch), pa.string())]
         columns = {
             "op": of["op"],
-            "key": pa.StructArray.from_arrays([of[f"k{i}"] for i in keys], list(self.key)),
+            "key": pa.StructArray.from_arrays([of[f"k{i}"] for i in keys] or nothing, list(self.key) or ["none"]),
             "row": row,
             "open": of["open"],
-            "old_key": pa.StructArray.from_arrays([of[f"o{i}"] for i in keys], list(self.key), mask=stayed),
+            "old_key": pa.StructArray.from_arrays(
+                [of[f"o{i}"] for i in keys] or nothing, list(self.key) or ["none"], mask=stayed
+            ),
             **{name: of[name] for name in ("order", "time_us", "partition", *COUNTS)},
         }
         return pa.RecordBatch.from_arrays(list(columns.values()), list(columns))

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from lakecdc.ingest.change import OddValueError
 from lakecdc.ingest.formats.native.exact import arrow_type
+from lakecdc.ingest.sources.hexadecimal import octets
 from lakecdc.ingest.sources.mysql.types import BYTES, DATED
 
 if TYPE_CHECKING:
@@ -41,7 +42,8 @@ def is_odd_for_arrow(base: str, derived: str | None, kind: str) -> bool:
     :param derived: Spark SQL type that this becomes.
     :param kind: the target's.
     """
-    return base in BYTES or (kind != "string" and (kind != derived or arrow_type(kind) is None))
+    is_text = kind == "string" and base not in BYTES
+    return not is_text and (kind != derived or arrow_type(kind) is None)
 
 
 def converted(texts: pa.Array, base: str, kind: str, column: str) -> pa.Array:
@@ -55,6 +57,8 @@ def converted(texts: pa.Array, base: str, kind: str, column: str) -> pa.Array:
     import pyarrow as pa
     import pyarrow.compute as pc
 
+    if base in BYTES:
+        return octets(texts, column)
     wanted = arrow_type(kind)
     try:
         if base in DATED and kind != "string":

@@ -239,6 +239,7 @@ class MysqlIngest:
             position=position,
             folded=made.folded,
             packed=made.packed,
+            every_event=made.every_event,
             truncate_order=binlog.truncate_order(found, number, self._epoch),
             source_columns=feed.source_columns,
             columns_told=feed.told(before, position),
@@ -253,12 +254,13 @@ class MysqlIngest:
             layout = "a TRUNCATE"
         elif number in found.summary.altered or len(relations) != 1:
             layout = "the source has altered the table"
+        elif not feed.key and found.summary.events[number].get("d"):
+            layout = "a delete in a table without a key"
         else:
             layout = refusal(self.spec.options, target) or binlog.layout(found, relations[0], feed.key, columns)
         by = partition_transforms(self.spark, self.spec.catalog.name, target)
-        made = rounds.folded(found.cells, number, layout, found.size(number), by, self._epoch)
-        if made.packed is not None:
-            self._kept.append(made.packed.frame)
+        made = rounds.folded(found.cells, number, layout, found.size(number), target, by, self._epoch)
+        self._kept += made.kept
         return made
 
     def _zero_date_facts(self, feed: Feed) -> dict[str, int]:

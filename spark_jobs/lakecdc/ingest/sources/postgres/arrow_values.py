@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from lakecdc.ingest.change import OddValueError
 from lakecdc.ingest.formats.native.exact import arrow_type
+from lakecdc.ingest.sources.hexadecimal import octets
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -25,6 +26,8 @@ def converted(texts: pa.Array, _base: str, kind: str, column: str) -> pa.Array:
         return texts
     if kind == "boolean":
         return pc.equal(texts, "t")
+    if kind == "binary":
+        return octets(texts, column, len("\\x"))
     try:
         return texts.cast(arrow_type(kind))
     except pa.ArrowInvalid as error:

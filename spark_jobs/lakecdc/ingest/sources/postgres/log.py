@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 
 from lakecdc.contract.errors import SourceUnavailableError
 from lakecdc.ingest.formats import pgoutput
-from lakecdc.ingest.formats.native.log import LEFT_OUT, LogColumn, LogLayout, LogSize
+from lakecdc.ingest.formats.native.log import LogColumn, LogLayout, LogSize
 from lakecdc.ingest.formats.pgoutput import Bounds, Decoder, Relation, Summary, Wanted
 from lakecdc.ingest.order import order_key, order_sql
 from lakecdc.ingest.sources import rounds
@@ -226,18 +226,21 @@ def layout(
     columns: Sequence[Column],
     types: TypeCatalog,
     renamed: Mapping[int, Mapping[str, str]],
+    *,
+    overtaken: bool,
 ) -> LogLayout | str:
     """How tasks of the native engine take a table's events out of a round, or why they are the JVM's.
 
     :param columns: and the other parameters: see :func:`changes`.
+    :param overtaken: a full load may have read rows that are newer than the events.
     """
     relations = found.relations(oid)
     if found.cells is None:
         return "the round was parked"
     if oid in found.summary.truncates:
         return "a TRUNCATE"
-    if oid in found.summary.open:
-        return LEFT_OUT
+    if overtaken and oid in found.summary.open:
+        return "an update from before its row was loaded leaves values out"
     if len(relations) > 1 or any(renamed.values()):
         return "the source has altered the table"
     (relation,) = relations

@@ -18,6 +18,7 @@ from lakecdc.ingest.change import ArrowRows, OddValueError
 from lakecdc.ingest.formats.native.exact import arrow_type
 from lakecdc.ingest.order import RANK_READ, order_key
 from lakecdc.ingest.sources.database import full_load_frame, string_schema
+from lakecdc.ingest.sources.postgres.arrow_values import converted
 from lakecdc.ingest.sources.postgres.connect import Address, connect, explain, lsn
 from lakecdc.worker import settle
 
@@ -274,12 +275,21 @@ class ReadTables:
         import pyarrow as pa
 
         names = [f"c{i}" for i in range(len(self.types))]
-        kinds = [arrow_type(kind) for kind in self.types]
+        kinds = [pa.string() if kind == "binary" else arrow_type(kind) for kind in self.types]
         for block in self.copy.blocks(number):
             try:
-                yield pa.Table.from_batches(parse(block, names, kinds))
+                for batch in parse(block, names, kinds):
+                    yield self._with_bytes(pa.Table.from_batches([batch]))
             except pa.ArrowInvalid as error:
                 raise OddValueError(self._named(str(error))) from error
+
+    def _with_bytes(self, table: pa.Table) -> pa.Table:
+        """A table whose binary columns are texts yet."""
+        for place, kind in enumerate(self.types):
+            if kind == "binary":
+                values = converted(table.column(place).chunk(0), "bytea", kind, self.copy.columns[place])
+                table = table.set_column(place, table.column_names[place], values)
+        return table
 
     def _named(self, text: str) -> str:
         """Arrow's message with the column's name."""

@@ -424,6 +424,7 @@ class PostgresIngest:
             position=self._position(feed, to, moment),
             folded=made.folded,
             packed=made.packed,
+            every_event=made.every_event,
             truncate_order=wal.truncate_order(found, table.oid, self._epoch),
             overtaken_below=order_key(self._epoch, feed.ahead) if feed.ahead else None,
             source_columns={c.name: feed.numbers.get(c.name) for c in columns} if relations else None,
@@ -440,13 +441,15 @@ class PostgresIngest:
     ) -> Native:
         """The changes of a table: folded by the native engine's tasks, or for the JVM to fold, and why."""
         oid, target = feed.table.oid, feed.table.target
-        layout = refusal(self.spec.options, target) or wal.layout(found, oid, key, columns, self._types, renamed)
+        layout = refusal(self.spec.options, target) or wal.layout(
+            found, oid, key, columns, self._types, renamed, overtaken=bool(feed.ahead)
+        )
         by = partition_transforms(self.spark, self.spec.catalog.name, target)
-        made = rounds.folded(found.cells, oid, layout, found.size(oid), by, self._epoch)
+        made = rounds.folded(found.cells, oid, layout, found.size(oid), target, by, self._epoch)
         if made.packed is None:
             changes = wal.changes(found, oid, key, columns, self._types, self._epoch, renamed)
             return replace(made, changes=changes)
-        self._packed.append(made.packed.frame)
+        self._packed += made.kept
         return made
 
     def _position(self, feed: Feed, to: int, moment: datetime | None) -> Position:

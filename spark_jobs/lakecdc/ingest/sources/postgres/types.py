@@ -141,7 +141,7 @@ class TypeCatalog:
         """
         own = {c.name: self.spark_type(c.type_oid, c.type_modifier) for c in source}
         for c in columns:
-            exact = c.type == own[c.name] and c.type != "binary" and arrow_type(c.type) is not None
+            exact = c.type == own[c.name] and arrow_type(c.type) is not None
             if c.type != "string" and not exact:
                 return f"column {c.name!r} is {c.type}, made of {own[c.name] or 'its text'}"
         return None

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from pyiceberg.transforms import BucketTransform
-from pyiceberg.types import DateType, IcebergType, LongType, StringType, TimestampType
+from pyiceberg.types import BinaryType, DateType, IcebergType, LongType, StringType, TimestampType
 
 from lakecdc.ingest.formats.native.grouping import Bucket, bucket_values, grouping
 from lakecdc.ingest.formats.native.layout import order_texts
@@ -27,6 +27,7 @@ TIMES = [datetime.datetime(2017, 11, 16, 22, 31, 8, 1), datetime.datetime(1969, 
         (LongType(), pa.array(NUMBERS, pa.int64())),
         (LongType(), pa.array([-3, 7], pa.int32())),
         (StringType(), pa.array(["iceberg", "", "é東京", "a" * 33])),
+        (BinaryType(), pa.array([b"", b"\x00\xff", b"iceberg"])),
         (DateType(), pa.array(DAYS)),
         (TimestampType(), pa.array(TIMES, pa.timestamp("us"))),
     ],

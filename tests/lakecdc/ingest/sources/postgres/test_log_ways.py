@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,7 @@ from lakecdc.ingest.formats.native import log
 from lakecdc.ingest.formats.pgoutput import Bounds
 from lakecdc.ingest.job import ingest
 from lakecdc.ingest.sources.postgres import log as wal
-from tests.lakecdc.ingest.sources.log_ways import WAYS, assert_the_same, by_each_way
+from tests.lakecdc.ingest.sources.log_ways import WAYS, assert_same_events, assert_the_same, by_each_way, files_of
 
 from .conftest import Shop
 from .test_arrow_load import create, insert
@@ -67,36 +68,97 @@ def test_both_ways_leave_the_same_table(shop: Shop, monkeypatch: pytest.MonkeyPa
 
 def test_what_is_not_plain_is_left_to_the_jvm(shop: Shop) -> None:
     kinds = {"plain": "int", "odd": "date", "octets": "bytea", "cast": "int", "altered": "int", "emptied": "int"}
-    kinds |= {"large": "text", "logged": "int"}
+    kinds |= {"large": "text", "moved": "text", "logged": "int"}
     settings: dict[str, dict[str, Any]] = {
         "cast": {"columns": {"v": "decimal(3,1)"}},
-        "logged": {"history_table": f"{shop.schema}.logged_history"},
+        "logged": {"history_table": f"{shop.schema}.logged_history", "clean": {"filter": "n < 9"}},
     }
     for name, kind in kinds.items():
         shop.sql(f"CREATE TABLE s.{name} (id int PRIMARY KEY, n int, v {kind})")
         shop.target(name, **settings.get(name, {}))
-    shop.sql(f"INSERT INTO s.large VALUES (1, 0, {big('a')})")
+    for name in ("large", "moved"):
+        shop.sql(f"INSERT INTO s.{name} VALUES (1, 0, {big('a')})")
     ingest(shop.lake.spark, shop.spec())
-    values = {"odd": "'10000-01-01'", "octets": "'x'", "large": "'small'"}
+    values = {"odd": "'10000-01-01'", "octets": "'x'", "large": "'small'", "moved": "'small'"}
     for name in kinds:
         shop.sql(f"INSERT INTO s.{name} VALUES (2, 0, {values.get(name, '5')}); UPDATE s.{name} SET n = n + 1")
     shop.sql("ALTER TABLE s.altered ADD w int; INSERT INTO s.altered VALUES (3, 0, 5, 5)")
-    shop.sql("TRUNCATE s.emptied; INSERT INTO s.emptied VALUES (3, 1, 5)")
+    shop.sql("TRUNCATE s.emptied; INSERT INTO s.emptied VALUES (3, 1, 5); UPDATE s.moved SET id = 3 WHERE id = 1")
     reports = {r.table.rpartition(".")[2]: r for r in ingest(shop.lake.spark, shop.spec())}
     assert {name: report.outcome for name, report in reports.items()} == dict.fromkeys(kinds, "done")
     assert {name: report.metrics["decoded_by"] for name, report in reports.items()} == {
         "plain": "native",
         "odd": "jvm: column 'v': Failed to parse string: '10000-01-01' as a scalar of type date32[day]",
-        "octets": "jvm: column 'v' is binary, made of binary",
+        "octets": "native",
         "cast": "jvm: column 'v' is decimal(3,1), made of int",
         "altered": "jvm: the source has altered the table",
         "emptied": "jvm: a TRUNCATE",
-        "large": "jvm: an update leaves values out that it did not touch",
-        "logged": "jvm: every event is wanted",
+        "large": "native",
+        "moved": "jvm: an update of a key leaves values out that it did not touch",
+        "logged": "jvm: every event is wanted, and cleaned on the way",
     }
     for name in kinds.keys() - {"odd"}:
         found = shop.lake.duckdb_rows(f"{shop.schema}.{name}", "id, n, v")
         assert sorted(found) == shop.sql(f"SELECT id, n, v FROM s.{name} ORDER BY id"), name
+
+
+LARGE = 'id, n, "Large", octets, small'
+
+
+def write_large(shop: Shop, rng: random.Random, statements: int) -> int:
+    """Random statements on rows whose large values mostly stay as they are; the number of events."""
+    keys = [row[0] for row in shop.sql("SELECT id FROM s.t ORDER BY id")]
+    script, events = [], 0
+    for number in range(statements):
+        key, value = rng.choice(keys or [0]), big(str(rng.random()))
+        choice = rng.randrange(10) if keys else 0
+        if choice < 2:
+            keys.append(max([*keys, 100]) + 1)
+            octets = f"convert_to({value}, 'UTF8')"
+            script.append(f"INSERT INTO s.t VALUES ({keys[-1]}, {number}, {value}, {octets}, 's{number}')")
+        elif choice < 7:
+            also = {2: f', "Large" = {value}', 3: f", octets = convert_to({value}, 'UTF8')", 4: ", octets = null"}
+            script.append(f"UPDATE s.t SET n = {number}{also.get(choice, '')} WHERE id = {key}")
+        elif choice < 8:
+            keys.remove(key)
+            script.append(f"DELETE FROM s.t WHERE id = {key}")
+        elif choice < 9:
+            # deleted and made anew, with null where the row before had a value
+            script.append(f"DELETE FROM s.t WHERE id = {key}; INSERT INTO s.t (id, n) VALUES ({key}, {number})")
+            events += 1
+        else:
+            new = keys[keys.index(key)] = max([*keys, 100]) + 1
+            script.append(f'UPDATE s.t SET id = {new}, "Large" = {value}, octets = null WHERE id = {key}')
+            events += 1
+        events += 1
+        if rng.random() < 0.3:
+            script.append("COMMIT; BEGIN")
+    shop.sql(f"BEGIN; {'; '.join(script)}; COMMIT")
+    return events
+
+
+@pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.soak) for seed in (2, 3, 4))])
+def test_both_ways_complete_rows_alike(shop: Shop, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+    shop.sql('CREATE TABLE s.t (id int PRIMARY KEY, n int, "Large" text, octets bytea, small text)')
+    rng, logged = random.Random(seed), f"{shop.schema}.{{way}}_log"
+    with_log = {"history_table": logged, "history_partition_by": ["days(_lakecdc_source_time)"]}
+    try:
+        by_each_way(shop, lambda way: {"slot": f"{shop.schema}_{way}"}, **with_log)
+        events, found = 0, []
+        for at_once in (1 << 40, 1 << 40, 9):
+            monkeypatch.setattr(log, "_TYPED_AT_ONCE", (at_once, 1 << 40))
+            monkeypatch.setattr(log, "_FOLDED_AT_ONCE", (at_once, 1 << 40))
+            events += write_large(shop, rng, 40)
+            reports = by_each_way(shop, lambda way: {"slot": f"{shop.schema}_{way}"}, **with_log)
+            assert_the_same(shop.lake, shop.schema, reports, LARGE, shop.sql("SELECT count(*) FROM s.t")[0][0])
+            assert_same_events(shop.lake, [logged.format(way=way) for way in WAYS], LARGE, events)
+            found.append(reports["by_tasks"].metrics)
+        assert 0 < found[-1]["completion_lookups"] < found[-1]["completions"]
+        assert {file[0] for file in files_of(shop.lake, logged.format(way="by_tasks"))} == {"events"}
+        rows = shop.lake.duckdb_rows(f"{shop.schema}.by_tasks", LARGE)
+        assert sorted(rows) == shop.sql(f"SELECT {LARGE} FROM s.t ORDER BY id")
+    finally:
+        drop_slots(shop)
 
 
 def test_a_round_that_goes_on_when_it_is_read_again_is_the_same(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
