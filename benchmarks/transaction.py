@@ -1,11 +1,15 @@
 """How fast the log of a large transaction is applied: by Python tasks with Arrow and DuckDB, and by the JVM.
 
-    python -m benchmarks.transaction [--source mysql] [--inserts 1000000] [--updates 500000]
+    python -m benchmarks.transaction [--source mysql] [--kind history] [--inserts 1000000] [--updates 500000]
 
 One transaction inserts rows into a loaded table of 8 columns in 4 buckets, another one updates some of them. Each is
 one round of the log: read, decoded, folded to the last event of each key, written as data and equality-delete files,
 and committed. The first transactions are small and warm both ways up. The ceiling is the source alone: its own client
-(``pg_recvlogical``, ``mariadb-binlog``) gets the same log and throws it away. The last line is JSON, in rows a second.
+(``pg_recvlogical``, ``mariadb-binlog``) gets the same log and throws it away. The last line is JSON, in rows a second;
+``core_seconds`` are those of the driver, its JVM and the tasks.
+
+Kinds: ``plain``; ``octets``, a column of bytes; ``large``, values of 3 KB that the updates leave out (Postgres);
+``history``, a change log beside the table.
 """
 
 from __future__ import annotations
@@ -17,12 +21,13 @@ import shutil
 import subprocess
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import psutil
 import psycopg
 
 from lakecdc.contract.spec import parse_spec
@@ -33,13 +38,38 @@ from local_services.paths import reachable_folder
 from local_services.postgres import Postgres
 
 _TABLE = """CREATE TABLE {table} (id bigint PRIMARY KEY, customer varchar(40), email varchar(80), status varchar(8),
-amount numeric(12,2), version bigint, updated_at {datetime}, note varchar(40))"""
+amount numeric(12,2), version bigint, updated_at {datetime}, note {note})"""
 _INSERT = """INSERT INTO {table} SELECT i, concat('customer ', mod(i, 100000)), concat(md5({text}), '@example.org'),
-substr('new paidsentdone', 1 + 4 * mod(i, 4), 4), mod(i, 1000000) / 100.0, mod(i, 7), {datetime}, md5({text})
+substr('new paidsentdone', 1 + 4 * mod(i, 4), 4), mod(i, 1000000) / 100.0, mod(i, 7), {datetime}, {value}
 FROM {series}"""
-_UPDATE = "UPDATE {table} SET status = 'back', version = version + 1, note = md5(note) WHERE id > {first}"
+_UPDATE = "UPDATE {table} SET status = 'back', version = version + 1{more} WHERE id > {first}"
+_SERVERS = ("postgres", "mariadbd", "mysqld")
 _WARM = 1000
 _ENGINES = {"ours": "auto", "jvm": "jvm"}
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What the rows hold and become.
+
+    :param note: type of a column.
+    :param value: its values.
+    :param more: what the updates set besides.
+    :param target: settings of the target.
+    """
+
+    note: str = "varchar(40)"
+    value: str = "md5({text})"
+    more: str = ", note = md5(note)"
+    target: tuple[str, ...] = ()
+
+
+_KINDS = {
+    "plain": Kind(),
+    "octets": Kind("{octets}", "{unhex}", ""),
+    "large": Kind("text", "(SELECT string_agg(md5({text} || j), '') FROM generate_series(1, 100) AS j)", ""),
+    "history": Kind(target=("history_table",)),
+}
 
 
 @dataclass(frozen=True)
@@ -58,16 +88,24 @@ class Source:
     settings: Callable[[str], dict[str, Any]]
     end: Callable[[], str]
     discard: Callable[[str, str], Any]
+    kind: Kind = _KINDS["plain"]
 
     def create(self, table: str) -> None:
         """Make a table with a few rows."""
-        self.statement(_TABLE.format(table=table, datetime=self.words["type"]))
+        self.statement(
+            _TABLE.format(table=table, datetime=self.words["type"], note=self.kind.note.format(**self.words))
+        )
         self.insert(table, 1, _WARM)
+
+    def update(self, table: str, first: int) -> None:
+        """Update rows in one transaction."""
+        self.statement(_UPDATE.format(table=table, first=first, more=self.kind.more))
 
     def insert(self, table: str, first: int, last: int) -> None:
         """Insert rows in one transaction."""
-        series, text = self.series.format(first, last), self.words["text"]
-        self.statement(_INSERT.format(table=table, series=series, text=text, datetime=self.words["datetime"]))
+        words = {**self.words, "series": self.series.format(first, last)}
+        words["value"] = self.kind.value.format(**words).format(**words)
+        self.statement(_INSERT.format(table=table, **words))
 
 
 @contextmanager
@@ -89,6 +127,7 @@ def postgres(folder: Path) -> Iterator[Source]:
             statement("SELECT pg_replication_slot_advance('ceiling', pg_current_wal_flush_lsn())")
 
         words = {"type": "timestamp", "text": "i::text", "datetime": "timestamp '2026-01-01' + i * interval '1 s'"}
+        words |= {"octets": "bytea", "unhex": "sha512(i::text::bytea)"}
         found = Source(
             words,
             "generate_series({}, {}) AS i",
@@ -124,7 +163,10 @@ def mysql(folder: Path) -> Iterator[Source]:
             return f"{file}:{position}"
 
         found = Source(
-            {"type": "datetime(6)", "text": "i", "datetime": "'2026-01-01' + INTERVAL i SECOND"},
+            {
+                **{"type": "datetime(6)", "text": "i", "datetime": "'2026-01-01' + INTERVAL i SECOND"},
+                **{"octets": "varbinary(64)", "unhex": "unhex(sha2(i, 512))"},
+            },
             "(SELECT seq AS i FROM bench.seq_{}_to_{}) AS s",
             statement,
             lambda _table: {"type": "mysql", "host": "127.0.0.1", "port": server.port, "user": "root"},
@@ -135,23 +177,36 @@ def mysql(folder: Path) -> Iterator[Source]:
         yield found
 
 
-def feed(folder: Path, source: Source, way: str) -> float:
-    """Seconds of a run that feeds one table."""
+def core_seconds() -> float:
+    """What driver, JVM and tasks have used until now."""
+    me, used = psutil.Process(), 0.0
+    for process in (me, *me.children(recursive=True)):
+        with suppress(psutil.NoSuchProcess):
+            # what ended children used is in their parents' figures
+            used += 0 if process.name() in _SERVERS else sum(process.cpu_times()[:4])
+    return used
+
+
+def feed(folder: Path, source: Source, way: str) -> tuple[float, float]:
+    """Seconds and core-seconds of a run that feeds one table."""
     uri = {"uri": f"sqlite:///{folder}/catalog.db", "warehouse": f"file://{folder}/warehouse"}
     spec: dict[str, Any] = {
         "version": 1,
         "job": "ingest",
         "catalog": {"name": "lake", "properties": {"type": "sql", **uri}},
         "source": {**source.settings(way), "max_batch_events": 100_000_000, "max_batch_bytes": 0},
-        "target": {"table": f"bench.{way}", "source_table": f"bench.{way}", "partition_by": ["bucket(4, id)"]},
+        "target": {
+            **{"table": f"bench.{way}", "source_table": f"bench.{way}", "partition_by": ["bucket(4, id)"]},
+            **dict.fromkeys(source.kind.target, f"bench.{way}_log"),
+        },
         "options": {"decode_engine": _ENGINES[way]},
     }
-    began = time.monotonic()
+    began, used = time.monotonic(), core_seconds()
     report = run(parse_spec(spec), ingest)
-    seconds = time.monotonic() - began
+    seconds, used = time.monotonic() - began, core_seconds() - used
     assert report.exit_code() == 0, report.tables[0].reason if report.tables else report.error
     print(way, round(seconds, 2), json.dumps(report.tables[0].metrics))
-    return seconds
+    return seconds, used
 
 
 def timed(work: Callable[[], Any]) -> float:
@@ -161,24 +216,24 @@ def timed(work: Callable[[], Any]) -> float:
     return time.monotonic() - began
 
 
-def measure(folder: Path, source: Source, inserts: int, updates: int) -> dict[str, dict[str, float]]:
-    """Seconds by transaction and way."""
+def measure(folder: Path, source: Source, inserts: int, updates: int) -> dict[str, dict[str, tuple[float, float]]]:
+    """Seconds and core-seconds by transaction and way."""
     first, last = 2 * _WARM + 1, 2 * _WARM + inserts
     for way in _ENGINES:
         source.create(f"bench.{way}")
         feed(folder, source, way)
         source.insert(f"bench.{way}", _WARM + 1, 2 * _WARM)
-        source.statement(_UPDATE.format(table=f"bench.{way}", first=0))
+        source.update(f"bench.{way}", 0)
         feed(folder, source, way)
-    found: dict[str, dict[str, float]] = {"inserts": {}, "updates": {}}
+    found: dict[str, dict[str, tuple[float, float]]] = {"inserts": {}, "updates": {}}
     for way in _ENGINES:
         table = f"bench.{way}"
         begin = source.end()
         source.insert(table, first, last)
         if way == "ours":
-            found["inserts"]["ceiling"] = timed(partial(source.discard, begin, source.end()))
+            found["inserts"]["ceiling"] = timed(partial(source.discard, begin, source.end())), 0.0
         found["inserts"][way] = feed(folder, source, way)
-        source.statement(_UPDATE.format(table=table, first=last - updates))
+        source.update(table, last - updates)
         found["updates"][way] = feed(folder, source, way)
     return found
 
@@ -187,6 +242,7 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--source", choices=("postgres", "mysql"), default="postgres")
+    parser.add_argument("--kind", choices=_KINDS, default="plain")
     parser.add_argument("--inserts", type=int, default=1_000_000)
     parser.add_argument("--updates", type=int, default=500_000)
     parser.add_argument("--folder", type=Path, default=Path("build/bench/transaction"))
@@ -197,22 +253,25 @@ def main() -> None:
     with {"postgres": postgres, "mysql": mysql}[given.source](folder) as source:
         if given.source == "postgres":
             source.statement("CREATE SCHEMA bench")
-        seconds = measure(folder, source, given.inserts, given.updates)
+        costs = measure(folder, replace(source, kind=_KINDS[given.kind]), given.inserts, given.updates)
     rows = {"inserts": given.inserts, "updates": given.updates}
-    rates = {what: {way: round(rows[what] / each) for way, each in ways.items()} for what, ways in seconds.items()}
+    rates = {what: {way: round(rows[what] / each[0]) for way, each in ways.items()} for what, ways in costs.items()}
+    used = {what: {way: round(each[1], 1) for way, each in ways.items() if each[1]} for what, ways in costs.items()}
     inserts = rates["inserts"]
     print(
         json.dumps(
             {
                 "name": "bench-transaction",
                 "source": given.source,
+                "kind": given.kind,
                 "ours": inserts["ours"],
                 "peers": {"ceiling": inserts["ceiling"], "jvm": inserts["jvm"]},
                 "ratio": {name: round(inserts["ours"] / inserts[name], 2) for name in ("ceiling", "jvm")},
                 "updates": rates["updates"],
                 "unit": "rows/s",
                 "rows": rows,
-                "seconds": {what: {w: round(s, 2) for w, s in ways.items()} for what, ways in seconds.items()},
+                "seconds": {what: {w: round(s[0], 2) for w, s in ways.items()} for what, ways in costs.items()},
+                "core_seconds": used,
                 "cores": os.cpu_count(),
             }
         )

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from lakecdc.ingest.change import TableBatch
     from lakecdc.ingest.formats.native import Packed
 
+# beside files of completed rows, no more than these are not worth files of their own
+_FEW_ROWS = 20_000
 # rows one file is worth without partitions; more files only make more small ones
 _ROWS_PER_FILE = 250_000
 _OWN = {ORDER_COLUMN: "order", TIME_COLUMN: "time_us"}
@@ -52,6 +54,7 @@ def can_be_written(table: IcebergTable, batch: TableBatch, packed: Packed, live_
     buckets = key_buckets(table, batch.key, {f.name: f.type for f in packed.fields})
     return (
         packed.folded
+        and not (packed.completed is not None and 0 < packed.facts.whole <= _FEW_ROWS)
         and not set(live_specs) - {definition.current_spec_id(table)}
         and buckets is not None
         and buckets == packed.grouping.buckets

@@ -59,6 +59,11 @@ class Facts:
         """Highest order key."""
         return max(self.high_orders.values(), default=None)
 
+    @property
+    def whole(self) -> int:
+        """Rows that are neither deletes nor have placeholders."""
+        return self.keys - self.deletes - self.open
+
     def to_json(self) -> str:
         """As it travels."""
         return json.dumps(asdict(self))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from lakecdc.contract.report import TableReport
+from lakecdc.ingest.apply import packed
 from lakecdc.ingest.formats.native import log
 from lakecdc.ingest.formats.pgoutput import Bounds
 from lakecdc.ingest.job import ingest
@@ -145,7 +146,8 @@ def test_both_ways_complete_rows_alike(shop: Shop, monkeypatch: pytest.MonkeyPat
     try:
         by_each_way(shop, lambda way: {"slot": f"{shop.schema}_{way}"}, **with_log)
         events, found = 0, []
-        for at_once in (1 << 40, 1 << 40, 9):
+        for at_once, few in ((1 << 40, 20_000), (1 << 40, 20_000), (9, 0)):
+            monkeypatch.setattr(packed, "_FEW_ROWS", few)
             monkeypatch.setattr(log, "_TYPED_AT_ONCE", (at_once, 1 << 40))
             monkeypatch.setattr(log, "_FOLDED_AT_ONCE", (at_once, 1 << 40))
             events += write_large(shop, rng, 40)
@@ -153,6 +155,8 @@ def test_both_ways_complete_rows_alike(shop: Shop, monkeypatch: pytest.MonkeyPat
             assert_the_same(shop.lake, shop.schema, reports, LARGE, shop.sql("SELECT count(*) FROM s.t")[0][0])
             assert_same_events(shop.lake, [logged.format(way=way) for way in WAYS], LARGE, events)
             found.append(reports["by_tasks"].metrics)
+        # completed rows are Spark's, and few others are written with them
+        assert found[1]["data_files"] == reports["by_jvm"].metrics["data_files"] < found[2]["data_files"]
         assert 0 < found[-1]["completion_lookups"] < found[-1]["completions"]
         assert {file[0] for file in files_of(shop.lake, logged.format(way="by_tasks"))} == {"events"}
         rows = shop.lake.duckdb_rows(f"{shop.schema}.by_tasks", LARGE)
