@@ -82,6 +82,16 @@ def test_floating_key_where_pairs_are_not_kept(lake: Lake, monkeypatch: pytest.M
     assert partly(lake, name).metrics["positions"] == 5
 
 
+def test_values_that_engines_disagree_on_are_left_to_readers(lake: Lake) -> None:
+    """Whatever a reader makes of them, it goes on doing so: no position tells of NaN and zeros with a sign."""
+    name = create(lake, "id bigint, x double", 2)
+    values = "VALUES (0L, double('NaN')), (1L, -0.0D), (2L, 0.0D), (3L, double('-Infinity')), (4L, 1.5D) AS t(id, x)"
+    insert(lake, name, f"SELECT * FROM {values}")
+    change(lake, name, ["id", "x"], "SELECT * FROM VALUES (0L, double('NaN')), (1L, 0.0D), (2L, -0.0D) AS t(id, x)")
+    change(lake, name, ["id"], "SELECT 4L AS id")
+    assert partly(lake, name).metrics["positions"] == 1
+
+
 def delete_of_struct_member(lake: Lake, name: str, row: str, records: int = 1) -> None:
     """Commit an equality delete whose key is ``s.a``, with the partition of a row."""
     table = lake.table(name)
