@@ -206,9 +206,10 @@ def live_specs(table: IcebergTable) -> dict[int, list[str]]:
 
 
 def spec_columns(table: IcebergTable, spec_id: int) -> list[str]:
-    """The source columns of a partition spec."""
+    """The source columns of a partition spec; one that the schema has no more by its field id."""
     schema, spec = table.java.schema(), table.java.specs().get(spec_id)
-    return [schema.findColumnName(f.sourceId()) for f in listed(spec.fields()) if f.transform().toString() != "void"]
+    ids = [f.sourceId() for f in listed(spec.fields()) if f.transform().toString() != "void"]
+    return [schema.findColumnName(field_id) or f"dropped column {field_id}" for field_id in ids]
 
 
 def current_spec_id(table: IcebergTable) -> int:

@@ -208,7 +208,7 @@ def check_partitioning(table: IcebergTable, key: Sequence[str], spec_ids: Sequen
                 "a changed row could not be found in its old partition.",
                 table=table.name,
                 hint=f"Partition by the key, such as bucket(8, {key[0]}), add the columns to the key, or use mode "
-                "merge.",
+                "merge. Files by the values of a dropped column are moved to the current spec by compact_data_files.",
             )
 
 

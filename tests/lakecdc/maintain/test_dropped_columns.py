@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import pytest
 
-from lakecdc.contract.errors import UnsupportedError
+from lakecdc.contract.errors import InputError, UnsupportedError
 from lakecdc.iceberg.commit import RowChanges, append_changes
 from lakecdc.iceberg.fence import PositionFence
 from lakecdc.iceberg.staging import stage_equality_deletes, stage_rows
+from lakecdc.ingest.tables import check_partitioning
 from lakecdc.maintain.compact import compact_data_files
 from lakecdc.maintain.delete_files.job import rewrite_delete_files
 from lakecdc.maintain.manifests import rewrite_manifests
@@ -94,6 +95,17 @@ def test_ingestion_does_not_touch_them(lake: Lake) -> None:
     append_changes(table, RowChanges(added), PositionFence(None))
     assert (manifests_of_spec_0(lake, name), spark_rows(lake, name)) == (old, sorted([*rows, (300, 0)]))
     assert lake.table(name).properties[_MERGING] == "true"
+
+
+def test_ingestion_by_key_says_what_is_in_its_way(lake: Lake) -> None:
+    """A deleted key cannot be placed in a partition of a column that neither the table nor an event has."""
+    name = create(lake, 2, "d, truncate(1, v)")
+    for field, column in [("d", "d"), ("truncate(1, v)", None)]:
+        lake.sql(f"ALTER TABLE lake.{name} DROP PARTITION FIELD {field}")
+        if column:
+            lake.sql(f"ALTER TABLE lake.{name} DROP COLUMN {column}")
+    with pytest.raises(InputError, match=r"derives from \['dropped column 3', 'v'\].*compact_data_files"):
+        check_partitioning(lake.table(name), ["id"], [0])
 
 
 def test_other_writers_lose_their_partitions(lake: Lake) -> None:
