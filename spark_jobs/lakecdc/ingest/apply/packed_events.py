@@ -175,11 +175,11 @@ class EventsTask:
         texts: list[str | None] = [None] * piece.num_rows
         old = [piece[f"o{place}"].take(pa.array(moved)).to_pylist() for place in range(len(self.key))]
         for at, *values in zip(moved.tolist(), *old, strict=True):
-            texts[at] = _json(dict(zip(self.key, values, strict=True)))
+            texts[at] = key_json(dict(zip(self.key, values, strict=True)))
         return pa.array(texts, pa.string())
 
 
-def _json(document: Mapping[str, object]) -> str:
-    """JSON as Spark writes it."""
+def key_json(document: Mapping[str, object]) -> str:
+    """A key of integers and texts as Spark writes it in JSON."""
     text = json.dumps(document, ensure_ascii=False, separators=(",", ":"))
     return _ESCAPED.sub(lambda found: found[0].upper().replace("U", "u"), text)
