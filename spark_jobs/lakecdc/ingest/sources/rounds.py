@@ -7,6 +7,7 @@ are made of them only where Spark is to look at each.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pyspark import StorageLevel
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from lakecdc.contract.target import Target
+    from lakecdc.ingest.change import TableBatch
 
 #: columns of a round: the table's number and that of the cell among its cells; of the last row only the summary
 SCHEMA = "relation bigint, cell int, summary string, packed binary"
@@ -113,6 +115,18 @@ def folded(
         return Native(reason=layout)
     assert cells is not None
     return fold_log(of_table(cells, relation), layout, size, target, partition_by, epoch)
+
+
+def repeatable(batch: TableBatch, made: Native) -> TableBatch:
+    """A batch that can be made again with every event of it, if it is folded.
+
+    :param made: its changes.
+    """
+    changes = made.unfolded
+    if not made.folded or changes is None:
+        return batch
+    plain = replace(batch, folded=False, packed=None, every_event=None)
+    return replace(batch, again=lambda: replace(plain, changes=changes()))
 
 
 def rows(cells: DataFrame, schema: str) -> DataFrame:

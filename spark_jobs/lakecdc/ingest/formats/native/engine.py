@@ -143,6 +143,7 @@ class Native:
     :param stretches: of its changes, by ``topic/partition``.
     :param every_event: the events before they were folded, if both are wanted.
     :param kept: what Spark keeps of a log until the batch is done.
+    :param unfolded: makes the change frame of a log in the JVM, with every event.
     """
 
     changes: DataFrame | None = None
@@ -160,6 +161,7 @@ class Native:
     stretches: Mapping[str, Sequence[Stretch]] = field(default_factory=dict)
     every_event: Packed | None = None
     kept: tuple[DataFrame, ...] = ()
+    unfolded: Callable[[], DataFrame] | None = None
 
     @property
     def folded(self) -> bool:

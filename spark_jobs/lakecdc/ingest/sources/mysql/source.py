@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F
@@ -224,14 +225,13 @@ class MysqlIngest:
         made = Native()
         if summary.events.get(number):
             made = self._made(found, feed, relations, columns)
-            if made.packed is None:
-                known = bases(table, relations)
-                changes = binlog.changes(found, number, relations, feed.key, columns, known, fills, self._epoch)
-                made = replace(made, changes=changes)
+            known = bases(table, relations)
+            changes = partial(binlog.changes, found, number, relations, feed.key, columns, known, fills, self._epoch)
+            made = replace(made, unfolded=changes) if made.packed else replace(made, changes=changes())
             facts = {**facts, "decoded_by": f"jvm: {made.reason}" if made.reason else "native"}
         feed.zero_dates += summary.zero_dates.get(number, 0)
         position = self._position(feed, summary.place, summary.gtid, moment)
-        return TableBatch(
+        batch = TableBatch(
             target=table.target,
             key=feed.key,
             columns=columns,
@@ -245,6 +245,7 @@ class MysqlIngest:
             columns_told=feed.told(before, position),
             facts={**facts, **self._zero_date_facts(feed)},
         )
+        return rounds.repeatable(batch, made)
 
     def _made(self, found: binlog.Round, feed: Feed, relations: list[Relation], columns: tuple[Column, ...]) -> Native:
         """The changes of a table, folded by the native engine's tasks, or why they are the JVM's."""

@@ -416,7 +416,7 @@ class PostgresIngest:
             made = self._made(found, feed, key, columns, renamed)
             facts = {**facts, "decoded_by": f"jvm: {made.reason}" if made.reason else "native"}
         feed.numbers = numbers[-1] if numbers else feed.numbers
-        return TableBatch(
+        batch = TableBatch(
             target=table.target,
             key=key,
             columns=columns,
@@ -430,6 +430,7 @@ class PostgresIngest:
             source_columns={c.name: feed.numbers.get(c.name) for c in columns} if relations else None,
             facts=facts,
         )
+        return rounds.repeatable(batch, made)
 
     def _made(
         self,
@@ -446,11 +447,9 @@ class PostgresIngest:
         )
         by = partition_transforms(self.spark, self.spec.catalog.name, target)
         made = rounds.folded(found.cells, oid, layout, found.size(oid), target, by, self._epoch)
-        if made.packed is None:
-            changes = wal.changes(found, oid, key, columns, self._types, self._epoch, renamed)
-            return replace(made, changes=changes)
+        changes = partial(wal.changes, found, oid, key, columns, self._types, self._epoch, renamed)
         self._packed += made.kept
-        return made
+        return replace(made, unfolded=changes) if made.packed else replace(made, changes=changes())
 
     def _position(self, feed: Feed, to: int, moment: datetime | None) -> Position:
         """A table that was ahead of the others stays where it is."""

@@ -14,7 +14,14 @@ from lakecdc.ingest.formats.native import log
 from lakecdc.ingest.formats.pgoutput import Bounds
 from lakecdc.ingest.job import ingest
 from lakecdc.ingest.sources.postgres import log as wal
-from tests.lakecdc.ingest.sources.log_ways import WAYS, assert_same_events, assert_the_same, by_each_way, files_of
+from tests.lakecdc.ingest.sources.log_ways import (
+    WAYS,
+    assert_same_events,
+    assert_the_same,
+    by_each_way,
+    files_of,
+    rows_of,
+)
 
 from .conftest import Shop
 from .test_arrow_load import create, insert
@@ -161,6 +168,25 @@ def test_both_ways_complete_rows_alike(shop: Shop, monkeypatch: pytest.MonkeyPat
         assert {file[0] for file in files_of(shop.lake, logged.format(way="by_tasks"))} == {"events"}
         rows = shop.lake.duckdb_rows(f"{shop.schema}.by_tasks", LARGE)
         assert sorted(rows) == shop.sql(f"SELECT {LARGE} FROM s.t ORDER BY id")
+    finally:
+        drop_slots(shop)
+
+
+def test_what_clean_cannot_take_costs_its_own_event_alone(shop: Shop) -> None:
+    shop.sql("CREATE TABLE s.t (id int PRIMARY KEY, n int)")
+    clean = {"compute": {"share": "100 / n"}}
+    found = {}
+    try:
+        for rows in (
+            "",
+            "INSERT INTO s.t SELECT i, 1 FROM generate_series(1, 40) i; UPDATE s.t SET n = 0 WHERE id = 2",
+        ):
+            shop.sql(rows or "SELECT 1")
+            reports = by_each_way(shop, lambda way: {"slot": f"{shop.schema}_{way}"}, clean=clean)
+        for way in WAYS:
+            assert (reports[way].outcome, reports[way].metrics.get("quarantined")) == ("done", 1), reports[way]
+            found[way] = rows_of(shop.lake, f"{shop.schema}.{way}", "id, n, share")
+        assert found["by_tasks"] == found["by_jvm"] and len(found["by_jvm"]) == 40
     finally:
         drop_slots(shop)
 
