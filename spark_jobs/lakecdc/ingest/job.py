@@ -17,7 +17,7 @@ from lakecdc.contract.report import TableReport
 from lakecdc.failpoints import reach
 from lakecdc.iceberg.explain import explain
 from lakecdc.iceberg.threads import in_session
-from lakecdc.ingest import quarantine, tables, tombstones, truncate
+from lakecdc.ingest import dependents, quarantine, tables, tombstones, truncate
 from lakecdc.ingest.apply import events, modes
 from lakecdc.ingest.apply.history_table import HistoryTable, open_history
 from lakecdc.ingest.apply.packed import untouched
@@ -54,6 +54,7 @@ class Feed:
     :param position: where the table stands, quiet stretches included.
     :param history: the change log beside it, if it has one.
     :param truncated: order key of the last TRUNCATE that came before there was a table; None if there was none.
+    :param waits: whether its quarantine holds messages; None as long as nobody has looked.
     :param spec: the run's.
     :param metrics: what goes into the report.
     """
@@ -65,6 +66,7 @@ class Feed:
     snapshot_before: str | None = None
     history: HistoryTable | None = None
     truncated: str | None = None
+    waits: bool | None = None
     spec: JobSpec | None = None
     error: Exception | None = None
     commits: int = 0
@@ -167,6 +169,7 @@ def _without_misfits(spark: SparkSession, batch: TableBatch, error: Exception) -
 
 def _take(spark: SparkSession, spec: JobSpec, feed: Feed, batch: TableBatch) -> None:
     began = time.monotonic()
+    batch = _without_dependents(spark, spec, feed, batch)
     quarantine.check_share(batch, getattr(spec.options, "max_quarantined_fraction", 1.0))
     batch = cleaned(spark, batch)
     feed.metrics.update(batch.facts)
@@ -196,6 +199,19 @@ def _take(spark: SparkSession, spec: JobSpec, feed: Feed, batch: TableBatch) -> 
     feed.add(seconds=round(time.monotonic() - began, 3))
 
 
+def _without_dependents(spark: SparkSession, spec: JobSpec, feed: Feed, batch: TableBatch) -> TableBatch:
+    """Set apart what cannot be completed as long as messages before it are in quarantine."""
+    assert isinstance(spec.options, IngestOptions)
+    if batch.changes is None or batch.full_load or not batch.target.keyed:
+        return batch
+    waiting = None
+    if feed.waits is not False:
+        name = quarantine.table_name(spec.options, batch.target.table)
+        waiting = quarantine.waiting(spark, spec.catalog.name, name, batch.target.table)
+        feed.waits = waiting is not None
+    return dependents.set_apart(batch, feed.table, waiting)
+
+
 def _quarantine(spark: SparkSession, spec: JobSpec, feed: Feed, batch: TableBatch) -> None:
     """Side table first: what cannot be applied is kept before the target moves on."""
     assert isinstance(spec.options, IngestOptions)
@@ -203,7 +219,7 @@ def _quarantine(spark: SparkSession, spec: JobSpec, feed: Feed, batch: TableBatc
         return
     name = quarantine.table_name(spec.options, batch.target.table)
     feed.add(quarantined=quarantine.keep(spark, spec.catalog.name, name, batch))
-    feed.metrics["quarantine_table"] = name
+    feed.metrics["quarantine_table"], feed.waits = name, True
     reach("after_quarantine")
 
 

@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 from lakecdc.contract.errors import InputError
 from lakecdc.iceberg import definition
 from lakecdc.iceberg.table import IcebergTable, exists
-from lakecdc.ingest.formats.changes import REJECTED
+from lakecdc.ingest.formats.changes import REJECTED, row_key
 from lakecdc.ingest.formats.messages import HEADERS
 
 if TYPE_CHECKING:
@@ -62,6 +62,7 @@ COLUMNS = (
     ("raw_key", "binary", False),
     ("raw_value", "binary", False),
     ("headers", HEADERS, False),
+    ("row_key", "string", False),
 )
 
 
@@ -109,16 +110,21 @@ def of_events(batch: TableBatch, events: DataFrame, rule: str, reason: Column) -
 
     :param events: rows of a change frame, folded or not.
     """
-    lost = events.select("*", F.lit(rule).alias("rule"), reason.alias("reason")).localCheckpoint()
+    known = row_key("key", batch.key) if batch.key else F.lit(None).cast("string")
+    lost = events.select("*", F.lit(rule).alias("rule"), reason.alias("reason"), known.alias("row_key"))
+    lost = lost.localCheckpoint()
     rows = lost.selectExpr(
         *("rule", "reason", "order", "source_time", "CAST(NULL AS string) AS topic", "CAST(NULL AS int) AS partition"),
         *("CAST(NULL AS bigint) AS offset", _PLACE.format(_KEY if batch.key else _VALUES)),
         *("CAST(to_json(key) AS binary) AS key", "CAST(to_json(struct(op, row, open)) AS binary) AS value"),
-        *(f"CAST(NULL AS {HEADERS}) AS headers", "CAST(NULL AS string) AS source_table"),
+        *(f"CAST(NULL AS {HEADERS}) AS headers", "CAST(NULL AS string) AS source_table", "row_key"),
     ).select(*REJECTED)
     if batch.origin is not None:
         told = lost.groupBy("order", "rule").agg(F.first("reason").alias("reason"))
         messages = batch.origin(told).localCheckpoint()
+        messages = messages.join(
+            lost.groupBy(F.col("order").alias("asked")).agg(F.first("row_key").alias("row_key")), "asked"
+        )
         without = rows.join(messages.select(F.col("asked").alias("order")), "order", "left_anti")
         rows = without.select(*REJECTED).unionByName(messages.select(*REJECTED))
     return rows.localCheckpoint(), lost.count()
@@ -134,6 +140,8 @@ def keep(spark: SparkSession, catalog: str, name: str, batch: TableBatch) -> int
         return 0
     with _creating:
         table = open_quarantine(spark, catalog, name) or _create(spark, catalog, name)
+        # one that an earlier release has made lacks some
+        definition.evolve(table, [(column, kind) for column, kind, required in COLUMNS if not required])
     same, epoch = ("target", "place", "epoch"), F.expr(_EPOCH)
     known = spark.table(table.sql_name).where(F.col("target") == batch.target.table).withColumn("epoch", epoch)
     found = _rows(batch.rejected, batch.target.table).withColumn("epoch", epoch)
@@ -152,7 +160,18 @@ def keep(spark: SparkSession, catalog: str, name: str, batch: TableBatch) -> int
 def _rows(rejected: DataFrame, target: str) -> DataFrame:
     return rejected.select(
         F.lit(target).alias("target"),
-        *("place", "rule", "reason", "source_table", "source_time", "topic", "partition", "offset", "headers"),
+        *(
+            "place",
+            "rule",
+            "reason",
+            "source_table",
+            "source_time",
+            "topic",
+            "partition",
+            "offset",
+            "headers",
+            "row_key",
+        ),
         F.current_timestamp().alias("first_seen"),
         F.col("order").alias("order_key"),
         F.col("key").alias("raw_key"),
@@ -184,6 +203,19 @@ def messages(table: IcebergTable, target: str, rules: Sequence[str] = (), epoch:
         *("topic", "partition", "offset", "CAST(NULL AS timestamp) AS timestamp", "raw_key AS key"),
         *("raw_value AS value", "headers", f"coalesce({arrival}, offset, 0) AS arrival", "place"),
     )
+
+
+def waiting(spark: SparkSession, catalog: str, name: str, target: str) -> DataFrame | None:
+    """Keys and order keys of a target's messages, ``row_key, order``; None if there are none with a key.
+
+    :param name: the quarantine.
+    """
+    table = open_quarantine(spark, catalog, name)
+    if table is None or "row_key" not in table.column_names:
+        return None
+    found = _kept(table, target, ()).where("row_key IS NOT NULL AND order_key IS NOT NULL")
+    found = found.select("row_key", F.col("order_key").alias("order"))
+    return None if found.isEmpty() else found
 
 
 def _kept(table: IcebergTable, target: str, rules: Sequence[str]) -> DataFrame:

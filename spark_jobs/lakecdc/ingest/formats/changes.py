@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from lakecdc.ingest.formats.envelope import Format, Reading
 
 #: what a message that cannot be applied leaves behind
-REJECTED = ("rule", "reason", *MESSAGE, "source_table", "order", "source_time")
+REJECTED = ("rule", "reason", *MESSAGE, "source_table", "order", "source_time", "row_key")
 
 
 @dataclass(frozen=True)
@@ -166,9 +166,19 @@ def _rejected(typing: Typing) -> Column:
     message = F.struct(
         rule.alias("rule"),
         reason.alias("reason"),
-        *[F.col(c if c != "key" else "raw_key").alias(c) for c in REJECTED[2:]],
+        *[F.col(c if c != "key" else "raw_key").alias(c) for c in REJECTED[2:-1]],
+        F.when(F.lit(bool(typing.key)) & (no_key == ""), row_key("key", typing.key)).alias("row_key"),
     )
     return F.when(rule.isNotNull(), message)
+
+
+def row_key(column: str, names: Sequence[str]) -> Column:
+    """The values of a key as text, whatever its columns are called; null if there is no key.
+
+    :param column: name of a struct.
+    """
+    values = F.struct(*[F.col(column)[name].alias(f"k{i}") for i, name in enumerate(names)])
+    return F.when(F.col(column).isNotNull(), F.to_json(values))
 
 
 def _late(typing: Typing) -> Column:

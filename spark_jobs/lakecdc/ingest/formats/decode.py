@@ -68,7 +68,7 @@ def _origin(messages: Messages, format_name: str, reading: Reading) -> Callable[
         at_place = F.substring("order", 1, EVENT_DIGITS) == F.substring("asked", 1, EVENT_DIGITS)
         found = envelopes.join(F.broadcast(events.withColumnRenamed("order", "asked")), at_place)
         # the engines count the records of a file in different ways
-        return found.where("order = asked OR topic IS NULL").select("asked", *REJECTED)
+        return found.where("order = asked OR topic IS NULL").select("asked", *REJECTED[:-1])
 
     return find
 

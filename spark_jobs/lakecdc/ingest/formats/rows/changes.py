@@ -166,7 +166,7 @@ def _rejected(key: tuple[str, ...], order_by: str | None) -> Expression:
         .when(no_key != "", F.concat(F.lit("no value for the key columns "), no_key))
         .otherwise(F.lit(f"no value in the order column {order_by}"))
     )
-    own = {"source_table": F.lit(None).cast("string")}
+    own = dict.fromkeys(("source_table", "row_key"), F.lit(None).cast("string"))
     rest = [own.get(c, F.col(c)).alias(c) for c in REJECTED[2:]]
     return F.when(rule.isNotNull(), F.struct(rule.alias("rule"), reason.alias("reason"), *rest))
 

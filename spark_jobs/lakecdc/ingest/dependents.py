@@ -1,0 +1,119 @@
+"""Updates that leave out large values which a message in quarantine may have changed before.
+
+Completed from what the table holds, they would hide the message's values for good: its replay is older than they are.
+They go to quarantine as well, up to the next whole image of the row, and come back with the message.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F
+
+from lakecdc.ingest import quarantine
+from lakecdc.ingest.fold import is_open
+from lakecdc.ingest.formats.changes import row_key
+from lakecdc.ingest.lookup import held_orders
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import DataFrame
+
+    from lakecdc.iceberg.table import IcebergTable
+    from lakecdc.ingest.change import TableBatch
+
+# a row that changes its key more often than this within one batch is followed no further
+_MAX_KEY_CHANGES = 16
+_REASON = "a message in quarantine that came before it may have changed what it leaves out: "
+
+
+def set_apart(batch: TableBatch, table: IcebergTable | None, waiting: DataFrame | None) -> TableBatch:
+    """The batch without the updates that depend on messages in quarantine, which are rejected as well.
+
+    :param batch: not cleaned yet.
+    :param table: the target; None if there is none yet.
+    :param waiting: ``row_key, order`` of the messages in its quarantine; None if there are none.
+    """
+    if batch.changes is None or batch.full_load or not batch.target.keyed:
+        return batch
+    known = _waiting(batch, waiting)
+    if known is None or batch.changes.where(is_open()).isEmpty():
+        return batch
+    batch = batch.again() if batch.again else batch
+    assert batch.changes is not None
+    events = batch.changes.withColumns({"at": row_key("key", batch.key), "was": row_key("old_key", batch.key)})
+    known = known.join(events.select(F.col("at").alias("row_key"), "order"), ["row_key", "order"], "left_anti")
+    whole = events.where(~is_open()).select("at", F.col("order").alias("whole"))
+    found = None
+    for _ in range(_MAX_KEY_CHANGES):
+        more = _dependents(events, known, whole, batch, table)
+        if found is not None:
+            more = more.join(found.select("order", "key"), ["order", "key"], "left_anti").localCheckpoint()
+        if more.isEmpty():
+            break
+        found = more if found is None else found.unionByName(more)
+        # under its new key as well, a row that has moved is not the one that it would be
+        known = known.union(more.select("at", "order")).localCheckpoint()
+    return batch if found is None else _without(batch, found)
+
+
+def _waiting(batch: TableBatch, waiting: DataFrame | None) -> DataFrame | None:
+    """The messages with known keys, those of the batch itself included; None if there are none."""
+    frames = [batch.rejected.select("row_key", "order")] if batch.rejected is not None else []
+    frames += [waiting] if waiting is not None else []
+    if not frames:
+        return None
+    both = frames[0] if len(frames) == 1 else frames[0].union(frames[1])
+    known = both.where("row_key IS NOT NULL AND order IS NOT NULL").localCheckpoint()
+    return None if known.isEmpty() else known
+
+
+def _dependents(
+    events: DataFrame, known: DataFrame, whole: DataFrame, batch: TableBatch, table: IcebergTable | None
+) -> DataFrame:
+    """Events with placeholders whose last predecessor is a message in quarantine."""
+    # a row that has moved is told by the key that it had
+    place = F.coalesce("was", "at")
+    before = known.select(F.col("row_key").alias("place"), F.col("order").alias("waits"))
+    opened = events.where(is_open()).withColumn("place", place)
+    behind = opened.join(before, "place").where("waits < order").groupBy("place", "order", "key")
+    candidates = behind.agg(F.max("waits").alias("waits")).localCheckpoint()
+    images = whole.withColumnRenamed("at", "place")
+    last = candidates.join(images, "place").where("whole < order").groupBy("place", "order", "key")
+    judged = candidates.join(last.agg(F.max("whole").alias("whole")), ["place", "order", "key"], "left")
+    judged = judged.where("whole IS NULL OR whole < waits")
+    stored = _stored(judged.join(opened, ["place", "order", "key"]), batch, table)
+    if stored is not None:
+        judged = judged.join(stored, "place", "left").where("held IS NULL OR held < waits")
+    return opened.join(judged.select("place", "order", "key"), ["place", "order", "key"], "left_semi").localCheckpoint()
+
+
+def _stored(judged: DataFrame, batch: TableBatch, table: IcebergTable | None) -> DataFrame | None:
+    """Order keys of the table's rows, ``place, held``; None if they cannot be looked up."""
+    names = _names(batch)
+    if table is None or table.head() is None or not {*names} <= {*table.column_names}:
+        return None
+    had = F.coalesce("old_key", "key")
+    keys = judged.select(*[had[old].alias(new) for old, new in zip(batch.key, names, strict=True)]).distinct()
+    held = held_orders(table, keys.localCheckpoint(), names)
+    return held.select(row_key("key", names).alias("place"), "held")
+
+
+def _names(batch: TableBatch) -> Sequence[str]:
+    """The key columns as the table has them."""
+    clean = batch.target.clean
+    return [clean.renamed(name) if clean else name for name in batch.key]
+
+
+def _without(batch: TableBatch, found: DataFrame) -> TableBatch:
+    assert batch.changes is not None
+    # a change of the key is two events of one place
+    gone = found.select("order", "key").union(found.where("old_key IS NOT NULL").select("order", "old_key"))
+    rest = batch.changes.join(F.broadcast(gone), ["order", "key"], "left_anti").select(*batch.changes.columns)
+    reason = F.concat(F.lit(_REASON), F.array_join("open", ", "))
+    rejected, count = quarantine.of_events(batch, found, quarantine.LOST_RULE, reason)
+    if batch.rejected is not None:
+        rejected = batch.rejected.unionByName(rejected)
+    return replace(batch, changes=rest, rejected=rejected, rejections=batch.rejections + count)
