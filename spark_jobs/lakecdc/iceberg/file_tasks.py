@@ -260,18 +260,16 @@ def _at_home(
 ) -> JavaFunction:
     """Whether the equality deletes that a task is paired with are of its data file's scope, or of the whole table."""
     calls, view = java_calls(table.spark), jvm(table.spark)
-    by_scope: dict[int, list[EqualityDelete]] = {}
-    for delete in equality:
-        if delete.scope is not None:
-            by_scope.setdefault(delete.scope, []).append(delete)
-    sets = view.java.util.HashMap()
-    for scope, deletes in by_scope.items():
-        sets.put(scope, delete_file_set(table, deletes))
-    of_a_scope = delete_file_set(table, [delete for deletes in by_scope.values() for delete in deletes])
+    guava = view.org.apache.iceberg.relocated.com.google.common.collect
+    of_a_scope = java_deletes(table, [delete for delete in equality if delete.scope is not None])
+    by_scope = guava.Multimaps.index(of_a_scope, calls.interface(f"{GUAVA}.base.Function", scopes.number(calls.it)))
+    as_set = calls.method("org.apache.iceberg.util.DeleteFileSet", "of", "java.lang.Iterable")(calls.it)
+    sets = guava.Maps.transformValues(by_scope.asMap(), calls.interface(f"{GUAVA}.base.Function", as_set))
     filtered = calls.method(f"{GUAVA}.collect.Collections2", "filter", COLLECTION, f"{GUAVA}.base.Predicate")
-    paired = filtered(found.deletes, found.among(of_a_scope))
+    paired = filtered(found.deletes, found.among(view.org.apache.iceberg.util.DeleteFileSet.of(of_a_scope)))
     set_of = calls.method("java.util.Map", "getOrDefault", OBJECT, OBJECT)
-    reaching = set_of(sets, scopes.number(found.file), view.java.util.ArrayList())
+    # the copy, because the other map makes a set each time it is asked for one
+    reaching = set_of(view.java.util.HashMap(sets), scopes.number(found.file), view.java.util.ArrayList())
     return calls.method(COLLECTION, "containsAll", COLLECTION)(reaching, paired)
 
 
