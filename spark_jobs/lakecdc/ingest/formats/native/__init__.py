@@ -5,9 +5,9 @@ else (a TRUNCATE, a new column, a value that does not fit, a tombstone without i
 whole batch is left to the JVM, which judges such things; so both engines give the same rows.
 
 ``decoding`` and ``exact`` are the SQL, ``envelopes`` what of it is a format's own, ``schemas`` are those that messages
-carry, ``layout`` the columns, ``fold`` keeps the last event of each key, ``grouping`` says which task gets which keys,
-``packing`` is how rows travel, ``pieces`` reads files, ``tasks`` are the Python tasks and ``engine`` is the driver's
-side.
+carry, ``layout`` the columns, ``fold`` keeps the last event of each key, ``placeholders`` fills what that one left out,
+``grouping`` says which task gets which keys, ``packing`` is how rows travel, ``pieces`` reads files, ``log`` takes the
+events of databases' logs, ``tasks`` are the Python tasks and ``engine`` is the driver's side.
 """
 
 from lakecdc.ingest.formats.native.engine import Native, Packed, Scan, decode_native, refusal

@@ -1,6 +1,6 @@
 """The log: one Spark task peeks into the slot and decodes; a round stays on disk, for each table to take its events.
 
-What is plain is folded by tasks of the native engine; the rest, and all that is wanted event by event, in the JVM.
+What is plain is typed and folded by tasks of the native engine, the rest in the JVM.
 """
 
 from __future__ import annotations
