@@ -27,6 +27,8 @@ EVENT_DIGITS = 4 + 16 + 16 + 1 + 12
 WIDTH = EVENT_DIGITS + ARRIVAL_DIGITS
 # where the time begins
 _TIME = EVENT_DIGITS - 12
+#: the end of the year 9999, milliseconds since 1970
+LAST_TIME = 253_402_300_799_999
 
 
 def order_key(
@@ -49,13 +51,15 @@ def order_sql(
     """The same as a Spark SQL expression.
 
     :param epoch: SQL of a non-negative integer, as are the others (``position`` and ``ordinal`` may be negative
-        longs that stand for unsigned ones: ``hex`` writes two's complement).
+        longs that stand for unsigned ones: ``hex`` writes two's complement). A time that has no place counts as the
+        nearest one that has.
     """
 
     def digits(sql: str, width: int) -> str:
         return f"lpad(lower(hex(cast({sql} as bigint))), {width}, '0')"
 
-    parts = (digits(epoch, 4), digits(position, 16), digits(ordinal, 16), digits(rank, 1), digits(time, 12))
+    bounded = time if time == "0" else f"least(greatest({time}, 0L), {LAST_TIME}L)"
+    parts = (digits(epoch, 4), digits(position, 16), digits(ordinal, 16), digits(rank, 1), digits(bounded, 12))
     return f"concat({', '.join(parts)}, {digits(offset, 16)})"
 
 

@@ -10,7 +10,7 @@ import json
 import re
 from typing import TYPE_CHECKING
 
-from lakecdc.ingest.formats.envelope import NOT_JSON, PARSED, Format, Reading, envelope, member, number, text
+from lakecdc.ingest.formats.envelope import NOT_JSON, PARSED, Format, Reading, envelope, member, number, text, times
 from lakecdc.ingest.formats.values import Field
 from lakecdc.ingest.order import order_sql
 
@@ -48,7 +48,7 @@ def envelopes(messages: DataFrame, reading: Reading) -> DataFrame:
     exploded = exploded.selectExpr("*", "get(try_variant_get(v, '$.old', 'array<variant>'), nth) AS old")
     op = OPS.format(_TYPE)
     truncate = f"({_TYPE} = 'TRUNCATE' OR regexp_like({text('sql')}, '(?i)^\\\\s*truncate\\\\b'))"
-    ordinal = f"coalesce({number('id')}, 0) * {1 << ROWS_BITS} + coalesce(nth, 0)"
+    ordinal = f"coalesce({times(number('id'), 1 << ROWS_BITS, 'coalesce(nth, 0)')}, nth, 0)"
     rank = f"CASE WHEN {_TYPE} = 'INIT' THEN 0 ELSE 8 END"
     es = f"coalesce({number('es')}, {number('ts')}, 0)"
     return envelope(
@@ -65,7 +65,7 @@ def envelopes(messages: DataFrame, reading: Reading) -> DataFrame:
         order=order_sql(
             str(reading.epoch), f"CASE WHEN {_TYPE} = 'INIT' THEN 0 ELSE {es} END", ordinal, rank, es, "arrival"
         ),
-        time_us=f"{es} * 1000",
+        time_us=times(es, 1000),
     )
 
 

@@ -26,6 +26,7 @@ from lakecdc.ingest.formats.envelope import (
     hexadecimal,
     number,
     text,
+    times,
 )
 from lakecdc.ingest.formats.messages import once
 from lakecdc.ingest.formats.values import Field
@@ -47,7 +48,7 @@ def _either(name: str, read: Callable[[str, str], str]) -> str:
 
 _LSN = _either("lsn", number)
 _COMMIT_LSN = commit_lsn(_either("sequence", text))
-_BINLOG = f"{digits(_either('file', text))} * 4294967296 + {_either('pos', number)}"
+_BINLOG = times(digits(_either("file", text)), 1 << 32, _either("pos", number))
 _COMMIT = _either("commit_lsn", text)
 _CHANGE = (_COMMIT, _either("change_lsn", text))
 _SERIAL = _either("event_serial_no", number)
@@ -55,7 +56,9 @@ _POSITION = f"""coalesce({_BINLOG}, {_COMMIT_LSN}, {_LSN},
   {db2_lsn.position(_COMMIT, hexadecimal)}, {sql_server_lsn.position(_COMMIT, hexadecimal)}, 0)"""
 _ORDINAL = f"""coalesce({_either("row", number)}, {_LSN},
   {db2_lsn.ordinal(*_CHANGE, hexadecimal)}, {sql_server_lsn.ordinal(*_CHANGE, _SERIAL, hexadecimal)}, 0)"""
-_TIME = f"{_either('ts_ms', number)} * 1000"
+# a negative number is no place in a log, and would lie above all of them
+_PLACE = tuple(f"greatest({sql}, 0L)" for sql in (_POSITION, _ORDINAL))
+_TIME = times(_either("ts_ms", number), 1000)
 _COLUMNS = f"map_filter(CAST(e AS map<string, variant>), (name, value) -> NOT startswith(name, '{PREFIX}'))"
 
 
@@ -87,7 +90,7 @@ def envelopes(messages: DataFrame, reading: Reading) -> DataFrame:
         record_key="own_key",
         old_key="old_key",
         schema="CAST(try_variant_get(v, '$.schema', 'variant') AS string)",
-        order=order_sql(str(reading.epoch), _POSITION, _ORDINAL, rank, f"coalesce({_TIME}, 0) DIV 1000", "arrival"),
+        order=order_sql(str(reading.epoch), *_PLACE, rank, f"coalesce({_TIME}, 0) DIV 1000", "arrival"),
         time_us=_TIME,
     )
 

@@ -22,6 +22,7 @@ from lakecdc.ingest.formats.envelope import (
     member,
     number,
     text,
+    times,
 )
 from lakecdc.ingest.formats.messages import once
 from lakecdc.ingest.order import order_sql
@@ -40,7 +41,7 @@ _COMMIT_LSN = commit_lsn(text("source.sequence", "e"))
 _LSN = number("source.lsn", "e")
 # the file's number and the position in it share one 64-bit coordinate
 _POSITION = f"""coalesce(
-  CASE WHEN {_BINLOG} THEN {digits(text("source.file", "e"))} * 4294967296 + {number("source.pos", "e")} END,
+  CASE WHEN {_BINLOG} THEN {times(digits(text("source.file", "e")), 1 << 32, number("source.pos", "e"))} END,
   {_COMMIT_LSN}, {_LSN}, {number("source.commit_scn", "e")},
   {db2_lsn.position(_COMMIT, hexadecimal, _CONNECTOR)}, {sql_server_lsn.position(_COMMIT, hexadecimal)}, 0)"""
 _CHANGE = (_COMMIT, text("source.change_lsn", "e"))
@@ -48,9 +49,11 @@ _SERIAL = number("source.event_serial_no", "e")
 _ORDINAL = f"""coalesce(CASE WHEN {_BINLOG} THEN {number("source.row", "e")} END,
   {_LSN}, {number("source.scn", "e")}, {db2_lsn.ordinal(*_CHANGE, hexadecimal, _CONNECTOR)},
   {sql_server_lsn.ordinal(*_CHANGE, _SERIAL, hexadecimal)}, 0)"""
+# a negative number is no place in a log, and would lie above all of them
+_PLACE = tuple(f"greatest({sql}, 0L)" for sql in (_POSITION, _ORDINAL))
 _SNAPSHOT = f"coalesce({text('source.snapshot', 'e')}, 'false')"
 _OP = text("op", "e")
-_TIME = f"coalesce({number('source.ts_us', 'e')}, {number('source.ts_ms', 'e')} * 1000)"
+_TIME = f"coalesce({number('source.ts_us', 'e')}, {times(number('source.ts_ms', 'e'), 1000)})"
 _NO_ROW_EVENT = f"""({_OP} = 'm' OR {member("ddl", "e")} IS NOT NULL OR {text("status", "e")} IN ('BEGIN', 'END')
   OR ({number("ts_ms", "e")} IS NOT NULL AND {member("source", "e")} IS NULL AND {_OP} IS NULL))"""
 
@@ -91,7 +94,7 @@ def enveloped(parsed: DataFrame, reading: Reading) -> DataFrame:
         record_key="own_key",
         old_key="old_key",
         schema="row_schema",
-        order=order_sql(str(reading.epoch), _POSITION, _ORDINAL, rank, f"coalesce({_TIME}, 0) DIV 1000", "arrival"),
+        order=order_sql(str(reading.epoch), *_PLACE, rank, f"coalesce({_TIME}, 0) DIV 1000", "arrival"),
         time_us=_TIME,
     )
 

@@ -23,8 +23,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from pyspark.sql import functions as F
+
 from lakecdc.ingest.formats.messages import once
 from lakecdc.ingest.formats.values import Field
+from lakecdc.ingest.order import LAST_TIME
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -123,6 +126,9 @@ def envelope(
         "source_time": f"timestamp_micros({time_us})",
     }
     named = parsed.selectExpr(*MESSAGE, *[f"{sql} AS `{name}`" for name, sql in columns.items()])
+    # a moment that Python cannot tell is none
+    told = f"CASE WHEN unix_micros(source_time) BETWEEN -62135596800000000L AND {LAST_TIME}999L THEN source_time END"
+    named = named.withColumn("source_time", F.expr(told))
     # what cannot be read is no row event
     return (
         named.selectExpr("*", "CASE WHEN problem IS NULL THEN op END AS known_op")
@@ -149,6 +155,11 @@ def number(path: str, of: str = "v") -> str:
 def member(path: str, of: str = "v") -> str:
     """SQL of a variant at a JSON path, null if there is none."""
     return f"try_variant_get({of}, '$.{path}', 'variant')"
+
+
+def times(sql: str, factor: int, more: str = "0L") -> str:
+    """SQL of a number some times, and another one on top; null beyond 63 bits."""
+    return f"try_add(try_multiply({sql}, {factor}L), {more})"
 
 
 def commit_lsn(sequence: str) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lakecdc.ingest.formats.envelope import NOT_JSON, PARSED, Format, Reading, envelope, member, number, text
+from lakecdc.ingest.formats.envelope import NOT_JSON, PARSED, Format, Reading, envelope, member, number, text, times
 from lakecdc.ingest.order import order_sql
 
 if TYPE_CHECKING:
@@ -31,12 +31,11 @@ _PLACE = f"try_cast(nullif(regexp_extract({text('position')}, ':(\\\\d+)$', 1), 
 def envelopes(messages: DataFrame, reading: Reading) -> DataFrame:
     """See :class:`lakecdc.ingest.formats.envelope.Format`."""
     parsed = messages.selectExpr(*PARSED)
-    logged = f"coalesce({_FILE} * 4294967296 + {_PLACE}, {number('ts')}, 0)"
+    logged = f"coalesce({times(_FILE, 1 << 32, _PLACE)}, {number('ts')}, 0)"
     position = f"CASE WHEN {_TYPE} = 'bootstrap-insert' THEN 0 ELSE {logged} END"
     nth = f"coalesce({number('xoffset')}, {LAST_OF_TRANSACTION})"
-    ordinal = f"coalesce({number('xid')}, 0) * {LAST_OF_TRANSACTION + 1} + {nth}"
+    ordinal = f"coalesce({times(number('xid'), LAST_OF_TRANSACTION + 1, nth)}, {nth})"
     rank = f"CASE WHEN {_TYPE} = 'bootstrap-insert' THEN 0 ELSE 8 END"
-    seconds = f"coalesce({number('ts')}, 0)"
     return envelope(
         parsed,
         op=_OPS,
@@ -46,8 +45,10 @@ def envelopes(messages: DataFrame, reading: Reading) -> DataFrame:
         source_table=f"concat_ws('.', {text('database')}, {text('table')})",
         before=f"CASE {_TYPE} WHEN 'delete' THEN {member('data')} WHEN 'update' THEN {member('old')} END",
         after=f"CASE WHEN {_TYPE} != 'delete' THEN {member('data')} END",
-        order=order_sql(str(reading.epoch), position, ordinal, rank, f"{seconds} * 1000", "arrival"),
-        time_us=f"{number('ts')} * 1000000",
+        order=order_sql(
+            str(reading.epoch), position, ordinal, rank, f"coalesce({times(number('ts'), 1000)}, 0)", "arrival"
+        ),
+        time_us=times(number("ts"), 1_000_000),
     )
 
 

@@ -119,6 +119,11 @@ def misfit(image: str, field: Field) -> str | None:
     if decimal and not _is_wide(decimal):
         whole = member(image, field.name, "decimal(38,18)")
         return f"({lost} OR coalesce({whole} != {found}, false))"
+    if field.type in ("float", "double"):
+        # Spark reads more than numbers, and numbers that are too large
+        text = member(image, field.name, "string")
+        strange = f"regexp_like({text}, '(?i)[dfxp]') OR abs({found}) = double('Infinity')"
+        lost = f"({lost} OR coalesce(({strange}) AND NOT {text} ILIKE '%inf%', false))"
     if field.type == "double":
         # an integer whose last digits a double cannot hold
         whole = member(image, field.name, "decimal(38,0)")

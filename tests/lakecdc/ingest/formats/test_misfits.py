@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 from lakecdc.contract.target import Target
 from lakecdc.ingest.formats.decoded import Known
 from lakecdc.ingest.formats.envelope import Reading
+from lakecdc.ingest.order import WIDTH
 from tests.lakecdc.ingest.formats.decoding import decode_lines, rejections, state
 
 #: per type what fits, with the value that it is, and what does not
@@ -33,7 +34,7 @@ CASES: dict[str, tuple[list[tuple[Any, Any]], list[Any]]] = {
     ),
     "double": (
         [(2**53, float(2**53)), (123456789012345680000, 1.2345678901234568e20), (0.1, 0.1), ("NaN", None)],
-        [2**53 + 1, 2**64 - 1, "x"],
+        [2**53 + 1, 2**64 - 1, "x", "1e400", "1d", "0x1p3"],
     ),
     "boolean": ([(True, True), (0, False), ("true", True)], [2, 1.5, "x"]),
     "date": (
@@ -114,6 +115,44 @@ def test_negative_versions_and_times_before_1970_are_older(spark: SparkSession, 
     reading = Reading(1, settings={"order_by": "at"})
     found = decode_lines(spark, "json", lines, Target("shop.t", key=("id",)), reading=reading)
     assert state(found, ("v",)) == [("newer",)]
+
+
+def test_what_is_no_place_in_a_log_does_not_lie_above_those_that_are(spark: SparkSession) -> None:
+    told = [(1, 5, 7), (1, -5, 6), (2, 1, 5), (2, 2, -5), (2, 3, 2**60)]
+    events = [insert(place, {"id": key, "v": str(place)}) for key, place, _ in told]
+    for event, (*_, moment) in zip(events, told, strict=True):
+        event["source"]["ts_ms"] = moment
+    flat = [{**e["after"], "__op": "c", "__lsn": e["source"]["lsn"], "__ts_ms": e["source"]["ts_ms"]} for e in events]
+    for name, messages in (("debezium-json", events), ("debezium-flat-json", flat)):
+        lines = [json.dumps(message) for message in messages]
+        found = decode_lines(spark, name, lines, Target("shop.t", key=("id",)), Known({"id": "bigint", "v": "string"}))
+        assert state(found, ("id", "v")) == [(1, "5"), (2, "3")]
+        assert found.changes is not None
+        orders = [row["order"] for row in found.changes.collect()]
+        assert {len(order) for order in orders} == {WIDTH} and max(orders)[4:20] == f"{5:016x}"
+
+
+@pytest.mark.parametrize("name", ["debezium-json", "maxwell-json", "canal-json"])
+def test_numbers_beyond_all_bounds_stop_nothing(spark: SparkSession, name: str) -> None:
+    rows = [{"id": key, "v": str(key)} for key in (1, 2)]
+    messages: list[dict[str, Any]]
+    if name == "debezium-json":
+        messages = [insert(1, row) for row in rows]
+        source = {"connector": "mysql", "file": f"log.{2**40}", "pos": 2**62, "row": 0, "ts_ms": 2**62}
+        messages[1]["source"] |= source
+    else:
+        place = {"database": "shop", "table": "t", "isDdl": False, "mysqlType": {"id": "bigint", "v": "text"}}
+        numbers: list[dict[str, Any]] = [{"ts": 5, "es": 5, "id": 1, "xid": 1}]
+        numbers.append({"ts": 2**61, "es": 2**61, "id": 2**61, "xid": 2**61, "position": f"log.{2**40}:{2**62}"})
+        data = [
+            {"data": [row], "type": "INSERT"} if name == "canal-json" else {"data": row, "type": "insert"}
+            for row in rows
+        ]
+        messages = [{**place, **more, **one} for more, one in zip(numbers, data, strict=True)]
+    known = Known({"id": "bigint", "v": "string"})
+    found = decode_lines(spark, name, [*map(json.dumps, messages)], Target("shop.t", key=("id",)), known)
+    assert state(found, ("id", "v")) == [(1, "1"), (2, "2")]
+    assert found.newest is not None and found.newest.year < 2030
 
 
 def dms(operation: str, data: dict[str, Any], second: int, **more: Any) -> str:

@@ -22,6 +22,7 @@ from lakecdc.ingest.formats.native.exact import (
 from lakecdc.ingest.formats.native.layout import COUNTS
 from lakecdc.ingest.formats.native.schemas import Wrapping, encoded, wrapping
 from lakecdc.ingest.formats.values import placeholder_shapes
+from lakecdc.ingest.order import LAST_TIME
 
 if TYPE_CHECKING:
     import duckdb
@@ -33,8 +34,6 @@ if TYPE_CHECKING:
 #: columns of a decoded table besides the layout's: why a message is not for this engine, the message if so, and its
 #: source table
 CHECKS = ("odd", "message", "source_table")
-# the parts of an order key have 16 digits, its time has 12
-_LARGEST_TIME = 2**48
 
 
 @dataclass(frozen=True)
@@ -355,7 +354,7 @@ class Decoding:
         for name, fits in fitting.items():
             reason = text_literal(f"a value of the column {name}")
             cases.append(f"WHEN has_row AND NOT ({fits}) THEN {reason}")
-        bounds = f"least(pos, ord, arrival, coalesce(time_us, 0)) < 0 OR time_us >= {_LARGEST_TIME}000"
+        bounds = f"least(pos, ord, arrival, coalesce(time_us, 0)) < 0 OR time_us > {LAST_TIME}999"
         cases.append(f"WHEN op != 'x' AND ({bounds}) THEN 'a position out of range'")
         before = [f"b.{name_literal(name)}" for name in self.key]
         if self._envelope.old_prefix:

@@ -125,7 +125,7 @@ def exact(field: Field, text: str, made: str, *, kind: str | None = None) -> str
         written = f"CASE WHEN {made}::VARCHAR = {text} THEN true ELSE {_is_decimal(field, text)} END"
         return f"{fits} AND {written} AND {told}"
     if field.type in ("float", "double"):
-        number = f"{fits} AND regexp_full_match({text}, '-?\\d[\\d.eE+-]*')"
+        number = f"{fits} AND isfinite({made}) AND regexp_full_match({text}, '-?\\d[\\d.eE+-]*')"
         # the last digits of a long integer may be more than a double can hold
         return f"{number} AND (length({text}) <= {_EXACT_DIGITS} OR regexp_matches({text}, '[.eE]'))"
     if field.type == "boolean":
