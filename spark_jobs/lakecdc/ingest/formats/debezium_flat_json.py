@@ -57,7 +57,7 @@ _POSITION = f"""coalesce({_BINLOG}, {_COMMIT_LSN}, {_LSN},
 _ORDINAL = f"""coalesce({_either("row", number)}, {_LSN},
   {db2_lsn.ordinal(*_CHANGE, hexadecimal)}, {sql_server_lsn.ordinal(*_CHANGE, _SERIAL, hexadecimal)}, 0)"""
 # a negative number is no place in a log, and would lie above all of them
-_PLACE = tuple(f"greatest({sql}, 0L)" for sql in (_POSITION, _ORDINAL))
+_PLACE = (f"greatest({_POSITION}, 0L)", f"greatest({_ORDINAL}, 0L)")
 _TIME = times(_either("ts_ms", number), 1000)
 _COLUMNS = f"map_filter(CAST(e AS map<string, variant>), (name, value) -> NOT startswith(name, '{PREFIX}'))"
 

@@ -50,7 +50,7 @@ _ORDINAL = f"""coalesce(CASE WHEN {_BINLOG} THEN {number("source.row", "e")} END
   {_LSN}, {number("source.scn", "e")}, {db2_lsn.ordinal(*_CHANGE, hexadecimal, _CONNECTOR)},
   {sql_server_lsn.ordinal(*_CHANGE, _SERIAL, hexadecimal)}, 0)"""
 # a negative number is no place in a log, and would lie above all of them
-_PLACE = tuple(f"greatest({sql}, 0L)" for sql in (_POSITION, _ORDINAL))
+_PLACE = (f"greatest({_POSITION}, 0L)", f"greatest({_ORDINAL}, 0L)")
 _SNAPSHOT = f"coalesce({text('source.snapshot', 'e')}, 'false')"
 _OP = text("op", "e")
 _TIME = f"coalesce({number('source.ts_us', 'e')}, {times(number('source.ts_ms', 'e'), 1000)})"
