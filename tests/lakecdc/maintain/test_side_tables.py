@@ -39,7 +39,7 @@ def filled_side_tables(lake: Lake, target: str) -> list[str]:
         lake.sql(f"INSERT INTO lake.{deletes} VALUES ({batch}, 'order', now())")
         lake.sql(f"INSERT INTO lake.{files} VALUES ('c{batch}', '', 'f')")
         message = f"'{target}', 'p{batch}', 'type', 'no', now(), null, null, null, 't', 0, {batch}, X'00', X'FF'"
-        lake.sql(f"INSERT INTO lake.{kept} VALUES ({message}, null)")
+        lake.sql(f"INSERT INTO lake.{kept} VALUES ({message}, null, null)")
         lake.sql(f"INSERT INTO lake.{parked} (target, through, kind) VALUES ('{target}', {batch}, 'end')")
     return [deletes, files, kept, parked]
 
