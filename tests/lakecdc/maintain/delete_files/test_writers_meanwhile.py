@@ -246,10 +246,10 @@ class Soak:
 
 @VERSIONS
 @pytest.mark.parametrize(
-    "seconds", [pytest.param(15, marks=pytest.mark.services), pytest.param(300, marks=pytest.mark.soak)]
+    "seconds", [pytest.param(60, marks=pytest.mark.services), pytest.param(300, marks=pytest.mark.soak)]
 )
 def test_soak(lake: Lake, version: int, seconds: int) -> None:
-    """A quarter of a minute with the service tests, ten minutes of both format versions on demand."""
+    """A minute with the service tests, ten minutes of both format versions on demand."""
     soak = Soak(lake, version, seed=100 + version)
     with working((soak.write, 0.5), (soak.convert, 0.5), (soak.compact, 4), (soak.expire, 6)) as workers:
         until = time.monotonic() + seconds
