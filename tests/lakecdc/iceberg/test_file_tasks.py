@@ -137,7 +137,9 @@ def test_thousands_of_data_files_take_hundreds_of_calls(lake: Lake, monkeypatch:
     sent, send = list[str](), client.send_command
 
     def counted(command: str, *rest: Any, **more: Any) -> Any:
-        sent.append(command)
+        # py4j also tells the JVM what Python's collector has thrown away, whenever it does so
+        if not command.startswith("m\n"):
+            sent.append(command)
         return send(command, *rest, **more)
 
     monkeypatch.setattr(client, "send_command", counted)
