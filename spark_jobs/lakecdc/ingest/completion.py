@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from lakecdc.iceberg.table import IcebergTable
     from lakecdc.ingest.change import TableBatch
 
-# a row that changes its key more often than this within one batch is followed no further
-_MAX_KEY_CHANGES = 16
+#: a row that changes its key more often than this within one batch is followed no further
+MAX_KEY_CHANGES = 16
 # rows that are sent to every task that reads the table, instead of the table's rows to where they are
 _MOST_BROADCAST = 250_000
 # how far back the row of a key change is looked for whose delete was committed by an earlier batch
@@ -59,7 +59,7 @@ def complete(
     settled: list[DataFrame] = []
     states: Counter[str] = Counter()
     histories = _histories(events)
-    for _ in range(_MAX_KEY_CHANGES):
+    for _ in range(MAX_KEY_CHANGES):
         # a checkpoint per step keeps the plan from growing with the number of key changes
         stepped, found = _settled(_step_back(pending, histories, columns))
         settled.append(stepped.where("state != 'events'"))

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 
 from lakecdc.ingest import quarantine
+from lakecdc.ingest.completion import MAX_KEY_CHANGES
 from lakecdc.ingest.fold import is_open
 from lakecdc.ingest.formats.changes import row_key
 from lakecdc.ingest.lookup import held_orders
@@ -24,8 +25,6 @@ if TYPE_CHECKING:
     from lakecdc.iceberg.table import IcebergTable
     from lakecdc.ingest.change import TableBatch
 
-# a row that changes its key more often than this within one batch is followed no further
-_MAX_KEY_CHANGES = 16
 _REASON = "a message in quarantine that came before it may have changed what it leaves out: "
 
 
@@ -47,7 +46,7 @@ def set_apart(batch: TableBatch, table: IcebergTable | None, waiting: DataFrame 
     known = known.join(events.select(F.col("at").alias("row_key"), "order"), ["row_key", "order"], "left_anti")
     whole = events.where(~is_open()).select("at", F.col("order").alias("whole"))
     found = None
-    for _ in range(_MAX_KEY_CHANGES):
+    for _ in range(MAX_KEY_CHANGES):
         more = _dependents(events, known, whole, batch, table)
         if found is not None:
             more = more.join(found.select("order", "key"), ["order", "key"], "left_anti").localCheckpoint()

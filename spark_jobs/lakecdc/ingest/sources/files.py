@@ -26,6 +26,7 @@ from lakecdc.ingest.sources.message_batches import (
     table_batch,
     with_read_through,
 )
+from lakecdc.ingest.tables import open_target
 from lakecdc.metadata.positions import Position
 
 if TYPE_CHECKING:
@@ -192,9 +193,10 @@ class Files:
         position = self._feeds[target.table].position
         engine = getattr(self.spec.options, "decode_engine", "auto")
         high = position.high_order if position else None
-        known = Known(self._known(target), high_order=high, engine=engine)
+        table = open_target(self.spark, self.spec.catalog.name, target.table)
+        known = Known(known_types(table, target), high_order=high, engine=engine)
         if self.source.records == "value":
-            partition_by = partition_transforms(self.spark, self.spec.catalog.name, target)
+            partition_by = partition_transforms(table, target)
             known = replace(known, scan=scan_of_lines(self.spark, numbers), partition_by=partition_by)
         # what no table can be told of is kept once, with the first
         adopt = target == self.spec.targets[0]
@@ -217,12 +219,9 @@ class Files:
         return from_dumped_records(records) if self.source.records == "kafka" else from_values(records)
 
     def _rows(self, target: Target, numbers: Mapping[str, int]) -> Decoded:
-        known = self._known(target)
+        known = known_types(open_target(self.spark, self.spec.catalog.name, target.table), target)
         cells = cells_of_files(self.spark, numbers, self.source, known)
         return decode_cells(cells, target, known, row_reading(self.source))
-
-    def _known(self, target: Target) -> dict[str, str]:
-        return known_types(self.spark, self.spec.catalog.name, target)
 
 
 def row_reading(source: FilesSource) -> RowReading:

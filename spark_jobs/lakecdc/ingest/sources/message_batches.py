@@ -10,36 +10,29 @@ from typing import TYPE_CHECKING
 from lakecdc.iceberg import definition
 from lakecdc.ingest.change import TableBatch
 from lakecdc.ingest.cleaning import known_source_types
-from lakecdc.ingest.tables import open_target
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from lakecdc.contract.target import Target
+    from lakecdc.iceberg.table import IcebergTable
     from lakecdc.ingest.formats.decoded import Decoded
     from lakecdc.metadata.positions import Position
 
 
-def known_types(spark: SparkSession, catalog: str, target: Target) -> dict[str, str]:
+def known_types(table: IcebergTable | None, target: Target) -> dict[str, str]:
     """Spark SQL types of a target's columns by the source's names; empty if there is no table yet."""
-    found = open_target(spark, catalog, target.table)
-    if found is None:
-        return {}
-    return known_source_types(target, definition.spark_types(found))
+    return known_source_types(target, definition.spark_types(table)) if table else {}
 
 
-def known_key(spark: SparkSession, catalog: str, target: Target) -> tuple[str, ...]:
+def known_key(table: IcebergTable | None, target: Target) -> tuple[str, ...]:
     """A table's key columns by the source's names; empty if there is no table yet, or it has no key."""
-    found = open_target(spark, catalog, target.table)
-    return tuple(known_source_types(target, dict.fromkeys(found.identifier_columns, ""))) if found else ()
+    return tuple(known_source_types(target, dict.fromkeys(table.identifier_columns, ""))) if table else ()
 
 
-def partition_transforms(spark: SparkSession, catalog: str, target: Target) -> tuple[str, ...]:
+def partition_transforms(table: IcebergTable | None, target: Target) -> tuple[str, ...]:
     """Partition transforms in SQL that a target's new files have or, as long as there is no table, will have."""
-    found = open_target(spark, catalog, target.table)
-    if found is None:
+    if table is None:
         return target.partition_by
-    return tuple(definition.partition_expressions(found, definition.current_spec_id(found)))
+    return tuple(definition.partition_expressions(table, definition.current_spec_id(table)))
 
 
 def with_read_through(position: Position, newest: datetime | None) -> Position:

@@ -23,6 +23,7 @@ from lakecdc.ingest.formats.rows import read_cells
 from lakecdc.ingest.formats.rows.changes import decode_cells
 from lakecdc.ingest.sources.files import row_reading
 from lakecdc.ingest.sources.message_batches import known_key, known_types, table_batch
+from lakecdc.ingest.tables import open_target
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -128,7 +129,8 @@ class Quarantine:
 
     def _decoded(self, target: Target, messages: DataFrame, position: Position, epoch: str) -> Decoded:
         source = self.spec.source
-        types = known_types(self.spark, self.spec.catalog.name, target)
+        table = open_target(self.spark, self.spec.catalog.name, target.table)
+        types = known_types(table, target)
         if isinstance(source, FilesSource) and source.has_rows:
             return decode_cells(read_cells(messages, source, types), target, types, row_reading(source))
         order_by = getattr(source, "order_by", None)
@@ -138,8 +140,7 @@ class Quarantine:
             {"order_by": order_by} if order_by else {},
             self._registry,
         )
-        key = known_key(self.spark, self.spec.catalog.name, target)
-        known = Known(types, high_order=position.high_order, engine="jvm", key=key)
+        known = Known(types, high_order=position.high_order, engine="jvm", key=known_key(table, target))
         name: str = source.format  # type: ignore[union-attr]
         if name == "debezium-avro" and self._registry is None:
             # records of container files are kept as what they say in JSON

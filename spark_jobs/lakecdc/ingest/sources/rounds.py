@@ -117,6 +117,14 @@ def folded(
     return fold_log(of_table(cells, relation), layout, size, target, partition_by, epoch)
 
 
+def with_changes(made: Native, changes: Callable[[], DataFrame]) -> Native:
+    """What the engine made, with a way to make every change anew; or, where they are the JVM's, the changes.
+
+    :param changes: makes them in the JVM.
+    """
+    return replace(made, unfolded=changes) if made.packed else replace(made, changes=changes())
+
+
 def repeatable(batch: TableBatch, made: Native) -> TableBatch:
     """A batch that can be made again with every event of it, if it is folded.
 

@@ -19,6 +19,7 @@ from lakecdc.ingest.formats.rows.changes import RowReading, decode_cells
 from lakecdc.ingest.sources.jdbc.ranges import BEGINNING, read_through, text, with_range
 from lakecdc.ingest.sources.jdbc.tables import Database, SourceTable, Stretch
 from lakecdc.ingest.sources.message_batches import known_types, table_batch
+from lakecdc.ingest.tables import open_target
 from lakecdc.metadata.positions import Position
 
 if TYPE_CHECKING:
@@ -110,7 +111,7 @@ class Jdbc:
         key = table.key()
         if bounds is None and stretch.low is not None:
             return TableBatch(target, key, table.columns, None, after, in_order=False, facts=facts)
-        known = known_types(self.spark, self.spec.catalog.name, target)
+        known = known_types(open_target(self.spark, self.spec.catalog.name, target.table), target)
         reading = RowReading(
             _EPOCH, self.source.cursor_column, times=True, zone=self.source.cursor_zone, lowest_without=True
         )

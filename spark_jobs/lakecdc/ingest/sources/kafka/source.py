@@ -239,14 +239,15 @@ class KafkaIngest:
 
     def _read(self, feed: Feed, ranges: list[Range]) -> TableBatch:
         marks, position = feed.progress.trusted_marks(), feed.position
+        table = open_target(self.spark, self.spec.catalog.name, feed.target.table)
         known = Known(
-            known_types(self.spark, self.spec.catalog.name, feed.target),
+            known_types(table, feed.target),
             marks,
             position.high_order if position else None,
             getattr(self.spec.options, "decode_engine", "auto"),
             self._reader.scan(ranges),
-            partition_transforms(self.spark, self.spec.catalog.name, feed.target),
-            known_key(self.spark, self.spec.catalog.name, feed.target),
+            partition_transforms(table, feed.target),
+            known_key(table, feed.target),
         )
         settings = self._format_settings()
         reading = Reading(feed.progress.epoch, self.source.unavailable_value, settings, self._registry)

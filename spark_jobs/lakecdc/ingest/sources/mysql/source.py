@@ -227,7 +227,7 @@ class MysqlIngest:
             made = self._made(found, feed, relations, columns)
             known = bases(table, relations)
             changes = partial(binlog.changes, found, number, relations, feed.key, columns, known, fills, self._epoch)
-            made = replace(made, unfolded=changes) if made.packed else replace(made, changes=changes())
+            made = rounds.with_changes(made, changes)
             facts = {**facts, "decoded_by": f"jvm: {made.reason}" if made.reason else "native"}
         feed.zero_dates += summary.zero_dates.get(number, 0)
         position = self._position(feed, summary.place, summary.gtid, moment)
@@ -259,7 +259,7 @@ class MysqlIngest:
             layout = "a delete in a table without a key"
         else:
             layout = refusal(self.spec.options, target) or binlog.layout(found, relations[0], feed.key, columns)
-        by = partition_transforms(self.spark, self.spec.catalog.name, target)
+        by = partition_transforms(open_target(self.spark, self.spec.catalog.name, target.table), target)
         made = rounds.folded(found.cells, number, layout, found.size(number), target, by, self._epoch)
         self._kept += made.kept
         return made

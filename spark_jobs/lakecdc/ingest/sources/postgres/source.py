@@ -445,11 +445,11 @@ class PostgresIngest:
         layout = refusal(self.spec.options, target) or wal.layout(
             found, oid, key, columns, self._types, renamed, overtaken=bool(feed.ahead)
         )
-        by = partition_transforms(self.spark, self.spec.catalog.name, target)
+        by = partition_transforms(open_target(self.spark, self.spec.catalog.name, target.table), target)
         made = rounds.folded(found.cells, oid, layout, found.size(oid), target, by, self._epoch)
         changes = partial(wal.changes, found, oid, key, columns, self._types, self._epoch, renamed)
         self._packed += made.kept
-        return replace(made, unfolded=changes) if made.packed else replace(made, changes=changes())
+        return rounds.with_changes(made, changes)
 
     def _position(self, feed: Feed, to: int, moment: datetime | None) -> Position:
         """A table that was ahead of the others stays where it is."""

@@ -46,7 +46,7 @@ class Shop:
     @property
     def schema(self) -> str:
         """The database of this test's tables."""
-        return f"s{self.number}"
+        return f"m{self.number}"
 
     def sql(self, *statements: str) -> list[tuple[Any, ...]]:
         """Run statements at the source in one session; the rows of the last one. ``s.`` is this test's database."""
