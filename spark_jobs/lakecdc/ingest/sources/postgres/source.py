@@ -28,11 +28,12 @@ from lakecdc.ingest.sources.database import deal, full_load_needed, quoted, roun
 from lakecdc.ingest.sources.message_batches import partition_transforms
 from lakecdc.ingest.sources.postgres import log as wal
 from lakecdc.ingest.sources.postgres import slots, snapshot
+from lakecdc.ingest.sources.postgres.backlog import Backlog
 from lakecdc.ingest.sources.postgres.catalog import column_numbers, read_table, target_columns
 from lakecdc.ingest.sources.postgres.connect import address, connect, explain, lsn, lsn_text
 from lakecdc.ingest.sources.postgres.feed import Feed, described_numbers, key_names, with_fill, without_new_names
 from lakecdc.ingest.sources.postgres.load import Part, Progress, parts
-from lakecdc.ingest.sources.postgres.parking import Parked, Parking
+from lakecdc.ingest.sources.postgres.parking import Parked
 from lakecdc.ingest.sources.postgres.slots import Publication, Slot
 from lakecdc.ingest.sources.postgres.start_checks import TYPE, check_position, check_slot
 from lakecdc.ingest.sources.postgres.types import TypeCatalog, typed
@@ -81,16 +82,11 @@ class PostgresIngest:
         self._where = address(self.source)
         self._refused: dict[str, Exception] = {}
         self.refused = self._refused
-        self._given_up: dict[str, Exception] = {}
-        self.given_up = self._given_up
+        self._backlog = Backlog(self.spark, self.spec.catalog.name)
+        self.given_up = self._backlog.given_up
         self._feeds: dict[str, Feed] = {}
         # where an interrupted run has left a table's side tables: a round has to end there
         self._recorded: dict[str, Position] = {}
-        # positions that hold the slot, because what the log has for their tables cannot be parked
-        self._held: dict[str, int] = {}
-        self._parking = Parking(self.spark, self.spec.catalog.name)
-        # parked rounds that are not needed any more, by target, up to an LSN
-        self._taken: dict[str, int] = {}
         self._round: wal.Round | None = None
         self._packed: list[DataFrame] = []
         self._round_end = End(0, _moment(0))
@@ -118,10 +114,9 @@ class PostgresIngest:
         for name, position in positions.items():
             if position is not None:
                 check_position(name, position, self._identity, self._where.place)
-        parked = self._parking.load(positions)
+        parked = self._backlog.load(positions, self._identity)
         for target in self.spec.targets:
-            name = target.table
-            self._admit(name, positions.get(name), self._usable(name, positions.get(name), parked.get(name, [])))
+            self._admit(target.table, positions.get(target.table), parked.get(target.table, []))
         slot = slots.usable_slot(self._session, self.source.slot)
         check_slot(self.source, slot, any(positions.values()))
         self._epoch = max((int(p.offsets.get("epoch", 1)) for p in positions.values() if p), default=1)
@@ -131,16 +126,6 @@ class PostgresIngest:
             self._check_gaps(slot)
         if any(feed.loading for feed in self._feeds.values()) and not self.spec.options.dry_run:
             self._prepare_load(publication, slot)
-
-    def _usable(self, name: str, position: Position | None, parked: list[Parked]) -> list[Parked]:
-        """The parked rounds that a table has still to take; the others are let go."""
-        at = lsn(position.offsets["lsn"]) if position else 0
-        here = [p for p in parked if position and p.identity == self._identity and p.through > at]
-        stale = max((p.through for p in parked if p not in here), default=0)
-        # another cluster's may lie above those that are wanted
-        if 0 < stale < min((p.through for p in here), default=stale + 1):
-            self._taken[name] = stale
-        return here
 
     def _admit(self, name: str, position: Position | None, parked: list[Parked]) -> None:
         """Take a table in, or refuse it without stopping the others."""
@@ -176,7 +161,7 @@ class PostgresIngest:
         self._refused[name] = error
         self._feeds.pop(name, None)
         if position:
-            self._held[name] = lsn(position.offsets["lsn"])
+            self._backlog.held[name] = lsn(position.offsets["lsn"])
 
     def _check_publication(self, publication: Publication, fed: bool) -> None:
         there = publication.check()
@@ -267,17 +252,13 @@ class PostgresIngest:
     def _live(self) -> list[Feed]:
         return [feed for feed in self._followed() if not feed.failed]
 
-    def _failed(self) -> dict[str, Feed]:
-        """Those whose log is parked, by target."""
-        return {feed.table.target.table: feed for feed in self._followed() if feed.failed}
-
     def _parked_rounds(self) -> Iterator[list[TableBatch]]:
         """What was parked comes before the log."""
         while waiting := [feed for feed in self._live() if feed.parked]:
             batches = []
             for feed in waiting:
                 name, parked = feed.table.target.table, feed.parked[0]
-                found = self._parking.round(name, parked)
+                found = self._backlog.round(name, parked)
                 with self._asking():
                     facts = self._source_facts(parked.moment) | {"parked_rounds": len(feed.parked)}
                     batches += self._batch_or_stop(found, feed, parked.through, parked.moment, facts)
@@ -477,8 +458,7 @@ class PostgresIngest:
         """The table stands at ``position`` now, committed."""
         feed = self._feeds[table]
         feed.position = position
-        if feed.parked and feed.parked[0].through <= feed.at:
-            self._taken[table] = feed.parked.pop(0).through
+        self._backlog.applied(table, feed)
 
     def failed(self, table: str, error: Exception) -> None:
         """The table takes no more batches: what the log has for it is parked.
@@ -488,20 +468,23 @@ class PostgresIngest:
         feed = self._feeds[table]
         feed.failed = True
         if feed.position and feed.loading:
-            self._held[table] = feed.at
+            self._backlog.held[table] = feed.at
 
     def finish_round(self) -> None:
         """Let the source go of the log that every table has, and the cluster of the round."""
         self._end_load()
-        self._park()
+        backlog, end = self._backlog, self._round_end
+        if self._round is not None:
+            backlog.park(self._feeds, self._round, end.lsn, end.time, self._identity)
         reach("before_slot_advance")
         with self._asking():
-            self._give_up()
-            gone = [self._end().lsn] if self._given_up and not (self._followed() or self._held) else []
-        self._forget()
+            if self.source.max_slot_lag_bytes and backlog.behind(self._feeds):
+                backlog.give_up(self._feeds, self._end().lsn, self.source.max_slot_lag_bytes)
+            gone = [self._end().lsn] if backlog.given_up and not (self._followed() or backlog.held) else []
+        backlog.forget()
         followed = [feed.reach for feed in self._followed()]
         loading = [feed.at for feed in self._feeds.values() if feed.loading and feed.position]
-        places = gone + followed + loading + list(self._held.values())
+        places = gone + followed + loading + list(backlog.held.values())
         messages = self._round.summary.messages if self._round else 0
         self._release_round()
         if places:
@@ -509,48 +492,6 @@ class PostgresIngest:
                 moved = slots.advance(self._session, self.source.slot, min(places))
             # whatever the slot keeps before the tables that are followed is read again in the next round
             self._skipped = messages if followed and moved < min(followed) else 0
-
-    def _park(self) -> None:
-        """Keep what the round has for failed tables; where that fails the slot keeps it."""
-        for name, feed in self._failed().items():
-            found, end = self._round, self._round_end
-            if found is None or end.lsn <= feed.reach:
-                continue
-            parked = Parked.of(found, feed.table.oid, end.lsn, end.time, self._identity)
-            try:
-                self._parking.park(name, parked, found)
-                feed.parked.append(parked)
-                log.warning("%s: what the log has for it up to %s is parked", name, lsn_text(end.lsn))
-            except Exception as error:
-                log.warning("%s: its log cannot be parked, and holds the slot: %s", name, error)
-                self._held[name] = feed.reach
-                del self._feeds[name]
-
-    def _forget(self) -> None:
-        """Let parked rounds go that are not needed; if that fails, the next run does it."""
-        while self._taken:
-            name, through = self._taken.popitem()
-            try:
-                self._parking.forget(name, through)
-            except Exception as error:
-                log.warning("%s: its parked rounds stay until the next run: %s", name, error)
-
-    def _give_up(self) -> None:
-        """Forget failed tables that are too far behind."""
-        limit = self.source.max_slot_lag_bytes
-        behind = {name: feed.at for name, feed in self._failed().items()} | self._held
-        if not limit or not behind:
-            return
-        now = self._end().lsn
-        for name, at in behind.items():
-            if now - at > limit:
-                error = full_load_needed(f"It is {now - at} bytes of log behind the source, more than {limit}", name)
-                log.warning("%s", error)
-                self._given_up[name] = error
-                self._held.pop(name, None)
-                feed = self._feeds.pop(name, None)
-                if feed and feed.parked:
-                    self._taken[name] = feed.reach
 
     def _end_load(self) -> None:
         if self._snapshot and all(feed.failed or not feed.loading for feed in self._feeds.values()):
