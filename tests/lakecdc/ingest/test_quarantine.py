@@ -35,11 +35,12 @@ class Fed:
         self.lake, self.folder = lake, folder
         self.name, self.quarantine = lake.new_name("fed"), lake.new_name("quarantine")
         self.target: dict[str, Any] = {"table": self.name, "key": ["id"], "columns": {"id": "bigint", **columns}}
-        self.files = 0
+        self.files, self.encoding = 0, "utf-8"
 
     def write(self, *lines: str) -> None:
         self.files += 1
-        (self.folder / f"{self.files}.jsonl").write_text("".join(line + "\n" for line in lines))
+        text = "".join(line + "\n" for line in lines)
+        (self.folder / f"{self.files}.jsonl").write_text(text, encoding=self.encoding)
 
     def run(self, job: str = "ingest", **options: Any) -> JobReport:
         source = {"type": "files", "path": f"{self.folder}/*.jsonl", "format": "debezium-json"}
@@ -56,14 +57,27 @@ class Fed:
 
 def test_bad_messages_are_kept_whole_and_the_rest_is_applied(lake: Lake, tmp_path: Path) -> None:
     fed = Fed(lake, tmp_path, n="int")
-    bad = [event(2, "c", {"id": 2, "n": "many"}), "{broken", event(3, "c", {"n": 3}), '{"op": "z"}']
+    two = event(5, "c", {"id": 5, "n": 5}) + event(6, "c", {"id": 6, "n": 6})
+    bad = [event(2, "c", {"id": 2, "n": "many"}), "{broken", event(3, "c", {"n": 3}), '{"op": "z"}', two]
     fed.write(event(1, "c", {"id": 1, "n": 1}), *bad, event(4, "c", {"id": 4, "n": None}))
     report = fed.run().tables[0]
     assert report.outcome == "done", report.reason
-    assert report.metrics["quarantined"] == 4
+    assert report.metrics["quarantined"] == 5
     assert fed.rows() == [(1, 1), (4, None)]
-    rules = ["type", "not-json", "no-key", "unknown-message"]
+    rules = ["type", "not-json", "no-key", "unknown-message", "not-json"]
     assert fed.kept() == sorted((rule, line.encode()) for rule, line in zip(rules, bad, strict=True))
+
+
+@pytest.mark.parametrize("engine", ["auto", "jvm"])
+def test_text_that_is_no_utf_8_is_kept_as_it_is(lake: Lake, tmp_path: Path, engine: str) -> None:
+    fed = Fed(lake, tmp_path, n="string")
+    fed.encoding = "latin-1"
+    bad = event(1, "c", {"id": 1, "n": "?"}).replace("?", "\u00fc")
+    fed.write(bad, event(2, "c", {"id": 2, "n": "u"}))
+    report = fed.run(decode_engine=engine).tables[0]
+    assert report.outcome == "done", report.reason
+    assert fed.rows() == [(2, "u")]
+    assert fed.kept() == [("not-json", bad.encode("latin-1"))]
 
 
 def test_too_many_bad_messages_fail_the_table_and_nothing_is_written(lake: Lake, tmp_path: Path) -> None:

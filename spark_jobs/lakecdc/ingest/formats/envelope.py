@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from lakecdc.ingest.formats.messages import once
+from lakecdc.ingest.formats.messages import json, once
 from lakecdc.ingest.formats.values import Field
 from lakecdc.ingest.order import LAST_TIME
 
@@ -42,8 +42,8 @@ NOT_JSON = "'not-json: the value is no JSON'"
 #: a message in JSON, parsed
 PARSED = (
     "*",
-    f"{once('try_parse_json(CAST(value AS string))')} AS v",
-    f"{once('try_parse_json(CAST(key AS string))')} AS k",
+    f"{once(json('CAST(value AS string)'))} AS v",
+    f"{once(json('CAST(key AS string)'))} AS k",
 )
 
 

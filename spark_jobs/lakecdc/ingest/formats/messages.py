@@ -58,7 +58,7 @@ def from_dumped_records(lines: DataFrame) -> DataFrame:
 
     :param lines: as for :func:`from_values`.
     """
-    parsed = lines.selectExpr("value AS line", "arrival", "place", f"{once('try_parse_json(value)')} AS v")
+    parsed = lines.selectExpr("value AS line", "arrival", "place", f"{once(json('value'))} AS v")
     headers = (
         "transform(try_variant_get(v, '$.headers', 'array<array<string>>'), "
         "h -> named_struct('key', h[0], 'value', CAST(h[1] AS binary)))"
@@ -80,6 +80,16 @@ def from_dumped_records(lines: DataFrame) -> DataFrame:
 
 def _member(name: str) -> str:
     return f"try_variant_get(v, '$.{name}', 'variant')"
+
+
+def json(text: str) -> str:
+    """SQL of the variant of a text in JSON, UTF-8; null for any other text.
+
+    Spark parses what stands at a text's beginning and passes over the rest, such as a second object in a line; and of
+    bytes that are no UTF-8 it makes replacement characters.
+    """
+    is_one = f"is_valid_utf8({text}) AND json_array_length(concat('[', {text}, ']')) = 1"
+    return f"CASE WHEN {is_one} THEN try_parse_json({text}) END"
 
 
 def once(sql: str) -> str:

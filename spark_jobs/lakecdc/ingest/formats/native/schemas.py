@@ -98,8 +98,8 @@ def wrapping(messages: pa.RecordBatch) -> Wrapping | None:
     import pyarrow.compute as pc
 
     values = messages.column("value").filter(pc.is_valid(messages.column("value")))
-    first = values[0].as_py() if len(values) else None
     try:
+        first = values[0].as_py() if len(values) else None
         text = first.decode() if isinstance(first, bytes) else first or ""
         members, places, place = {}, {}, 0
         for before in "{,":

@@ -182,7 +182,7 @@ def decoded(
             if len(odd) and not sets_aside:
                 raise OddError(odd[0].as_py())
             yield batch.filter(batch.column("op").is_valid()) if batch.column("op").null_count else batch
-    except (duckdb.Error, OSError) as error:
+    except (duckdb.Error, OSError, UnicodeDecodeError) as error:
         if stream.error is not None and not isinstance(stream.error, OddTextError):
             raise stream.error from None
         if not _is_of_data(error):
@@ -200,7 +200,10 @@ def _is_of_data(error: Exception) -> bool:
         return error.errno is None and str(error).startswith(
             ("Conversion Error", "Invalid Input Error", "Out of Range")
         )
-    return isinstance(error, duckdb.ConversionException | duckdb.InvalidInputException | duckdb.OutOfRangeException)
+    return isinstance(
+        error,
+        duckdb.ConversionException | duckdb.InvalidInputException | duckdb.OutOfRangeException | UnicodeDecodeError,
+    )
 
 
 @dataclass
