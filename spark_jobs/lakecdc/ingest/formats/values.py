@@ -95,7 +95,7 @@ def value(image: str, field: Field) -> str:
         # Connect's ``decimal.format`` NUMERIC writes numbers, of which some would pass for base64
         unscaled = _cast(_unscaled(text, str(field.scale)), field.type, field.scale)
         is_text = f"schema_of_variant({raw}) = 'STRING'"
-        return f"CASE WHEN {is_text} THEN {unscaled} ELSE {_exact_decimal(text, field.type)} END"
+        return f"CASE WHEN {is_text} THEN {unscaled} ELSE {exact_decimal(text, field.type)} END"
     if field.encoding == "variable_decimal":
         scale, unscaled = (member(raw, part, sql_type) for part, sql_type in _VARIABLE)
         return _cast(_unscaled(unscaled, scale), field.type)
@@ -120,10 +120,7 @@ def misfit(image: str, field: Field) -> str | None:
         whole = member(image, field.name, "decimal(38,18)")
         return f"({lost} OR coalesce({whole} != {found}, false))"
     if field.type in ("float", "double"):
-        # Spark reads more than numbers, and numbers that are too large
-        text = member(image, field.name, "string")
-        strange = f"regexp_like({text}, '(?i)[dfxp]') OR abs({found}) = double('Infinity')"
-        lost = f"({lost} OR coalesce(({strange}) AND NOT {text} ILIKE '%inf%', false))"
+        lost = f"({lost} OR {strange_fraction(member(image, field.name, 'string'), found)})"
     if field.type == "double":
         # an integer whose last digits a double cannot hold
         whole = member(image, field.name, "decimal(38,0)")
@@ -135,7 +132,8 @@ def misfit(image: str, field: Field) -> str | None:
     if field.type in _TIMES:
         # MySQL's date that is none
         text = member(image, field.name, "string")
-        return f"({lost} AND NOT coalesce(startswith({text}, '0000-00-00'), false))"
+        lost = f"({lost} AND NOT coalesce(startswith({text}, '0000-00-00'), false))"
+        return f"({lost} OR {more_than_a_day(text)})" if field.type == "date" else lost
     return lost
 
 
@@ -170,7 +168,7 @@ def _plain(image: str, field: Field) -> str:
     sql_type, text = field.type, member(image, field.name, "string")
     decimal = _DECIMAL.match(sql_type)
     if decimal and _is_wide(decimal):
-        return _exact_decimal(text, sql_type)
+        return exact_decimal(text, sql_type)
     if sql_type in _INTEGERS or sql_type in ("double", "float", "boolean", "string") or decimal:
         return member(image, field.name, sql_type)
     if sql_type == "date":
@@ -194,7 +192,21 @@ def calendar(text: str, sql_type: str) -> str:
     return f"CASE WHEN instr({text}, '-') = 5 AND {text} >= '0001' THEN try_cast({text} AS {sql_type}) END"
 
 
-def unrounded(text: str, sql_type: str, scale: str) -> str:
+def more_than_a_day(text: str) -> str:
+    """SQL that is true for a text behind whose date stands more than midnight, which Spark's cast cuts off."""
+    return f"coalesce(regexp_like({text}, '[T ].*[^0:. Z+]'), false)"
+
+
+def strange_fraction(text: str, found: str) -> str:
+    """SQL that is true for a text of a float or double that only Spark reads, or whose number is too large.
+
+    :param found: SQL of the value.
+    """
+    strange = f"regexp_like({text}, '(?i)[dfxp]') OR abs({found}) = double('Infinity')"
+    return f"coalesce(({strange}) AND NOT {text} ILIKE '%inf%', false)"
+
+
+def _unrounded(text: str, sql_type: str, scale: str) -> str:
     """SQL of a decimal out of a text without exponent; null for one with more digits after the point than fit."""
     fraction = f"trim(TRAILING '0' FROM regexp_extract({text}, '[.]([0-9]*)', 1))"
     return f"CASE WHEN length({fraction}) <= {scale} THEN try_cast({text} AS {sql_type}) END"
@@ -205,12 +217,12 @@ def _is_wide(decimal: re.Match[str]) -> bool:
     return int(decimal[1]) - int(decimal[2]) > 20 or int(decimal[2]) >= 18
 
 
-def _exact_decimal(text: str, sql_type: str) -> str:
+def exact_decimal(text: str, sql_type: str) -> str:
     """SQL of a number's text in a type; null if it would have to be rounded."""
     decimal = _DECIMAL.match(sql_type)
     if not decimal:
         return f"try_cast({text} AS {sql_type})"
-    plain = unrounded("t", sql_type, decimal[2])
+    plain = _unrounded("t", sql_type, decimal[2])
     # what is too large for a comparison has no fraction either
     large = f"CASE WHEN try_cast(t AS decimal(38,18)) IS NULL THEN try_cast(t AS {sql_type}) END"
     power = f"coalesce({_cast('t', sql_type)}, {large})"

@@ -87,11 +87,14 @@ def stretches(
 ) -> DataFrame:
     """Stretches of files that a regular expression (Java) finds; a task reads each file whole. Columns as of ``lines``.
 
+    A file that is no UTF-8 is one stretch, its bytes as they are.
+
     :param numbers: number of every file of the batch.
     :param files: those to read; default: all.
     """
     text = spark.read.text(_paths(files or list(numbers)), wholetext=True)
     found = F.regexp_extract_all("value", F.lit(pattern), F.lit(0))
+    found = F.when(F.is_valid_utf8("value"), found).otherwise(F.array("value"))
     stretch = text.select(F.input_file_name().alias("file"), F.lit(0).alias("split"), F.posexplode(found))
     named = stretch.select("file", "split", F.col("pos").cast("bigint").alias("record"), F.col("col").alias("value"))
     return _arranged(spark, named.where("length(trim(value)) > 0"), numbers)
@@ -123,7 +126,7 @@ def cells_of_files(
     if source.format == "xml":
         assert source.xml
         found = stretches(spark, numbers, elements.record_pattern(source.xml.row_tag))
-        messages = from_values(found.where("NOT startswith(value, '<!--')"))
+        messages = from_values(_without(found, "<!--"))
         return read_cells(messages, source, known, elements.schema_of(spark, _paths(list(numbers)), source.xml))
     if source.format == "text":
         return read_cells(from_values(lines(spark, numbers)), source, known)
@@ -136,12 +139,17 @@ def _csv(spark: SparkSession, numbers: Mapping[str, int], source: FilesSource) -
     def read(files: Sequence[str] | None = None) -> DataFrame:
         pattern = delimited.record_pattern(settings)
         found = stretches(spark, numbers, pattern, files) if settings.multiline else lines(spark, numbers, files)
-        return found.where(~F.col("value").startswith(settings.comment)) if settings.comment else found
+        return _without(found, settings.comment) if settings.comment else found
 
     if not settings.header:
         return from_values(read())
     groups: dict[str, list[str]] = {}
-    for row in read().groupBy("file").agg(F.min_by("value", "arrival").alias("header")).collect():
+    header = F.min_by("value", "arrival")
+    for row in read().groupBy("file").agg(header.alias("header"), F.is_valid_utf8(header).alias("is_text")).collect():
+        if not row["is_text"]:
+            raise InputError(
+                f"The header of {row['file']} is no UTF-8.", hint="Convert the file, such as with iconv -t UTF-8."
+            )
         groups.setdefault(row["header"], []).append(row["file"])
     frames = [delimited.with_header(from_values(read(sorted(files))), h) for h, files in sorted(groups.items())]
     if not frames:
@@ -150,6 +158,11 @@ def _csv(spark: SparkSession, numbers: Mapping[str, int], source: FilesSource) -
     for other in frames[1:]:
         first = first.unionAll(other)
     return first
+
+
+def _without(records: DataFrame, comment: str) -> DataFrame:
+    """Records that do not begin as comments do; what is no text is none."""
+    return records.where(~F.col("value").startswith(comment) | ~F.is_valid_utf8("value"))
 
 
 def _parquet(spark: SparkSession, numbers: Mapping[str, int]) -> Cells:
@@ -190,5 +203,5 @@ def _numbered(spark: SparkSession, numbers: Mapping[str, int]) -> DataFrame:
 
 def _paths(files: Sequence[str]) -> list[str]:
     """URIs as Spark's readers take paths: not encoded, and without the signs of globs."""
-    escapes = str.maketrans({sign: f"\\{sign}" for sign in "[]{}*?"})
+    escapes = str.maketrans({sign: f"\\{sign}" for sign in "\\[]{}*?"})
     return [unquote(name).translate(escapes) for name in files]

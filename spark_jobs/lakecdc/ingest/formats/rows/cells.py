@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 from lakecdc.iceberg.definition import quoted_column
 from lakecdc.ingest.change import Column
 from lakecdc.ingest.formats.envelope import MESSAGE
-from lakecdc.ingest.formats.values import calendar, unrounded
+from lakecdc.ingest.formats.messages import json
+from lakecdc.ingest.formats.values import calendar, exact_decimal, more_than_a_day, strange_fraction
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -29,6 +30,8 @@ _WIDER = {
     ("smallint", "int"),
     ("float", "double"),
 }
+#: SQL of the problem of a record whose bytes are no text, or null
+NO_TEXT = "CASE WHEN NOT is_valid_utf8(CAST(value AS string)) THEN 'encoding: the record is no UTF-8' END"
 # what Iceberg has no type for
 _STORED = {"tinyint": "int", "smallint": "int", "void": "string"}
 
@@ -53,7 +56,8 @@ def with_cells(messages: DataFrame, names: Sequence[str], values: Sequence[str],
     :param problem: SQL.
     """
     members = ", ".join(f"{sql} AS {quoted_column(name)}" for name, sql in zip(names, values, strict=True))
-    frame = messages.selectExpr(*MESSAGE, "arrival", f"struct({members}) AS cells", f"{problem} AS problem")
+    found = f"coalesce({NO_TEXT}, {problem}) AS problem"
+    frame = messages.selectExpr(*MESSAGE, "arrival", f"struct({members}) AS cells", found)
     return Cells(frame, tuple(Column(name, "string") for name in names))
 
 
@@ -91,16 +95,23 @@ def value(cell: Column, sql_type: str, timestamp_format: str | None = None) -> s
     return from_text(_to_text(source, cell.type), sql_type, timestamp_format)
 
 
-def misfit(cell: Column, sql_type: str, found: str) -> str | None:
+def misfit(cell: Column, sql_type: str, found: str, pattern: str | None = None) -> str | None:
     """SQL that is true for a cell that does not fit a type; None if every value does.
 
     :param found: SQL of the value.
+    :param pattern: how times are written in text; default: ISO-8601.
     """
     if sql_type in ("string", cell.type):
         return None
     source = f"cells.{quoted_column(cell.name)}"
     there = f"trim({source}) != ''" if cell.type == "string" else f"{source} IS NOT NULL"
     lost = f"({there} AND {found} IS NULL)"
+    if cell.type == "string" and sql_type in ("float", "double"):
+        return f"({lost} OR {strange_fraction(source, found)})"
+    if cell.type == "string" and sql_type == "date" and not pattern:
+        return f"({lost} OR {more_than_a_day(f'trim({source})')})"
+    if cell.type in _TIMES and sql_type == "date":
+        return f"({lost} OR coalesce(CAST({found} AS {cell.type}) != {source}, false))"
     if _is_number(cell.type) and _is_number(sql_type) and sql_type != "float":
         return f"({lost} OR coalesce(try_cast({found} AS {cell.type}) != {source}, false))"
     return lost
@@ -117,10 +128,9 @@ def from_text(text: str, sql_type: str, timestamp_format: str | None = None) -> 
         pattern = timestamp_format.replace("\\", "\\\\").replace("'", "\\'")
         return f"try_cast(try_to_timestamp({trimmed}, '{pattern}') AS {sql_type})"
     if sql_type == "variant" or _NESTED.match(sql_type):
-        return f"try_variant_get(try_parse_json({trimmed}), '$', '{sql_type}')"
-    decimal = _DECIMAL.fullmatch(sql_type)
-    if decimal:
-        return unrounded(trimmed, sql_type, decimal[2])
+        return f"try_variant_get({json(trimmed)}, '$', '{sql_type}')"
+    if _DECIMAL.fullmatch(sql_type):
+        return exact_decimal(trimmed, sql_type)
     if sql_type in _TIMES:
         return calendar(trimmed, sql_type)
     return f"try_cast({trimmed} AS {sql_type})"

@@ -103,7 +103,7 @@ def _typed(frame: DataFrame, columns: list[Column], types: Mapping[str, str], pa
     row = F.struct(*[F.expr(sql).alias(name) for name, sql in values.items()])
     found = []
     for c in columns:
-        sql = misfit(c, types[c.name], values[c.name])
+        sql = misfit(c, types[c.name], values[c.name], pattern)
         if sql:
             found.append(F.when(F.expr(sql), F.lit(f"{c.name} ({types[c.name]})")))
     return frame.select(*MESSAGE, "arrival", "problem", row.alias("row"), listed(found).alias("misfits"))

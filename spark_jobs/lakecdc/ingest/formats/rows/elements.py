@@ -15,7 +15,7 @@ from pyspark.sql.types import StructField, StructType
 from lakecdc.iceberg.definition import quoted_column
 from lakecdc.ingest.change import Column
 from lakecdc.ingest.formats.envelope import MESSAGE
-from lakecdc.ingest.formats.rows.cells import Cells
+from lakecdc.ingest.formats.rows.cells import NO_TEXT, Cells
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -47,7 +47,8 @@ def cells(messages: DataFrame, settings: XmlSettings, known: Mapping[str, str], 
     ddl = ", ".join([*(f"{quoted_column(c.name)} {c.type}" for c in columns), f"{_BAD} string"])
     parsed = messages.withColumn("parsed", F.from_xml(F.expr("CAST(value AS string)"), ddl, _options(settings)))
     members = ", ".join(f"parsed.{quoted_column(c.name)} AS {quoted_column(c.name)}" for c in columns)
-    problem = f"CASE WHEN parsed.{_BAD} IS NOT NULL THEN 'not-xml: the element cannot be parsed' END AS problem"
+    bad = f"CASE WHEN parsed.{_BAD} IS NOT NULL THEN 'not-xml: the element cannot be parsed' END"
+    problem = f"coalesce({NO_TEXT}, {bad}) AS problem"
     return Cells(parsed.selectExpr(*MESSAGE, "arrival", f"struct({members}) AS cells", problem), columns)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from decimal import Decimal
 
 from tests.lakecdc.ingest.sources.files.conftest import Fed
@@ -20,7 +20,7 @@ def test_types_come_from_the_target_and_everything_else_is_text(fed: Fed) -> Non
 
 
 def test_later_files_and_later_lines_win_and_new_columns_are_added(fed: Fed) -> None:
-    fed.write("a b.csv", "id,name", "1,old", "2,two", "1,newer")
+    fed.write("a \\b.csv", "id,name", "1,old", "2,two", "1,newer")
     fed.write("c[1].csv", "name,id", "three,3")
     fed.run()
     assert fed.rows("id, name") == [("1", "newer"), ("2", "two"), ("3", "three")]
@@ -65,6 +65,30 @@ def test_bad_lines_are_kept_and_enter_once_the_type_fits(fed: Fed) -> None:
     fed.run("replay_quarantine")
     assert fed.rows("id, n") == [("1", None), ("2", "many"), ("3", "1.5"), ("7", None)]
     assert [rule for rule, _ in fed.kept()] == ["fields", "no-key", "quotes", "type"]
+
+
+def test_what_would_have_to_be_rounded_cut_or_guessed_is_kept(fed: Fed) -> None:
+    fed.target["columns"] = {"price": "decimal(6,2)", "share": "double", "day": "date"}
+    bad = ["1,1.5e-3,,", "2,,1d,", "3,,1e400,", "4,,0x1p3,", "5,,,2026-01-02 10:00", "6,,,2026-01-02 or so", "7,?,,"]
+    good = ["8,1.5e1,1e-3,2026-01-02", "9,1e2,NaN,2026-1-2 00:00:00.0"]
+    text = "\n".join(["id,price,share,day", *bad, *good]).replace("?", "\u00fc")
+    (fed.folder / "a.csv").write_text(text, encoding="latin-1")
+    fed.run()
+    day = date(2026, 1, 2)
+    assert fed.rows("id, price, CAST(share AS VARCHAR), day") == [
+        ("8", Decimal(15), "0.001", day),
+        ("9", Decimal(100), "nan", day),
+    ]
+    kept = fed.lake.duckdb_rows(fed.quarantine, "rule, raw_value")
+    assert ("encoding", b"7,\xfc,,") in kept and len(kept) == len(bad)
+    # read as a whole, its line ends are not told from those in fields
+    fed.source["csv"] = {"header": False, "names": ["id", "price"], "comment": "#", "multiline": True}
+    (fed.folder / "b.csv").write_bytes(b"# \xfc\n1,1\n")
+    fed.run()
+    assert ("encoding", b"# \xfc\n1,1\n") in fed.lake.duckdb_rows(fed.quarantine, "rule, raw_value")
+    fed.source["csv"] = {}
+    (fed.folder / "c.csv").write_bytes(b"id,\xfc\n1,1\n")
+    assert "c.csv is no UTF-8" in (fed.run(outcome="failed").reason or "")
 
 
 def test_dialect_without_a_header(fed: Fed) -> None:

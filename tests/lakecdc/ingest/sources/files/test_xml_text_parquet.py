@@ -52,12 +52,16 @@ def test_parquet_types_are_kept_widened_and_checked(fed: Fed) -> None:
 
     fed.source = {"format": "parquet"}
     fed.target = {"key": ["id"], "columns": {"code": "int"}}
-    write("a", "SELECT 1 AS id, '7' AS code, X'00ff' AS raw, named_struct('a', 1) AS s, TIMESTAMP'2026-01-01' AS seen")
+    write("a", "SELECT 1 AS id, '7' AS code, X'00ff' AS raw, named_struct('a', 1) AS s, DATE'2026-01-01' AS seen")
     fed.run()
     write("b", "SELECT 5000000000 AS id, 'x' AS code, X'01' AS raw, named_struct('a', 2) AS s, NULL AS seen"
-               " UNION ALL SELECT 6000000000, '8', NULL, NULL, NULL")  # fmt: skip
+               " UNION ALL SELECT 6000000000, '8', NULL, NULL, TIMESTAMP'2026-01-02'"
+               " UNION ALL SELECT 7000000000, '9', NULL, NULL, TIMESTAMP'2026-01-02 03:04'")  # fmt: skip
     report = fed.run()
     assert report.metrics["schema_changes"] == ["widened id from int to bigint"]
-    assert fed.rows("id, code, raw, s.a") == [(1, 7, b"\x00\xff", 1), (6_000_000_000, 8, None, None)]
-    ((rule, raw),) = fed.kept()
-    assert rule == "type" and '"code":"x"' in raw
+    assert fed.rows("id, code, raw, s.a, day(seen)") == [
+        (1, 7, b"\x00\xff", 1, 1),
+        (6_000_000_000, 8, None, None, 2),
+    ]
+    texts, days = fed.kept()
+    assert texts[0] == days[0] == "type" and '"code":"x"' in texts[1] and "03:04" in days[1]
