@@ -139,15 +139,18 @@ def evolve(table: IcebergTable, columns: Sequence[tuple[str, str]]) -> list[str]
 
     :param columns: name and Spark SQL type as the source has them now.
     :return: what was changed, for the report.
-    :raises InputError: for a type the column cannot be changed to; nothing is changed then.
+    :raises InputError: for a type the column cannot be changed to, or a new name that differs from a column's in case
+        alone; nothing is changed then.
     """
     from pyspark.sql.types import _parse_datatype_string
 
     present = {f.name: (f.dataType, f) for f in table.spark.table(table.sql_name).schema.fields}
     update, done = table.java.updateSchema(), []
+    lowered = {name.lower(): name for name in present}
     for name, sql_type in columns:
         wanted = _parse_datatype_string(sql_type)
         if name not in present:
+            _check_case(table, name, lowered)
             update.addColumn(name, _iceberg_type(table, wanted))
             done.append(f"added {name} {sql_type}")
         elif present[name][0] != wanted and _needs_change(table, name, present[name][0], wanted):
@@ -157,6 +160,16 @@ def evolve(table: IcebergTable, columns: Sequence[tuple[str, str]]) -> list[str]
         update.commit()
         table.refresh()
     return done
+
+
+def _check_case(table: IcebergTable, name: str, lowered: Mapping[str, str]) -> None:
+    """Refuse a new column that Spark could not tell from one of the table's."""
+    if name.lower() in lowered:
+        raise InputError(
+            f"The source's column {name!r} differs from the table's {lowered[name.lower()]!r} in case alone.",
+            table=table.name,
+            hint="Leave it out by exclude_columns, give it another name by clean.rename, or rename the table's column.",
+        )
 
 
 def rename_columns(table: IcebergTable, names: Mapping[str, str], properties: Mapping[str, str]) -> None:

@@ -89,6 +89,14 @@ def decode_cells(
 
 def _check_present(columns: list[Column], key: tuple[str, ...], order_by: str | None, table: str) -> None:
     names = [c.name for c in columns]
+    lowered = [name.lower() for name in names]
+    twice = [name for name in names if lowered.count(name.lower()) > 1]
+    if twice:
+        raise InputError(
+            f"The columns {', '.join(twice)} differ in case alone, which the catalog cannot tell apart.",
+            table=table,
+            hint='Leave one out with "exclude_columns", or correct the headers of the files.',
+        )
     missing = sorted({*key, *([order_by] if order_by else [])} - set(names))
     if missing:
         raise InputError(
