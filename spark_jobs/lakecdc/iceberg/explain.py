@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 _MAX_CAUSES = 20
-_BLAME = re.compile(r"^[\w.]*(Error|Exception): \S")
+# errors of Python's may be called anything, those of libraries have their module before them
+_BLAME = re.compile(r"([\w.]*(Error|Exception)|(?!org\.apache\.)\w+(\.\w+)+): \S")
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,10 @@ def explain(error: BaseException) -> Explanation | None:
     if java is None:
         java = getattr(error, "_origin", None)
     if java is None:
-        return None
+        # of what a Python task raises, pyspark keeps the trace alone
+        trace = str(error) if type(error).__name__ == "PythonException" else ""
+        found = _blamed(trace)
+        return Explanation(found, False) if found else None
     innermost, state = java, _sql_state(java)
     for _ in range(_MAX_CAUSES):
         cause = innermost.getCause()
@@ -41,10 +45,15 @@ def explain(error: BaseException) -> Explanation | None:
         state = _sql_state(innermost) or state
     message = str(innermost.getMessage() or "").strip()
     lines = message.splitlines() or [""]
-    # a Python task's trace ends with the line that says what happened
-    told = next((line for line in reversed(lines) if _BLAME.match(line.strip())), lines[0]).strip()
+    told = _blamed(message) or lines[0].strip()
     name = innermost.getClass().getSimpleName()
     return Explanation(told if _BLAME.match(told) else f"{name}: {told}", (state or "").startswith("22"))
+
+
+def _blamed(trace: str) -> str | None:
+    """The line of a Python task's trace that says what happened, which is its last."""
+    lines = [line.strip() for line in trace.splitlines()]
+    return next((line for line in reversed(lines) if _BLAME.match(line)), None)
 
 
 def _sql_state(java: Any) -> str | None:

@@ -159,5 +159,5 @@ def java_class_name(error: BaseException) -> str | None:
 def java_message(error: BaseException) -> str:
     """First line of the Java exception's message, or of the Python error's."""
     java = getattr(error, "java_exception", None)
-    text = (java.getMessage() if java is not None else None) or str(error)
-    return str(text).splitlines()[0] if text else type(error).__name__
+    text = str((java.getMessage() if java is not None else None) or error).strip()
+    return text.splitlines()[0] if text else type(error).__name__

@@ -16,6 +16,8 @@ class Dialect:
     :param key_query: names and places (from 1) of a table's primary key columns; ``{schema}`` and ``{table}`` are
         literals.
     :param settings: of every connection.
+    :param text_query: names of a table's columns whose values Spark would round or cut, as ``key_query``; None if there
+        are none.
     """
 
     driver: str
@@ -23,6 +25,7 @@ class Dialect:
     schema: str | None
     key_query: str
     settings: tuple[tuple[str, str], ...] = ()
+    text_query: str | None = None
 
     def name(self, text: str) -> str:
         """A name as SQL."""
@@ -67,6 +70,12 @@ DIALECTS: dict[str, Dialect] = {
         "JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.attnum "
         "JOIN pg_class c ON c.oid = i.indrelid JOIN pg_namespace n ON n.oid = c.relnamespace "
         "WHERE i.indisprimary AND n.nspname = {schema} AND c.relname = {table}",
+        # a numeric's precision is in the upper half of its modifier; nothing tells how deep an array is
+        text_query="SELECT a.attname AS name FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid "
+        "JOIN pg_class c ON c.oid = a.attrelid JOIN pg_namespace n ON n.oid = c.relnamespace "
+        "WHERE n.nspname = {schema} AND c.relname = {table} AND a.attnum > 0 AND (t.typname IN ('time', 'timetz') "
+        "OR t.typcategory = 'A' OR t.typname = 'numeric' AND (a.atttypmod < 0 OR ((a.atttypmod - 4) >> 16) > 38 "
+        "OR (a.atttypmod - 4) & 1024 > 0))",
     ),
     "mysql": Dialect(
         "com.mysql.cj.jdbc.Driver",

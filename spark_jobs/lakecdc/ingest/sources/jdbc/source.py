@@ -103,7 +103,8 @@ class Jdbc:
 
     def _batch(self, target: Target) -> TableBatch:
         assert self._database is not None
-        table = SourceTable(self._database, target)
+        known = known_types(open_target(self.spark, self.spec.catalog.name, target.table), target)
+        table = SourceTable(self._database, target, known)
         position = self._positions.get(target.table)
         stretch, after = self._by_time(table, position) if table.is_time else self._by_number(table, position)
         bounds = table.bounds(stretch)
@@ -111,7 +112,6 @@ class Jdbc:
         key = table.key()
         if bounds is None and stretch.low is not None:
             return TableBatch(target, key, table.columns, None, after, in_order=False, facts=facts)
-        known = known_types(open_target(self.spark, self.spec.catalog.name, target.table), target)
         reading = RowReading(
             _EPOCH, self.source.cursor_column, times=True, zone=self.source.cursor_zone, lowest_without=True
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -19,14 +19,18 @@ from lakecdc.ingest.formats.rows.cells import Cells
 from lakecdc.ingest.sources.jdbc.dialects import DIALECTS, Dialect
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame, Row, SparkSession
 
     from lakecdc.contract.sources.jdbc import JdbcSource
     from lakecdc.contract.target import Target
 
 _TIMES = ("timestamp", "timestamp_ntz", "date")
+# what cannot be made of a time of day or of an array's text
+_NOT_OF_TEXT = ("timestamp", "array")
 _INTEGERS = ("tinyint", "smallint", "int", "bigint")
 _FIRST = datetime(1970, 1, 1)
+# in microseconds; no clock is set back by as much
+_DAY = 86_400_000_000
 
 
 class Database:
@@ -88,15 +92,16 @@ class Stretch:
 class SourceTable:
     """The source table of a target.
 
+    :param known: types of the target's columns by the source's names; empty if there is no table yet.
     :raises InputError: if it is not there, or its cursor column cannot be used.
     """
 
-    def __init__(self, database: Database, target: Target) -> None:
+    def __init__(self, database: Database, target: Target, known: Mapping[str, str]) -> None:
         self.database, self.target, self.column = database, target, database.source.cursor_column
         dialect = database.dialect
         self.label = _label(target, database.source.dialect)
         self.sql_name = ".".join(dialect.name(part) for part in self.label)
-        self._types = ", ".join(f"{quoted_column(n)} string" for n, t in target.columns.items() if t == "string")
+        self._types = ", ".join(f"{quoted_column(name)} string" for name in self._texts(known))
         try:
             schema = database.rows(self.sql_name, ["1 = 0"], self._types).schema
         except Exception as error:
@@ -134,10 +139,22 @@ class SourceTable:
         """The target's key, or else the source table's primary key."""
         if self.target.key:
             return self.target.key
-        schema, table = ("", *self.label)[-2:]
-        query = self.database.dialect.key_query.format(schema=_literal(schema), table=_literal(table))
-        found = self.database.query(query, "name string, place int").collect()
+        found = self._told(self.database.dialect.key_query, "name string, place int")
         return tuple(row["name"] for row in sorted(found, key=lambda row: row["place"]))
+
+    def _texts(self, known: Mapping[str, str]) -> list[str]:
+        """Columns that are read as text: those that are to be text, and those that Spark would round or cut."""
+        own = [name for name, kind in self.target.columns.items() if kind == "string"]
+        inexact = [row["name"] for row in self._told(self.database.dialect.text_query, "name string")]
+        wanted = {**known, **self.target.columns}
+        kept = [n for n in inexact if n != self.column and not wanted.get(n, "string").startswith(_NOT_OF_TEXT)]
+        return [*dict.fromkeys([*own, *kept])]
+
+    def _told(self, query: str | None, types: str) -> list[Row]:
+        """Rows of a dialect's query about this table; none if the dialect has no such query."""
+        schema, table = ("", *self.label)[-2:]
+        sql = query and query.format(schema=_literal(schema), table=_literal(table))
+        return self.database.query(sql, types).collect() if sql else []
 
     def bounds(self, stretch: Stretch) -> tuple[int, int] | None:
         """Lowest and highest cursor value of the rows in a stretch; None if no row has one."""
@@ -170,7 +187,8 @@ class SourceTable:
         shares = [self._within(stretch)]
         if bounds is not None and count > 1 and bounds[0] < bounds[1]:
             low, high = bounds
-            edges = sorted({self._written(low + (high - low) * i // count) for i in range(1, count)})
+            steps = sorted({low + (high - low) * i // count for i in range(1, count)})
+            edges = dict.fromkeys(map(self._written, steps))
             ends = [None, *edges, None]
             shares = [
                 " AND ".join(
@@ -187,24 +205,40 @@ class SourceTable:
     def _within(self, stretch: Stretch) -> str:
         column = self.database.dialect.name(self.column)
         parts = [f"{column} IS NOT NULL"]
-        if stretch.low is not None:
-            parts.append(f"{column} >= {self._literal(stretch.low)}")
-        if stretch.high is not None:
-            parts.append(f"{column} < {self._literal(stretch.high)}")
+        low, high = stretch.low, stretch.high
+        if self.kind == "timestamp_ntz":
+            low, high = self._local(stretch)
+        elif self.kind == "date":
+            low, high = (None if n is None else n + self._offset(n) for n in (low, high))
+        if low is not None:
+            parts.append(f"{column} >= {self._written(low)}")
+        if high is not None:
+            parts.append(f"{column} < {self._written(high)}")
         return " AND ".join(parts)
 
-    def _literal(self, number: int) -> str:
-        """A number of an instant's microseconds, or of an integer cursor, as SQL."""
-        if not self.is_time:
-            return str(number)
-        moment = _FIRST + timedelta(microseconds=number)
-        if self.kind != "timestamp":
-            zone = ZoneInfo(self.database.source.cursor_zone)
-            moment = moment.replace(tzinfo=UTC).astimezone(zone).replace(tzinfo=None)
-        return self.database.dialect.moment(moment, self.kind)
+    def _local(self, stretch: Stretch) -> tuple[int | None, int | None]:
+        """Ends of a stretch on the clock of ``cursor_zone``.
+
+        Where it is set back meanwhile, they hold all that it has shown, the repeated hour included.
+        """
+        low, high = stretch.low, stretch.high
+        if low is not None:
+            soon = low + _DAY if high is None else min(low + _DAY, high)
+            low += min(self._offset(low), self._offset(soon))
+        if high is not None:
+            before = high - _DAY if stretch.low is None else max(high - _DAY, stretch.low)
+            high += max(self._offset(high), self._offset(before))
+        return low, high
+
+    def _offset(self, number: int) -> int:
+        """Microseconds by which the clock of ``cursor_zone`` is ahead of UTC at an instant."""
+        moment = (_FIRST + timedelta(microseconds=number)).replace(tzinfo=UTC)
+        ahead = moment.astimezone(ZoneInfo(self.database.source.cursor_zone)).utcoffset()
+        assert ahead is not None
+        return ahead // timedelta(microseconds=1)
 
     def _written(self, number: int) -> str:
-        """A cursor value as Spark has read it, as SQL."""
+        """A cursor value, of a time the microseconds since 1970 on its own clock, as SQL."""
         if not self.is_time:
             return str(number)
         return self.database.dialect.moment(_FIRST + timedelta(microseconds=number), self.kind)

@@ -14,6 +14,7 @@ from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from lakecdc.contract.errors import InputError
 from lakecdc.ingest.change import ArrowRows, OddValueError
 from lakecdc.ingest.formats.native.exact import arrow_type
 from lakecdc.ingest.order import RANK_READ, order_key
@@ -39,6 +40,10 @@ NextRow = Callable[[], tuple[int, Any]]
 _BLOCK_BYTES = 4 * 1024 * 1024
 # how Arrow tells where a text is that it refuses
 _IN_COLUMN = re.compile(r"In CSV column #(\d+): (Row #\d+: )?")
+_SIZE = """
+SELECT pg_relation_size(%(oid)s::oid::regclass), current_setting('block_size')::bigint,
+  row_security_active(%(oid)s::oid)
+"""
 # before version 14 a page range is found by reading the whole table
 _TID_RANGE_SCAN = 140000
 
@@ -132,14 +137,21 @@ class Chunk:
 
 
 def chunks(session: Session, table: SourceTable, chunk_bytes: int) -> list[Chunk]:
-    """Cut a table into ranges of about ``chunk_bytes`` of heap; every leaf gets at least one."""
+    """Cut a table into ranges of about ``chunk_bytes`` of heap; every leaf gets at least one.
+
+    :raises InputError: if row-level security hides rows from the login.
+    """
     found: list[Chunk] = []
     ranged = session.info.server_version >= _TID_RANGE_SCAN
     for leaf in table.leaves:
-        row = session.execute(
-            "SELECT pg_relation_size(%s::oid::regclass), current_setting('block_size')::bigint", (leaf.oid,)
-        ).fetchone()
+        row = session.execute(_SIZE, {"oid": leaf.oid}).fetchone()
         assert row is not None
+        if row[2]:
+            raise InputError(
+                f"Row-level security of {leaf.schema}.{leaf.name} hides rows from the login, of which the log tells.",
+                table=table.target.table,
+                hint="Run ALTER ROLE … BYPASSRLS at the source, or let the table's owner log in.",
+            )
         pages, step = row[0] // row[1], max(1, chunk_bytes // row[1])
         bounds = list(range(0, pages, step)) if ranged and pages else [0]
         ends: list[int | None] = [*bounds[1:], None]

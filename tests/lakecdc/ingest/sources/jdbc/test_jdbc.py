@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from datetime import datetime
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
@@ -125,6 +126,12 @@ def test_dates_and_times_without_a_zone(lake: Lake, server: object, orders: Shop
         (1, "2026-01-01 22:30:00+00"),
         (2, "2026-01-01 23:30:00+00"),
     ]
+    # the clock is set back at 01:00 UTC, so that it shows 02:20 twice
+    orders.sql("INSERT INTO days VALUES (3, NULL, '2026-10-25 02:10')")
+    other.run("2026-10-24T23:30:00Z", "2026-10-25T00:30:00Z")
+    orders.sql("INSERT INTO days VALUES (4, NULL, '2026-10-25 02:20'), (5, NULL, '2026-10-25 02:40')")
+    other.run("2026-10-25T00:30:00Z", "2026-10-25T01:30:00Z")
+    assert [row[0] for row in other.rows("id")] == [1, 2, 3, 4, 5]
 
 
 def test_times_in_sqlite_are_text(books: tuple[Fed, sqlite3.Connection]) -> None:
@@ -139,13 +146,29 @@ def test_times_in_sqlite_are_text(books: tuple[Fed, sqlite3.Connection]) -> None
 
 def test_an_integer_cursor_goes_on_from_the_highest_value(books: tuple[Fed, sqlite3.Connection]) -> None:
     fed, shop = books
-    shop.executemany("INSERT INTO books VALUES (?, ?, ?)", [(n, f"t{n}", n - 3) for n in range(1, 6)])
-    assert fed.run(full_load=True, partitions=2).metrics["position"]["through"] == 2
-    assert fed.run(outcome="nothing").metrics["position"]["last"] == [2, 2]
-    shop.execute("UPDATE books SET title = 'new', version = 7 WHERE id = 1")
-    shop.execute("INSERT INTO books VALUES (6, 'late', 1)")
+    shop.executemany("INSERT INTO books VALUES (?, ?, ?)", [(n, f"t{n}", n * 5 - 12) for n in range(1, 6)])
+    first = fed.run(full_load=True, partitions=4).metrics
+    assert (first["position"]["through"], first["events"]) == (13, 5)
+    assert fed.run(outcome="nothing").metrics["position"]["last"] == [13, 13]
+    shop.execute("UPDATE books SET title = 'new', version = 17 WHERE id = 1")
+    shop.execute("INSERT INTO books VALUES (6, 'late', 12)")
     fed.run(lag_values=2)
     assert fed.rows("id, title") == [(1, "new"), *[(n, f"t{n}") for n in range(2, 6)], (6, "late")]
+
+
+def test_what_spark_would_round_or_cut_is_read_as_text(orders: Shop) -> None:
+    orders.sql("DROP TABLE IF EXISTS odd")
+    orders.sql(
+        "CREATE TABLE odd (id int PRIMARY KEY, n numeric, long numeric(50,10), at time, a text[], short numeric(9,2))"
+    )
+    orders.sql("INSERT INTO odd VALUES (1, 1e-20, 1.5, '10:11:12.123456', '{{a},{b}}', 1.5)")
+    orders.sql("INSERT INTO odd VALUES (2, 'NaN')")
+    orders.target["source_table"] = "odd"
+    orders.run(cursor_column="id", full_load=True)
+    assert orders.rows("id, n, long, at, a, short") == [
+        (1, "0.00000000000000000001", "1.5000000000", "10:11:12.123456", "{{a},{b}}", Decimal("1.50")),
+        (2, "NaN", None, None, None, None),
+    ]
 
 
 @pytest.mark.soak

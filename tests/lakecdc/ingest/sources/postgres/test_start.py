@@ -209,6 +209,24 @@ def test_a_user_without_rights_is_told_so(shop: Shop) -> None:
     shop.sql(f"REVOKE ALL ON SCHEMA {shop.schema} FROM guest; DROP USER guest")
 
 
+def test_rows_that_a_policy_hides_are_not_left_out(shop: Shop) -> None:
+    shop.sql("CREATE TABLE s.t (id int PRIMARY KEY, own boolean)")
+    shop.sql("INSERT INTO s.t VALUES (1, true), (2, false)")
+    shop.sql("ALTER TABLE s.t ENABLE ROW LEVEL SECURITY")
+    shop.sql("CREATE POLICY mine ON s.t USING (own)")
+    shop.sql(f"CREATE ROLE reader_{shop.schema} LOGIN REPLICATION")
+    shop.sql(f"GRANT USAGE ON SCHEMA {shop.schema} TO reader_{shop.schema}")
+    shop.sql(f"GRANT SELECT ON s.t TO reader_{shop.schema}")
+    shop.sql(f"CREATE PUBLICATION {shop.schema} FOR TABLE s.t WITH (publish_via_partition_root)")
+    name = shop.target("t")
+    dsn = shop.server.dsn.replace("user=postgres", f"user=reader_{shop.schema}")
+    assert "hides rows" in str(shop.run(dsn=dsn).refused[name])
+    shop.sql(f"ALTER ROLE reader_{shop.schema} BYPASSRLS")
+    assert not shop.run(dsn=dsn).refused
+    assert len(shop.model.tables[name]) == 2
+    shop.sql(f"DROP OWNED BY reader_{shop.schema}; DROP ROLE reader_{shop.schema}")
+
+
 def test_a_dry_run_makes_nothing_at_the_source(shop: Shop) -> None:
     name = table(shop, rows=10)
     shop.run(rounds=1, dry_run=True)
