@@ -38,7 +38,7 @@ def set_apart(batch: TableBatch, table: IcebergTable | None, waiting: DataFrame 
     if batch.changes is None or batch.full_load or not batch.target.keyed:
         return batch
     known = _waiting(batch, waiting)
-    if known is None or batch.changes.where(is_open()).isEmpty():
+    if known is None or not _leaves_out(batch):
         return batch
     batch = batch.again() if batch.again else batch
     assert batch.changes is not None
@@ -56,6 +56,16 @@ def set_apart(batch: TableBatch, table: IcebergTable | None, waiting: DataFrame 
         # under its new key as well, a row that has moved is not the one that it would be
         known = known.union(more.select("at", "order")).localCheckpoint()
     return batch if found is None else _without(batch, found)
+
+
+def _leaves_out(batch: TableBatch) -> bool:
+    """Whether an event of a batch leaves values out; what a fold has filled may hide that."""
+    if batch.folded and batch.packed is not None:
+        told = batch.packed.facts
+        # what waits is older than all events in order
+        return bool(told.open) or (bool(told.filled) and not batch.in_order)
+    assert batch.changes is not None
+    return not batch.changes.where(is_open()).isEmpty()
 
 
 def _waiting(batch: TableBatch, waiting: DataFrame | None) -> DataFrame | None:

@@ -374,7 +374,7 @@ def _completed(
     """Rows without placeholders. Where tasks hold the batch packed, only those that have some leave it."""
     assert feed.table is not None
     packed, lookups, done = untouched(batch, rows), measured.open_keys, not measured.open_keys
-    if packed is not None and packed.folded and not done and not batch.may_be_held:
+    if packed is not None and packed.folded and not done and (packed.is_new or not batch.may_be_held):
         found, count = complete_from_table(packed.opened, batch, feed.table)
         if done := count == lookups:
             packed = packed.with_completed(found)

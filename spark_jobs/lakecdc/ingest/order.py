@@ -13,6 +13,7 @@ Hexadecimal digits, so that text order is numeric order::
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TypeVar
 
 _Place = TypeVar("_Place", bound=Hashable)
@@ -99,6 +100,14 @@ def highest(orders: Iterable[tuple[_Place, str]]) -> dict[_Place, str]:
     return found
 
 
+def lowest(orders: Iterable[tuple[_Place, str]]) -> dict[_Place, str]:
+    """The lowest of several order keys of each place they are told for, see :func:`highest`."""
+    found: dict[_Place, str] = {}
+    for place, order in orders:
+        found[place] = min(order, found.get(place, order))
+    return found
+
+
 def rises(order: str) -> bool:
     """Whether the position is that of the commit, so that it rises from one change to the next.
 
@@ -110,6 +119,34 @@ def rises(order: str) -> bool:
 def rises_sql(order: str) -> str:
     """The same as a Spark SQL condition."""
     return f"substr({order}, 5, 16) != substr({order}, 21, 16)"
+
+
+@dataclass(frozen=True)
+class Marks:
+    """How far a table has come.
+
+    :param partitions: highest order key applied by ``topic/partition``; None if there are none to trust.
+    :param high: highest order key applied at all; None if nothing was.
+    """
+
+    partitions: Mapping[str, str] | None = None
+    high: str | None = None
+
+    def first_late(self, lowest: Mapping[str, str]) -> str | None:
+        """The lowest order key of an event that does not lie above the mark of its own partition; None without one.
+
+        :param lowest: lowest order key of an event by ``topic/partition``.
+        """
+        marks = self.partitions or {}
+        return min((low for place, low in lowest.items() if place not in marks or low <= marks[place]), default=None)
+
+    def may_hold(self, lowest: Mapping[str, str]) -> bool:
+        """Whether the table may hold one of some events, or a newer state of its row, already.
+
+        :param lowest: see :meth:`first_late`.
+        """
+        late = self.first_late(lowest)
+        return bool(self.high and late and late <= self.high)
 
 
 def joined(lists: Iterable[Mapping[str, Sequence[Stretch]]]) -> dict[str, list[Stretch]]:

@@ -19,7 +19,7 @@ from lakecdc.ingest.formats.source_tables import feeds, shards_mix
 from lakecdc.ingest.formats.survey import merge_fields, survey
 from lakecdc.ingest.formats.table_fields import typed_field, wanted_fields
 from lakecdc.ingest.formats.values import Field
-from lakecdc.ingest.order import EVENT_DIGITS
+from lakecdc.ingest.order import EVENT_DIGITS, Marks
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -55,8 +55,7 @@ def decode(
     origin = _origin(messages, format_name, reading)
     if not made.folded:
         return replace(made, origin=origin)
-    by_jvm = replace(known, engine="jvm")
-    again = partial(decode, messages, format_name, target, reading, by_jvm, adopt=adopt)
+    again = partial(decode, messages, format_name, target, reading, replace(known, folds=False), adopt=adopt)
     return replace(made, origin=origin, again=again)
 
 
@@ -93,7 +92,7 @@ def _try_native(
         reason = "the key columns are not known yet"
     if reason is not None:
         return reason
-    every = not target.keyed or bool(target.history_table)
+    every = not target.keyed or bool(target.history_table) or not known.folds
 
     def run(*, events_needed: bool) -> native.Native:
         return native.decode_native(
@@ -103,7 +102,7 @@ def _try_native(
             target.key,
             target.source_table,
             reading,
-            None if shards_mix(target) else known.marks,
+            Marks(None if shards_mix(target) else known.marks, known.high_order),
             events_needed=events_needed,
             # the columns of a new table are those of all its messages
             sets_aside=bool(known.types),
@@ -142,9 +141,12 @@ def _try_native(
         odd = decode_in_jvm(made.aside, format_name, target, reading, known, adopt=adopt, besides=besides)
     except ApartError:
         return str(made.why)
-    if made.folded and (odd.accepted or odd.truncate_order):
-        # the last event of a key is not enough: an odd one may be newer, or complete it
+    leaves_out = made.packed is not None and made.packed.facts.leaves_out
+    if made.folded and (odd.accepted or odd.truncate_order or (odd.rejections and leaves_out)):
+        # the last event of a key is not enough: an odd one may be newer, complete it, or have to come before it
         made = run(events_needed=True)
+        if made.events:
+            found = replace(found, changes=made.changes, packed=made.packed, folded=False)
     return together(replace(found, engine=f"native, {made.asides} messages in the jvm: {made.why}"), odd, made)
 
 

@@ -28,6 +28,7 @@ class Known:
     :param scan: how the native engine's tasks read the batch's messages by themselves; None if Spark reads them.
     :param partition_by: partition transforms of the target in SQL.
     :param key: names of the table's key columns; empty if there is no table yet, or it has none.
+    :param folds: the native engine may fold; without it, it makes every event.
     """
 
     types: Mapping[str, str]
@@ -37,6 +38,7 @@ class Known:
     scan: native.Scan | None = None
     partition_by: tuple[str, ...] = ()
     key: tuple[str, ...] = ()
+    folds: bool = True
 
 
 @dataclass(frozen=True)

@@ -194,10 +194,10 @@ class Files:
         engine = getattr(self.spec.options, "decode_engine", "auto")
         high = position.high_order if position else None
         table = open_target(self.spark, self.spec.catalog.name, target.table)
-        known = Known(known_types(table, target), high_order=high, engine=engine)
+        partition_by = partition_transforms(table, target)
+        known = Known(known_types(table, target), high_order=high, engine=engine, partition_by=partition_by)
         if self.source.records == "value":
-            partition_by = partition_transforms(table, target)
-            known = replace(known, scan=scan_of_lines(self.spark, numbers), partition_by=partition_by)
+            known = replace(known, scan=scan_of_lines(self.spark, numbers))
         # what no table can be told of is kept once, with the first
         adopt = target == self.spec.targets[0]
         try:

@@ -395,7 +395,7 @@ class Decoding:
         unchanged = {f.name: self._is_placeholder(f, texts[f.name]) for f in large}
         found = ", ".join(f"CASE WHEN {sql} THEN {text_literal(name)} END" for name, sql in unchanged.items())
         any_open = " OR ".join(f"coalesce({sql}, false)" for sql in unchanged.values())
-        return f"CASE WHEN {any_open} THEN list_filter([{found}], n -> n IS NOT NULL) END"
+        return f"CASE WHEN has_row AND ({any_open}) THEN list_filter([{found}], n -> n IS NOT NULL) END"
 
     def _may_be_left_out(self, field: Field) -> bool:
         return self._envelope.placeholders and may_be_left_out(field)

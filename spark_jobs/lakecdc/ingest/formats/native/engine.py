@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
@@ -21,6 +22,7 @@ from lakecdc.ingest.formats.native.grouping import Grouping, grouping
 from lakecdc.ingest.formats.native.layout import COUNTS, OPS
 from lakecdc.ingest.formats.native.tasks import AGAIN, Care, DecodeTask, FoldTask, Read, UnpackTask, rows_of_cells
 from lakecdc.ingest.formats.survey import moment
+from lakecdc.ingest.order import Marks
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -89,6 +91,7 @@ class Packed:
     :param fields: columns of the row.
     :param key: names of the key columns.
     :param grouping: how the keys are grouped.
+    :param marks: how far the table had come before; None of a log.
     """
 
     frame: DataFrame
@@ -98,7 +101,13 @@ class Packed:
     key: tuple[str, ...]
     facts: Facts
     grouping: Grouping
+    marks: Marks | None = None
     completed: DataFrame | None = None
+
+    @property
+    def is_new(self) -> bool:
+        """Whether the table can hold none of the events, nor a newer state of their rows, as the marks tell."""
+        return self.marks is not None and not self.marks.may_hold(self.facts.first_orders)
 
     @property
     def opened(self) -> DataFrame:
@@ -190,7 +199,7 @@ def decode_native(
     key: Sequence[str],
     table: str | None,
     reading: Reading,
-    marks: Mapping[str, str] | None,
+    marks: Marks,
     *,
     events_needed: bool,
     sets_aside: bool = False,
@@ -206,7 +215,7 @@ def decode_native(
 
     :param messages: makes the message frame; not called if there is a scan.
     :param table: the source table that is wanted, or its end; None takes all there are if these are one.
-    :param marks: highest order key applied by ``topic/partition``; None if there are none to trust.
+    :param marks: how far the table has come.
     :param events_needed: every event is wanted, not only the last one of each key.
     :param sets_aside: odd messages may be set aside; without it, one of them makes the batch the JVM's.
     :param ignored: columns of the source that the table leaves out.
@@ -243,19 +252,19 @@ def decode_native(
     types = {f.name: f.type for f in fields}
     tasks = scan.groups if scan else messages().sparkSession.sparkContext.defaultParallelism
     groups = grouping(partition_by, key, [types[k] for k in key], tasks)
-    frame, found = _run(messages, decoding, scan, None if events_needed else groups, sets_aside=sets_aside)
-    if not found.odd and found.open and not events_needed:
-        # what a placeholder stands for may be told by an earlier event
+    run = partial(_run, messages, decoding, scan, marks, sets_aside=sets_aside)
+    frame, found = run(None if events_needed else groups)
+    if not events_needed and not found.odd and (found.left_out or _may_be_held(found, marks)):
         frame.unpersist()
         events_needed = True
-        frame, found = _run(messages, decoding, scan, None, sets_aside=sets_aside)
+        frame, found = run(None)
     changes = unpacked(frame, decoding.fields, decoding.key, f"{OPS}x")
     reason = _reason(found, changes, folded=not events_needed, shards=wants is not None)
     if reason:
         frame.unpersist()
         return Native(reason=reason)
-    made = change_frame(changes, marks, () if events_needed else [f"n_{op}" for op in OPS])
-    packed = Packed(frame, made, not events_needed, decoding.fields, decoding.key, found, groups)
+    made = change_frame(changes, marks.partitions, () if events_needed else [f"n_{op}" for op in OPS])
+    packed = Packed(frame, made, not events_needed, decoding.fields, decoding.key, found, groups, marks)
     newest = moment(found.newest) if found.newest is not None else None
     events = sum(found.events[op] for op in OPS)
     aside = _set_aside(frame, scan) if found.aside else None
@@ -281,6 +290,7 @@ def _run(
     messages: Messages,
     decoding: Decoding,
     scan: Scan | None,
+    marks: Marks,
     groups: Grouping | None,
     *,
     sets_aside: bool,
@@ -291,13 +301,23 @@ def _run(
     :param groups: None to keep every event.
     """
     alone = scan is not None and scan.tasks == 1
-    task = DecodeTask(decoding, scan.read if scan else None, groups, alone, care, sets_aside)
+    task = DecodeTask(decoding, scan.read if scan else None, groups, alone, care, sets_aside, marks)
     source = scan.numbers() if scan else messages()
-    frame, told = gathered(source.mapInArrow(task, packing.SCHEMA), None if alone else groups, decoding.epoch)
+    names = [field.name for field in decoding.fields]
+    frame, told = gathered(source.mapInArrow(task, packing.SCHEMA), None if alone else groups, decoding.epoch, names)
     if told.odd != AGAIN:
         return frame, told
     frame.unpersist()
-    return _run(messages, decoding, scan, groups, sets_aside=sets_aside, care=Care(task.first_care + 1))
+    care = Care(task.first_care + 1)
+    return _run(messages, decoding, scan, marks, groups, sets_aside=sets_aside, care=care)
+
+
+def _may_be_held(told: Facts, marks: Marks) -> bool:
+    """Whether a value that the batch's events leave out may have to be told by an event that the table holds.
+
+    Filled from an older event that has arrived again, it would hide what the table knows.
+    """
+    return told.leaves_out and marks.may_hold(told.first_orders)
 
 
 def _set_aside(frame: DataFrame, scan: Scan | None) -> DataFrame:
@@ -307,14 +327,12 @@ def _set_aside(frame: DataFrame, scan: Scan | None) -> DataFrame:
     return scan.messages(cells.mapInArrow(rows_of_cells, VALUES))
 
 
-def gathered(
-    frame: DataFrame, groups: Grouping | None, epoch: int, names: Sequence[str] = ()
-) -> tuple[DataFrame, Facts]:
+def gathered(frame: DataFrame, groups: Grouping | None, epoch: int, names: Sequence[str]) -> tuple[DataFrame, Facts]:
     """Run tasks that make a packed frame, and fold what they have made of the same keys.
 
     :param groups: None if there is nothing to be folded any more.
     :param epoch: of the order keys.
-    :param names: of the row's columns; none if no event leaves values out.
+    :param names: of the row's columns.
     :return: the frame, persisted, and its facts.
     """
     if groups:

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING
 
-from lakecdc.ingest.formats.native.layout import COUNTS, OPS, ORDER_PARTS
-from lakecdc.ingest.order import RANK_CHANGE, Stretch, highest, joined, order_key
+from lakecdc.ingest.formats.native.layout import COUNTS, OPS, ORDER_PARTS, order_texts
+from lakecdc.ingest.order import RANK_CHANGE, Stretch, highest, joined, lowest, order_key
 
 if TYPE_CHECKING:
     from typing import Any
@@ -36,6 +36,8 @@ class Facts:
     :param newest: source time, microseconds since 1970.
     :param stretches: of its changes, by ``topic/partition``.
     :param schemas: columns of the messages' schemas as JSON, empty for messages without; two at most.
+    :param left_out: why tasks cannot fold the events, which leave values out.
+    :param first_orders: lowest order key of an event, folded or not, by ``topic/partition``.
     """
 
     odd: str | None = None
@@ -53,11 +55,18 @@ class Facts:
     stretches: dict[str, list[Stretch]] = field(default_factory=dict)
     schemas: tuple[str, ...] = ()
     filled: int = 0
+    left_out: str | None = None
+    first_orders: dict[str, str] = field(default_factory=dict)
 
     @property
     def high_order(self) -> str | None:
         """Highest order key."""
         return max(self.high_orders.values(), default=None)
+
+    @property
+    def leaves_out(self) -> bool:
+        """Whether rows have placeholders, or had some that earlier events have filled."""
+        return bool(self.open or self.filled)
 
     @property
     def whole(self) -> int:
@@ -96,6 +105,8 @@ def merged(parts: Iterable[Facts]) -> Facts:
         joined(part.stretches for part in found),
         schemas,
         sum(part.filled for part in found),
+        next((part.left_out for part in found if part.left_out), None),
+        lowest(pair for part in found for pair in part.first_orders.items()),
     )
 
 
@@ -129,6 +140,27 @@ def stretches(batch: pa.RecordBatch, epoch: int) -> Facts:
             keys = [order_key(epoch, *(int(parts[part][place]) for part in ORDER_PARTS)) for place in told]
             found.setdefault(name, []).append(keys)
     return Facts(stretches=found)
+
+
+def first_orders(batch: pa.RecordBatch, epoch: int) -> Facts:
+    """The lowest order key of each partition.
+
+    :param batch: of the engine's layout, not folded yet.
+    """
+    import numpy as np
+
+    parts = [batch.column(name).to_numpy(zero_copy_only=False) for name in ORDER_PARTS]
+    partitions = batch.column("partition").dictionary_encode()
+    codes = partitions.indices.to_numpy(zero_copy_only=False)
+    events = batch.column("op").to_numpy(zero_copy_only=False) != "x"
+    found = {}
+    for code, name in enumerate(partitions.dictionary.to_pylist()):
+        places = np.flatnonzero(events & (codes == code))
+        for part in parts if len(places) else ():
+            places = places[part[places] == part[places].min()]
+        if len(places):
+            found[name] = order_texts(epoch, *(part[places[:1]] for part in parts))[0].as_py()
+    return Facts(first_orders=found)
 
 
 def measured(connection: duckdb.DuckDBPyConnection, table: str, *, folded: bool) -> Facts:

@@ -17,7 +17,7 @@ from lakecdc.ingest.formats.native.engine import Native, Packed, change_frame, g
 from lakecdc.ingest.formats.native.facts import Facts
 from lakecdc.ingest.formats.native.grouping import Grouping, grouping
 from lakecdc.ingest.formats.native.layout import COUNTS, OPS
-from lakecdc.ingest.formats.native.placeholders import GoneError
+from lakecdc.ingest.formats.native.placeholders import LeftOutError
 from lakecdc.ingest.formats.native.tasks import Held, OddError
 from lakecdc.ingest.formats.survey import moment
 from lakecdc.ingest.formats.values import Field
@@ -168,12 +168,14 @@ class LogTask:
                             yield from held.add(batch)
                 for held in holders:
                     yield from held.rest()
-        except (OddError, OddValueError, GoneError) as error:
+        except (OddError, OddValueError, LeftOutError) as error:
             yield packing.row(EVERY if self.every else 0, Facts(odd=str(error)).to_json(), None)
 
     def _holders(self, connection: duckdb.DuckDBPyConnection) -> list[Held]:
         names = [column.name for column in self.layout.columns]
-        found = [Held(None, self.epoch, connection, alone=self.alone, group=EVERY)] if self.every else []
+        found = []
+        if self.every:
+            found.append(Held(None, self.epoch, connection, alone=self.alone, names=names, group=EVERY))
         if self.grouping:
             found.append(Held(self.grouping, self.epoch, connection, alone=self.alone, names=names))
         return found
@@ -259,10 +261,11 @@ def fold_log(
         kept.append(frame)
         made.append(shaped(frame, told, folded=True))
     last = made[-1]
-    if last.facts.odd:
+    refused = last.facts.odd or last.facts.left_out
+    if refused:
         for frame in kept:
             frame.unpersist()
-        return Native(reason=last.facts.odd)
+        return Native(reason=refused)
     newest = moment(last.facts.newest) if last.facts.newest is not None else None
     events = sum(last.facts.events[op] for op in OPS)
     every_event = made[0] if every and folds else None

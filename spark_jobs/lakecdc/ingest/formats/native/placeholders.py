@@ -23,13 +23,25 @@ if TYPE_CHECKING:
     Numbers = np.ndarray[Any, Any]
 
 
-class GoneError(Exception):
-    """A row was deleted before an update that leaves values out."""
+class LeftOutError(Exception):
+    """What an event leaves out may be told by something else than earlier events of its key and the table's row."""
 
 
 def has_open(table: pa.Table) -> bool:
     """Tell whether any event leaves values out."""
     return bool(table["open"].null_count < table.num_rows)
+
+
+def check(batch: pa.RecordBatch) -> None:
+    """Make sure that earlier events of the same key, or else the table's row, tell what events leave out.
+
+    :raises LeftOutError: a row that has moved leaves values out, or one that is new.
+    """
+    import pyarrow.compute as pc
+
+    plain = pc.and_(pc.equal(batch.column("op"), "u"), pc.invert(batch.column("moved")))
+    if pc.any(pc.and_not(batch.column("open").is_valid(), plain)).as_py():
+        raise LeftOutError("an event that is no update of the same key leaves values out")
 
 
 def needed_places(connection: duckdb.DuckDBPyConnection, table: pa.Table) -> pa.Table:
@@ -66,7 +78,7 @@ def folded(
     :param names: of the row's columns.
     :param places: result of :func:`last_places`; None to look for them.
     :return: the rows, and how many left values out all of which earlier events have.
-    :raises GoneError: nobody can have a value.
+    :raises LeftOutError: nobody can have a value.
     """
     by_key = sorted_by_key(last_places(connection, table) if places is None else places)
     rows = taken(table, by_key)
@@ -98,7 +110,7 @@ def _filled(
     source, is_open = np.stack(told[: len(opened)]), np.stack(told[len(opened) :]).astype(np.bool_)
     known = is_open & (source >= 0)
     if pc.any(pc.equal(table["op"].take(pa.array(source[known])), "d")).as_py():
-        raise GoneError("an update after the delete of its row leaves values out")
+        raise LeftOutError("an update after the delete of its row leaves values out")
     sorter = np.argsort(places)
     at = sorter[np.searchsorted(places, place, sorter=sorter)]
     for name, source_of, here in zip(opened, source, known, strict=True):

@@ -19,7 +19,9 @@ from lakecdc.ingest.formats.native.fold import last_places, taken
 from lakecdc.ingest.formats.native.grouping import Grouping
 from lakecdc.ingest.formats.native.layout import COUNTS, with_order
 from lakecdc.ingest.formats.native.pieces import OddTextError
+from lakecdc.ingest.formats.native.placeholders import LeftOutError
 from lakecdc.ingest.formats.native.schemas import BESIDE, SchemaError, to_json
+from lakecdc.ingest.order import Marks
 from lakecdc.worker import duckdb_of_its_own, settle
 
 if TYPE_CHECKING:
@@ -37,6 +39,8 @@ _MANY_BYTES = 256 * 1024 * 1024
 
 #: what a task says that has found out too late that it should have taken more care
 AGAIN = "again"
+#: why tasks cannot fold events, one of which the table may hold
+HELD = "values are left out behind events that the table may hold"
 #: yields tables of messages, given the rows that Spark hands to a task
 Read = Callable[[Iterable["pa.RecordBatch"]], Iterator["pa.Table"]]
 
@@ -63,10 +67,6 @@ class OddError(Exception):
         self.care = care
 
 
-class OpenError(Exception):
-    """An event has a placeholder, so that the last event of its key is not enough."""
-
-
 @dataclass(frozen=True)
 class DecodeTask:
     """Messages in, a packed frame out.
@@ -76,6 +76,7 @@ class DecodeTask:
     :param alone: there is no other task, so that the rows need no further fold.
     :param care: to begin with.
     :param sets_aside: odd messages are set aside; without it, one of them makes the batch the JVM's.
+    :param marks: how far the table has come, for events that leave values out.
     """
 
     decoding: Decoding
@@ -84,6 +85,7 @@ class DecodeTask:
     alone: bool = False
     care: Care = Care.ALIKE
     sets_aside: bool = False
+    marks: Marks = Marks()
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Decode until the input ends, or something is met for which the batch has to be decoded in another way."""
@@ -92,8 +94,8 @@ class DecodeTask:
             yield from self._with_care(batches)
         except OddError as error:
             yield packing.row(0, Facts(odd=str(error)).to_json(), None)
-        except OpenError:
-            yield packing.row(0, Facts(open=1).to_json(), None)
+        except LeftOutError as error:
+            yield packing.row(0, Facts(left_out=str(error)).to_json(), None)
 
     @property
     def first_care(self) -> Care:
@@ -145,6 +147,8 @@ class DecodeTask:
                 alone=self.alone,
                 partitioned=decoding.keyed,
                 schema=told,
+                names=[field.name for field in decoding.fields],
+                marks=self.marks,
             )
             for batch in decoded(connection, decoding, stream, care, sets_aside=self.sets_aside):
                 yield from held.add(batch)
@@ -238,8 +242,9 @@ class Held:
     :param epoch: of the order keys.
     :param partitioned: the rows are of partitions of a topic.
     :param schema: what their schema tells of the columns, as facts travel.
-    :param names: of the row's columns, so that placeholders can be filled; None if they cannot.
+    :param names: of the row's columns.
     :param group: of rows that are not folded.
+    :param marks: how far the table has come, for rows that are folded and leave values out.
     """
 
     def __init__(
@@ -251,21 +256,23 @@ class Held:
         alone: bool,
         partitioned: bool = False,
         schema: str = "",
-        names: Sequence[str] | None = None,
+        names: Sequence[str],
         group: int = 0,
+        marks: Marks | None = None,
     ) -> None:
         self._grouping, self._epoch, self._connection, self._alone = grouping, epoch, connection, alone
         self._partitioned, self._schema, self._names = partitioned, schema, names
-        self._group = group
+        self._group, self._marks = group, marks
         self._batches: list[pa.RecordBatch] = []
         self._rows = self._bytes = 0
         self._tables: set[str] = set()
-        self._stretches = Facts()
+        self._told = Facts()
+        self._leaves_out = False
 
     def add(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """Take rows in, and keep what is held within bounds.
 
-        :raises OpenError: they are to be folded and cannot be.
+        :raises LeftOutError: they are to be folded and cannot be.
         """
         import pyarrow.compute as pc
 
@@ -273,11 +280,11 @@ class Held:
         if odd.true_count:
             yield from self._set_aside(batch.filter(odd))
             batch = batch.filter(pc.invert(odd))
-        if self._grouping is not None and self._names is None and placeholders.has_open(batch):
-            raise OpenError
+        if self._grouping is not None and self._marks is not None:
+            self._check(batch, self._marks)
         self._tables |= {name for name in pc.unique(batch.column("source_table")).to_pylist() if name}
         if self._partitioned:
-            self._stretches = facts.merged([self._stretches, facts.stretches(batch, self._epoch)])
+            self._told = facts.merged([self._told, facts.stretches(batch, self._epoch)])
         self._hold([batch.drop_columns(list(CHECKS))])
         if self._grouping is None:
             yield from self.rest()
@@ -285,6 +292,15 @@ class Held:
             self._hold(placeholders.needed(self._connection, self._taken()).to_batches())
             if (self._rows >= _MANY_KEYS or self._bytes >= _MANY_BYTES // 2) and not self._alone:
                 yield from self.rest()
+
+    def _check(self, batch: pa.RecordBatch, marks: Marks) -> None:
+        """Make sure that earlier events of their keys, or else the table, tell what events leave out."""
+        self._told = facts.merged([self._told, facts.first_orders(batch, self._epoch)])
+        if placeholders.has_open(batch):
+            placeholders.check(batch)
+            self._leaves_out = True
+        if self._leaves_out and marks.may_hold(self._told.first_orders):
+            raise LeftOutError(HELD)
 
     @staticmethod
     def _set_aside(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
@@ -300,15 +316,14 @@ class Held:
         if not self._rows:
             return
         table, grouping = self._taken(), self._grouping
-        told = facts.merged(
-            [self._stretches, Facts(schemas=(self._schema,)), *(Facts(tables=(name,)) for name in self._tables)]
-        )
+        common, self._told = self._told, Facts()
+        told = facts.merged([common, Facts(schemas=(self._schema,)), *(Facts(tables=(name,)) for name in self._tables)])
         if grouping is None:
             yield from finished(self._connection, table, self._epoch, told, folded=False, group=self._group)
             return
         if self._alone:
             places = grouping.with_partitions(last_places(self._connection, table))
-            by_key, filled = placeholders.folded(self._connection, table, self._names or (), places)
+            by_key, filled = placeholders.folded(self._connection, table, self._names, places)
             told = facts.merged([told, Facts(filled=filled)])
             yield from finished(self._connection, by_key, self._epoch, told, folded=True)
         else:
@@ -346,11 +361,11 @@ class FoldTask:
     """Packed rows of whole groups in, the same folded and in order of their keys out.
 
     :param epoch: of the order keys.
-    :param names: of the row's columns; none if no event leaves values out.
+    :param names: of the row's columns.
     """
 
     epoch: int
-    names: tuple[str, ...] = ()
+    names: tuple[str, ...]
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Fold all groups of the task together."""
@@ -365,15 +380,15 @@ class FoldTask:
             for cell in batch.column("aside").drop_null().to_pylist():
                 yield packing.row(0, None, None, cell)
         together = facts.merged(told)
-        if together.odd or together.open or not tables:
+        if together.odd or together.left_out or not tables:
             if told:
                 yield packing.row(0, together.to_json(), None)
             return
         with duckdb_of_its_own() as connection:
             try:
                 rows, filled = placeholders.folded(connection, pa.concat_tables(tables), self.names)
-            except placeholders.GoneError as error:
-                yield packing.row(0, Facts(odd=str(error)).to_json(), None)
+            except LeftOutError as error:
+                yield packing.row(0, Facts(left_out=str(error)).to_json(), None)
                 return
             together = facts.merged([together, Facts(filled=filled)])
             yield from finished(connection, rows, self.epoch, together, folded=True)

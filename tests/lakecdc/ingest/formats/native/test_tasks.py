@@ -16,9 +16,10 @@ from lakecdc.ingest.formats.native.facts import Facts
 from lakecdc.ingest.formats.native.grouping import grouping
 from lakecdc.ingest.formats.native.tasks import Care, DecodeTask, FoldTask, UnpackTask
 from lakecdc.ingest.formats.values import Field
-from lakecdc.ingest.order import order_key
+from lakecdc.ingest.order import Marks, order_key
 
 FIELDS = (Field("id", "bigint"), Field("v", "string"), Field("n", "decimal(9,2)"))
+NEW = Marks()
 DECODING = Decoding(FIELDS, ("id",), None, 1, "__gone", (), False)
 
 
@@ -36,20 +37,22 @@ def files(folder: Path, events: list[dict[str, Any]], count: int = 2) -> dict[st
     return numbers
 
 
-def run(numbers: dict[str, int], cuts: int, *, folded: bool = True, care: Care = Care.ALIKE) -> tuple[list[Any], Facts]:
+def run(
+    numbers: dict[str, int], cuts: int, *, folded: bool = True, care: Care = Care.ALIKE, marks: Marks = NEW
+) -> tuple[list[Any], Facts]:
     """What Spark would do with the tasks."""
     planned = pieces.plan(numbers, cuts, 1 << 40)
     assert planned is not None
     alone = len(planned[0].tasks) == 1
     groups = grouping(["bucket(3, id)"], ["id"], ["bigint"], 1) if folded else None
-    decode = DecodeTask(DECODING, planned[0], groups, alone, care)
+    decode = DecodeTask(DECODING, planned[0], groups, alone, care, marks=marks)
     inputs = [pa.RecordBatch.from_arrays([pa.array([n])], ["id"]) for n in range(len(planned[0].tasks))]
     rows = [row for one in inputs for row in decode([one])]
     if folded and not alone:
         of_group = {row["grp"][0].as_py(): [] for row in rows}  # type: ignore[var-annotated]
         for row in rows:
             of_group[row["grp"][0].as_py()].append(row)
-        rows = [row for group in of_group.values() for row in FoldTask(1)(group)]
+        rows = [row for group in of_group.values() for row in FoldTask(1, ("id", "v", "n"))(group)]
     told = facts.merged(facts.from_json(row["facts"][0].as_py()) for row in rows if row["facts"][0].is_valid)
     unpacked = [r for row in rows for r in UnpackTask(("id", "v", "n"), ("id",), "rcud")([row.select(["packed"])])]
     return [row for batch in unpacked for row in batch.to_pylist()], told
@@ -98,6 +101,42 @@ def test_last_event_of_each_key_and_counts(tmp_path: Path, cuts: int, uneven: bo
 
 
 @pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("cuts", [1, 2, 5])
+def test_what_updates_leave_out_is_told_by_the_newest_event_before_them(tmp_path: Path, cuts: int) -> None:
+    rng, events = random.Random(cuts), []
+    rows: dict[int, dict[str, Any]] = {}
+    last: dict[int, int] = {}
+    for lsn in range(1, 241):
+        key = rng.randrange(60)
+        left_out = {name: "__gone" for name in ("v", "n") if rng.random() < 0.8} if rows.get(key, True) else {}
+        op = "u" if rows.get(key, True) else "c"
+        if op == "u" and rng.random() < 0.1:
+            events.append(event(lsn, "d", {"id": key}))
+            rows[key], last[key] = {}, lsn
+            continue
+        image = {"id": key, "v": f"é{lsn}", "n": lsn + 0.25}
+        rows[key] = image | {name: rows.get(key, {}).get(name, "__gone") for name in left_out}
+        last[key] = lsn
+        events.append(event(lsn, op, image | left_out))
+    rng.shuffle(events)
+    numbers = files(tmp_path, events)
+    found, told = run(numbers, cuts, care=Care.ASIDE, marks=Marks(high=order_key(1, 0, 9)))
+    assert (told.odd, told.left_out) == (None, None)
+    assert {row["key"]["id"]: int(row["order"][4:20], 16) for row in found} == last
+    for row in found:
+        expected = rows[row["key"]["id"]]
+        names = [name for name in ("v", "n") if expected.get(name) == "__gone"]
+        assert row["open"] == (names or None) and (row["row"] is None) == (not expected)
+        assert all(row["row"][name] == expected[name] for name in expected if name not in names)
+    still = sum("__gone" in row.values() for row in rows.values())
+    left = sum("__gone" in (e["after"] or {}).values() for e in events if e["source"]["lsn"] in last.values())
+    assert 0 < told.open == still < told.open + told.filled == left
+    assert [order[:49] for order in told.first_orders.values()] == [order_key(1, 1, 1, 8, 5)[:49]]
+    # a quick look at the first events makes no difference
+    assert run(numbers, cuts)[1] in (told, Facts(odd=tasks.AGAIN))
+
+
+@pytest.mark.usefixtures("small")
 def test_events_are_all_kept_where_they_are_wanted(tmp_path: Path) -> None:
     events = [event(n, "c", {"id": n % 3, "v": "x", "n": 1}) for n in range(50)]
     found, told = run(files(tmp_path, events), 3, folded=False)
@@ -140,13 +179,16 @@ def test_text_that_is_no_json_and_placeholders(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("small")
 @pytest.mark.parametrize("cuts", [1, 3])
-def test_a_fold_stops_at_the_first_placeholder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cuts: int) -> None:
+def test_a_fold_stops_at_what_the_table_may_have_to_tell(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cuts: int
+) -> None:
     monkeypatch.setattr(tasks, "_ROWS", 2048)
     events = [event(n, "u", {"id": n, "v": "__gone" if n == 1 else "v", "n": n}) for n in range(1, 20_001)]
     held: list[int] = []
     monkeypatch.setattr(tasks.Held, "_hold", lambda _, batches: held.append(len(batches)))
-    found, told = run(files(tmp_path, events, 1), cuts)
-    assert told.odd is None and told.open == 1
+    numbers = files(tmp_path, events, 1)
+    found, told = run(numbers, cuts, care=Care.ASIDE, marks=Marks(high=order_key(1, 1, 1, time=5, offset=9)))
+    assert (told.odd, told.left_out) == (None, tasks.HELD)
     if cuts == 1:
         assert not found and not held
 
@@ -169,7 +211,7 @@ def test_odd_lines_are_set_aside_as_they_are(tmp_path: Path, cuts: int, folded: 
     inputs = [pa.RecordBatch.from_arrays([pa.array([n])], ["id"]) for n in range(cuts)]
     rows = [row for one in inputs for row in decode([one])]
     if folded and cuts > 1:
-        rows = list(FoldTask(1)(rows))
+        rows = list(FoldTask(1, ("id", "v", "n"))(rows))
     told = facts.merged(facts.from_json(row["facts"][0].as_py()) for row in rows if row["facts"][0].is_valid)
     assert (told.odd, told.aside, told.why, told.keys) == (None, 4, "a new column z", len(plain))
     found = [m for row in rows for batch in tasks.rows_of_cells([row.select(["aside"])]) for m in batch.to_pylist()]
@@ -243,3 +285,27 @@ def test_records_of_a_topic_with_tombstones_and_moved_keys() -> None:
         ("c", 2, None),
         ("c", 7, {"id": 1}),
     ]
+
+
+@pytest.mark.parametrize("cuts", [1, 2])
+def test_what_another_key_or_nobody_can_tell_is_not_folded(tmp_path: Path, cuts: int) -> None:
+    gone = {"id": 1, "v": "__gone", "n": 1}
+    deleted, new = [event(1, "d", {"id": 1}), event(2, "u", gone)], [event(1, "c", {"id": 2}), event(2, "c", gone)]
+    for events, why in ((deleted, "after the delete of its row"), (new, "no update of the same key")):
+        found, told = run(files(tmp_path, events), cuts, care=Care.ASIDE)
+        assert not found and told.odd is None and why in str(told.left_out)
+    moved: list[tuple[int, Any, Any, dict[str, Any] | None]] = [(0, {"id": 1}, event(10, "u", gone), {"id": 7})]
+    decoding = Decoding(FIELDS, ("id",), "s.t", 1, "__gone")
+    one = grouping([], ["id"], ["bigint"], 1)
+    (cell,) = DecodeTask(decoding, lambda _: iter([messages(moved)]), one, True, Care.ASIDE)([])
+    assert "no update of the same key" in str(facts.from_json(cell["facts"][0].as_py()).left_out)
+
+
+def test_a_delete_leaves_nothing_out() -> None:
+    flat = {"id": 1, "v": "__gone", "n": None, "__deleted": "true", "__op": "d", "__lsn": 5, "__table": "t"}
+    decoding = Decoding(FIELDS, ("id",), None, 1, "__gone", format="debezium-flat-json")
+    rows = messages([(0, {"id": 1}, flat, None)])
+    cells = list(DecodeTask(decoding, lambda _: iter([rows]), None, True, Care.ASIDE)([]))
+    unpack = UnpackTask(("id", "v", "n"), ("id",), "rcud")
+    (change,) = [r for cell in cells for b in unpack([cell.select(["packed"])]) for r in b.to_pylist()]
+    assert (change["op"], change["open"], change["row"]) == ("d", None, None)

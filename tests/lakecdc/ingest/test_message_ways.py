@@ -1,0 +1,128 @@
+"""What tasks fold and write of messages is what Spark and Iceberg's writer make of them."""
+
+from __future__ import annotations
+
+import base64
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lakecdc.contract.report import TableReport
+from tests.conftest import Lake
+from tests.lakecdc.ingest.apply.support import Feed
+from tests.lakecdc.ingest.histories import PLACEHOLDER, History, Row
+from tests.lakecdc.ingest.sources.log_ways import WAYS, files_of, rows_of
+
+TYPES = {"id": "bigint", "name": "string", "n": "int", "doc": "string", "raw": "binary"}
+COLUMNS = ", ".join(TYPES)
+_COUNTED = (
+    *("events", "events_c", "events_u", "events_d", "keys", "rows_written", "completions", "completion_lookups"),
+    *("suspects", "older_dropped", "history_rows", "quarantined"),
+)
+LEFT_OUT = {"doc": PLACEHOLDER, "raw": base64.b64encode(PLACEHOLDER.encode()).decode()}
+
+
+class Large(History):
+    """Two large values, which updates may leave out; a delete is followed by its tombstone."""
+
+    def statement(self, keys: int) -> None:
+        """One random insert, update or delete."""
+        key = self.rng.randrange(keys)
+        if key not in self.rows:
+            self.rows[key] = {"id": key, "name": self._text("n"), "n": 0, **self._large()}
+            self._event("c", None, self.rows[key])
+        elif self.rng.random() < 0.15:
+            self.delete(key)
+            gone = self.events[-1]
+            self.events.append({**gone, "offset": gone["offset"] + 1, "value": None})
+        else:
+            self.change(key, self.rng.sample(sorted(LEFT_OUT), self.rng.randrange(3)))
+
+    def change(self, key: int, left_out: list[str]) -> None:
+        """UPDATE that leaves some large values out."""
+        large = {name: value for name, value in self._large().items() if name not in left_out}
+        self.rows[key] |= {"name": self._text("u"), "n": self.rng.randrange(1000), **large}
+        self._event("u", None, {**self.rows[key], **{name: LEFT_OUT[name] for name in left_out}})
+
+    def _large(self) -> Row:
+        raw = base64.b64encode(self.rng.randbytes(5)).decode()
+        return {"doc": None if self.rng.random() < 0.2 else self._text("doc"), "raw": raw}
+
+    def expected(self) -> list[tuple[Any, ...]]:
+        return [tuple(r[c] for c in TYPES if c != "raw") for _, r in sorted(self.rows.items())]
+
+
+class Ways:
+    """Two tables of one feed, by what fills them.
+
+    :param target: settings of the target; in texts ``{way}`` stands for the way.
+    """
+
+    def __init__(self, lake: Lake, folder: Path, **target: Any) -> None:
+        self.lake, self.name = lake, lake.new_name("ways")
+        self.feeds = {}
+        for way, engine in WAYS.items():
+            own = {k: v.format(way=self.of(way)) if isinstance(v, str) else v for k, v in target.items()}
+            settings = {"columns": TYPES, "encodings": {"raw": "base64"}, **own}
+            self.feeds[way] = Feed(lake, folder, settings, table=self.of(way), options={"decode_engine": engine})
+
+    def of(self, way: str) -> str:
+        """The name of a table."""
+        return f"{self.name}_{way}"
+
+    def take(self, events: list[dict[str, Any]], files: int = 3) -> dict[str, TableReport]:
+        """Feed a batch of several files into both tables, which must tell the same of it."""
+        for part in range(files):
+            self.feeds["by_tasks"].write(events[part::files])
+        reports = {way: feed.run() for way, feed in self.feeds.items()}
+        assert [r.outcome for r in reports.values()] == ["done", "done"], [r.reason for r in reports.values()]
+        told = {way: {fact: report.metrics.get(fact) for fact in _COUNTED} for way, report in reports.items()}
+        assert told["by_tasks"] == told["by_jvm"]
+        assert reports["by_jvm"].metrics["decoded_by"] == "jvm: asked for"
+        return reports
+
+    def rows(self, suffix: str = "", columns: str = COLUMNS) -> list[str]:
+        """The rows of both tables, which must be the same, down to order keys and source times."""
+        found = [rows_of(self.lake, self.of(way) + suffix, columns) for way in WAYS]
+        assert found[0] == found[1]
+        return found[0]
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        {"partition_by": ["bucket(3, id)"]},
+        pytest.param({"mode": "merge"}, marks=pytest.mark.soak),
+        pytest.param({"mode": "auto", "format_version": 3}, marks=pytest.mark.soak),
+        pytest.param({"clean": {"compute": {"size": "length(doc)"}, "filter": "n < 900"}}, marks=pytest.mark.soak),
+    ],
+    ids=str,
+)
+def test_updates_that_leave_values_out_are_folded_by_tasks(
+    lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, target: dict[str, Any]
+) -> None:
+    # few rows are worth files of their own
+    monkeypatch.setattr("lakecdc.ingest.apply.packed._FEW_ROWS", 0)
+    ways, history = Ways(lake, tmp_path, **target), Large(random.Random(5))
+    for _ in range(40):
+        history.statement(20)
+    ways.take(history.events)
+    done = len(history.events)
+    for key in sorted(history.rows):
+        # all is told by the table, by the batch, or by one of them each
+        for left_out in (["doc", "raw"], ["doc"])[: 1 + key % 2]:
+            history.change(key, left_out)
+    for _ in range(20):
+        history.statement(20)
+    reports = ways.take(history.events[done:])
+    metrics = reports["by_tasks"].metrics
+    assert metrics["decoded_by"] == "native" and 0 < metrics["completion_lookups"] < metrics["completions"]
+    found = sorted(lake.duckdb_rows(ways.of("by_tasks"), "id, name, n, doc"))
+    assert found == [r for r in history.expected() if "clean" not in target or r[2] < 900]
+    assert len(ways.rows()) == len(found)
+    if "partition_by" in target:
+        written = {way: [writer for writer, *_ in files_of(lake, ways.of(way))] for way in WAYS}
+        # of each bucket and batch; what the table has told is written by Iceberg
+        assert written["by_tasks"].count("ingest") == 6 < len(written["by_tasks"]) and "ingest" not in written["by_jvm"]
