@@ -17,6 +17,7 @@ from tests.lakecdc.ingest.sources.log_ways import WAYS, files_of, rows_of
 
 TYPES = {"id": "bigint", "name": "string", "n": "int", "doc": "string", "raw": "binary"}
 COLUMNS = ", ".join(TYPES)
+EVENTS = f"{COLUMNS}, _lakecdc_op, _lakecdc_unchanged, _lakecdc_old_key"
 _COUNTED = (
     *("events", "events_c", "events_u", "events_d", "keys", "rows_written", "completions", "completion_lookups"),
     *("suspects", "older_dropped", "history_rows", "quarantined"),
@@ -31,8 +32,7 @@ class Large(History):
         """One random insert, update or delete."""
         key = self.rng.randrange(keys)
         if key not in self.rows:
-            self.rows[key] = {"id": key, "name": self._text("n"), "n": 0, **self._large()}
-            self._event("c", None, self.rows[key])
+            self.insert(key)
         elif self.rng.random() < 0.15:
             self.delete(key)
             gone = self.events[-1]
@@ -40,11 +40,21 @@ class Large(History):
         else:
             self.change(key, self.rng.sample(sorted(LEFT_OUT), self.rng.randrange(3)))
 
+    def insert(self, key: int) -> None:
+        """INSERT."""
+        self.rows[key] = {"id": key, "name": self._text("n"), "n": 0, **self._large()}
+        self._event("c", None, self.rows[key])
+
     def change(self, key: int, left_out: list[str]) -> None:
         """UPDATE that leaves some large values out."""
         large = {name: value for name, value in self._large().items() if name not in left_out}
         self.rows[key] |= {"name": self._text("u"), "n": self.rng.randrange(1000), **large}
         self._event("u", None, {**self.rows[key], **{name: LEFT_OUT[name] for name in left_out}})
+
+    def _event(self, op: str, before: Row | None, after: Row | None, old_key: int | None = None) -> None:
+        super()._event(op, before, after, old_key)
+        # some of them in an hour
+        self.events[-1]["value"]["source"]["ts_ms"] += self.lsn * 60_000
 
     def _large(self) -> Row:
         raw = base64.b64encode(self.rng.randbytes(5)).decode()
@@ -93,7 +103,11 @@ class Ways:
 @pytest.mark.parametrize(
     "target",
     [
-        {"partition_by": ["bucket(3, id)"]},
+        {
+            "partition_by": ["bucket(3, id)"],
+            "history_table": "{way}_log",
+            "history_partition_by": ["hours(_lakecdc_source_time)"],
+        },
         pytest.param({"mode": "merge"}, marks=pytest.mark.soak),
         pytest.param({"mode": "auto", "format_version": 3}, marks=pytest.mark.soak),
         pytest.param({"clean": {"compute": {"size": "length(doc)"}, "filter": "n < 900"}}, marks=pytest.mark.soak),
@@ -126,3 +140,40 @@ def test_updates_that_leave_values_out_are_folded_by_tasks(
         written = {way: [writer for writer, *_ in files_of(lake, ways.of(way))] for way in WAYS}
         # of each bucket and batch; what the table has told is written by Iceberg
         assert written["by_tasks"].count("ingest") == 6 < len(written["by_tasks"]) and "ingest" not in written["by_jvm"]
+        assert len(ways.rows("_log", EVENTS)) == sum(e["value"] is not None for e in history.events)
+        assert {writer for writer, *_ in files_of(lake, f"{ways.of('by_tasks')}_log")} == {"events"}
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        {"mode": "history", "partition_by": ["hours(_lakecdc_source_time)"]},
+        pytest.param({"mode": "history"}, marks=pytest.mark.soak),
+        pytest.param({"mode": "history", "partition_by": ["bucket(3, id)"]}, marks=pytest.mark.soak),
+        pytest.param({"mode": "append"}, marks=pytest.mark.soak),
+    ],
+    ids=str,
+)
+def test_events_that_are_only_added_are_written_by_tasks(lake: Lake, tmp_path: Path, target: dict[str, Any]) -> None:
+    appends = target["mode"] == "append"
+    ways, history = Ways(lake, tmp_path, **target), Large(random.Random(6))
+    for key in range(12):
+        history.insert(key) if appends else history.statement(6)
+    if not appends:
+        key = next(iter(history.rows))
+        history.change_key(key, 90)
+    written = []
+    first = history.events[:]
+    for key in range(20, 26):
+        history.insert(key)
+    fresh = history.events[len(first) :]
+    # one event of the second batch is in two files, one of the third came before
+    for events in (first, [*fresh[:3], *fresh[:3]], [*fresh[3:], first[0]]):
+        ways.take(events)
+        written.append([writer for writer, *_ in files_of(lake, ways.of("by_tasks"))])
+    columns = COLUMNS if appends else EVENTS
+    assert len(ways.rows(columns=columns)) == sum(e["value"] is not None for e in history.events)
+    by_tasks = "bucket" not in str(target)
+    assert (set(written[0]) == {"events"}) == by_tasks
+    assert [found.count("events") for found in written] == [written[0].count("events")] * 3
+    assert "events" not in {writer for writer, *_ in files_of(lake, ways.of("by_jvm"))}

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
     from lakecdc.iceberg.table import IcebergTable
     from lakecdc.ingest.change import TableBatch
+    from lakecdc.ingest.formats.native import Packed
     from lakecdc.metadata.positions import Position
 
 _OPS = "rcud"
@@ -66,7 +67,7 @@ def measure(batch: TableBatch) -> EventStats:
     packed = packed_events.every_event(batch)
     if packed is not None:
         facts = packed.facts
-        return EventStats({op: facts.events[op] for op in _OPS}, facts.low_order, facts.high_order)
+        return EventStats({op: facts.events[op] for op in _OPS}, packed.first_late, facts.high_order)
     counts = [F.count_if(F.col("op") == op).alias(op) for op in _OPS]
     late = F.coalesce("late", F.lit(True)) if "late" in batch.changes.columns else F.lit(True)
     low = F.min(F.when(late, F.col("order"))).alias("low")
@@ -98,23 +99,36 @@ def append_events(
     """
     if batch.target.mode == "append":
         _refuse_changes(batch, measured)
-    rows = every = events_of(table, batch)
     mark = before.high_order if before else None
+    packed = _to_be_written(table, batch, measured, mark)
+    rows = None if packed else events_of(table, batch)
     if measured is not None and rows is not None:
         rows = _not_held(table, batch, rows, measured, mark)
     high = measured.high_order if measured else None
-    packed = packed_events.every_event(batch) if rows is every and not batch.truncate_order else None
 
     def stage(staged: Staged) -> None:
         if batch.full_load and batch.target.mode == "append":
             full_load.stage(table, batch, batch.changes, staged)
-        elif packed is not None and packed_events.can_be_written(table, batch, packed):
+        elif packed is not None:
             packed_events.stage(table, batch, packed, staged)
         elif rows is not None:
             staged.data_files += _stage(table, batch, rows, measured.total if measured else 0)
 
     position = following(batch.position, before, high, truncate_order=batch.truncate_order)
     return publish(table, stage, position, started_from, note=note, moment=moment), position
+
+
+def _to_be_written(
+    table: IcebergTable, batch: TableBatch, measured: EventStats | None, mark: str | None
+) -> Packed | None:
+    """The events of a batch if tasks can write them as they hold them: none is there twice, and none held already."""
+    packed = packed_events.every_event(batch)
+    if packed is None or measured is None or batch.truncate_order:
+        return None
+    may_be_held = mark and measured.low_order and measured.low_order <= mark
+    if may_be_held or not packed_events.can_be_written(table, batch, packed):
+        return None
+    return packed if batch.in_order or not packed_events.has_twins(packed) else None
 
 
 def events_of(table: IcebergTable, batch: TableBatch) -> DataFrame | None:

@@ -24,7 +24,8 @@ from lakecdc.ingest.apply.arrow_files import (
 from lakecdc.ingest.apply.load_task import slices
 from lakecdc.ingest.apply.packed import untouched
 from lakecdc.ingest.formats.native import packing
-from lakecdc.worker import settle
+from lakecdc.ingest.formats.native.fold import columns
+from lakecdc.worker import duckdb_of_its_own, settle
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -50,9 +51,45 @@ _RESULT = "location string, bytes bigint, partition string"
 
 
 def every_event(batch: TableBatch) -> Packed | None:
-    """The events of a batch as tasks hold them packed; None if they do not, or some may be there twice."""
+    """The events of a batch as tasks hold them packed; None if they do not."""
     packed = batch.every_event or untouched(batch, batch.changes)
-    return packed if packed is not None and not packed.folded and batch.in_order else None
+    return packed if packed is not None and not packed.folded else None
+
+
+def has_twins(packed: Packed) -> bool:
+    """Whether events have one order key, op and key, as one that has come twice; a few others may pass for such."""
+    if not packed.has_twins:
+        return False
+    hashed = packed.frame.select("packed").mapInArrow(hashes_of_events, "packed binary")
+    row = hashed.repartition(1).mapInArrow(are_repeated, "repeated boolean").first()
+    assert row is not None
+    return bool(row["repeated"])
+
+
+def hashes_of_events(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """What a task runs that makes packed hashes of packed events."""
+    import pyarrow as pa
+
+    settle()
+    with duckdb_of_its_own() as connection:
+        for table in packing.all_of(batches):
+            connection.register("events", table.select(["order", "op", *columns(table, "k")]))
+            told = ", ".join(['"order"', "op", *columns(table, "k")])
+            found = connection.execute(f"SELECT hash({told}) AS hash FROM events WHERE op != 'x'").to_arrow_table()
+            for cell in packing.cells(found):
+                yield pa.RecordBatch.from_arrays([packing.binary(cell)], ["packed"])
+
+
+def are_repeated(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """What the task runs that has all hashes: tells whether one is there twice."""
+    import numpy as np
+    import pyarrow as pa
+
+    settle()
+    hashes = [table["hash"].to_numpy() for table in packing.all_of(batches)]
+    count = sum(map(len, hashes))
+    repeated = bool(count) and len(np.unique(np.concatenate(hashes))) < count
+    yield pa.RecordBatch.from_arrays([pa.array([repeated])], ["repeated"])
 
 
 @dataclass(frozen=True)
@@ -117,10 +154,11 @@ def stage(table: IcebergTable, batch: TableBatch, packed: Packed, staged: Staged
     spec_id, by = definition.current_spec_id(table), partitions(table, packed)
     assert by is not None
     sources = {f.name: f"c{i}" for i, f in enumerate(packed.fields)} | _OWN
-    key = {name: sources[name] for name in batch.key}
+    fields = {f.name: sources[f.name] for f in packed.fields}
+    cells = packed.frame.select("packed").coalesce(packed.grouping.tasks)
     with folder_of_work(table, "events") as folder:
-        task = EventsTask(FilePlace.of(table, folder), file_columns(table, sources), by, key)
-        for row in packed.frame.select("packed").mapInArrow(task, _RESULT).collect():
+        task = EventsTask(FilePlace.of(table, folder), file_columns(table, sources), by, fields, batch.key)
+        for row in cells.mapInArrow(task, _RESULT).collect():
             written = WrittenFile(row["location"], row["bytes"], tuple(json.loads(row["partition"])))
             staged.data_files.append(data_file(table, written, spec_id))
 
@@ -130,13 +168,15 @@ class EventsTask:
     """Packed cells in, one row per written file out.
 
     :param columns: of the files.
-    :param key: names of the key columns, and their columns in packed tables.
+    :param fields: columns of the row, with their columns in packed tables.
+    :param key: names of the key columns.
     """
 
     place: FilePlace
     columns: tuple[FileColumn, ...]
     partitions: tuple[TimePartition, ...]
-    key: Mapping[str, str]
+    fields: Mapping[str, str]
+    key: tuple[str, ...]
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Write one slice after another, each in the order of its events."""
@@ -154,16 +194,34 @@ class EventsTask:
         """A slice in the order of its partitions and events, with all columns of the files."""
         import pyarrow.compute as pc
 
+        piece = self._as_told(piece)
         for place, partition in enumerate(self.partitions):
             piece = piece.append_column(f"p{place}", partition.numbers(piece))
         by = [(f"p{place}", "ascending") for place in range(len(self.partitions))]
         piece = piece.sort_by([*by, ("order", "ascending")])
-        for place, column in enumerate(self.key.values()):
+        for place, column in enumerate(self.fields[name] for name in self.key):
             # a delete has only its key
             values = pc.coalesce(piece[column], piece[f"k{place}"])
             piece = piece.set_column(piece.column_names.index(column), column, values)
         if any(column.source == "was" for column in self.columns):
             piece = piece.append_column("was", self._old_keys(piece))
+        return piece
+
+    def _as_told(self, piece: pa.Table) -> pa.Table:
+        """A slice without tombstones, and without the values of deletes and those that an event leaves out."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        if pc.any(pc.equal(piece["op"], "x")).as_py():
+            piece = piece.filter(pc.not_equal(piece["op"], "x"))
+        gone = pc.equal(piece["op"], "d")
+        left_out = _left_out(piece["open"])
+        for name, column in self.fields.items():
+            untold = pc.or_(gone, left_out[name]) if name in left_out else gone
+            values = piece[column]
+            if pc.any(pc.and_(untold, values.is_valid())).as_py():
+                values = pc.if_else(untold, pa.scalar(None, values.type), values)
+                piece = piece.set_column(piece.column_names.index(column), column, values)
         return piece
 
     def _old_keys(self, piece: pa.Table) -> pa.Array:
@@ -177,6 +235,25 @@ class EventsTask:
         for at, *values in zip(moved.tolist(), *old, strict=True):
             texts[at] = key_json(dict(zip(self.key, values, strict=True)))
         return pa.array(texts, pa.string())
+
+
+def _left_out(lists: pa.ChunkedArray) -> dict[str, pa.Array]:
+    """Which events leave a column out, for each column that one does.
+
+    :param lists: names of such columns, null for events without any.
+    """
+    import numpy as np
+    import pyarrow as pa
+
+    whole = lists.combine_chunks()
+    names = whole.flatten().dictionary_encode()
+    codes, events = names.indices.to_numpy(), whole.value_parent_indices().to_numpy()
+    found = {}
+    for code, name in enumerate(names.dictionary.to_pylist()):
+        of_name = np.zeros(len(whole), np.bool_)
+        of_name[events[codes == code]] = True
+        found[name] = pa.array(of_name)
+    return found
 
 
 def key_json(document: Mapping[str, object]) -> str:

@@ -87,7 +87,7 @@ def together(plain: Decoded, odd: Decoded, made: Native) -> Decoded:
     changes = with_late(odd.changes)
     if made.changes is not None and made.events:
         changes = union([_with_columns(made.changes, odd.columns), changes])
-    return replace(both, columns=odd.columns, changes=changes, folded=False, packed=None)
+    return replace(both, columns=odd.columns, changes=changes, folded=False, packed=None, every_event=None)
 
 
 def _with_columns(changes: DataFrame, columns: Sequence[Column]) -> DataFrame:

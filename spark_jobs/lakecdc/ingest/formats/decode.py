@@ -92,9 +92,10 @@ def _try_native(
         reason = "the key columns are not known yet"
     if reason is not None:
         return reason
-    every = not target.keyed or bool(target.history_table) or not known.folds
+    folds = target.keyed and known.folds and not (target.history_table and target.clean)
+    every = bool(target.history_table) or not folds
 
-    def run(*, events_needed: bool) -> native.Native:
+    def run(*, every: bool, folds: bool) -> native.Native:
         return native.decode_native(
             (lambda: prepared.messages) if prepared else messages,
             format_name,
@@ -103,7 +104,8 @@ def _try_native(
             target.source_table,
             reading,
             Marks(None if shards_mix(target) else known.marks, known.high_order),
-            events_needed=events_needed,
+            every=every,
+            folds=folds,
             # the columns of a new table are those of all its messages
             sets_aside=bool(known.types),
             ignored=target.exclude_columns,
@@ -115,7 +117,7 @@ def _try_native(
             source_column=target.source_column,
         )
 
-    made = run(events_needed=every)
+    made = run(every=every, folds=folds)
     if made.reason is not None:
         return made.reason
     told = {f.name for f in made.schema or fields} | {target.source_column}
@@ -131,6 +133,7 @@ def _try_native(
         folded=made.folded,
         engine="native",
         packed=made.packed if made.events else None,
+        every_event=made.every_event if made.events else None,
         told=tuple(f.name for f in made.schema or () if f.name not in target.exclude_columns) if made.events else (),
     )
     if made.aside is None:
@@ -144,9 +147,9 @@ def _try_native(
     leaves_out = made.packed is not None and made.packed.facts.leaves_out
     if made.folded and (odd.accepted or odd.truncate_order or (odd.rejections and leaves_out)):
         # the last event of a key is not enough: an odd one may be newer, complete it, or have to come before it
-        made = run(events_needed=True)
+        made = run(every=True, folds=False)
         if made.events:
-            found = replace(found, changes=made.changes, packed=made.packed, folded=False)
+            found = replace(found, changes=made.changes, packed=made.packed, every_event=None, folded=False)
     return together(replace(found, engine=f"native, {made.asides} messages in the jvm: {made.why}"), odd, made)
 
 

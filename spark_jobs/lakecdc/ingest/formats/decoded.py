@@ -61,6 +61,7 @@ class Decoded:
     :param told: all columns that the source has, as the last schema tells; empty if none does.
     :param origin: finds the messages of events again; see :class:`lakecdc.ingest.change.TableBatch`.
     :param packed: the batch as the native engine's tasks have made it.
+    :param every_event: every event, where ``changes`` is folded and these are wanted as well.
     :param again: decodes a folded batch once more, every event of it.
     """
 
@@ -77,6 +78,7 @@ class Decoded:
     folded: bool = False
     engine: str = "jvm"
     packed: native.Packed | None = None
+    every_event: native.Packed | None = None
     origin: Callable[[DataFrame], DataFrame] | None = None
     told: tuple[str, ...] = ()
     stretches: Mapping[str, Sequence[Stretch]] = field(default_factory=dict)

@@ -61,6 +61,7 @@ def table_batch(target: Target, found: Decoded, after: Position, facts: Mapping[
         truncate_order=found.truncate_order,
         folded=found.folded,
         packed=found.packed,
+        every_event=found.every_event,
         rejected=found.rejected,
         rejections=found.rejections,
         origin=found.origin,

@@ -20,7 +20,16 @@ from lakecdc.ingest.formats.native.exact import supports
 from lakecdc.ingest.formats.native.facts import Facts
 from lakecdc.ingest.formats.native.grouping import Grouping, grouping
 from lakecdc.ingest.formats.native.layout import COUNTS, OPS
-from lakecdc.ingest.formats.native.tasks import AGAIN, Care, DecodeTask, FoldTask, Read, UnpackTask, rows_of_cells
+from lakecdc.ingest.formats.native.tasks import (
+    AGAIN,
+    EVERY,
+    Care,
+    DecodeTask,
+    FoldTask,
+    Read,
+    UnpackTask,
+    rows_of_cells,
+)
 from lakecdc.ingest.formats.survey import moment
 from lakecdc.ingest.order import Marks
 
@@ -92,6 +101,7 @@ class Packed:
     :param key: names of the key columns.
     :param grouping: how the keys are grouped.
     :param marks: how far the table had come before; None of a log.
+    :param has_twins: two events may have one order key.
     """
 
     frame: DataFrame
@@ -103,6 +113,12 @@ class Packed:
     grouping: Grouping
     marks: Marks | None = None
     completed: DataFrame | None = None
+    has_twins: bool = True
+
+    @property
+    def first_late(self) -> str | None:
+        """The lowest order key of an event that may have come before; None without one."""
+        return self.marks.first_late(self.facts.low_orders) if self.marks else self.facts.low_order
 
     @property
     def is_new(self) -> bool:
@@ -201,7 +217,8 @@ def decode_native(
     reading: Reading,
     marks: Marks,
     *,
-    events_needed: bool,
+    every: bool,
+    folds: bool,
     sets_aside: bool = False,
     ignored: Sequence[str] = (),
     encodings: Mapping[str, str] | None = None,
@@ -216,7 +233,8 @@ def decode_native(
     :param messages: makes the message frame; not called if there is a scan.
     :param table: the source table that is wanted, or its end; None takes all there are if these are one.
     :param marks: how far the table has come.
-    :param events_needed: every event is wanted, not only the last one of each key.
+    :param every: every event is wanted.
+    :param folds: the last event of each key is wanted.
     :param sets_aside: odd messages may be set aside; without it, one of them makes the batch the JVM's.
     :param ignored: columns of the source that the table leaves out.
     :param encodings: those that the target declares, by column.
@@ -253,26 +271,27 @@ def decode_native(
     tasks = scan.groups if scan else messages().sparkSession.sparkContext.defaultParallelism
     groups = grouping(partition_by, key, [types[k] for k in key], tasks)
     run = partial(_run, messages, decoding, scan, marks, sets_aside=sets_aside)
-    frame, found = run(None if events_needed else groups)
-    if not events_needed and not found.odd and (found.left_out or _may_be_held(found, marks)):
-        frame.unpersist()
-        events_needed = True
-        frame, found = run(None)
-    changes = unpacked(frame, decoding.fields, decoding.key, f"{OPS}x")
-    reason = _reason(found, changes, folded=not events_needed, shards=wants is not None)
+    made = run(groups if folds else None, every=every)
+    if folds and not made.told.odd and (made.told.left_out or _may_be_held(made.told, marks)):
+        made.release()
+        made = run(None, every=True)
+    packed, found = made.packed(decoding.fields, decoding.key, groups, marks), made.told
+    last = packed[-1]
+    reason = _reason(last, shards=wants is not None)
     if reason:
-        frame.unpersist()
+        made.release()
         return Native(reason=reason)
-    made = change_frame(changes, marks.partitions, () if events_needed else [f"n_{op}" for op in OPS])
-    packed = Packed(frame, made, not events_needed, decoding.fields, decoding.key, found, groups, marks)
+    if scan and len(found.high_orders) < 2 and find_envelope(format_name).rows is None:
+        packed = tuple(replace(one, has_twins=False) for one in packed)
+        last = packed[-1]
     newest = moment(found.newest) if found.newest is not None else None
     events = sum(found.events[op] for op in OPS)
-    aside = _set_aside(frame, scan) if found.aside else None
+    aside = _set_aside(last.frame, scan) if found.aside else None
     schema = schemas.from_json(found.schemas[0]) if found.schemas and found.schemas[0] else None
     columns = decoding.with_schema(schema).fields if schema else decoding.fields
     return Native(
-        made,
-        packed,
+        last.changes,
+        last,
         events=events,
         newest=newest,
         high_orders=found.high_orders,
@@ -283,6 +302,8 @@ def decode_native(
         asides=found.aside,
         why=found.why,
         stretches=found.stretches,
+        every_event=packed[0] if len(packed) > 1 else None,
+        kept=made.kept,
     )
 
 
@@ -293,23 +314,25 @@ def _run(
     marks: Marks,
     groups: Grouping | None,
     *,
+    every: bool,
     sets_aside: bool,
     care: Care = Care.ALIKE,
-) -> tuple[DataFrame, Facts]:
-    """Run the tasks; their rows are persisted.
+) -> Gathered:
+    """Run the tasks.
 
-    :param groups: None to keep every event.
+    :param groups: None if no folded rows are wanted.
+    :param every: every event is wanted.
     """
     alone = scan is not None and scan.tasks == 1
-    task = DecodeTask(decoding, scan.read if scan else None, groups, alone, care, sets_aside, marks)
-    source = scan.numbers() if scan else messages()
-    names = [field.name for field in decoding.fields]
-    frame, told = gathered(source.mapInArrow(task, packing.SCHEMA), None if alone else groups, decoding.epoch, names)
-    if told.odd != AGAIN:
-        return frame, told
-    frame.unpersist()
+    task = DecodeTask(decoding, scan.read if scan else None, groups, alone, care, sets_aside, marks, every)
+    typed = (scan.numbers() if scan else messages()).mapInArrow(task, packing.SCHEMA)
+    further = None if alone else groups
+    made = gathered(typed, further, decoding.epoch, decoding.fields, every=every, folds=groups is not None)
+    if made.told.odd != AGAIN:
+        return made
+    made.release()
     care = Care(task.first_care + 1)
-    return _run(messages, decoding, scan, marks, groups, sets_aside=sets_aside, care=care)
+    return _run(messages, decoding, scan, marks, groups, every=every, sets_aside=sets_aside, care=care)
 
 
 def _may_be_held(told: Facts, marks: Marks) -> bool:
@@ -327,18 +350,68 @@ def _set_aside(frame: DataFrame, scan: Scan | None) -> DataFrame:
     return scan.messages(cells.mapInArrow(rows_of_cells, VALUES))
 
 
-def gathered(frame: DataFrame, groups: Grouping | None, epoch: int, names: Sequence[str]) -> tuple[DataFrame, Facts]:
+@dataclass(frozen=True)
+class Gathered:
+    """What tasks have made of a batch.
+
+    :param parts: every event, then folded rows, as far as they are wanted: packed frames with their facts, and whether
+        they are folded. Nothing is folded of what is odd.
+    :param kept: what Spark keeps of them.
+    """
+
+    parts: tuple[tuple[DataFrame, Facts, bool], ...]
+    kept: tuple[DataFrame, ...]
+
+    @property
+    def told(self) -> Facts:
+        """The facts of the last part, which tell of the whole batch."""
+        return self.parts[-1][1]
+
+    def packed(
+        self, fields: tuple[Field, ...], key: tuple[str, ...], groups: Grouping, marks: Marks | None = None
+    ) -> tuple[Packed, ...]:
+        """The parts as rows.
+
+        :param fields: columns of the row.
+        :param key: names of the key columns.
+        :param marks: how far the table has come; None of a log.
+        """
+        found = []
+        for frame, told, folded in self.parts:
+            counts = [f"n_{op}" for op in OPS] if folded else []
+            changes = change_frame(unpacked(frame, fields, key, OPS), marks.partitions if marks else None, counts)
+            found.append(Packed(frame, changes, folded, fields, key, told, groups, marks))
+        return tuple(found)
+
+    def release(self) -> None:
+        """Let go of all of them."""
+        for frame in self.kept:
+            frame.unpersist()
+
+
+def gathered(
+    typed: DataFrame, groups: Grouping | None, epoch: int, fields: Sequence[Field], *, every: bool, folds: bool
+) -> Gathered:
     """Run tasks that make a packed frame, and fold what they have made of the same keys.
 
-    :param groups: None if there is nothing to be folded any more.
+    :param groups: None if folded rows are whole already.
     :param epoch: of the order keys.
-    :param names: of the row's columns.
-    :return: the frame, persisted, and its facts.
+    :param fields: columns of the row.
+    :param every: the frame has every event, in the group :data:`~lakecdc.ingest.formats.native.tasks.EVERY`.
+    :param folds: it has rows to be folded, in other groups.
     """
-    if groups:
-        frame = frame.repartitionById(groups.tasks, "grp").mapInArrow(FoldTask(epoch, tuple(names)), packing.SCHEMA)
-    frame = frame.persist()
-    return frame, told_by(frame)
+    kept, parts = [], []
+    if every:
+        kept.append(typed.persist())
+        of_events, typed = typed.where(F.col("grp") == EVERY), typed.where(F.col("grp") != EVERY)
+        parts.append((of_events, told_by(of_events), False))
+    if folds and not any(told.odd for _, told, _ in parts):
+        if groups:
+            task = FoldTask(epoch, tuple(field.name for field in fields))
+            typed = typed.repartitionById(groups.tasks, "grp").mapInArrow(task, packing.SCHEMA)
+        kept.append(typed.persist())
+        parts.append((typed, told_by(typed), True))
+    return Gathered(tuple(parts), tuple(kept))
 
 
 def told_by(frame: DataFrame) -> Facts:
@@ -363,15 +436,17 @@ def unpacked(frame: DataFrame, fields: Sequence[Field], keys: Sequence[str], onl
     return frame.select("packed").mapInArrow(UnpackTask(tuple(types), tuple(keys), only), schema)
 
 
-def _reason(told: Facts, changes: DataFrame, *, folded: bool, shards: bool) -> str | None:
+def _reason(made: Packed, *, shards: bool) -> str | None:
     """Why the batch is the JVM's."""
+    told = made.facts
     if told.odd:
         return told.odd
     lone = told.lone
-    if not folded and told.events["x"]:
+    if not made.folded and told.events["x"]:
         deletes = F.count_if(F.col("op") == "d").alias("deletes")
         lone = (
-            changes.groupBy("key")
+            unpacked(made.frame, made.fields, made.key, "dx")
+            .groupBy("key")
             .agg(deletes, F.count_if(F.col("op") == "x").alias("gone"))
             .where("gone > 0 AND deletes = 0")
             .count()

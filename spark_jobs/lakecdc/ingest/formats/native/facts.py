@@ -31,7 +31,7 @@ class Facts:
     :param lone: keys with a tombstone and without a delete.
     :param open: rows with placeholders.
     :param filled: rows whose placeholders were all filled from earlier events.
-    :param low_order: lowest order key of a row.
+    :param low_orders: lowest order key of a row by ``topic/partition``.
     :param high_orders: highest order key by ``topic/partition``; tombstones have none of their own.
     :param newest: source time, microseconds since 1970.
     :param stretches: of its changes, by ``topic/partition``.
@@ -47,7 +47,7 @@ class Facts:
     events: dict[str, int] = field(default_factory=dict)
     lone: int = 0
     open: int = 0
-    low_order: str | None = None
+    low_orders: dict[str, str] = field(default_factory=dict)
     high_orders: dict[str, str] = field(default_factory=dict)
     newest: int | None = None
     aside: int = 0
@@ -62,6 +62,11 @@ class Facts:
     def high_order(self) -> str | None:
         """Highest order key."""
         return max(self.high_orders.values(), default=None)
+
+    @property
+    def low_order(self) -> str | None:
+        """Lowest order key of a row."""
+        return min(self.low_orders.values(), default=None)
 
     @property
     def leaves_out(self) -> bool:
@@ -97,7 +102,7 @@ def merged(parts: Iterable[Facts]) -> Facts:
         {op: sum(part.events.get(op, 0) for part in found) for op in (*OPS, "x")},
         sum(part.lone for part in found),
         sum(part.open for part in found),
-        min((part.low_order for part in found if part.low_order), default=None),
+        lowest(pair for part in found for pair in part.low_orders.items()),
         highest(pair for part in found for pair in part.high_orders.items()),
         max((part.newest for part in found if part.newest is not None), default=None),
         sum(part.aside for part in found),
@@ -182,7 +187,7 @@ def measured(connection: duckdb.DuckDBPyConnection, table: str, *, folded: bool)
         events={op: sum(row[8 + i] for row in rows) for i, op in enumerate((*OPS, "x"))},
         lone=sum(row[6] for row in rows) if folded else 0,
         open=sum(row[4] for row in rows),
-        low_order=min((row[2] for row in rows if row[2]), default=None),
+        low_orders={row[0]: row[2] for row in rows if row[2]},
         high_orders={row[0]: row[1] for row in rows if row[1]},
         newest=max((row[5] for row in rows if row[5] is not None), default=None),
     )

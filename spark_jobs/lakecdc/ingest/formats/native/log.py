@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
@@ -13,19 +12,18 @@ from pyspark.sql import functions as F
 from lakecdc.ingest.change import OddValueError
 from lakecdc.ingest.formats.native import packing
 from lakecdc.ingest.formats.native.decoding import CHECKS
-from lakecdc.ingest.formats.native.engine import Native, Packed, change_frame, gathered, told_by, unpacked
+from lakecdc.ingest.formats.native.engine import Native, gathered
 from lakecdc.ingest.formats.native.facts import Facts
 from lakecdc.ingest.formats.native.grouping import Grouping, grouping
 from lakecdc.ingest.formats.native.layout import COUNTS, OPS
 from lakecdc.ingest.formats.native.placeholders import LeftOutError
-from lakecdc.ingest.formats.native.tasks import Held, OddError
+from lakecdc.ingest.formats.native.tasks import EVERY, OddError, holders
 from lakecdc.ingest.formats.survey import moment
 from lakecdc.ingest.formats.values import Field
 from lakecdc.ingest.order import RANK_CHANGE
 from lakecdc.worker import duckdb_of_its_own, settle
 
 if TYPE_CHECKING:
-    import duckdb
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
@@ -34,8 +32,6 @@ if TYPE_CHECKING:
 
 #: why a table's events are the JVM's
 LEFT_OUT = "an update of a key leaves values out that it did not touch"
-#: group of events in a packed frame that are not folded
-EVERY = -1
 # rows that are typed in one step, and their bytes
 _ROWS, _BYTES = 65_536, 32 * 1024 * 1024
 # events and bytes that one task types, and that one folds; it holds its rows about six times meanwhile
@@ -161,24 +157,16 @@ class LogTask:
         settle()
         try:
             with duckdb_of_its_own() as connection:
-                holders = self._holders(connection)
+                names = [column.name for column in self.layout.columns]
+                held = holders(self.grouping, self.epoch, connection, names, every=self.every, alone=self.alone)
                 for table in _slices(packing.all_of(batches)):
                     for batch in self.layout.typed(table).to_batches():
-                        for held in holders:
-                            yield from held.add(batch)
-                for held in holders:
-                    yield from held.rest()
+                        for one in held:
+                            yield from one.add(batch)
+                for one in held:
+                    yield from one.rest()
         except (OddError, OddValueError, LeftOutError) as error:
             yield packing.row(EVERY if self.every else 0, Facts(odd=str(error)).to_json(), None)
-
-    def _holders(self, connection: duckdb.DuckDBPyConnection) -> list[Held]:
-        names = [column.name for column in self.layout.columns]
-        found = []
-        if self.every:
-            found.append(Held(None, self.epoch, connection, alone=self.alone, names=names, group=EVERY))
-        if self.grouping:
-            found.append(Held(self.grouping, self.epoch, connection, alone=self.alone, names=names))
-        return found
 
 
 def _slices(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
@@ -250,39 +238,21 @@ def fold_log(
     task = LogTask(layout, groups if folds else None, epoch, alone, every)
     typed = cells.select("packed").mapInArrow(task, packing.SCHEMA)
     fields = tuple(Field(column.name, column.type) for column in layout.columns)
-    shaped = partial(_shaped, fields=fields, key=tuple(names), groups=groups)
-    kept, made = [], []
-    if every:
-        kept.append(typed.persist())
-        of_events, typed = typed.where(F.col("grp") == EVERY), typed.where(F.col("grp") != EVERY)
-        made.append(shaped(of_events, told_by(of_events), folded=False))
-    if folds and not any(one.facts.odd for one in made):
-        frame, told = gathered(typed, None if alone else groups, epoch, [field.name for field in fields])
-        kept.append(frame)
-        made.append(shaped(frame, told, folded=True))
-    last = made[-1]
-    refused = last.facts.odd or last.facts.left_out
+    found = gathered(typed, None if alone else groups, epoch, fields, every=every, folds=folds)
+    refused = found.told.odd or found.told.left_out
     if refused:
-        for frame in kept:
-            frame.unpersist()
+        found.release()
         return Native(reason=refused)
+    made = found.packed(fields, tuple(names), groups)
+    last = made[-1]
     newest = moment(last.facts.newest) if last.facts.newest is not None else None
     events = sum(last.facts.events[op] for op in OPS)
-    every_event = made[0] if every and folds else None
     return Native(
         last.changes,
         last,
         events=events,
         newest=newest,
         high_orders=last.facts.high_orders,
-        every_event=every_event,
-        kept=tuple(kept),
+        every_event=made[0] if len(made) > 1 else None,
+        kept=found.kept,
     )
-
-
-def _shaped(
-    frame: DataFrame, told: Facts, *, fields: tuple[Field, ...], key: tuple[str, ...], groups: Grouping, folded: bool
-) -> Packed:
-    counts = [f"n_{op}" for op in OPS] if folded else []
-    changes = change_frame(unpacked(frame, fields, key, OPS), None, counts)
-    return Packed(frame, changes, folded, fields, key, told, groups)

@@ -61,14 +61,14 @@ def binary(content: pa.Buffer | bytes | None) -> pa.Array:
     return pa.Array.from_buffers(pa.binary(), 1, [None, pa.py_buffer(struct.pack("=ii", 0, buffer.size)), buffer])
 
 
-def set_aside(messages: pa.Table, facts: str) -> Iterator[pa.RecordBatch]:
+def set_aside(group: int, messages: pa.Table, facts: str) -> Iterator[pa.RecordBatch]:
     """Messages as rows of a packed frame.
 
     :param facts: go with the first row.
     """
     first: str | None = facts
     for cell in cells(messages):
-        yield row(0, first, None, cell)
+        yield row(group, first, None, cell)
         first = None
 
 

@@ -37,6 +37,8 @@ _MANY_ROWS, _MANY_KEYS = 600_000, 400_000
 # bytes of rows at which it folds as well; what is left of half of them is handed on
 _MANY_BYTES = 256 * 1024 * 1024
 
+#: group of events in a packed frame that are not folded
+EVERY = -1
 #: what a task says that has found out too late that it should have taken more care
 AGAIN = "again"
 #: why tasks cannot fold events, one of which the table may hold
@@ -72,11 +74,12 @@ class DecodeTask:
     """Messages in, a packed frame out.
 
     :param read: reads the messages that the input names; None if it holds the messages themselves.
-    :param grouping: how the keys of folded rows are told apart; None to keep every event.
+    :param grouping: how the keys of folded rows are told apart; None if none are wanted.
     :param alone: there is no other task, so that the rows need no further fold.
     :param care: to begin with.
     :param sets_aside: odd messages are set aside; without it, one of them makes the batch the JVM's.
     :param marks: how far the table has come, for events that leave values out.
+    :param every: every event is wanted, in the group :data:`EVERY`.
     """
 
     decoding: Decoding
@@ -86,6 +89,7 @@ class DecodeTask:
     care: Care = Care.ALIKE
     sets_aside: bool = False
     marks: Marks = Marks()
+    every: bool = False
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Decode until the input ends, or something is met for which the batch has to be decoded in another way."""
@@ -93,14 +97,14 @@ class DecodeTask:
         try:
             yield from self._with_care(batches)
         except OddError as error:
-            yield packing.row(0, Facts(odd=str(error)).to_json(), None)
+            yield packing.row(EVERY if self.every else 0, Facts(odd=str(error)).to_json(), None)
         except LeftOutError as error:
             yield packing.row(0, Facts(left_out=str(error)).to_json(), None)
 
     @property
     def first_care(self) -> Care:
-        """With which it begins: without rows to fold and messages to read again, there is nothing to be quick with."""
-        return self.care if self.read and self.grouping else max(self.care, Care.ASIDE)
+        """With which it begins: where rows are handed on at once, or nothing can be read again, quick is no use."""
+        return self.care if self.read and not self.every else max(self.care, Care.ASIDE)
 
     def _with_care(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         care = self.first_care
@@ -140,19 +144,22 @@ class DecodeTask:
                     raise OddError(str(error)) from error
                 stream.unwrapped = around.unwrapped
             told = "" if decoding.told is None else to_json(decoding.told)
-            held = Held(
+            held = holders(
                 self.grouping,
                 decoding.epoch,
                 beside,
+                [field.name for field in decoding.fields],
+                every=self.every,
                 alone=self.alone,
                 partitioned=decoding.keyed,
                 schema=told,
-                names=[field.name for field in decoding.fields],
                 marks=self.marks,
             )
             for batch in decoded(connection, decoding, stream, care, sets_aside=self.sets_aside):
-                yield from held.add(batch)
-            yield from held.rest()
+                for one in held:
+                    yield from one.add(batch)
+            for one in held:
+                yield from one.rest()
 
 
 def decoded(
@@ -236,15 +243,49 @@ class Stream:
             raise
 
 
+def holders(
+    grouping: Grouping | None,
+    epoch: int,
+    connection: duckdb.DuckDBPyConnection,
+    names: Sequence[str],
+    *,
+    every: bool,
+    alone: bool,
+    partitioned: bool = False,
+    schema: str = "",
+    marks: Marks | None = None,
+) -> list[Held]:
+    """What takes the rows of a task, each of them: for every event if that is wanted, then to be folded.
+
+    :param grouping: None if no folded rows are wanted.
+    """
+    kinds = [*([None] if every else []), *([grouping] if grouping else [])]
+    return [
+        Held(
+            kind,
+            epoch,
+            connection,
+            names,
+            alone=alone,
+            partitioned=partitioned and kind is kinds[-1],
+            schema=schema,
+            marks=marks,
+            sets_aside=kind is kinds[-1],
+        )
+        for kind in kinds
+    ]
+
+
 class Held:
     """The rows of a task that it has not handed on yet; see :class:`DecodeTask` for what decides about them.
 
+    :param grouping: how the keys of folded rows are told apart; None to keep every event.
     :param epoch: of the order keys.
-    :param partitioned: the rows are of partitions of a topic.
-    :param schema: what their schema tells of the columns, as facts travel.
     :param names: of the row's columns.
-    :param group: of rows that are not folded.
-    :param marks: how far the table has come, for rows that are folded and leave values out.
+    :param partitioned: what the partitions of a topic have is to be told.
+    :param schema: what their schema tells of the columns, as facts travel.
+    :param marks: how far the table has come, for rows that are folded and leave values out; None of a log.
+    :param sets_aside: odd messages are handed on; without it, they are passed over.
     """
 
     def __init__(
@@ -252,17 +293,17 @@ class Held:
         grouping: Grouping | None,
         epoch: int,
         connection: duckdb.DuckDBPyConnection,
+        names: Sequence[str],
         *,
         alone: bool,
-        partitioned: bool = False,
-        schema: str = "",
-        names: Sequence[str],
-        group: int = 0,
-        marks: Marks | None = None,
+        partitioned: bool,
+        schema: str,
+        marks: Marks | None,
+        sets_aside: bool,
     ) -> None:
         self._grouping, self._epoch, self._connection, self._alone = grouping, epoch, connection, alone
         self._partitioned, self._schema, self._names = partitioned, schema, names
-        self._group, self._marks = group, marks
+        self._marks, self._sets_aside = marks, sets_aside
         self._batches: list[pa.RecordBatch] = []
         self._rows = self._bytes = 0
         self._tables: set[str] = set()
@@ -278,7 +319,8 @@ class Held:
 
         odd = batch.column("odd").is_valid()
         if odd.true_count:
-            yield from self._set_aside(batch.filter(odd))
+            if self._sets_aside:
+                yield from self._set_aside(batch.filter(odd))
             batch = batch.filter(pc.invert(odd))
         if self._grouping is not None and self._marks is not None:
             self._check(batch, self._marks)
@@ -302,14 +344,14 @@ class Held:
         if self._leaves_out and marks.may_hold(self._told.first_orders):
             raise LeftOutError(HELD)
 
-    @staticmethod
-    def _set_aside(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    def _set_aside(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
 
         told = Facts(aside=batch.num_rows, why=batch.column("odd")[0].as_py())
         messages = pa.RecordBatch.from_struct_array(batch.column("message"))
         messages = messages.select([name for name in messages.schema.names if name not in BESIDE])
-        yield from packing.set_aside(pa.Table.from_batches([messages]), told.to_json())
+        group = EVERY if self._grouping is None else 0
+        yield from packing.set_aside(group, pa.Table.from_batches([messages]), told.to_json())
 
     def rest(self) -> Iterator[pa.RecordBatch]:
         """Hand on what is held."""
@@ -319,7 +361,7 @@ class Held:
         common, self._told = self._told, Facts()
         told = facts.merged([common, Facts(schemas=(self._schema,)), *(Facts(tables=(name,)) for name in self._tables)])
         if grouping is None:
-            yield from finished(self._connection, table, self._epoch, told, folded=False, group=self._group)
+            yield from finished(self._connection, table, self._epoch, told, folded=False)
             return
         if self._alone:
             places = grouping.with_partitions(last_places(self._connection, table))
@@ -395,17 +437,16 @@ class FoldTask:
 
 
 def finished(
-    connection: duckdb.DuckDBPyConnection, table: pa.Table, epoch: int, told: Facts, *, folded: bool, group: int = 0
+    connection: duckdb.DuckDBPyConnection, table: pa.Table, epoch: int, told: Facts, *, folded: bool
 ) -> Iterator[pa.RecordBatch]:
     """Rows with order keys, packed, and their facts.
 
     :param folded: there is one row per key.
-    :param group: of the rows.
     """
     table = with_order(table, epoch)
     connection.register("ordered", table)
     found = facts.measured(connection, "ordered", folded=folded)
-    yield from packing.packed_rows(group, table, facts.merged([told, found]).to_json())
+    yield from packing.packed_rows(0 if folded else EVERY, table, facts.merged([told, found]).to_json())
 
 
 def rows_of_cells(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

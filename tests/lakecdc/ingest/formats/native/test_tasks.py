@@ -45,7 +45,7 @@ def run(
     assert planned is not None
     alone = len(planned[0].tasks) == 1
     groups = grouping(["bucket(3, id)"], ["id"], ["bigint"], 1) if folded else None
-    decode = DecodeTask(DECODING, planned[0], groups, alone, care, marks=marks)
+    decode = DecodeTask(DECODING, planned[0], groups, alone, care, marks=marks, every=not folded)
     inputs = [pa.RecordBatch.from_arrays([pa.array([n])], ["id"]) for n in range(len(planned[0].tasks))]
     rows = [row for one in inputs for row in decode([one])]
     if folded and not alone:
@@ -207,7 +207,7 @@ def test_odd_lines_are_set_aside_as_they_are(tmp_path: Path, cuts: int, folded: 
     planned = pieces.plan({path.as_uri(): 3}, cuts, 1 << 40)
     assert planned is not None and len(planned[0].tasks) == cuts
     groups = grouping([], ["id"], ["bigint"], 2) if folded else None
-    decode = DecodeTask(DECODING, planned[0], groups, cuts == 1, Care.NO_JSON, True)
+    decode = DecodeTask(DECODING, planned[0], groups, cuts == 1, Care.NO_JSON, True, every=not folded)
     inputs = [pa.RecordBatch.from_arrays([pa.array([n])], ["id"]) for n in range(cuts)]
     rows = [row for one in inputs for row in decode([one])]
     if folded and cuts > 1:
@@ -305,7 +305,7 @@ def test_a_delete_leaves_nothing_out() -> None:
     flat = {"id": 1, "v": "__gone", "n": None, "__deleted": "true", "__op": "d", "__lsn": 5, "__table": "t"}
     decoding = Decoding(FIELDS, ("id",), None, 1, "__gone", format="debezium-flat-json")
     rows = messages([(0, {"id": 1}, flat, None)])
-    cells = list(DecodeTask(decoding, lambda _: iter([rows]), None, True, Care.ASIDE)([]))
+    cells = list(DecodeTask(decoding, lambda _: iter([rows]), None, True, Care.ASIDE, every=True)([]))
     unpack = UnpackTask(("id", "v", "n"), ("id",), "rcud")
     (change,) = [r for cell in cells for b in unpack([cell.select(["packed"])]) for r in b.to_pylist()]
     assert (change["op"], change["open"], change["row"]) == ("d", None, None)
