@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import pytest
@@ -12,7 +12,7 @@ from lakecdc.iceberg.explain import explain
 
 
 def test_the_error_of_a_python_task_is_told_whatever_it_is_called(spark: SparkSession) -> None:
-    def refused(batches: Iterator[Any]) -> Iterator[Any]:
+    def refused(batches: Iterable[Any]) -> Iterator[Any]:
         import psycopg
 
         raise psycopg.errors.InsufficientPrivilege("no right: SELECT\nDETAIL: ask for it")

@@ -153,11 +153,12 @@ def first_orders(batch: pa.RecordBatch, epoch: int) -> Facts:
     :param batch: of the engine's layout, not folded yet.
     """
     import numpy as np
+    import pyarrow.compute as pc
 
     parts = [batch.column(name).to_numpy(zero_copy_only=False) for name in ORDER_PARTS]
     partitions = batch.column("partition").dictionary_encode()
     codes = partitions.indices.to_numpy(zero_copy_only=False)
-    events = batch.column("op").to_numpy(zero_copy_only=False) != "x"
+    events = pc.not_equal(batch.column("op"), "x").to_numpy(zero_copy_only=False)
     found = {}
     for code, name in enumerate(partitions.dictionary.to_pylist()):
         places = np.flatnonzero(events & (codes == code))
