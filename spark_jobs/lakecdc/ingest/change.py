@@ -112,7 +112,10 @@ class TableBatch:
     :param origin: finds the messages of events again: from a frame with their ``order``, a rule and a reason to
         rejected messages, ``formats.changes.REJECTED``, with that order key as ``asked``; None for a source without
         messages.
-    :param again: makes the batch again with every event of it; None where ``changes`` has them all.
+    :param stays: is told the places of messages that are rejected, where the batch is made of messages that were
+        rejected before; else None.
+    :param again: makes the batch again with every event of it, as the source tells it; None where ``changes`` has them
+        so.
     :param source_columns: all columns that the source has at the end of the batch, under its own names, each with the
         number that it keeps when it is renamed; None where the source does not tell them all.
     :param columns_told: what the log tells of ``source_columns``; None where it leaves something to guess.
@@ -135,6 +138,7 @@ class TableBatch:
     rejected: DataFrame | None = None
     rejections: int = 0
     origin: Callable[[DataFrame], DataFrame] | None = None
+    stays: Callable[[DataFrame], None] | None = None
     again: Callable[[], TableBatch] | None = None
     source_columns: Mapping[str, int | None] | None = None
     columns_told: ColumnsTold | None = None

@@ -47,7 +47,8 @@ def cleaned(spark: SparkSession, batch: TableBatch) -> TableBatch:
     kept = _kept(clean, renamed, computed, key)
     if clean.filter and _type(spark, batch.target, kept, clean.filter, "filter") != "boolean":
         raise InputError(f"clean.filter {clean.filter!r} is no condition.", table=batch.target.table)
-    batch = replace(batch, key=key, columns=tuple(kept))
+    before = batch
+    batch = replace(batch, key=key, columns=tuple(kept), again=batch.again or (lambda: before))
     if batch.changes is None:
         return batch
     changes = _with_key(batch.changes, key)

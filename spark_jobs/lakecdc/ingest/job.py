@@ -28,6 +28,7 @@ from lakecdc.ingest.cleaning import cleaned, completed, opened, set_apart
 from lakecdc.ingest.completion import complete, complete_from_table
 from lakecdc.ingest.discovery import expanded
 from lakecdc.ingest.fold import FoldStats, fold, stats
+from lakecdc.ingest.formats.changes import row_key
 from lakecdc.ingest.lookup import drop_older
 from lakecdc.ingest.order import void_sql
 from lakecdc.ingest.sources import open_source
@@ -215,9 +216,11 @@ def _without_dependents(spark: SparkSession, spec: JobSpec, feed: Feed, batch: T
 def _quarantine(spark: SparkSession, spec: JobSpec, feed: Feed, batch: TableBatch) -> None:
     """Side table first: what cannot be applied is kept before the target moves on."""
     assert isinstance(spec.options, IngestOptions)
+    name = quarantine.table_name(spec.options, batch.target.table)
+    if batch.full_load and feed.carrier is None:
+        quarantine.forget_rows(spark, spec.catalog.name, name, batch.target.table)
     if batch.rejected is None:
         return
-    name = quarantine.table_name(spec.options, batch.target.table)
     feed.add(quarantined=quarantine.keep(spark, spec.catalog.name, name, batch))
     feed.metrics["quarantine_table"], feed.waits = name, True
     reach("after_quarantine")
@@ -356,16 +359,38 @@ def _ready(
         batch, rows = _completed(feed, batch, rows, measured, mark)
     were_open = opened(folded, batch) if measured.open_keys else set()
     rows = completed(feed.table.spark, rows, batch, were_open)
-    if not batch.in_order and (measured.events["d"] or (batch.target.clean and batch.target.clean.filter)):
-        packed = untouched(batch, rows)
-        if packed is None:
+    if measured.events["d"] or (batch.target.clean and batch.target.clean.filter):
+        if not batch.in_order:
             # what was left out may have been all of them; a filter and a full load that was overtaken make more
             some = bool(measured.deletes) and not older + deleted
-            tombstones.remember(feed.table, rows, batch.key, some=some)
-        elif mode != "upsert":
-            # an upsert does so while it writes
-            tombstones.remember_packed(feed.table, packed, batch.key)
+            _remember_deletes(feed.table, batch, rows, mode, some=some)
+        elif feed.waits:
+            _remember_waited_for(feed, batch, rows)
     return batch, rows
+
+
+def _remember_deletes(table: IcebergTable, batch: TableBatch, rows: DataFrame, mode: str, *, some: bool) -> None:
+    """Remember the deletes of a batch that a late event may follow."""
+    packed = untouched(batch, rows)
+    if packed is None:
+        tombstones.remember(table, rows, batch.key, some=some)
+    elif mode != "upsert":
+        # an upsert does so while it writes
+        tombstones.remember_packed(table, packed, batch.key)
+
+
+def _remember_waited_for(feed: Feed, batch: TableBatch, rows: DataFrame) -> None:
+    """Remember deletes of rows of which events wait in the quarantine: a replay of these comes late."""
+    assert feed.table is not None and feed.spec is not None and isinstance(feed.spec.options, IngestOptions)
+    name = quarantine.table_name(feed.spec.options, feed.name)
+    waiting = quarantine.waiting(feed.table.spark, feed.spec.catalog.name, name, feed.name)
+    if waiting is None:
+        return
+    packed = untouched(batch, rows)
+    gone = rows if packed is None else packed.deletes
+    known = waiting.select(F.col("row_key").alias("waits"))
+    gone = gone.join(known, row_key("key", batch.key) == F.col("waits"), "left_semi")
+    tombstones.remember(feed.table, gone, batch.key)
 
 
 def _completed(

@@ -17,8 +17,10 @@ from pyspark.sql import functions as F
 from lakecdc.contract.errors import InputError
 from lakecdc.iceberg import definition
 from lakecdc.iceberg.table import IcebergTable, exists
-from lakecdc.ingest.formats.changes import REJECTED, row_key
+from lakecdc.ingest.formats.changes import REJECTED, exact_json, row_key
+from lakecdc.ingest.formats.kept_rows import kept_json
 from lakecdc.ingest.formats.messages import HEADERS
+from lakecdc.ingest.past import past_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -41,9 +43,11 @@ _LOST = (
 _EPOCH = "coalesce(substr(order_key, 1, 4), '')"
 # what a full load has read is at the same place when it is read again, later
 _READ = "full load "
-_PLACE = f"if(op = 'r', concat('{_READ}', {{}}), concat(order, ' ', to_json(key))) AS place"
-_KEY = "to_json(key)"
+_PLACE = f"if(op = 'r', concat('{_READ}', {{}}), concat(order, ' ', key)) AS place"
+_KEY = "key"
 _VALUES = "concat(sha2(to_json(row), 256), '#', row_number() OVER (PARTITION BY to_json(row) ORDER BY order))"
+# where a row is kept itself, not a message
+_IS_ROW = f"(startswith(place, '{_READ}') OR coalesce(substr(place, 1, length(order_key)) = order_key, false))"
 # targets that are fed at the same time share one quarantine, and only one of them can create it
 _creating = threading.Lock()
 #: column name, type, NOT NULL
@@ -95,11 +99,14 @@ def check_share(batch: TableBatch, limit: float, events: int | None = None) -> N
 
 
 def of_lost(batch: TableBatch, lost: DataFrame) -> tuple[DataFrame, int]:
-    """Rejected messages of rows whose unchanged values nobody tells, and their number.
+    """Rejected messages of rows whose unchanged values nobody tells, and their number: all that told of them.
 
+    :param batch: folded or cleaned, or neither.
     :param lost: such folded rows.
     """
-    return of_events(batch, lost, LOST_RULE, F.concat(F.lit(_LOST), F.array_join("open", ", ")))
+    events = past_of(batch, lost)
+    every = batch.again() if batch.again else batch
+    return of_events(every, events, LOST_RULE, F.concat(F.lit(_LOST), F.array_join("open", ", ")))
 
 
 def of_events(batch: TableBatch, events: DataFrame, rule: str, reason: Column) -> tuple[DataFrame, int]:
@@ -108,15 +115,16 @@ def of_events(batch: TableBatch, events: DataFrame, rule: str, reason: Column) -
     Where no message is found, the row itself is kept, as JSON. One that a full load has read is known by its key, or
     else by its values, whenever it is read again.
 
-    :param events: rows of a change frame, folded or not.
+    :param events: rows of a change frame that is not cleaned.
     """
     known = row_key("key", batch.key) if batch.key else F.lit(None).cast("string")
     lost = events.select("*", F.lit(rule).alias("rule"), reason.alias("reason"), known.alias("row_key"))
     lost = lost.localCheckpoint()
-    rows = lost.selectExpr(
+    told = lost.withColumns({"key": exact_json("key"), "value": kept_json(lost, batch.key, batch.source_columns)})
+    rows = told.selectExpr(
         *("rule", "reason", "order", "source_time", "CAST(NULL AS string) AS topic", "CAST(NULL AS int) AS partition"),
         *("CAST(NULL AS bigint) AS offset", _PLACE.format(_KEY if batch.key else _VALUES)),
-        *("CAST(to_json(key) AS binary) AS key", "CAST(to_json(struct(op, row, open)) AS binary) AS value"),
+        *("CAST(key AS binary) AS key", "CAST(value AS binary) AS value"),
         *(f"CAST(NULL AS {HEADERS}) AS headers", "CAST(NULL AS string) AS source_table", "row_key"),
     ).select(*REJECTED)
     if batch.origin is not None:
@@ -127,7 +135,10 @@ def of_events(batch: TableBatch, events: DataFrame, rule: str, reason: Column) -
         )
         without = rows.join(messages.select(F.col("asked").alias("order")), "order", "left_anti")
         rows = without.select(*REJECTED).unionByName(messages.select(*REJECTED))
-    return rows.localCheckpoint(), lost.count()
+    rows = rows.localCheckpoint()
+    if batch.stays is not None:
+        batch.stays(rows.select("place"))
+    return rows, lost.count()
 
 
 def keep(spark: SparkSession, catalog: str, name: str, batch: TableBatch) -> int:
@@ -179,22 +190,22 @@ def _rows(rejected: DataFrame, target: str) -> DataFrame:
     ).dropDuplicates(["place"])
 
 
-def epochs(table: IcebergTable, target: str, rules: Sequence[str] = ()) -> list[str]:
-    """Epochs of a target's messages, the first one first; empty for those that have none.
+def epochs(table: IcebergTable, target: str, rules: Sequence[str] = ()) -> list[tuple[str, bool]]:
+    """Epochs of a target's messages, the first one first, and whether it is rows that are kept themselves.
 
-    :param rules: as for :func:`messages`.
+    :param rules: only messages that broke one of these; default: all.
     """
-    rows = _kept(table, target, rules).selectExpr(f"{_EPOCH} AS epoch").distinct().collect()
-    return sorted(row["epoch"] for row in rows)
+    rows = _kept(table, target, rules).selectExpr(f"{_EPOCH} AS epoch", f"{_IS_ROW} AS own").distinct().collect()
+    return sorted((row["epoch"], row["own"]) for row in rows)
 
 
 def messages(table: IcebergTable, target: str, rules: Sequence[str] = (), epoch: str | None = None) -> DataFrame:
     """A target's messages as a message frame, with their original place in the order of arrival.
 
-    :param rules: only those that broke one of these; default: all.
+    :param rules: as for :func:`epochs`.
     :param epoch: only those of one of the :func:`epochs`; default: all.
     """
-    kept = _kept(table, target, rules)
+    kept = _kept(table, target, rules).where(~F.expr(_IS_ROW))
     if epoch is not None:
         kept = kept.where(F.expr(_EPOCH) == epoch)
     # the order key ends with the place of arrival
@@ -203,6 +214,28 @@ def messages(table: IcebergTable, target: str, rules: Sequence[str] = (), epoch:
         *("topic", "partition", "offset", "CAST(NULL AS timestamp) AS timestamp", "raw_key AS key"),
         *("raw_value AS value", "headers", f"coalesce({arrival}, offset, 0) AS arrival", "place"),
     )
+
+
+def rows(table: IcebergTable, target: str, rules: Sequence[str], epoch: str, *, own: bool) -> DataFrame:
+    """A target's messages of an epoch as they were rejected, ``formats.changes.REJECTED``.
+
+    :param rules: as for :func:`epochs`.
+    :param own: rows that are kept themselves, or the others.
+    """
+    kept = _kept(table, target, rules).where((F.expr(_EPOCH) == epoch) & (F.expr(_IS_ROW) == own))
+    there = {"order": "order_key", "key": "raw_key", "value": "raw_value"}
+    return kept.select(*[F.col(there.get(name, name)).alias(name) for name in REJECTED])
+
+
+def forget_rows(spark: SparkSession, catalog: str, name: str, target: str) -> None:
+    """Let the rows of a target go that are kept themselves: it is made anew, and a full load reads what they are now.
+
+    :param name: the quarantine.
+    """
+    table = open_quarantine(spark, catalog, name)
+    if table is None or _kept(table, target, ()).where(_IS_ROW).isEmpty():
+        return
+    spark.sql(f"DELETE FROM {table.sql_name} WHERE target = :target AND {_IS_ROW}", {"target": target})
 
 
 def waiting(spark: SparkSession, catalog: str, name: str, target: str) -> DataFrame | None:

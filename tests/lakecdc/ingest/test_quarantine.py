@@ -157,6 +157,7 @@ def test_rows_of_a_full_load_are_kept_once_whenever_they_are_read(lake: Lake, ke
         frame = lake.spark.createDataFrame([(row, "r", order, None) for row in rows], schema)
         members = [F.col("row")[k].alias(k) for k in key] or [F.lit(None).cast("string").alias("none")]
         frame = frame.withColumns({"key": F.struct(*members), "open": F.lit(None).cast("array<string>")})
+        frame = frame.withColumn("old_key", F.when(F.lit(False), F.col("key")))
         batch = TableBatch(target, key, (), frame, Position("test", "1", {}), full_load=True)
         rejected, count = quarantine.of_events(batch, frame, "clean", F.lit("bad"))
         assert count == len(rows)

@@ -20,6 +20,11 @@ if TYPE_CHECKING:
 
 #: what a message that cannot be applied leaves behind
 REJECTED = ("rule", "reason", *MESSAGE, "source_table", "order", "source_time", "row_key")
+#: options of JSON that has values as they are; by default Spark cuts times to milliseconds
+EXACT_JSON = {
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+}
 
 
 @dataclass(frozen=True)
@@ -126,14 +131,14 @@ def _misfits(typing: Typing) -> Column:
     return listed(found)
 
 
-def _no_key() -> Column:
+def no_key() -> Column:
     """The key of a table that has none; Spark stores no struct without fields."""
     return F.struct(F.lit(None).cast("string").alias("none"))
 
 
 def _key(image: str, typing: Typing) -> Column:
     if not typing.key:
-        return _no_key()
+        return no_key()
     fields = {f.name: f for f in typing.fields}
     return F.struct(*[F.expr(typing.value(image, fields[k])).alias(k) for k in typing.key])
 
@@ -141,7 +146,7 @@ def _key(image: str, typing: Typing) -> Column:
 def _first_known(first: Column, second: Column, typing: Typing) -> Column:
     """Key columns of one image, those that it lacks from another."""
     if not typing.key:
-        return _no_key()
+        return no_key()
     return F.struct(*[F.coalesce(first[k], second[k]).alias(k) for k in typing.key])
 
 
@@ -178,7 +183,12 @@ def row_key(column: str, names: Sequence[str]) -> Column:
     :param column: name of a struct.
     """
     values = F.struct(*[F.col(column)[name].alias(f"k{i}") for i, name in enumerate(names)])
-    return F.when(F.col(column).isNotNull(), F.to_json(values))
+    return F.when(F.col(column).isNotNull(), exact_json(values))
+
+
+def exact_json(column: Column | str) -> Column:
+    """A struct as JSON with its values as they are; members that are null are left out."""
+    return F.to_json(column, EXACT_JSON)
 
 
 def _late(typing: Typing) -> Column:

@@ -6,8 +6,9 @@ The targets' positions stay where they are; what is older than the stored row or
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from lakecdc.contract.errors import InputError
@@ -19,11 +20,13 @@ from lakecdc.ingest.formats.avro_registry import Registry
 from lakecdc.ingest.formats.decode import decode
 from lakecdc.ingest.formats.decoded import Decoded, Known
 from lakecdc.ingest.formats.envelope import Reading
+from lakecdc.ingest.formats.kept_rows import TableNow, decode_kept
 from lakecdc.ingest.formats.rows import read_cells
 from lakecdc.ingest.formats.rows.changes import decode_cells
+from lakecdc.ingest.source_columns import remembered
 from lakecdc.ingest.sources.files import row_reading
 from lakecdc.ingest.sources.message_batches import known_key, known_types, table_batch
-from lakecdc.ingest.tables import open_target
+from lakecdc.ingest.tables import open_target, own_columns
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -32,6 +35,10 @@ if TYPE_CHECKING:
     from lakecdc.contract.target import Target
     from lakecdc.iceberg.table import IcebergTable
     from lakecdc.metadata.positions import Position
+
+
+# reasons in the report
+_REASONS = 5
 
 
 class Quarantine:
@@ -45,20 +52,13 @@ class Quarantine:
         self._positions: dict[str, Position] = {}
         self._entered: dict[str, tuple[DataFrame, str]] = {}
         self._told: dict[str, Counter[str]] = {}
+        self._because: dict[str, Counter[str]] = {}
         self._tables: dict[str, IcebergTable] = {}
         settings = getattr(spec.source, "registry", None)
         self._registry = Registry(settings) if settings else None
 
     def start(self, positions: Mapping[str, Position | None], recorded: Mapping[str, Position]) -> None:
-        """Take the targets in that have been fed from this source.
-
-        :raises InputError: if the source has no messages.
-        """
-        if not hasattr(self.spec.source, "format"):
-            raise InputError(
-                "This source has no messages that could enter again.",
-                hint="For a source of type jdbc correct the target's columns and run the interval again.",
-            )
+        """Take the targets in that have been fed from this source."""
         self.refused = {
             name: InputError("It has not been fed yet, so nothing of it is in quarantine.", table=name)
             for name, position in positions.items()
@@ -67,11 +67,11 @@ class Quarantine:
         self._positions = {name: position for name, position in positions.items() if position is not None}
 
     def rounds(self) -> Iterator[list[TableBatch]]:
-        """A round for each epoch that messages of a table wait from."""
+        """A round for each epoch that messages of a table wait from; rows that are kept themselves have their own."""
         waiting = {t.table: self._epochs(t) for t in self.spec.targets if t.table in self._positions}
         for turn in range(max(map(len, waiting.values()), default=0)):
             fed = [t for t in self.spec.targets if turn < len(waiting.get(t.table, ())) and t.table in self._positions]
-            yield [self._batch(target, waiting[target.table][turn]) for target in fed]
+            yield [self._batch(target, *waiting[target.table][turn]) for target in fed]
 
     def applied(self, table: str, position: Position) -> None:
         """Release what has been applied."""
@@ -91,7 +91,7 @@ class Quarantine:
     def close(self) -> None:
         """Nothing is held."""
 
-    def _epochs(self, target: Target) -> list[str]:
+    def _epochs(self, target: Target) -> list[tuple[str, bool]]:
         name = quarantine.table_name(self.options, target.table)
         table = quarantine.open_quarantine(self.spark, self.spec.catalog.name, name)
         if table is None:
@@ -99,33 +99,41 @@ class Quarantine:
         self._tables[target.table] = table
         return quarantine.epochs(table, target.table, self.options.rules)
 
-    def _batch(self, target: Target, epoch: str) -> TableBatch:
-        messages = quarantine.messages(
-            self._tables[target.table], target.table, self.options.rules, epoch
-        ).localCheckpoint()
+    def _batch(self, target: Target, epoch: str, own: bool) -> TableBatch:
+        kept, rules, position = self._tables[target.table], self.options.rules, self._positions[target.table]
+        if own or not hasattr(self.spec.source, "format"):
+            messages = quarantine.rows(kept, target.table, rules, epoch, own=own).localCheckpoint()
+            found = self._of_rows(target, messages)
+        else:
+            messages = quarantine.messages(kept, target.table, rules, epoch).localCheckpoint()
+            found = self._decoded(target, messages, position, epoch)
         waiting = messages.count()
-        position = self._positions[target.table]
-        found = self._decoded(target, messages, position, epoch)
-        entered = messages.select("place")
-        if found.rejected is not None:
-            entered = entered.join(found.rejected.select("place"), "place", "left_anti")
-        self._entered[target.table] = entered.distinct().localCheckpoint(), epoch
+        self._entered[target.table] = messages.select("place").distinct().localCheckpoint(), epoch
         told = self._told.setdefault(target.table, Counter())
         told.update(quarantined_before=waiting, quarantined_still=found.rejections)
-        return replace(table_batch(target, found, position, dict(told)), origin=self._kept_back(target.table, found))
+        facts: dict[str, object] = dict(told)
+        if found.rejected is not None:
+            self._stays(target.table, found.rejected.select("place"))
+            facts["quarantined_because"] = self._reasons(target.table, found.rejected)
+        return replace(table_batch(target, found, position, facts), stays=partial(self._stays, target.table))
 
-    def _kept_back(self, table: str, found: Decoded) -> Callable[[DataFrame], DataFrame]:
-        """What the batch's messages are found by; those that are looked for stay in quarantine."""
+    def _stays(self, table: str, places: DataFrame) -> None:
+        """What is rejected again is not let go."""
+        entered, epoch = self._entered[table]
+        self._entered[table] = entered.join(places, "place", "left_anti").localCheckpoint(), epoch
 
-        def find(events: DataFrame) -> DataFrame:
-            assert found.origin is not None
-            messages = found.origin(events).localCheckpoint()
-            entered, epoch = self._entered[table]
-            entered = entered.join(messages.select("place"), "place", "left_anti")
-            self._entered[table] = entered.localCheckpoint(), epoch
-            return messages
+    def _reasons(self, table: str, rejected: DataFrame) -> dict[str, int]:
+        """The most frequent reasons why messages stay, each with their number."""
+        told = self._because.setdefault(table, Counter())
+        told.update({row["reason"]: row["count"] for row in rejected.groupBy("reason").count().collect()})
+        return dict(told.most_common(_REASONS))
 
-        return find
+    def _of_rows(self, target: Target, rows: DataFrame) -> Decoded:
+        table = open_target(self.spark, self.spec.catalog.name, target.table)
+        assert table is not None
+        own = {name for name, _, _ in own_columns(target)}
+        types = {name: kind for name, kind in known_types(table, target).items() if name not in own}
+        return decode_kept(rows, target, TableNow(types, known_key(table, target), remembered(table)))
 
     def _decoded(self, target: Target, messages: DataFrame, position: Position, epoch: str) -> Decoded:
         source = self.spec.source

@@ -119,3 +119,15 @@ def test_a_key_that_is_in_no_header_is_refused(fed: Fed) -> None:
     fed.write("a.csv", "ID,name", "1,a")
     reason = fed.run(outcome="failed").reason or ""
     assert "no columns id; it has ID, name" in reason
+
+
+def test_rows_that_clean_could_not_take_enter_once_it_can(fed: Fed) -> None:
+    fed.target["clean"] = {"compute": {"day": "to_date(day, 'dd.MM.yyyy')"}}
+    fed.write("1.csv", "id,day", "1,01.02.2024", "2,2024-02-03", "3,2024-02-03")
+    fed.write("2.csv", "id,day", "3,04.02.2024")
+    assert fed.run().metrics["quarantined"] == 2
+    assert fed.rows("id") == [("1",), ("3",)]
+    fed.target["clean"]["compute"]["day"] = "coalesce(try_to_date(day, 'dd.MM.yyyy'), to_date(day))"
+    fed.run("replay_quarantine")
+    assert fed.rows("id, day::text") == [("1", "2024-02-01"), ("2", "2024-02-03"), ("3", "2024-02-04")]
+    assert fed.kept() == []

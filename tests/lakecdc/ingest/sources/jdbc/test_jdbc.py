@@ -171,6 +171,20 @@ def test_what_spark_would_round_or_cut_is_read_as_text(orders: Shop) -> None:
     ]
 
 
+def test_rows_that_clean_could_not_take_enter_once_it_can(books: tuple[Fed, sqlite3.Connection]) -> None:
+    fed, shop = books
+    shop.executemany("INSERT INTO books VALUES (?, ?, ?)", [(n, str(n) if n % 9 else "nine", n) for n in range(1, 27)])
+    fed.target["clean"] = {"compute": {"number": "CAST(title AS int)"}}
+    assert fed.run(full_load=True).metrics["quarantined"] == 2
+    shop.execute("UPDATE books SET title = '99', version = 30 WHERE id = 9")
+    fed.run()
+    fed.target["clean"]["compute"]["number"] = "try_cast(title AS int)"
+    report = run(parse_spec({**fed.spec(), "job": "replay_quarantine"}), ingest).tables[0]
+    assert (report.outcome, report.metrics["quarantined_still"]) == ("done", 0), report.reason
+    assert fed.rows("id, number") == sorted([*((n, n) for n in range(1, 27) if n % 9), (9, 99), (18, None)], key=str)
+    assert fed.lake.duckdb_rows(fed.quarantine, "rule") == []
+
+
 @pytest.mark.soak
 @pytest.mark.parametrize(("moment", "then"), [("after_staging", "done"), ("after_commit", "nothing")])
 def test_killed_and_run_again(books: tuple[Fed, sqlite3.Connection], tmp_path: Path, moment: str, then: str) -> None:

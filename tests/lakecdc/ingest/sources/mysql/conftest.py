@@ -69,11 +69,12 @@ class Shop:
         return f"{self.schema}.{table}"
 
     def spec(self, **source: Any) -> JobSpec:
-        """The ingest spec of this test."""
+        """The spec of this test; ``job`` and ``options`` among the settings are the job's."""
         login = {"host": "127.0.0.1", "port": self.server.port, "user": "root"}
         document = {"type": "mysql", **login, **source}
-        options = {"dry_run": document.pop("dry_run", False), **document.pop("options", {})}
-        return parse_spec(self.lake.spec("ingest", source=document, target=self.targets, options=options))
+        job, options = document.pop("job", "ingest"), {"dry_run": document.pop("dry_run", False)}
+        options |= document.pop("options", {})
+        return parse_spec(self.lake.spec(job, source=document, target=self.targets, options=options))
 
     def open(self, **source: Any) -> MysqlIngest:
         """A source for one run, whose events arrive one by one."""

@@ -49,10 +49,11 @@ class Shop:
         return f"{self.schema}.{table}"
 
     def spec(self, **source: Any) -> JobSpec:
-        """The ingest spec of this test; ``options`` among the settings are the job's."""
+        """The spec of this test; ``job`` and ``options`` among the settings are the job's."""
         document = {"type": "postgres", "dsn": self.server.dsn, "slot": self.schema, **source}
-        options = {"dry_run": document.pop("dry_run", False), **document.pop("options", {})}
-        return parse_spec(self.lake.spec("ingest", source=document, target=self.targets, options=options))
+        job, options = document.pop("job", "ingest"), {"dry_run": document.pop("dry_run", False)}
+        options |= document.pop("options", {})
+        return parse_spec(self.lake.spec(job, source=document, target=self.targets, options=options))
 
     def open(self, **source: Any) -> PostgresIngest:
         """A source for one run, whose events arrive one by one."""

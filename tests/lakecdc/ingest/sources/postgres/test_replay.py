@@ -1,0 +1,145 @@
+"""What ``clean`` could not take, and what nobody could complete, comes back with the order it had."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from lakecdc.contract.report import TableReport
+from lakecdc.ingest.job import ingest
+from tests.lakecdc.ingest.killing import act_at
+
+from .conftest import Shop
+
+COLUMNS = (
+    "id int, n int, day text, doc text, big text, seen timestamptz, octets bytea, price numeric(38,10), share float8"
+)
+READ = (
+    "id, number, day::text, left(doc, 1), length(doc), left(big, 1), length(big), epoch_us(seen), hex(octets), "
+    "price::text, share::text"
+)
+DAY = "CASE WHEN day LIKE '%.%' THEN to_date(day, 'DD.MM.YYYY') ELSE day::date END"
+TOLD = (
+    f"id, n, ({DAY})::text, left(doc, 1), length(doc), left(big, 1), length(big), "
+    "(extract(epoch FROM seen) * 1000000)::bigint, upper(encode(octets, 'hex')), price::text, lower(share::text)"
+)
+GERMAN = "to_date(day, 'dd.MM.yyyy')"
+BOTH = f"CASE WHEN day LIKE '%.%' THEN {GERMAN} ELSE to_date(day) END"
+
+
+class Fed:
+    """A table whose days are texts, some in a form that the first expression does not know."""
+
+    def __init__(self, shop: Shop, engine: str) -> None:
+        self.shop, self.engine, self.quarantine = shop, engine, shop.lake.new_name("quarantine")
+        self.name = shop.target("t", clean={"rename": {"n": "number"}, "compute": {"day": GERMAN}})
+        shop.sql(f"CREATE TABLE s.t ({COLUMNS}, PRIMARY KEY (id))")
+        shop.sql("ALTER TABLE s.t ALTER doc SET STORAGE EXTERNAL, ALTER big SET STORAGE EXTERNAL")
+
+    def insert(self, day: str, *ids: int) -> None:
+        for number in ids:
+            self.shop.sql(
+                f"INSERT INTO s.t VALUES ({number}, 0, '{day}', repeat('d', 3000), repeat('b', 3000), "
+                f"'2024-01-01 00:00:00.12345{number % 10}+00', '\\x00ff', 12345678901234567890.0123456789, 'NaN')"
+            )
+
+    def run(self, job: str = "ingest", **options: Any) -> TableReport:
+        options = {"quarantine_table": self.quarantine, "max_quarantined_fraction": 1.0, **options}
+        spec = self.shop.spec(job=job, options={"decode_engine": self.engine, **options})
+        report = ingest(self.shop.lake.spark, spec)[0]
+        assert report.outcome != "failed" or "fail point" in str(report.reason), report.reason
+        return report
+
+    def replay(self, **options: Any) -> TableReport:
+        return self.run("replay_quarantine", **options)
+
+    def correct(self) -> None:
+        self.shop.targets[0]["clean"]["compute"]["day"] = BOTH
+
+    def kept(self) -> list[tuple[str, int]]:
+        text = "CAST(get_json_object(CAST(raw_value AS string), '$.row.id') AS int)"
+        rows = self.shop.lake.sql(f"SELECT rule, {text} AS id FROM lake.{self.quarantine}").collect()
+        return sorted((row["rule"], row["id"]) for row in rows)
+
+    def state(self) -> tuple[Any, ...]:
+        """What the quarantine has, and the table with its orders."""
+        return self.kept(), sorted(self.shop.lake.duckdb_rows(self.name, f"{READ}, _lakecdc_order"))
+
+    def assert_as_the_source(self) -> None:
+        rows = sorted(self.shop.lake.duckdb_rows(self.name, READ))
+        assert rows == self.shop.sql(f"SELECT {TOLD} FROM s.t ORDER BY id")
+
+
+@pytest.mark.parametrize("engine", ["auto", pytest.param("jvm", marks=pytest.mark.soak)])
+def test_corrected_cleaning_brings_back_what_is_not_older(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch, engine: str
+) -> None:
+    fed = Fed(shop, engine)
+    fed.insert("01.01.2024", 1, 6, 9)
+    fed.insert("2024-01-02", 2, 3, 4, 5)
+    assert fed.run().metrics["quarantined"] == 4
+    fed.insert("2024-01-03", 10, 12)
+    shop.sql("DELETE FROM s.t WHERE id IN (4, 12)")
+    shop.sql("UPDATE s.t SET day = '03.01.2024', doc = 'new', big = 'new' WHERE id = 3")
+    shop.sql("UPDATE s.t SET day = '2024-01-04', doc = repeat('e', 3000) WHERE id = 1")
+    shop.sql("UPDATE s.t SET day = '2024-01-06', doc = '', big = '', id = 60 WHERE id = 6")
+    assert fed.run().metrics["decoded_by"].startswith("native" if engine == "auto" else "jvm")
+    # these leave out what the quarantine has of their rows
+    shop.sql("UPDATE s.t SET day = '05.01.2024', n = n + 5 WHERE id IN (1, 5)")
+    fed.run()
+    clean = [("clean", i) for i in (1, 2, 3, 4, 5, 10, 12, 60)]
+    left = [*clean, ("unchanged", 1), ("unchanged", 5)]
+    assert fed.kept() == left
+    before = fed.state()
+    fed.replay()
+    assert fed.state() == before
+    fed.correct()
+    # alone, those that wait for others still do
+    fed.replay(rules=["unchanged"])
+    act_at(monkeypatch, "before_commit=raise")
+    assert fed.replay().outcome == "failed"
+    act_at(monkeypatch, "")
+    assert fed.state() == before
+    report = fed.replay()
+    assert report.outcome == "done", report.reason
+    assert (report.metrics["quarantined_before"], report.metrics["quarantined_still"]) == (10, 0)
+    fed.assert_as_the_source()
+    assert fed.kept() == []
+    shop.sql("UPDATE s.t SET n = 100")
+    fed.run()
+    fed.assert_as_the_source()
+
+
+def test_a_row_that_nobody_could_complete_comes_back_with_all_that_was_told_of_it(shop: Shop) -> None:
+    fed = Fed(shop, "auto")
+    fed.insert("01.01.2024", 2)
+    fed.run()
+    # the log does not tell this row
+    shop.sql(f"ALTER PUBLICATION {shop.schema} SET (publish = 'update, delete')")
+    fed.insert("01.01.2024", 1)
+    shop.sql(f"ALTER PUBLICATION {shop.schema} SET (publish = 'insert, update, delete, truncate')")
+    shop.sql("UPDATE s.t SET doc = 'told' WHERE id = 1; UPDATE s.t SET n = 7 WHERE id = 1")
+    shop.sql("UPDATE s.t SET n = 8, id = 3 WHERE id = 1; UPDATE s.t SET n = 9 WHERE id = 3")
+    assert fed.run().metrics["quarantined"] == 4
+    fed.replay()
+    assert fed.kept() == [("unchanged", 1)] * 2 + [("unchanged", 3)] * 2
+    shop.lake.sql(f"INSERT INTO lake.{fed.name} SELECT 1 AS id, * EXCEPT (id) FROM lake.{fed.name} WHERE id = 2")
+    assert fed.replay().outcome == "done"
+    fed.assert_as_the_source()
+    assert fed.kept() == []
+
+
+def test_a_new_full_load_lets_go_of_what_was_kept_before(shop: Shop) -> None:
+    fed = Fed(shop, "auto")
+    fed.insert("2024-01-02", 1, 2)
+    fed.run()
+    shop.lake.sql(f"DROP TABLE lake.{fed.name} PURGE")
+    shop.lake.sql(f"DROP VIEW IF EXISTS lake.{fed.name}_view")
+    shop.sql("DELETE FROM s.t WHERE id = 1")
+    fed.insert("2024-01-03", 3)
+    fed.run()
+    assert fed.kept() == [("clean", 2), ("clean", 3)]
+    fed.correct()
+    fed.replay()
+    fed.assert_as_the_source()
