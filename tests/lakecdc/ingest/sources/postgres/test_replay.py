@@ -97,10 +97,11 @@ def test_corrected_cleaning_brings_back_what_is_not_older(
     fed.correct()
     # alone, those that wait for others still do
     fed.replay(rules=["unchanged"])
-    act_at(monkeypatch, "before_commit=raise")
-    assert fed.replay().outcome == "failed"
-    act_at(monkeypatch, "")
     assert fed.state() == before
+    # what has been applied is let go last
+    act_at(monkeypatch, "after_commit=raise")
+    assert fed.replay().outcome == "failed" and fed.kept() == left
+    act_at(monkeypatch, "")
     report = fed.replay()
     assert report.outcome == "done", report.reason
     assert (report.metrics["quarantined_before"], report.metrics["quarantined_still"]) == (10, 0)
