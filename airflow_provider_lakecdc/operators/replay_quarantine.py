@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class ReplayQuarantineOperator(IngestOperator):
-    """Enters messages again that could not be applied, after the feed or the target has been corrected.
+    """Enters messages and rows again that could not be applied, after the feed or the target has been corrected.
 
     It takes source and targets of the ingest task as they are now. Messages keep the order key they had, so that an
     old one never overwrites a newer state; what can be applied leaves the quarantine, the rest stays.

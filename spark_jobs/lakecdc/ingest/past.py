@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from lakecdc.ingest.change import TableBatch
 
+# of a folded row: more events than one, or one that has moved it
 _HAS_PAST = "n_r + n_c + n_u + n_d > 1 OR old_key IS NOT NULL"
 
 
@@ -29,11 +30,12 @@ def past_of(batch: TableBatch, rows: DataFrame) -> DataFrame:
     if batch.target.clean is None and rows.where(_HAS_PAST).isEmpty():
         return rows
     wanted = rows.select(row_key("key", batch.key).alias("place"), "order").localCheckpoint()
+    truncated = batch.truncate_order
     batch = batch.again() if batch.again else batch
     assert batch.changes is not None
     changes = batch.changes
-    if batch.truncate_order:
-        changes = changes.where(f"NOT {void_sql('`order`', batch.truncate_order)}")
+    if truncated:
+        changes = changes.where(f"NOT {void_sql('`order`', truncated)}")
     events = changes.withColumns({"at": row_key("key", batch.key), "was": row_key("old_key", batch.key)})
     last = events.where(is_open()).join(
         wanted, (F.col("at") == F.col("place")) & events["order"].eqNullSafe(wanted["order"]), "left_semi"

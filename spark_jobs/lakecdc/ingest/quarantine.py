@@ -3,7 +3,8 @@
 One Iceberg table per namespace, ``<namespace>.lakecdc_quarantine``, partitioned by target: the raw key, value and
 headers, the place at the source, the order key as far as it is known, the rule that was broken and why, and when it was
 first seen. A message is kept once per target, whatever is replayed; where a source began anew, the same
-place of the next epoch holds another one. ``replay_quarantine`` enters them again.
+place of the next epoch holds another one. Of a source without messages the event itself is kept
+(``formats.kept_rows``). ``replay_quarantine`` enters them again.
 """
 
 from __future__ import annotations
