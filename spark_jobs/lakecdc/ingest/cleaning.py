@@ -15,7 +15,7 @@ from pyspark.sql import Observation
 from pyspark.sql import functions as F
 
 from lakecdc.contract.errors import InputError
-from lakecdc.iceberg.expressions import referenced_columns
+from lakecdc.iceberg.expressions import depends_on_row_alone, referenced_columns
 from lakecdc.ingest.change import Column, TableBatch
 from lakecdc.ingest.fold import is_open
 
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 # the rest of a change while its row's columns stand at the top, where expressions find them
 _CHANGE = "_lakecdc_change"
+# microseconds from 1970 to 31 December 9999, and back as far
+_MOST_MICROS = 253_402_214_400_000_000
 # a row before cleaning, beside the one after it
 _RAW = "_lakecdc_raw"
 
@@ -58,6 +60,27 @@ def cleaned(spark: SparkSession, batch: TableBatch) -> TableBatch:
     if clean.filter and (batch.full_load or not batch.target.keyed):
         changes = _filtered(changes, batch, clean.filter)
     return replace(batch, changes=changes, facts={**batch.facts, **_watermark(changes, clean)})
+
+
+def outside(spark: SparkSession, rows: DataFrame, batch: TableBatch) -> DataFrame:
+    """Rows that leave values out and lie outside the filter whatever those are: deletes, which need none of them.
+
+    The table does not have the rows outside, so that nobody could complete them.
+
+    :param rows: folded rows, ``key, op, row, open, …``.
+    """
+    clean = batch.target.clean
+    if clean is None or clean.filter is None:
+        return rows
+    needs = sorted(_inputs(spark, list(batch.columns), clean.filter))
+    told = ~F.arrays_overlap(f"{_CHANGE}.open", F.array(*map(F.lit, needs)).cast("array<string>"))
+    # what stands for a value is nothing to compute with
+    stays = F.when(told, F.expr(f"coalesce({clean.filter}, false)")).otherwise(F.lit(True))
+    spread = _spread(rows, {c.name: c.name for c in batch.columns})
+    judged = spread.select(f"{_CHANGE}.*", (~stays).alias("leaves"))
+    gone = is_open() & F.col("leaves")
+    op, left_out = F.when(gone, "d").otherwise(F.col("op")), F.when(~gone, F.col("open"))
+    return judged.withColumns({"op": op, "open": left_out}).drop("leaves")
 
 
 def opened(folded: DataFrame, batch: TableBatch) -> set[str]:
@@ -160,6 +183,10 @@ def _check_names(target: Target, clean: Cleaning, there: list[str], key: tuple[s
     for name in (*clean.select, *([clean.event_time] if clean.event_time else [])):
         if name not in known:
             raise InputError(f"clean names the column {name!r}, which is not there.", table=target.table)
+    if clean.select and clean.event_time and clean.event_time not in (*clean.select, *key):
+        raise InputError(
+            f"clean.select leaves out {clean.event_time!r}, the column of clean.event_time.", table=target.table
+        )
 
 
 def _computed(spark: SparkSession, target: Target, clean: Cleaning, renamed: list[Column]) -> list[Column]:
@@ -181,13 +208,21 @@ def _type(spark: SparkSession, target: Target, columns: list[Column], sql: str, 
     try:
         # beside a column and inside a struct, as it will stand, there is no place for aggregates and generators
         made = _empty(spark, columns).select("*", F.struct(F.expr(sql).alias("x")).alias("made"))
-        return made.select("made.x").schema["x"].dataType.simpleString()
+        found = made.select("made.x").schema["x"].dataType.simpleString()
     except Exception as error:
         raise InputError(
             f"clean: Spark refuses the expression of {what!r}: {str(error).splitlines()[0]}",
             table=target.table,
             hint=f"It may use these columns: {', '.join(c.name for c in columns)}.",
         ) from error
+    if not depends_on_row_alone(made):
+        raise InputError(
+            f"clean: the expression of {what!r} has another value each time, or depends on the other rows of a batch: "
+            "a row that comes again would be another one.",
+            table=target.table,
+            hint="Compute it from the columns of the row alone, such as a hash of the key instead of uuid().",
+        )
+    return found
 
 
 def _inputs(spark: SparkSession, columns: list[Column], sql: str) -> set[str]:
@@ -282,7 +317,9 @@ def _watermark(changes: DataFrame, clean: Cleaning) -> dict[str, str]:
     """The newest event time less the lateness, ISO-8601, UTC."""
     if clean.event_time is None:
         return {}
-    micros = F.max(F.unix_micros(F.col("row")[clean.event_time].cast("timestamp"))).alias("newest")
+    # what is no moment, or none that Python can tell, is none of an event
+    moment = F.unix_micros(F.col("row")[clean.event_time].try_cast("timestamp"))
+    micros = F.max(F.when(F.abs(moment) <= _MOST_MICROS, moment)).alias("newest")
     row = changes.agg(micros).first()
     if row is None or row["newest"] is None:
         return {}

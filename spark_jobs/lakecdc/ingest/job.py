@@ -24,7 +24,7 @@ from lakecdc.ingest.apply.packed import untouched
 from lakecdc.ingest.apply.packed_events import every_event
 from lakecdc.ingest.apply.publish import Applied, following
 from lakecdc.ingest.change import IngestSource, TableBatch
-from lakecdc.ingest.cleaning import cleaned, completed, opened, set_apart
+from lakecdc.ingest.cleaning import cleaned, completed, opened, outside, set_apart
 from lakecdc.ingest.completion import complete, complete_from_table
 from lakecdc.ingest.discovery import expanded
 from lakecdc.ingest.fold import FoldStats, fold, stats
@@ -355,6 +355,8 @@ def _ready(
             rows, gone = truncate.drop_emptied(rows, truncated)
             deleted += gone
         feed.add(suspects=suspects, older_dropped=older + deleted)
+    if measured.open_keys:
+        rows = outside(feed.table.spark, rows, batch)
     if measured.open_keys or measured.filled_keys:
         batch, rows = _completed(feed, batch, rows, measured, mark)
     were_open = opened(folded, batch) if measured.open_keys else set()

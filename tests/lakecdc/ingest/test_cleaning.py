@@ -108,6 +108,27 @@ def test_an_update_that_leaves_the_filter_deletes(lake: Lake, tmp_path: Path) ->
     assert fed.rows("id, n") == [(1, 11), (3, 30)]
 
 
+def test_an_update_outside_the_filter_needs_nothing_of_what_it_leaves_out(lake: Lake, tmp_path: Path) -> None:
+    fed = Fed(lake, tmp_path, clean={"filter": "n > 10"})
+    fed.options = {"quarantine_table": lake.new_name("quarantine"), "max_quarantined_fraction": 0.5}
+    fed.done(event(1, "c", {"id": 1, "n": 5, "doc": "a"}), event(2, "c", {"id": 2, "n": 20, "doc": "b"}))
+    left = [event(i + 2, "u", {"id": i, "n": 6, "doc": UNCHANGED}) for i in (1, 2)]
+    assert "quarantined" not in fed.done(*left)
+    assert fed.rows("id") == []
+    # inside again, nobody knows what has not changed
+    again = event(5, "u", {"id": 1, "n": 30, "doc": UNCHANGED})
+    assert fed.done(again, event(6, "c", {"id": 3, "n": 30, "doc": "c"}))["quarantined"] == 1
+    assert fed.rows("id, n, doc") == [(3, 30, "c")]
+
+
+def test_what_is_no_moment_moves_no_watermark(lake: Lake, tmp_path: Path) -> None:
+    fed = Fed(lake, tmp_path, clean={"event_time": "day"})
+    days = ["2026-01-02", "soon", "+12026-01-01", None]
+    found = fed.done(*[event(i, "c", {"id": i, "day": day}) for i, day in enumerate(days)])
+    assert found["watermark"] == "2026-01-02T00:00:00+00:00"
+    assert len(fed.rows("id")) == len(days)
+
+
 def test_history_shows_an_update_that_leaves_the_filter_as_a_delete(lake: Lake, tmp_path: Path) -> None:
     fed = Fed(lake, tmp_path, mode="history", clean={"filter": "n > 10"})
     fed.done(event(1, "c", {"id": 1, "n": 5}), event(2, "c", {"id": 2, "n": 20}), event(3, "u", {"id": 2, "n": 1}))
@@ -135,6 +156,9 @@ def test_a_computed_column_whose_input_is_not_kept_stops_at_a_placeholder(lake: 
         ({"compute": {"x": "sum(n)"}}, "GROUP BY"),
         ({"filter": "n"}, "no condition"),
         ({"rename": {"n": "ID"}}, "the name of another"),
+        ({"compute": {"x": "uuid()"}}, "another value each time"),
+        ({"compute": {"x": "row_number() OVER (ORDER BY id)"}}, "other rows of a batch"),
+        ({"select": ["id"], "event_time": "n"}, "clean.event_time"),
     ],
 )
 def test_what_cannot_work_is_refused_before_anything_is_written(
