@@ -9,13 +9,15 @@ from typing import Any
 _MAX_CAUSES = 20
 # errors of Python's may be called anything, those of libraries have their module before them
 _BLAME = re.compile(r"([\w.]*(Error|Exception)|(?!org\.apache\.)\w+(\.\w+)+): \S")
+# Spark names the file around the cause
+_FILE = re.compile(r"Encountered error while reading file (\S+?)\.?\s")
 
 
 @dataclass(frozen=True)
 class Explanation:
     """The innermost cause.
 
-    :param text: its class and the first line of its message.
+    :param text: its class and the first line of its message, and the file that was read meanwhile.
     :param bad_data: a value of the input does not fit; a retry cannot help (SQLSTATE class 22, data exception).
     """
 
@@ -36,24 +38,31 @@ def explain(error: BaseException) -> Explanation | None:
         trace = str(error) if type(error).__name__ == "PythonException" else ""
         found = _blamed(trace)
         return Explanation(found, False) if found else None
-    innermost, state = java, _sql_state(java)
+    innermost, state, file = java, _sql_state(java), _file(java)
     for _ in range(_MAX_CAUSES):
         cause = innermost.getCause()
         if cause is None:
             break
         innermost = cause
-        state = _sql_state(innermost) or state
+        state, file = _sql_state(innermost) or state, _file(innermost) or file
     message = str(innermost.getMessage() or "").strip()
     lines = message.splitlines() or [""]
     told = _blamed(message) or lines[0].strip()
     name = innermost.getClass().getSimpleName()
-    return Explanation(told if _BLAME.match(told) else f"{name}: {told}", (state or "").startswith("22"))
+    text = told if _BLAME.match(told) else f"{name}: {told}"
+    where = f", in {file}" if file and file not in text else ""
+    return Explanation(f"{text}{where}", (state or "").startswith("22"))
 
 
 def _blamed(trace: str) -> str | None:
     """The line of a Python task's trace that says what happened, which is its last."""
     lines = [line.strip() for line in trace.splitlines()]
     return next((line for line in reversed(lines) if _BLAME.match(line)), None)
+
+
+def _file(java: Any) -> str | None:
+    found = _FILE.search(f"{java.getMessage() or ''} ")
+    return found[1] if found else None
 
 
 def _sql_state(java: Any) -> str | None:

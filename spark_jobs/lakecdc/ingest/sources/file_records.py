@@ -11,6 +11,7 @@ from pyspark.sql import functions as F
 
 from lakecdc.contract.errors import InputError
 from lakecdc.iceberg.definition import quoted_column
+from lakecdc.iceberg.explain import explain
 from lakecdc.iceberg.jvm import hush
 from lakecdc.ingest import change
 from lakecdc.ingest.formats.envelope import MESSAGE
@@ -169,9 +170,11 @@ def _parquet(spark: SparkSession, numbers: Mapping[str, int]) -> Cells:
     try:
         rows = spark.read.option("mergeSchema", "true").parquet(*_paths(list(numbers)))
     except Exception as error:
+        told = explain(error)
         raise InputError(
-            f"The Parquet files cannot be read together: {str(error).splitlines()[0]}",
-            hint="Where their types differ, feed the older files first, with a path or max_files_per_run of their own.",
+            f"The Parquet files cannot be read together: {told.text if told else str(error).splitlines()[0]}",
+            hint="Take out what is none. Where their types differ, feed the older files first, with a path or "
+            "max_files_per_run of their own.",
         ) from error
     cells = F.struct(*[F.col(quoted_column(name)) for name in rows.columns]).alias("cells")
     placed = rows.select(cells, *_where())

@@ -106,6 +106,12 @@ class Jdbc:
         known = known_types(open_target(self.spark, self.spec.catalog.name, target.table), target)
         table = SourceTable(self._database, target, known)
         position = self._positions.get(target.table)
+        if position and ("ranges" in position.offsets) != table.is_time:
+            raise InputError(
+                f"The cursor column {self.source.cursor_column!r} is of type {table.kind} now, and the table has been "
+                f"fed by {'an integer' if table.is_time else 'a time'}.",
+                hint="Load a new table: orders of different cursors cannot be compared.",
+            )
         stretch, after = self._by_time(table, position) if table.is_time else self._by_number(table, position)
         bounds = table.bounds(stretch)
         facts: dict[str, object] = {"read_from": after.offsets["last"][0], "read_to": after.offsets["last"][1]}

@@ -95,6 +95,8 @@ def test_what_would_have_to_be_rounded_cut_or_guessed_is_kept(fed: Fed) -> None:
     fed.source["csv"] = {}
     (fed.folder / "c.csv").write_bytes(b"id,\xfc\n1,1\n")
     assert "c.csv is no UTF-8" in (fed.run(outcome="failed").reason or "")
+    (fed.folder / "c.csv").rename(fed.folder / "c.csv.gz")
+    assert "c.csv.gz" in (fed.run(outcome="failed").reason or "")
 
 
 def test_dialect_without_a_header(fed: Fed) -> None:
