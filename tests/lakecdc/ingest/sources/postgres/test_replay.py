@@ -109,6 +109,7 @@ def test_corrected_cleaning_brings_back_what_is_not_older(
     assert fed.kept() == []
 
 
+@pytest.mark.soak
 def test_a_row_that_nobody_could_complete_comes_back_with_all_that_was_told_of_it(shop: Shop) -> None:
     fed = Fed(shop, "auto")
     fed.insert("01.01.2024", 2)
