@@ -16,8 +16,8 @@ class Dialect:
     :param key_query: names and places (from 1) of a table's primary key columns; ``{schema}`` and ``{table}`` are
         literals.
     :param settings: of every connection.
-    :param text_query: names of a table's columns whose values Spark would round or cut, as ``key_query``; None if there
-        are none.
+    :param type_query: a table's columns whose values Spark would round, cut or misread, and types that hold them,
+        ``name`` and ``type``; as ``key_query``. None if there are none.
     """
 
     driver: str
@@ -25,7 +25,7 @@ class Dialect:
     schema: str | None
     key_query: str
     settings: tuple[tuple[str, str], ...] = ()
-    text_query: str | None = None
+    type_query: str | None = None
 
     def name(self, text: str) -> str:
         """A name as SQL."""
@@ -71,7 +71,8 @@ DIALECTS: dict[str, Dialect] = {
         "JOIN pg_class c ON c.oid = i.indrelid JOIN pg_namespace n ON n.oid = c.relnamespace "
         "WHERE i.indisprimary AND n.nspname = {schema} AND c.relname = {table}",
         # a numeric's precision is in the upper half of its modifier; nothing tells how deep an array is
-        text_query="SELECT a.attname AS name FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid "
+        type_query="SELECT a.attname AS name, 'string' AS type "
+        "FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid "
         "JOIN pg_class c ON c.oid = a.attrelid JOIN pg_namespace n ON n.oid = c.relnamespace "
         "WHERE n.nspname = {schema} AND c.relname = {table} AND a.attnum > 0 AND (t.typname IN ('time', 'timetz') "
         "OR t.typcategory = 'A' OR t.typname = 'numeric' AND (a.atttypmod < 0 OR ((a.atttypmod - 4) >> 16) > 38 "
@@ -85,6 +86,11 @@ DIALECTS: dict[str, Dialect] = {
         "WHERE constraint_name = 'PRIMARY' AND table_schema = {schema} AND table_name = {table}",
         # literals of times and the values of TIMESTAMP columns then are in UTC
         (("connectionTimeZone", "UTC"), ("forceConnectionTimeZoneToSession", "true")),
+        "SELECT column_name AS name, CASE WHEN data_type IN ('time', 'decimal') THEN 'string' "
+        "WHEN data_type = 'bit' THEN CASE WHEN numeric_precision < 64 THEN 'bigint' ELSE 'decimal(20,0)' END "
+        "ELSE 'int' END AS type FROM information_schema.columns WHERE table_schema = {schema} AND table_name = {table} "
+        "AND (data_type IN ('time', 'year') OR column_type LIKE 'tinyint(1)%' "
+        "OR data_type = 'bit' AND numeric_precision > 1 OR data_type = 'decimal' AND numeric_precision > 38)",
     ),
     "sqlite": Sqlite(
         "org.sqlite.JDBC", '"', None, "SELECT name, pk AS place FROM pragma_table_info({table}) WHERE pk > 0"

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from lakecdc.contract.target import Target
 
 _TIMES = ("timestamp", "timestamp_ntz", "date")
-# what cannot be made of a time of day or of an array's text
-_NOT_OF_TEXT = ("timestamp", "array")
+# what cannot be made of a time of day, a year or an array's text
+_NOT_OF_TEXT = ("timestamp", "date", "array")
 _INTEGERS = ("tinyint", "smallint", "int", "bigint")
 _FIRST = datetime(1970, 1, 1)
 # in microseconds; no clock is set back by as much
@@ -101,7 +101,7 @@ class SourceTable:
         dialect = database.dialect
         self.label = _label(target, database.source.dialect)
         self.sql_name = ".".join(dialect.name(part) for part in self.label)
-        self._types = ", ".join(f"{quoted_column(name)} string" for name in self._texts(known))
+        self._types = ", ".join(f"{quoted_column(name)} {kind}" for name, kind in self._own_types(known).items())
         try:
             schema = database.rows(self.sql_name, ["1 = 0"], self._types).schema
         except Exception as error:
@@ -142,13 +142,15 @@ class SourceTable:
         found = self._told(self.database.dialect.key_query, "name string, place int")
         return tuple(row["name"] for row in sorted(found, key=lambda row: row["place"]))
 
-    def _texts(self, known: Mapping[str, str]) -> list[str]:
-        """Columns that are read as text: those that are to be text, and those that Spark would round or cut."""
-        own = [name for name, kind in self.target.columns.items() if kind == "string"]
-        inexact = [row["name"] for row in self._told(self.database.dialect.text_query, "name string")]
+    def _own_types(self, known: Mapping[str, str]) -> dict[str, str]:
+        """Columns that are not read in the type of Spark's choice: what is to be text, and what Spark would misread."""
+        told = {
+            row["name"]: row["type"] for row in self._told(self.database.dialect.type_query, "name string, type string")
+        }
         wanted = {**known, **self.target.columns}
-        kept = [n for n in inexact if n != self.column and not wanted.get(n, "string").startswith(_NOT_OF_TEXT)]
-        return [*dict.fromkeys([*own, *kept])]
+        texts = {name: "string" for name, kind in self.target.columns.items() if kind == "string"}
+        kept = {n: t for n, t in told.items() if not wanted.get(n, "string").startswith(_NOT_OF_TEXT)}
+        return {name: kind for name, kind in {**kept, **texts}.items() if name != self.column or name in texts}
 
     def _told(self, query: str | None, types: str) -> list[Row]:
         """Rows of a dialect's query about this table; none if the dialect has no such query."""
