@@ -121,7 +121,9 @@ class Jdbc:
         reading = RowReading(
             _EPOCH, self.source.cursor_column, times=True, zone=self.source.cursor_zone, lowest_without=True
         )
-        found = decode_cells(table.cells(stretch, bounds), target, known, reading, key)
+        # a row with a key is there once
+        cells = table.cells(stretch, bounds, numbered=not key)
+        found = decode_cells(cells, target, known, reading, key)
         return replace(table_batch(target, found, after, facts), key=key)
 
     def _by_time(self, table: SourceTable, position: Position | None) -> tuple[Stretch, Position]:

@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo
 
+from pyspark.sql import Window
 from pyspark.sql import functions as F
 
 from lakecdc.contract.errors import InputError, SourceUnavailableError
@@ -171,16 +172,19 @@ class SourceTable:
         )
         return None if found is None or found["low"] is None else (found["low"], found["high"])
 
-    def cells(self, stretch: Stretch, bounds: tuple[int, int] | None) -> Cells:
+    def cells(self, stretch: Stretch, bounds: tuple[int, int] | None, *, numbered: bool) -> Cells:
         """The rows of a stretch.
 
         :param bounds: of their cursors, to share them out among readers.
+        :param numbered: rows that are the same are told apart by their number, from 0.
         """
         rows = self.database.rows(self.sql_name, self._shares(stretch, bounds), self._types)
         cells = F.struct(*[F.col(quoted_column(c.name)) for c in self.columns]).alias("cells")
         placed = rows.select(cells).withColumn("value", F.to_json("cells"))
         place = F.concat(F.lit(".".join(self.label) + "#"), F.hex(F.xxhash64("value")))
-        placed = placed.withColumn("place", place).withColumn("arrival", F.lit(0).cast("bigint"))
+        same = Window.partitionBy("value").orderBy("value")
+        arrival = F.row_number().over(same) - 1 if numbered else F.lit(0)
+        placed = placed.withColumn("place", place).withColumn("arrival", arrival.cast("bigint"))
         frame = from_values(placed, "cells").withColumn("problem", F.lit(None).cast("string"))
         return Cells(frame, self.columns)
 

@@ -158,6 +158,17 @@ def test_an_integer_cursor_goes_on_from_the_highest_value(books: tuple[Fed, sqli
     assert fed.rows("id, title") == [(1, "new"), *[(n, f"t{n}") for n in range(2, 6)], (6, "late")]
 
 
+def test_equal_rows_of_a_table_without_a_key_are_kept_and_added_once(books: tuple[Fed, sqlite3.Connection]) -> None:
+    fed, shop = books
+    shop.execute("CREATE TABLE clicks (what TEXT, version INTEGER)")
+    shop.executemany("INSERT INTO clicks VALUES (?, ?)", [("x", 1), ("x", 1), ("y", 1)])
+    fed.target |= {"source_table": "clicks", "mode": "append"}
+    fed.run(full_load=True)
+    shop.executemany("INSERT INTO clicks VALUES (?, ?)", [("x", 1), ("z", 2)])
+    fed.run(lag_values=1)
+    assert fed.rows("what, version") == [("x", 1), ("x", 1), ("x", 1), ("y", 1), ("z", 2)]
+
+
 def test_what_spark_would_round_or_cut_is_read_as_text(orders: Shop) -> None:
     orders.sql("DROP TABLE IF EXISTS odd")
     orders.sql(
