@@ -121,10 +121,10 @@ def no_cache(spark: SparkSession) -> Iterator[None]:
 
 
 def both(
-    spark: SparkSession, lines: list[str], types: dict[str, str], target: Target = TARGET
+    spark: SparkSession, lines: list[str], types: dict[str, str], target: Target = TARGET, *, folds: bool = True
 ) -> tuple[Decoded, Decoded]:
     return tuple(  # type: ignore[return-value]
-        decode_lines(spark, "debezium-json", lines, target, Known(types, engine=engine), records=True)
+        decode_lines(spark, "debezium-json", lines, target, Known(types, engine=engine, folds=folds), records=True)
         for engine in ("auto", "jvm")
     )
 
@@ -202,10 +202,12 @@ def test_unchanged_values(spark: SparkSession) -> None:
     encoded = b64encode(UNCHANGED.encode()).decode()
     image = row(1, name=UNCHANGED, raw=encoded, price=encoded, anything={"scale": 0, "value": encoded})
     lines = [message(10, "c", row(1)), message(20, "u", image)]
-    native, jvm = both(spark, lines, {})
+    native, jvm = both(spark, lines, {}, folds=False)
     assert native.engine == "native"
     assert_same(native, jvm)
     assert [one["open"] for _, one in rows(native)] == [["name", "price", "anything", "raw"]]
+    filled, whole = (both(spark, [lines[0], last], {})[0] for last in (lines[1], message(20, "u", row(1))))
+    assert filled.folded and rows(filled) == rows(whole)
 
 
 @pytest.mark.soak
