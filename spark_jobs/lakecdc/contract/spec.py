@@ -78,7 +78,11 @@ def parse_spec(document: Any, job: str | None = None) -> JobSpec:
         check_table_name(table, "options.side_tables")
     catalog = parse_catalog(document.get("catalog"))
     if name in FEEDING_JOBS:
-        targets = _select(parse_targets(document.get("target")), tables)
+        targets = parse_targets(document.get("target"))
+        kept = getattr(options, "quarantine_table", None)
+        if kept and any(kept in (target.table, target.history_table) for target in targets):
+            raise SpecError(f"options.quarantine_table is {kept!r}, which is also a target.")
+        targets = _select(targets, tables)
         source = parse_source(document.get("source"), targets)
         return JobSpec(name, catalog, tuple(t.table for t in targets), options, source, targets)
     for key in ("source", "target"):

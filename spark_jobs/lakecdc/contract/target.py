@@ -10,6 +10,7 @@ from typing import Any, Literal
 from lakecdc.contract import fields
 from lakecdc.contract.cleaning import Cleaning
 from lakecdc.contract.errors import SpecError
+from lakecdc.metadata.names import DELETES_SUFFIX, FILES_SUFFIX, PARKED, QUARANTINE
 
 #: columns that lakecdc adds to every table; a view named ``<table>_view`` hides them, except in mode ``history``
 ORDER_COLUMN = "_lakecdc_order"
@@ -149,7 +150,8 @@ class Target:
 def parse_targets(document: Any) -> tuple[Target, ...]:
     """Check the spec's ``target``, one object or a list of them.
 
-    :raises SpecError: an empty list, a table named twice, a key that is excluded, settings of another mode.
+    :raises SpecError: an empty list, a table named twice or like one of lakecdc's own, a key that is excluded, settings
+        of another mode.
     """
     if isinstance(document, Mapping):
         targets: tuple[Target, ...] = (fields.parse(Target, document, "target"),)
@@ -172,6 +174,10 @@ def parse_targets(document: Any) -> tuple[Target, ...]:
 def _check_name(name: str, place: str) -> None:
     if "." not in name or not all(name.split(".")):
         raise SpecError(f"target.{place} is {name!r}.", hint='It must be "namespace.name".')
+    if name.endswith((DELETES_SUFFIX, FILES_SUFFIX, f".{QUARANTINE}", f".{PARKED}")):
+        raise SpecError(
+            f"target.{place} is {name!r}, as lakecdc calls tables of its own.", hint="Give it another name."
+        )
 
 
 def _check(target: Target) -> None:
