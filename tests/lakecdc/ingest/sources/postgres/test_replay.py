@@ -44,6 +44,12 @@ class Fed:
                 f"'2024-01-01 00:00:00.12345{number % 10}+00', '\\x00ff', 12345678901234567890.0123456789, 'NaN')"
             )
 
+    def insert_unseen(self, day: str, *ids: int) -> None:
+        """Insert rows that the log does not tell."""
+        self.shop.sql(f"ALTER PUBLICATION {self.shop.schema} SET (publish = 'update, delete')")
+        self.insert(day, *ids)
+        self.shop.sql(f"ALTER PUBLICATION {self.shop.schema} SET (publish = 'insert, update, delete, truncate')")
+
     def run(self, job: str = "ingest", **options: Any) -> TableReport:
         options = {"quarantine_table": self.quarantine, "max_quarantined_fraction": 1.0, **options}
         spec = self.shop.spec(job=job, options={"decode_engine": self.engine, **options})
@@ -114,10 +120,7 @@ def test_a_row_that_nobody_could_complete_comes_back_with_all_that_was_told_of_i
     fed = Fed(shop, "auto")
     fed.insert("01.01.2024", 2)
     fed.run()
-    # the log does not tell this row
-    shop.sql(f"ALTER PUBLICATION {shop.schema} SET (publish = 'update, delete')")
-    fed.insert("01.01.2024", 1)
-    shop.sql(f"ALTER PUBLICATION {shop.schema} SET (publish = 'insert, update, delete, truncate')")
+    fed.insert_unseen("01.01.2024", 1)
     shop.sql("UPDATE s.t SET doc = 'told' WHERE id = 1; UPDATE s.t SET n = 7 WHERE id = 1")
     shop.sql("UPDATE s.t SET n = 8, id = 3 WHERE id = 1; UPDATE s.t SET n = 9 WHERE id = 3")
     assert fed.run().metrics["quarantined"] == 4
@@ -127,6 +130,17 @@ def test_a_row_that_nobody_could_complete_comes_back_with_all_that_was_told_of_i
     assert fed.replay().outcome == "done"
     fed.assert_as_the_source()
     assert fed.kept() == []
+
+
+def test_updates_before_a_truncate_that_is_only_marked_are_kept(shop: Shop) -> None:
+    fed = Fed(shop, "auto")
+    shop.targets[0]["on_truncate"] = "mark"
+    fed.insert("01.01.2024", 2)
+    fed.run()
+    fed.insert_unseen("01.01.2024", 1)
+    shop.sql("UPDATE s.t SET doc = 'told' WHERE id = 1; UPDATE s.t SET n = 7 WHERE id = 1; TRUNCATE s.t")
+    fed.run()
+    assert fed.kept() == [("unchanged", 1)] * 2
 
 
 def test_a_new_full_load_lets_go_of_what_was_kept_before(shop: Shop) -> None:
