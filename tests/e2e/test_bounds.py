@@ -253,8 +253,9 @@ def test_a_backlog_drains_in_flat_memory(shop: Shop) -> None:
     for number in range(BATCHES):
         first = 1001 + number * size
         insert = shop.dialect.insert.format(first=first, last=first + size - 1)
-        update = f"UPDATE orders SET amount = amount + 1 WHERE id % {10 if grows else BATCHES} = {number % 10}"
-        shop.execute(*[insert] * grows, update)
+        # as many rows each time: what a batch takes depends on its size
+        wanted = f"id % 10 = {number % 10} AND id >= {first - size}" if grows else f"id % {BATCHES} = {number % 10}"
+        shop.execute(*[insert] * grows, f"UPDATE orders SET amount = amount + 1 WHERE {wanted}")
     loaded = len(commit_times(shop.lake, "shop.orders"))
     # every transaction is a batch of its own
     report, memory = shop.ingest(max_batch_events=size // 2)
