@@ -89,7 +89,7 @@ def create_table(
     _make_namespace(spark, f"{quoted(catalog)}.{quoted(name.rpartition('.')[0])}")
     definitions = ", ".join(f"{quoted_column(c)} {t}{' NOT NULL' if required else ''}" for c, t, required in columns)
     partitioned = f" PARTITIONED BY ({', '.join(partition_by)})" if partition_by else ""
-    settings = ", ".join(f"{_literal(k)}={_literal(v)}" for k, v in properties.items())
+    settings = ", ".join(f"{literal(k)}={literal(v)}" for k, v in properties.items())
     sql_name = f"{quoted(catalog)}.{quoted(name)}"
     try:
         spark.sql(f"CREATE TABLE {sql_name} ({definitions}) USING iceberg{partitioned} TBLPROPERTIES ({settings})")
@@ -107,7 +107,8 @@ def create_table(
     return table.refresh()
 
 
-def _literal(text: str) -> str:
+def literal(text: str) -> str:
+    """A text as SQL of Spark."""
     escaped = text.replace("\\", "\\\\").replace("'", "\\'")
     return f"'{escaped}'"
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
+from lakecdc.iceberg.definition import literal
 from lakecdc.ingest.formats import values
 from lakecdc.ingest.formats.envelope import MESSAGE, NO_VARIANT
 from lakecdc.ingest.formats.values import Field
@@ -61,7 +62,7 @@ class Typing:
         known = self.encoded.get(field.name)
         if not known:
             return None
-        cases = " ".join(f"WHEN {values.literal(text)} THEN {sql(one)}" for text, one in known.items())
+        cases = " ".join(f"WHEN {literal(text)} THEN {sql(one)}" for text, one in known.items())
         return f"CASE schema {cases} ELSE {sql(field)} END"
 
 

@@ -12,6 +12,7 @@ import uuid
 from base64 import b64encode
 from dataclasses import dataclass, replace
 
+from lakecdc.iceberg.definition import literal
 from lakecdc.ingest.change import Column
 
 _INTEGERS = ("tinyint", "smallint", "int", "bigint")
@@ -73,12 +74,6 @@ def member(image: str, name: str, sql_type: str) -> str:
         return f"try_variant_get({found}, '$', '{sql_type}')"
     path = f'$["{name}"]'
     return f"try_variant_get({image}, {literal(path)}, '{sql_type}')"
-
-
-def literal(text: str) -> str:
-    """SQL literal of a text."""
-    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
-    return f"'{escaped}'"
 
 
 def value(image: str, field: Field) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from lakecdc.iceberg.definition import quoted_column
+from lakecdc.iceberg.definition import literal, quoted_column
 from lakecdc.ingest.change import Column
 from lakecdc.ingest.formats.envelope import MESSAGE
 from lakecdc.ingest.formats.messages import json
@@ -125,8 +125,7 @@ def from_text(text: str, sql_type: str, timestamp_format: str | None = None) -> 
     if sql_type == "binary":
         return f"try_to_binary({trimmed}, 'base64')"
     if sql_type in _TIMES and timestamp_format:
-        pattern = timestamp_format.replace("\\", "\\\\").replace("'", "\\'")
-        return f"try_cast(try_to_timestamp({trimmed}, '{pattern}') AS {sql_type})"
+        return f"try_cast(try_to_timestamp({trimmed}, {literal(timestamp_format)}) AS {sql_type})"
     if sql_type == "variant" or _NESTED.match(sql_type):
         return f"try_variant_get({json(trimmed)}, '$', '{sql_type}')"
     if _DECIMAL.fullmatch(sql_type):

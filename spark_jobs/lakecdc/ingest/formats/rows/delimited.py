@@ -10,6 +10,7 @@ from pyspark.sql import functions as F
 
 from lakecdc.contract.errors import InputError
 from lakecdc.contract.sources.formats import CsvSettings
+from lakecdc.iceberg.definition import literal
 from lakecdc.ingest.formats.rows.cells import Cells, with_cells
 
 if TYPE_CHECKING:
@@ -94,15 +95,10 @@ def _problem(settings: CsvSettings, columns: int) -> str:
     fields = f"WHEN parsed.bad IS NOT NULL THEN 'fields: the record has not the {columns} fields of its header'"
     if not settings.quote:
         return f"CASE {fields} END"
-    quote, escape = _sql(settings.quote), _sql(settings.escape + settings.quote)
+    quote, escape = literal(settings.quote), literal(settings.escape + settings.quote)
     bare = f"replace({_LINE}, {escape}, '')" if settings.escape else _LINE
     odd = f"(length({bare}) - length(replace({bare}, {quote}, ''))) % 2 = 1"
     return f"CASE WHEN {odd} THEN 'quotes: a quoted field does not end' {fields} END"
-
-
-def _sql(text: str) -> str:
-    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
-    return f"'{escaped}'"
 
 
 def _names(header: str, settings: CsvSettings) -> list[str]:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
+from lakecdc.iceberg.definition import literal
 from lakecdc.ingest.formats.rows.cells import Cells, with_cells
 
 if TYPE_CHECKING:
@@ -24,12 +25,8 @@ def cells(messages: DataFrame, settings: TextSettings) -> Cells:
     marked = F.regexp_replace(F.expr("CAST(value AS string)"), F.lit(f"^(?:{settings.unnamed()})$"), F.lit(replacement))
     parsed = messages.withColumn("parsed", F.split(marked, _MARK))
     values = [
-        f"nullif(nullif(try_element_at(parsed, {i + 2}), ''), {_sql(settings.null_value)})" for i in range(len(groups))
+        f"nullif(nullif(try_element_at(parsed, {i + 2}), ''), {literal(settings.null_value)})"
+        for i in range(len(groups))
     ]
     problem = f"CASE WHEN size(parsed) != {len(groups) + 1} THEN 'no-match: the line does not match the pattern' END"
     return with_cells(parsed, tuple(groups), values, problem)
-
-
-def _sql(text: str) -> str:
-    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
-    return f"'{escaped}'"
