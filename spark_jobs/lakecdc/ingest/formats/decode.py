@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from lakecdc.contract.target import OLD_KEY_COLUMN, OP_COLUMN, ORDER_COLUMN, TIME_COLUMN, UNCHANGED_COLUMN
 from lakecdc.ingest.formats import find_format, native
 from lakecdc.ingest.formats.asides import ApartError, Besides, together
 from lakecdc.ingest.formats.changes import REJECTED
@@ -165,11 +164,8 @@ def _fields_before(
 
     :param told: columns of the schema of all messages, if it is known.
     """
-    own = [ORDER_COLUMN, TIME_COLUMN]
-    if target.mode == "history":
-        own += [OP_COLUMN, UNCHANGED_COLUMN, OLD_KEY_COLUMN]
     if known.types:
-        seen = tuple(Field(name, kind) for name, kind in known.types.items() if name not in own)
+        seen = tuple(Field(name, kind) for name, kind in known.types.items())
     elif told is not None:
         seen = told
     elif native.reads(format_name):

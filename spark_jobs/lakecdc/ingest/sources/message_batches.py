@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from lakecdc.iceberg import definition
 from lakecdc.ingest.change import TableBatch
 from lakecdc.ingest.cleaning import known_source_types
+from lakecdc.ingest.tables import own_columns
 
 if TYPE_CHECKING:
     from lakecdc.contract.target import Target
@@ -19,8 +20,12 @@ if TYPE_CHECKING:
 
 
 def known_types(table: IcebergTable | None, target: Target) -> dict[str, str]:
-    """Spark SQL types of a target's columns by the source's names; empty if there is no table yet."""
-    return known_source_types(target, definition.spark_types(table)) if table else {}
+    """Spark SQL types of a target's columns by the source's names, but lakecdc's own; empty for no table."""
+    if table is None:
+        return {}
+    own = {name for name, _, _ in own_columns(target)}
+    types = {name: kind for name, kind in definition.spark_types(table).items() if name not in own}
+    return known_source_types(target, types)
 
 
 def known_key(table: IcebergTable | None, target: Target) -> tuple[str, ...]:

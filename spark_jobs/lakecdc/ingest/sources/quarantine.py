@@ -26,7 +26,7 @@ from lakecdc.ingest.formats.rows.changes import decode_cells
 from lakecdc.ingest.source_columns import remembered
 from lakecdc.ingest.sources.files import row_reading
 from lakecdc.ingest.sources.message_batches import known_key, known_types, table_batch
-from lakecdc.ingest.tables import open_target, own_columns
+from lakecdc.ingest.tables import open_target
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -131,9 +131,8 @@ class Quarantine:
     def _of_rows(self, target: Target, rows: DataFrame) -> Decoded:
         table = open_target(self.spark, self.spec.catalog.name, target.table)
         assert table is not None
-        own = {name for name, _, _ in own_columns(target)}
-        types = {name: kind for name, kind in known_types(table, target).items() if name not in own}
-        return decode_kept(rows, target, TableNow(types, known_key(table, target), remembered(table)))
+        now = TableNow(known_types(table, target), known_key(table, target), remembered(table))
+        return decode_kept(rows, target, now)
 
     def _decoded(self, target: Target, messages: DataFrame, position: Position, epoch: str) -> Decoded:
         source = self.spec.source
