@@ -72,6 +72,11 @@ class Decoding:
     told: tuple[Field, ...] | None = None
     texts: bool = False
 
+    @property
+    def leaves_out(self) -> bool:
+        """Whether a message may leave values out."""
+        return any(map(self._may_be_left_out, self.fields))
+
     def wrapping(self, messages: pa.RecordBatch) -> Wrapping | None:
         """What is around the payloads of messages; None if they carry no schemas.
 

@@ -37,7 +37,8 @@ class Facts:
     :param stretches: of its changes, by ``topic/partition``.
     :param schemas: columns of the messages' schemas as JSON, empty for messages without; two at most.
     :param left_out: why tasks cannot fold the events, which leave values out.
-    :param first_orders: lowest order key of an event, folded or not, by ``topic/partition``.
+    :param first_orders: lowest order key of an event, folded or not, by ``topic/partition``; told only where values
+        may be left out.
     """
 
     odd: str | None = None

@@ -153,7 +153,7 @@ class DecodeTask:
                 alone=self.alone,
                 partitioned=decoding.keyed,
                 schema=told,
-                marks=self.marks,
+                marks=self.marks if decoding.leaves_out else None,
             )
             for batch in decoded(connection, decoding, stream, care, sets_aside=self.sets_aside):
                 for one in held:
@@ -284,7 +284,8 @@ class Held:
     :param names: of the row's columns.
     :param partitioned: what the partitions of a topic have is to be told.
     :param schema: what their schema tells of the columns, as facts travel.
-    :param marks: how far the table has come, for rows that are folded and leave values out; None of a log.
+    :param marks: how far the table has come, for rows that are folded and leave values out; None of a log, and
+        where none may.
     :param sets_aside: odd messages are handed on; without it, they are passed over.
     """
 
