@@ -18,7 +18,8 @@ Columns of the frame, one row per change event:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Protocol
@@ -47,6 +48,12 @@ class Column:
     type: str
     required: bool = False
     fill: object = None
+
+
+def alike(names: Sequence[str]) -> list[str]:
+    """Names that differ from another one in case at most, which Spark cannot tell apart."""
+    lower = Counter(name.lower() for name in names)
+    return [name for name in names if lower[name.lower()] > 1]
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from lakecdc.contract.target import OLD_KEY_COLUMN, OP_COLUMN, ORDER_COLUMN, TIM
 from lakecdc.iceberg import definition
 from lakecdc.iceberg.table import IcebergTable, exists
 from lakecdc.ingest import source_columns
+from lakecdc.ingest.change import alike
 from lakecdc.metadata import names
 
 if TYPE_CHECKING:
@@ -174,8 +175,7 @@ def check_columns(batch: TableBatch) -> None:
     if batch.target.keyed:
         _check_key_types(batch)
     reserved = (*[own[0] for own in own_columns(batch.target)], *_METADATA)
-    lowered = [name.lower() for name in (*names_, *reserved)]
-    twice = {name for name in lowered if lowered.count(name) > 1}
+    twice = {name.lower() for name in alike((*names_, *reserved))}
     if twice:
         raise InputError(
             f"Column names differ by case only, or are reserved: {sorted(twice)}.",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
@@ -13,6 +12,7 @@ from pyspark.sql import functions as F
 
 from lakecdc.contract.errors import InputError, LakecdcError
 from lakecdc.contract.target import ORDER_COLUMN, TIME_COLUMN, Target
+from lakecdc.ingest.change import alike
 
 if TYPE_CHECKING:
     from pyspark.sql import Column as Expression
@@ -30,9 +30,9 @@ def check_names(target: Target, names: Sequence[str]) -> None:
 
     :raises InputError: names that differ in case only, or that lakecdc keeps for itself.
     """
-    lower = Counter(name.lower() for name in names)
+    twice = alike(names)
     for name in names:
-        if lower[name.lower()] > 1:
+        if name in twice:
             raise InputError(
                 f"Two columns differ from {name!r} in case at most, which the catalog cannot tell apart.",
                 table=target.table,

@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 
 from lakecdc.contract.errors import InputError
 from lakecdc.iceberg.definition import quoted_column
-from lakecdc.ingest.change import Column
+from lakecdc.ingest.change import Column, alike
 from lakecdc.ingest.formats.changes import REJECTED, listed
 from lakecdc.ingest.formats.decoded import Decoded
 from lakecdc.ingest.formats.envelope import MESSAGE
@@ -89,8 +89,7 @@ def decode_cells(
 
 def _check_present(columns: list[Column], key: tuple[str, ...], order_by: str | None, table: str) -> None:
     names = [c.name for c in columns]
-    lowered = [name.lower() for name in names]
-    twice = [name for name in names if lowered.count(name.lower()) > 1]
+    twice = alike(names)
     if twice:
         raise InputError(
             f"The columns {', '.join(twice)} differ in case alone, which the catalog cannot tell apart.",
