@@ -61,14 +61,16 @@ format: setup  ## rewrite the files in the house style
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+# mysqlclient has to be compiled; only Airflow's MySqlHook needs it, which nothing here calls
 lock: setup  ## resolve requirements.lock anew
 	@uv=$$(command -v uv || echo build/tools/uv-*/bin/uv); \
-	$$uv pip compile setup.cfg --extra spark --extra demo --extra test --universal --python-version 3.11 \
-	  --generate-hashes --no-emit-index-url --no-annotate --upgrade --custom-compile-command "make lock" \
-	  -c .ci/pins.txt -o requirements.lock -q
+	$$uv pip compile setup.cfg --extra spark --extra postgres --extra mysql --extra kafka --extra demo --extra test \
+	  --no-emit-package mysqlclient --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
+	  --no-annotate --upgrade --custom-compile-command "make lock" -c .ci/pins.txt -o requirements.lock -q
 
-wheel: setup  ## build the wheel into dist/
+wheel: setup  ## build the wheel into dist/, and beside it constraints.txt, the versions that the tests run with
 	$(BIN)/python -m build --wheel --no-isolation
+	@sed -nE 's/^([a-zA-Z0-9][^ ]*==[^\]*[^ \]) *\\?$$/\1/p' requirements.lock > dist/constraints.txt
 
 clean:  ## remove what builds and tests leave, but not .venv
 	rm -rf build dist *.egg-info .pytest_cache .ruff_cache .mypy_cache .import_linter_cache spark-warehouse metastore_db derby.log

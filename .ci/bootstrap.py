@@ -44,14 +44,8 @@ JARS = ("org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0", "org.xerial:
 # of sources that only some specs have, and of the tests, whose processes must not fetch them at the same time
 SOURCE_JARS = ("org.postgresql:postgresql:42.7.7", "org.apache.spark:spark-avro_2.13:4.1.1")
 SERVICE_JARS = ("org.apache.iceberg:iceberg-aws-bundle:1.12.0", "org.apache.spark:spark-sql-kafka-0-10_2.13:4.1.1")
-# what Spark's Kafka source depends on and Spark has, or an index lacks in its version
-UNWANTED_JARS = (
-    "org.apache.hadoop:hadoop-client-api",
-    "org.apache.hadoop:hadoop-client-runtime",
-    "org.lz4:lz4-java",
-    "org.apache.spark:spark-token-provider-kafka-0-10_2.13",
-)
-TOKEN_JAR = f"{UNWANTED_JARS[-1]}:4.1.0-preview1"
+# what Spark's Kafka source depends on and Spark has
+UNWANTED_JARS = ("org.apache.hadoop:hadoop-client-api", "org.apache.hadoop:hadoop-client-runtime", "org.lz4:lz4-java")
 
 
 def main() -> None:
@@ -70,9 +64,7 @@ def main() -> None:
             STAMP.write_text(fingerprint())
         if arguments.prune:
             prune(find_uv())
-        warm_jars((*JARS, *SOURCE_JARS, *(SERVICE_JARS if arguments.services else ())), UNWANTED_JARS)
-        if arguments.services:
-            warm_jars((TOKEN_JAR,), UNWANTED_JARS[:-1])
+        warm_jars((*JARS, *SOURCE_JARS, *(SERVICE_JARS if arguments.services else ())))
 
 
 def say(text: str) -> None:
@@ -274,7 +266,8 @@ def install(uv: str) -> None:
     if not (VENV / "bin" / "python").exists():
         run("venv", "-q", "--python", sys.executable, str(VENV))
     say("installing the packages of requirements.lock, 1 GB the first time")
-    run("pip", "install", "-q", "--require-hashes", "-r", "requirements.lock")
+    # the lock is complete but for what it leaves out on purpose
+    run("pip", "install", "-q", "--no-deps", "--require-hashes", "-r", "requirements.lock")
     # setuptools is in the lock: an isolated build would fetch one that is not pinned.
     run("pip", "install", "-q", "--no-deps", "--no-build-isolation", "-e", ".")
     say(f".venv is ready after {time.monotonic() - started:.0f} s")
@@ -293,15 +286,22 @@ def prune(uv: str) -> None:
 # --- Spark's jars -------------------------------------------------------------------------------------------------
 
 
-def warm_jars(coordinates: tuple[str, ...], unwanted: tuple[str, ...]) -> None:
-    """Let Spark fetch its jars now, so that no test or demo waits for a download.
+def fetched(coordinates: str) -> Path:
+    """Return where Spark puts a jar that it fetches.
 
     :param coordinates: Maven coordinates
-    :param unwanted: what they depend on and is left out, without versions
     """
     # Java takes the home folder from the account, whatever HOME says.
     cache = Path(pwd.getpwuid(os.getuid()).pw_dir) / ".ivy2.5.2" / "jars"
-    if all((cache / ("{}_{}-{}.jar".format(*jar.split(":")))).exists() for jar in coordinates):
+    return cache / "{}_{}-{}.jar".format(*coordinates.split(":"))
+
+
+def warm_jars(coordinates: tuple[str, ...]) -> None:
+    """Let Spark fetch its jars now, so that no test or demo waits for a download.
+
+    :param coordinates: Maven coordinates
+    """
+    if all(fetched(jar).exists() for jar in coordinates):
         return
     say("fetching Spark's jars")
     with tempfile.TemporaryDirectory() as scratch:
@@ -309,7 +309,7 @@ def warm_jars(coordinates: tuple[str, ...], unwanted: tuple[str, ...]) -> None:
         script.touch()
         submit = str(VENV / "bin" / "spark-submit")
         command = [submit, "--master", "local[1]", "--packages", ",".join(coordinates)]
-        command += ["--exclude-packages", ",".join(unwanted), str(script)]
+        command += ["--exclude-packages", ",".join(UNWANTED_JARS), str(script)]
         environment = {**os.environ, "PYSPARK_PYTHON": str(VENV / "bin" / "python")}
         environment.pop("SPARK_HOME", None)
         for _ in range(3):

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
+from airflow_provider_lakecdc.exceptions import LakecdcJobError
 from airflow_provider_lakecdc.payable import payable
 from airflow_provider_lakecdc.tables import MAIN, branch_snapshots, open_table, summary_of
 from lakecdc.metadata.debt import DebtLimits, DeleteDebt, from_summaries
@@ -15,6 +17,8 @@ if TYPE_CHECKING:
     from pyiceberg.table.snapshots import Snapshot
 
     from airflow_provider_lakecdc.hooks.catalog import CatalogConnection
+
+log = logging.getLogger(__name__)
 
 #: which side of the limits is waited for
 Side = Literal["above", "below"]
@@ -65,13 +69,31 @@ def look(
 ) -> Debts | None:
     """Look at all tables once; see :func:`satisfied`.
 
-    What a run could not pay is not waited for: equality deletes that it has to leave count for ``below`` only.
+    What a run could not pay is not waited for: equality deletes that it has to leave count for ``below`` only. A table
+    that cannot be read leaves it to the others as long as these tell how the wait goes on.
+
+    :raises LakecdcJobError: if it is left to tables that cannot be read.
     """
-    debts = {name: read_delete_debt(catalog, name, branch) for name in tables}
-    for name, debt in debts.items() if until == "above" else ():
-        if debt is not None and debt.above(limits):
-            debts[name] = _payable(catalog, name, branch, debt)
-    return satisfied(debts, limits, until)
+    debts: dict[str, DeleteDebt | None] = {}
+    failed: dict[str, Exception] = {}
+    for name in tables:
+        try:
+            debts[name] = _debt(catalog, name, branch, limits, until)
+        except Exception as error:
+            log.warning("%s cannot be read", name, exc_info=error)
+            failed[name] = error
+    found = satisfied(debts, limits, until)
+    if failed and (not debts or (until == "below" and found is not None)):
+        told = "; ".join(f"{name}: {type(error).__name__}: {error}" for name, error in failed.items())
+        raise LakecdcJobError(f"Delete debt cannot be read. {told}") from next(iter(failed.values()))
+    return found
+
+
+def _debt(catalog: CatalogConnection, table: str, branch: str, limits: DebtLimits, until: Side) -> DeleteDebt | None:
+    debt = read_delete_debt(catalog, table, branch)
+    if until == "above" and debt is not None and debt.above(limits):
+        return _payable(catalog, table, branch, debt)
+    return debt
 
 
 def _payable(catalog: CatalogConnection, table: str, branch: str, debt: DeleteDebt) -> DeleteDebt:

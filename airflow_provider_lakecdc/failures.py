@@ -18,7 +18,11 @@ _CLASS_HINTS = {
 }
 # what stands in the output of a job that did not get as far as a report
 _SYMPTOMS: tuple[tuple[str, str], ...] = (
-    (r"OutOfMemoryError|Container killed by YARN|OOMKilled|exit code 137", "Raise driver_memory or executor_memory."),
+    (
+        r"OutOfMemoryError|Container killed by YARN|OOMKilled|exit code:? (137|-9)\b|\bKilled\b",
+        "Raise driver_memory or executor_memory, or let fewer tasks run at once: memory ran out, or the system ended "
+        "the process for its sake.",
+    ),
     (r"JAVA_HOME is not set|java: (command )?not found", "Install Java 17 on the worker, or set JAVA_HOME."),
     (
         r"unresolved dependenc|not found: org\.|Server access error",
@@ -47,8 +51,8 @@ def verdict(
     kind = failure_class(report, fail_on)
     if kind is None:
         return None
-    reasons = [mask(report.error)] if report.error else []
-    reasons += [_line(table) for table in report.tables if counts_as_failure(table, fail_on)]
+    reasons = [report.error] if report.error else []
+    reasons += [table.line for table in report.tables if counts_as_failure(table, fail_on)]
     total = f"{len(reasons)} of {len(report.tables)} tables" if report.tables and not report.error else "the whole job"
     lines = "\n".join(f"  {reason}" for reason in reasons)
     return CLASSES[kind](f"{report.job} failed ({kind}) for {total}:\n{lines}", hint=_CLASS_HINTS[kind], report=report)
@@ -81,9 +85,3 @@ def _no_report(submit_error: Exception | None) -> LakecdcJobError:
         if re.search(pattern, text):
             return JobClusterError(f"The job left no report. {text}", hint=hint)
     return LakecdcJobError(f"The job left no report. {text}", hint=_CLASS_HINTS["unknown"])
-
-
-def _line(table: TableReport) -> str:
-    reason = mask(table.reason) if table.reason else "no reason given"
-    # an error of ours names its table itself
-    return f"{table.outcome}: {reason if reason.startswith(table.table) else f'{table.table}: {reason}'}"

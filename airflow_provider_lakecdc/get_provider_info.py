@@ -17,9 +17,15 @@ _OPERATORS = (
     "sort_data_files",
     "compact_data_files",
     "rewrite_manifests",
+    "tag_snapshots",
     "expire_snapshots",
+    "remove_orphan_files",
     "table_status",
+    "consumer",
+    "announce",
 )
+#: each with a trigger of the same name
+_SENSORS = ("polling", "watermark", "delete_debt", "snapshot")
 
 
 def get_provider_info() -> dict[str, Any]:
@@ -40,8 +46,8 @@ def get_provider_info() -> dict[str, Any]:
             }
         ],
         "operators": [_modules(*(f"operators.{name}" for name in _OPERATORS))],
-        "sensors": [_modules("sensors.watermark", "sensors.delete_debt")],
-        "triggers": [_modules("triggers.watermark", "triggers.delete_debt")],
+        "sensors": [_modules(*(f"sensors.{name}" for name in _SENSORS))],
+        "triggers": [_modules(*(f"triggers.{name}" for name in _SENSORS))],
         "hooks": [_modules("hooks.catalog", "hooks.source")],
         "extra-links": [f"{_PACKAGE}.links.JobReportLink"],
         "config": {"lakecdc": {"description": "Settings of the lakecdc provider.", "options": _options()}},
@@ -68,7 +74,7 @@ def _options() -> dict[str, Any]:
         ),
         "documents_url": _option(
             "Web address under which a browser sees the folder of documents_uri; the task's link 'Job report' "
-            "begins with it. Empty: the link shows the report's URI.",
+            "begins with it. Empty: there is no such link unless documents_uri is a web address itself.",
             example="https://files.example.com/lakecdc",
             default="",
         ),

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -23,8 +24,13 @@ from pathlib import Path
 from airflow_provider_lakecdc.exceptions import JobBadInputError
 from airflow_provider_lakecdc.hooks.lookup import find_connection
 from lakecdc.contract import runtime
+from lakecdc.contract.report import EXIT_BAD_INPUT
+from lakecdc.contract.spec import JobSpec
 
 _BINARY = "spark-submit"
+# a topic is asked for by the job alone, and a replay needs no source
+_TRIED_EARLY = ("files", "jdbc", "mysql", "postgres")
+_PREFLIGHT_SECONDS = 30
 
 
 @dataclass(frozen=True)
@@ -100,6 +106,28 @@ def refuse_secrets_in_cluster_mode(target: SparkTarget, secrets: Mapping[str, st
             hint="Use client mode, or give the driver its secrets there (a mounted file, its own environment) and "
             'put references into the connection\'s extra, such as {"s3.secret-access-key": {"file": "/run/key"}}.',
         )
+
+
+def refuse_early(spec: JobSpec, text: str, environment: Mapping[str, str]) -> None:
+    """Try what the spec names in a Python of its own, without Spark (``lakecdc.preflight``).
+
+    It tells only what no retry mends; a check that does not come to an end says nothing.
+
+    :param text: the spec as the job gets it.
+    :param environment: of the job's driver, which runs on this machine.
+    :raises JobBadInputError: a wrong password, an unknown database, a missing folder.
+    """
+    if spec.job != "ingest" or getattr(spec.source, "type", None) not in _TRIED_EARLY:
+        return
+    command = [sys.executable, "-m", "lakecdc.preflight"]
+    try:
+        done = subprocess.run(
+            command, input=text, env=dict(environment), capture_output=True, text=True, timeout=_PREFLIGHT_SECONDS
+        )
+    except subprocess.TimeoutExpired:
+        return
+    if done.returncode == EXIT_BAD_INPUT:
+        raise JobBadInputError(done.stdout.strip(), hint="Spark has not been started. Mend it, then clear the task.")
 
 
 @contextmanager

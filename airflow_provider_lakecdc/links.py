@@ -19,7 +19,7 @@ REPORT_LINK_KEY = "lakecdc_report_link"
 
 
 class JobReportLink(BaseOperatorLink):
-    """Opens the job's report (see ``[lakecdc] documents_url``)."""
+    """Opens the job's report; Airflow shows it where a browser can (see ``[lakecdc] documents_url``)."""
 
     name = "Job report"
 
@@ -34,7 +34,12 @@ class JobReportLink(BaseOperatorLink):
         return str(found or "")
 
 
-def report_address(report_uri: str) -> str:
-    """Where a browser finds a report: below ``documents_url`` if that is set, else the URI itself."""
+def report_address(report_uri: str) -> str | None:
+    """Where a browser finds a report: below ``documents_url``, or at its URI if that is an address of the web.
+
+    :return: None if it finds it nowhere; a page from the web must not open files, and knows no object store.
+    """
     base, folder = settings.documents_url(), settings.documents_uri()
-    return base + report_uri.removeprefix(folder) if base and report_uri.startswith(folder) else report_uri
+    if base and report_uri.startswith(folder):
+        return base + report_uri.removeprefix(folder)
+    return report_uri if report_uri.startswith(("http://", "https://")) else None

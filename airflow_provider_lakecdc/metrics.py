@@ -37,6 +37,7 @@ _EXPIRED = (
     *("snapshots_expired", "deleted_data_files", "deleted_equality_delete_files"),
     *("deleted_position_delete_files", "deleted_manifests", "deleted_manifest_lists"),
 )
+_ORPHANS = tuple(f"{what}_{how}" for how in ("taken", "deleted", "restored", "spared") for what in ("files", "bytes"))
 #: numbers of a report that add up over runs, by job
 COUNTERS: dict[str, tuple[str, ...]] = {
     "ingest": _INGEST,
@@ -45,14 +46,18 @@ COUNTERS: dict[str, tuple[str, ...]] = {
     "sort_data_files": _REWRITE,
     "compact_data_files": _REWRITE,
     "rewrite_manifests": (),
+    "tag_snapshots": (),
     "expire_snapshots": _EXPIRED,
+    "remove_orphan_files": _ORPHANS,
 }
 #: numbers of a report that say how a table stands, by job
 GAUGES: dict[str, tuple[str, ...]] = {
     "rewrite_delete_files": ("equality_delete_files_after", "equality_delete_files_unsupported", "groups_left"),
     "sort_data_files": ("overlap_depth_after",),
     "rewrite_manifests": ("manifests_after", "delete_manifests_after"),
+    "tag_snapshots": ("refs",),
     "expire_snapshots": ("snapshots",),
+    "remove_orphan_files": ("files_listed", "bytes_listed", "orphan_files", "orphan_bytes", "files_waiting"),
 }
 _FEEDING = ("ingest", "replay_quarantine")
 #: what is reckoned from several numbers of a feeding job's report

@@ -72,7 +72,7 @@ def _column_types(table: Table) -> dict[int, str]:
 
 def _specs_by_dropped_columns(table: Table) -> set[int]:
     """Those whose partition values Iceberg's writers lose (``lakecdc.iceberg.scan.specs_by_dropped_columns``)."""
-    known = set(table.schema()._lazy_id_to_field)
+    known = table.schema().field_ids
     return {
         number
         for number, spec in table.specs().items()

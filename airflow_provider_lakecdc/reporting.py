@@ -9,7 +9,6 @@ from airflow.sdk import Asset, AssetAlias
 
 from airflow_provider_lakecdc.assets import table_asset, tables_alias
 from lakecdc.contract.report import JobReport, TableReport
-from lakecdc.contract.secrets import mask
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -34,7 +33,7 @@ def summary(report: JobReport) -> str:
         for row in rows
     ]
     title = f"{report.job}, {report.started_at} to {report.finished_at}, {report.spark_application_id or 'no Spark'}"
-    return "\n".join([title, *lines, *([f"stopped: {mask(report.error)}"] if report.error else [])])
+    return "\n".join([title, *lines, *([f"stopped: {report.error}"] if report.error else [])])
 
 
 def raise_asset_events(
@@ -68,7 +67,7 @@ def _extra(report: JobReport, table: TableReport) -> dict[str, Any]:
 def _facts(table: TableReport) -> dict[str, Any]:
     facts = {
         "outcome": table.outcome,
-        "reason": mask(table.reason) if table.reason else None,
+        "reason": table.reason,
         "failure_class": table.failure_class,
         "snapshot_before": table.snapshot_before,
         "snapshot_after": table.snapshot_after,
@@ -78,7 +77,7 @@ def _facts(table: TableReport) -> dict[str, Any]:
 
 
 def _row(table: TableReport) -> Sequence[str]:
-    details = [mask(table.reason)] if table.reason else []
+    details = [table.reason] if table.reason else []
     details += [f"{name}={_short(value)}" for name, value in table.metrics.items()]
     return (
         table.table,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import closing
@@ -14,14 +15,16 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_provider_lakecdc.delete_debt import debt_of
 from airflow_provider_lakecdc.hooks.catalog import get_catalog
-from airflow_provider_lakecdc.tables import MAIN, branch_snapshots, open_table, summary_of
+from airflow_provider_lakecdc.tables import MAIN, branch_snapshots, open_table, snapshot_facts
 from lakecdc.metadata import readers
-from lakecdc.metadata.last_write import SnapshotFacts, last_write
+from lakecdc.metadata.last_write import last_write
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
 
     from airflow_provider_lakecdc.hooks.catalog import CatalogConnection
+
+log = logging.getLogger(__name__)
 
 _HEADINGS = ("table", "format", "equality deletes", "position deletes", "v4", "refused by", "last write")
 
@@ -45,6 +48,18 @@ def read_status(
         return status | {"partitions": _partitions(found, branch)} if partitions else status
 
 
+def report_status(
+    catalog: CatalogConnection, table: str, branch: str = MAIN, *, partitions: bool = False
+) -> dict[str, Any]:
+    """The same, and ``error`` alone for a table that is not there or cannot be read."""
+    try:
+        status = read_status(catalog, table, branch, partitions=partitions)
+    except Exception as error:
+        log.exception("%s could not be read", table)
+        return {"error": f"{type(error).__name__}: {error}"}
+    return status or {"error": "There is no such table."}
+
+
 def tables_of(catalog: CatalogConnection, namespace: str) -> list[str]:
     """Names of a namespace's tables, those of namespaces below it not included, sorted."""
     with closing(catalog.load()) as opened:
@@ -63,7 +78,7 @@ def overview(statuses: Mapping[str, Mapping[str, Any]]) -> str:
 def main(argv: Sequence[str] | None = None) -> int:
     """Print the status of tables as JSON.
 
-    :return: 1 if one of them does not exist, else 0.
+    :return: 1 if one of them does not exist or cannot be read, else 0.
     """
     parser = argparse.ArgumentParser(prog="airflow_provider_lakecdc.status", description=main.__doc__)
     parser.add_argument("catalog_conn_id", help="Airflow connection of type iceberg")
@@ -73,27 +88,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     asked = parser.parse_args(argv)
     catalog = get_catalog(asked.catalog_conn_id)
-    found = {name: read_status(catalog, name, partitions=asked.partitions) for name in asked.tables}
+    found = {name: report_status(catalog, name, partitions=asked.partitions) for name in asked.tables}
     json.dump(found, sys.stdout, indent=2)
     print()
-    return int(None in found.values())
+    return int(any("error" in status for status in found.values()))
 
 
 def _status(table: Table, branch: str) -> dict[str, Any]:
     debt, version = debt_of(table, branch), table.format_version
     deletes = (debt.equality_delete_files, debt.position_delete_files)
-    written = last_write(
-        (
-            SnapshotFacts(
-                snapshot.snapshot_id,
-                snapshot.timestamp_ms,
-                snapshot.summary.operation.value if snapshot.summary else None,
-                summary_of(snapshot),
-            )
-            for snapshot in branch_snapshots(table, branch)
-        ),
-        table.properties,
-    )
+    written = last_write(map(snapshot_facts, branch_snapshots(table, branch)), table.properties)
     return {
         "format_version": version,
         **debt.counts(),

@@ -11,6 +11,7 @@ from airflow_provider_lakecdc.documents import Documents
 from airflow_provider_lakecdc.exceptions import JobBadInputError
 from airflow_provider_lakecdc.hooks.catalog import CatalogConnection
 from lakecdc.contract.errors import SpecError
+from lakecdc.contract.fields import refuse_unknown
 from lakecdc.contract.options import OPTIONS
 from lakecdc.contract.spec import VERSION, JobSpec, parse_spec
 
@@ -23,12 +24,14 @@ class Submission:
     :param spec: the same, parsed and checked.
     :param documents: where spec and report lie.
     :param secrets: values of the references by name of their environment variable.
+    :param driver_is_here: the job's driver runs in this worker, not on the cluster.
     """
 
     document: dict[str, Any]
     spec: JobSpec
     documents: Documents
     secrets: dict[str, str] = field(repr=False)
+    driver_is_here: bool = True
 
     @property
     def text(self) -> str:
@@ -63,6 +66,18 @@ def check_spec(document: Mapping[str, Any], job: str) -> JobSpec:
         return parse_spec(document, job)
     except SpecError as error:
         raise JobBadInputError(f"The spec of the job {job} is wrong: {error}") from error
+
+
+def check_conf(conf: Mapping[str, Any] | None, known: Sequence[str]) -> None:
+    """Refuse a DAG run whose ``conf`` has a key that nobody looks at.
+
+    :param known: keys that somebody does.
+    :raises JobBadInputError: with the nearest known one.
+    """
+    try:
+        refuse_unknown(conf or {}, set(known), "the run's conf")
+    except SpecError as error:
+        raise JobBadInputError(str(error), hint="Nothing has been done; trigger another run.") from error
 
 
 def typed_options(job: str, options: Mapping[str, Any]) -> dict[str, Any]:

@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING
 
+from lakecdc.metadata.last_write import SnapshotFacts
+
 if TYPE_CHECKING:
     from pyiceberg.table import Table
     from pyiceberg.table.snapshots import Snapshot
@@ -39,6 +41,12 @@ def branch_snapshots(table: Table, branch: str = MAIN) -> Iterator[Snapshot]:
         yield snapshot
         parent = snapshot.parent_snapshot_id
         snapshot = table.snapshot_by_id(parent) if parent is not None else None
+
+
+def snapshot_facts(snapshot: Snapshot) -> SnapshotFacts:
+    """A snapshot as :mod:`lakecdc.metadata` knows it."""
+    operation = snapshot.summary.operation.value if snapshot.summary else None
+    return SnapshotFacts(snapshot.snapshot_id, snapshot.timestamp_ms, operation, summary_of(snapshot))
 
 
 def summary_of(snapshot: Snapshot) -> Mapping[str, str]:

@@ -36,6 +36,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from benchmarks.terminal import only_own_lines
 from lakecdc.contract.spec import parse_spec
 from lakecdc.iceberg.commit import RowChanges, append_changes
 from lakecdc.iceberg.fence import PositionFence
@@ -97,12 +98,15 @@ class Bench:
             },
         }
         self._name = f"bench.v{version}_{rows}"
+        # without its catalog Iceberg looks for one that is called like the namespace, and logs that there is none
+        self._whole_name = f"{_CATALOG}.{self._name}"
         spec = parse_spec(self._spec())
         self._spark: SparkSession = open_session(spec.catalog, "bench-deletes")
         self._spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {_CATALOG}.bench")
         self._fill()
         for commit in range(commits):
             self._delete(deletes // commits, commit, keys, files)
+        print(f"{self._name}: {rows:,} rows, {deletes:,} equality deletes in {commits} commits")
         head = self._table().head()
         assert head is not None
         self._start = head.id
@@ -139,7 +143,7 @@ class Bench:
 
     def back(self) -> None:
         """Set the table back to the state with all its equality deletes."""
-        self._spark.sql(f"CALL {_CATALOG}.system.set_current_snapshot('{self._name}', {self._start})")
+        self._spark.sql(f"CALL {_CATALOG}.system.set_current_snapshot('{self._whole_name}', {self._start})")
 
     def rows(self) -> int:
         """Live rows."""
@@ -157,20 +161,23 @@ class Bench:
         cost.facts = {name: table.metrics[name] for name in kept}
         return cost
 
-    def procedure(self, name: str, options: str) -> Cost:
-        """One of Iceberg's procedures."""
+    def procedure(self, name: str) -> Cost:
+        """One of Iceberg's procedures, on all files."""
+        call = f"{name}(table => '{self._whole_name}', options => map('rewrite-all', 'true'))"
         with costs() as cost:
-            row = self._spark.sql(
-                f"CALL {_CATALOG}.system.{name}(table => '{self._name}', options => map({options}))"
-            ).first()
+            row = self._spark.sql(f"CALL {_CATALOG}.system.{call}").first()
         cost.facts = row.asDict() if row is not None else {}
         return cost
 
-    def twice(self, work: Callable[[], Cost]) -> Cost:
-        """Run something twice from the same state."""
-        first = work()
+    def twice(self, name: str, work: Callable[[str], Cost]) -> Cost:
+        """Run something twice from the same state.
+
+        :param name: what it is called.
+        """
+        first = work(name)
         self.back()
-        second = work()
+        second = work(name)
+        print(f"{self._name}: {name}: {first.seconds} s, again {second.seconds} s")
         return replace(first, again={"seconds": second.seconds, "core_seconds": second.core_seconds})
 
     def readers(self) -> dict[str, float]:
@@ -225,13 +232,13 @@ def against_procedures(folder: Path, version: int, rows: int, deletes: int, comm
     """Ours and Iceberg's procedures on one table."""
     bench = Bench(folder, version, rows, deletes, commits, range(rows))
     expected, found = bench.rows(), {"before": bench.readers()}
-    ours = bench.twice(bench.ours)
+    ours = bench.twice("ours", lambda _: bench.ours())
     assert bench.rows() == expected
     found["after_ours"] = bench.readers()
     bench.back()
-    positions = bench.twice(lambda: bench.procedure("rewrite_position_delete_files", "'rewrite-all', 'true'"))
+    positions = bench.twice("rewrite_position_delete_files", bench.procedure)
     bench.back()
-    everything = bench.twice(lambda: bench.procedure("rewrite_data_files", "'rewrite-all', 'true'"))
+    everything = bench.twice("rewrite_data_files", bench.procedure)
     assert bench.rows() == expected
     found["clean"] = bench.readers()
     return {
@@ -281,18 +288,25 @@ def main() -> None:
     folder = given.folder.resolve()
     shutil.rmtree(folder, ignore_errors=True)
     (folder / "warehouse").mkdir(parents=True)
+    with only_own_lines(folder / "output.log"):
+        print(json.dumps({**measured(given, folder), "commits": given.commits, "cores": os.cpu_count()}))
+
+
+def measured(given: argparse.Namespace, folder: Path) -> dict[str, Any]:
+    """What the last line says.
+
+    :param given: the arguments.
+    """
     Bench(folder, 3, 1000, 100, 1, range(1000)).ours()
-    result: dict[str, Any] = {"name": "bench-deletes", "rows": given.rows, "deletes": given.deletes}
     if given.bounded:
-        result = {"name": "bench-deletes-bounded", **bounded(folder)}
-    elif given.growth:
+        return {"name": "bench-deletes-bounded", **bounded(folder)}
+    result: dict[str, Any] = {"name": "bench-deletes", "rows": given.rows, "deletes": given.deletes}
+    if given.growth:
         sizes = [int(size) for size in given.growth.split(",")]
-        result["growth"] = growth(folder, sizes, given.deletes, given.commits)
-    else:
-        for version in given.versions.split(","):
-            measured = against_procedures(folder, int(version), given.rows, given.deletes, given.commits)
-            result[f"v{version}"] = measured
-    print(json.dumps({**result, "commits": given.commits, "cores": os.cpu_count()}))
+        return {**result, "growth": growth(folder, sizes, given.deletes, given.commits)}
+    for version in given.versions.split(","):
+        result[f"v{version}"] = against_procedures(folder, int(version), given.rows, given.deletes, given.commits)
+    return result
 
 
 if __name__ == "__main__":

@@ -17,12 +17,14 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import psycopg
 
+from benchmarks.terminal import only_own_lines
 from lakecdc.contract.spec import parse_spec
 from lakecdc.ingest.job import ingest
 from lakecdc.run import run
@@ -116,29 +118,47 @@ def main() -> None:
     folder = given.folder.resolve()
     shutil.rmtree(folder, ignore_errors=True)
     (folder / "warehouse").mkdir(parents=True)
+    with only_own_lines(folder / "output.log"):
+        print(json.dumps(result(measure(folder, given.rows), given.rows)))
+
+
+def measure(folder: Path, count: int) -> dict[str, float]:
+    """Seconds of each way to load so many rows."""
+    seconds: dict[str, float] = {}
     data = reachable_folder(folder / "postgres", "lakecdc-bench-") / "data"
     with Postgres(data) as server:
-        for table, rows in (("warm", 1000), ("orders", given.rows)):
+        for table, rows in (("warm", 1000), ("orders", count)):
             fill(server.dsn, table, rows)
-        seconds = {"ceiling": ceiling(server.dsn, "orders")}
+        print(f"{count:,} rows are in Postgres")
+        ways: dict[str, Callable[[], float]] = {
+            "ceiling": lambda: ceiling(server.dsn, "orders"),
+            "ours": lambda: ours(folder, server.dsn, "orders", count),
+            "dlt": lambda: dlt(folder, server.uri, "orders"),
+        }
         ours(folder, server.dsn, "warm", 1000)
-        seconds["ours"] = ours(folder, server.dsn, "orders", given.rows)
-        seconds["dlt"] = dlt(folder, server.uri, "orders")
-    rates = {name: round(given.rows / each) for name, each in seconds.items()}
-    print(
-        json.dumps(
-            {
-                "name": "bench-full-load",
-                "ours": rates["ours"],
-                "peers": {"ceiling": rates["ceiling"], "dlt": rates["dlt"]},
-                "ratio": {name: round(rates["ours"] / rates[name], 2) for name in ("ceiling", "dlt")},
-                "unit": "rows/s",
-                "rows": given.rows,
-                "seconds": {name: round(each, 2) for name, each in seconds.items()},
-                "cores": os.cpu_count(),
-            }
-        )
-    )
+        for name, way in ways.items():
+            seconds[name] = way()
+            print(f"{name}: {seconds[name]:.2f} s")
+    return seconds
+
+
+def result(seconds: dict[str, float], rows: int) -> dict[str, Any]:
+    """What the last line says.
+
+    :param seconds: of each way.
+    :param rows: how many were loaded.
+    """
+    rates = {name: round(rows / each) for name, each in seconds.items()}
+    return {
+        "name": "bench-full-load",
+        "ours": rates["ours"],
+        "peers": {"ceiling": rates["ceiling"], "dlt": rates["dlt"]},
+        "ratio": {name: round(rates["ours"] / rates[name], 2) for name in ("ceiling", "dlt")},
+        "unit": "rows/s",
+        "rows": rows,
+        "seconds": {name: round(each, 2) for name, each in seconds.items()},
+        "cores": os.cpu_count(),
+    }
 
 
 if __name__ == "__main__":

@@ -28,10 +28,12 @@ from benchmarks import events
 from benchmarks.deletes import costs
 from benchmarks.encodings import ENCODINGS
 from benchmarks.peers import flink, merge_into
+from benchmarks.terminal import only_own_lines
 from lakecdc.contract.spec import parse_spec
 from lakecdc.ingest.job import ingest
 from lakecdc.run import run
 from lakecdc.session import open_session
+from local_services import install
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -106,7 +108,6 @@ class Lake:
 
     def flink(self) -> Taken:
         """Seconds of each set with Flink."""
-        flink.install()
         return flink.ingest(self.database, self.warehouse, "bench.flink", self.sets)
 
     def check(self, contenders: Sequence[str]) -> None:
@@ -139,8 +140,9 @@ def _race(lake: Lake, contender: str) -> Taken:
     command = [sys.executable, "-m", "benchmarks.ingest", "--folder", str(lake.folder), "--only", contender]
     command += ["--format", lake.format_name]
     output = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
-    print(f"{contender}: {output.splitlines()[-1]}", flush=True)
-    return list(json.loads(output.splitlines()[-1]))
+    taken: Taken = json.loads(output.splitlines()[-1])
+    print(f"{contender}: {' and '.join(f'{seconds} s' for seconds, _ in taken)}")
+    return taken
 
 
 def _run_alone(lake: Lake, contender: str) -> Taken:
@@ -181,16 +183,21 @@ def main() -> None:
     contenders = arguments.contenders.split(",") if arguments.contenders else list(able)
     if not {*contenders} <= {*able}:
         parser.error(f"{arguments.format} is read by {', '.join(able)}")
-    if arguments.only:
-        print(json.dumps(_run_alone(lake, arguments.only)), flush=True)
-        return
-    shutil.rmtree(lake.folder, ignore_errors=True)
-    (lake.folder / "warehouse").mkdir(parents=True)
-    writer = events.Writer(arguments.keys, arguments.format)
-    size = [writer.write(lake.folder / f"events-{n}", arguments.events).bytes for n in range(2)][1]
-    taken = {contender: _race(lake, contender) for contender in contenders}
-    lake.check(contenders)
-    print(json.dumps(_result(taken, arguments.events, size, arguments.format)))
+    if not arguments.only:
+        shutil.rmtree(lake.folder, ignore_errors=True)
+        (lake.folder / "warehouse").mkdir(parents=True)
+    with only_own_lines(lake.folder / "output.log"):
+        if arguments.only:
+            print(json.dumps(_run_alone(lake, arguments.only)))
+            return
+        if "flink" in contenders:
+            install.install_flink()
+        writer = events.Writer(arguments.keys, arguments.format)
+        size = [writer.write(lake.folder / f"events-{n}", arguments.events).bytes for n in range(2)][1]
+        print(f"two sets of {arguments.events:,} events are written")
+        taken = {contender: _race(lake, contender) for contender in contenders}
+        lake.check(contenders)
+        print(json.dumps(_result(taken, arguments.events, size, arguments.format)))
 
 
 if __name__ == "__main__":

@@ -14,11 +14,13 @@ import json
 import os
 import shutil
 import statistics
+import tempfile
 from pathlib import Path
 
 from benchmarks import events
 from benchmarks.deletes import Cost, costs
 from benchmarks.ingest import Lake
+from benchmarks.terminal import only_own_lines
 from lakecdc.contract.target import ORDER_COLUMN, TIME_COLUMN
 
 _TABLE = "native"
@@ -42,14 +44,35 @@ def fill(lake: Lake, first: int, end: int) -> None:
 def batches(lake: Lake, writer: events.Writer, rows: int, count: int, size: int) -> list[Cost]:
     """Take some batches of events over all keys and tell what each costs; the first one does not count."""
     found, writer.keys = [], rows
-    for number in range(count):
-        folder = lake.folder / f"growth-{rows}-{number}"
+    for _ in range(count):
+        # a file of the same name as an earlier one would count as read
+        folder = Path(tempfile.mkdtemp(prefix="growth-", dir=lake.folder))
         writer.write(folder, size)
         with costs() as cost:
             lake.take(_TABLE, f"{folder}/*.jsonl")
         found.append(cost)
         shutil.rmtree(folder)
     return found[1:]
+
+
+def grow(lake: Lake, sizes: list[int], count: int, size: int) -> dict[int, dict[str, float]]:
+    """Take batches at each size of the table; medians of what one costs, by size.
+
+    :param count: batches at each size, besides the first.
+    :param size: events of a batch.
+    """
+    writer, filled, found = events.Writer(sizes[0]), 0, dict[int, dict[str, float]]()
+    batches(lake, writer, sizes[0], 1, 1000)
+    for rows in sizes:
+        fill(lake, filled, rows)
+        filled = rows
+        taken = batches(lake, writer, rows, count + 1, size)
+        found[rows] = {
+            "seconds": round(statistics.median(one.seconds for one in taken), 2),
+            "core_seconds": round(statistics.median(one.core_seconds for one in taken), 2),
+        }
+        print(f"{rows:,} rows: {found[rows]['seconds']} s a batch")
+    return found
 
 
 def main() -> None:
@@ -63,25 +86,15 @@ def main() -> None:
     lake = Lake(arguments.folder.resolve())
     shutil.rmtree(lake.folder, ignore_errors=True)
     (lake.folder / "warehouse").mkdir(parents=True)
-    sizes = [int(rows) for rows in arguments.rows.split(",")]
-    writer = events.Writer(sizes[0])
-    batches(lake, writer, sizes[0], 1, 1000)
-    filled, found = 0, {}
-    for rows in sizes:
-        fill(lake, filled, rows)
-        filled = rows
-        taken = batches(lake, writer, rows, arguments.batches + 1, arguments.events)
-        found[rows] = {
-            "seconds": round(statistics.median(one.seconds for one in taken), 2),
-            "core_seconds": round(statistics.median(one.core_seconds for one in taken), 2),
+    with only_own_lines(lake.folder / "output.log"):
+        sizes = [int(rows) for rows in arguments.rows.split(",")]
+        found = grow(lake, sizes, arguments.batches, arguments.events)
+        growth = {
+            measure: round(found[sizes[-1]][measure] / found[sizes[0]][measure] - 1, 3)
+            for measure in ("seconds", "core_seconds")
         }
-        print(rows, found[rows], flush=True)
-    growth = {
-        measure: round(found[sizes[-1]][measure] / found[sizes[0]][measure] - 1, 3)
-        for measure in ("seconds", "core_seconds")
-    }
-    facts = {"events": arguments.events, "cores": os.cpu_count()}
-    print(json.dumps({"name": "bench-ingest-growth", "ours": found, "growth": growth, **facts}))
+        facts = {"events": arguments.events, "cores": os.cpu_count()}
+        print(json.dumps({"name": "bench-ingest-growth", "ours": found, "growth": growth, **facts}))
 
 
 if __name__ == "__main__":

@@ -30,6 +30,7 @@ from typing import Any
 import psutil
 import psycopg
 
+from benchmarks.terminal import only_own_lines
 from lakecdc.contract.spec import parse_spec
 from lakecdc.ingest.job import ingest
 from lakecdc.run import run
@@ -205,7 +206,6 @@ def feed(folder: Path, source: Source, way: str) -> tuple[float, float]:
     report = run(parse_spec(spec), ingest)
     seconds, used = time.monotonic() - began, core_seconds() - used
     assert report.exit_code() == 0, report.tables[0].reason if report.tables else report.error
-    print(way, round(seconds, 2), json.dumps(report.tables[0].metrics))
     return seconds, used
 
 
@@ -233,8 +233,10 @@ def measure(folder: Path, source: Source, inserts: int, updates: int) -> dict[st
         if way == "ours":
             found["inserts"]["ceiling"] = timed(partial(source.discard, begin, source.end())), 0.0
         found["inserts"][way] = feed(folder, source, way)
+        print(f"{way}: {inserts:,} inserts in {found['inserts'][way][0]:.2f} s")
         source.update(table, last - updates)
         found["updates"][way] = feed(folder, source, way)
+        print(f"{way}: {updates:,} updates in {found['updates'][way][0]:.2f} s")
     return found
 
 
@@ -250,32 +252,38 @@ def main() -> None:
     folder = given.folder.resolve()
     shutil.rmtree(folder, ignore_errors=True)
     (folder / "warehouse").mkdir(parents=True)
-    with {"postgres": postgres, "mysql": mysql}[given.source](folder) as source:
-        if given.source == "postgres":
-            source.statement("CREATE SCHEMA bench")
-        costs = measure(folder, replace(source, kind=_KINDS[given.kind]), given.inserts, given.updates)
+    with only_own_lines(folder / "output.log"):
+        with {"postgres": postgres, "mysql": mysql}[given.source](folder) as source:
+            if given.source == "postgres":
+                source.statement("CREATE SCHEMA bench")
+            costs = measure(folder, replace(source, kind=_KINDS[given.kind]), given.inserts, given.updates)
+        print(json.dumps(result(given, costs)))
+
+
+def result(given: argparse.Namespace, costs: dict[str, dict[str, tuple[float, float]]]) -> dict[str, Any]:
+    """What the last line says.
+
+    :param given: the arguments.
+    :param costs: seconds and core-seconds by transaction and way.
+    """
     rows = {"inserts": given.inserts, "updates": given.updates}
     rates = {what: {way: round(rows[what] / each[0]) for way, each in ways.items()} for what, ways in costs.items()}
     used = {what: {way: round(each[1], 1) for way, each in ways.items() if each[1]} for what, ways in costs.items()}
     inserts = rates["inserts"]
-    print(
-        json.dumps(
-            {
-                "name": "bench-transaction",
-                "source": given.source,
-                "kind": given.kind,
-                "ours": inserts["ours"],
-                "peers": {"ceiling": inserts["ceiling"], "jvm": inserts["jvm"]},
-                "ratio": {name: round(inserts["ours"] / inserts[name], 2) for name in ("ceiling", "jvm")},
-                "updates": rates["updates"],
-                "unit": "rows/s",
-                "rows": rows,
-                "seconds": {what: {w: round(s[0], 2) for w, s in ways.items()} for what, ways in costs.items()},
-                "core_seconds": used,
-                "cores": os.cpu_count(),
-            }
-        )
-    )
+    return {
+        "name": "bench-transaction",
+        "source": given.source,
+        "kind": given.kind,
+        "ours": inserts["ours"],
+        "peers": {"ceiling": inserts["ceiling"], "jvm": inserts["jvm"]},
+        "ratio": {name: round(inserts["ours"] / inserts[name], 2) for name in ("ceiling", "jvm")},
+        "updates": rates["updates"],
+        "unit": "rows/s",
+        "rows": rows,
+        "seconds": {what: {w: round(s[0], 2) for w, s in ways.items()} for what, ways in costs.items()},
+        "core_seconds": used,
+        "cores": os.cpu_count(),
+    }
 
 
 if __name__ == "__main__":

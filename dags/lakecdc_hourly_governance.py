@@ -1,9 +1,8 @@
 """Rewrites delete files and joins small data files every hour.
 
-LAKECDC_CONFIG names the JSON file that says of which tables (see airflow_provider_lakecdc.templates.config); without it
-this is an example.
+LAKECDC_CONFIG names the JSON file that says of which tables: the DAG file that the wheel brings, as it stands.
 """
 
-from airflow_provider_lakecdc.templates import hourly_governance_dag, load_config
+from airflow_provider_lakecdc.example_dags.lakecdc_hourly_governance import dag
 
-dag = hourly_governance_dag(load_config())
+__all__ = ["dag"]

@@ -1,9 +1,8 @@
 """Feeds Iceberg tables with the changes of a source.
 
-LAKECDC_CONFIG names the JSON file that says which (see airflow_provider_lakecdc.templates.config); without it this is
-an example over event files in /data/changes.
+LAKECDC_CONFIG names the JSON file that says which: the DAG file that the wheel brings, as it stands.
 """
 
-from airflow_provider_lakecdc.templates import ingest_dag, load_config
+from airflow_provider_lakecdc.example_dags.lakecdc_ingest import dag
 
-dag = ingest_dag(load_config())
+__all__ = ["dag"]

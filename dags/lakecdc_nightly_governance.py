@@ -1,9 +1,8 @@
 """Sorts, compacts, rewrites manifests and expires snapshots every night.
 
-LAKECDC_CONFIG names the JSON file that says of which tables (see airflow_provider_lakecdc.templates.config); without it
-this is an example.
+LAKECDC_CONFIG names the JSON file that says of which tables: the DAG file that the wheel brings, as it stands.
 """
 
-from airflow_provider_lakecdc.templates import load_config, nightly_governance_dag
+from airflow_provider_lakecdc.example_dags.lakecdc_nightly_governance import dag
 
-dag = nightly_governance_dag(load_config())
+__all__ = ["dag"]

@@ -19,7 +19,7 @@ class Progress:
 
     def __init__(self, console: Console, steps: int) -> None:
         self.console = console
-        self._steps = steps
+        self.steps = steps
         self._number = 0
         self._began = time.monotonic()
 
@@ -36,7 +36,7 @@ class Progress:
         :return: takes up facts that the line shows at the end.
         """
         self._number += 1
-        place = f"[{self._number:2}/{self._steps}]"
+        place = f"[{self._number:2}/{self.steps}]"
         began, facts = time.monotonic(), list[str]()
         waiting = self.console.status(escape(f"{place} {title}")) if self.console.is_terminal else nullcontext()
         if not self.console.is_terminal:

@@ -34,10 +34,7 @@ class WebPage:
         self._passwords = settings.airflow_home / "simple_auth_manager_passwords.json.generated"
         self._environment = {
             **environment,
-            "AIRFLOW__API__HOST": "127.0.0.1",
-            "AIRFLOW__API__PORT": str(self.port),
-            "AIRFLOW__API__BASE_URL": self.address,
-            "AIRFLOW__CORE__EXECUTION_API_SERVER_URL": f"{self.address}/execution/",
+            **served_at(self.port),
             "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(self._passwords),
         }
         self._process: subprocess.Popen[bytes] | None = None
@@ -102,6 +99,17 @@ class WebPage:
                 return
             time.sleep(0.5)
         raise DemoError(f"Airflow's web page was not there after {_READY_SECONDS:.0f} s.", self._log)
+
+
+def served_at(port: int) -> dict[str, str]:
+    """Airflow's settings of a web server on a port of this machine."""
+    address = f"http://127.0.0.1:{port}"
+    return {
+        "AIRFLOW__API__HOST": "127.0.0.1",
+        "AIRFLOW__API__PORT": str(port),
+        "AIRFLOW__API__BASE_URL": address,
+        "AIRFLOW__CORE__EXECUTION_API_SERVER_URL": f"{address}/execution/",
+    }
 
 
 def _healthy(url: str) -> bool:

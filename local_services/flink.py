@@ -6,7 +6,6 @@ Flink's Python package asks for other versions of what Spark needs, and brings F
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 import json
 import os
 import shutil
@@ -16,11 +15,13 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import ModuleType, TracebackType
+from types import TracebackType
 from typing import Any, Self
 
+from local_services.maven import copy_dependencies
 from local_services.paths import REPOSITORY, TOOLS
 from local_services.process import LOG_TAIL, ServiceError
+from local_services.setup_program import setup_program
 
 #: the 2.1 line is what iceberg-flink-runtime-2.1 is made for
 VERSION = "2.1.3"
@@ -47,15 +48,14 @@ def install(run: Callable[[Sequence[str]], None]) -> None:
     :param run: runs a program, raising an error if it fails
     """
     shutil.rmtree(HOME, ignore_errors=True)
-    setup = _setup_program()
+    setup = setup_program()
     uv, index = setup.find_uv(), setup.package_index()
     trusted = setup.trusted_certificates()
     environment = ["env", f"UV_DEFAULT_INDEX={index}", *([f"SSL_CERT_FILE={trusted}"] if trusted else [])]
     run([*environment, uv, "venv", "-q", "--python", sys.executable, str(HOME)])
     run([*environment, uv, "pip", "install", "-q", "--python", str(PYTHON), *_PACKAGES])
     (library,) = HOME.glob("lib/python*/site-packages/pyflink/lib")
-    maven = ["mvn", "-B", "-ntp", "-q", "-f", str(POM), "dependency:copy-dependencies"]
-    run([*maven, "-DincludeScope=runtime", f"-DoutputDirectory={library}"])
+    run(copy_dependencies(POM, library))
     _STAMP.write_text(recipe())
 
 
@@ -147,12 +147,3 @@ class FlinkTables:
         :param table: name without namespace
         """
         (self.folder / f"{table}.stop").touch()
-
-
-def _setup_program() -> ModuleType:
-    """The program that makes the project's own environment; it knows where uv and the package index are."""
-    spec = importlib.util.spec_from_file_location("lakecdc_bootstrap", REPOSITORY / ".ci" / "bootstrap.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module

@@ -1,4 +1,4 @@
-"""Iceberg's own REST catalog fixture as a local process, its tables on the local S3 server."""
+"""Iceberg's own REST catalog fixture as a local process, its tables on the local S3 server or in a folder."""
 
 from __future__ import annotations
 
@@ -17,14 +17,16 @@ class IcebergRest(Service):
     """A REST catalog; what it knows is in a SQLite file, so it can be stopped and started again.
 
     :param folder: where the catalog's file is, made if need be and kept after ``stop``
-    :param s3: the server that holds the tables, running
+    :param s3: the server that holds the tables, running; None to keep them in the folder
     :param bucket: bucket of the warehouse, made if need be
     :param port: port to listen on; a free one if None
     """
 
     name = "iceberg-rest"
 
-    def __init__(self, folder: Path, s3: S3Server, *, bucket: str = "warehouse", port: int | None = None) -> None:
+    def __init__(
+        self, folder: Path, s3: S3Server | None = None, *, bucket: str = "warehouse", port: int | None = None
+    ) -> None:
         self.folder = folder.absolute()
         self.s3 = s3
         self.bucket = bucket
@@ -38,7 +40,13 @@ class IcebergRest(Service):
     @property
     def properties(self) -> dict[str, str]:
         """Catalog properties for a client, in pyiceberg's names."""
-        return {"type": "rest", "uri": self.uri, "warehouse": f"s3://{self.bucket}/", **self.s3.properties}
+        storage = self.s3.properties if self.s3 else {}
+        return {"type": "rest", "uri": self.uri, "warehouse": self.warehouse, **storage}
+
+    @property
+    def warehouse(self) -> str:
+        """Where the tables are."""
+        return f"s3://{self.bucket}/" if self.s3 else f"file://{self.folder}/{self.bucket}"
 
     def prepare(self) -> None:
         """Make the folder and the bucket.
@@ -48,7 +56,8 @@ class IcebergRest(Service):
         if not (ICEBERG_REST / ".stamp").exists():
             raise ServiceError("the REST catalog is missing: python -m local_services.install")
         self.folder.mkdir(parents=True, exist_ok=True)
-        self.s3.create_bucket(self.bucket)
+        if self.s3:
+            self.s3.create_bucket(self.bucket)
 
     def command(self) -> Sequence[str]:
         """Return the command line of the server."""
@@ -56,12 +65,15 @@ class IcebergRest(Service):
             "catalog-impl": "org.apache.iceberg.jdbc.JdbcCatalog",
             "uri": f"jdbc:sqlite:{self.folder}/catalog.db",
             "jdbc.schema-version": "V1",
-            "warehouse": f"s3://{self.bucket}/",
-            "io-impl": "org.apache.iceberg.aws.s3.S3FileIO",
-            "s3.endpoint": self.s3.endpoint,
-            "s3.path-style-access": "true",
-            "client.region": REGION,
+            "warehouse": self.warehouse,
         }
+        if self.s3:
+            catalog |= {
+                "io-impl": "org.apache.iceberg.aws.s3.S3FileIO",
+                "s3.endpoint": self.s3.endpoint,
+                "s3.path-style-access": "true",
+                "client.region": REGION,
+            }
         jvm = [
             "-Xmx256m",
             "-XX:+UseSerialGC",
@@ -73,7 +85,7 @@ class IcebergRest(Service):
 
     def environment(self) -> Mapping[str, str]:
         """Return the S3 account, kept out of the command line that everybody can see."""
-        return self.s3.aws_environment
+        return self.s3.aws_environment if self.s3 else {}
 
     def is_ready(self) -> bool:
         """Return whether the catalog hands out its configuration."""

@@ -20,6 +20,7 @@ from contextlib import nullcontext
 from pathlib import Path
 
 from local_services import apt, flink, go, kafka_jars, mariadb, mysql_packages, registry_jars
+from local_services.maven import copy_dependencies
 from local_services.paths import TOOLS
 from local_services.process import ServiceError
 
@@ -111,8 +112,7 @@ def install_rest_catalog() -> None:
     shutil.rmtree(ICEBERG_REST, ignore_errors=True)
     jars, classes = ICEBERG_REST / "lib", ICEBERG_REST / "classes"
     classes.mkdir(parents=True)
-    maven = ["mvn", "-B", "-ntp", "-q", "-f", str(HERE / "pom.xml"), "dependency:copy-dependencies"]
-    run([*maven, "-DincludeScope=runtime", f"-DoutputDirectory={jars}"])
+    run(copy_dependencies(HERE / "pom.xml", jars))
     run(["javac", "--release", "17", "-cp", f"{jars}/*", "-d", str(classes), str(HERE / "IcebergRest.java")])
     (ICEBERG_REST / ".stamp").write_text(recipe())
 

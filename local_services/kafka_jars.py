@@ -7,20 +7,12 @@ import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from local_services.maven import copy_dependencies
 from local_services.paths import TOOLS
 from local_services.process import ServiceError
-from local_services.spark_classes import fetched
+from local_services.setup_program import setup_program
 
 POM = Path(__file__).resolve().parent / "kafka_pom" / "pom.xml"
-# as in .ci/bootstrap.py, which fetches them: what the package of Spark's source is asked for without, and the last of
-# these in a version that every index has
-_WITHOUT = (
-    "org.apache.hadoop:hadoop-client-api",
-    "org.apache.hadoop:hadoop-client-runtime",
-    "org.lz4:lz4-java",
-    "org.apache.spark:spark-token-provider-kafka-0-10_2.13",
-)
-_TOKENS = f"{_WITHOUT[-1]}:4.1.0-preview1"
 KAFKA = TOOLS / "kafka"
 LIBRARY = KAFKA / "lib"
 
@@ -42,8 +34,7 @@ def install(run: Callable[[Sequence[str]], None]) -> None:
     :param run: runs a program, raising an error if it fails
     """
     shutil.rmtree(KAFKA, ignore_errors=True)
-    maven = ["mvn", "-B", "-ntp", "-q", "-f", str(POM), "dependency:copy-dependencies"]
-    run([*maven, "-DincludeScope=runtime", f"-DoutputDirectory={LIBRARY}"])
+    run(copy_dependencies(POM, LIBRARY))
     (KAFKA / ".stamp").write_text(recipe())
 
 
@@ -59,4 +50,4 @@ def class_path() -> str:
 
 def spark_arguments() -> str:
     """Return what spark-submit has to be told for a session that reads Kafka by Spark's own source."""
-    return f"--jars {fetched(_TOKENS)} --conf spark.jars.excludes={','.join(_WITHOUT)}"
+    return f"--conf spark.jars.excludes={','.join(setup_program().UNWANTED_JARS)}"

@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from local_services.maven import copy_dependencies, maven
 from local_services.paths import TOOLS
 from local_services.process import ServiceError
 
@@ -38,10 +39,9 @@ def install(run: Callable[[Sequence[str]], None]) -> None:
     """
     shutil.rmtree(FOLDER, ignore_errors=True)
     _SERVER.mkdir(parents=True)
-    maven = ["mvn", "-B", "-ntp", "-q", "-f", str(POM)]
-    run([*maven, "dependency:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={CONVERTER}"])
+    run(copy_dependencies(POM, CONVERTER))
     with tempfile.TemporaryDirectory() as scratch:
-        run([*maven, "dependency:copy", f"-Dartifact={_ARTIFACT}", f"-DoutputDirectory={scratch}"])
+        run([*maven(POM), "dependency:copy", f"-Dartifact={_ARTIFACT}", f"-DoutputDirectory={scratch}"])
         (archive,) = Path(scratch).iterdir()
         with tarfile.open(archive) as content:
             content.extractall(_SERVER, filter="data")

@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from lakecdc.contract.runtime import packages
+from local_services.setup_program import setup_program
 
 REPOSITORY = Path(__file__).parents[1]
 ARCHIVE = REPOSITORY / "build" / "spark-classes.jsa"
@@ -51,21 +52,13 @@ def record(archive: Path) -> None:
 
 def _variables(java: str, more: Sequence[str] = ()) -> dict[str, str]:
     # the archive still fits a path that goes on behind what it was made with
-    path = os.pathsep.join(map(str, dict.fromkeys([*_jars(), *map(fetched, more)])))
+    path = os.pathsep.join(map(str, dict.fromkeys([*_jars(), *map(setup_program().fetched, more)])))
     return {"SPARK_SUBMIT_OPTS": f"{java} -Xlog:cds=off -Xlog:cds+dynamic=off", "SPARK_DIST_CLASSPATH": path}
 
 
 def _jars() -> list[Path]:
     """The jars of a session on an SQLite catalog, where Spark puts what it fetches."""
-    return [fetched(c) for c in packages({"type": "sql", "uri": "sqlite://", "warehouse": "file:"})]
-
-
-def fetched(coordinates: str) -> Path:
-    """Return where Spark puts a jar that it fetches.
-
-    :param coordinates: Maven coordinates
-    """
-    return Path.home() / ".ivy2.5.2" / "jars" / "{}_{}-{}.jar".format(*coordinates.split(":"))
+    return [setup_program().fetched(c) for c in packages({"type": "sql", "uri": "sqlite://", "warehouse": "file:"})]
 
 
 def _ingest(variables: Mapping[str, str]) -> None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from lakecdc.contract.runtime import packages
 from local_services import kafka_jars, spark_classes
 from local_services.spark_classes import SHORT_LIVED_JVM
 
@@ -23,7 +24,9 @@ CATALOG = "lake"
 # of a run's generated classes the first compiler alone would keep too few, and metaspace would grow by full collections
 LONG_LIVED_JVM = f"{SHORT_LIVED_JVM} -XX:ReservedCodeCacheSize=400m -XX:MetaspaceSize=600m"
 os.environ.setdefault("JDK_JAVA_OPTIONS", SHORT_LIVED_JVM)
-for _name, _value in spark_classes.environment().items():
+# of a catalog in Postgres: Java finds the driver only where Iceberg is
+_DRIVERS = packages({"type": "sql", "uri": "postgresql://localhost/", "warehouse": "file:"})
+for _name, _value in spark_classes.environment(more=_DRIVERS).items():
     os.environ.setdefault(_name, _value)
 
 
@@ -58,6 +61,16 @@ class Lake:
         from lakecdc.iceberg.table import IcebergTable
 
         return IcebergTable(self.spark, CATALOG, name)
+
+    def break_metadata(self, name: str) -> Callable[[], Path]:
+        """Take away the metadata file that the catalog names for a table; what is returned puts it back."""
+        location = self.pyiceberg().load_table(name).metadata_location
+        place = Path(location.removeprefix("file:").replace("//", "/"))
+        away = place.with_name(f"{place.name}.away")
+        # the session keeps tables for a while
+        self.sql(f"REFRESH TABLE {CATALOG}.{name}")
+        place.rename(away)
+        return lambda: away.replace(place)
 
     def spec(self, job: str, *tables: str, **rest: Any) -> dict[str, Any]:
         """A job spec document for this catalog."""

@@ -34,8 +34,12 @@ def test_service_is_pinned_healthy_and_local(name: str) -> None:
 
 
 def test_volumes_are_declared() -> None:
-    used = {volume.partition(":")[0] for service in SERVICES.values() for volume in service.get("volumes", [])}
-    assert used == set(COMPOSE["volumes"])
+    used = {
+        volume.partition(":")[0].partition("/")[0]
+        for service in SERVICES.values()
+        for volume in service.get("volumes", [])
+    }
+    assert {name for name in used if name != "."} == set(COMPOSE["volumes"])
 
 
 def test_postgres_decodes() -> None:
@@ -52,6 +56,16 @@ def test_connections_are_json() -> None:
     environment = SERVICES["airflow"]["environment"]
     connections = {key: json.loads(value) for key, value in environment.items() if key.startswith("AIRFLOW_CONN_")}
     assert {value["conn_type"] for value in connections.values()} == {"spark", "iceberg", "postgres"}
+
+
+def test_the_dags_are_configured() -> None:
+    airflow = SERVICES["airflow"]
+    (mounted,) = [volume for volume in airflow["volumes"] if volume.startswith("./")]
+    file, place, _ = mounted.split(":")
+    assert place == airflow["environment"]["LAKECDC_CONFIG"]
+    config = json.loads((ROOT / "docker" / file).read_text())
+    connections = {f"AIRFLOW_CONN_{config[name].upper()}" for name in ("catalog_conn_id", "source_conn_id")}
+    assert connections <= set(airflow["environment"])
 
 
 def test_base_images_are_pinned() -> None:

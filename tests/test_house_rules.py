@@ -112,6 +112,19 @@ def test_only_the_iceberg_room_touches_the_jvm() -> None:
     assert [where(path, node) for path in outside for node in touches_gateway(parsed(path))] == []
 
 
+def test_types_and_frames_become_sql_in_one_place() -> None:
+    # Spark's own text of a type has the names of its members bare, and a view of one's own naming may be another's
+    unsafe = {"simpleString", "createOrReplaceTempView", "createTempView"}
+    found = [
+        where(path, node)
+        for path in modules(JOBS)
+        if path != LIBRARY / "sql.py"
+        for node in ast.walk(parsed(path))
+        if isinstance(node, ast.Attribute) and node.attr in unsafe
+    ]
+    assert found == []
+
+
 def test_library_root_is_empty() -> None:
     # A zip of the library on a cluster is imported by every task: what stands here is paid by each.
     assert (LIBRARY / "__init__.py").read_bytes() == b""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import configparser
 import importlib
-import importlib.util
 import os
 import re
 import shutil
@@ -16,6 +15,8 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+
+from local_services.setup_program import setup_program
 
 ROOT = Path(__file__).resolve().parent.parent
 PROVIDER = "airflow_provider_lakecdc"
@@ -32,12 +33,7 @@ def setup_cfg() -> configparser.ConfigParser:
 @pytest.fixture(scope="module")
 def bootstrap() -> ModuleType:
     """The set-up script as a module."""
-    spec = importlib.util.spec_from_file_location("bootstrap", ROOT / ".ci" / "bootstrap.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return setup_program()
 
 
 def folder_of(package: str) -> Path:
@@ -130,7 +126,6 @@ def test_setup_fetches_the_jars_that_sessions_ask_for(bootstrap: ModuleType) -> 
     from lakecdc.contract.sources.files import FilesSource
     from lakecdc.contract.sources.jdbc import JdbcSource
     from lakecdc.contract.sources.kafka import KafkaSource
-    from local_services import kafka_jars
 
     local = packages({"type": "sql", "uri": "sqlite:////tmp/catalog.db", "warehouse": "file:///tmp/warehouse"})
     assert sorted(local) == sorted(bootstrap.JARS)
@@ -140,9 +135,17 @@ def test_setup_fetches_the_jars_that_sessions_ask_for(bootstrap: ModuleType) -> 
     assert {jar for source in sources for jar in source_packages(source)} == set(bootstrap.SOURCE_JARS)
     kafka = KafkaSource("b:9092", "debezium-json", topics=("t",), reader="spark")
     assert {*on_s3, *source_packages(kafka)} == {*bootstrap.JARS, *bootstrap.SERVICE_JARS} - {local[-1]}
-    jar = "{}_{}-{}.jar".format(*bootstrap.TOKEN_JAR.split(":"))
-    assert jar in kafka_jars.spark_arguments()
-    assert kafka_jars.spark_arguments().endswith(f"={','.join(bootstrap.UNWANTED_JARS)}")
+
+
+def test_jars_are_where_java_puts_them_whatever_home_says(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    from local_services import spark_classes
+
+    monkeypatch.setenv("HOME", str(tmp_path))
+    settings = subprocess.run(["java", "-XshowSettings:properties", "-version"], capture_output=True, text=True).stderr
+    home = re.search(r"user\.home = (.*)", settings)
+    assert home
+    jars = spark_classes.environment(tmp_path)["SPARK_DIST_CLASSPATH"].split(os.pathsep)
+    assert jars and all(jar.startswith(f"{home[1]}/.ivy") for jar in jars)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_provider_lakecdc.exceptions import JobBadInputError
 from airflow_provider_lakecdc.hooks.secrets import SecretEnvironment
-from lakecdc.contract.sources.kafka import OWN_SETTINGS, SECRET_SETTINGS
+from lakecdc.contract.sources.kafka import OWN_SETTINGS
 
 if TYPE_CHECKING:
     from airflow.sdk import Connection
@@ -34,6 +34,5 @@ def kafka_address(connection: Connection, secrets: SecretEnvironment) -> dict[st
             continue
         if not isinstance(value, str | int | float):
             raise JobBadInputError(f"The setting {key!r} of the connection {connection.conn_id!r} is no plain value.")
-        secret = key in SECRET_SETTINGS
-        settings[key] = secrets.refer(key, str(value)) if secret else secrets.refer_if_secret(key, value)
+        settings[key] = secrets.refer_if_secret(key, value)
     return {"bootstrap_servers": str(servers), **({"settings": settings} if settings else {})}

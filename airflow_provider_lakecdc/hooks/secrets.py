@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from dataclasses import dataclass, field
 from typing import Any
 
-from lakecdc.contract.secrets import SECRET_NAME, is_reference, mask
+from lakecdc.contract.secrets import is_reference, is_secret
 
 PREFIX = "LAKECDC_SECRET_"
-# request headers that carry credentials and are not caught by the contract's rule
-_SECRET_HEADER = re.compile(r"authorization|cookie", re.IGNORECASE)
 _SWITCHES = {"true", "false", ""}
 
 
@@ -29,14 +28,17 @@ class SecretEnvironment:
 
         :param key: name of the property, part of the variable's name.
         """
-        name = PREFIX + re.sub(r"\W+", "_", f"{self.scope}_{key}").upper()
+        readable = re.sub(r"\W+", "_", f"{self.scope}_{key}", flags=re.ASCII).upper()
+        # a.b and a_b read alike as variables
+        told_apart = hashlib.sha256(f"{self.scope}\n{key}".encode()).hexdigest()[:12].upper()
+        name = f"{PREFIX}{readable}_{told_apart}"
         self.values[name] = value
         return {"env": name}
 
     def refer_if_secret(self, key: str, value: Any) -> Any:
         """Return ``value`` as it may stand in a spec.
 
-        :param key: name of the property; it and passwords inside URIs tell a secret.
+        :param key: name of the property; it and passwords inside the value tell a secret.
         """
         if is_reference(value) or not is_secret(key, str(value)):
             return value
@@ -59,8 +61,3 @@ class SecretEnvironment:
     def _maskable(self) -> list[str]:
         # hiding the word "false" would make every log unreadable
         return [value for value in self.values.values() if value.lower() not in _SWITCHES]
-
-
-def is_secret(key: str, value: str) -> bool:
-    """Tell whether a property must not be written out: by its name, or because its value is a URI with a password."""
-    return bool(SECRET_NAME.search(key) or _SECRET_HEADER.search(key)) or mask(value) != value

@@ -1,15 +1,17 @@
-"""An Airflow connection of type ``postgres``, ``mysql`` or ``kafka`` as the source of an ingest job."""
+"""An Airflow connection of a database or of Kafka as the source of an ingest job."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, urlencode
 
 from airflow_provider_lakecdc.exceptions import JobBadInputError
 from airflow_provider_lakecdc.hooks.kafka import kafka_address
 from airflow_provider_lakecdc.hooks.lookup import find_connection
-from airflow_provider_lakecdc.hooks.secrets import SecretEnvironment, is_secret
+from airflow_provider_lakecdc.hooks.secrets import SecretEnvironment
+from lakecdc.contract.secrets import is_secret
 
 if TYPE_CHECKING:
     from airflow.sdk import Connection
@@ -24,11 +26,21 @@ _EXAMPLES = {
     '"schema": "shop"}',
     "mysql": '{"conn_type": "mysql", "host": "db.example.com", "login": "lakecdc", "password": "…", "schema": "shop"}',
     "kafka": '{"conn_type": "kafka", "extra": {"bootstrap.servers": "broker.example.com:9092"}}',
+    "jdbc": '{"conn_type": "postgres", "host": "db.example.com", "login": "lakecdc", "password": "…", '
+    '"schema": "shop"}',
+}
+# types of connections that a type of source can use
+_CONNECTIONS = {
+    "postgres": ("postgres",),
+    "mysql": ("mysql",),
+    "kafka": ("kafka",),
+    "jdbc": ("postgres", "mysql", "sqlite", "jdbc"),
 }
 _GIVEN = {
     "postgres": {"dsn", "password"},
     "mysql": {"host", "port", "user", "password", "database", "ssl", "ssl_ca", "ssl_cert", "ssl_key"},
     "kafka": {"bootstrap_servers", "settings"},
+    "jdbc": {"url", "user", "password"},
 }
 # PyMySQL's and mysqlclient's names in the connection's extra
 _SSL_MODES = {
@@ -46,17 +58,18 @@ def source_from_connection(source: Mapping[str, Any], conn_id: str) -> tuple[dic
     :param source: the ``source`` of an ingest spec without what the connection gives.
     :param conn_id: connection of type ``postgres``, whose extra may hold libpq's own parameters such as ``sslmode``;
         or of type ``mysql``, whose extra may hold ``ssl_mode`` and ``ssl`` with ``ca``, ``cert`` and ``key``; or of
-        type ``kafka``, whose extra holds librdkafka's settings.
+        type ``kafka``, whose extra holds librdkafka's settings. A source of type ``jdbc`` takes those of databases,
+        and of type ``jdbc``, whose host is the URL.
     :return: the completed source and the secrets it refers to.
     :raises JobBadInputError: if both give the address, or the types do not fit.
     """
     expected = str(source.get("type", "postgres"))
     connection = find_connection(conn_id, "that describes the source", _EXAMPLES.get(expected, ""))
     kind = str(source.get("type", connection.conn_type))
-    if connection.conn_type != kind or kind not in _GIVEN:
+    if connection.conn_type not in _CONNECTIONS.get(kind, ()):
         raise JobBadInputError(
             f"A source of type {kind!r} cannot use the connection {conn_id!r} of type {connection.conn_type!r}.",
-            hint=f"source_conn_id needs a source and a connection of the same type, {' or '.join(sorted(_GIVEN))}.",
+            hint=_hint_to_type(kind),
         )
     if given := _GIVEN[kind] & set(source):
         raise JobBadInputError(
@@ -71,9 +84,22 @@ def source_from_connection(source: Mapping[str, Any], conn_id: str) -> tuple[dic
     return completed, secrets
 
 
+def _hint_to_type(kind: str) -> str:
+    if kind not in _CONNECTIONS:
+        return f"Leave source_conn_id out; it is for sources of type {', '.join(sorted(_CONNECTIONS))}."
+    if kind == "jdbc":
+        return f"It takes a connection of type {' or '.join(_CONNECTIONS[kind])}."
+    return (
+        f"Give the connection the type {kind!r}. If Airflow's web page does not offer it, Airflow's provider of that "
+        f"type is missing where the page is served: pip install 'airflow-provider-lakecdc[{kind}]'."
+    )
+
+
 def _address(kind: str, connection: Connection, secrets: SecretEnvironment) -> dict[str, Any]:
     if kind == "kafka":
         return kafka_address(connection, secrets)
+    if kind == "jdbc":
+        return jdbc_address(connection)
     return {"dsn": conninfo(connection)} if kind == "postgres" else mysql_address(connection)
 
 
@@ -82,8 +108,26 @@ def stand_in(kind: str) -> dict[str, str]:
 
     :param kind: the source's type.
     """
+    if kind == "jdbc":
+        return {"url": "jdbc:postgresql://from-the-connection"}
     required = {"postgres": ("dsn",), "mysql": ("host", "user"), "kafka": ("bootstrap_servers",)}
     return dict.fromkeys(required.get(kind, ()), "from the connection")
+
+
+def jdbc_address(connection: Connection) -> dict[str, Any]:
+    """What a ``jdbc`` source takes from a connection, without the password."""
+    host, login = connection.host or "", {"user": connection.login} if connection.login else {}
+    if connection.conn_type in ("jdbc", "sqlite"):
+        return {"url": host if host.startswith("jdbc:") else f"jdbc:{connection.conn_type}:{host}", **login}
+    product, port = {"postgres": ("postgresql", 5432), "mysql": ("mysql", 3306)}[str(connection.conn_type)]
+    extra = connection.extra_dejson
+    if connection.conn_type == "mysql":
+        settings = {"sslMode": str(extra["ssl_mode"]).upper()} if "ssl_mode" in extra else {}
+    else:
+        settings = {name: str(extra[name]) for name in ("sslmode", "sslrootcert") if name in extra}
+    query = f"?{urlencode(settings)}" if settings else ""
+    place = f"{host or 'localhost'}:{connection.port or port}/{quote(connection.schema or '')}"
+    return {"url": f"jdbc:{product}://{place}{query}", **login}
 
 
 def mysql_address(connection: Connection) -> dict[str, Any]:

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.sdk.exceptions import AirflowSkipException
 
 from airflow_provider_lakecdc import launcher, metrics, reporting, settings, shipping
 from airflow_provider_lakecdc.chaining import REPORT_KEY, failed_before
 from airflow_provider_lakecdc.documents import Documents
-from airflow_provider_lakecdc.exceptions import JobBadInputError
 from airflow_provider_lakecdc.failures import verdict
 from airflow_provider_lakecdc.hooks.catalog import CatalogConnection, get_catalog
 from airflow_provider_lakecdc.links import REPORT_LINK_KEY, JobReportLink, report_address
-from airflow_provider_lakecdc.submission import Submission, check_spec, spec_document, table_list
+from airflow_provider_lakecdc.spark_submit import SubmitError, SubmitOperator
+from airflow_provider_lakecdc.submission import Submission, check_conf, check_spec, spec_document, table_list
 from lakecdc.contract import runtime
+from lakecdc.metadata.names import side_tables
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -31,7 +32,7 @@ REPORT_URI_KEY = "lakecdc_report_uri"
 _SET_HERE = ("application_args", "java_class")
 
 
-class LakecdcJobOperator(SparkSubmitOperator):
+class LakecdcJobOperator(SubmitOperator):
     """Runs one lakecdc job over a list of tables in one Spark application.
 
     The job's report decides, not the exit code of spark-submit. Its facts become the return value (a dict by table),
@@ -45,6 +46,9 @@ class LakecdcJobOperator(SparkSubmitOperator):
     :param catalog_conn_id: connection of type ``iceberg``; default: ``[lakecdc] catalog_conn_id``. (templated)
     :param job: name of the job; the operators of this package set it themselves.
     :param options: options of the job, see ``lakecdc.contract.options``. (templated)
+    :param only: work on these of the tables alone, and on the side tables that belong to them; empty is all of them.
+        (templated)
+    :param strict_run_conf: refuse a DAG run whose ``conf`` has keys that are no params of the DAG.
     :param after: ids of earlier tasks of the run that work on the same tables; a table that one of them has failed for
         is left out. Goes with ``trigger_rule="all_done"``.
     :param documents_uri: folder for spec and report; default: ``[lakecdc] documents_uri``. (templated)
@@ -58,8 +62,9 @@ class LakecdcJobOperator(SparkSubmitOperator):
     #: name of the job that a subclass runs
     job_name: ClassVar[str] = ""
     template_fields: Sequence[str] = (
-        *SparkSubmitOperator.template_fields,
+        *SubmitOperator.template_fields,
         "tables",
+        "only",
         "catalog_conn_id",
         "options",
         "documents_uri",
@@ -75,6 +80,8 @@ class LakecdcJobOperator(SparkSubmitOperator):
         catalog_conn_id: str | None = None,
         job: str | None = None,
         options: Mapping[str, Any] | None = None,
+        only: str | Sequence[str] = (),
+        strict_run_conf: bool = False,
         after: Sequence[str] = (),
         documents_uri: str | None = None,
         conn_id: str | None = None,
@@ -88,6 +95,8 @@ class LakecdcJobOperator(SparkSubmitOperator):
         self.tables = tables
         self.catalog_conn_id = catalog_conn_id or settings.catalog_conn_id()
         self.options = dict(options or {})
+        self.only = only
+        self.strict_run_conf = strict_run_conf
         self.after = list(after)
         self.documents_uri = documents_uri or settings.documents_uri()
         self._documents: Documents | None = None
@@ -102,19 +111,24 @@ class LakecdcJobOperator(SparkSubmitOperator):
         :raises JobClusterError: something was out of reach or out of resources.
         :raises LakecdcJobError: anything else.
         """
+        if self.strict_run_conf:
+            check_conf(context["dag_run"].conf, list(context["dag"].params))
         self.check_run(context)
+        self._leave_out_unwanted()
         self._leave_out_failed(context)
-        submission = self.prepare(context)
-        submit_error = self._submit(context, submission)
+        job = self.prepare(context)
+        if job.driver_is_here:
+            launcher.refuse_early(job.spec, job.text, self._driver_environment(job))
+        submit_error = self._submit(context, job)
         assert self._documents is not None
         report = self._documents.read_report()
         if report is not None or submit_error is None:
             self._forget_external_id(context)
         if report is not None:
-            self._publish(context, submission, report)
-        fail_on = submission.spec.options.fail_on
+            self._publish(context, job, report)
+        fail_on = job.spec.options.fail_on
         if failure := verdict(report, submit_error, fail_on):
-            raise failure from submit_error
+            raise failure
         assert report is not None
         if submit_error is not None:
             self.log.warning("spark-submit failed after the job had done its work: %s", submit_error)
@@ -141,12 +155,12 @@ class LakecdcJobOperator(SparkSubmitOperator):
         parts = self.spec_parts(secrets)
         document = spec_document(self.job, catalog, table_list(self.tables), self.options, **parts)
         spec = check_spec(document, self.job)
-        target = launcher.spark_target(self._conn_id, self._deploy_mode)
+        target = launcher.spark_target(self.spark_conn_id, self.deploy_mode)
         launcher.refuse_secrets_in_cluster_mode(target, secrets)
         self._documents = Documents.of_try(self.documents_uri, context)
         self._set_command(catalog, target, self._documents, spec.source)
         environment = {**launcher.worker_environment(target), **secrets}
-        return Submission(document, spec, self._documents, environment)
+        return Submission(document, spec, self._documents, environment, not target.cluster_mode)
 
     def render(self, context: Context | None = None) -> dict[str, Any]:
         """What would be submitted, secrets masked; nothing is written or started.
@@ -157,7 +171,7 @@ class LakecdcJobOperator(SparkSubmitOperator):
         submission = self.prepare(context)
         secret = set(submission.secrets) - set(_OWN_VARIABLES)
         return {
-            "command": self._get_hook()._build_spark_submit_command(self.application),
+            "command": self.submit_command(),
             "environment": {key: "***" if key in secret else value for key, value in submission.secrets.items()},
             "spec_uri": submission.documents.spec_uri,
             "spec": submission.document,
@@ -178,6 +192,21 @@ class LakecdcJobOperator(SparkSubmitOperator):
             self._documents = Documents(str(folder)) if folder else self._documents
         return status
 
+    def _driver_environment(self, submission: Submission) -> dict[str, str]:
+        given = {name: str(value) for name, value in (self.env_vars or {}).items()}
+        return {**os.environ, **submission.secrets, **given}
+
+    def _leave_out_unwanted(self) -> None:
+        if not (wanted := table_list(self.only)):
+            return
+        tables, beside = table_list(self.tables), table_list(self.options.get("side_tables", ()))
+        self.tables = [table for table in tables if table in wanted]
+        if not self.tables:
+            raise AirflowSkipException("None of the tables of this group is asked for.")
+        if beside:
+            theirs = {name for table in self.tables for name in side_tables(table)}
+            self.options["side_tables"] = [table for table in beside if table in theirs]
+
     def _leave_out_failed(self, context: Context) -> None:
         tables, beside = table_list(self.tables), table_list(self.options.get("side_tables", ()))
         if not (failed := failed_before(context, [*tables, *beside], self.after)):
@@ -190,18 +219,17 @@ class LakecdcJobOperator(SparkSubmitOperator):
         if not self.tables:
             raise AirflowSkipException("Earlier steps of this run have failed for every table of this group.")
 
-    def _submit(self, context: Context, submission: Submission) -> Exception | None:
+    def _submit(self, context: Context, submission: Submission) -> SubmitError | None:
         submission.documents.write_spec(submission.text)
         uri = submission.documents.report_uri
         context["ti"].xcom_push(key=REPORT_URI_KEY, value=uri)
-        context["ti"].xcom_push(key=REPORT_LINK_KEY, value=report_address(uri))
+        if address := report_address(uri):
+            context["ti"].xcom_push(key=REPORT_LINK_KEY, value=address)
         self.log.info("Job %s for %d tables, report at %s", self.job, len(table_list(self.tables)), uri)
         try:
             with launcher.environment(submission.secrets):
-                super().execute(context)
-        except JobBadInputError:
-            raise
-        except Exception as error:
+                self.submit_and_wait(context)
+        except SubmitError as error:
             return error
         return None
 
@@ -213,9 +241,7 @@ class LakecdcJobOperator(SparkSubmitOperator):
         needed = [*runtime.packages(catalog.properties), *runtime.source_packages(source)]
         self.packages = _joined(self.packages, *needed)
         self.py_files = _joined(self.py_files, str(shipping.library_zip()))
-        self._spark_binary = self._spark_binary or launcher.submit_binary(target)
-        # the hook of an earlier call holds that call's arguments
-        self._hook = None
+        self.use_binary(launcher.submit_binary(target))
 
     def _publish(self, context: Context, submission: Submission, report: JobReport) -> None:
         self.log.info("%s", reporting.summary(report))
@@ -228,7 +254,7 @@ class LakecdcJobOperator(SparkSubmitOperator):
 
     def _forget_external_id(self, context: Context) -> None:
         if (store := context.get("task_state_store")) is not None:
-            for key in (self.external_id_key, self._K8S_DRIVER_STATUS_KEY, REPORT_URI_KEY):
+            for key in (*self.stored_keys, REPORT_URI_KEY):
                 store.delete(key)
 
 

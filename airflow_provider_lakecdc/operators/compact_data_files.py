@@ -15,8 +15,14 @@ class CompactDataFilesOperator(LakecdcJobOperator):
     :param min_input_files: small files a partition needs before it is worth a rewrite.
     :param small_file_ratio: a file below this share of the target size is small.
     :param delete_ratio: a file with at least this share of its rows deleted is rewritten as well.
-    :param target_file_size_bytes: size aimed at; 0 takes the table's ``write.target-file-size-bytes``.
+    :param large_file_ratio: a file above this multiple of the target size is split; at least 2.2.
+    :param max_equality_deletes: equality-delete files that may apply to a data file before it is rewritten, for deletes
+        that ``rewrite_delete_files`` leaves; 0 is no limit.
+    :param quiet_seconds: partitions written to within that many seconds are left alone; 0 waits for none.
+    :param target_file_size_bytes: size aimed at; 0 takes the table's ``write.target-file-size-bytes``, or without
+        that what suits the table's size.
     :param max_group_bytes: bytes rewritten per commit.
+    :param branch: branch to work on.
     :param verify: how much is proven before the commit: ``full``, ``sample`` or ``off``.
     :param verify_off_reason: why ``off``; required then and kept in the report.
     :param max_runtime: seconds after which no further group is begun; 0 is no limit.
@@ -35,8 +41,12 @@ class CompactDataFilesOperator(LakecdcJobOperator):
         min_input_files: int | str = 5,
         small_file_ratio: float | str = 0.75,
         delete_ratio: float | str = 0.3,
+        large_file_ratio: float | str = 2.5,
+        max_equality_deletes: int | str = 0,
+        quiet_seconds: float | str = 0.0,
         target_file_size_bytes: int | str = 0,
         max_group_bytes: int | str = 10 * 1024**3,
+        branch: str = "main",
         verify: Verify | str = "full",
         verify_off_reason: str | None = None,
         max_runtime: float | str = 0.0,
@@ -49,8 +59,12 @@ class CompactDataFilesOperator(LakecdcJobOperator):
             "min_input_files": min_input_files,
             "small_file_ratio": small_file_ratio,
             "delete_ratio": delete_ratio,
+            "large_file_ratio": large_file_ratio,
+            "max_equality_deletes": max_equality_deletes,
+            "quiet_seconds": quiet_seconds,
             "target_file_size_bytes": target_file_size_bytes,
             "max_group_bytes": max_group_bytes,
+            "branch": branch,
             "verify": verify,
             "verify_off_reason": verify_off_reason,
             "max_runtime": max_runtime,

@@ -26,15 +26,19 @@ class IngestOperator(LakecdcJobOperator):
 
     :param source: the ``source`` of the job spec, see ``lakecdc.contract.sources``. (templated)
     :param targets: the ``target`` of the job spec, one object per table. (templated)
-    :param source_conn_id: connection of type ``postgres`` that gives the source's address and login. (templated)
+    :param source_conn_id: connection that gives the source's address and login: of type ``postgres``, ``mysql`` or
+        ``kafka``; with a source of type ``jdbc`` of a database or of type ``jdbc``. (templated)
     :param tables: tables among the targets to feed; default: all. (templated)
     :param max_batches: micro-batches per run; 0 reads to the source's end as seen at the start.
     :param parallel_tables: tables that are written at once.
     :param decode_engine: ``auto``, or ``jvm`` to decode everything in the JVM; the rows are the same.
     :param max_delete_files: equality-delete files at which a table waits for ``rewrite_delete_files``; 0 is no limit.
     :param quarantine_table: ``namespace.name`` of the table for messages that cannot be applied; default:
-        ``lakecdc_quarantine`` in each target's namespace.
+        ``lakecdc_quarantine`` in each target's namespace; ``{namespace}`` and ``{table}`` in it are the target's.
     :param max_quarantined_fraction: share of a batch's messages, 0 to 1, above which a table fails instead.
+    :param reload: targets that this run loads in full once more, ``*`` for all; readers have the rows of before until
+        the load is complete. Only of the types ``postgres`` and ``mysql``.
+    :param report_values: show values of rows in reports and logs, where one is the reason of a failure.
     :param dry_run: plan and measure, change nothing.
     :param fail_on: outcomes that fail the task although they are not failures, such as ``nothing``.
     :param kwargs: see :class:`LakecdcJobOperator`.
@@ -60,6 +64,8 @@ class IngestOperator(LakecdcJobOperator):
         max_delete_files: int | str = 0,
         quarantine_table: str | None = None,
         max_quarantined_fraction: float | str = 0.1,
+        report_values: bool | str = False,
+        reload: str | Sequence[str] = (),
         dry_run: bool | str = False,
         fail_on: Sequence[Outcome] = (),
         **kwargs: Any,
@@ -71,6 +77,8 @@ class IngestOperator(LakecdcJobOperator):
             "max_delete_files": max_delete_files,
             "quarantine_table": quarantine_table,
             "max_quarantined_fraction": max_quarantined_fraction,
+            "report_values": report_values,
+            "reload": reload,
             "dry_run": dry_run,
             "fail_on": fail_on,
         }
@@ -95,8 +103,9 @@ class IngestOperator(LakecdcJobOperator):
             raise JobBadInputError(
                 f"A source of type {kind!r} is a cursor: it cannot be asked for the changes of a past interval, "
                 f"so the backfill run {run.run_id} would not load what it stands for.",
-                hint="Make a full load instead: drop the table (or give the target a new name) and run this DAG once; "
-                "a table without a position is loaded whole. Then delete the backfill.",
+                hint="Make a full load instead: run this DAG once with the option reload (Postgres, MySQL), drop the "
+                "table, or give the target a new name; a table without a position is loaded whole. Then delete the "
+                "backfill.",
             )
 
     def spec_parts(self, secrets: dict[str, str]) -> dict[str, Any]:

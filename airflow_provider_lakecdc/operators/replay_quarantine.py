@@ -41,6 +41,7 @@ class ReplayQuarantineOperator(IngestOperator):
         max_delete_files: int | str = 0,
         quarantine_table: str | None = None,
         max_quarantined_fraction: float | str = 1.0,
+        report_values: bool | str = False,
         dry_run: bool | str = False,
         fail_on: Sequence[Outcome] = (),
         **kwargs: Any,
@@ -55,10 +56,13 @@ class ReplayQuarantineOperator(IngestOperator):
             max_delete_files=max_delete_files,
             quarantine_table=quarantine_table,
             max_quarantined_fraction=max_quarantined_fraction,
+            report_values=report_values,
             dry_run=dry_run,
             fail_on=fail_on,
             **kwargs,
         )
+        # there is nothing to load
+        del self.options["reload"]
         self.options["rules"] = rules
 
     def check_run(self, context: Context) -> None:

@@ -14,8 +14,10 @@ class SortDataFilesOperator(LakecdcJobOperator):
 
     :param columns: sort order; empty takes the table's sort order, then its identifier fields.
     :param min_overlap_depth: average number of files that hold a key above which a partition is sorted again.
-    :param target_file_size_bytes: size aimed at; 0 takes the table's ``write.target-file-size-bytes``.
+    :param target_file_size_bytes: size aimed at; 0 takes the table's ``write.target-file-size-bytes``, or without
+        that what suits the table's size.
     :param max_group_bytes: bytes rewritten per commit.
+    :param branch: branch to work on.
     :param verify: how much is proven before the commit: ``full``, ``sample`` or ``off``.
     :param verify_off_reason: why ``off``; required then and kept in the report.
     :param max_runtime: seconds after which no further group is begun; 0 is no limit.
@@ -35,6 +37,7 @@ class SortDataFilesOperator(LakecdcJobOperator):
         min_overlap_depth: float | str = 1.5,
         target_file_size_bytes: int | str = 0,
         max_group_bytes: int | str = 10 * 1024**3,
+        branch: str = "main",
         verify: Verify | str = "full",
         verify_off_reason: str | None = None,
         max_runtime: float | str = 0.0,
@@ -48,6 +51,7 @@ class SortDataFilesOperator(LakecdcJobOperator):
             "min_overlap_depth": min_overlap_depth,
             "target_file_size_bytes": target_file_size_bytes,
             "max_group_bytes": max_group_bytes,
+            "branch": branch,
             "verify": verify,
             "verify_off_reason": verify_off_reason,
             "max_runtime": max_runtime,

@@ -10,8 +10,8 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from airflow_provider_lakecdc import settings
 from airflow_provider_lakecdc.exceptions import LakecdcJobError
-from airflow_provider_lakecdc.hooks.catalog import CatalogConnection, get_catalog
-from airflow_provider_lakecdc.status import overview, read_status, tables_of
+from airflow_provider_lakecdc.hooks.catalog import get_catalog
+from airflow_provider_lakecdc.status import overview, report_status, tables_of
 from airflow_provider_lakecdc.submission import table_list
 from airflow_provider_lakecdc.tables import MAIN
 
@@ -66,19 +66,17 @@ class TableStatusOperator(BaseOperator):
         if not table_list(self.tables) and not table_list(self.namespaces):
             raise AirflowFailException("Neither tables nor namespaces are named.")
         catalog = get_catalog(self.catalog_conn_id)
-        names = [*table_list(self.tables), *(t for n in table_list(self.namespaces) for t in tables_of(catalog, n))]
-        found = {name: self._status(catalog, name) for name in dict.fromkeys(names)}
+        names = dict.fromkeys(table_list(self.tables))
+        found: dict[str, dict[str, Any]] = {}
+        for namespace in table_list(self.namespaces):
+            try:
+                names |= dict.fromkeys(tables_of(catalog, namespace))
+            except Exception as error:
+                found[namespace] = {"error": f"Its tables cannot be listed: {type(error).__name__}: {error}"}
+        found |= {name: report_status(catalog, name, self.branch, partitions=self.partitions) for name in names}
         self.log.info("Tables of %s:\n%s", self.catalog_conn_id, overview(found))
         context["ti"].xcom_push(key=STATUS_KEY, value=found)
         if failed := {name: status["error"] for name, status in found.items() if "error" in status}:
             lines = "\n".join(f"  {name}: {error}" for name, error in failed.items())
             raise LakecdcJobError(f"{len(failed)} of {len(found)} tables could not be read:\n{lines}")
         return found
-
-    def _status(self, catalog: CatalogConnection, name: str) -> dict[str, Any]:
-        try:
-            status = read_status(catalog, name, self.branch, partitions=self.partitions)
-        except Exception as error:
-            self.log.exception("%s could not be read", name)
-            return {"error": f"{type(error).__name__}: {error}"}
-        return status or {"error": "There is no such table."}

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk import BaseSensorOperator, PokeReturnValue, conf
+from airflow.sdk import PokeReturnValue
 from airflow.sdk.exceptions import AirflowFailException
 
-from airflow_provider_lakecdc import settings
-from airflow_provider_lakecdc.delete_debt import Debts, Side, look
-from airflow_provider_lakecdc.exceptions import LakecdcJobError
+from airflow_provider_lakecdc.delete_debt import Side, look
 from airflow_provider_lakecdc.hooks.catalog import get_catalog
+from airflow_provider_lakecdc.sensors.polling import PollingSensor
 from airflow_provider_lakecdc.submission import table_list
 from airflow_provider_lakecdc.tables import MAIN
 from airflow_provider_lakecdc.triggers.delete_debt import DeleteDebtTrigger
@@ -23,7 +21,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
 
-class DeleteDebtSensor(BaseSensorOperator):
+class DeleteDebtSensor(PollingSensor):
     """Succeeds once tables' delete debt is above its limits, or is not.
 
     ``until="above"`` waits for a table with a count above its limit, to run maintenance when it is due instead of by
@@ -56,7 +54,6 @@ class DeleteDebtSensor(BaseSensorOperator):
         "branch",
         "catalog_conn_id",
     )
-    ui_color = "#d9ecf2"
 
     def __init__(
         self,
@@ -68,8 +65,6 @@ class DeleteDebtSensor(BaseSensorOperator):
         max_position_delete_files: int | str | None = None,
         max_position_deletes: int | str | None = None,
         branch: str = MAIN,
-        catalog_conn_id: str | None = None,
-        deferrable: bool = conf.getboolean("operators", "default_deferrable", fallback=False),
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -80,8 +75,6 @@ class DeleteDebtSensor(BaseSensorOperator):
         self.max_position_delete_files = max_position_delete_files
         self.max_position_deletes = max_position_deletes
         self.branch = branch
-        self.catalog_conn_id = catalog_conn_id or settings.catalog_conn_id()
-        self.deferrable = deferrable
 
     def poke(self, context: Context) -> PokeReturnValue:
         """Look at the tables once."""
@@ -90,36 +83,16 @@ class DeleteDebtSensor(BaseSensorOperator):
         self.log.info("Waiting for delete debt %s %s; found: %s", until, _given(limits), found or "not yet")
         return PokeReturnValue(found is not None, found)
 
-    def execute(self, context: Context) -> Any:
-        """Wait here, or look once and then wait in the triggerer."""
-        if not self.deferrable:
-            return super().execute(context)
-        first = self.poke(context)
-        if first.is_done:
-            return first.xcom_value
-        self.defer(
-            trigger=DeleteDebtTrigger(
-                tables=self._tables(),
-                catalog_conn_id=self.catalog_conn_id,
-                limits=_given(self._limits()),
-                until=self._until(),
-                branch=self.branch,
-                poll_interval=self.poke_interval,
-            ),
-            method_name="execute_complete",
-            # the base class turns the end of this time into AirflowSensorTimeout
-            timeout=timedelta(seconds=self.timeout),
+    def trigger(self) -> DeleteDebtTrigger:
+        """What to wait with."""
+        return DeleteDebtTrigger(
+            tables=self._tables(),
+            catalog_conn_id=self.catalog_conn_id,
+            limits=_given(self._limits()),
+            until=self._until(),
+            branch=self.branch,
+            poll_interval=self.poke_interval,
         )
-
-    def execute_complete(self, context: Context, event: Mapping[str, Any]) -> Debts:
-        """Take up what the trigger found.
-
-        :raises LakecdcJobError: if a table could not be read.
-        """
-        if event.get("status") != "reached":
-            raise LakecdcJobError(f"The wait for delete debt has failed: {event.get('message', event)}")
-        self.log.info("Delete debt found: %s", event["debt"])
-        return dict(event["debt"])
 
     def _tables(self) -> list[str]:
         tables = table_list(self.tables)

@@ -6,7 +6,6 @@ dag = ingest_dag(load_config())
 """
 
 from airflow_provider_lakecdc.templates.config import (
-    EXAMPLE,
     LakeConfig,
     Schedules,
     SparkConfig,
@@ -18,7 +17,6 @@ from airflow_provider_lakecdc.templates.groups import groups_of_tables
 from airflow_provider_lakecdc.templates.ingest import ingest_dag
 
 __all__ = [
-    "EXAMPLE",
     "LakeConfig",
     "Schedules",
     "SparkConfig",

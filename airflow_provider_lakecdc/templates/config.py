@@ -10,7 +10,7 @@ The same objects can be built in a DAG file or read from JSON (:func:`load_confi
      "spark": {"conn_id": "spark_default", "conf": {"spark.sql.shuffle.partitions": "16"}, "driver_memory": "2g"},
      "options": {"rewrite_delete_files": {"engine": "join"},
                  "hourly_governance.compact_data_files": {"max_runtime": 300}},
-     "schedules": {"ingest": "0 * * * *", "hourly_governance": "30 * * * *", "nightly_governance": "0 2 * * *"}}
+     "schedules": {"ingest": "0 * * * *", "hourly_governance": "30 * * * *", "nightly_governance": "10 2 * * *"}}
 """
 
 from __future__ import annotations
@@ -22,13 +22,18 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from croniter import croniter
+
 from airflow_provider_lakecdc import settings
 from lakecdc.contract.errors import SpecError
-from lakecdc.contract.fields import parse, refuse_unknown
+from lakecdc.contract.fields import check_zone, parse, refuse_unknown
 from lakecdc.contract.options import OPTIONS
 from lakecdc.contract.spec import FEEDING_JOBS
+from lakecdc.metadata.names import quarantine_of
 
 DAGS = ("ingest", "hourly_governance", "nightly_governance")
+# Airflow's own words for cron expressions
+_PRESETS = ("@hourly", "@daily", "@weekly", "@monthly", "@quarterly", "@yearly")
 
 
 @dataclass(frozen=True)
@@ -79,8 +84,18 @@ class Schedules:
 
     ingest: str | None = "0 * * * *"
     hourly_governance: str | None = "30 * * * *"
-    nightly_governance: str | None = "0 2 * * *"
+    nightly_governance: str | None = "10 2 * * *"
     timezone: str = "UTC"
+
+    def __post_init__(self) -> None:
+        for dag in DAGS:
+            cron = getattr(self, dag)
+            if cron is not None and cron not in _PRESETS and not croniter.is_valid(cron):
+                raise SpecError(
+                    f"schedules.{dag} is {cron!r}, which is no cron expression.",
+                    hint='Write minute, hour, day of month, month, day of week, such as "30 * * * *"; null is never.',
+                )
+        check_zone(self.timezone, "schedules.timezone")
 
 
 @dataclass(frozen=True)
@@ -89,7 +104,8 @@ class LakeConfig:
 
     :param catalog_conn_id: connection of type ``iceberg``; default: ``[lakecdc] catalog_conn_id``.
     :param source: the ``source`` of the ingest spec.
-    :param source_conn_id: connection of type ``postgres`` that completes the source.
+    :param source_conn_id: connection that completes the source: of type ``postgres``, ``mysql`` or ``kafka``; with a
+        source of type ``jdbc`` of a database or of type ``jdbc``.
     :param targets: the ``target`` objects of the ingest spec, one per table.
     :param tables: tables to maintain; default: those of the targets and their history tables. The tables that
         ingestion keeps beside them need not be named.
@@ -126,6 +142,10 @@ class LakeConfig:
         refuse_unknown(self.options, known, "options")
         for name, options in self.options.items():
             parse(OPTIONS[name.rpartition(".")[2]], options, f"options.{name}")
+        try:
+            datetime.fromisoformat(self.start_date)
+        except ValueError as error:
+            raise SpecError(f"start_date is {self.start_date!r}, which is no ISO-8601 moment.") from error
 
     @property
     def catalog(self) -> str:
@@ -150,8 +170,9 @@ class LakeConfig:
     @property
     def quarantine_tables(self) -> list[str]:
         """Quarantines with a name of their own, which cannot be told from their targets' names."""
-        named = (self.job_options("ingest", job).get("quarantine_table") for job in FEEDING_JOBS)
-        return list(dict.fromkeys(str(name) for name in named if name))
+        named = {self.job_options("ingest", job).get("quarantine_table"): None for job in FEEDING_JOBS}
+        fed = self.target_tables or self.tables
+        return list(dict.fromkeys(quarantine_of(table, str(name)) for name in named if name for table in fed))
 
     @property
     def first_day(self) -> datetime:
@@ -168,26 +189,19 @@ class LakeConfig:
         return {**defaults, **self.options.get(job, {}), **self.options.get(f"{dag}.{job}", {})}
 
 
-#: what the DAG files show until somebody configures them; its connections need not exist to look at the DAGs
-EXAMPLE = LakeConfig(
-    source={"type": "files", "path": "/data/changes/*.jsonl", "format": "debezium-json"},
-    targets=(
-        {"table": "shop.customers", "key": ["id"]},
-        {"table": "shop.orders", "key": ["id"], "partition_by": ["bucket(8, id)"], "format_version": 3},
-    ),
-)
-
-
 def load_config(path: str | Path | None = None) -> LakeConfig:
     """Read the configuration of the DAG files.
 
-    :param path: a JSON file; default: the environment variable ``LAKECDC_CONFIG``, then ``[lakecdc] config_file``,
-        then :data:`EXAMPLE`.
-    :raises SpecError: an unreadable file, an unknown key, a value of the wrong type.
+    :param path: a JSON file; default: the environment variable ``LAKECDC_CONFIG``, then ``[lakecdc] config_file``.
+    :raises SpecError: no path anywhere, an unreadable file, an unknown key, a value of the wrong type.
     """
     found = path or settings.config_file()
     if not found:
-        return EXAMPLE
+        raise SpecError(
+            "Nobody has said what to feed and to maintain: set the environment variable "
+            f"{settings.CONFIG_FILE_VARIABLE}, or config_file in the section [lakecdc] of airflow.cfg, to the path of "
+            "a JSON file as docs/settings.md describes it."
+        )
     try:
         document = json.loads(Path(found).read_text(encoding="utf-8"))
     except OSError as error:

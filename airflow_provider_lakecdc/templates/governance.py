@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.sdk import DAG, TriggerRule, chain
 from airflow.sdk.definitions.mappedoperator import MappedOperator
 
@@ -14,8 +13,10 @@ from airflow_provider_lakecdc.operators.expire_snapshots import ExpireSnapshotsO
 from airflow_provider_lakecdc.operators.rewrite_delete_files import RewriteDeleteFilesOperator
 from airflow_provider_lakecdc.operators.rewrite_manifests import RewriteManifestsOperator
 from airflow_provider_lakecdc.operators.sort_data_files import SortDataFilesOperator
+from airflow_provider_lakecdc.operators.tag_snapshots import TagSnapshotsOperator
 from airflow_provider_lakecdc.templates.config import LakeConfig
-from airflow_provider_lakecdc.templates.steps import mapped_step, new_dag
+from airflow_provider_lakecdc.templates.params import run_params
+from airflow_provider_lakecdc.templates.steps import finish, mapped_step, new_dag
 
 #: the hourly compaction stays out of the writers' way: only plainly small or mostly dead files, and not for long
 LIGHT_COMPACTION: dict[str, Any] = {
@@ -30,8 +31,6 @@ HOURLY_DELETES: dict[str, Any] = {"max_runtime": 1800.0}
 OF_SIDE_TABLES = (CompactDataFilesOperator, RewriteManifestsOperator, ExpireSnapshotsOperator)
 #: operators in the order of work, each with the options that the template prefers
 Steps = tuple[tuple[type[LakecdcJobOperator], dict[str, Any]], ...]
-#: the task that is done if every step has succeeded; it decides the state of the run
-FINISHED = "finished"
 _FAILURES = """
 A table that a step has failed for is left out of the later steps of that run; all other tables go on. `finished` then
 does not run, which makes the whole run a failed one.
@@ -53,9 +52,10 @@ Puts the files of **{tables}** in the catalog `{catalog}` in order.
 1. `sort_data_files` sorts by key where too many files hold the same keys.
 2. `compact_data_files` joins small files and drops deleted rows.
 3. `rewrite_manifests` makes planning cheap again.
-4. `expire_snapshots` removes old snapshots and the files that only they held.
+4. `tag_snapshots` keeps a tag on the last snapshot of each of the past days.
+5. `expire_snapshots` removes old snapshots and the files that only they held.
 
-Steps 2 to 4 also work on the tables that ingestion keeps beside them: remembered deletes, files read, quarantine,
+Steps 2, 3 and 5 also work on the tables that ingestion keeps beside them: remembered deletes, files read, quarantine,
 history.
 """
 
@@ -74,7 +74,7 @@ def hourly_governance_dag(config: LakeConfig) -> DAG:
 
 
 def nightly_governance_dag(config: LakeConfig) -> DAG:
-    """Sort, compact, rewrite manifests, expire snapshots.
+    """Sort, compact, rewrite manifests, tag the day, expire snapshots.
 
     :param config: needs ``tables`` or ``targets``.
     :raises ValueError: if it has neither, or only targets that stand for many tables.
@@ -83,6 +83,7 @@ def nightly_governance_dag(config: LakeConfig) -> DAG:
         (SortDataFilesOperator, {}),
         (CompactDataFilesOperator, {}),
         (RewriteManifestsOperator, {}),
+        (TagSnapshotsOperator, {}),
         (ExpireSnapshotsOperator, {}),
     )
     return _chained(config, "nightly_governance", _NIGHTLY, steps)
@@ -95,7 +96,8 @@ def _chained(config: LakeConfig, kind: str, doc: str, steps: Steps) -> DAG:
             f"The target {patterns[0]!r} stands for many tables, and which they are is only known to the job: "
             'list the tables to maintain under "tables".'
         )
-    with new_dag(config, kind, doc.format(tables=", ".join(tables), catalog=config.catalog) + _FAILURES) as dag:
+    doc = doc.format(tables=", ".join(tables), catalog=config.catalog) + _FAILURES
+    with new_dag(config, kind, doc, run_params(tables)) as dag:
         tasks: list[MappedOperator] = []
         for operator, defaults in steps:
             earlier = {"after": [task.task_id for task in tasks], "trigger_rule": TriggerRule.ALL_DONE} if tasks else {}
@@ -110,6 +112,5 @@ def _chained(config: LakeConfig, kind: str, doc: str, steps: Steps) -> DAG:
             )
             tasks.append(step)
         chain(*tasks)
-        # the last step goes on after failures, so it cannot tell whether the run as a whole has succeeded
-        tasks >> EmptyOperator(task_id=FINISHED)
+        finish(tasks)
     return dag

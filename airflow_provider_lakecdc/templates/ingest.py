@@ -2,28 +2,34 @@
 
 from __future__ import annotations
 
-from airflow.sdk import DAG
+from airflow.sdk import DAG, TriggerRule
 
-from airflow_provider_lakecdc.assets import tables_alias
 from airflow_provider_lakecdc.hooks.source import stand_in
+from airflow_provider_lakecdc.operators.announce import AnnounceOperator
 from airflow_provider_lakecdc.operators.ingest import IngestOperator
+from airflow_provider_lakecdc.retry_policy import retry_policy
+from airflow_provider_lakecdc.templates import params
 from airflow_provider_lakecdc.templates.config import LakeConfig
-from airflow_provider_lakecdc.templates.steps import mapped_step, new_dag
-from lakecdc.contract.secrets import refuse_literals
+from airflow_provider_lakecdc.templates.steps import finish, mapped_step, new_dag
 from lakecdc.contract.sources import parse_source
+from lakecdc.contract.spec import LOADED_SOURCES
 from lakecdc.contract.target import parse_targets
 
 _DOC = """
 Feeds **{tables}** in the catalog `{catalog}` from a source of type `{source}`.
 
 Each run takes up where the last one ended; the position is committed with the data, so a run that is repeated, or that
-dies half-way, neither loses nor doubles a change. {interval} Tables that have changed
-raise the asset `iceberg://{catalog}/<namespace.table>`.
+dies half-way, neither loses nor doubles a change. {interval}
+
+`announce` raises the asset event of `iceberg://{catalog}/<namespace.table>` for each table that was written, also where
+`ingest` has failed for others; what a run could not announce, the next one does. `finished` decides the state of the
+run.
 """
 
 _CURSOR = "The source is a cursor: runs ignore their data interval and backfills are refused."
 _BY_TIME = (
-    "A run reads its data interval, again if it is repeated; backfills of older intervals leave newer rows alone."
+    "A run reads its data interval, again if it is repeated; backfills of older intervals leave newer rows alone. One "
+    "task works at a time, also in a backfill."
 )
 
 
@@ -41,23 +47,40 @@ def ingest_dag(config: LakeConfig) -> DAG:
     by_time = kind == "jdbc" and config.source.get("interval", {}) is not None
     interval = _BY_TIME if by_time else _CURSOR
     doc = _DOC.format(tables=", ".join(config.target_tables), catalog=config.catalog, source=kind, interval=interval)
-    with new_dag(config, "ingest", doc) as dag:
-        mapped_step(
+    run_params = params.run_params(config.target_tables)
+    reload = {}
+    if kind in LOADED_SOURCES:
+        run_params |= params.reload_param(config.target_tables)
+        reload = {"reload": params.RELOADED}
+    with new_dag(config, "ingest", doc, run_params) as dag:
+        step = mapped_step(
             IngestOperator,
             config,
             config.target_tables,
-            config.job_options("ingest", "ingest"),
+            {**reload, **config.job_options("ingest", "ingest")},
             # a replication slot has one reader, and a log is best read once: its tables share one application
             tables_per_application=0 if kind in ("postgres", "mysql") else config.tables_per_application,
             source=config.source,
             targets=list(config.targets),
             source_conn_id=config.source_conn_id,
-            outlets=[tables_alias(config.catalog)],
+            # runs of a backfill begin all at once, whatever the DAG's limit of runs
+            max_active_tis_per_dag=1 if by_time else None,
         )
+        announce = AnnounceOperator(
+            task_id="announce",
+            # which tables a pattern stands for is known to the job alone
+            tables=[table for table in config.target_tables if "{" not in table],
+            after=[step.task_id],
+            is_dry=params.IS_DRY_RUN,
+            catalog_conn_id=config.catalog,
+            trigger_rule=TriggerRule.ALL_DONE,
+            retry_policy=retry_policy(),
+        )
+        step >> announce
+        finish([step, announce])
     return dag
 
 
 def _check(config: LakeConfig) -> None:
     address = stand_in(str(config.source.get("type"))) if config.source_conn_id else {}
     parse_source({**address, **config.source}, parse_targets(list(config.targets)))
-    refuse_literals(config.source, "source")

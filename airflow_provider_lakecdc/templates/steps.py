@@ -6,24 +6,32 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
-from airflow.sdk import DAG, CronDataIntervalTimetable
+from airflow.providers.standard.operators.empty import EmptyOperator
+from airflow.sdk import DAG, BaseOperator, CronDataIntervalTimetable, Param
 from airflow.sdk.definitions.mappedoperator import MappedOperator
 
 from airflow_provider_lakecdc.operators.base import MAP_INDEX_TEMPLATE, LakecdcJobOperator
 from airflow_provider_lakecdc.retry_policy import retry_policy
+from airflow_provider_lakecdc.templates import params
 from airflow_provider_lakecdc.templates.config import LakeConfig
 from airflow_provider_lakecdc.templates.groups import groups_of_tables, tables_beside
 
+#: the task that is done if every other has succeeded; it decides the state of the run
+FINISHED = "finished"
 RETRY_DELAY = timedelta(minutes=1)
+_FORM = """
+A run that is triggered by hand can be narrowed to some of the tables, and can be a dry run.
+"""
 
 
-def new_dag(config: LakeConfig, kind: str, doc: str) -> DAG:
+def new_dag(config: LakeConfig, kind: str, doc: str, run_params: dict[str, Param]) -> DAG:
     """An empty DAG of one of the three kinds.
 
     One run at a time: changes are applied in order, and two maintenance runs would only make each other conflict.
 
     :param kind: one of ``config.DAGS``; names the DAG and picks its schedule.
     :param doc: Markdown for Airflow's web page.
+    :param run_params: what a run can be told.
     """
     return DAG(
         dag_id=f"{config.dag_id_prefix}_{kind}",
@@ -33,8 +41,17 @@ def new_dag(config: LakeConfig, kind: str, doc: str) -> DAG:
         max_active_runs=1,
         default_args={"owner": config.owner, "retries": config.retries, "retry_delay": RETRY_DELAY},
         tags={"lakecdc", kind, *config.tags},
-        doc_md=doc,
+        params=run_params,
+        doc_md=doc + _FORM,
     )
+
+
+def finish(tasks: Sequence[BaseOperator | MappedOperator]) -> None:
+    """End a DAG whose last step goes on after failures, and so cannot tell whether the run has succeeded.
+
+    :param tasks: all of the DAG's; if one has failed, so has the run.
+    """
+    list(tasks) >> EmptyOperator(task_id=FINISHED)
 
 
 def timetable(cron: str | None, timezone: str) -> CronDataIntervalTimetable | None:
@@ -68,6 +85,8 @@ def mapped_step(
         beside = tables_beside(groups, config.history_tables, shared)
         mapped = [{"tables": group, "side_tables": names} for group, names in zip(groups, beside, strict=True)]
     pool = {"pool": config.pool} if config.pool else {}
+    # one that is configured to be dry stays dry
+    dry_run = options.get("dry_run") or params.IS_DRY_RUN
     return operator.partial(
         task_id=operator.job_name,
         catalog_conn_id=config.catalog,
@@ -75,6 +94,8 @@ def mapped_step(
         retry_policy=retry_policy(),
         **config.spark.arguments(),
         **pool,
-        **options,
+        **{**options, "dry_run": dry_run},
+        only=params.ONLY_TABLES,
+        strict_run_conf=True,
         **arguments,
     ).expand_kwargs(mapped)

@@ -2,8 +2,7 @@
 
 Flink's own ``debezium-json`` format, a table of the same columns, key and buckets, checkpoints every ten seconds (a
 commit each), two slots; ``write.upsert.enabled`` as Iceberg's documentation "Flink writes" asks for. Flink runs in an
-environment of its own (``local_services.flink``), which is made if it is missing; its mini cluster lives in one JVM,
-whose start is not measured.
+environment of its own (``local_services.flink``); its mini cluster lives in one JVM, whose start is not measured.
 """
 
 from __future__ import annotations
@@ -20,12 +19,6 @@ _ROOT = Path(__file__).resolve().parents[2]
 _JAVA = "-Xmx4g -Duser.timezone=UTC"
 
 
-def install() -> None:
-    """Make Flink's environment unless it is there."""
-    if not flink.is_installed():
-        flink.install(lambda command: _run(command))
-
-
 def ingest(database: Path, warehouse: str, table: str, folders: Sequence[Path]) -> list[list[float]]:
     """Upsert one folder of events after another into a new table.
 
@@ -39,7 +32,3 @@ def ingest(database: Path, warehouse: str, table: str, folders: Sequence[Path]) 
         [*command, *map(str, folders)], cwd=_ROOT, env=environment, check=True, stdout=subprocess.PIPE, text=True
     ).stdout
     return list(json.loads(output.splitlines()[-1]))
-
-
-def _run(command: Sequence[str]) -> None:
-    subprocess.run(command, cwd=_ROOT, check=True)

@@ -16,8 +16,9 @@ from lakecdc.contract import report as reports
 from lakecdc.contract.errors import LakecdcError
 from lakecdc.contract.report import JobReport, TableReport
 from lakecdc.contract.runtime import source_packages
-from lakecdc.contract.secrets import mask
 from lakecdc.contract.spec import JobSpec, loads, parse_spec
+from lakecdc.logs import log_handler
+from lakecdc.row_values import without_values
 from lakecdc.session import open_session
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ def main(job: str, work: Work, argv: list[str] | None = None) -> int:
     parser.add_argument("--spec", required=True, help="URI of the job spec, JSON")
     parser.add_argument("--report", required=True, help="URI the report is written to")
     arguments = parser.parse_args(argv)
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    logging.basicConfig(level=logging.INFO, handlers=[log_handler()])
     logging.getLogger("py4j").setLevel(logging.WARNING)
     # what Spark refuses is reported by us, in one line
     logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
@@ -83,38 +84,44 @@ def each_table(do: TableWork) -> Work:
     """
 
     def work(spark: SparkSession, spec: JobSpec) -> list[TableReport]:
-        from lakecdc.iceberg.table import IcebergTable
+        from lakecdc.iceberg.table import IcebergTable, exists
 
         results = []
-        for name in (*spec.tables, *_side_tables(spark, spec)):
+        for name in dict.fromkeys((*spec.tables, *getattr(spec.options, "side_tables", ()))):
             try:
+                if name not in spec.tables and not exists(spark, spec.catalog.name, name):
+                    continue
                 result = do(IcebergTable(spark, spec.catalog.name, name), spec)
             except Exception as error:
                 result = failure(name, error)
-            log.info("%s: %s %s", name, result.outcome, result.reason or "")
+            log.info("%s", result.line)
             results.append(result)
         return results
 
     return work
 
 
-def _side_tables(spark: SparkSession, spec: JobSpec) -> list[str]:
-    from lakecdc.iceberg.table import exists
+def failure(table: str, error: Exception, *, values: bool = False) -> TableReport:
+    """Report a table's failure; a trace goes to the log unless the error explains itself.
 
-    named = dict.fromkeys(getattr(spec.options, "side_tables", ()))
-    return [name for name in named if name not in spec.tables and exists(spark, spec.catalog.name, name)]
-
-
-def failure(table: str, error: Exception) -> TableReport:
-    """Report a table's failure; a trace goes to the log unless the error is one of ours and explains itself."""
-    kind, text = _explained(error)
+    :param values: a value of a row may be shown, if it is why.
+    """
+    error = _ours(error)
+    kind, text = _explained(error, values)
     if not isinstance(error, LakecdcError):
-        log.error("%s: failed", table, exc_info=error)
-        return TableReport(table, "failed", mask(text), kind)
+        log.error("%s: %s", table, text, exc_info=error if values or kind != "bad input" else None)
+        return TableReport(table, "failed", text, kind)
     return TableReport.failure(table, error)
 
 
-def _explained(error: Exception) -> tuple[str, str]:
+def _ours(error: Exception) -> Exception:
+    """The error of ours that a task raised, if it is one."""
+    from lakecdc.iceberg.explain import raised_by_task
+
+    return error if isinstance(error, LakecdcError) else raised_by_task(error) or error
+
+
+def _explained(error: Exception, values: bool = False) -> tuple[str, str]:
     """Class and text of a failure."""
     from lakecdc.iceberg.explain import explain
 
@@ -124,20 +131,22 @@ def _explained(error: Exception) -> tuple[str, str]:
     if told is None:
         return "unknown", reports.describe(error)
     if told.bad_data:
-        return "bad input", f"A value of the source does not fit its column, nothing was written: {told.text}"
+        why = told.text if values else f"{without_values(told.text)} The option report_values shows the value."
+        return "bad input", f"A value of the source does not fit its column, nothing was written: {why}"
     return "unknown", told.text
 
 
 def _stopped(job: str, started: str, error: Exception) -> JobReport:
+    error = _ours(error)
     if not isinstance(error, LakecdcError):
         log.error("%s stopped", job, exc_info=error)
     kind, text = _explained(error)
-    return JobReport(job, started, reports.now(), error=mask(text), failure_class=kind)
+    return JobReport(job, started, reports.now(), error=text, failure_class=kind)
 
 
 def _say(report: JobReport, code: int) -> None:
     for table in report.tables:
-        print(f"{table.table}: {table.outcome}{': ' + table.reason if table.reason else ''}", file=sys.stderr)
+        print(table.line, file=sys.stderr)
     if report.error:
         print(f"{report.job}: {report.error}", file=sys.stderr)
     print(f"{report.job}: exit code {code}", file=sys.stderr)

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lakecdc.contract import runtime
-from lakecdc.contract.errors import SourceUnavailableError
-from lakecdc.contract.secrets import resolve
+from lakecdc.contract.errors import InputError, SourceUnavailableError
+from lakecdc.contract.secrets import REDACTION_PATTERN, resolve
 from lakecdc.contract.spec import Catalog
 from lakecdc.unwanted_imports import without_pandas
+from lakecdc.worker import TASK_MEMORY
 
 if TYPE_CHECKING:
     from pyspark import SparkConf
@@ -26,7 +28,6 @@ _SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
     # a cast that does not fit must stop the job, never become null
     "spark.sql.ansi.enabled": "true",
-    "spark.redaction.regex": "(?i)secret|password|token|credential|access[.-]?key",
     # Spark's copy of a table is 30 s old otherwise, and jobs read what they have just committed
     "spark.sql.iceberg.locality.enabled": "false",
     # pyspark notes the line of every column expression, which costs two to four milliseconds each time
@@ -36,8 +37,10 @@ _UNLESS_GIVEN = {
     # each batch and table repeats the same queries, and Spark's hundred classes are fewer than those of one batch
     "spark.sql.codegen.cache.maxEntries": "2000",
 }
+_REDACTION = "spark.redaction.regex"
 _LISTING = "spark.sql.sources.parallelPartitionDiscovery.parallelism"
 _MEBIBYTES = {"k": 1 / 1024, "m": 1.0, "g": 1024.0, "t": 1024.0**2}
+_LOCAL_CORES = re.compile(r"local(?:\[(\d+|\*)(?:,.*)?\])?")
 _BY_HAND = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -59,16 +62,16 @@ def open_session(catalog: Catalog, name: str, packages: Sequence[str] = ()) -> S
     :param packages: Maven coordinates besides the catalog's, for a session that brings its own jars.
     :raises SpecError: if a secret reference cannot be resolved.
     """
-    from pyspark import SparkConf
     from pyspark.sql import SparkSession
 
     from lakecdc.iceberg.jvm import know_pyspark_names
 
     builder = SparkSession.builder.appName(name)
-    by_hand, conf = "PYSPARK_GATEWAY_PORT" not in os.environ, SparkConf()
+    by_hand = "PYSPARK_GATEWAY_PORT" not in os.environ
+    conf = _settings_so_far(by_hand)
     master = os.environ.get("SPARK_MASTER", "local[*]") if by_hand else str(conf.get("spark.master", ""))
     unless_given = {name: value for name, value in _UNLESS_GIVEN.items() if not conf.contains(name)}
-    settings = {**_SETTINGS, **unless_given, **delete_cache(conf), **python_tasks(conf, master)}
+    settings = {**_SETTINGS, **unless_given, **redaction(conf), **delete_cache(conf), **python_tasks(conf, master)}
     if by_hand:
         needed = [*runtime.packages(resolve(catalog.properties, "catalog.properties")), *packages]
         settings |= _BY_HAND | {"spark.jars.packages": ",".join(dict.fromkeys(needed))}
@@ -83,11 +86,30 @@ def open_session(catalog: Catalog, name: str, packages: Sequence[str] = ()) -> S
         import pyspark.testing.utils  # noqa: F401
     spark = builder.getOrCreate()
     know_pyspark_names(spark)
+    spark.sparkContext.environment[TASK_MEMORY] = str(task_memory(spark.sparkContext.getConf()))
     if not conf.contains(_LISTING):
         # a task for each of many files costs more than looking at the file
         spark.conf.set(_LISTING, str(4 * spark.sparkContext.defaultParallelism))
     use_catalog(spark, catalog)
     return spark
+
+
+def _settings_so_far(by_hand: bool) -> SparkConf:
+    from pyspark import SparkConf, SparkContext
+
+    if not by_hand:
+        # what spark-submit was called with is in its JVM, to which PySpark connects at the first question
+        SparkContext.getSystemProperty("spark.master")
+    return SparkConf()
+
+
+def redaction(conf: SparkConf) -> dict[str, str]:
+    """What Spark hides in its event log, on its environment page and in plans.
+
+    :param conf: what spark-submit was called with; what its own pattern hides is hidden too.
+    """
+    theirs = conf.get(_REDACTION)
+    return {_REDACTION: f"(?:{REDACTION_PATTERN})|(?:{theirs})" if theirs else REDACTION_PATTERN}
 
 
 def python_tasks(conf: SparkConf, master: str) -> dict[str, str]:
@@ -112,11 +134,33 @@ def delete_cache(conf: SparkConf) -> dict[str, str]:
 
     :param conf: what spark-submit was called with; its own settings of the cache win.
     """
-    local = conf.get("spark.master", "local").startswith("local")
-    heap = _mebibytes(conf.get("spark.driver.memory" if local else "spark.executor.memory", "1g"))
+    heap = _heap(conf)
     limits = {"max-entry-size": max(1, heap // 64), "max-total-size": max(1, heap // 32)}
     names = {f"spark.sql.iceberg.executor-cache.{name}": size * 1024**2 for name, size in limits.items()}
     return {name: str(size) for name, size in names.items() if not conf.contains(name)}
+
+
+def task_memory(conf: SparkConf) -> int:
+    """How much memory is a Python task's, beside the heap, in MiB: what its executor has, shared by its cores.
+
+    :param conf: of the application.
+    """
+    master, machine = conf.get("spark.master", "local"), os.cpu_count() or 1
+    local = _LOCAL_CORES.fullmatch(master)
+    if local:
+        running = machine if local[1] == "*" else int(local[1] or 1)
+    else:
+        # a standalone executor takes all cores of a machine, which is thought to be one like this
+        unless_given = machine if master.startswith("spark://") else 1
+        running = int(conf.get("spark.executor.cores", str(unless_given))) // int(conf.get("spark.task.cpus", "1"))
+    python = conf.get("spark.executor.pyspark.memory")
+    return (_mebibytes(python) if python else _heap(conf)) // max(1, running)
+
+
+def _heap(conf: SparkConf) -> int:
+    """An executor's, in MiB."""
+    local = conf.get("spark.master", "local").startswith("local")
+    return _mebibytes(conf.get("spark.driver.memory" if local else "spark.executor.memory", "1g"))
 
 
 def _mebibytes(memory: str) -> int:
@@ -132,6 +176,8 @@ def use_catalog(spark: SparkSession, catalog: Catalog) -> None:
 
     They are session settings, not part of the application's configuration, so that no listing of it shows them.
     """
+    from lakecdc.iceberg.lost_answers import look_after_errors
+
     properties = resolve(catalog.properties, "catalog.properties")
     settings = runtime.spark_properties(catalog.name, properties)
     prefix = f"spark.sql.catalog.{catalog.name}"
@@ -145,7 +191,9 @@ def use_catalog(spark: SparkSession, catalog: Catalog) -> None:
         from lakecdc.iceberg.explain import explain
 
         told = explain(error)
-        raise SourceUnavailableError(
+        # a retry helps only where it was out of reach for a moment
+        raise (InputError if told and told.refused else SourceUnavailableError)(
             f"The catalog {catalog.name!r} cannot be opened: {told.text if told else error}.",
-            hint="Check its uri, warehouse and credentials; a retry helps only if it was unreachable for a moment.",
+            hint="Check its uri, warehouse and credentials.",
         ) from error
+    look_after_errors(spark, catalog.name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -52,6 +53,10 @@ class FedTable:
         self.catalog = SqlCatalog("lake", **{key: value for key, value in properties.items() if key != "type"})
         self.catalog.create_namespace_if_not_exists("shop")
         self.table: Table = self.catalog.create_table(name, ROW.schema)
+
+    def break_metadata(self) -> None:
+        """Make the metadata unreadable."""
+        Path(self.table.metadata_location.removeprefix("file://")).write_text("{")
 
     def ingest(self, read_through: str | None) -> int:
         """Commit a row with a position; the snapshot's id."""

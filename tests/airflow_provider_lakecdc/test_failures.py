@@ -62,6 +62,8 @@ def test_a_table_that_an_error_names_already_is_not_named_twice() -> None:
     ("output", "kind", "hint"),
     [
         ("java.lang.OutOfMemoryError: GC overhead", "cluster", "driver_memory"),
+        ("spark-class: line 97: 4711 Killed", "cluster", "driver_memory"),
+        ("Container exited with exit code: 137", "cluster", "driver_memory"),
         ("unresolved dependency: org.apache.iceberg", "cluster", "Maven"),
         ("ModuleNotFoundError: No module named 'pyarrow'", "cluster", "[spark]"),
         ("JAVA_HOME is not set", "cluster", "Java 17"),

@@ -11,6 +11,7 @@ import pytest
 from airflow.sdk import DAG
 
 from airflow_provider_lakecdc.watermark import read_watermark
+from lakecdc.metadata import names
 from tests.airflow_provider_lakecdc import home
 from tests.airflow_provider_lakecdc.conftest import CATALOG_SECRET, FakeSpark
 from tests.airflow_provider_lakecdc.tables import FedTable
@@ -45,7 +46,7 @@ def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lake: dict[str, str]
     """A configuration of the provider's own DAG files."""
     document = {
         "catalog_conn_id": "lake",
-        "source": {"type": "files", "path": "/data/*.jsonl", "format": "debezium-json"},
+        "source": {"type": "files", "path": f"{tmp_path}/*.jsonl", "format": "debezium-json"},
         "targets": [{"table": "shop.orders", "key": ["id"]}, {"table": "shop.items", "key": ["id"]}],
         "tables_per_application": 1,
         "retries": 0,
@@ -57,7 +58,8 @@ def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lake: dict[str, str]
 
 
 def dag_file(name: str) -> str:
-    return (home.REPOSITORY / "dags" / f"{name}.py").read_text()
+    # those of dags/ import these, and a module is imported once per process, whatever the configuration is by then
+    return (home.REPOSITORY / "airflow_provider_lakecdc" / "example_dags" / f"{name}.py").read_text()
 
 
 def states(run: Any) -> dict[str, list[str]]:
@@ -72,21 +74,65 @@ def states(run: Any) -> dict[str, list[str]]:
 class TestTheProvidersDags:
     """The three DAG files, run as they stand."""
 
-    def test_ingestion(self, install: Install, spark_submit: FakeSpark, capfd: pytest.CaptureFixture[str]) -> None:
-        spark_submit.behave({"shop.items": {"outcome": "nothing", "reason": "no change since x"}})
+    def test_ingestion(
+        self, install: Install, spark_submit: FakeSpark, lake: dict[str, str], capfd: pytest.CaptureFixture[str]
+    ) -> None:
+        snapshot = str(FedTable(lake).ingest(FIVE))
+        spark_submit.behave(
+            {"shop.orders": {"snapshot_after": snapshot}, "shop.items": {"outcome": "nothing", "reason": "no change"}}
+        )
         run = install("lakecdc_ingest", dag_file("lakecdc_ingest")).test()
-        assert states(run) == {"ingest": ["success", "success"]}
+        assert states(run) == {"ingest": ["success", "success"], "announce": ["success"], "finished": ["success"]}
         # the scheduler may begin mapped tasks in any order
         assert sorted(call["spec"]["tables"] for call in spark_submit.calls) == [["shop.items"], ["shop.orders"]]
-        assert asset_events(run.run_id) == {"iceberg://lake/shop.orders": "9007199254740995"}
-        names = [ti.rendered_map_index for ti in sorted(run.get_task_instances(), key=lambda ti: ti.map_index)]
-        assert names == ["shop.orders", "shop.items"]
+        ((uri, extra),) = asset_events(run.run_id).items()
+        assert uri == "iceberg://lake/shop.orders"
+        assert (extra["snapshot_after"], extra["metrics"]) == (snapshot, {"rows": 3})
+        mapped = sorted((ti for ti in run.get_task_instances() if ti.task_id == "ingest"), key=lambda ti: ti.map_index)
+        assert [ti.rendered_map_index for ti in mapped] == ["shop.orders", "shop.items"]
         found = xcoms(run.run_id)
-        assert found["return_value"][0]["shop.orders"]["snapshot_after"] == "9007199254740995"
+        assert found["report"][0]["shop.orders"]["snapshot_after"] == snapshot
         assert CATALOG_SECRET not in json.dumps(found)
         output = capfd.readouterr()
         assert "shop.orders" in output.out + output.err
         assert CATALOG_SECRET not in output.out + output.err
+
+    def test_what_was_committed_is_announced_whatever_became_of_the_task(
+        self, install: Install, spark_submit: FakeSpark, lake: dict[str, str]
+    ) -> None:
+        orders, items = FedTable(lake), FedTable(lake, "shop.items")
+        dag = install("lakecdc_ingest", dag_file("lakecdc_ingest"))
+
+        ended: list[str] = []
+
+        def announced(**test: Any) -> dict[str, str]:
+            run = dag.test(**test)
+            assert states(run)["announce"] == ["skipped" if test else "success"]
+            assert run.state == ("failed" if "failed" in states(run)["ingest"] else "success")
+            ended.append(run.state)
+            return {uri[-6:]: extra["snapshot_after"] for uri, extra in asset_events(run.run_id).items()}
+
+        # the worker is lost while its Spark goes on and commits
+        first = str(orders.ingest(FIVE))
+        spark_submit.behave(report=False, exit=137)
+        assert announced() == {"orders": first}
+        # the next run finds nothing to do and has nothing to add
+        spark_submit.behave({name: {"outcome": "nothing"} for name in ("shop.orders", "shop.items")})
+        assert announced() == {}
+        # one table fails, the other has been written; maintenance is no news
+        second = str(orders.ingest(FIVE))
+        orders.delete(1, summary={names.JOB: "rewrite_delete_files"})
+        failed = {"outcome": "failed", "failure_class": "unknown", "reason": "x"}
+        spark_submit.behave({"shop.items": failed, "shop.orders": {"snapshot_after": second}}, exit=1)
+        assert announced() == {"orders": second}
+        # what an earlier run has missed, the next one announces; a table that cannot be looked at keeps nothing back
+        third = str(orders.ingest(FIVE))
+        Path(items.table.metadata_location.removeprefix("file://")).unlink()
+        spark_submit.behave({name: {"outcome": "nothing"} for name in ("shop.orders", "shop.items")})
+        assert announced() == {"orders": third}
+        orders.ingest(FIVE)
+        assert announced(run_conf={"dry_run": True}) == {}
+        assert ended == ["failed", "success", "failed", "success", "success"]
 
     @pytest.mark.parametrize(
         ("name", "steps"),
@@ -94,7 +140,7 @@ class TestTheProvidersDags:
             ("lakecdc_hourly_governance", ["rewrite_delete_files", "compact_data_files"]),
             (
                 "lakecdc_nightly_governance",
-                ["sort_data_files", "compact_data_files", "rewrite_manifests", "expire_snapshots"],
+                ["sort_data_files", "compact_data_files", "rewrite_manifests", "tag_snapshots", "expire_snapshots"],
             ),
         ],
     )
@@ -104,8 +150,8 @@ class TestTheProvidersDags:
         assert states(run) == {**{step: ["success", "success"] for step in steps}, "finished": ["success"]}
         assert [call["spec"]["job"] for call in spark_submit.calls] == [step for step in steps for _ in range(2)]
         beside = [name for call in spark_submit.calls for name in call["spec"]["options"]["side_tables"]]
-        # a quarantine, parked log and two tables of each target, for each job but the first
-        assert len(beside) == 6 * (len(steps) - 1)
+        # a quarantine, parked log and two tables of each target, for each job that works on them
+        assert len(beside) == 6 * len({"compact_data_files", "rewrite_manifests", "expire_snapshots"} & {*steps})
 
     def test_a_failing_table_ends_its_own_chain_only(
         self, install: Install, spark_submit: FakeSpark, config: dict[str, Any], tmp_path: Path
@@ -124,16 +170,18 @@ class TestTheProvidersDags:
             "sort_data_files": ["failed"],
             "compact_data_files": ["failed"],
             "rewrite_manifests": ["success"],
+            "tag_snapshots": ["success"],
             "expire_snapshots": ["success"],
             "finished": ["upstream_failed"],
         }
         assert [call["spec"]["tables"] for call in spark_submit.calls] == [
             ["shop.orders", "shop.items", "a.b"],
-            *[["shop.orders", "a.b"]] * 3,
+            *[["shop.orders", "a.b"]] * 4,
         ]
         beside = [call["spec"]["options"]["side_tables"] for call in spark_submit.calls[1:]]
-        assert ["a.lakecdc_quarantine" in names for names in beside] == [True, False, False]
-        assert all("shop.lakecdc_quarantine" in names for names in beside)
+        assert ["a.lakecdc_quarantine" in names for names in beside] == [True, False, False, False]
+        # tags are kept of the tables themselves alone
+        assert ["shop.lakecdc_quarantine" in names for names in beside] == [True, True, False, True]
 
     def test_a_group_of_which_nothing_is_known_is_left_alone(self, install: Install, spark_submit: FakeSpark) -> None:
         spark_submit.behave(report=False, exit=1)
@@ -141,6 +189,21 @@ class TestTheProvidersDags:
         assert run.state == "failed"
         assert states(run)["compact_data_files"] == ["skipped", "skipped"]
         assert len(spark_submit.calls) == 2
+
+    def test_a_run_is_narrowed_by_its_conf(self, install: Install, spark_submit: FakeSpark) -> None:
+        dag = install("lakecdc_nightly_governance", dag_file("lakecdc_nightly_governance"))
+        run = dag.test(run_conf={"tables": ["shop.items"], "dry_run": True})
+        assert run.state == "success"
+        assert {tuple(found) for found in states(run).values()} == {("skipped", "success"), ("skipped",)}
+        assert {tuple(call["spec"]["tables"]) for call in spark_submit.calls} == {("shop.items",)}
+        assert all(call["spec"]["options"]["dry_run"] is True for call in spark_submit.calls)
+
+    def test_a_key_that_nobody_looks_at_is_refused(
+        self, install: Install, spark_submit: FakeSpark, capfd: pytest.CaptureFixture[str]
+    ) -> None:
+        run = install("lakecdc_ingest", dag_file("lakecdc_ingest")).test(run_conf={"table": ["shop.items"]})
+        assert run.state == "failed" and spark_submit.calls == []
+        assert "Did you mean 'tables'" in capfd.readouterr().out
 
     def test_a_cleared_run_submits_again(self, install: Install, spark_submit: FakeSpark) -> None:
         from airflow.sdk import timezone
@@ -226,14 +289,14 @@ class TestTheSensor:
         assert len(looks) == 2
 
 
-def asset_events(run_id: str) -> dict[str, str]:
-    """Snapshots after by URI of the asset events that a run has raised."""
+def asset_events(run_id: str) -> dict[str, dict[str, Any]]:
+    """Extras by URI of the asset events that a run has raised."""
     from airflow.models.asset import AssetEvent
     from airflow.utils.session import create_session
 
     with create_session() as session:
         events = session.query(AssetEvent).filter(AssetEvent.source_run_id == run_id).all()
-        return {event.asset.uri: event.extra["snapshot_after"] for event in events}
+        return {event.asset.uri: event.extra for event in events}
 
 
 def xcoms(run_id: str) -> dict[str, list[Any]]:

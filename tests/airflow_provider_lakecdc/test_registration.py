@@ -37,7 +37,8 @@ manager = ProvidersManager()
 print("FOUND", manager.providers["airflow-provider-lakecdc"].version)
 print("FOUND", "airflow_provider_lakecdc.links.JobReportLink" in manager.extra_links_class_names)
 print("FOUND", conf.get("lakecdc", "documents_uri"))
-print("FOUND", manager.hooks["iceberg"].hook_class_name)
+for kind in ("iceberg", "spark", "postgres", "mysql", "kafka"):
+    print("FOUND", kind, manager.hooks[kind].package_name)
 """
 
 
@@ -50,6 +51,10 @@ def test_provider_links_settings_and_connection_type_are_known(installed: dict[s
         "0.1.0",
         "True",
         f"file://{home.HOME}/lakecdc/documents",
-        # the connection type stays with the provider that owns it
-        "airflow.providers.apache.iceberg.hooks.iceberg.IcebergHook",
+        # connection types stay with the providers that own them, which the extras bring
+        "iceberg apache-airflow-providers-apache-iceberg",
+        "spark apache-airflow-providers-apache-spark",
+        "postgres apache-airflow-providers-postgres",
+        "mysql apache-airflow-providers-mysql",
+        "kafka apache-airflow-providers-apache-kafka",
     ]

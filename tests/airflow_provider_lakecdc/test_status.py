@@ -88,4 +88,13 @@ def test_the_command_prints_json(orders: FedTable, capsys: pytest.CaptureFixture
     assert main(["lake", "shop.orders"]) == 0
     assert json.loads(capsys.readouterr().out)["shop.orders"]["last_write"]["source_time"] == FIVE
     assert main(["lake", "shop.orders", "shop.nothing"]) == 1
-    assert json.loads(capsys.readouterr().out)["shop.nothing"] is None
+    assert json.loads(capsys.readouterr().out)["shop.nothing"] == {"error": "There is no such table."}
+
+
+def test_the_command_tells_the_others_of_a_table_that_cannot_be_read(
+    orders: FedTable, lake: dict[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    FedTable(lake, "shop.broken").break_metadata()
+    assert main(["lake", "shop.broken", "shop.orders"]) == 1
+    found = json.loads(capsys.readouterr().out)
+    assert list(found["shop.broken"]) == ["error"] and found["shop.orders"]["ready_for_v4"]

@@ -13,6 +13,7 @@ import pytest
 from tests.airflow_provider_lakecdc.home import REPOSITORY
 
 FOLDER = REPOSITORY / "dags"
+INSTALLED = REPOSITORY / "airflow_provider_lakecdc" / "example_dags"
 FILES = sorted(FOLDER.glob("*.py"))
 # Airflow's DAG processor imports a file in a process of its own; so does this, with deprecations as errors
 PARSE = """
@@ -30,11 +31,11 @@ print("RESULT" + json.dumps({"errors": bag.import_errors, "warnings": [str(w) fo
 """
 
 
-def parse(**environment: str) -> dict[str, object]:
+def parse(folder: Path = FOLDER, **environment: str) -> dict[str, object]:
     import os
 
     done = subprocess.run(
-        [sys.executable, "-c", PARSE, str(FOLDER)],
+        [sys.executable, "-c", PARSE, str(folder)],
         capture_output=True,
         text=True,
         env={**os.environ, **environment},
@@ -46,7 +47,7 @@ def parse(**environment: str) -> dict[str, object]:
 
 
 STEPS = {
-    "ingest": ["ingest"],
+    "ingest": ["announce", "finished", "ingest"],
     "hourly_governance": ["compact_data_files", "finished", "rewrite_delete_files"],
     "nightly_governance": [
         "compact_data_files",
@@ -54,19 +55,15 @@ STEPS = {
         "finished",
         "rewrite_manifests",
         "sort_data_files",
+        "tag_snapshots",
     ],
 }
 
 
-def test_they_import_as_they_stand_without_deprecations_or_heavy_libraries() -> None:
-    found = parse()
-    assert found["errors"] == {}
-    assert found["warnings"] == []
-    assert found["heavy"] == []
-    assert found["dags"] == {f"lakecdc_{kind}": steps for kind, steps in STEPS.items()}
-
-
-def test_they_follow_the_configuration_file(tmp_path: Path) -> None:
+@pytest.mark.parametrize("folder", [FOLDER, INSTALLED], ids=["checkout", "wheel"])
+def test_they_follow_the_configuration_file_without_deprecations_or_heavy_libraries(
+    tmp_path: Path, folder: Path
+) -> None:
     config = {
         "catalog_conn_id": "lake",
         "dag_id_prefix": "shop",
@@ -76,7 +73,18 @@ def test_they_follow_the_configuration_file(tmp_path: Path) -> None:
     }
     path = tmp_path / "config.json"
     path.write_text(json.dumps(config))
-    assert parse(LAKECDC_CONFIG=str(path))["dags"] == {f"shop_{kind}": steps for kind, steps in STEPS.items()}
+    found = parse(folder, LAKECDC_CONFIG=str(path))
+    assert found["errors"] == {}
+    assert found["warnings"] == []
+    assert found["heavy"] == []
+    assert found["dags"] == {f"shop_{kind}": steps for kind, steps in STEPS.items()}
+
+
+def test_without_a_configuration_they_say_what_to_set() -> None:
+    found = parse()
+    assert found["dags"] == {}
+    assert isinstance(found["errors"], dict) and len(found["errors"]) == len(FILES)
+    assert all("set the environment variable LAKECDC_CONFIG" in text for text in found["errors"].values())
 
 
 def test_a_broken_configuration_is_their_import_error(tmp_path: Path) -> None:
@@ -87,7 +95,11 @@ def test_a_broken_configuration_is_their_import_error(tmp_path: Path) -> None:
     assert all("Did you mean 'catalog_conn_id'" in text for text in errors.values())
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
+def test_the_wheel_brings_the_same_files() -> None:
+    assert {path.name for path in INSTALLED.glob("*.py")} - {"__init__.py"} == {path.name for path in FILES}
+
+
+@pytest.mark.parametrize("path", [*FILES, *INSTALLED.glob("lakecdc_*.py")], ids=lambda path: path.parent.name)
 def test_they_are_thin(path: Path) -> None:
     tree = ast.parse(path.read_text())
     assert [type(node).__name__ for node in tree.body] == ["Expr", "ImportFrom", "Assign"]

@@ -17,7 +17,12 @@ from typing import Any
 
 import psycopg
 import pytest
+from rich.console import Console
 
+from demo.readme import with_sample
+from demo.run import Demo
+from demo.settings import Settings
+from demo.settings_page import PAGE, with_tables
 from lakecdc.contract.options import OPTIONS, JobOptions
 from lakecdc.contract.report import parse_report
 from lakecdc.contract.sources.files import FilesSource
@@ -141,6 +146,18 @@ def test_the_readmes_dag_has_twenty_lines_and_two_tasks(in_airflow: dict[str, An
     (text,) = [found[3] for found in _BLOCK.finditer((ROOT / "README.md").read_text()) if found[2] == "dag"]
     assert len([line for line in text.splitlines() if line.strip()]) <= 20
     assert in_airflow[text] == {"shop_to_lake": ["ingest", "rewrite_delete_files"]}
+    assert "retry_policy()" in text
+
+
+def test_the_readmes_sample_is_what_the_demo_prints() -> None:
+    readme = (ROOT / "README.md").read_text()
+    steps = Demo(Settings(), Console()).progress.steps
+    (sample,) = [text for text in re.split(r"<!-- .* -->", readme) if "seed 42" in text]
+    numbers = [int(number) for number in re.findall(rf"^    \[ ?(\d+)/{steps}\] ", sample, re.MULTILINE)]
+    assert (numbers[0], numbers[-1]) == (1, steps)
+    output = "".join(line.removeprefix("    ") for line in sample.splitlines(keepends=True)).lstrip("\n")
+    # made from what it shows, it is the same again, but for the mark of what was left out
+    assert with_sample(readme, output) == readme
 
 
 @pytest.mark.parametrize("text", blocks("json config"))
@@ -153,6 +170,10 @@ def test_configurations_make_dags(text: str, in_airflow: dict[str, Any]) -> None
 @pytest.mark.parametrize("text", blocks("json connection"))
 def test_connections_name_a_catalog(text: str, in_airflow: dict[str, Any]) -> None:
     assert in_airflow[text] == "lake"
+
+
+def test_the_tables_of_settings_are_made_from_the_code() -> None:
+    assert PAGE.read_text() == with_tables(PAGE.read_text()), "run: python -m demo.settings_page"
 
 
 def test_every_option_is_listed_with_its_default() -> None:

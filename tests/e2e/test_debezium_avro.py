@@ -53,7 +53,9 @@ class Goods:
             "topics": ["pg.public.goods"],
             "registry": {"url": registry.uri, "path": "/ids/globalIds/{id}"},
         }
-        self.spec: dict[str, Any] = lake.spec("ingest", source=source, target={"table": self.name})
+        # a scale cannot change with the source's
+        target = {"table": self.name, "columns": {"price": "decimal(12,2)"}}
+        self.spec: dict[str, Any] = lake.spec("ingest", source=source, target=target)
 
     @property
     def connector(self) -> dict[str, str]:

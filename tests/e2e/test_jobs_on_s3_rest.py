@@ -7,10 +7,12 @@ import os
 import random
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from lakecdc.contract import runtime
@@ -18,11 +20,13 @@ from local_services import spark_classes
 from local_services.iceberg_rest import IcebergRest
 from local_services.s3 import S3Server
 from tests.lakecdc.ingest.histories import History, lines
+from tests.on_demand import on_demand
 
 pytestmark = pytest.mark.services
 
 JOBS = Path(__file__).parents[2] / "spark_jobs"
 TABLES = ["shop.v2", "shop.v3"]
+DAY = 24 * 3600
 SECRET = "LAKECDC_TEST_SECRET_KEY"
 
 
@@ -108,12 +112,15 @@ class ByHand:
         assert {t["outcome"] for t in report["tables"]} <= {"done", "nothing"}, report
         return list(report["tables"])
 
-    def rows(self, table: str) -> list[tuple[Any, ...]]:
-        """A table's rows as pyiceberg reads them from the REST catalog."""
+    def catalog(self) -> Any:
+        """The catalog through pyiceberg."""
         from pyiceberg.catalog.rest import RestCatalog
 
-        catalog = RestCatalog("lake", **{k: v for k, v in self.rest.properties.items() if k != "type"})
-        found = catalog.load_table(table).scan(selected_fields=("id", "name", "n", "doc")).to_arrow().to_pylist()
+        return RestCatalog("lake", **{k: v for k, v in self.rest.properties.items() if k != "type"})
+
+    def rows(self, table: str) -> list[tuple[Any, ...]]:
+        """A table's rows as pyiceberg reads them from the REST catalog."""
+        found = self.catalog().load_table(table).scan(selected_fields=("id", "name", "n", "doc")).to_arrow().to_pylist()
         return sorted((r["id"], r["name"], r["n"], r["doc"]) for r in found)
 
 
@@ -166,3 +173,55 @@ def test_every_job_once(by_hand: ByHand) -> None:
     reports = {job: by_hand.run(job, {"tables": TABLES, "options": given}) for job, given in options.items()}
     assert [t["outcome"] for t in reports["compact_data_files"]] == ["done", "done"]
     assert by_hand.rows("shop.v2") == by_hand.rows("shop.v3") == history.expected()
+
+
+@pytest.mark.parametrize("count", on_demand((2_000, 50_000), in_ci=(2_000,)))
+def test_orphans_are_sentenced_and_deleted_later(by_hand: ByHand, count: int) -> None:
+    location = f"warehouse/my lake%20/t{count}"
+    by_hand.catalog().create_namespace_if_not_exists("kept")
+    rows = pa.table({"id": pa.array([1, 2], pa.int64())})
+    table = by_hand.catalog().create_table(f"kept.t{count}", rows.schema, location=f"s3://{location}")
+    for _ in range(2):
+        table.append(rows)
+    folder = by_hand.s3.folder / location
+    live = objects(folder)
+    for number in range(count):
+        orphan = folder / f"data/p={number % 37}/{number:06d} a%20b+é.parquet"
+        orphan.parent.mkdir(exist_ok=True)
+        orphan.write_bytes(b"x")
+    everything = objects(folder)
+    for path in everything:
+        os.utime(path, (time.time() - 30 * DAY,) * 2)
+
+    def run(**options: Any) -> dict[str, Any]:
+        parts = {"tables": [f"kept.t{count}"], "options": options}
+        return dict(by_hand.run("remove_orphan_files", parts)[0]["metrics"])
+
+    assert run()["orphan_files"] == count
+    taken = run(dry_run=False)
+    assert (taken["files_taken"], taken["taken_by"]) == (count, "sentenced")
+    # nothing is sentenced twice, and dropped sentences are given anew
+    assert run(dry_run=False)["files_taken"] == 0
+    assert run(dry_run=False, action="restore")["files_restored"] == count
+    assert run(dry_run=False)["files_taken"] == count
+    assert objects(folder) == everything
+
+    # written anew since its sentence, so it is another file
+    orphan.write_bytes(b"new")
+    assert run(dry_run=False, action="purge")["files_waiting"] == count
+    for sentence in folder.glob("_lakecdc_orphans/runs/*/*.json"):
+        text = json.loads(sentence.read_text())
+        by_hand.s3.client().put_object(
+            Bucket="warehouse",
+            Key=str(sentence.relative_to(by_hand.s3.folder / "warehouse")),
+            Body=json.dumps(text | {"at_ms": text["at_ms"] - 8 * DAY * 1000}).encode(),
+        )
+    purged = run(dry_run=False, action="purge")
+    assert (purged["files_deleted"], purged["files_spared"]) == (count - 1, 1)
+    assert objects(folder) == live | {orphan}
+    assert by_hand.catalog().load_table(f"kept.t{count}").scan().to_arrow().num_rows == 4
+
+
+def objects(folder: Path) -> set[Path]:
+    """The files of a folder of the server but for what the job keeps for itself."""
+    return {path for path in folder.rglob("*") if path.is_file() and "_lakecdc_orphans" not in path.parts}

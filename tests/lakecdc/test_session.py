@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from pyspark import SparkConf
 
-from lakecdc.session import delete_cache, python_tasks
+from lakecdc.contract.errors import InputError
+from lakecdc.contract.spec import Catalog
+from lakecdc.session import delete_cache, python_tasks, task_memory, use_catalog
 from tests.conftest import Lake
 
 if TYPE_CHECKING:
@@ -43,6 +46,29 @@ def test_a_users_own_limit_wins() -> None:
 
 def test_the_session_has_it(lake: Lake) -> None:
     assert int(lake.spark.conf.get(_CACHE + "max-entry-size") or 0) >= 16 * MIB
+
+
+def test_a_catalog_in_a_folder_that_is_not_there_is_bad_input(lake: Lake, tmp_path: Path) -> None:
+    properties = {**lake.properties, "uri": f"sqlite:///{tmp_path}/gone/catalog.db"}
+    with pytest.raises(InputError, match="'elsewhere' cannot be opened.*gone' does not exist"):
+        use_catalog(lake.spark, Catalog("elsewhere", properties))
+
+
+@pytest.mark.parametrize(
+    ("master", "settings", "share"),
+    [
+        ("local", {}, 1024),
+        ("local[4]", {"spark.driver.memory": "4g", "spark.executor.memory": "64g"}, 1024),
+        ("local[2,3]", {"spark.driver.memory": "3000m"}, 1500),
+        ("yarn", {"spark.executor.memory": "8g", "spark.executor.cores": "4"}, 2048),
+        ("yarn", {"spark.executor.memory": "8g", "spark.executor.cores": "4", "spark.task.cpus": "2"}, 4096),
+        ("k8s://https://h", {"spark.executor.memory": "8g", "spark.executor.pyspark.memory": "2g"}, 2048),
+        ("spark://h:7077", {"spark.executor.cores": "1", "spark.task.cpus": "2"}, 1024),
+    ],
+)
+def test_a_task_has_its_share_of_the_executors_memory(master: str, settings: dict[str, str], share: int) -> None:
+    conf = SparkConf(loadDefaults=False).setMaster(master).setAll(list(settings.items()))
+    assert task_memory(conf) == share
 
 
 @pytest.mark.parametrize("name", ["spark.python.daemon.module", "spark.executorEnv.PYTHONPATH"])

@@ -17,7 +17,7 @@ assert NumpyScalarConverter().can_convert(1) is False
 WORKER = """
 import pyarrow as pa
 from lakecdc.worker import duckdb_of_its_own
-with duckdb_of_its_own() as connection, duckdb_of_its_own() as other:
+with duckdb_of_its_own() as connection, connection.cursor() as other:
     for each in (connection, other):
         each.register("rows", pa.table({"id": [1, 2]}))
         assert each.execute("SELECT sum(id) FROM rows").fetchall() == [(3,)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 
@@ -27,10 +28,22 @@ class LakecdcError(Exception):
         self.attributes = attributes
 
     def __str__(self) -> str:
-        parts = [f"{self.table}: {self.message}" if self.table else self.message]
-        if self.hint:
-            parts.append(self.hint)
-        return " ".join(parts)
+        return about(self.table, self.told)
+
+    @property
+    def told(self) -> str:
+        """Message and hint, for a place that names the table itself."""
+        return f"{self.message} {self.hint}" if self.hint else self.message
+
+
+def about(table: str | None, text: str) -> str:
+    """A text about a table that is named in it once.
+
+    :param text: may begin with the table's name.
+    """
+    if not table or re.match(rf"{re.escape(table)}(?![\w.])", text):
+        return text
+    return f"{table}: {text}"
 
 
 class SpecError(LakecdcError):

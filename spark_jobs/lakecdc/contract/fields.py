@@ -8,6 +8,7 @@ import types
 import typing
 from collections.abc import Mapping
 from typing import Any, TypeVar
+from zoneinfo import ZoneInfo
 
 from lakecdc.contract.errors import SpecError
 
@@ -46,6 +47,20 @@ def refuse_unknown(document: Mapping[str, Any], known: Mapping[str, Any] | set[s
             near = difflib.get_close_matches(str(key), list(known), 1)
             suggestion = f"Did you mean {near[0]!r}?" if near else f"Known keys are {', '.join(sorted(known))}."
             raise SpecError(f"Unknown key {key!r} in {where}.", hint=suggestion, key=key)
+
+
+def check_zone(name: str, where: str) -> None:
+    """Refuse what is no time zone.
+
+    :param where: path of the value, for the message.
+    :raises SpecError: if it is none.
+    """
+    try:
+        ZoneInfo(name)
+    except (KeyError, ValueError, OSError) as error:
+        raise SpecError(
+            f"{where} is {name!r}, which is no time zone.", hint='Write a name such as "UTC" or "Europe/Berlin".'
+        ) from error
 
 
 def coerce(hint: Any, value: Any, where: str) -> Any:

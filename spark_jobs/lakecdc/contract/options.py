@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import Literal
 
 from lakecdc.contract.errors import SpecError
+from lakecdc.contract.fields import check_zone
+from lakecdc.metadata.names import RESERVED_REFS, quarantine_of
 
 Outcome = Literal["done", "nothing", "skipped", "unsupported", "conflict", "failed"]
 Verify = Literal["auto", "full", "sample", "off"]
@@ -59,8 +62,8 @@ class VerifiedOptions(MaintenanceOptions):
 
 
 @dataclass(frozen=True)
-class IngestOptions(JobOptions):
-    """Options of ``ingest``.
+class FeedingOptions(JobOptions):
+    """What the jobs take that feed tables.
 
     :param max_batches: micro-batches per run; 0 means until the source's end as seen at the start.
     :param parallel_tables: tables that are written at once.
@@ -69,8 +72,10 @@ class IngestOptions(JobOptions):
     :param max_delete_files: outstanding equality-delete files at which a table of mode ``upsert`` takes no further
         batch until ``rewrite_delete_files`` has run, and one of mode ``auto`` merges; 0 is no limit.
     :param quarantine_table: ``namespace.name`` of the table that keeps messages which cannot be applied; default:
-        ``lakecdc_quarantine`` in the target's namespace.
+        ``lakecdc_quarantine`` in the target's namespace. ``{namespace}`` and ``{table}`` in it are the target's, so
+        that each may have one of its own, such as ``restricted.{table}_quarantine``.
     :param max_quarantined_fraction: share of a batch's messages, 0 to 1, above which the table fails instead.
+    :param report_values: show values of rows in reports and logs, where one is the reason of a failure.
     """
 
     max_batches: int = 0
@@ -79,17 +84,45 @@ class IngestOptions(JobOptions):
     max_delete_files: int = 0
     quarantine_table: str | None = None
     max_quarantined_fraction: float = 0.1
+    report_values: bool = False
 
     def __post_init__(self) -> None:
         if self.parallel_tables < 1:
             raise SpecError(f"options.parallel_tables is {self.parallel_tables}, not 1 or more.")
+        self._check_quarantine_table()
         if not 0 <= self.max_quarantined_fraction <= 1:
             raise SpecError(f"options.max_quarantined_fraction is {self.max_quarantined_fraction}, not 0 to 1.")
 
+    def _check_quarantine_table(self) -> None:
+        try:
+            parts = quarantine_of("namespace.table", self.quarantine_table).split(".")
+        except (KeyError, IndexError, ValueError):
+            parts = []
+        if len(parts) < 2 or not all(parts):
+            raise SpecError(
+                f"options.quarantine_table is {self.quarantine_table!r}.",
+                hint='It must be "namespace.name"; {namespace} and {table} in it are replaced by those of each target.',
+            )
+
 
 @dataclass(frozen=True)
-class ReplayQuarantineOptions(IngestOptions):
-    """Options of ``replay_quarantine``: those of ``ingest``, and
+class IngestOptions(FeedingOptions):
+    """Options of ``ingest``.
+
+    :param reload: targets, ``namespace.name``, that this run loads in full once more, ``*`` for all: readers have the
+        rows of before until those of the load take their place in one commit.
+    """
+
+    reload: tuple[str, ...] = ()
+
+    def reloads(self, table: str) -> bool:
+        """Whether a target is loaded in full once more."""
+        return table in self.reload or "*" in self.reload
+
+
+@dataclass(frozen=True)
+class ReplayQuarantineOptions(FeedingOptions):
+    """Options of ``replay_quarantine``.
 
     :param rules: enter only messages that broke one of these rules again, such as ``type``; default: all.
     """
@@ -127,12 +160,15 @@ class RewriteDeleteFilesOptions(VerifiedOptions):
 class RewriteDataFilesOptions(VerifiedOptions):
     """Options shared by ``sort_data_files`` and ``compact_data_files``.
 
-    :param target_file_size_bytes: size aimed at; 0 takes the table's ``write.target-file-size-bytes``.
+    :param target_file_size_bytes: size aimed at; 0 takes the table's ``write.target-file-size-bytes``, or without
+        that what suits the table's size.
     :param max_group_bytes: bytes rewritten per commit.
+    :param branch: branch to work on.
     """
 
     target_file_size_bytes: int = 0
     max_group_bytes: int = 10 * 1024**3
+    branch: str = "main"
 
 
 @dataclass(frozen=True)
@@ -142,11 +178,29 @@ class CompactDataFilesOptions(RewriteDataFilesOptions):
     :param min_input_files: small files a partition needs before it is worth a rewrite.
     :param small_file_ratio: a file below this share of the target size is small.
     :param delete_ratio: a file with at least this share of its rows deleted is rewritten as well.
+    :param large_file_ratio: a file above this multiple of the target size is split; at least 2.2, since a file may be
+        written twice as large as the target.
+    :param max_equality_deletes: equality-delete files that may apply to a data file before it is rewritten, for deletes
+        that ``rewrite_delete_files`` leaves; 0 is no limit.
+    :param quiet_seconds: partitions written to within that many seconds are left alone; 0 waits for none. A table
+        without partitions is not left alone.
     """
 
     min_input_files: int = 5
     small_file_ratio: float = 0.75
     delete_ratio: float = 0.3
+    large_file_ratio: float = 2.5
+    max_equality_deletes: int = 0
+    quiet_seconds: float = 0.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.large_file_ratio >= 2.2:
+            raise SpecError(f"options.large_file_ratio is {self.large_file_ratio}, not 2.2 or more.")
+        if self.max_equality_deletes < 0:
+            raise SpecError(f"options.max_equality_deletes is {self.max_equality_deletes}, not 0 or more.")
+        if not self.quiet_seconds >= 0:
+            raise SpecError(f"options.quiet_seconds is {self.quiet_seconds}, not 0 or more seconds.")
 
 
 @dataclass(frozen=True)
@@ -174,6 +228,67 @@ class RewriteManifestsOptions(MaintenanceOptions):
 
 
 @dataclass(frozen=True)
+class RefChange:
+    """One change of a tag or branch.
+
+    :param action: ``create`` it, ``move`` it to another snapshot, ``fast_forward`` a branch to a snapshot that descends
+        from its own, or ``drop`` it.
+    :param name: of the tag or branch; names that begin with ``lakecdc`` and ``main`` are reserved, except that ``main``
+        may be fast-forwarded.
+    :param kind: what ``create`` makes.
+    :param to: a snapshot id, a tag or branch, or an ISO-8601 moment, which stands for the newest snapshot of ``main``
+        by then; default: the head of ``main``.
+    :param max_age: seconds from now after which expiry may drop a created or moved tag or branch; default: never.
+    """
+
+    action: Literal["create", "move", "fast_forward", "drop"]
+    name: str
+    kind: Literal["tag", "branch"] = "tag"
+    to: str | None = None
+    max_age: float | None = None
+
+    def __post_init__(self) -> None:
+        reserved = self.name.startswith(RESERVED_REFS) or (self.name == "main" and self.action != "fast_forward")
+        if reserved or not self.name:
+            raise SpecError(
+                f"The name {self.name!r} of a tag or branch is reserved.",
+                hint="lakecdc-… and lakecdc_… are lakecdc's own; main can only be fast-forwarded.",
+            )
+        if self.action in ("drop", "fast_forward") and self.max_age is not None:
+            raise SpecError(f"{self.action} of {self.name!r} takes no max_age.")
+        if self.action == "drop" and self.to is not None:
+            raise SpecError(f"drop of {self.name!r} takes no snapshot.")
+        if self.max_age is not None and not self.max_age > 0:
+            raise SpecError(f"max_age of {self.name!r} is {self.max_age}, not above 0 seconds.")
+
+
+@dataclass(frozen=True)
+class TagSnapshotsOptions(MaintenanceOptions):
+    """Options of ``tag_snapshots``.
+
+    :param days: tags ``lakecdc-day-2026-01-31`` of so many past days are kept, each on the last snapshot that ``main``
+        had by the end of the day; 0 keeps none.
+    :param months: tags ``lakecdc-month-2026-01`` of so many past months; 0 keeps none.
+    :param zone: time zone whose days and months are meant, such as ``Europe/Berlin``.
+    :param changes: what else to do with tags and branches, all or nothing, in one commit with the rest.
+    """
+
+    days: int = 7
+    months: int = 0
+    zone: str = "UTC"
+    changes: tuple[RefChange, ...] = ()
+
+    def __post_init__(self) -> None:
+        for name, value in (("days", self.days), ("months", self.months)):
+            if value < 0:
+                raise SpecError(f"options.{name} is {value}, not 0 or more.")
+        check_zone(self.zone, "options.zone")
+        twice = [name for name, n in Counter(change.name for change in self.changes).items() if n > 1]
+        if twice:
+            raise SpecError(f"options.changes names {twice[0]!r} more than once.")
+
+
+@dataclass(frozen=True)
 class ExpireSnapshotsOptions(MaintenanceOptions):
     """Options of ``expire_snapshots``.
 
@@ -187,6 +302,50 @@ class ExpireSnapshotsOptions(MaintenanceOptions):
     retain_last: int = 5
 
 
+#: seconds; writers of other engines stage files for long before they commit them, and clocks differ
+_YOUNGEST_ORPHAN = 3 * 24 * 3600.0
+_SHORTEST_DELAY = 24 * 3600.0
+
+
+@dataclass(frozen=True)
+class RemoveOrphanFilesOptions(MaintenanceOptions):
+    """Options of ``remove_orphan_files``. It is dry by default: only ``"dry_run": false`` changes anything.
+
+    :param dry_run: look and count, change nothing, whatever the action.
+    :param action: ``remove`` takes orphans away so that they can come back, and deletes what earlier runs took away;
+        ``purge`` only deletes that; ``restore`` brings back what has not been deleted.
+    :param min_age: seconds since a file was written before it can be an orphan; not less than three days.
+    :param longest_job: seconds that the longest job takes which writes to the tables; younger files than twice that are
+        left alone too.
+    :param delay: seconds between taking away and deleting; not less than a day.
+    :param run: id of the one run to restore or purge, as its report tells; default: all.
+    """
+
+    dry_run: bool = True
+    action: Literal["remove", "restore", "purge"] = "remove"
+    min_age: float = _YOUNGEST_ORPHAN
+    longest_job: float = 24 * 3600.0
+    delay: float = 7 * 24 * 3600.0
+    run: str | None = None
+
+    def __post_init__(self) -> None:
+        if not self.min_age >= _YOUNGEST_ORPHAN:
+            raise SpecError(
+                f"options.min_age is {self.min_age}, less than {_YOUNGEST_ORPHAN:.0f} seconds, three days.",
+                hint="Younger files may belong to writers that have not committed yet.",
+            )
+        if not self.longest_job >= 0:
+            raise SpecError(f"options.longest_job is {self.longest_job}, not 0 or more seconds.")
+        if not self.delay >= _SHORTEST_DELAY:
+            raise SpecError(f"options.delay is {self.delay}, less than {_SHORTEST_DELAY:.0f} seconds, a day.")
+        if self.run and self.action == "remove":
+            raise SpecError("options.run names a run to restore or purge, and options.action is 'remove'.")
+
+    def seconds_kept(self) -> float:
+        """Age up to which files are left alone."""
+        return max(self.min_age, 2 * self.longest_job)
+
+
 OPTIONS: dict[str, type[JobOptions]] = {
     "ingest": IngestOptions,
     "replay_quarantine": ReplayQuarantineOptions,
@@ -194,5 +353,7 @@ OPTIONS: dict[str, type[JobOptions]] = {
     "sort_data_files": SortDataFilesOptions,
     "compact_data_files": CompactDataFilesOptions,
     "rewrite_manifests": RewriteManifestsOptions,
+    "tag_snapshots": TagSnapshotsOptions,
     "expire_snapshots": ExpireSnapshotsOptions,
+    "remove_orphan_files": RemoveOrphanFilesOptions,
 }

@@ -10,8 +10,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 from lakecdc.contract import fields
-from lakecdc.contract.errors import LakecdcError
+from lakecdc.contract.errors import LakecdcError, about
 from lakecdc.contract.options import Outcome
+from lakecdc.contract.secrets import mask
 
 VERSION = 1
 EXIT_DONE, EXIT_OTHER, EXIT_CONFLICT, EXIT_BAD_INPUT = 0, 1, 3, 4
@@ -19,7 +20,7 @@ EXIT_DONE, EXIT_OTHER, EXIT_CONFLICT, EXIT_BAD_INPUT = 0, 1, 3, 4
 
 @dataclass(frozen=True)
 class TableReport:
-    """What a job did to one table.
+    """What a job did to one table; a reason never holds a secret.
 
     :param table: ``namespace.name``.
     :param outcome: done, nothing, skipped, unsupported, conflict or failed.
@@ -38,17 +39,29 @@ class TableReport:
     snapshot_after: str | None = None
     metrics: dict[str, Any] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "reason", mask(self.reason) if self.reason else self.reason)
+
     @classmethod
     def failure(cls, table: str, error: BaseException, **facts: Any) -> TableReport:
         """Report an exception: its own outcome and class if it is ours, else ``failed`` and ``unknown``."""
         if isinstance(error, LakecdcError):
-            return cls(table, error.outcome, str(error), error.failure_class, **facts)  # type: ignore[arg-type]
+            reason = error.told if error.table == table else str(error)
+            return cls(table, error.outcome, reason, error.failure_class, **facts)  # type: ignore[arg-type]
         return cls(table, "failed", describe(error), "unknown", **facts)
+
+    @property
+    def line(self) -> str:
+        """What happened, in one line that names the table once."""
+        if not self.reason:
+            return f"{self.table}: {self.outcome}"
+        named = about(self.table, self.reason) == self.reason
+        return f"{self.outcome}: {self.reason}" if named else f"{self.table}: {self.outcome}: {self.reason}"
 
 
 @dataclass(frozen=True)
 class JobReport:
-    """What one run of a job did.
+    """What one run of a job did; an error never holds a secret.
 
     :param started_at: ISO-8601 in UTC.
     :param finished_at: the same.
@@ -65,6 +78,9 @@ class JobReport:
     error: str | None = None
     failure_class: str | None = None
     version: int = VERSION
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "error", mask(self.error) if self.error else self.error)
 
     def exit_code(self, fail_on: tuple[str, ...] = ()) -> int:
         """0 fine, 3 conflict, 4 bad input, 1 anything else; if several apply: 1, then 4, then 3.

@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 from lakecdc.contract.errors import SpecError
+from lakecdc.contract.secrets import is_reference, resolve
 from lakecdc.contract.sources.jdbc import JdbcSource
 from lakecdc.contract.sources.kafka import KafkaSource
 
@@ -34,23 +35,39 @@ _TYPES = {"sql": "jdbc", "rest": "rest", "hive": "hive", "glue": "glue"}
 # pyiceberg settings that mean nothing to the Java side
 _PYTHON_ONLY = re.compile(r"^(py-.*|echo|pool_pre_ping|init_catalog_tables|downcast-.*)$")
 _RENAMED = {"s3.region": "client.region"}
+# as SQLAlchemy takes a URL apart: a password ends at the @ alone
+_SQL_URL = re.compile(r"(?:(?P<user>[^:/]*)(?::(?P<password>[^@]*))?@)?(?P<rest>.*)", re.DOTALL)
 
 
 def packages(properties: Mapping[str, Any]) -> list[str]:
     """Maven coordinates that a Spark session needs for a catalog.
 
-    :param properties: the catalog's pyiceberg properties; secret references may be unresolved.
+    :param properties: the catalog's pyiceberg properties; secret references may be unresolved. Where the job alone can
+        resolve that of the URI, every driver that it may need is taken.
     """
+    properties = {key: _known_here(value) for key, value in properties.items()}
     found = [_RUNTIME]
-    uri = properties.get("uri")
     if catalog_type(properties) == "sql":
-        dialect = "sqlite" if not isinstance(uri, str) else uri.split(":", 1)[0].split("+", 1)[0]
-        if dialect not in _JDBC_DRIVERS:
-            raise SpecError(f"No JDBC driver is known for a catalog at {dialect}://.")
-        found.append(_JDBC_DRIVERS[dialect])
+        found += _catalog_drivers(properties.get("uri"))
     if uses_s3(properties):
         found.append(_AWS_BUNDLE)
     return found
+
+
+def _known_here(value: Any) -> Any:
+    try:
+        return resolve(value, "")
+    except SpecError:
+        return value
+
+
+def _catalog_drivers(uri: Any) -> list[str]:
+    if is_reference(uri):
+        return list(_JDBC_DRIVERS.values())
+    dialect = str(uri or "sqlite").split(":", 1)[0].split("+", 1)[0]
+    if dialect not in _JDBC_DRIVERS:
+        raise SpecError(f"No JDBC driver is known for a catalog at {dialect}://.")
+    return [_JDBC_DRIVERS[dialect]]
 
 
 def source_packages(source: object) -> list[str]:
@@ -121,11 +138,8 @@ def _jdbc(uri: str) -> dict[str, str]:
     if dialect == "sqlite":
         # sqlite:////abs/path and sqlite:///relative/path
         return settings | {"uri": f"jdbc:sqlite:{rest[1:]}"}
-    parts = urlsplit(f"//{rest}")
-    if parts.username:
-        settings["jdbc.user"] = unquote(parts.username)
-    if parts.password:
-        settings["jdbc.password"] = unquote(parts.password)
-    host = parts.netloc.rpartition("@")[2]
-    query = f"?{parts.query}" if parts.query else ""
-    return settings | {"uri": f"jdbc:{dialect}://{host}{parts.path}{query}"}
+    parts = _SQL_URL.fullmatch(rest)
+    assert parts is not None, "every part is optional"
+    login = {"jdbc.user": parts["user"], "jdbc.password": parts["password"]}
+    settings |= {name: unquote(value) for name, value in login.items() if value}
+    return settings | {"uri": f"jdbc:{dialect}://{parts['rest']}"}

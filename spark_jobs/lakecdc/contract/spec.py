@@ -14,11 +14,14 @@ from lakecdc.contract.options import OPTIONS, JobOptions
 from lakecdc.contract.secrets import refuse_literals
 from lakecdc.contract.sources import Source, parse_source
 from lakecdc.contract.target import Target, parse_targets
+from lakecdc.metadata.names import quarantine_of
 
 VERSION = 1
 #: jobs whose specs have a source and targets
 FEEDING_JOBS = ("ingest", "replay_quarantine")
 _CATALOG_NAME = re.compile(r"[A-Za-z_]\w*\Z")
+#: sources that load a table in full before they follow its changes
+LOADED_SOURCES = ("postgres", "mysql")
 _KEYS = {"version", "job", "catalog", "tables", "options", "source", "target"}
 
 
@@ -64,7 +67,6 @@ def parse_spec(document: Any, job: str | None = None) -> JobSpec:
     if not isinstance(document, Mapping):
         raise SpecError("The spec must be a JSON object.")
     fields.refuse_unknown(document, _KEYS, "the spec")
-    refuse_literals(document, "spec")
     if document.get("version") != VERSION:
         raise SpecError(f"The spec has version {document.get('version')!r}; this job reads version {VERSION}.")
     name = fields.coerce(str, document.get("job"), "job")
@@ -79,11 +81,10 @@ def parse_spec(document: Any, job: str | None = None) -> JobSpec:
     catalog = parse_catalog(document.get("catalog"))
     if name in FEEDING_JOBS:
         targets = parse_targets(document.get("target"))
-        kept = getattr(options, "quarantine_table", None)
-        if kept and any(kept in (target.table, target.history_table) for target in targets):
-            raise SpecError(f"options.quarantine_table is {kept!r}, which is also a target.")
+        _check_quarantines(targets, getattr(options, "quarantine_table", None))
         targets = _select(targets, tables)
         source = parse_source(document.get("source"), targets)
+        _check_reload(getattr(options, "reload", ()), source, targets)
         return JobSpec(name, catalog, tuple(t.table for t in targets), options, source, targets)
     for key in ("source", "target"):
         if key in document:
@@ -93,11 +94,32 @@ def parse_spec(document: Any, job: str | None = None) -> JobSpec:
     return JobSpec(name, catalog, tables, options)
 
 
+def _check_reload(reload: tuple[str, ...], source: Any, targets: tuple[Target, ...]) -> None:
+    """Refuse to load again what is no target, or what has no full load."""
+    known = {target.table for target in targets}
+    missing = [table for table in reload if table not in known and table != "*"]
+    if missing and not any(target.is_pattern for target in targets):
+        raise SpecError(f"options.reload names {missing[0]!r}, which is no target.", hint=f"Targets: {sorted(known)}.")
+    if reload and source.type not in LOADED_SOURCES:
+        raise SpecError(
+            f"options.reload is given, and a source of type {source.type!r} makes no full load.",
+            hint=f"Only {' and '.join(LOADED_SOURCES)} do.",
+        )
+    events = [target.table for target in targets if target.mode == "history" and {target.table, "*"} & {*reload}]
+    if events:
+        raise SpecError(
+            "Its mode is history: a full load in place of its events would forget them.",
+            table=events[0],
+            hint="Leave it out of options.reload.",
+        )
+
+
 def parse_catalog(document: Any) -> Catalog:
     """Check the spec's ``catalog`` object.
 
-    :raises SpecError: if the name cannot be used by both Spark and pyiceberg.
+    :raises SpecError: a secret written out, or a name that Spark and pyiceberg cannot both use.
     """
+    refuse_literals(document, "catalog")
     catalog = fields.parse(Catalog, document, "catalog")
     if not _CATALOG_NAME.match(catalog.name):
         raise SpecError(
@@ -126,6 +148,13 @@ def loads(text: str) -> Any:
         return json.loads(text)
     except ValueError as error:
         raise SpecError(f"The spec is not JSON: {error}.") from error
+
+
+def _check_quarantines(targets: tuple[Target, ...], named: str | None) -> None:
+    fed = {name for target in targets for name in (target.table, target.history_table)}
+    for target in targets:
+        if named and (kept := quarantine_of(target.table, named)) in fed:
+            raise SpecError(f"options.quarantine_table is {kept!r}, which is also a target.", table=target.table)
 
 
 def _select(targets: tuple[Target, ...], tables: tuple[str, ...]) -> tuple[Target, ...]:

@@ -10,7 +10,8 @@ from typing import Any, Literal
 from lakecdc.contract import fields
 from lakecdc.contract.cleaning import Cleaning
 from lakecdc.contract.errors import SpecError
-from lakecdc.metadata.names import DELETES_SUFFIX, FILES_SUFFIX, PARKED, QUARANTINE
+from lakecdc.contract.partitioning import check_transforms
+from lakecdc.metadata.names import is_side_table
 
 #: columns that lakecdc adds to every table; a view named ``<table>_view`` hides them, except in mode ``history``
 ORDER_COLUMN = "_lakecdc_order"
@@ -50,13 +51,15 @@ class Target:
     :param partition_by: Iceberg transforms in SQL, such as ``bucket(8, id)`` or ``days(ts)``; used when creating.
         With ``upsert`` they derive from the key.
     :param format_version: of a table to be created.
-    :param source_table: ``schema.table`` at the source; default: the table's own name, in any schema for files.
+    :param source_table: ``schema.table`` at the source; default: the table's own name, in any schema for messages.
     :param source_tables: regular expressions of source tables, matched against ``schema.table`` or its last part. If
         ``table`` has ``{table}`` in it (and ``{schema}``), each of them feeds a target of its own; else all of them
         feed this one, as shards.
     :param exclude_source_tables: regular expressions of those to leave out.
     :param source_column: with shards: the column that receives the source table's name. As part of ``key`` it keeps
         the shards' rows apart.
+    :param fold_case: of messages: names of columns become lower case, so that theirs does not count; ``key`` and all
+        other settings name columns in lower case.
     :param columns: types to use instead of the derived ones, Spark SQL type by column name.
     :param encodings: how the source writes a column that no schema explains, by column name: ``base64``,
         ``decimal_bytes`` (Debezium's precise decimals), ``variable_decimal``, ``epoch_days``, ``epoch_millis``,
@@ -83,6 +86,7 @@ class Target:
     source_tables: tuple[str, ...] = ()
     exclude_source_tables: tuple[str, ...] = ()
     source_column: str | None = None
+    fold_case: bool = False
     columns: dict[str, str] = field(default_factory=dict)
     encodings: dict[str, Encoding] = field(default_factory=dict)
     exclude_columns: tuple[str, ...] = ()
@@ -103,6 +107,11 @@ class Target:
     def is_pattern(self) -> bool:
         """Whether it stands for one target for each source table that is found."""
         return "{" in self.table
+
+    @property
+    def source_name(self) -> str:
+        """Name of the one source table that feeds it, or the end of that name."""
+        return self.source_table or self.table.rpartition(".")[2]
 
     def wants(self, source_table: str) -> bool:
         """Whether a source table is meant by ``source_tables``.
@@ -174,7 +183,7 @@ def parse_targets(document: Any) -> tuple[Target, ...]:
 def _check_name(name: str, place: str) -> None:
     if "." not in name or not all(name.split(".")):
         raise SpecError(f"target.{place} is {name!r}.", hint='It must be "namespace.name".')
-    if name.endswith((DELETES_SUFFIX, FILES_SUFFIX, f".{QUARANTINE}", f".{PARKED}")):
+    if is_side_table(name):
         raise SpecError(
             f"target.{place} is {name!r}, as lakecdc calls tables of its own.", hint="Give it another name."
         )
@@ -182,9 +191,17 @@ def _check_name(name: str, place: str) -> None:
 
 def _check(target: Target) -> None:
     _check_source_tables(target)
+    check_transforms(target.partition_by, "partition_by", target.table)
+    check_transforms(target.history_partition_by, "history_partition_by", target.table)
     dropped = set(target.key) & set(target.exclude_columns)
     if dropped:
         raise SpecError(f"The key column {sorted(dropped)[0]!r} is also excluded.", table=target.table)
+    if target.fold_case and target.exclude_columns:
+        raise SpecError(
+            "fold_case and exclude_columns are both given, and messages in quarantine keep their columns' own names.",
+            table=target.table,
+            hint="Leave columns out by clean.select.",
+        )
     if target.history_table and not target.keyed:
         raise SpecError(
             f"A target of mode {target.mode!r} has a history_table.",

@@ -14,10 +14,10 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache, reduce
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from lakecdc.iceberg.jvm import gateway, int_array, java_class, jvm
+from lakecdc.iceberg.jvm import int_array, java_array, java_class, jvm
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -164,11 +164,7 @@ class JavaCalls:
         return self._classes[name]
 
     def _array(self, kind: str, items: Iterable[Any]) -> Any:
-        values = list(items)
-        array = gateway(self._spark).new_array(reduce(getattr, kind.split("."), self._view), len(values))
-        for place, value in enumerate(values):
-            array[place] = value
-        return array
+        return java_array(self._spark, kind, items)
 
 
 @lru_cache(maxsize=2)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -9,7 +10,15 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from lakecdc.contract.errors import CommitStateUnknownError, ConflictError, InputError
-from lakecdc.iceberg.jvm import ensure_callbacks, java_class_name, java_list, java_message, jvm
+from lakecdc.contract.secrets import mask
+from lakecdc.iceberg.jvm import (
+    COMMIT_STATE_UNKNOWN,
+    ensure_callbacks,
+    java_class_name,
+    java_list,
+    java_message,
+    jvm,
+)
 from lakecdc.iceberg.retry import retried
 from lakecdc.iceberg.scan import specs_by_dropped_columns
 from lakecdc.iceberg.table import MAIN
@@ -19,6 +28,8 @@ if TYPE_CHECKING:
     from lakecdc.iceberg.fence import PositionFence
     from lakecdc.iceberg.rewrite_guard import EqualityDeleteGuard
     from lakecdc.iceberg.table import IcebergTable, Snapshot
+
+log = logging.getLogger(__name__)
 
 _CONFLICTS = {"ValidationException", "CommitFailedException"}
 _MERGING = "commit.manifest-merge.enabled"
@@ -60,7 +71,7 @@ def append_changes(
     :raises InputError: the rows to remove share files with later ones.
     """
     ensure_callbacks(table.spark)
-    mark = str(uuid.uuid4())
+    mark = fence.mark = str(uuid.uuid4())
 
     def commit() -> None:
         transaction = table.java.newTransaction()
@@ -85,7 +96,7 @@ def commit_to_branch(
     :raises ConflictError: the fence refused, main is no ancestor of the branch any more, or another writer won.
     """
     ensure_callbacks(table.spark)
-    mark = str(uuid.uuid4())
+    mark = fence.mark = str(uuid.uuid4())
 
     def commit() -> None:
         transaction = table.java.newTransaction()
@@ -179,6 +190,7 @@ def replace_data_files(
                 rewrite.set(key, value)
             if guard is not None:
                 ensure_callbacks(table.spark)
+                guard.mark = mark
                 rewrite.validateWith(guard)
             rewrite.toBranch(branch).commit()
 
@@ -250,30 +262,59 @@ def _move_tag(table: IcebergTable, transaction: Any, tag: str) -> None:
 
 
 def _run(table: IcebergTable, commit: Callable[[], None], mark: str, branch: str) -> Snapshot:
+    """Carry out a commit, and say what an error of it means.
+
+    The catalog's answer may be lost, or wrong (see :mod:`lakecdc.iceberg.lost_answers`). So whatever the error is, the
+    table is asked for the commit's mark before it is called a conflict, upon which the caller deletes its files.
+
+    :return: the commit's snapshot.
+    :raises ConflictError: it was refused.
+    :raises CommitStateUnknownError: the table does not show it, or cannot be asked.
+    """
     try:
-        commit()
+        with told_as_conflict(table, "The commit was refused", "Nothing was published; run again."):
+            commit()
     except Exception as error:
-        kind = java_class_name(error)
-        if kind in _CONFLICTS or _overtaken(error):
-            raise ConflictError(
-                f"The commit was refused: {java_message(error)}",
-                table=table.name,
-                hint="Nothing was published; run again.",
-            ) from error
-        if kind != "CommitStateUnknownException":
+        try:
+            arrived = find_commit(table, mark, branch)
+        except Exception:
+            raise _unknown(table) from error
+        if arrived is None:
             raise
-        found = find_commit(table, mark, branch)
-        if found is None:
-            raise CommitStateUnknownError(
-                "The catalog did not say whether the commit arrived, and the table does not show it.",
-                table=table.name,
-                hint="Written files were left in place. Check the catalog, then run again.",
-            ) from error
-        return found
+        log.warning("%s: the commit has arrived, although it failed: %s", table.name, mask(java_message(error)))
+        return arrived
     found = find_commit(table, mark, branch)
     if found is None:
         raise CommitStateUnknownError("The commit returned, but the table does not show it.", table=table.name)
     return found
+
+
+@contextmanager
+def told_as_conflict(table: IcebergTable, what: str, hint: str) -> Iterator[None]:
+    """Commit something that is known not to have arrived if it fails.
+
+    :param what: what a conflict means.
+    :param hint: what to do then.
+    :raises ConflictError: another writer was faster.
+    :raises CommitStateUnknownError: the catalog did not say whether it arrived.
+    """
+    try:
+        yield
+    except Exception as error:
+        kind = java_class_name(error)
+        if kind == COMMIT_STATE_UNKNOWN:
+            raise _unknown(table) from error
+        if kind in _CONFLICTS or _overtaken(error):
+            raise ConflictError(f"{what}: {java_message(error)}", table=table.name, hint=hint) from error
+        raise
+
+
+def _unknown(table: IcebergTable) -> CommitStateUnknownError:
+    return CommitStateUnknownError(
+        "The catalog did not say whether the commit arrived, and the table does not show it or cannot be read.",
+        table=table.name,
+        hint="Written files were left in place. Check the catalog, then run again.",
+    )
 
 
 def _overtaken(error: Exception) -> bool:
@@ -295,6 +336,11 @@ def find_commit(table: IcebergTable, mark: str, branch: str = MAIN) -> Snapshot 
     """The snapshot of a branch that carries a commit's mark, from freshly read metadata."""
     table.refresh()
     return next((s for s in table.ancestors(branch) if s.summary.get(names.COMMIT_ID) == mark), None)
+
+
+def every_row(table: IcebergTable) -> Any:
+    """The Iceberg expression that each row fulfils."""
+    return jvm(table.spark).org.apache.iceberg.expressions.Expressions.alwaysTrue()
 
 
 def row_filter(table: IcebergTable, column: str, operator: str, value: str) -> Any:

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from lakecdc.contract.errors import InputError
 from lakecdc.contract.target import ORDER_COLUMN, TIME_COLUMN
-from lakecdc.iceberg.jvm import java_message, jvm, listed
-from lakecdc.iceberg.table import IcebergTable
+from lakecdc.iceberg.jvm import java_message, jvm, listed, mapping
+from lakecdc.iceberg.table import IcebergTable, exists
+from lakecdc.iceberg.widening import is_wider, no_change
+from lakecdc.sql import literal, parsed_type, quoted, quoted_column, sql_type
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -18,7 +20,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_WIDER = {("int", "bigint"), ("float", "double")}
 # and Iceberg's default
 _TARGET_FILE_BYTES, _DEFAULT_FILE_BYTES = "write.target-file-size-bytes", 512 * 1024**2
 _SIDE_TABLE = {"format-version": "2", "commit.retry.num-retries": "20"}
@@ -26,27 +27,22 @@ _SIDE_TABLE = {"format-version": "2", "commit.retry.num-retries": "20"}
 COPY_ON_WRITE = {"write.delete.mode": "copy-on-write"}
 
 
-def quoted(name: str) -> str:
-    """A name as SQL: backquoted, dots as separators."""
-    return ".".join("`" + part.replace("`", "``") + "`" for part in name.split("."))
-
-
-def quoted_column(name: str) -> str:
-    """A column's name as SQL; a dot is part of it."""
-    return "`" + name.replace("`", "``") + "`"
-
-
 def spark_types(table: IcebergTable) -> dict[str, str]:
     """Spark SQL types of a table's columns, as they were when it was loaded or refreshed."""
     from pyspark.sql.types import StructType
 
     found = jvm(table.spark).org.apache.iceberg.spark.SparkSchemaUtil.convert(table.java.schema())
-    return {f.name: f.dataType.simpleString() for f in StructType.fromJson(json.loads(found.json())).fields}
+    return {f.name: sql_type(f.dataType) for f in StructType.fromJson(json.loads(found.json())).fields}
 
 
 def target_file_bytes(table: IcebergTable) -> int:
     """Bytes that a data file of the table is to have."""
     return int(table.properties.get(_TARGET_FILE_BYTES, _DEFAULT_FILE_BYTES))
+
+
+def has_target_file_bytes(table: IcebergTable) -> bool:
+    """Whether the table itself says how many these are."""
+    return _TARGET_FILE_BYTES in table.properties
 
 
 def create_side_table(
@@ -87,30 +83,27 @@ def create_table(
     :raises InputError: if Iceberg refuses the definition.
     """
     _make_namespace(spark, f"{quoted(catalog)}.{quoted(name.rpartition('.')[0])}")
-    definitions = ", ".join(f"{quoted_column(c)} {t}{' NOT NULL' if required else ''}" for c, t, required in columns)
+    types = {column: sql_type(parsed_type(kind)) for column, kind, _ in columns}
+    definitions = ", ".join(f"{quoted_column(c)} {types[c]}{' NOT NULL' * required}" for c, _, required in columns)
     partitioned = f" PARTITIONED BY ({', '.join(partition_by)})" if partition_by else ""
     settings = ", ".join(f"{literal(k)}={literal(v)}" for k, v in properties.items())
     sql_name = f"{quoted(catalog)}.{quoted(name)}"
     try:
         spark.sql(f"CREATE TABLE {sql_name} ({definitions}) USING iceberg{partitioned} TBLPROPERTIES ({settings})")
     except Exception as error:
-        raise InputError(
-            f"The table cannot be created: {java_message(error)}",
-            table=name,
-            hint="Check partition_by, columns and properties of its target.",
-        ) from error
+        # an answer that was lost: a new table is this one, or another run's, whose definition is the same
+        if not (exists(spark, catalog, name) and IcebergTable(spark, catalog, name).head() is None):
+            raise InputError(
+                f"The table cannot be created: {java_message(error)}",
+                table=name,
+                hint="Check partition_by, columns and properties of its target.",
+            ) from error
     table = IcebergTable(spark, catalog, name)
     if identifier:
         update = table.java.updateSchema()
         update.setIdentifierFields(_string_set(spark, identifier))
         update.commit()
     return table.refresh()
-
-
-def literal(text: str) -> str:
-    """A text as SQL of Spark."""
-    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
-    return f"'{escaped}'"
 
 
 def _make_namespace(spark: SparkSession, sql_name: str) -> None:
@@ -148,20 +141,18 @@ def evolve(table: IcebergTable, columns: Sequence[tuple[str, str]]) -> list[str]
     :raises InputError: for a type the column cannot be changed to, or a new name that differs from a column's in case
         alone; nothing is changed then.
     """
-    from pyspark.sql.types import _parse_datatype_string
-
     present = {f.name: (f.dataType, f) for f in table.spark.table(table.sql_name).schema.fields}
     update, done = table.java.updateSchema(), []
     lowered = {name.lower(): name for name in present}
-    for name, sql_type in columns:
-        wanted = _parse_datatype_string(sql_type)
+    for name, kind in columns:
+        wanted = parsed_type(kind)
         if name not in present:
             _check_case(table, name, lowered)
             update.addColumn(name, _iceberg_type(table, wanted))
-            done.append(f"added {name} {sql_type}")
+            done.append(f"added {name} {kind}")
         elif present[name][0] != wanted and _needs_change(table, name, present[name][0], wanted):
             update.updateColumn(name, _iceberg_type(table, wanted).asPrimitiveType())
-            done.append(f"widened {name} from {present[name][0].simpleString()} to {sql_type}")
+            done.append(f"widened {name} from {sql_type(present[name][0])} to {kind}")
     if done:
         update.commit()
         table.refresh()
@@ -208,20 +199,24 @@ def drop_columns(table: IcebergTable, names: Sequence[str]) -> None:
     table.refresh()
 
 
+def column_path(table: IcebergTable, name: str) -> str:
+    """A column's full name as SQL; where no column has it, it is that of a member of a struct."""
+    return quoted_column(name) if name in table.column_names else quoted(name)
+
+
 def live_specs(table: IcebergTable) -> dict[int, list[str]]:
     """Partition specs that live data files may have, each with the columns it derives from.
 
     From the manifest list alone, so that the cost does not grow with the table.
     """
     head = table.java.currentSnapshot()
-    if head is None:
-        return {}
-    ids = {
-        m.partitionSpecId()
-        for m in listed(head.dataManifests(table.java.io()))
-        if m.hasAddedFiles() or m.hasExistingFiles()
-    }
-    return {int(spec_id): spec_columns(table, spec_id) for spec_id in sorted(ids)}
+    return {spec_id: spec_columns(table, spec_id) for spec_id in sorted(live_spec_ids(table, head))} if head else {}
+
+
+def live_spec_ids(table: IcebergTable, snapshot: Any) -> set[int]:
+    """Ids of the specs that live data files of a Java ``Snapshot`` may have."""
+    manifests = listed(snapshot.dataManifests(table.java.io()))
+    return {int(m.partitionSpecId()) for m in manifests if m.hasAddedFiles() or m.hasExistingFiles()}
 
 
 def spec_columns(table: IcebergTable, spec_id: int) -> list[str]:
@@ -229,6 +224,12 @@ def spec_columns(table: IcebergTable, spec_id: int) -> list[str]:
     schema, spec = table.java.schema(), table.java.specs().get(spec_id)
     ids = [f.sourceId() for f in listed(spec.fields()) if f.transform().toString() != "void"]
     return [schema.findColumnName(field_id) or f"dropped column {field_id}" for field_id in ids]
+
+
+def unpartitioned_specs(table: IcebergTable) -> frozenset[int]:
+    """Ids of the specs without partitions, whose equality deletes apply to the whole table."""
+    specs = mapping(table.java.specs())
+    return frozenset(int(spec_id) for spec_id, spec in specs.items() if spec.isUnpartitioned())
 
 
 def current_spec_id(table: IcebergTable) -> int:
@@ -241,7 +242,8 @@ def partition_expressions(table: IcebergTable, spec_id: int) -> list[str]:
     schema, spec = table.java.schema(), table.java.specs().get(spec_id)
     found = []
     for field in listed(spec.fields()):
-        column, transform = quoted_column(schema.findColumnName(field.sourceId())), str(field.transform().toString())
+        column = column_path(table, str(schema.findColumnName(field.sourceId())))
+        transform = str(field.transform().toString())
         if transform == "identity":
             found.append(column)
         elif transform != "void":
@@ -259,19 +261,12 @@ def own_columns() -> list[tuple[str, str, bool]]:
 
 def _needs_change(table: IcebergTable, name: str, present: Any, wanted: Any) -> bool:
     """Tell whether the column must be widened; a source type that fits into the column's is left alone."""
-    old, new = present.simpleString(), wanted.simpleString()
-    if (old, new) in _WIDER:
+    old, new = sql_type(present), sql_type(wanted)
+    if is_wider(old, new):
         return True
-    if old.startswith("decimal") and new.startswith("decimal") and present.scale == wanted.scale:
-        return bool(wanted.precision > present.precision)
-    if (new, old) in _WIDER or old == "string" or (old.startswith("decimal") and new in ("int", "bigint", "decimal")):
+    if is_wider(new, old) or old == "string" or (old.startswith("decimal") and new in ("int", "bigint")):
         return False
-    raise InputError(
-        f"The source's column {name!r} is {new} now, the table's is {old}; Iceberg cannot change one into the other.",
-        table=table.name,
-        hint="Give the column a fixed type in the target's columns, exclude it, or load the table anew.",
-        column=name,
-    )
+    raise no_change(table.name, name, old, new)
 
 
 def _iceberg_type(table: IcebergTable, spark_type: Any) -> Any:

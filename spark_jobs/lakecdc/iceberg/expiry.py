@@ -6,14 +6,12 @@ from collections.abc import Collection
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from lakecdc.contract.errors import ConflictError
-from lakecdc.iceberg.jvm import java_class_name, java_message, jvm, listed, mapping
+from lakecdc.iceberg.commit import told_as_conflict
+from lakecdc.iceberg.jvm import jvm, listed, mapping
 from lakecdc.iceberg.retry import retried
 
 if TYPE_CHECKING:
     from lakecdc.iceberg.table import IcebergTable
-
-_CONFLICTS = {"CommitFailedException", "ValidationException"}
 
 
 @dataclass(frozen=True)
@@ -51,16 +49,8 @@ def expire(table: IcebergTable, older_than_ms: int, retain_last: int) -> Deleted
     """
     actions = jvm(table.spark).org.apache.iceberg.spark.actions.SparkActions.get(table.spark._jsparkSession)
     action = actions.expireSnapshots(table.java).expireOlderThan(older_than_ms).retainLast(retain_last)
-    try:
+    with told_as_conflict(table, "The expiry was refused", "No snapshot and no file was removed; run again."):
         result = action.execute()
-    except Exception as error:
-        if java_class_name(error) not in _CONFLICTS:
-            raise
-        raise ConflictError(
-            f"The expiry was refused: {java_message(error)}",
-            table=table.name,
-            hint="No snapshot and no file was removed; run again.",
-        ) from error
     table.refresh()
     return Deleted(
         int(result.deletedDataFilesCount()),
@@ -87,14 +77,9 @@ def set_tag(table: IcebergTable, tag: str, snapshot_id: int) -> None:
         manage = table.java.manageSnapshots()
         (manage.replaceTag if tag in refs(table) else manage.createTag)(tag, snapshot_id).commit()
 
-    try:
+    what = f"Tag {tag!r} could not be put on snapshot {snapshot_id}"
+    with told_as_conflict(table, what, "Nothing was removed; run again."):
         retried(table, put)
-    except Exception as error:
-        raise ConflictError(
-            f"Tag {tag!r} could not be put on snapshot {snapshot_id}: {java_message(error)}",
-            table=table.name,
-            hint="Nothing was removed; run again.",
-        ) from error
     table.refresh()
 
 

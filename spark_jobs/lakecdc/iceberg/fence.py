@@ -2,9 +2,50 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Collection
+from typing import TYPE_CHECKING, Any
 
+from lakecdc.contract.errors import CommitStateUnknownError
+from lakecdc.iceberg.definition import live_spec_ids, unpartitioned_specs
 from lakecdc.metadata import names
+
+if TYPE_CHECKING:
+    from lakecdc.iceberg.table import IcebergTable
+
+
+def stop_at_own(ancestor: Any, mark: str | None) -> None:
+    """Stop a commit that finds itself among the ancestors it is to be validated against.
+
+    To refuse it would make Iceberg delete the manifests of a snapshot that is there; what a callback raises deletes
+    nothing.
+
+    :param ancestor: Java ``Snapshot``.
+    :param mark: the commit's own.
+    """
+    if mark is not None and ancestor.summary().get(names.COMMIT_ID) == mark:
+        raise CommitStateUnknownError(f"The commit has arrived as snapshot {ancestor.snapshotId()}.")
+
+
+class DeleteReach:
+    """The partition specs that a batch's equality deletes were written for, in which all live rows have to be.
+
+    An equality delete reaches files of its own spec only, unless that has no partitions (Iceberg specification, scan
+    planning). Rows that a rewrite has moved to another spec since the batch was staged would stay.
+
+    :param specs: ids of the specs that had live files when the batch was staged.
+    """
+
+    def __init__(self, table: IcebergTable, specs: Collection[int]) -> None:
+        self._table, self._specs = table, set(specs)
+        self._everywhere = not self._specs.isdisjoint(unpartitioned_specs(table))
+        head = table.java.currentSnapshot()
+        self._seen = int(head.snapshotId()) if head is not None else None
+
+    def holds(self, head: Any) -> bool:
+        """Whether the deletes reach all live rows of a Java ``Snapshot``."""
+        if self._everywhere or int(head.snapshotId()) == self._seen:
+            return True
+        return live_spec_ids(self._table, head) <= self._specs
 
 
 class PositionFence:
@@ -14,11 +55,17 @@ class PositionFence:
     one moved on cannot commit.
 
     :param expected: summary text of the position the batch started from; None if there was none.
+    :param reach: of the batch's equality deletes, if it has any.
+    :ivar out_of_reach: whether it was refused because of that.
+    :ivar mark: the commit's own.
     :ivar attempts: how often the commit has been tried.
     """
 
-    def __init__(self, expected: str | None) -> None:
+    def __init__(self, expected: str | None, reach: DeleteReach | None = None) -> None:
         self.expected = expected
+        self.reach = reach
+        self.out_of_reach = False
+        self.mark: str | None = None
         self.found: str | None = expected
         self.attempts = 0
 
@@ -26,15 +73,23 @@ class PositionFence:
         """Called by Iceberg with the head's ancestors, newest first."""
         self.attempts += 1
         iterator = ancestors.iterator()
-        self.found = None
+        self.found, head = None, None
         while iterator.hasNext():
-            self.found = iterator.next().summary().get(names.POSITIONS)
+            ancestor = iterator.next()
+            stop_at_own(ancestor, self.mark)
+            head = head or ancestor
+            self.found = ancestor.summary().get(names.POSITIONS)
             if self.found is not None:
                 break
-        return self.found == self.expected
+        if self.found != self.expected:
+            return False
+        self.out_of_reach = head is not None and self.reach is not None and not self.reach.holds(head)
+        return not self.out_of_reach
 
     def errorMessage(self) -> str:
         """Called by Iceberg when :meth:`validate` said no."""
+        if self.out_of_reach:
+            return "rows have moved to a partition spec that the batch's equality deletes do not reach"
         return "another run has moved the source positions of this table"
 
     class Java:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from functools import lru_cache
+from functools import lru_cache, reduce
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -15,6 +15,9 @@ _PYSPARK_NAMES = (
     "org.apache.spark.sql.api.python.PythonSQLUtils",
     "org.apache.spark.api.python.SimplePythonFunction",
 )
+
+#: what Iceberg throws where a catalog did not say whether a commit arrived
+COMMIT_STATE_UNKNOWN = "CommitStateUnknownException"
 
 
 class Names:
@@ -112,6 +115,18 @@ def int_array(spark: SparkSession, values: Iterable[int]) -> Any:
     items = list(values)
     array = gateway(spark).new_array(gateway(spark).jvm.int, len(items))
     for index, value in enumerate(items):
+        array[index] = value
+    return array
+
+
+def java_array(spark: SparkSession, kind: str, items: Iterable[Any]) -> Any:
+    """A Java array.
+
+    :param kind: whole name of the elements' class.
+    """
+    values = list(items)
+    array = gateway(spark).new_array(reduce(getattr, kind.split("."), jvm(spark)), len(values))
+    for index, value in enumerate(values):
         array[index] = value
     return array
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from lakecdc.contract.errors import ConflictError
-from lakecdc.iceberg.jvm import java_class_name, java_message, jvm, listed
+from lakecdc.iceberg.commit import told_as_conflict
+from lakecdc.iceberg.jvm import jvm, listed
 
 if TYPE_CHECKING:
     from lakecdc.iceberg.table import IcebergTable
@@ -57,14 +57,6 @@ def rewrite_manifests(table: IcebergTable, spec_id: int, summary: Mapping[str, s
     action = actions.rewriteManifests(table.java).specId(spec_id)
     for key, value in summary.items():
         action = action.snapshotProperty(key, value)
-    try:
+    with told_as_conflict(table, "The rewritten manifests were refused", "Nothing was published; run again."):
         action.execute()
-    except Exception as error:
-        if java_class_name(error) not in ("CommitFailedException", "ValidationException"):
-            raise
-        raise ConflictError(
-            f"The rewritten manifests were refused: {java_message(error)}",
-            table=table.name,
-            hint="Nothing was published; run again.",
-        ) from error
     table.refresh()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from lakecdc.iceberg.fence import stop_at_own
 from lakecdc.iceberg.jvm import iterate, jvm, listed
 from lakecdc.iceberg.table import MAIN
 
@@ -34,6 +35,7 @@ class EqualityDeleteGuard:
     :param removed: locations of the data files that the commit removes.
     :param removed_specs: their partition spec ids.
     :param output_spec: spec id of the new files.
+    :ivar mark: the commit's own.
     """
 
     def __init__(
@@ -47,6 +49,7 @@ class EqualityDeleteGuard:
         self._table, self._start, self._removed = table, start, set(removed)
         self._left_specs = set(removed_specs) - {output_spec}
         self._message = "an equality delete was committed during the rewrite"
+        self.mark: str | None = None
 
     def validate(self, ancestors: Any) -> bool:
         """Called by Iceberg with the head's ancestors, newest first."""
@@ -54,6 +57,7 @@ class EqualityDeleteGuard:
         if not iterator.hasNext():
             return True
         head = iterator.next()
+        stop_at_own(head, self.mark)
         deletes = list(_new_equality_deletes(self._table, head, self._start.sequence_number))
         if not deletes:
             return True

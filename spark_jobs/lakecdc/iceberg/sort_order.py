@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lakecdc.contract.errors import InputError
-from lakecdc.iceberg.definition import quoted, quoted_column
+from lakecdc.iceberg.definition import column_path
 from lakecdc.iceberg.jvm import listed
+from lakecdc.sql import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -107,7 +108,7 @@ def column_order(table: IcebergTable, columns: Sequence[str]) -> SortOrder:
 
 def _expression(table: IcebergTable, column: str, transform: str) -> str:
     name, _, argument = transform.partition("[")
-    value = ".".join(quoted_column(part) for part in column.split("."))
+    value = column_path(table, column)
     if name == "identity":
         return value
     arguments = f"{argument.rstrip(']')}, {value}" if argument else value

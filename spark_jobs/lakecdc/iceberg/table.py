@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from lakecdc.contract.errors import InputError
+from lakecdc.contract.errors import InputError, SourceUnavailableError
 from lakecdc.iceberg.jvm import java_class_name, java_message, jvm, listed, mapping
+from lakecdc.sql import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -54,6 +55,7 @@ class IcebergTable:
     :param catalog: the catalog's name.
     :param name: ``namespace.name``.
     :raises InputError: if there is no such table.
+    :raises SourceUnavailableError: if its metadata cannot be loaded.
     """
 
     def __init__(self, spark: SparkSession, catalog: str, name: str) -> None:
@@ -70,12 +72,12 @@ class IcebergTable:
                     table=name,
                     hint="Check the name, or ingest into it first: the ingest job creates it.",
                 ) from error
-            raise InputError(f"The table cannot be loaded: {java_message(error)}", table=name) from error
+            raise _unloadable(name, error) from error
 
     @property
     def sql_name(self) -> str:
         """Catalog, namespace and name, quoted for SQL."""
-        return ".".join(f"`{part}`" for part in (self.catalog, *self.name.split(".")))
+        return quoted(f"{self.catalog}.{self.name}")
 
     def refresh(self) -> IcebergTable:
         """Read the newest metadata; returns the table itself."""
@@ -205,8 +207,22 @@ class IcebergTable:
 
 
 def exists(spark: SparkSession, catalog: str, name: str) -> bool:
-    """Tell whether the catalog has the table."""
-    return bool(spark.catalog.tableExists(".".join(f"`{p}`" for p in (catalog, *name.split(".")))))
+    """Tell whether the catalog has the table.
+
+    :raises SourceUnavailableError: if the table's metadata cannot be loaded.
+    """
+    try:
+        return bool(spark.catalog.tableExists(quoted(f"{catalog}.{name}")))
+    except Exception as error:
+        raise _unloadable(name, error) from error
+
+
+def _unloadable(name: str, error: Exception) -> SourceUnavailableError:
+    return SourceUnavailableError(
+        f"The table cannot be loaded: {java_message(error)}",
+        table=name,
+        hint="See that the catalog can be reached, and that the metadata file which it names is there and whole.",
+    )
 
 
 def _type(schema: Any, column: dict[str, Any]) -> str:

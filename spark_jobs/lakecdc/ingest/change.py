@@ -106,6 +106,7 @@ class TableBatch:
     :param position: where the source stands after the batch.
     :param in_order: every event lies above everything applied before, so that nothing need be looked up.
     :param full_load: the rows of a table that the target does not hold yet.
+    :param replaces: the rows take the place of all that the target holds.
     :param truncate_order: order key of the last TRUNCATE in the batch; rows and events below it are void.
     :param overtaken_below: a full load has read the table as of this order key, and events below it come after that:
         rows that it read are newer, and an update whose placeholder cannot be completed is void, because the row was
@@ -116,6 +117,7 @@ class TableBatch:
     :param arrow_rows: where ``changes`` of a full load comes from, if tasks can read its rows without Spark.
     :param rejected: messages that cannot be applied, as ``formats.changes.REJECTED`` names them; None if none.
     :param rejections: how many these are.
+    :param unreadable: those of them that the source does not count as events because they cannot be read.
     :param origin: finds the messages of events again: from a frame with their ``order``, a rule and a reason to
         rejected messages, ``formats.changes.REJECTED``, with that order key as ``asked``; None for a source without
         messages.
@@ -136,6 +138,7 @@ class TableBatch:
     position: Position
     in_order: bool = True
     full_load: bool = False
+    replaces: bool = False
     truncate_order: str | None = None
     overtaken_below: str | None = None
     folded: bool = False
@@ -144,6 +147,7 @@ class TableBatch:
     arrow_rows: ArrowRows | None = None
     rejected: DataFrame | None = None
     rejections: int = 0
+    unreadable: int = 0
     origin: Callable[[DataFrame], DataFrame] | None = None
     stays: Callable[[DataFrame], None] | None = None
     again: Callable[[], TableBatch] | None = None
@@ -162,15 +166,18 @@ class IngestSource(Protocol):
 
     :param refused: tables that it found it cannot feed, each with the reason; the others go on.
     :param given_up: failed tables that it no longer keeps anything for; they need a full load.
+    :param facts: numbers for the report of every table, as of the end of the last round.
     """
 
     refused: Mapping[str, Exception]
     given_up: Mapping[str, Exception]
+    facts: Mapping[str, object]
 
     def start(self, positions: Mapping[str, Position | None], recorded: Mapping[str, Position]) -> None:
         """Check that the source can go on from where the tables stand.
 
-        :param positions: position of every target table by name; None for one that was never fed.
+        :param positions: position of every target table by name; None for one that was never fed. A target that is
+            not among them takes no part in the run, and what it has not got yet is kept for it.
         :param recorded: ends of batches that an interrupted run has written to a table's side tables already; a batch
             of the table must end exactly there, so that they can skip what they hold.
         :raises LakecdcError: if it cannot; nothing has been written by then.

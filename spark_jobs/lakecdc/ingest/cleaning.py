@@ -18,6 +18,7 @@ from lakecdc.contract.errors import InputError
 from lakecdc.iceberg.expressions import depends_on_row_alone, referenced_columns
 from lakecdc.ingest.change import Column, TableBatch
 from lakecdc.ingest.fold import is_open
+from lakecdc.sql import quoted_column, sql_type
 
 if TYPE_CHECKING:
     from pyspark.sql import Column as Expression
@@ -208,7 +209,7 @@ def _type(spark: SparkSession, target: Target, columns: list[Column], sql: str, 
     try:
         # beside a column and inside a struct, as it will stand, there is no place for aggregates and generators
         made = _empty(spark, columns).select("*", F.struct(F.expr(sql).alias("x")).alias("made"))
-        found = made.select("made.x").schema["x"].dataType.simpleString()
+        found = sql_type(made.select("made.x").schema["x"].dataType)
     except Exception as error:
         raise InputError(
             f"clean: Spark refuses the expression of {what!r}: {str(error).splitlines()[0]}",
@@ -270,7 +271,8 @@ def _rows(changes: DataFrame, clean: Cleaning, renamed: list[Column], kept: list
     old = {new: name for name, new in clean.rename.items()}
     spread = _spread(changes, {old.get(c.name, c.name): c.name for c in renamed})
     values = [
-        (F.expr(clean.compute[c.name]) if c.name in clean.compute else F.col(f"`{c.name}`")).alias(c.name) for c in kept
+        (F.expr(clean.compute[c.name]) if c.name in clean.compute else F.col(quoted_column(c.name))).alias(c.name)
+        for c in kept
     ]
     return _put_row(spread, values)
 
@@ -310,7 +312,7 @@ def _computed_again(
     if not again:
         return rows
     spread = _spread(rows, {n: n for n in names})
-    return _put_row(spread, [(F.expr(again[n]) if n in again else F.col(f"`{n}`")).alias(n) for n in names])
+    return _put_row(spread, [(F.expr(again[n]) if n in again else F.col(quoted_column(n))).alias(n) for n in names])
 
 
 def _watermark(changes: DataFrame, clean: Cleaning) -> dict[str, str]:

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 
 from lakecdc.contract.target import ORDER_COLUMN
-from lakecdc.iceberg.definition import quoted_column
 from lakecdc.ingest.fold import is_open, is_suspect, with_late
 from lakecdc.ingest.lookup import held_orders, read_between, read_keys
 from lakecdc.ingest.order import EVENT_DIGITS
+from lakecdc.sql import quoted_column
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

@@ -5,12 +5,14 @@ So a table that appears later is fed from the next run on, with a full load wher
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import replace
 from importlib import import_module
 from typing import TYPE_CHECKING
 
 from lakecdc.contract.errors import InputError
+from lakecdc.metadata.names import is_side_table, quarantine_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -18,17 +20,19 @@ if TYPE_CHECKING:
     from lakecdc.contract.spec import JobSpec
     from lakecdc.contract.target import Target
 
+log = logging.getLogger(__name__)
 
-def expanded(spark: SparkSession, spec: JobSpec) -> JobSpec:
-    """The spec with every table named.
+
+def expanded(spark: SparkSession, spec: JobSpec) -> tuple[JobSpec, dict[str, InputError]]:
+    """The spec with every table named, and the targets that cannot be fed because several source tables would.
 
     A table that another target names as its ``source_table``, or that would get the name of another target, belongs
-    to that one.
+    to that one. One whose target would be called like a table of lakecdc's own is left out.
 
-    :raises InputError: if two source tables would share a target, or none is found for all the targets together.
+    :raises InputError: if none is found for all the targets together.
     """
     if not any(target.is_pattern for target in spec.targets):
-        return spec
+        return spec, {}
     assert spec.source is not None
     package = import_module(f"lakecdc.ingest.sources.{spec.source.type}")
     if not hasattr(package, "source_tables"):
@@ -37,29 +41,40 @@ def expanded(spark: SparkSession, spec: JobSpec) -> JobSpec:
             hint='Name every target, without "{table}".',
         )
     found = package.source_tables(spark, spec)
-    targets = _named(spec.targets, sorted(found))
+    targets, shared = _named(spec.targets, sorted(found), getattr(spec.options, "quarantine_table", None))
     if not targets:
         raise InputError(
             f"None of the source's {len(found)} tables is meant by source_tables.",
             hint=f"The source has {', '.join(sorted(found)[:20]) or 'none'}.",
         )
-    return replace(spec, targets=targets, tables=tuple(t.table for t in targets))
+    return replace(spec, targets=targets, tables=tuple(t.table for t in targets)), shared
 
 
-def _named(targets: Sequence[Target], found: Sequence[str]) -> tuple[Target, ...]:
+def _named(
+    targets: Sequence[Target], found: Sequence[str], quarantine: str | None = None
+) -> tuple[tuple[Target, ...], dict[str, InputError]]:
+    shared: dict[str, InputError] = {}
     named = [t for t in targets if not t.is_pattern]
     own, taken = {t.source_table for t in named}, {t.table: "" for t in named}
+    meant = [p.for_source_table(name) for p in targets if p.is_pattern for name in found if p.wants(name)]
+    quarantines = {quarantine_of(t.table, quarantine) for t in (*named, *meant)}
     for pattern in (t for t in targets if t.is_pattern):
         for source_table in found:
             target = pattern.for_source_table(source_table)
             if source_table in own or not pattern.wants(source_table) or taken.get(target.table) == "":
                 continue
+            names = [n for n in (target.table, target.history_table) if n]
+            ours = [n for n in names if is_side_table(n) or n in quarantines]
+            if ours:
+                log.warning("%s is not fed: %s is a name of lakecdc's own tables", source_table, ours[0])
+                continue
             if target.table in taken:
-                raise InputError(
+                shared[target.table] = InputError(
                     f"{taken[target.table]} and {source_table} would both feed it.",
                     table=target.table,
                     hint="Use {schema} in the target's name as well, or exclude one of them.",
                 )
+                continue
             taken[target.table] = source_table
             named.append(target)
-    return tuple(named)
+    return tuple(named), shared

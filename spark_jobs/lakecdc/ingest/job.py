@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F
 
-from lakecdc.contract.options import IngestOptions
+from lakecdc.contract.options import FeedingOptions, IngestOptions
 from lakecdc.contract.report import TableReport
 from lakecdc.failpoints import reach
 from lakecdc.iceberg.explain import explain
@@ -55,6 +55,7 @@ class Feed:
     :param position: where the table stands, quiet stretches included.
     :param history: the change log beside it, if it has one.
     :param truncated: order key of the last TRUNCATE that came before there was a table; None if there was none.
+    :param reloaded: the next batch takes the place of all rows.
     :param waits: whether its quarantine holds messages; None as long as nobody has looked.
     :param spec: the run's.
     :param metrics: what goes into the report.
@@ -67,6 +68,7 @@ class Feed:
     snapshot_before: str | None = None
     history: HistoryTable | None = None
     truncated: str | None = None
+    reloaded: bool = False
     waits: bool | None = None
     spec: JobSpec | None = None
     error: Exception | None = None
@@ -84,17 +86,24 @@ def ingest(spark: SparkSession, spec: JobSpec) -> list[TableReport]:
 
     :raises LakecdcError: if the source as a whole cannot be read; a single table's failure is in its report.
     """
-    spec = expanded(spark, spec)
-    feeds = {target.table: _open(spark, spec, target) for target in spec.targets}
+    spec, shared = expanded(spark, spec)
+    feeds = {target.table: _open(spark, spec, target, shared.get(target.table)) for target in spec.targets}
+    sound = {name: feed for name, feed in feeds.items() if feed.error is None}
+    if not sound:
+        return [_report(feed) for feed in feeds.values()]
     source = open_source(spark, spec)
     try:
-        recorded = {f.name: f.history.recorded for f in feeds.values() if f.history and f.history.recorded}
-        source.start({name: feed.position for name, feed in feeds.items()}, recorded)
+        recorded = {
+            f.name: f.history.recorded for f in sound.values() if f.history and f.history.recorded and not f.reloaded
+        }
+        source.start({name: feed.position for name, feed in sound.items()}, recorded)
         _run_rounds(spark, spec, source, feeds)
     finally:
         source.close()
     for name, error in {**source.refused, **source.given_up}.items():
         feeds[name].error = error if name in source.given_up else feeds[name].error or error
+    for feed in sound.values():
+        feed.metrics |= source.facts
     return [_report(feed) for feed in feeds.values()]
 
 
@@ -170,11 +179,14 @@ def _without_misfits(spark: SparkSession, batch: TableBatch, error: Exception) -
 
 def _take(spark: SparkSession, spec: JobSpec, feed: Feed, batch: TableBatch) -> None:
     began = time.monotonic()
-    batch = _without_dependents(spark, spec, feed, batch)
-    quarantine.check_share(batch, getattr(spec.options, "max_quarantined_fraction", 1.0))
+    batch = _without_dependents(spark, spec, feed, replace(batch, replaces=feed.reloaded))
+    assert isinstance(spec.options, FeedingOptions)
+    quarantine.check_share(batch, spec.options)
     batch = cleaned(spark, batch)
     feed.metrics.update(batch.facts)
     truncate.check(batch)
+    if feed.table is None:
+        events.check(batch)
     # nothing has told the columns yet, so there is nothing to make a table of
     untold = batch.changes is None and feed.table is None
     if spec.options.dry_run:
@@ -202,7 +214,7 @@ def _take(spark: SparkSession, spec: JobSpec, feed: Feed, batch: TableBatch) -> 
 
 def _without_dependents(spark: SparkSession, spec: JobSpec, feed: Feed, batch: TableBatch) -> TableBatch:
     """Set apart what cannot be completed as long as messages before it are in quarantine."""
-    assert isinstance(spec.options, IngestOptions)
+    assert isinstance(spec.options, FeedingOptions)
     if batch.changes is None or batch.full_load or not batch.target.keyed:
         return batch
     waiting = None
@@ -215,13 +227,13 @@ def _without_dependents(spark: SparkSession, spec: JobSpec, feed: Feed, batch: T
 
 def _quarantine(spark: SparkSession, spec: JobSpec, feed: Feed, batch: TableBatch) -> None:
     """Side table first: what cannot be applied is kept before the target moves on."""
-    assert isinstance(spec.options, IngestOptions)
+    assert isinstance(spec.options, FeedingOptions)
     name = quarantine.table_name(spec.options, batch.target.table)
-    if batch.full_load and feed.carrier is None:
+    if batch.full_load and feed.position is None:
         quarantine.forget_rows(spark, spec.catalog.name, name, batch.target.table)
     if batch.rejected is None:
         return
-    feed.add(quarantined=quarantine.keep(spark, spec.catalog.name, name, batch))
+    feed.add(quarantined=quarantine.keep(spark, spec.catalog.name, name, batch, getattr(spec.source, "format", None)))
     feed.metrics["quarantine_table"], feed.waits = name, True
     reach("after_quarantine")
 
@@ -303,6 +315,7 @@ def _write(feed: Feed, batch: TableBatch, mode: str, rows: DataFrame | None, key
 
 def _note(feed: Feed, applied: Applied, position: Position) -> None:
     feed.carrier, feed.position = Carrier(applied.snapshot.id, position.encode()), position
+    feed.reloaded = False
     feed.commits += 1
     feed.add(
         data_files=applied.data_files,
@@ -383,7 +396,7 @@ def _remember_deletes(table: IcebergTable, batch: TableBatch, rows: DataFrame, m
 
 def _remember_waited_for(feed: Feed, batch: TableBatch, rows: DataFrame) -> None:
     """Remember deletes of rows of which events wait in the quarantine: a replay of these comes late."""
-    assert feed.table is not None and feed.spec is not None and isinstance(feed.spec.options, IngestOptions)
+    assert feed.table is not None and feed.spec is not None and isinstance(feed.spec.options, FeedingOptions)
     name = quarantine.table_name(feed.spec.options, feed.name)
     waiting = quarantine.waiting(feed.table.spark, feed.spec.catalog.name, name, feed.name)
     if waiting is None:
@@ -418,8 +431,9 @@ def _keep_lost(feed: Feed, batch: TableBatch, lost: DataFrame, events: int) -> N
     """Rows that cannot be completed are kept as well, and the others go on."""
     assert feed.table is not None and feed.spec is not None
     found, count = quarantine.of_lost(batch, lost)
-    limit = getattr(feed.spec.options, "max_quarantined_fraction", 1.0)
-    quarantine.check_share(replace(batch, rejected=found, rejections=batch.rejections + count), limit, events)
+    assert isinstance(feed.spec.options, FeedingOptions)
+    every = replace(batch, rejected=found, rejections=batch.rejections + count)
+    quarantine.check_share(every, feed.spec.options, events + batch.rejections - batch.unreadable)
     _quarantine(feed.table.spark, feed.spec, feed, replace(batch, rejected=found, rejections=count))
 
 
@@ -432,16 +446,31 @@ def _keep_quiet(feed: Feed, batch: TableBatch) -> None:
         feed.position = position
 
 
-def _open(spark: SparkSession, spec: JobSpec, target: Target) -> Feed:
-    name = target.table
-    feed = Feed(name, tables.open_target(spark, spec.catalog.name, name), spec=spec)
+def _open(spark: SparkSession, spec: JobSpec, target: Target, refused: Exception | None) -> Feed:
+    """Load what is known of a table; one that cannot be loaded has failed, and the others go on.
+
+    :param refused: why it cannot be fed at all.
+    """
+    feed = Feed(target.table, spec=spec, error=refused)
+    try:
+        _load_state(spark, feed, spec, target)
+    except Exception as error:
+        feed.error = refused or error
+    return feed
+
+
+def _load_state(spark: SparkSession, feed: Feed, spec: JobSpec, target: Target) -> None:
+    catalog = spec.catalog.name
+    feed.table = tables.open_target(spark, catalog, feed.name)
     if feed.table is not None:
         head = feed.table.head()
         feed.snapshot_before = str(head.id) if head else None
         feed.carrier = nearest_carrier((s.id, s.summary) for s in feed.table.ancestors())
         feed.position = current_position(feed.carrier, feed.table.properties)
-    feed.history = open_history(spark, spec.catalog.name, target, feed.table, feed.carrier)
-    return feed
+    feed.history = open_history(spark, catalog, target, feed.table, feed.carrier)
+    if isinstance(spec.options, IngestOptions) and spec.options.reloads(feed.name):
+        # the fence still compares with where the table stands
+        feed.position, feed.reloaded = None, feed.table is not None
 
 
 def _count_only(feed: Feed, batch: TableBatch) -> None:
@@ -471,10 +500,23 @@ def _report(feed: Feed) -> TableReport:
         "metrics": feed.metrics,
     }
     if feed.error is not None:
-        return _with_facts(failure(feed.name, feed.error), facts)
+        options = feed.spec.options if feed.spec else None
+        values = isinstance(options, FeedingOptions) and options.report_values
+        return _with_facts(failure(feed.name, feed.error, values=values), facts)
     if not feed.commits:
-        return TableReport(feed.name, "nothing", "the source has no changes for it", **facts)
+        return TableReport(feed.name, "nothing", _why_nothing(feed), **facts)
     return TableReport(feed.name, "done", **facts)
+
+
+def _why_nothing(feed: Feed) -> str:
+    reason = "the source has no changes for it"
+    others = feed.metrics.get("other_tables")
+    if feed.table is not None or not others:
+        return reason
+    return (
+        f"{reason}, but for other tables: {', '.join(others)}; if one of them feeds it in spite of its name, "
+        'that one has to be the "source_table" of its target'
+    )
 
 
 def _with_facts(report: TableReport, facts: dict[str, Any]) -> TableReport:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 
 from lakecdc.contract.target import ORDER_COLUMN
-from lakecdc.iceberg.definition import quoted_column
 from lakecdc.ingest.fold import is_suspect
+from lakecdc.sql import quoted_column, sql_types
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -39,7 +39,7 @@ def read_between(table: IcebergTable, keys: DataFrame, key: Sequence[str], snaps
 
     :param keys: and the others: see :func:`read_keys`.
     """
-    types = {f.name: f.dataType.simpleString() for f in keys.schema.fields}
+    types = sql_types(keys)
     ends = keys.agg(*[f(quoted_column(k)).alias(f"m{i}_{j}") for i, k in enumerate(key) for j, f in _ENDS])
     bounds = ends.select(*[plain(f"m{i}_{j}", types[k]) for i, k in enumerate(key) for j, _ in _ENDS]).first()
     assert bounds is not None

@@ -1,37 +1,42 @@
 """The quarantine: messages that cannot be applied, kept whole, so that nothing is lost and the run goes on.
 
-One Iceberg table per namespace, ``<namespace>.lakecdc_quarantine``, partitioned by target: the raw key, value and
-headers, the place at the source, the order key as far as it is known, the rule that was broken and why, and when it was
-first seen. A message is kept once per target, whatever is replayed; where a source began anew, the same
-place of the next epoch holds another one. Of a source without messages the event itself is kept
-(``formats.kept_rows``). ``replay_quarantine`` enters them again.
+One Iceberg table per namespace, ``<namespace>.lakecdc_quarantine``, or what the option ``quarantine_table`` names,
+partitioned by target: the raw key, value and headers, the place at the source, the order key as far as it is known, the
+rule that was broken and why, and when it was first seen. A message is kept once per target, whatever is replayed; where
+a source began anew, the same place of the next epoch holds another one. Of a source without messages the event itself
+is kept (``formats.kept_rows``). ``replay_quarantine`` enters them again. Columns that the target leaves out are not
+kept; of what they cannot be taken out of, the value is ``withheld``.
 """
 
 from __future__ import annotations
 
-import re
 import threading
 from typing import TYPE_CHECKING
 
+from pyspark.sql import Window
 from pyspark.sql import functions as F
 
 from lakecdc.contract.errors import InputError
 from lakecdc.iceberg import definition
 from lakecdc.iceberg.table import IcebergTable, exists
+from lakecdc.ingest.excluded import key_without, value_without
 from lakecdc.ingest.formats.changes import REJECTED, exact_json, row_key
 from lakecdc.ingest.formats.kept_rows import kept_json
 from lakecdc.ingest.formats.messages import HEADERS
+from lakecdc.ingest.order import ARRIVAL_DIGITS, EVENT_DIGITS
 from lakecdc.ingest.past import past_of
+from lakecdc.metadata.names import quarantine_of
+from lakecdc.sql import temporary_view
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pyspark.sql import Column, DataFrame, SparkSession
 
-    from lakecdc.contract.options import IngestOptions
+    from lakecdc.contract.options import FeedingOptions
+    from lakecdc.contract.target import Target
     from lakecdc.ingest.change import TableBatch
 
-NAME = "lakecdc_quarantine"
 #: rule of a row whose unchanged large values neither the batch nor the table holds
 LOST_RULE = "unchanged"
 #: rule of an event with a value that an expression of ``clean`` cannot take
@@ -68,31 +73,34 @@ COLUMNS = (
     ("raw_value", "binary", False),
     ("headers", HEADERS, False),
     ("row_key", "string", False),
+    ("withheld", "boolean", False),
 )
 
 
-def table_name(options: IngestOptions, target: str) -> str:
+def table_name(options: FeedingOptions, target: str) -> str:
     """Name of the quarantine that a target's messages go to."""
-    return options.quarantine_table or f"{target.rpartition('.')[0]}.{NAME}"
+    return quarantine_of(target, options.quarantine_table)
 
 
-def check_share(batch: TableBatch, limit: float, events: int | None = None) -> None:
+def check_share(batch: TableBatch, options: FeedingOptions, events: int | None = None) -> None:
     """Refuse a batch of which too much cannot be applied: then it is the feed that is wrong, not a message.
 
-    :param limit: highest share, 0 to 1.
-    :param events: how many the batch has; default: what its source says.
+    :param options: tell the highest share, and whether the example may show the row's key.
+    :param events: how many the batch has that could be read; default: what its source says.
     :raises InputError: naming an example; nothing has been written then.
     """
-    told = batch.facts.get("events", batch.facts.get("rows_read", 0))
+    told, limit = batch.facts.get("events", batch.facts.get("rows_read", 0)), options.max_quarantined_fraction
     known = int(str(told)) if events is None else events
-    total = max(known, batch.rejections)
+    total = max(known + batch.unreadable, batch.rejections)
     if batch.rejected is None or batch.rejections <= limit * total:
         return
-    example = batch.rejected.select("place", "rule", "reason").first()
+    places = batch.rejected.withColumn("order_key", F.col("order")).withColumn("named", ~F.expr(_IS_ROW))
+    example = places.select("place", "rule", "reason", "named").first()
     assert example is not None
+    where = example["place"] if example["named"] or options.report_values else "a row"
     raise InputError(
         f"{batch.rejections} of {total} messages cannot be applied, more than the share of {limit:g} that may be "
-        f"quarantined; for example {example['place']}: {example['reason']} ({example['rule']}).",
+        f"quarantined; for example {where}: {example['reason']} ({example['rule']}).",
         table=batch.target.table,
         hint="Correct format, key, columns or encodings of the feed, or raise options.max_quarantined_fraction.",
         rejected=batch.rejections,
@@ -142,10 +150,11 @@ def of_events(batch: TableBatch, events: DataFrame, rule: str, reason: Column) -
     return rows, lost.count()
 
 
-def keep(spark: SparkSession, catalog: str, name: str, batch: TableBatch) -> int:
+def keep(spark: SparkSession, catalog: str, name: str, batch: TableBatch, format_name: str | None = None) -> int:
     """Keep a batch's rejected messages.
 
     :param name: the quarantine.
+    :param format_name: of the source's messages, from which the target's ``exclude_columns`` are taken out.
     :return: how many were not there before; a row that a full load has read again takes the place of the older one.
     """
     if batch.rejected is None:
@@ -157,6 +166,7 @@ def keep(spark: SparkSession, catalog: str, name: str, batch: TableBatch) -> int
     same, epoch = ("target", "place", "epoch"), F.expr(_EPOCH)
     known = spark.table(table.sql_name).where(F.col("target") == batch.target.table).withColumn("epoch", epoch)
     found = _rows(batch.rejected, batch.target.table).withColumn("epoch", epoch)
+    found = _without_excluded(found, batch.target, format_name)
     held = known.select(*same, F.lit(True).alias("held"), F.col("order_key").alias("held_order"))
     is_newer = f"startswith(place, '{_READ}') AND held_order < order_key"
     rows = found.join(held, list(same), "left").where(f"held IS NULL OR {is_newer}").localCheckpoint()
@@ -170,7 +180,7 @@ def keep(spark: SparkSession, catalog: str, name: str, batch: TableBatch) -> int
 
 
 def _rows(rejected: DataFrame, target: str) -> DataFrame:
-    return rejected.select(
+    kept = rejected.select(
         F.lit(target).alias("target"),
         *(
             "place",
@@ -188,7 +198,32 @@ def _rows(rejected: DataFrame, target: str) -> DataFrame:
         F.col("order").alias("order_key"),
         F.col("key").alias("raw_key"),
         F.col("value").alias("raw_value"),
-    ).dropDuplicates(["place"])
+    )
+    return _told_apart(kept).dropDuplicates(["place"])
+
+
+def _without_excluded(kept: DataFrame, target: Target, format_name: str | None) -> DataFrame:
+    """Messages without columns that nobody may find in the table either; ``withheld`` is what has none left.
+
+    Rows that are kept themselves do not have them.
+    """
+    if not target.exclude_columns or format_name is None:
+        return kept.withColumn("withheld", F.lit(None).cast("boolean"))
+    cut = {"raw_key": key_without(target), "raw_value": value_without(target, format_name)}
+    of = {name: F.udf(function, "binary", useArrow=False)(name) for name, function in cut.items()}
+    found = {name: F.when(F.expr(_IS_ROW), F.col(name)).otherwise(without) for name, without in of.items()}
+    told = kept.withColumns({f"{name}_left": column for name, column in found.items()}).localCheckpoint()
+    withheld = F.when(F.col("raw_value").isNotNull() & F.col("raw_value_left").isNull(), F.lit(True))
+    left = told.withColumns({"withheld": withheld, **{name: F.col(f"{name}_left") for name in cut}})
+    return left.drop(*(f"{name}_left" for name in cut))
+
+
+def _told_apart(kept: DataFrame) -> DataFrame:
+    """Equal messages of one file get places of their own; what is rejected twice of one message stays one."""
+    arrival = F.substring("order_key", EVENT_DIGITS + 1, ARRIVAL_DIGITS)
+    number = F.dense_rank().over(Window.partitionBy("place").orderBy(arrival))
+    place = F.when(number > 1, F.concat_ws("~", "place", number.cast("string"))).otherwise(F.col("place"))
+    return kept.withColumn("place", place)
 
 
 def epochs(table: IcebergTable, target: str, rules: Sequence[str] = ()) -> list[tuple[str, bool]]:
@@ -196,7 +231,7 @@ def epochs(table: IcebergTable, target: str, rules: Sequence[str] = ()) -> list[
 
     :param rules: only messages that broke one of these; default: all.
     """
-    rows = _kept(table, target, rules).selectExpr(f"{_EPOCH} AS epoch", f"{_IS_ROW} AS own").distinct().collect()
+    rows = _there(table, target, rules).selectExpr(f"{_EPOCH} AS epoch", f"{_IS_ROW} AS own").distinct().collect()
     return sorted((row["epoch"], row["own"]) for row in rows)
 
 
@@ -206,7 +241,7 @@ def messages(table: IcebergTable, target: str, rules: Sequence[str] = (), epoch:
     :param rules: as for :func:`epochs`.
     :param epoch: only those of one of the :func:`epochs`; default: all.
     """
-    kept = _kept(table, target, rules).where(~F.expr(_IS_ROW))
+    kept = _there(table, target, rules).where(~F.expr(_IS_ROW))
     if epoch is not None:
         kept = kept.where(F.expr(_EPOCH) == epoch)
     # the order key ends with the place of arrival
@@ -223,7 +258,7 @@ def rows(table: IcebergTable, target: str, rules: Sequence[str], epoch: str, *, 
     :param rules: as for :func:`epochs`.
     :param own: rows that are kept themselves, or the others.
     """
-    kept = _kept(table, target, rules).where((F.expr(_EPOCH) == epoch) & (F.expr(_IS_ROW) == own))
+    kept = _there(table, target, rules).where((F.expr(_EPOCH) == epoch) & (F.expr(_IS_ROW) == own))
     there = {"order": "order_key", "key": "raw_key", "value": "raw_value"}
     return kept.select(*[F.col(there.get(name, name)).alias(name) for name in REJECTED])
 
@@ -252,6 +287,12 @@ def waiting(spark: SparkSession, catalog: str, name: str, target: str) -> DataFr
     return None if found.isEmpty() else found
 
 
+def _there(table: IcebergTable, target: str, rules: Sequence[str]) -> DataFrame:
+    """A target's messages that have not been withheld: the others are at the source alone."""
+    kept = _kept(table, target, rules)
+    return kept.where("withheld IS NULL") if "withheld" in table.column_names else kept
+
+
 def _kept(table: IcebergTable, target: str, rules: Sequence[str]) -> DataFrame:
     kept = table.spark.table(table.sql_name).where(F.col("target") == target)
     return kept.where(F.col("rule").isin(*rules)) if rules else kept
@@ -263,16 +304,14 @@ def release(table: IcebergTable, target: str, places: DataFrame, epoch: str) -> 
     :param places: column ``place``.
     :return: how many.
     """
-    view = "lakecdc_released_" + re.sub(r"\W", "_", target)
-    places.createOrReplaceTempView(view)
     count = places.count()
     if count:
-        table.spark.sql(
-            f"DELETE FROM {table.sql_name} WHERE target = :target AND {_EPOCH} = :epoch "
-            f"AND place IN (SELECT place FROM {view})",
-            {"target": target, "epoch": epoch},
-        )
-    table.spark.catalog.dropTempView(view)
+        with temporary_view(places) as view:
+            table.spark.sql(
+                f"DELETE FROM {table.sql_name} WHERE target = :target AND {_EPOCH} = :epoch "
+                f"AND place IN (SELECT place FROM {view})",
+                {"target": target, "epoch": epoch},
+            )
     return count
 
 

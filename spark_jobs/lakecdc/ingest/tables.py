@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -13,6 +14,7 @@ from lakecdc.iceberg.table import IcebergTable, exists
 from lakecdc.ingest import source_columns
 from lakecdc.ingest.change import alike
 from lakecdc.metadata import names
+from lakecdc.sql import quoted_column
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -59,6 +61,12 @@ def prepare(
             table=table.name,
             hint="Ingest into a new table, or add the columns (string, timestamp) if its rows need no order.",
         )
+    if batch.replaces and batch.target.keyed and {moves.get(n, n) for n in table.identifier_columns} != {*batch.key}:
+        raise InputError(
+            f"The source's key is {', '.join(batch.key)} now, and the table's {', '.join(table.identifier_columns)}.",
+            table=table.name,
+            hint="A table keeps its key: load a new one, or drop it so that the next run does.",
+        )
     # a renamed column is none that older rows have to be filled with
     changes = source_columns.follow(table, batch)
     # only a table of current rows follows the source where that fills older rows; past events stay as they were
@@ -84,19 +92,17 @@ def _columns_to_fill(table: IcebergTable, batch: TableBatch) -> set[str]:
 
     They are noted in the table before they are added, so that a run killed in between does not forget them.
     """
-    pending = set(filter(None, table.properties.get(names.FILL, "").split(",")))
+    pending = set(json.loads(table.properties.get(names.FILL, "[]")))
     present = set(table.column_names)
     new = {c.name for c in batch.columns if c.fill is not None and c.name not in present}
     if new - pending:
-        table.update_properties({names.FILL: ",".join(sorted(pending | new))})
+        table.update_properties({names.FILL: json.dumps(sorted(pending | new))})
     return pending | new
 
 
 def _fill(table: IcebergTable, columns: Sequence[Column]) -> None:
     if columns and table.head() is not None:
-        values = ", ".join(
-            f"{definition.quoted_column(c.name)} = CAST(:v{i} AS {c.type})" for i, c in enumerate(columns)
-        )
+        values = ", ".join(f"{quoted_column(c.name)} = CAST(:v{i} AS {c.type})" for i, c in enumerate(columns))
         table.spark.sql(f"UPDATE {table.sql_name} SET {values}", {f"v{i}": c.fill for i, c in enumerate(columns)})
         table.refresh()
     table.update_properties({names.FILL: None})
@@ -161,7 +167,7 @@ def check_columns(batch: TableBatch) -> None:
     :raises InputError: naming the columns.
     """
     table, names_ = batch.target.table, [c.name for c in batch.columns]
-    if not batch.key and batch.target.keyed:
+    if not batch.key and batch.target.keyed and batch.changes is not None:
         raise InputError(
             f"The source table has no key, and mode {batch.target.mode} needs one.",
             table=table,

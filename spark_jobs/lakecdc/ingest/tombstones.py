@@ -14,7 +14,6 @@ from lakecdc.contract.errors import ConflictError
 from lakecdc.contract.target import ORDER_COLUMN, TIME_COLUMN
 from lakecdc.iceberg import definition
 from lakecdc.iceberg.commit import RowChanges, append_changes
-from lakecdc.iceberg.definition import quoted_column
 from lakecdc.iceberg.fence import PositionFence
 from lakecdc.iceberg.staging import discard
 from lakecdc.iceberg.table import IcebergTable, exists
@@ -22,6 +21,7 @@ from lakecdc.ingest.apply.arrow_files import refusal
 from lakecdc.ingest.apply.packed import stage_remembered
 from lakecdc.ingest.fold import is_suspect
 from lakecdc.ingest.lookup import read_keys
+from lakecdc.sql import quoted_column
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -46,7 +46,7 @@ def remember(target: IcebergTable, rows: DataFrame, key: Sequence[str], *, some:
     )
     if not some and deletes.isEmpty():
         return
-    table = _open(target) or _create(target, key)
+    table = _made(target, key)
     deletes.coalesce(1).writeTo(table.sql_name).append()
 
 
@@ -63,7 +63,7 @@ def memory_of(target: IcebergTable, packed: Packed, key: Sequence[str]) -> Icebe
     """The table that a packed batch's deletes belong in; None if it has none, or Spark has to write them."""
     if not packed.facts.deletes:
         return None
-    table = _open(target) or _create(target, key)
+    table = _made(target, key)
     return table if refusal(table) is None else None
 
 
@@ -101,6 +101,16 @@ def drop_deleted(
 def _open(target: IcebergTable) -> IcebergTable | None:
     name = target.name + SUFFIX
     return IcebergTable(target.spark, target.catalog, name) if exists(target.spark, target.catalog, name) else None
+
+
+def _made(target: IcebergTable, key: Sequence[str]) -> IcebergTable:
+    """The table of remembered deletes, whose key has the types that the target's has by now."""
+    table = _open(target)
+    if table is None:
+        return _create(target, key)
+    types, there = definition.spark_types(target), set(table.column_names)
+    definition.evolve(table, [(k, types[k]) for k in key if k in there])
+    return table
 
 
 def _create(target: IcebergTable, key: Sequence[str]) -> IcebergTable:

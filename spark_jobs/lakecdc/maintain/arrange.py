@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from lakecdc.iceberg.sort_order import SortOrder
 from lakecdc.local_relation import local_relation
 from lakecdc.maintain.selection import Unit
+from lakecdc.sql import quoted_column
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -41,7 +42,7 @@ def arrange(rows: DataFrame, units: Sequence[Unit], order: SortOrder) -> DataFra
         # a thousand neighbours stay together, so that runs of equal values still compress
         offset = F.expr(f"cast(pmod(monotonically_increasing_id() div 1000, {_OUTPUTS}) as int)")
     partitions = sum(unit.outputs for unit in units)
-    spread = placed.repartitionById(partitions, F.col(_FIRST) + offset).select(*(f"`{c}`" for c in rows.columns))
+    spread = placed.repartitionById(partitions, F.col(_FIRST) + offset).select(*map(quoted_column, rows.columns))
     return spread.sortWithinPartitions(*(f.spark_column() for f in order.fields)) if order.fields else spread
 
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import time
 from functools import partial
 from typing import TYPE_CHECKING
 
 from lakecdc.contract.options import CompactDataFilesOptions
 from lakecdc.contract.report import TableReport
+from lakecdc.iceberg.clustering import clustering
+from lakecdc.iceberg.definition import target_file_bytes, unpartitioned_specs
 from lakecdc.iceberg.scan import specs_by_dropped_columns
-from lakecdc.iceberg.sort_order import table_order
-from lakecdc.maintain.measure import measure
+from lakecdc.maintain.measure import Partitions, measure
 from lakecdc.maintain.rewrite import RewritePlan, execute, from_head, target_bytes
-from lakecdc.maintain.selection import apart, compaction_units, moving_units
+from lakecdc.maintain.selection import apart, compaction_units, moving_units, still_written
 
 if TYPE_CHECKING:
     from lakecdc.contract.spec import JobSpec
@@ -21,27 +23,43 @@ JOB = "compact_data_files"
 
 
 def compact_data_files(table: IcebergTable, spec: JobSpec) -> TableReport:
-    """Compact what is worth it in one table, keeping the table's sort order.
+    """Compact what is worth it in one table, keeping it clustered as it is.
 
     Files of a partition spec whose column was dropped move to the current spec, all those of a spec in one commit.
     """
     assert isinstance(spec.options, CompactDataFilesOptions)
-    return from_head(table, partial(_compact, table, spec.options))
+    return from_head(table, partial(_compact, table, spec.options), spec.options.branch)
 
 
 def _compact(table: IcebergTable, options: CompactDataFilesOptions, start: Snapshot) -> TableReport:
-    order, target = table_order(table), target_bytes(table, options)
+    order, target = clustering(table), target_bytes(table, options, start)
     measured = measure(table, start.id, order.fields[0] if order.fields else None)
     partitions, of_dropped = apart(measured, specs_by_dropped_columns(table))
-    units, counts = compaction_units(partitions, options, target)
+    written = _still_written(table, partitions, options)
+    quiet = {key: files for key, files in partitions.items() if key not in written}
+    large = options.large_file_ratio * (options.target_file_size_bytes or target_file_bytes(table))
+    units, counts = compaction_units(quiet, options, target, large)
+    counts |= {"partitions_being_written": len(written)} if options.quiet_seconds else {}
     moving, left = moving_units(of_dropped, options, target)
     counts |= {"files_of_dropped_columns": sum(map(len, of_dropped.values())), "files_left": left}
     reason = (
         f"no partition has {options.min_input_files} files below {options.small_file_ratio:g} of {target} bytes, "
-        f"enough small ones to fill a file, or a file with {options.delete_ratio:g} of its rows deleted"
+        f"enough small ones to fill a file, a file above {large:.0f} bytes, "
+        f"or one with {options.delete_ratio:g} of its rows deleted"
     )
     stay = (
         f"{left} files of partition specs whose column was dropped stay: max_group_bytes is less than those of a spec"
     )
     plan = RewritePlan(JOB, start, [*moving, *units], order, target, reason, counts, left=stay if left else None)
     return execute(table, plan, options)
+
+
+def _still_written(
+    table: IcebergTable, partitions: Partitions, options: CompactDataFilesOptions
+) -> set[tuple[int, str]]:
+    """Partitions to be left alone because somebody has written to them just now."""
+    if not options.quiet_seconds:
+        return set()
+    quiet = time.time() * 1000 - options.quiet_seconds * 1000
+    since = next((s.sequence_number for s in table.ancestors(options.branch) if s.timestamp_ms <= quiet), 0)
+    return still_written({k: f for k, f in partitions.items() if k[0] not in unpartitioned_specs(table)}, since)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -15,8 +15,10 @@ from lakecdc.contract.options import ExpireSnapshotsOptions
 from lakecdc.contract.report import TableReport
 from lakecdc.iceberg.expiry import expire, missing_files, refs, set_tag, would_expire
 from lakecdc.maintain.rewrite import nothing
+from lakecdc.maintain.shared_files import refuse_shared_files
 from lakecdc.maintain.start_tag import job_tags, remove_stale_tags, stale_tags
 from lakecdc.metadata import names
+from lakecdc.metadata.consumers import read_consumers
 from lakecdc.metadata.positions import Carrier, nearest_carrier
 
 if TYPE_CHECKING:
@@ -63,12 +65,7 @@ def expire_snapshots(table: IcebergTable, spec: JobSpec) -> TableReport:
     head = table.refresh().head()
     if head is None:
         return nothing(table, "the table has no snapshot")
-    if table.properties.get("gc.enabled", "true").lower() == "false":
-        raise UnsupportedError(
-            "Its property gc.enabled is false: its files may belong to other tables too.",
-            table=table.name,
-            hint="Set it to true if they do not.",
-        )
+    refuse_shared_files(table)
     planned = plan(table, asked, options.retain_last)
     if not planned.expired and not planned.stale:
         return nothing(table, f"no snapshot before {_iso(planned.cutoff_ms)} can go", head, **planned.counts)
@@ -87,7 +84,9 @@ def plan(table: IcebergTable, asked_ms: int, retain_last: int) -> ExpiryPlan:
     carrier = nearest_carrier((s.id, s.summary) for s in ancestors)
     jobs = [int(ref.snapshotId()) for tag, ref in job_tags(table).items() if tag not in stale]
     for_positions = _down_to(ancestors, [carrier.snapshot_id] if carrier else [])
-    needed = {s.id: s for s in (*for_positions, *_down_to(ancestors, jobs))}
+    consumers, silent = _consumers(table, ancestors)
+    for_consumers = _down_to(ancestors, consumers)
+    needed = {s.id: s for s in (*for_positions, *_down_to(ancestors, jobs), *for_consumers)}
     cutoff = min([asked_ms, *(s.timestamp_ms for s in needed.values())])
     by_age, expired = would_expire(table, asked_ms, keep_last), would_expire(table, cutoff, keep_last)
     _refuse_if_needed_would_go(table, expired & set(needed))
@@ -100,10 +99,20 @@ def plan(table: IcebergTable, asked_ms: int, retain_last: int) -> ExpiryPlan:
         "snapshots_expired": len(expired),
         "snapshots_kept_for_positions": len(by_age & {s.id for s in for_positions}),
         "snapshots_kept_for_jobs": len(by_age & {s.id for s in _down_to(ancestors, jobs)}),
+        "snapshots_kept_for_consumers": len(by_age & {s.id for s in for_consumers}),
+        "silent_consumers": silent,
         "stale_job_tags": len(stale),
         "older_than": _iso(cutoff),
     }
     return ExpiryPlan(cutoff, keep_last, expired, stale, carrier, tag_carrier, counts)
+
+
+def _consumers(table: IcebergTable, ancestors: Sequence[Snapshot]) -> tuple[list[int], list[str]]:
+    """The snapshots that registered consumers have read last, and the names of those that count no more."""
+    times, now = [(s.id, s.timestamp_ms) for s in ancestors], datetime.now(UTC)
+    found = read_consumers(table.properties).values()
+    silent = [consumer for consumer in found if consumer.is_silent(times, now)]
+    return [c.snapshot_id for c in found if c not in silent], sorted(c.name for c in silent)
 
 
 def _carry_out(table: IcebergTable, planned: ExpiryPlan, head: Snapshot) -> TableReport:

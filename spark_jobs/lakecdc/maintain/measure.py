@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import bisect
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from lakecdc.iceberg.definition import quoted_column
+from lakecdc.iceberg.definition import unpartitioned_specs
 from lakecdc.maintain.overlap import KeyRange
+from lakecdc.sql import quoted_column
 
 if TYPE_CHECKING:
     from lakecdc.iceberg.sort_order import SortField
@@ -32,6 +34,8 @@ class FileFacts:
     :param upper: highest value, maybe truncated upwards.
     :param keyless: the measured column is null in every row.
     :param added_by: snapshot that added the file.
+    :param sequence: data sequence number.
+    :param equality_deletes: equality-delete files that apply to it, by partition and sequence number alone.
     """
 
     location: str
@@ -45,6 +49,8 @@ class FileFacts:
     upper: Any = None
     keyless: bool = False
     added_by: int = 0
+    sequence: int = 0
+    equality_deletes: int = 0
 
     @property
     def delete_ratio(self) -> float:
@@ -78,6 +84,7 @@ def measure(table: IcebergTable, snapshot_id: int, column: SortField | None = No
     partitioned = "partition" in _fields(entries.schema, "data_file")
     rows = entries.select(
         "snapshot_id",
+        "sequence_number",
         "data_file.content",
         "data_file.file_path",
         "data_file.spec_id",
@@ -89,19 +96,28 @@ def measure(table: IcebergTable, snapshot_id: int, column: SortField | None = No
         F.expr(lower).alias("lower"),
         F.expr(upper).alias("upper"),
         F.expr(keyless).alias("keyless"),
-    ).where("content <> 2")
-    return _by_partition(rows.collect())
+    )
+    return _by_partition(rows.collect(), unpartitioned_specs(table))
 
 
-def _by_partition(rows: Iterable[Any]) -> Partitions:
-    rows = list(rows)
+def _by_partition(rows: Sequence[Any], unpartitioned: Collection[int]) -> Partitions:
+    """Facts of the data files among a snapshot's live files.
+
+    :param unpartitioned: specs whose equality deletes apply to every partition (Iceberg specification, scan planning).
+    """
     deleted: dict[str, int] = defaultdict(int)
+    by_key: dict[tuple[int, str] | None, list[int]] = defaultdict(list)
     for row in rows:
         if row.content == 1 and row.referenced:
             deleted[row.referenced] += row.record_count
+        elif row.content == 2:
+            by_key[None if row.spec_id in unpartitioned else (row.spec_id, row.partition)].append(row.sequence_number)
+    for numbers in by_key.values():
+        numbers.sort()
     found: Partitions = defaultdict(list)
     for row in rows:
         if row.content == 0:
+            key, sequence = (row.spec_id, row.partition), row.sequence_number or 0
             facts = FileFacts(
                 row.file_path,
                 row.spec_id,
@@ -114,9 +130,16 @@ def _by_partition(rows: Iterable[Any]) -> Partitions:
                 _hashable(row.upper),
                 bool(row.keyless),
                 row.snapshot_id or 0,
+                sequence,
+                _above(by_key.get(key), sequence) + _above(by_key.get(None), sequence),
             )
-            found[facts.spec_id, facts.partition].append(facts)
+            found[key].append(facts)
     return dict(found)
+
+
+def _above(numbers: Sequence[int] | None, sequence: int) -> int:
+    """How many of ascending sequence numbers are above one."""
+    return len(numbers) - bisect.bisect_right(numbers, sequence) if numbers else 0
 
 
 def _hashable(bound: Any) -> Any:

@@ -73,6 +73,33 @@ def overlapping_groups(ranges: Sequence[KeyRange]) -> list[list[int]]:
     return [group for group in groups if len(group) > 1]
 
 
+def runs_between(chosen: Sequence[KeyRange], others: Sequence[KeyRange]) -> list[list[int]]:
+    """Cut files that are to be joined wherever other files hold keys that none of them holds.
+
+    The files that come of one run, disjoint among each other, then lie over no key of another file that was clear of
+    the run before, so that joining them never deepens the overlap.
+
+    :param chosen: files to be joined.
+    :param others: the other files of the partition.
+    :return: indexes of the files of each run, by lowest value.
+    """
+    # a file without bounds may hold any key: there is no gap beside it
+    if any(not r.known for r in chosen):
+        return [list(range(len(chosen)))]
+    held = [r for r in others if r.known]
+    runs: list[list[int]] = []
+    reach: Any = None
+    for index in sorted(range(len(chosen)), key=lambda i: (chosen[i].lower, chosen[i].upper)):
+        lower, upper = chosen[index].lower, chosen[index].upper
+        if not runs or (reach < lower and any(r.lower < lower and r.upper > reach for r in held)):
+            runs.append([index])
+            reach = upper
+        else:
+            runs[-1].append(index)
+            reach = max(reach, upper)
+    return runs
+
+
 def _covered(ranges: Sequence[KeyRange], ends: Sequence[Any]) -> list[tuple[KeyRange, int, int]]:
     """The pieces a range covers, as half-open numbers; a range of one value covers none."""
     found = []

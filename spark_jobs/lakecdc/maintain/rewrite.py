@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 import time
 from collections.abc import Callable, Sequence
@@ -10,12 +9,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from lakecdc import failpoints
-from lakecdc.contract.errors import ConflictError, LakecdcError
+from lakecdc.contract.errors import ConflictError, InputError, LakecdcError
 from lakecdc.contract.options import RewriteDataFilesOptions
 from lakecdc.contract.report import TableReport
-from lakecdc.contract.secrets import mask
 from lakecdc.iceberg.commit import replace_data_files
-from lakecdc.iceberg.definition import current_spec_id, target_file_bytes
+from lakecdc.iceberg.definition import current_spec_id, has_target_file_bytes, target_file_bytes
 from lakecdc.iceberg.rewrite_guard import EqualityDeleteGuard, refusal_in_sight
 from lakecdc.iceberg.rewrite_tasks import (
     output_tasks,
@@ -27,6 +25,7 @@ from lakecdc.iceberg.rewrite_tasks import (
 )
 from lakecdc.iceberg.sort_order import SortOrder
 from lakecdc.iceberg.staging import discard, stage_rows, staged_tasks
+from lakecdc.iceberg.table import MAIN
 from lakecdc.maintain import verify_rows
 from lakecdc.maintain.arrange import arrange
 from lakecdc.maintain.selection import Unit, batches
@@ -43,6 +42,8 @@ log = logging.getLogger(__name__)
 
 # plans whose start has expired
 _ATTEMPTS = 3
+# bytes of a table, and of its files: some dozens of files at least, so that readers have something to share out
+_TARGETS = ((16 * 1024**3, 128 * 1024**2), (1024**4, 256 * 1024**2))
 
 
 @dataclass(frozen=True)
@@ -89,9 +90,12 @@ class Tally:
         return {name: value for name, value in vars(self).items() if name != "head"}
 
 
-def target_bytes(table: IcebergTable, options: RewriteDataFilesOptions) -> int:
-    """Bytes per file to aim at: the option, else the table's property, else Iceberg's default."""
-    return options.target_file_size_bytes or target_file_bytes(table)
+def target_bytes(table: IcebergTable, options: RewriteDataFilesOptions, start: Snapshot) -> int:
+    """Bytes per file to aim at: the option, else the table's property, else what suits the table's size."""
+    if options.target_file_size_bytes or has_target_file_bytes(table):
+        return options.target_file_size_bytes or target_file_bytes(table)
+    size = int(start.summary.get("total-files-size", 0))
+    return next((target for below, target in _TARGETS if size < below), target_file_bytes(table))
 
 
 def nothing(table: IcebergTable, reason: str, start: Snapshot | None = None, **metrics: Any) -> TableReport:
@@ -100,15 +104,18 @@ def nothing(table: IcebergTable, reason: str, start: Snapshot | None = None, **m
     return TableReport(table.name, "nothing", reason, snapshot_before=head, snapshot_after=head, metrics=metrics)
 
 
-def from_head(table: IcebergTable, work: Callable[[Snapshot], TableReport]) -> TableReport:
-    """Plan from the head and carry the plan out; once more if the head expires before the job's tag keeps it.
+def from_head(table: IcebergTable, work: Callable[[Snapshot], TableReport], branch: str = MAIN) -> TableReport:
+    """Plan from a branch's head and carry the plan out; once more if the head expires before the job's tag keeps it.
 
     :param work: raises only as long as nothing has been committed.
+    :raises InputError: there is no such branch.
     :raises ConflictError: each head has expired.
     """
     expired: Exception | None = None
     for _ in range(_ATTEMPTS):
-        start = table.refresh().head()
+        start = table.refresh().head(branch)
+        if start is None and branch != MAIN:
+            raise InputError(f"There is no branch {branch!r}.", table=table.name)
         if start is None:
             return nothing(table, "the table has no snapshot")
         try:
@@ -140,7 +147,7 @@ def execute(table: IcebergTable, plan: RewritePlan, options: RewriteDataFilesOpt
     if options.dry_run:
         return nothing(table, "dry run: nothing was changed", plan.start, **counts)
     started, tally = time.monotonic(), Tally()
-    rewrite = Rewrite(table, plan, wanted, tally)
+    rewrite = Rewrite(table, plan, wanted, tally, options.branch)
     reason: str | None = None
     failed: Exception | None = None
     with start_tag(table, plan.start, plan.job):
@@ -159,8 +166,7 @@ def execute(table: IcebergTable, plan: RewritePlan, options: RewriteDataFilesOpt
         | {"verified": wanted.states, "seconds": round(time.monotonic() - started, 3)},
     }
     if failed is not None:
-        report = TableReport.failure(table.name, failed, **facts)
-        return dataclasses.replace(report, reason=mask(report.reason or ""))
+        return TableReport.failure(table.name, failed, **facts)
     return TableReport(table.name, "done", _joined(reason, plan.left) or None, **facts)
 
 
@@ -169,10 +175,11 @@ class Rewrite:
 
     :param wanted: what is proven before each commit.
     :param tally: updated with each commit, so that it is right even if a later batch fails.
+    :param branch: what is committed to.
     """
 
-    def __init__(self, table: IcebergTable, plan: RewritePlan, wanted: Proof, tally: Tally) -> None:
-        self.table, self.plan, self.wanted, self.tally = table, plan, wanted, tally
+    def __init__(self, table: IcebergTable, plan: RewritePlan, wanted: Proof, tally: Tally, branch: str = MAIN) -> None:
+        self.table, self.plan, self.wanted, self.tally, self.branch = table, plan, wanted, tally, branch
         self.session: SparkSession = rewrite_session(table.spark)
         self.spec_id = current_spec_id(table)
         locations = {file.location for unit in plan.units for file in unit.files}
@@ -257,6 +264,7 @@ class Rewrite:
             added=files,
             start=self.plan.start,
             summary={names.JOB: self.plan.job, **self.plan.summary},
+            branch=self.branch,
             guard=guard,
         )
         self._count(removed, deletes, files, rows)
@@ -271,7 +279,7 @@ class Rewrite:
         self.tally.rows += rows
 
     def _stop_if_doomed(self, locations: Sequence[str]) -> None:
-        why = refusal_in_sight(self.table, self.plan.start, locations)
+        why = refusal_in_sight(self.table, self.plan.start, locations, branch=self.branch)
         if why:
             raise ConflictError(f"The rewrite was given up: {why}.", table=self.table.name, hint="Run again.")
 

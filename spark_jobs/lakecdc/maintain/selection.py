@@ -7,9 +7,9 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from lakecdc.contract.options import CompactDataFilesOptions
+from lakecdc.contract.options import CompactDataFilesOptions, SortDataFilesOptions
 from lakecdc.maintain.measure import FileFacts, Partitions
-from lakecdc.maintain.overlap import overlap_depth, overlapping_groups
+from lakecdc.maintain.overlap import overlap_depth, overlapping_groups, runs_between
 from lakecdc.metadata.health import SMALL_FILE_RATIO
 
 #: an average output file is at least this much above the size that would make it small again
@@ -45,28 +45,50 @@ def output_count(live_bytes: float, target: int, small_file_ratio: float) -> int
 
 
 def compaction_units(
-    partitions: Partitions, options: CompactDataFilesOptions, target: int
+    partitions: Partitions, options: CompactDataFilesOptions, target: int, large: float = math.inf
 ) -> tuple[list[Unit], dict[str, Any]]:
-    """Choose what to compact: partitions with many small files, with enough of them to fill one, or dirty files.
+    """Choose what to compact: partitions with many small files, or enough of them to fill one, and single files that
+    have to be split or to lose deleted rows. Partitions that have been quiet for longest come first.
+
+    No unit's new files lie over keys of other files that were clear of it before.
 
     :param partitions: facts of all live data files.
     :param target: bytes per file aimed at.
+    :param large: bytes above which a file is split.
     :return: units, and counts for the report.
     """
     units: list[Unit] = []
-    counts = {"partitions_examined": len(partitions), "small_files": 0, "dirty_files": 0}
-    for files in partitions.values():
+    counts = dict.fromkeys(("small_files", "dirty_files", "large_files", "indebted_files"), 0)
+    for files in sorted(partitions.values(), key=newest_sequence):
         dirty = {f.location for f in files if f.deleted and f.delete_ratio >= options.delete_ratio}
         small = {f.location for f in files if f.bytes < target * options.small_file_ratio}
-        counts["small_files"] += len(small)
-        counts["dirty_files"] += len(dirty)
-        wanted = dirty | small if _worth_packing(files, dirty, small, options, target) else dirty
-        chosen = sorted((f for f in files if f.location in wanted), key=_position)
-        for part in _cut(chosen, options.max_group_bytes):
-            outputs = output_count(sum(f.live_bytes for f in part), target, options.small_file_ratio)
-            if outputs < len(part) or any(f.location in dirty for f in part):
-                units.append(Unit(tuple(part), outputs))
-    return units, counts
+        split = {f.location for f in files if f.live_bytes > large}
+        indebted = {f.location for f in files if 0 < options.max_equality_deletes < f.equality_deletes}
+        for name, found in zip(counts, (small, dirty, split, indebted), strict=True):
+            counts[name] += len(found)
+        dirty |= indebted
+        wanted = dirty | split | (small if _worth_packing(files, dirty, small, options, target) else set())
+        chosen = [f for f in files if f.location in wanted]
+        chosen += _lying_over(chosen, files, options.min_input_files)
+        for part in _cut(sorted(chosen, key=_position), options.max_group_bytes):
+            for run in _runs(part, files):
+                outputs = output_count(sum(f.live_bytes for f in run), target, options.small_file_ratio)
+                if outputs < len(run) or any(f.location in dirty | split for f in run):
+                    units.append(Unit(tuple(run), outputs))
+    return units, {"partitions_examined": len(partitions), **counts}
+
+
+def newest_sequence(files: Sequence[FileFacts]) -> int:
+    """The data sequence number of the newest of a partition's files."""
+    return max((f.sequence for f in files), default=0)
+
+
+def still_written(partitions: Partitions, quiet_since: int) -> set[tuple[int, str]]:
+    """Partitions with files of commits after one.
+
+    :param quiet_since: that commit's sequence number.
+    """
+    return {key for key, files in partitions.items() if newest_sequence(files) > quiet_since}
 
 
 def apart(partitions: Partitions, specs: Collection[int]) -> tuple[Partitions, Partitions]:
@@ -97,32 +119,39 @@ def moving_units(partitions: Partitions, options: CompactDataFilesOptions, targe
 
 
 def sort_units(
-    partitions: Partitions, min_depth: float, target: int, sorted_by: Iterable[int] = ()
+    partitions: Partitions, options: SortDataFilesOptions, target: int, sorted_by: Iterable[int] = ()
 ) -> tuple[list[Unit], dict[str, Any]]:
     """Choose what to sort: in partitions whose files overlap too much, the files that overlap.
 
+    Files that overlap but are too many for one commit are cut into pieces of neighbours. Where all lie over each other,
+    sorting the pieces leaves as many layers of disjoint files as there are pieces; pieces of these are narrow, and
+    sorting them leaves little overlap.
+
     :param partitions: facts with the bounds of the first sort column.
-    :param min_depth: overlap depth above which a partition is sorted.
     :param sorted_by: snapshots that sorted by this very order; files that one of them wrote together need no second
         sort even if their bounds, truncated or missing, look as if they overlapped.
     :return: units, and counts for the report.
     """
-    known, units, depths, chosen = set(sorted_by), [], [], 0
+    known, units, depths, chosen, pieces = set(sorted_by), [], [], 0, 0
     for everything in partitions.values():
         files = [f for f in everything if not f.keyless]
         depth = overlap_depth([f.key_range for f in files])
         depths.append((depth, sum(f.rows for f in files)))
         found = [[files[i] for i in group] for group in overlapping_groups([f.key_range for f in files])]
         groups = [group for group in found if not _sorted_together(group, known)]
-        if depth <= min_depth or not groups:
+        if depth <= options.min_overlap_depth or not groups:
             continue
         chosen += 1
         for group in groups:
-            outputs = output_count(sum(f.live_bytes for f in group), target, SMALL_FILE_RATIO)
-            units.append(Unit(tuple(group), outputs))
+            cut = _cut(sorted(group, key=_position), options.max_group_bytes)
+            pieces += len(cut) - 1
+            for piece in cut:
+                outputs = output_count(sum(f.live_bytes for f in piece), target, SMALL_FILE_RATIO)
+                units.append(Unit(tuple(piece), outputs))
     counts = {
         "partitions_examined": len(partitions),
         "partitions_chosen": chosen,
+        "groups_cut": pieces,
         "overlap_depth_before": average_depth(depths),
     }
     return units, counts
@@ -166,6 +195,34 @@ def _worth_packing(
     if len(small) >= options.min_input_files or len(sizes) >= options.min_input_files:
         return True
     return len(sizes) > 1 and sum(sizes) >= target
+
+
+def _runs(chosen: Sequence[FileFacts], files: Sequence[FileFacts]) -> list[list[FileFacts]]:
+    """Cut files of a partition so that joining those of a run deepens no overlap.
+
+    :param files: all of the partition.
+    """
+    joined = {f.location for f in chosen}
+    # rows without a key lie between no keys
+    keyed, keyless = [f for f in chosen if not f.keyless], [f for f in chosen if f.keyless]
+    others = [f.key_range for f in files if not f.keyless and f.location not in joined]
+    first, *rest = runs_between([f.key_range for f in keyed], others) or [[]]
+    return [keyless + [keyed[i] for i in first], *([keyed[i] for i in run] for run in rest)]
+
+
+def _lying_over(chosen: Sequence[FileFacts], files: Sequence[FileFacts], enough: int) -> list[FileFacts]:
+    """Files that hold keys between those of many chosen ones, and would keep these from being joined.
+
+    :param files: all of the partition.
+    :param enough: runs of chosen files within another file's keys that make it worth being rewritten with them.
+    """
+    runs = [[f for f in run if not f.keyless] for run in _runs(chosen, files)]
+    if len(runs) < max(enough, 2):
+        return []
+    ranges = [(min(f.lower for f in run), max(f.upper for f in run)) for run in runs]
+    joined = {f.location for f in chosen}
+    over = [f for f in files if f.key_range.known and f.location not in joined]
+    return [f for f in over if sum(f.lower <= low and high <= f.upper for low, high in ranges) >= max(enough, 2)]
 
 
 def _cut(files: Sequence[FileFacts], max_bytes: int) -> list[list[FileFacts]]:

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
+import time
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from lakecdc.contract.errors import InputError
 from lakecdc.contract.options import SortDataFilesOptions
 from lakecdc.contract.report import TableReport
+from lakecdc.iceberg.clustering import clustering, depth_reached, record_sorted, sorted_snapshots
 from lakecdc.iceberg.scan import specs_by_dropped_columns
-from lakecdc.iceberg.sort_order import SortOrder, column_order, table_order
+from lakecdc.iceberg.sort_order import SortOrder, column_order
+from lakecdc.iceberg.table import MAIN
 from lakecdc.maintain.measure import Partitions, measure
 from lakecdc.maintain.overlap import overlap_depth
-from lakecdc.maintain.rewrite import RewritePlan, execute, from_head, target_bytes
+from lakecdc.maintain.rewrite import RewritePlan, execute, from_head, nothing, target_bytes
 from lakecdc.maintain.selection import apart, average_depth, sort_units
 from lakecdc.metadata import names
 
@@ -22,6 +25,24 @@ if TYPE_CHECKING:
     from lakecdc.iceberg.table import IcebergTable, Snapshot
 
 JOB = "sort_data_files"
+# a pass that lowers the overlap by less than a tenth is not worth what it writes
+_FALLS = 0.9
+_OF_THE_FIRST = ("overlap_depth_before", "partitions_chosen", "groups_cut", "files_chosen", "bytes_chosen")
+_SUMMED = (
+    "commits",
+    "groups",
+    "data_files_removed",
+    "data_files_added",
+    "delete_files_removed",
+    "bytes_read",
+    "bytes_written",
+    "rows",
+    "seconds",
+)
+_UNSORTED = (
+    "there is nothing to sort by: the table has neither a sort order nor identifier fields; "
+    "give options.columns, or set an order with ALTER TABLE … WRITE ORDERED BY"
+)
 
 
 def sort_data_files(table: IcebergTable, spec: JobSpec) -> TableReport:
@@ -29,49 +50,76 @@ def sort_data_files(table: IcebergTable, spec: JobSpec) -> TableReport:
 
     Files of a partition spec whose column was dropped are left to compaction, which moves them to the current spec.
 
-    :raises InputError: there is nothing to sort by, or a column does not exist.
+    :raises InputError: a column of the options does not exist.
     """
     assert isinstance(spec.options, SortDataFilesOptions)
-    order = chosen_order(table.refresh(), spec.options)
-    report = from_head(table, partial(_sort, table, spec.options, order))
-    if not report.metrics.get("commits"):
-        return report
-    after = {"overlap_depth_after": _depth(measure(table, int(report.snapshot_after or 0), order.fields[0]))}
-    return dataclasses.replace(report, metrics=report.metrics | after)
+    columns = spec.options.columns
+    order = column_order(table.refresh(), columns) if columns else clustering(table)
+    if not order.fields:
+        return nothing(table, _UNSORTED, table.head())
+    passes = _passes(table, spec.options, order)
+    if spec.options.branch == MAIN and not spec.options.dry_run and any(p.metrics.get("commits") for p in passes):
+        partitions = measure(table.refresh(), int(passes[-1].snapshot_after or 0), order.fields[0])
+        live = {file.added_by for files in partitions.values() for file in files}
+        record_sorted(table, order, sorted_snapshots(table, order) & live, _reached(passes))
+    return _together(passes)
 
 
-def _sort(table: IcebergTable, options: SortDataFilesOptions, order: SortOrder, start: Snapshot) -> TableReport:
-    target = target_bytes(table, options)
+def _passes(table: IcebergTable, options: SortDataFilesOptions, order: SortOrder) -> list[TableReport]:
+    """Sort, and sort again as long as groups had to be cut, the overlap falls, and there is time."""
+    passes: list[TableReport] = []
+    end = time.monotonic() + options.max_runtime
+    while True:
+        left = max(end - time.monotonic(), 0.001) if options.max_runtime else 0.0
+        work = partial(_sort, table, dataclasses.replace(options, max_runtime=left), order, bool(passes))
+        report = from_head(table, work, options.branch)
+        passes.append(report)
+        if not report.metrics.get("commits"):
+            return passes
+        after = _depth(measure(table, int(report.snapshot_after or 0), order.fields[0]))
+        report.metrics["overlap_depth_after"] = after
+        falls = after < _FALLS * report.metrics["overlap_depth_before"]
+        if report.outcome != "done" or report.reason or not report.metrics["groups_cut"] or not falls:
+            return passes
+
+
+def _reached(passes: Sequence[TableReport]) -> float | None:
+    """The overlap depth that sorting ends with; None if it did not come to its end."""
+    last = passes[-1]
+    complete = last.outcome in ("done", "nothing") and not (last.metrics.get("commits") and last.reason)
+    return float(last.metrics.get("overlap_depth_after", last.metrics["overlap_depth_before"])) if complete else None
+
+
+def _together(passes: Sequence[TableReport]) -> TableReport:
+    """One report of several passes: what was done in all, and how often each byte was written."""
+    first, last = passes[0], passes[-1]
+    worked = [p for p in passes if p.metrics.get("commits")]
+    if not worked:
+        return first
+    metrics = last.metrics | worked[-1].metrics | {name: first.metrics[name] for name in _OF_THE_FIRST}
+    metrics |= {name: sum(p.metrics[name] for p in worked) for name in _SUMMED}
+    metrics |= {"passes": len(worked), "times_written": round(metrics["bytes_read"] / metrics["bytes_chosen"], 2)}
+    told = worked[-1] if last.outcome == "nothing" else last
+    return dataclasses.replace(told, snapshot_before=first.snapshot_before, metrics=metrics)
+
+
+def _sort(
+    table: IcebergTable, options: SortDataFilesOptions, order: SortOrder, again: bool, start: Snapshot
+) -> TableReport:
+    """Plan and carry out one pass.
+
+    :param again: whether it goes on with what a pass before it has left.
+    """
+    target = target_bytes(table, options, start)
     partitions, left = apart(measure(table, start.id, order.fields[0]), specs_by_dropped_columns(table))
-    units, counts = sort_units(partitions, options.min_overlap_depth, target, _sorts_by(table, order))
+    units, counts = sort_units(partitions, options, target, sorted_snapshots(table, order))
     counts |= {"sorted_by": order.describe(), "files_left": sum(map(len, left.values()))}
     reason = f"no partition's files overlap deeper than {options.min_overlap_depth:g}"
+    reached = None if again else depth_reached(table, order)
+    if units and reached and counts["overlap_depth_before"] <= reached / _FALLS:
+        units, reason = [], f"files overlap no deeper than the last sort had to leave them ({reached:g})"
     summary = {names.SORTED_BY: order.describe()}
     return execute(table, RewritePlan(JOB, start, units, order, target, reason, counts, summary), options)
-
-
-def chosen_order(table: IcebergTable, options: SortDataFilesOptions) -> SortOrder:
-    """What to sort by: the option's columns, else the table's sort order, else its identifier fields.
-
-    :raises InputError: there is none of them, or a column does not exist.
-    """
-    if options.columns:
-        return column_order(table, options.columns)
-    order = table_order(table)
-    if order.fields:
-        return order
-    if not table.identifier_columns:
-        raise InputError(
-            "There is nothing to sort by: the table has neither a sort order nor identifier fields.",
-            table=table.name,
-            hint="Give options.columns, or set one with ALTER TABLE … WRITE ORDERED BY.",
-        )
-    return column_order(table, table.identifier_columns)
-
-
-def _sorts_by(table: IcebergTable, order: SortOrder) -> list[int]:
-    wanted = order.describe()
-    return [s.id for s in table.ancestors() if s.summary.get(names.SORTED_BY) == wanted]
 
 
 def _depth(partitions: Partitions) -> float:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from lakecdc.contract.errors import VerificationError
 from lakecdc.contract.options import VerifiedOptions
 from lakecdc.iceberg.rewrite_tasks import INHERITED_LINEAGE
+from lakecdc.sql import holds, quoted_column
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -64,7 +65,7 @@ class Proof:
         if not self.columns:
             return rows
         # xxhash64 skips nulls: (null, 1) and (1, null) would be alike without telling where the nulls are
-        parts = [part for c in self.columns for part in (_hashable(rows.schema, c), F.isnull(F.col(f"`{c}`")))]
+        parts = [part for c in self.columns for part in (_hashable(rows.schema, c), F.isnull(F.col(quoted_column(c))))]
         return rows.withColumn("_lakecdc_hash", F.xxhash64(*parts))
 
 
@@ -118,8 +119,8 @@ def check(table: str, expected: Fingerprint, found: Fingerprint) -> None:
 def _hashable(schema: StructType, column: str) -> Column:
     from pyspark.sql import functions as F
 
-    value = F.col(f"`{column}`")
-    return F.to_json(value) if "variant" in schema[column].dataType.simpleString() else value
+    value = F.col(quoted_column(column))
+    return F.to_json(value) if holds(schema[column].dataType, "variant") else value
 
 
 def _without_inherited_lineage(rows: DataFrame) -> DataFrame:

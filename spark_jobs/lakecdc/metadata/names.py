@@ -14,11 +14,21 @@ IDLE_POSITION = "lakecdc.idle-position"
 LAYOUT = "lakecdc.layout"
 #: tag on the newest snapshot that carries positions, so that expiry keeps it
 POSITIONS_TAG = "lakecdc-positions"
+#: prefixes of the tags of days and months that ``tag_snapshots`` keeps
+DAY_TAG_PREFIX = "lakecdc-day-"
+MONTH_TAG_PREFIX = "lakecdc-month-"
+#: prefix of the table properties of registered consumers, and of the tags on the snapshots that they have read last
+CONSUMER_PREFIX = "lakecdc.consumer."
+CONSUMER_TAG_PREFIX = "lakecdc-consumer-"
+#: what the names of lakecdc's own tags and branches begin with; all others are people's
+RESERVED_REFS = ("lakecdc-", "lakecdc_")
 #: prefix of the short-lived tags that protect the start snapshot of a long job
 JOB_TAG_PREFIX = "lakecdc-job-"
 #: summary: sort order that a sort gave its files, so that the next one knows they need no second
 SORTED_BY = "lakecdc.sorted-by"
-#: table property: columns whose older rows are still to be filled with the source's default, comma-separated
+#: table property: JSON of what the table's rows were last sorted by, and of the snapshots whose files lie so
+SORTED_LAYOUT = "lakecdc.layout.sorted-by"
+#: table property: columns whose older rows are still to be filled with the source's default, a JSON list
 FILL = "lakecdc.columns-to-fill"
 #: table property: JSON of the columns that the source had last, each with the number that it keeps when it is renamed,
 #: or null where the source gives it none
@@ -44,6 +54,24 @@ QUARANTINE = "lakecdc_quarantine"
 PARKED = "lakecdc_parked"
 
 
+def is_side_table(table: str) -> bool:
+    """Tell whether a table is called as those are that ingestion makes beside its targets.
+
+    :param table: ``namespace.name``.
+    """
+    return table.lower().endswith((DELETES_SUFFIX, FILES_SUFFIX, f".{QUARANTINE}", f".{PARKED}"))
+
+
+def quarantine_of(table: str, named: str | None = None) -> str:
+    """The quarantine of a target.
+
+    :param table: the target, ``namespace.name``.
+    :param named: the option ``quarantine_table``; ``{namespace}`` and ``{table}`` in it are the target's.
+    """
+    namespace, _, name = table.rpartition(".")
+    return (named or f"{{namespace}}.{QUARANTINE}").format(namespace=namespace, table=name)
+
+
 def side_tables(table: str) -> tuple[str, ...]:
     """Tables that ingestion makes beside a target as soon as it has a reason; none of them need exist.
 
@@ -52,4 +80,4 @@ def side_tables(table: str) -> tuple[str, ...]:
     :param table: the target, ``namespace.name``.
     """
     namespace = table.rpartition(".")[0]
-    return f"{table}{DELETES_SUFFIX}", f"{table}{FILES_SUFFIX}", f"{namespace}.{QUARANTINE}", f"{namespace}.{PARKED}"
+    return f"{table}{DELETES_SUFFIX}", f"{table}{FILES_SUFFIX}", quarantine_of(table), f"{namespace}.{PARKED}"

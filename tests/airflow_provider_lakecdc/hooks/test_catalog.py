@@ -30,8 +30,10 @@ def test_a_rest_catalog_takes_uri_and_credential_from_the_fields() -> None:
         "type": "rest",
         "credential": "me:pw",
     }
-    assert found.references["credential"] == {"env": "LAKECDC_SECRET_LAKE_CREDENTIAL"}
-    assert found.secrets.values == {"LAKECDC_SECRET_LAKE_CREDENTIAL": "me:pw"}
+    (variable,) = found.secrets.values
+    assert variable.startswith("LAKECDC_SECRET_LAKE_CREDENTIAL_")
+    assert found.references["credential"] == {"env": variable}
+    assert found.secrets.values == {variable: "me:pw"}
 
 
 def test_airflows_own_hook_sees_the_same_catalog(lake: dict[str, str]) -> None:
@@ -51,6 +53,11 @@ def test_airflows_own_hook_sees_the_same_catalog(lake: dict[str, str]) -> None:
         ("s3.session-token", "x", True),
         ("token", "x", True),
         ("header.Authorization", "Basic x", True),
+        ("adls.account-key", "x", True),
+        ("adls.connection-string", "AccountName=a;AccountKey=x", True),
+        ("s3.sse.key", "x", True),
+        ("auth", "{'type': 'basic', 'basic': {'password': 'x'}}", True),
+        ("uri", "postgresql+psycopg2://u:p/w@h/d", True),
         ("uri", "postgresql+psycopg2://u:p@h/d", True),
         ("uri", "postgresql+psycopg2://u@h/d", False),
         ("s3.endpoint", "http://localhost:9000", False),
@@ -61,6 +68,16 @@ def test_what_counts_as_a_secret(key: str, value: str, secret: bool) -> None:
     assert (found.references[key] != value) is secret
     refuse_literals(found.references, "properties")
     assert value not in repr(found) or not secret
+
+
+def test_two_properties_never_share_a_variable() -> None:
+    found = catalog_from_connection(described(extra={"adls.sas-token.a.b": "1", "adls.sas-token.a_b": "2"}))
+    other = catalog_from_connection(described(conn_id="lake_adls", extra={"sas-token.a.b": "3"}))
+    for catalog in (found, other):
+        named = {key: value for key, value in catalog.references.items() if "token" in key}
+        values = {key: catalog.secrets.values[value["env"]] for key, value in named.items()}
+        assert values == {key: catalog.properties[key] for key in named}
+    assert not set(found.secrets.values) & set(other.secrets.values)
 
 
 def test_the_extra_may_name_the_catalog() -> None:

@@ -33,13 +33,14 @@ def test_settings_go_on_and_those_of_a_group_stay_out() -> None:
         }
     )
     address = kafka_address(connection, secrets)
+    variables = {value: name for name, value in secrets.values.items()}
     assert address == {
         "bootstrap_servers": "a:9092,b:9092",
         "settings": {
             "security.protocol": "SASL_SSL",
             "sasl.username": "u",
-            "sasl.password": {"env": "LAKECDC_SECRET_BUS_SASL_PASSWORD"},
-            "ssl.key.pem": {"env": "LAKECDC_SECRET_BUS_SSL_KEY_PEM"},
+            "sasl.password": {"env": variables["pw"]},
+            "ssl.key.pem": {"env": variables["-----BEGIN"]},
         },
     }
     assert set(secrets.values.values()) == {"pw", "-----BEGIN"}

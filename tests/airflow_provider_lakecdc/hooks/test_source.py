@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import configparser
 import json
 from typing import Any
 
@@ -10,9 +11,11 @@ import pytest
 from airflow.sdk import Connection
 
 from airflow_provider_lakecdc.exceptions import JobBadInputError
-from airflow_provider_lakecdc.hooks.source import conninfo, mysql_address, source_from_connection
+from airflow_provider_lakecdc.hooks.source import conninfo, mysql_address, source_from_connection, stand_in
 from lakecdc.contract.sources import parse_source
+from lakecdc.contract.sources.jdbc import JdbcSource
 from lakecdc.contract.sources.mysql import MysqlSource
+from local_services.paths import REPOSITORY
 
 
 def described(**fields: Any) -> Connection:
@@ -62,6 +65,35 @@ def test_a_mysql_connection_becomes_settings_that_the_source_takes() -> None:
         mysql_address(mysql(host="h", extra={"ssl_mode": "sometimes"}))
 
 
+@pytest.mark.parametrize(
+    ("fields", "url"),
+    [
+        ({"conn_type": "postgres", "host": "h", "schema": "shop"}, "jdbc:postgresql://h:5432/shop"),
+        (
+            {"conn_type": "postgres", "host": "h", "port": 6432, "schema": "a b", "extra": {"sslmode": "require"}},
+            "jdbc:postgresql://h:6432/a%20b?sslmode=require",
+        ),
+        (
+            {"conn_type": "mysql", "host": "h", "schema": "shop", "extra": {"ssl_mode": "required"}},
+            "jdbc:mysql://h:3306/shop?sslMode=REQUIRED",
+        ),
+        ({"conn_type": "sqlite", "host": "/data/shop.db"}, "jdbc:sqlite:/data/shop.db"),
+        ({"conn_type": "jdbc", "host": "jdbc:mysql://h/shop"}, "jdbc:mysql://h/shop"),
+    ],
+)
+def test_a_jdbc_source_takes_the_connection_of_a_database(
+    monkeypatch: pytest.MonkeyPatch, fields: dict[str, Any], url: str
+) -> None:
+    monkeypatch.setenv("AIRFLOW_CONN_SHOP", json.dumps({**fields, "login": "me", "password": "hush"}))
+    source, secrets = source_from_connection({"type": "jdbc", "cursor_column": "changed"}, "shop")
+    found = parse_source(source, ())
+    assert isinstance(found, JdbcSource)
+    assert (found.url, found.user, list(secrets.values.values())) == (url, "me", ["hush"])
+    assert parse_source({"type": "jdbc", "cursor_column": "c", **stand_in("jdbc")}, ())
+    with pytest.raises(JobBadInputError, match="has url, and"):
+        source_from_connection({"type": "jdbc", "url": "jdbc:mysql://h/s"}, "shop")
+
+
 def test_the_password_travels_as_a_reference(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AIRFLOW_CONN_SHOP", json.dumps({"conn_type": "mysql", "host": "h", "password": "hush"}))
     source, secrets = source_from_connection({"type": "mysql", "chunk_rows": 5}, "shop")
@@ -71,3 +103,16 @@ def test_the_password_travels_as_a_reference(monkeypatch: pytest.MonkeyPatch) ->
         source_from_connection({"type": "mysql", "host": "other"}, "shop")
     with pytest.raises(JobBadInputError, match="'postgres' cannot use the connection 'shop' of type 'mysql'"):
         source_from_connection({"type": "postgres"}, "shop")
+
+
+@pytest.mark.parametrize("kind", ["postgres", "mysql", "kafka"])
+def test_a_connection_of_another_type_names_what_brings_the_right_one(
+    monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    monkeypatch.setenv("AIRFLOW_CONN_SHOP", json.dumps({"conn_type": "generic", "host": "h"}))
+    with pytest.raises(JobBadInputError) as told:
+        source_from_connection({"type": kind}, "shop")
+    assert f"pip install 'airflow-provider-lakecdc[{kind}]'" in str(told.value)
+    setup = configparser.ConfigParser()
+    setup.read(REPOSITORY / "setup.cfg")
+    assert f"-{kind}>=" in setup["options.extras_require"][kind]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import traceback
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from urllib.parse import urlsplit
 
 import pytest
 from airflow.sdk import Asset
+from airflow.sdk.exceptions import AirflowSkipException
 
 from airflow_provider_lakecdc.assets import table_asset, tables_alias
 from airflow_provider_lakecdc.exceptions import (
@@ -97,13 +99,16 @@ def test_a_report_of_an_earlier_run_is_not_taken_for_this_ones(spark_submit: Fak
         rewrite().execute(context)
 
 
-def test_the_reports_uri_is_in_xcom_and_link_before_the_job_ends(spark_submit: FakeSpark, context: Context) -> None:
+def test_the_reports_uri_is_in_xcom_before_the_job_ends_and_a_file_is_no_link(
+    spark_submit: FakeSpark, context: Context
+) -> None:
     spark_submit.behave(report=False, exit=1)
     with pytest.raises(LakecdcJobError):
         rewrite().execute(context)
     uri = option(spark_submit.calls[0]["arguments"], "--report")
     assert context["ti"].xcom[REPORT_URI_KEY] == uri
-    assert context["ti"].xcom["lakecdc_report_link"] == uri
+    # a browser opens no file of a worker, and Airflow shows no link without an address
+    assert uri.startswith("file:") and "lakecdc_report_link" not in context["ti"].xcom
 
 
 def test_the_link_points_below_the_web_address(
@@ -177,7 +182,7 @@ class TestFailures:
     ) -> None:
         facts = {"outcome": outcome, "failure_class": failure_class, "reason": "it went wrong because of x"}
         spark_submit.behave({"shop.items": facts}, exit=1)
-        with pytest.raises(error, match="shop.items: it went wrong because of x") as caught:
+        with pytest.raises(error, match=f"shop.items: {outcome}: it went wrong because of x") as caught:
             rewrite("shop.orders", "shop.items").execute(context)
         assert type(caught.value) is error
         assert "1 of 2 tables" in str(caught.value) and "Hint:" in str(caught.value)
@@ -196,6 +201,38 @@ class TestFailures:
         with pytest.raises(JobClusterError, match="cannot be opened") as caught:
             rewrite().execute(context)
         assert "hunter2" not in str(caught.value)
+
+    def test_a_reports_reason_comes_without_the_command_and_sparks_lines(
+        self, spark_submit: FakeSpark, context: Context
+    ) -> None:
+        facts = {"outcome": "failed", "failure_class": "bad input", "reason": "it has no key"}
+        spark_submit.behave({"shop.orders": facts}, exit=4, output=("26/11/23 06:20:44 INFO SparkContext: x",))
+        with pytest.raises(JobBadInputError) as caught:
+            rewrite().execute(context)
+        shown = "".join(traceback.format_exception(caught.value))
+        assert "Cannot execute" not in shown and "SparkContext" not in shown and "--spec" not in shown
+        assert str(caught.value).splitlines() == [
+            "rewrite_delete_files failed (bad input) for 1 of 1 tables:",
+            "  shop.orders: failed: it has no key",
+            "Hint: A retry would fail alike; mend what the reason names, then clear the task.",
+        ]
+
+    def test_sparks_lines_are_folded_in_the_log(
+        self, spark_submit: FakeSpark, context: Context, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        sparks, ours = "26/11/23 06:20:44 INFO SparkContext: x", "2026-11-23 06:20:45,123 INFO lakecdc.run: done"
+        spark_submit.behave(output=(sparks, ours))
+        rewrite().execute(context)
+        log = capsys.readouterr().out
+        places = [log.index(line) for line in ("::group::Spark", sparks, "::endgroup::", ours, "shop.orders  done")]
+        assert places == sorted(places)
+
+    def test_a_process_that_the_system_has_ended_ran_out_of_memory(
+        self, spark_submit: FakeSpark, context: Context
+    ) -> None:
+        (spark_submit.folder / "spark-submit").write_text("#!/bin/sh\nkill -9 $$\n")
+        with pytest.raises(JobClusterError, match="exit code -9.*\n.*driver_memory"):
+            rewrite().execute(context)
 
     def test_no_report_shows_the_last_lines(self, spark_submit: FakeSpark, context: Context) -> None:
         spark_submit.behave(report=False, exit=137, output=("starting", "java.lang.OutOfMemoryError: Java heap space"))
@@ -300,7 +337,9 @@ class TestRender:
         assert "spark.executor.memory=1g" in shown["command"]
         assert shown["command"][-4:-2] == ["--spec", shown["spec_uri"]]
         assert shown["spec"]["tables"] == ["shop.orders"]
-        assert shown["environment"]["LAKECDC_SECRET_LAKE_S3_SECRET_ACCESS_KEY"] == "***"
+        variable = shown["spec"]["catalog"]["properties"]["s3.secret-access-key"]["env"]
+        assert variable.startswith("LAKECDC_SECRET_LAKE_S3_SECRET_ACCESS_KEY")
+        assert shown["environment"][variable] == "***"
         assert CATALOG_SECRET not in json.dumps(shown)
 
     def test_it_is_what_is_submitted(self, spark_submit: FakeSpark, context: Context) -> None:
@@ -322,6 +361,21 @@ def test_a_second_execution_of_the_same_object_adds_nothing_twice(spark_submit: 
     first, second = spark_submit.calls
     assert first["arguments"] == second["arguments"]
     assert option(first["arguments"], "--packages").startswith("a:b:1,")
+
+
+def test_a_run_can_be_narrowed(spark_submit: FakeSpark, context: Context) -> None:
+    beside = ["a.b_lakecdc_files", "a.lakecdc_parked", "c.d_lakecdc_files"]
+    expire("a.b", "c.d", only="a.b,x.y", side_tables=beside).execute(context)
+    spec = spark_submit.calls[0]["spec"]
+    assert (spec["tables"], spec["options"]["side_tables"]) == (["a.b"], ["a.b_lakecdc_files", "a.lakecdc_parked"])
+    with pytest.raises(AirflowSkipException):
+        expire("c.d", only="a.b").execute(context)
+    expire("c.d", only="").execute(context)
+    assert spark_submit.calls[1]["spec"]["tables"] == ["c.d"]
+
+
+def expire(*tables: str, **arguments: Any) -> ExpireSnapshotsOperator:
+    return ExpireSnapshotsOperator(task_id="t", catalog_conn_id="lake", tables=list(tables), **arguments)
 
 
 def test_templates_that_leave_text_are_typed(spark_submit: FakeSpark, context: Context) -> None:

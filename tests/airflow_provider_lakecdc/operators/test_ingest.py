@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,7 +18,7 @@ from lakecdc.contract.spec import parse_spec
 from tests.airflow_provider_lakecdc.conftest import DATABASE_SECRET, FakeSpark, changed, connection
 
 pytestmark = pytest.mark.usefixtures("lake")
-FILES = {"type": "files", "path": "/data/*.jsonl", "format": "debezium-json"}
+FILES = {"type": "files", "path": f"{Path(__file__).parent}/*.jsonl", "format": "debezium-json"}
 TARGETS = [{"table": "shop.orders", "key": ["id"]}, {"table": "shop.items", "key": ["id"]}]
 
 
@@ -94,6 +95,36 @@ def test_a_password_written_out_is_refused_without_repeating_it(spark_submit: Fa
     with pytest.raises(JobBadInputError, match="literal") as caught:
         ingest(source=source).execute(context)
     assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ({**FILES, "path": "/gone/*.jsonl"}, "no folder /gone"),
+        ({"type": "mysql", "host": "h", "user": "u", "password": {"env": "NOT_SET_ANYWHERE"}}, "NOT_SET_ANYWHERE"),
+    ],
+)
+def test_what_no_retry_mends_is_refused_before_spark_is_started(
+    spark_submit: FakeSpark, context: Any, source: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(JobBadInputError, match=message):
+        ingest(source=source).execute(context)
+    assert spark_submit.calls == []
+
+
+def test_the_check_before_spark_has_the_jobs_environment(spark_submit: FakeSpark, context: Any) -> None:
+    # a path of another file system is left to the job
+    ingest(source={**FILES, "path": "/gone"}, env_vars={"HADOOP_CONF_DIR": "/etc/hadoop"}).execute(context)
+    assert len(spark_submit.calls) == 1
+
+
+def test_a_driver_on_the_cluster_sees_other_files(
+    spark_submit: FakeSpark, context: Any, monkeypatch: pytest.MonkeyPatch, lake: dict[str, str]
+) -> None:
+    connection(monkeypatch, "lake", conn_type="iceberg", extra=lake)
+    connection(monkeypatch, "spark_default", conn_type="spark", host="yarn", extra={"deploy-mode": "cluster"})
+    ingest(source={**FILES, "path": "/gone"}, durable=False).execute(context)
+    assert len(spark_submit.calls) == 1
 
 
 def test_nothing_new_is_a_success_that_names_the_position(spark_submit: FakeSpark, context: Any) -> None:

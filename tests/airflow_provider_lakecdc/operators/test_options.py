@@ -12,10 +12,12 @@ from airflow_provider_lakecdc.operators.base import LakecdcJobOperator
 from airflow_provider_lakecdc.operators.compact_data_files import CompactDataFilesOperator
 from airflow_provider_lakecdc.operators.expire_snapshots import ExpireSnapshotsOperator
 from airflow_provider_lakecdc.operators.ingest import IngestOperator
+from airflow_provider_lakecdc.operators.remove_orphan_files import RemoveOrphanFilesOperator
 from airflow_provider_lakecdc.operators.replay_quarantine import ReplayQuarantineOperator
 from airflow_provider_lakecdc.operators.rewrite_delete_files import RewriteDeleteFilesOperator
 from airflow_provider_lakecdc.operators.rewrite_manifests import RewriteManifestsOperator
 from airflow_provider_lakecdc.operators.sort_data_files import SortDataFilesOperator
+from airflow_provider_lakecdc.operators.tag_snapshots import TagSnapshotsOperator
 from airflow_provider_lakecdc.submission import typed_options
 from lakecdc.contract.fields import parse
 from lakecdc.contract.options import OPTIONS
@@ -30,7 +32,9 @@ OPERATORS: dict[str, type[LakecdcJobOperator]] = {
         SortDataFilesOperator,
         CompactDataFilesOperator,
         RewriteManifestsOperator,
+        TagSnapshotsOperator,
         ExpireSnapshotsOperator,
+        RemoveOrphanFilesOperator,
     )
 }
 #: arguments that are no options: what an ingest job reads and feeds

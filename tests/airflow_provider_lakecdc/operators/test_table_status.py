@@ -33,11 +33,10 @@ def test_all_tables_of_a_namespace_and_none_twice(context: Any, caplog: pytest.L
 
 
 def test_one_that_cannot_be_read_fails_the_task_after_the_others(context: Any, shop: FedTable) -> None:
-    location = shop.table.metadata_location.removeprefix("file://")
-    with open(location, "w") as broken:
-        broken.write("{")
-    with pytest.raises(LakecdcJobError, match="2 of 3") as error:
-        operator(tables=["shop.nothing"], namespaces=["shop"]).execute(context)
+    shop.break_metadata()
+    with pytest.raises(LakecdcJobError, match="3 of 4") as error:
+        operator(tables=["shop.nothing"], namespaces=["nowhere", "shop"]).execute(context)
+    assert "nowhere: Its tables cannot be listed: NoSuchNamespaceError" in str(error.value)
     assert "shop.nothing: There is no such table." in str(error.value)
     found = context["ti"].xcom[STATUS_KEY]
     assert "error" in found["shop.orders"] and found["shop.items"]["ready_for_v4"]

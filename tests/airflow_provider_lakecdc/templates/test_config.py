@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+from croniter import croniter
 
-from airflow_provider_lakecdc.templates import EXAMPLE, groups_of_tables, load_config, parse_config
+from airflow_provider_lakecdc.templates import Schedules, groups_of_tables, load_config, parse_config
 from lakecdc.contract.errors import SpecError
 from lakecdc.contract.options import OPTIONS
 
@@ -44,8 +46,15 @@ def test_airflows_setting_serves_if_the_variable_is_not_set(tmp_path: Path, monk
     assert load_config().catalog == "lake"
 
 
-def test_without_either_it_is_the_example() -> None:
-    assert load_config() is EXAMPLE
+def test_without_either_it_says_what_to_set() -> None:
+    with pytest.raises(SpecError, match=r"set the environment variable LAKECDC_CONFIG, or config_file in"):
+        load_config()
+
+
+def test_schedules_do_not_collide() -> None:
+    minutes = [datetime(2026, 1, 1) + timedelta(minutes=minute) for minute in range(24 * 60)]
+    crons = [Schedules().ingest, Schedules().hourly_governance, Schedules().nightly_governance]
+    assert {sum(croniter.match(cron, minute) for cron in crons) for minute in minutes} == {0, 1}
 
 
 def test_the_documented_example_is_valid() -> None:
@@ -70,6 +79,10 @@ def test_options_of_a_dag_go_before_those_of_the_job_and_the_templates() -> None
         ({"options": {"compact_data_files": {"min_files": 3}}}, "min_input_files"),
         ({"options": {"compact_data_files": {"min_input_files": "3"}}}, "int"),
         ({"tables_per_application": "all"}, "tables_per_application"),
+        ({"schedules": {"ingest": "every hour"}}, "schedules.ingest is 'every hour'"),
+        ({"schedules": {"nightly_governance": "61 * * * *"}}, "schedules.nightly_governance is '61"),
+        ({"schedules": {"timezone": "Mars/Olympus"}}, "schedules.timezone is 'Mars/Olympus'"),
+        ({"start_date": "first of May"}, "start_date is 'first of May'"),
     ],
 )
 def test_mistakes_are_named(change: dict[str, Any], message: str) -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import copy
 from datetime import timedelta
 from typing import Any
 
 import pytest
 from airflow.sdk import CronDataIntervalTimetable, ExceptionRetryPolicy
 from airflow.sdk.definitions.mappedoperator import MappedOperator
-from airflow.serialization.serialized_objects import DagSerialization
+from airflow.sdk.exceptions import ParamValidationError
+from airflow.serialization.serialized_objects import DagSerialization, LazyDeserializedDAG
 
 from airflow_provider_lakecdc.assets import tables_alias
 from airflow_provider_lakecdc.templates import (
@@ -19,8 +21,9 @@ from airflow_provider_lakecdc.templates import (
     nightly_governance_dag,
 )
 from airflow_provider_lakecdc.templates.config import Schedules
-from airflow_provider_lakecdc.templates.governance import FINISHED
+from airflow_provider_lakecdc.templates.steps import FINISHED
 from lakecdc.contract.errors import SpecError
+from lakecdc.contract.options import OPTIONS
 
 POSTGRES = {"type": "postgres", "slot": "s"}
 TARGETS = tuple({"table": f"shop.t{i}", "key": ["id"]} for i in range(3))
@@ -32,11 +35,18 @@ def config(**changes: Any) -> LakeConfig:
 
 
 def steps(dag: Any) -> list[MappedOperator]:
-    found = [task for task in dag.tasks if task.task_id != FINISHED]
+    found = [task for task in dag.tasks if task.task_id not in (FINISHED, "announce")]
     assert all(isinstance(task, MappedOperator) for task in found)
     return found
 
 
+def _with(params: Any, conf: dict[str, Any]) -> Any:
+    found = copy.deepcopy(params)
+    found.update(conf)
+    return found
+
+
+RELOAD: dict[Any, dict[str, None]] = {ingest_dag: {"reload": None}}
 FACTORIES = (ingest_dag, hourly_governance_dag, nightly_governance_dag)
 
 
@@ -70,6 +80,25 @@ class TestEveryDag:
             operator: Any = task.unmap({"tables": ["shop.t0"]})
             assert (operator._conn_id, operator.conf, operator._driver_memory) == ("spark_x", {"a": "b"}, "3g")
 
+    def test_a_run_can_be_told_what_to_do_and_nothing_else(self, factory: Any) -> None:
+        dag = factory(config())
+        assert dag.params.validate() == {"tables": None, "dry_run": False, **RELOAD.get(factory, {})}
+        for task in steps(dag):
+            assert task.partial_kwargs["strict_run_conf"] is True
+            assert task.partial_kwargs["dry_run"] == "{{ params.dry_run }}"
+        for wrong in ({"tables": ["shop.t9"]}, {"tables": "shop.t0"}, {"dry_run": "perhaps"}):
+            with pytest.raises(ParamValidationError):
+                _with(dag.params, wrong).validate()
+        assert _with(dag.params, {"tables": ["shop.t1"], "dry_run": True}).validate()
+
+    def test_what_is_configured_to_be_dry_stays_dry(self, factory: Any) -> None:
+        options = {job: {"dry_run": True} for job in OPTIONS}
+        assert all(task.partial_kwargs["dry_run"] is True for task in steps(factory(config(options=options))))
+
+    def test_its_owner_is_the_configured_one(self, factory: Any) -> None:
+        # what the DAG processor writes down of a DAG, for which mapped tasks have no owner
+        assert LazyDeserializedDAG.from_dag(factory(config(owner="team"))).owner == "team"
+
     def test_it_survives_serialisation(self, factory: Any) -> None:
         dag = factory(config())
         stored = DagSerialization.deserialize_dag(DagSerialization.serialize_dag(dag))
@@ -82,11 +111,11 @@ class TestEveryDag:
 @pytest.mark.parametrize(
     ("factory", "order"),
     [
-        (ingest_dag, ["ingest"]),
+        (ingest_dag, ["ingest", "announce"]),
         (hourly_governance_dag, ["rewrite_delete_files", "compact_data_files"]),
         (
             nightly_governance_dag,
-            ["sort_data_files", "compact_data_files", "rewrite_manifests", "expire_snapshots"],
+            ["sort_data_files", "compact_data_files", "rewrite_manifests", "tag_snapshots", "expire_snapshots"],
         ),
     ],
 )
@@ -151,6 +180,13 @@ def test_side_tables_go_with_their_targets_and_every_one_in_one_group_only() -> 
     )
 
 
+def test_quarantines_of_their_own_are_maintained_too() -> None:
+    targets = ({"table": "shop.a", "key": ["id"]}, {"table": "shop.b", "key": ["id"]})
+    options = {"ingest": {"quarantine_table": "bad.{table}"}}
+    dag = nightly_governance_dag(config(targets=targets, options=options))
+    assert {"bad.a", "bad.b"} <= set(beside(dag.task_dict["expire_snapshots"])[0])
+
+
 def test_a_side_table_that_is_maintained_itself_is_not_one_beside() -> None:
     targets = ({"table": "shop.a", "key": ["id"], "history_table": "shop.h"},)
     (task,) = [t for t in nightly_governance_dag(config(targets=targets)).tasks if t.task_id == "expire_snapshots"]
@@ -159,19 +195,38 @@ def test_a_side_table_that_is_maintained_itself_is_not_one_beside() -> None:
 
 
 def test_the_tables_of_a_replication_slot_stay_together() -> None:
-    (task,) = ingest_dag(config(tables_per_application=1)).tasks
+    (task,) = steps(ingest_dag(config(tables_per_application=1)))
     assert groups(task) == [["shop.t0", "shop.t1", "shop.t2"]]
+
+
+def test_runs_by_time_work_one_by_one_also_in_a_backfill() -> None:
+    jdbc = {"type": "jdbc", "url": "jdbc:postgresql://h/d", "cursor_column": "c"}
+    (task,) = steps(ingest_dag(config(source=jdbc, source_conn_id=None)))
+    assert task.partial_kwargs["max_active_tis_per_dag"] == 1
+    # a cursor's backfill is refused, and its runs come one at a time
+    (task,) = steps(ingest_dag(config()))
+    assert task.partial_kwargs["max_active_tis_per_dag"] is None
+
+
+def test_tables_can_be_reloaded_where_the_source_loads_them() -> None:
+    (task,) = steps(ingest_dag(config()))
+    assert task.partial_kwargs["reload"] == "{{ (params.reload or []) | join(',') }}"
+    files = ingest_dag(config(source={"type": "files", "path": "/x", "format": "csv"}, source_conn_id=None))
+    assert "reload" not in files.params and "reload" not in steps(files)[0].partial_kwargs
 
 
 def test_files_are_ingested_in_groups() -> None:
     files = {"type": "files", "path": "/x", "format": "debezium-json"}
-    (task,) = ingest_dag(config(source=files, source_conn_id=None, tables_per_application=1)).tasks
+    (task,) = steps(ingest_dag(config(source=files, source_conn_id=None, tables_per_application=1)))
     assert groups(task) == [["shop.t0"], ["shop.t1"], ["shop.t2"]]
 
 
 def test_only_ingestion_raises_events_of_the_tables() -> None:
-    (ingest,) = ingest_dag(config()).tasks
-    assert ingest.outlets == [tables_alias("lake")]
+    dag = ingest_dag(config())
+    assert {task.task_id: task.outlets for task in dag.tasks if task.outlets} == {"announce": [tables_alias("lake")]}
+    assert dag.task_dict["announce"].trigger_rule == "all_done"
+    assert [task.task_id for task in dag.leaves] == [FINISHED]
+    assert dag.task_dict[FINISHED].upstream_task_ids == {"ingest", "announce"}
     assert not any(task.outlets for task in nightly_governance_dag(config()).tasks)
 
 
@@ -204,6 +259,11 @@ def test_the_hourly_rewrite_of_deletes_is_bounded_unless_told_otherwise() -> Non
         ({"source": {"type": "oracle"}}, "oracle"),
         ({"targets": ({"table": "orders"},)}, "namespace.name"),
         ({"source": {**POSTGRES, "dsn": "host=h password=x"}, "source_conn_id": None}, "literal"),
+        (
+            {"source": {"type": "jdbc", "cursor_column": "c", "cursor_zone": "Mars/Olympus"}},
+            "source.cursor_zone is 'Mars/Olympus'",
+        ),
+        ({"targets": ({"table": "shop.t", "partition_by": ["buckets(8, id)"]},)}, r"shop\.t.*partition_by.*buckets"),
     ],
 )
 def test_what_the_job_would_refuse_is_an_import_error(changes: dict[str, Any], message: str) -> None:

@@ -34,15 +34,40 @@ def test_fail_on_widens_the_failures() -> None:
     assert skipped.exit_code(("skipped",)) == 1
 
 
+def test_no_report_holds_a_secret() -> None:
+    failure = TableReport.failure("a.a", InputError("no way to postgresql://u:hush@h/d"))
+    text = report(failure, error="the header Authorization: hush").to_json()
+    assert "no way to postgresql://u:***@h/d" in text and "hush" not in text
+
+
 def test_a_job_that_stopped_fails() -> None:
     assert report(error="no catalog", failure_class="bad input").exit_code() == 4
 
 
 def test_failures_explain_themselves() -> None:
-    assert BAD.reason == "a.c: no key Add one." and BAD.failure_class == "bad input"
+    assert BAD.reason == "no key Add one." and BAD.failure_class == "bad input"
     assert CONFLICT.outcome == "conflict"
     assert OTHER.reason == "RuntimeError: boom" and OTHER.failure_class == "unknown"
     assert LakecdcError("x", lsn="0/1").attributes == {"lsn": "0/1"}
+
+
+@pytest.mark.parametrize(
+    ("message", "line"),
+    [
+        ("No key is given.", "shop.nopk: failed: No key is given."),
+        ("shop.nopk has no primary key.", "failed: shop.nopk has no primary key."),
+        ("shop.nopk2 is in the way.", "shop.nopk: failed: shop.nopk2 is in the way."),
+    ],
+)
+def test_a_table_is_named_once(message: str, line: str) -> None:
+    error = InputError(message, table="shop.nopk")
+    assert TableReport.failure("shop.nopk", error).line == line
+    assert str(error).count("shop.nopk") == line.count("shop.nopk")
+
+
+def test_the_table_of_an_error_about_another_one_stays() -> None:
+    beside = InputError("It is gone.", table="shop.history")
+    assert TableReport.failure("shop.orders", beside).line == "shop.orders: failed: shop.history: It is gone."
 
 
 def test_round_trip() -> None:

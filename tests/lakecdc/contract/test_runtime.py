@@ -22,6 +22,14 @@ def test_postgres_with_user_and_password() -> None:
     assert found["spark.sql.catalog.lake.jdbc.password"] == "p/w"
 
 
+def test_a_password_ends_at_the_at_sign_as_sqlalchemy_reads_it() -> None:
+    found = spark_properties(
+        "lake", {"type": "sql", "uri": "postgresql+psycopg2://u:p/w?#@db:5433/cat?sslmode=require"}
+    )
+    assert found["spark.sql.catalog.lake.uri"] == "jdbc:postgresql://db:5433/cat?sslmode=require"
+    assert found["spark.sql.catalog.lake.jdbc.password"] == "p/w?#"
+
+
 def test_rest_on_s3() -> None:
     given = {
         "type": "rest",
@@ -44,6 +52,13 @@ def test_packages_follow_the_catalog() -> None:
     assert any("sqlite-jdbc" in p for p in packages({"type": "sql", "uri": "sqlite:////c.db"}))
     assert any("postgresql" in p for p in packages({"type": "sql", "uri": "postgresql+psycopg2://db/c"}))
     assert len(packages({"type": "hive", "uri": "thrift://h:9083"})) == 1
+
+
+def test_packages_follow_a_reference_to_the_uri(monkeypatch: pytest.MonkeyPatch) -> None:
+    properties = {"type": "sql", "uri": {"env": "CATALOG_URI"}}
+    assert [p.split(":")[1].split("-")[0] for p in packages(properties)[1:]] == ["sqlite", "postgresql", "mysql"]
+    monkeypatch.setenv("CATALOG_URI", "postgresql+psycopg2://u:p@db/c")
+    assert [p.split(":")[1] for p in packages(properties)[1:]] == ["postgresql"]
 
 
 def test_type_is_inferred_as_pyiceberg_does() -> None:

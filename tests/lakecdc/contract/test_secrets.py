@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from lakecdc.contract.errors import SpecError
-from lakecdc.contract.secrets import mask, refuse_literals, resolve
+from lakecdc.contract.secrets import is_secret, mask, refuse_literals, resolve
 
 
 def test_references_are_resolved(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -24,7 +24,21 @@ def test_missing_references_say_where() -> None:
         resolve({"file": "/nowhere/at/all"}, "catalog")
 
 
-@pytest.mark.parametrize("key", ["password", "s3.secret-access-key", "token", "credential", "jdbc.password"])
+SECRET = [
+    *("password", "passwd", "sslpassword", "jdbc.password", "ssl.keystore.password", "ssl.truststore.password"),
+    *("s3.secret-access-key", "s3.session-token", "s3.sse.key", "s3.sse.md5", "gcs.encryption-key"),
+    *("adls.account-key", "adls.connection-string", "adls.sas-token", "adls.auth.shared-key.account.key"),
+    *("token", "credential", "header.Authorization", "header.Cookie", "header.X-Api-Key"),
+    *("ssl.key.pem", "ssl.keystore.key", "sasl.jaas.config", "sasl.oauthbearer.config", "scram_client_key"),
+]
+PLAIN = [
+    *("uri", "warehouse", "s3.access-key-id", "s3.region", "s3.sse.type", "s3.signer.uri", "adls.account-name"),
+    *("ssl_key", "sslkey", "ssl.ca.pem", "ssl.certificate.pem", "ssl.key.location", "ssl.keystore.location"),
+    *("key", "primary_key", "sasl.username", "passfile", "encryption.key-id"),
+]
+
+
+@pytest.mark.parametrize("key", SECRET)
 def test_secret_named_keys(key: str) -> None:
     with pytest.raises(SpecError, match="as a literal"):
         refuse_literals({"catalog": {"properties": {key: "x"}}}, "spec")
@@ -33,7 +47,49 @@ def test_secret_named_keys(key: str) -> None:
 
 def test_plain_values_pass() -> None:
     refuse_literals({"uri": "postgresql://user@db/x", "s3.access-key-id": "AK", "dsn": "host=a user=b"}, "spec")
+    assert [name for name in PLAIN if is_secret(name, "x")] == []
 
 
-def test_mask() -> None:
-    assert mask("postgresql://u:pw@db and password='a b' x") == "postgresql://u:***@db and password=*** x"
+def test_a_list_of_secrets_is_one() -> None:
+    with pytest.raises(SpecError, match=r"spec\.passwords"):
+        refuse_literals({"passwords": ["x"]}, "spec")
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("postgresql://u:pw@db and password='a b' x", "postgresql://u:***@db and password=*** x"),
+        ("postgresql+psycopg2://u:p/w@db/d", "postgresql+psycopg2://u:***@db/d"),
+        ("mysql://u:80/80@db/d", "mysql://u:***@db/d"),
+        ("https://u:p@w@db/d", "https://u:***@db/d"),
+        ("host=a sslpassword=b  passwd = c", "host=a sslpassword=***  passwd=***"),
+        (r"host=a password='it\'s it' user=u", "host=a password=*** user=u"),
+        ("jdbc:mysql://h/d?user=u&password=x", "jdbc:mysql://h/d?user=u&password=***"),
+        ("AccountName=a;AccountKey=b==;Endpoint=c", "AccountName=a;AccountKey=***"),
+        ("https://a.blob/c?sv=1&sig=x%3D", "https://a.blob/c?sv=1&sig=***"),
+        ("Authorization: Basic dTpw", "Authorization: ***"),
+        ("Set-Cookie: a=b; c=d\nServer: x", "Set-Cookie: ***\nServer: x"),
+        ("{'basic': {'username': 'u', 'password': 'x y'}}", "{'basic': {'username': 'u', 'password': ***}}"),
+        (
+            'PlainLoginModule required username="u" password="p w";',
+            'PlainLoginModule required username="u" password=***;',
+        ),
+    ],
+)
+def test_mask(text: str, shown: str) -> None:
+    assert mask(text) == shown
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "http://db:8080/accounts/me@example.com",
+        "abfss://lake@account.dfs.core.windows.net/p",
+        "s3://b/token=5/x.json",
+        "postgresql://u@h:5432/d",
+        "Key (token)=(5) already exists",
+        "The column 'password' is not there.",
+    ],
+)
+def test_mask_leaves_the_rest(text: str) -> None:
+    assert mask(text) == text

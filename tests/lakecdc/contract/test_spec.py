@@ -81,6 +81,9 @@ def test_refused(change: dict[str, Any], says: str) -> None:
         ({"target": {"table": "shop.lakecdc_quarantine", "key": ["id"]}}, "of its own"),
         ({"target": {"table": "shop.o", "key": ["id"], "history_table": "shop.t_lakecdc_deletes"}}, "of its own"),
         ({"options": {"quarantine_table": "shop.orders"}}, "also a target"),
+        ({"options": {"quarantine_table": "{namespace}.{table}"}}, "'shop.orders', which is also a target"),
+        ({"options": {"quarantine_table": "shop.{schema}"}}, "options.quarantine_table is 'shop.{schema}'"),
+        ({"options": {"quarantine_table": "{table}"}}, "options.quarantine_table is '{table}'"),
         ({"source": {"type": "ftp"}}, "source.type is 'ftp'"),
         ({"source": {"type": "files", "path": "/x"}}, "source.format is missing"),
         ({"tables": ["shop.other"]}, "no target describes"),
@@ -109,12 +112,44 @@ def test_postgres_source_with_a_password_reference() -> None:
     [
         {"type": "postgres", "dsn": "host=db password=hunter2", "slot": "s"},
         {"type": "postgres", "dsn": "postgresql://etl:hunter2@db/shop", "slot": "s"},
+        {"type": "postgres", "dsn": "postgresql://etl:80/hunter2@db/shop", "slot": "s"},
+        {"type": "postgres", "dsn": "host=db sslpassword=hunter2", "slot": "s"},
         {"type": "postgres", "dsn": "host=db", "slot": "s", "password": "hunter2"},
+        {"type": "jdbc", "url": "jdbc:mysql://db/shop?passwd=hunter2", "cursor_column": "changed"},
+        {
+            "type": "kafka",
+            "bootstrap_servers": "b:9092",
+            "topics": ["t"],
+            "format": "json",
+            "settings": {"ssl.keystore.key": "hunter2"},
+        },
     ],
 )
 def test_literal_secrets_are_refused_and_not_repeated(source: dict[str, Any]) -> None:
     message = refusal(ingest(source=source, target={"table": "shop.orders"}))
     assert "as a literal" in message and "hunter2" not in message
+
+
+def test_literal_secrets_of_the_catalog_are_refused() -> None:
+    catalog = {"name": "lake", "properties": {"adls.account-key": "hunter2"}}
+    message = refusal({**spec(), "catalog": catalog})
+    assert "catalog.properties.adls.account-key holds a secret" in message and "hunter2" not in message
+
+
+def test_columns_and_tables_may_be_called_like_secrets() -> None:
+    clean = {
+        "rename": {"password": "password_hash"},
+        "compute": {"token": "'x'", "secret": "substr(token, 1, 4)"},
+        "filter": "password_hash = 'x' AND token=5",
+    }
+    columns: dict[str, Any] = {"columns": {"token": "string"}, "encodings": {"secret": "base64"}, "clean": clean}
+    source = {"type": "kafka", "bootstrap_servers": "b:9092", "format": "json", "topic_pattern": ".*"}
+    routed = {**source, "routes": {"shop.tokens": "pg.token"}}
+    target = {"table": "shop.tokens", "key": ["id"], **columns}
+    (parsed,) = parse_spec(ingest(tables=[], source=routed, target=target)).targets
+    assert parsed.columns == {"token": "string"}
+    text = {"type": "files", "path": "/a.log", "format": "text", "text": {"pattern": r".*token=(?P<token>\w+)"}}
+    assert parse_spec(ingest(source=text)).source
 
 
 def test_another_job_s_spec_is_refused() -> None:
@@ -139,3 +174,27 @@ def test_a_history_table_is_a_target_of_its_own() -> None:
 @pytest.mark.parametrize("mode", ["append", "history"])
 def test_modes_that_only_append_need_no_key(mode: str) -> None:
     assert parse_spec(ingest(target={"table": "shop.orders", "mode": mode})).targets[0].key == ()
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"options": {"reload": ["shop.order"]}}, "'shop.order', which is no target"),
+        (
+            {"options": {"reload": ["*"]}, "source": {"type": "jdbc", "url": "jdbc:sqlite:x", "cursor_column": "c"}},
+            "jdbc",
+        ),
+        ({"options": {"reload": ["*"]}, "target": {"table": "shop.orders", "mode": "history"}}, "would forget them"),
+    ],
+)
+def test_what_cannot_be_loaded_again_is_refused(change: dict[str, Any], says: str) -> None:
+    source = {"type": "postgres", "dsn": "host=db", "slot": "s"}
+    assert says in refusal(ingest(**{"source": source, "target": {"table": "shop.orders"}, **change}))
+    parse_spec(
+        ingest(
+            source=source,
+            target={"table": "shop.{table}", "source_tables": ["s.*"]},
+            tables=[],
+            options={"reload": ["shop.a"]},
+        )
+    )

@@ -11,6 +11,7 @@ from lakecdc.contract.errors import ConflictError, InputError
 from lakecdc.iceberg import scratch
 from lakecdc.iceberg.commit import RowChanges, append_changes, row_filter
 from lakecdc.iceberg.fence import PositionFence
+from lakecdc.iceberg.jvm import java_class_name
 from lakecdc.iceberg.staging import stage_equality_deletes, stage_rows
 from lakecdc.metadata import names
 from tests.conftest import Lake
@@ -103,6 +104,21 @@ def test_truncate_and_new_rows_in_one_metadata_commit(lake: Lake) -> None:
     everything = row_filter(table, "id", "greaterThanOrEqual", 0)  # type: ignore[arg-type]
     append_changes(table, RowChanges(stage_rows(table, batch)), PositionFence(None), truncate=everything)
     assert sorted(lake.duckdb_rows(name, "id, v")) == [(0, "after"), (1, "after"), (2, "after")]
+
+
+def test_a_commit_that_meets_itself_deletes_nothing(lake: Lake) -> None:
+    """Iceberg deletes the manifests of what a validator refuses, and this one is the table's head."""
+    name = make(lake, 2)
+    upsert(lake, name, range(5), "new", None, "p1")
+    table = lake.table(name)
+    head = table.head()
+    assert head is not None
+    fence = PositionFence(None)
+    fence.mark = head.summary[names.COMMIT_ID]
+    with pytest.raises(Exception, match="has arrived as snapshot") as caught:
+        table.java.newRowDelta().validateWith(fence).commit()
+    assert java_class_name(caught.value) == "Py4JException"
+    assert dict(lake.duckdb_rows(name, "id, v"))[0] == "new"
 
 
 def test_missing_table_is_bad_input(lake: Lake) -> None:

@@ -37,7 +37,8 @@ class Fed:
 
     def __init__(self, lake: Lake, folder: Path, **target: Any) -> None:
         self.lake, self.folder, self.files = lake, folder, 0
-        self.target = {"table": lake.new_name("clean"), "key": ["id"], **target}
+        own = {} if "source_tables" in target else {"source_table": "t"}
+        self.target = {"table": lake.new_name("clean"), "key": ["id"], **own, **target}
         self.options: dict[str, Any] = {}
 
     def run(self, *lines: str) -> JobReport:

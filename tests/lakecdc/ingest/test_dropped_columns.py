@@ -29,7 +29,7 @@ def test_a_policy_for_dropped_columns(lake: Lake, tmp_path: Path) -> None:
     def fed(policy: str, number: int, *events: str) -> TableReport:
         (tmp_path / f"{number}.jsonl").write_text("".join(events))
         source = {"type": "files", "path": f"{tmp_path}/*.jsonl", "format": "debezium-json"}
-        target = {"table": name, "key": ["id"], "on_dropped_column": policy}
+        target = {"table": name, "key": ["id"], "source_table": "t", "on_dropped_column": policy}
         report = run(parse_spec(lake.spec("ingest", source=source, target=target)), ingest)
         assert not report.error, report.error
         return report.tables[0]

@@ -45,7 +45,7 @@ def event(rng: random.Random, lsn: int) -> dict[str, Any]:
 
 def take(lake: Lake, folder: Path, name: str, engine: str, **target: Any) -> TableReport:
     source = {"type": "files", "path": f"{folder}/*", "format": "debezium-json"}
-    wanted = {"table": name, "columns": TYPES, "encodings": ENCODINGS, **target}
+    wanted = {"table": name, "source_table": "t", "columns": TYPES, "encodings": ENCODINGS, **target}
     report = run(
         parse_spec(lake.spec("ingest", source=source, target=wanted, options={"decode_engine": engine})), ingest
     )
@@ -141,7 +141,7 @@ def test_a_file_that_is_cut_short_while_it_is_read_is_named(
 
     monkeypatch.setattr(pieces, "plan", cutting)
     source = {"type": "files", "path": f"{tmp_path}/*", "format": "debezium-json"}
-    target = {"table": name, "key": ["id"], "columns": TYPES, "encodings": ENCODINGS}
+    target = {"table": name, "source_table": "t", "key": ["id"], "columns": TYPES, "encodings": ENCODINGS}
     (report,) = run(parse_spec(lake.spec("ingest", source=source, target=target)), ingest).tables
     assert report.failure_class == "bad input"
     assert f"{tmp_path}/a.jsonl had at least" in str(report.reason) and "has 10 now" in str(report.reason)

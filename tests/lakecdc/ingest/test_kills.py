@@ -17,7 +17,7 @@ from tests.lakecdc.ingest.killing import Run
 
 def spec_of(lake: Lake, folder: Path, name: str) -> dict[str, Any]:
     source = {"type": "files", "path": f"{folder}/*.jsonl", "format": "debezium-json", "records": "kafka"}
-    return lake.spec("ingest", source=source, target={"table": name, "key": ["id"]})
+    return lake.spec("ingest", source=source, target={"table": name, "key": ["id"], "source_table": "t"})
 
 
 def outcome(spec: dict[str, Any]) -> str:

@@ -46,7 +46,7 @@ def maxwell(op: str, row: Row, second: int) -> str:
 def test_changes_are_newer(lake: Lake, tmp_path: Path, name: str, event: Callable[[str, Row, int], str]) -> None:
     table = lake.new_name("late")
     source = {"type": "files", "path": f"{tmp_path}/*.jsonl", "format": name}
-    target = {"table": table, "key": ["id"], "columns": {"id": "bigint", "n": "bigint"}}
+    target = {"table": table, "source_table": "t", "key": ["id"], "columns": {"id": "bigint", "n": "bigint"}}
     spec = parse_spec(lake.spec("ingest", source=source, target=target))
 
     def rows(*lines: str) -> list[tuple[Any, ...]]:

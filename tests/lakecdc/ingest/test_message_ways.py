@@ -85,6 +85,8 @@ class Ways:
         for way, engine in WAYS.items():
             own = {k: v.format(way=self.of(way)) if isinstance(v, str) else v for k, v in target.items()}
             settings = {"columns": TYPES, "encodings": {"raw": "base64"}, **own}
+            if "source_tables" not in own:
+                settings["source_table"] = "t0"
             self.feeds[way] = Feed(lake, folder, settings, table=self.of(way), options={"decode_engine": engine})
 
     def of(self, way: str) -> str:

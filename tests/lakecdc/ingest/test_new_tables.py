@@ -29,7 +29,7 @@ class Fed:
     def __init__(self, lake: Lake, folder: Path, **target: Any) -> None:
         self.lake, self.folder = lake, folder
         self.name, self.quarantine = lake.new_name("new"), lake.new_name("quarantine")
-        self.target = {"table": self.name, **target}
+        self.target = {"table": self.name, "source_table": "t", **target}
         self.offset = 0
 
     def write(self, *records: dict[str, Any]) -> None:
@@ -104,6 +104,28 @@ def test_the_row_of_an_early_truncate_is_in_the_change_log(lake: Lake, tmp_path:
     fed.write(event(TRUNCATE + 1, "c", 2))
     assert fed.run().outcome == "done"
     assert sorted(lake.duckdb_rows(fed.name, "_lakecdc_op, id"), key=str) == [("c", 2), ("t", None)]
+
+
+@pytest.mark.parametrize("engine", ["auto", "jvm"])
+@pytest.mark.parametrize("key", [[], ["id"]], ids=["keyless", "keyed"])
+def test_rows_in_json_are_appended(lake: Lake, tmp_path: Path, engine: str, key: list[str]) -> None:
+    name = lake.new_name("appended")
+    source = {"type": "files", "path": f"{tmp_path}/*.jsonl", "format": "json"}
+    target = {"table": name, "mode": "append", "key": key}
+    spec = parse_spec(lake.spec("ingest", source=source, target=target, options={"decode_engine": engine}))
+    for number in range(2):
+        (tmp_path / f"{number}.jsonl").write_text('{"id": 1, "v": "x"}\n{"id": 1, "v": "x"}\n{"id": 2, "v": null}\n')
+        report = run(spec, ingest).tables[0]
+        assert report.outcome == "done" and report.metrics["events_c"] == 3, report.reason
+    assert sorted(lake.duckdb_rows(name, "id, v"), key=str) == [(1, "x")] * 4 + [(2, None)] * 2
+
+
+def test_a_table_that_is_refused_is_not_made(fed: Fed) -> None:
+    fed.target |= {"mode": "append"}
+    fed.write(event(1, "c", 1), event(2, "u", 1))
+    report = fed.run()
+    assert report.failure_class == "bad input" and "mode append can only add rows" in str(report.reason)
+    assert not fed.exists
 
 
 def test_where_no_key_is_named_a_truncate_alone_needs_none(spark: SparkSession) -> None:

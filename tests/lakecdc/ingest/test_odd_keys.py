@@ -34,7 +34,7 @@ class Fed:
     def __init__(self, lake: Lake, folder: Path, key: str, **source: str) -> None:
         self.lake, self.folder, self.files = lake, folder, 0
         self.source = {"type": "files", "path": f"{folder}/*.jsonl", "format": "debezium-json", **source}
-        self.target: dict[str, Any] = {"table": lake.new_name("odd"), "key": [key]}
+        self.target: dict[str, Any] = {"table": lake.new_name("odd"), "key": [key], "source_table": "t"}
 
     def done(self, *lines: str) -> None:
         self.files += 1

@@ -46,6 +46,29 @@ def test_a_table_that_cannot_be_decoded_fails_alone(lake: Lake, tmp_path: Path) 
     assert [lake.spark.catalog.tableExists(f"lake.{name}") for name in names] == [True, False, False, False]
 
 
+@pytest.mark.parametrize("beside", [False, True])
+def test_a_table_whose_metadata_cannot_be_loaded_fails_alone(lake: Lake, tmp_path: Path, beside: bool) -> None:
+    names = [lake.new_name("sound"), lake.new_name("broken")]
+    targets: list[dict[str, Any]] = [
+        {"table": name, "key": ["id"], "source_table": f"s.t{n}"} for n, name in enumerate(names)
+    ]
+    if beside:
+        targets[1]["history_table"] = f"{names[1]}_log"
+    source = {"type": "files", "path": f"{tmp_path}/*.jsonl", "format": "debezium-json"}
+    spec = parse_spec(lake.spec("ingest", source=source, target=targets))
+    for batch, expected in enumerate((["done", "done"], ["done", "failed"])):
+        (tmp_path / f"{batch}.jsonl").write_text(
+            "\n".join(event(9 * batch + n, f"t{n}", {"id": batch}) for n in (0, 1))
+        )
+        mend = lake.break_metadata(targets[1].get("history_table", names[1])) if batch else None
+        reports = ingest(lake.spark, spec)
+        assert [r.outcome for r in reports] == expected, [r.reason for r in reports]
+    assert mend is not None and "cannot be loaded" in str(reports[1].reason)
+    mend()
+    assert [r.outcome for r in ingest(lake.spark, spec)] == ["nothing", "done"]
+    assert [sorted(lake.duckdb_rows(name, "id")) for name in names] == [[(0,), (1,)]] * 2
+
+
 def spec_of(lake: Lake, folder: Path, namespace: str, **options: Any) -> Any:
     targets = [{"table": f"{namespace}.t{n}", "key": ["id"], "source_table": f"s.t{n}"} for n in range(TABLES)]
     source = {"type": "files", "path": f"{folder}/*.jsonl", "format": "debezium-json"}

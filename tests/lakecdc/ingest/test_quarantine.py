@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 from pyspark.sql import functions as F
 
+from lakecdc.contract.errors import InputError
+from lakecdc.contract.options import IngestOptions
 from lakecdc.contract.report import JobReport
 from lakecdc.contract.spec import parse_spec
 from lakecdc.contract.target import Target
@@ -18,7 +20,7 @@ from lakecdc.ingest.change import TableBatch
 from lakecdc.ingest.job import ingest
 from lakecdc.ingest.order import RANK_READ, order_key
 from lakecdc.metadata.positions import Position
-from lakecdc.run import run
+from lakecdc.run import failure, run
 from tests.conftest import Lake
 
 
@@ -34,7 +36,8 @@ class Fed:
     def __init__(self, lake: Lake, folder: Path, **columns: str) -> None:
         self.lake, self.folder = lake, folder
         self.name, self.quarantine = lake.new_name("fed"), lake.new_name("quarantine")
-        self.target: dict[str, Any] = {"table": self.name, "key": ["id"], "columns": {"id": "bigint", **columns}}
+        self.target: dict[str, Any] = {"table": self.name, "key": ["id"], "source_table": "t"}
+        self.target["columns"] = {"id": "bigint", **columns}
         self.files, self.encoding = 0, "utf-8"
 
     def write(self, *lines: str) -> None:
@@ -89,6 +92,35 @@ def test_too_many_bad_messages_fail_the_table_and_nothing_is_written(lake: Lake,
     assert not lake.sql(f"SHOW TABLES IN lake.test LIKE '{fed.name.partition('.')[2]}'").collect()
 
 
+@pytest.mark.parametrize("engine", ["auto", "jvm"])
+def test_messages_that_cannot_be_read_count_among_all(lake: Lake, tmp_path: Path, engine: str) -> None:
+    fed = Fed(lake, tmp_path, n="int")
+    good = [event(n, "c", {"id": n, "n": n}) for n in range(18)]
+    fed.write(*good, "{broken", '{"op": "z"}', event(18, "c", {"id": 18, "n": "x"}))
+    report = fed.run(max_quarantined_fraction=0.14, decode_engine=engine).tables[0]
+    assert "3 of 21 messages" in str(report.reason)
+    report = fed.run(max_quarantined_fraction=0.143, decode_engine=engine).tables[0]
+    assert (report.outcome, report.metrics["quarantined"]) == ("done", 3), report.reason
+
+
+@pytest.mark.parametrize("key", [["id"], []])
+def test_equal_messages_are_kept_and_enter_again_each_by_itself(lake: Lake, tmp_path: Path, key: list[str]) -> None:
+    fed = Fed(lake, tmp_path, n="int")
+    fed.target |= {"mode": "append", "key": key}
+    bad = event(2, "c", {"id": 2, "n": "x"})
+    fed.write(bad, event(1, "c", {"id": 1, "n": 1}), bad, "{broken", bad, "{broken")
+    assert fed.run().tables[0].metrics["quarantined"] == 5
+    assert fed.kept() == sorted([("type", bad.encode())] * 3 + [("not-json", b"{broken")] * 2)
+    fed.target["columns"]["n"] = "string"
+    lake.sql(f"ALTER TABLE lake.{fed.name} ADD COLUMN m string")
+    lake.sql(f"ALTER TABLE lake.{fed.name} DROP COLUMN n")
+    lake.sql(f"ALTER TABLE lake.{fed.name} RENAME COLUMN m TO n")
+    for _ in range(2):
+        assert fed.run("replay_quarantine").tables[0].metrics["quarantined_still"] == 2
+        assert fed.rows() == [(1, None), (2, "x"), (2, "x"), (2, "x")]
+        assert fed.kept() == [("not-json", b"{broken")] * 2
+
+
 def test_a_replay_never_overwrites_what_is_newer(lake: Lake, tmp_path: Path) -> None:
     fed = Fed(lake, tmp_path, n="int")
     fed.write(
@@ -112,6 +144,48 @@ def test_a_replay_never_overwrites_what_is_newer(lake: Lake, tmp_path: Path) -> 
     assert fed.rows() == [(1, "4"), (3, "3x")]
     assert fed.kept() == []
     assert fed.run("replay_quarantine").tables[0].outcome == "nothing"
+
+
+def test_excluded_columns_are_in_no_quarantine_and_each_target_may_have_its_own(lake: Lake, tmp_path: Path) -> None:
+    fed = Fed(lake, tmp_path, n="int")
+    fed.target["exclude_columns"] = ["ssn"]
+    fed.write(
+        event(1, "c", {"id": 1, "n": 1, "ssn": "078"}),
+        event(2, "c", {"id": 2, "n": "many", "ssn": "078"}),
+        '{"ssn": "078", "broken',
+    )
+    own, fed.quarantine = "{namespace}.{table}_kept", f"{fed.name}_kept"
+    report = fed.run(quarantine_table=own).tables[0]
+    assert report.metrics["quarantine_table"] == fed.quarantine
+    assert fed.kept() == [("not-json", None), ("type", event(2, "c", {"id": 2, "n": "many"}).encode())]
+    # what has been withheld stays, the rest enters again
+    lake.sql(f"ALTER TABLE lake.{fed.name} DROP COLUMN n")
+    lake.sql(f"ALTER TABLE lake.{fed.name} ADD COLUMN n string")
+    fed.target["columns"]["n"] = "string"
+    report = fed.run("replay_quarantine", quarantine_table=own).tables[0]
+    assert report.outcome == "done", report.reason
+    assert (2, "many") in lake.duckdb_rows(fed.name, "id, n")
+    assert fed.kept() == [("not-json", None)]
+
+
+@pytest.mark.parametrize("shown", [False, True])
+def test_values_are_reported_only_where_that_is_wanted(
+    lake: Lake, shown: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    place = f"{order_key(1, 5, 0, 0)} 078-05-1120"
+    row = (place, "type", "values do not fit their columns: n", order_key(1, 5, 0, 0))
+    rejected = lake.spark.createDataFrame([row], "place string, rule string, reason string, `order` string")
+    batch = TableBatch(Target("test.t"), (), (), None, Position("test", "1", {}), rejected=rejected, rejections=1)
+    with pytest.raises(InputError) as refused:
+        quarantine.check_share(batch, IngestOptions(report_values=shown))
+    assert ("078-05" in str(refused.value)) is shown
+    with pytest.raises(Exception, match="CAST_INVALID_INPUT") as failed:
+        lake.sql("SELECT CAST('078-05-1120' AS INT)").collect()
+    caplog.clear()
+    report = failure("test.t", failed.value, values=shown)
+    assert report.failure_class == "bad input" and "CAST_INVALID_INPUT" in (report.reason or "")
+    assert ("078-05" in (report.reason or "")) is shown
+    assert ("078-05" in caplog.text) is shown
 
 
 def test_one_rule_can_be_replayed_alone(lake: Lake, tmp_path: Path) -> None:

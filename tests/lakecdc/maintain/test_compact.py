@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import time
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pyspark.sql import functions as F
 
-from lakecdc.contract.errors import ConflictError, SpecError
+from lakecdc.contract.errors import ConflictError, InputError, SpecError
 from lakecdc.iceberg import staging
 from lakecdc.maintain import compact, rewrite, selection
 from lakecdc.maintain.compact import compact_data_files
+from lakecdc.maintain.sort import sort_data_files
 from tests.conftest import Lake
 from tests.lakecdc.maintain.support import (
     append,
+    bounds,
     count,
     create,
     delete_by_key,
@@ -194,6 +198,66 @@ def test_sort_order_of_the_table_is_kept(lake: Lake) -> None:
     assert values == sorted(values, reverse=True)
     orders = lake.table(name).metadata("files").select("sort_order_id").collect()
     assert [row[0] for row in orders] == [1]
+
+
+def test_another_branch_is_worked_on(lake: Lake) -> None:
+    name = create(lake, 3)
+    fill(lake, name, files=2)
+    lake.sql(f"ALTER TABLE lake.{name} CREATE BRANCH audit")
+    for number in range(4):
+        lake.sql(f"INSERT INTO lake.{name}.branch_audit VALUES ({1000 + number}, 'x', 0)")
+    main, rows = head(lake, name), lake.sql(f"SELECT * FROM lake.{name}.branch_audit ORDER BY id").collect()
+    report = run(lake, compact_data_files, name, branch="audit")
+    assert report.outcome == "done", report.reason
+    assert head(lake, name) == main
+    assert lake.sql(f"SELECT * FROM lake.{name}.branch_audit ORDER BY id").collect() == rows
+    files = lake.sql(f"SELECT DISTINCT input_file_name() FROM lake.{name}.branch_audit").collect()
+    assert len(files) == 1 and count(lake, name, 0) == 2
+    with pytest.raises(InputError, match="no branch"):
+        run(lake, compact_data_files, name, branch="nowhere")
+
+
+def test_partitions_that_are_being_written_are_left_alone(lake: Lake) -> None:
+    name = create(lake, 2, "d")
+    fill(lake, name)
+    busy = run(lake, compact_data_files, name, quiet_seconds=3600)
+    assert busy.outcome == "nothing" and busy.metrics["partitions_being_written"] == 2
+    time.sleep(1.1)
+    lake.sql(f"INSERT INTO lake.{name} VALUES (1001, 'x', 1)")
+    assert run(lake, compact_data_files, name, quiet_seconds=1).metrics["partitions_being_written"] == 1
+
+
+def test_an_oversized_file_is_split_along_the_key(lake: Lake) -> None:
+    name = create(lake, 2)
+    lake.sql(f"ALTER TABLE lake.{name} SET IDENTIFIER FIELDS id")
+    rows = lake.spark.range(40_000).selectExpr("id", "uuid() v", "cast(id % 2 as int) d")
+    rows.coalesce(1).writeTo(f"lake.{name}").append()
+    size = lake.table(name).metadata("files").selectExpr("sum(file_size_in_bytes)").collect()[0][0]
+    report = run(lake, compact_data_files, name, target_file_size_bytes=size // 4)
+    assert (report.outcome, report.metrics["large_files"]) == ("done", 1), report.reason
+    found = bounds(lake.table(name), ["id"])
+    assert len(found) >= 3 and all(left[1] < right[0] for left, right in pairwise(found))
+    assert run(lake, compact_data_files, name, target_file_size_bytes=size // 4).outcome == "nothing"
+
+
+@pytest.mark.parametrize("key", ["identifier", "sorted"])
+def test_disjoint_files_stay_disjoint(lake: Lake, key: str) -> None:
+    name = create(lake, 2)
+    rows = lake.spark.range(12_000).selectExpr("id", "uuid() v", "cast(id % 2 as int) d")
+    rows.repartitionByRange(12, "id").writeTo(f"lake.{name}").append()
+    size = lake.table(name).metadata("files").selectExpr("sum(file_size_in_bytes)").collect()[0][0]
+    if key == "identifier":
+        lake.sql(f"ALTER TABLE lake.{name} SET IDENTIFIER FIELDS id")
+    else:
+        append(lake, name, 100, 200)
+        assert run(lake, sort_data_files, name, columns=["id"], min_overlap_depth=1.0).outcome == "done"
+    before = spark_rows(lake, name)
+    report = run(lake, compact_data_files, name, target_file_size_bytes=size // 3)
+    assert report.outcome == "done", report.reason
+    found = bounds(lake.table(name), ["id"])
+    assert report.metrics["files_planned"] == 3 and len(found) < 12
+    assert all(left[1] < right[0] for left, right in pairwise(found))
+    assert spark_rows(lake, name) == before == duckdb_rows(lake, name)
 
 
 def test_rows_move_to_the_current_spec(lake: Lake) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -14,6 +15,7 @@ from lakecdc.maintain.compact import compact_data_files
 from lakecdc.maintain.expire import expire_snapshots
 from lakecdc.maintain.start_tag import start_tag
 from lakecdc.metadata import names
+from lakecdc.metadata.consumers import Consumer
 from lakecdc.metadata.positions import nearest_carrier
 from tests.conftest import Lake
 from tests.lakecdc.maintain.support import (
@@ -183,3 +185,21 @@ def test_shared_files_and_bad_moments_are_refused(lake: Lake) -> None:
 
 def test_table_without_snapshot(lake: Lake) -> None:
     assert expire_all(lake, create(lake, 3)).reason == "the table has no snapshot"
+
+
+def test_what_a_consumer_has_not_read_is_kept_until_it_falls_silent(lake: Lake) -> None:
+    name = create(lake, 2)
+    for number in range(4):
+        append(lake, name, 10 * number, 10 * number + 10)
+    made = snapshots(lake, name)
+    consumer = Consumer("mart", made[1], 3600, datetime.now(UTC))
+    lake.table(name).update_properties({consumer.property_name: consumer.encode()})
+    report = expire_all(lake, name)
+    assert report.outcome == "done", report.reason
+    assert report.metrics["snapshots_kept_for_consumers"] == 2 and report.metrics["silent_consumers"] == []
+    assert snapshots(lake, name) == made[1:]
+    silent = replace(consumer, limit=0.001)
+    lake.table(name).update_properties({consumer.property_name: silent.encode()})
+    report = expire_all(lake, name)
+    assert report.metrics["silent_consumers"] == ["mart"]
+    assert snapshots(lake, name) == made[3:]

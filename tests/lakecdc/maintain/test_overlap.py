@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from lakecdc.maintain.overlap import KeyRange, overlap_depth, overlapping_groups
+from lakecdc.maintain.overlap import KeyRange, overlap_depth, overlapping_groups, runs_between
 
 
 def ranges(*ends: tuple[object, object], rows: int = 10) -> list[KeyRange]:
@@ -55,3 +55,13 @@ def test_files_outside_groups_never_overlap_anything() -> None:
         for alone in set(range(12)) - grouped:
             for other in set(range(12)) - {alone}:
                 assert files[alone].upper <= files[other].lower or files[other].upper <= files[alone].lower
+
+
+def test_runs_are_cut_where_another_file_holds_keys_between() -> None:
+    files = ranges((0, 9), (20, 29), (5, 12), (40, 49))
+    assert runs_between(files, []) == [[0, 2, 1, 3]]
+    assert runs_between(files, ranges((13, 15))) == [[0, 2], [1, 3]]
+    assert runs_between(files, ranges((10, 60))) == [[0, 2], [1], [3]]
+    assert runs_between(files, ranges((3, 12), (20, 29), (50, 60))) == [[0, 2, 1, 3]]
+    assert runs_between([*files, KeyRange(None, None, 1)], ranges((13, 15))) == [[0, 1, 2, 3, 4]]
+    assert runs_between([], ranges((1, 2))) == []

@@ -15,7 +15,10 @@ from tests.conftest import Lake
 from tests.lakecdc.maintain.support import count, create, fill
 
 SCRIPTS = Path(__file__).parents[3] / "spark_jobs"
-JOBS = ["sort_data_files", "compact_data_files", "rewrite_manifests", "expire_snapshots"]
+JOBS = [
+    *("sort_data_files", "compact_data_files", "rewrite_manifests", "tag_snapshots", "expire_snapshots"),
+    "remove_orphan_files",
+]
 
 
 def start(job: str, spec: object, folder: Path) -> tuple[int, dict[str, Any]]:

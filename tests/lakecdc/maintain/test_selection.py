@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 
-from lakecdc.contract.options import CompactDataFilesOptions
+from lakecdc.contract.options import CompactDataFilesOptions, SortDataFilesOptions
 from lakecdc.maintain.measure import FileFacts, Partitions
-from lakecdc.maintain.selection import Unit, batches, compaction_units, output_count, sort_units
+from lakecdc.maintain.selection import Unit, batches, compaction_units, output_count, sort_units, still_written
 
 TARGET = 1000
+SORT = SortDataFilesOptions()
 
 
 def file(size: int, deleted: float = 0.0, low: int | None = None, high: int | None = None, by: int = 1) -> FileFacts:
@@ -69,6 +72,62 @@ def test_a_second_run_finds_nothing(ratio: float) -> None:
         assert compaction_units(after, options, TARGET)[0] == []
 
 
+def test_no_file_comes_to_lie_over_keys_of_another() -> None:
+    left, middle, right = file(100, low=0, high=9), file(900, low=10, high=19), file(100, low=20, high=29)
+    assert chosen(left, middle, right, min_input_files=2) == []
+    (unit,) = chosen(left, middle, right, file(100, low=25, high=35), min_input_files=2)
+    assert [f.lower for f in unit.files] == [20, 25]
+
+
+def test_a_file_over_the_gaps_of_many_is_rewritten_with_them() -> None:
+    small = [file(20, low=10 * n, high=10 * n + 1) for n in range(1, 9)]
+    wide, beside = file(900, low=0, high=100), file(900, low=100, high=200)
+    (unit,) = chosen(*small, wide, beside)
+    assert {f.location for f in unit.files} == {f.location for f in (*small, wide)}
+    assert chosen(*small, wide, beside, min_input_files=9) == []
+
+
+def test_rows_without_a_key_are_packed_with_others() -> None:
+    keyless = [replace(file(100), keyless=True) for _ in range(3)]
+    (unit,) = chosen(*keyless, file(100, low=1, high=2), file(100, low=5, high=6), file(900, low=7, high=8))
+    assert len(unit.files) == 5
+
+
+def covering(files: list[FileFacts], key: int) -> int:
+    """How many files' ranges hold a key."""
+    return sum(f.lower <= key <= f.upper for f in files)
+
+
+def compacted(files: list[FileFacts], units: list[Unit]) -> list[FileFacts]:
+    """The files after a rewrite into disjoint ranges."""
+    gone = {f.location for unit in units for f in unit.files}
+    after = [f for f in files if f.location not in gone]
+    for unit in units:
+        low, high = min(f.lower for f in unit.files), max(f.upper for f in unit.files)
+        cuts = [low + (high - low) * n // unit.outputs for n in range(unit.outputs + 1)]
+        size = int(sum(f.live_bytes for f in unit.files) / unit.outputs)
+        after += [file(size, low=a + (n > 0), high=b) for n, (a, b) in enumerate(pairwise(cuts))]
+    return after
+
+
+def test_compaction_deepens_no_overlap() -> None:
+    dice, joined = random.Random(3), 0
+    for _ in range(500):
+        files = []
+        for _ in range(dice.randrange(2, 30)):
+            low = dice.randrange(200)
+            files.append(file(dice.choice([50, 300, 950]), low=low, high=low + dice.randrange(dice.choice([4, 80]))))
+        options = CompactDataFilesOptions(
+            min_input_files=dice.randrange(2, 6), max_group_bytes=dice.choice([1500, 10**9])
+        )
+        units, _ = compaction_units({(0, ""): files}, options, TARGET)
+        joined += len(units)
+        after = compacted(files, units)
+        deeper = [key for key in range(300) if covering(after, key) > max(covering(files, key), 1)]
+        assert deeper == []
+    assert joined > 300
+
+
 def test_output_count_stays_near_the_target() -> None:
     for size in range(1, 20_000, 37):
         average = size / output_count(size, TARGET, 0.75)
@@ -77,17 +136,48 @@ def test_output_count_stays_near_the_target() -> None:
 
 def test_sorting_takes_only_what_overlaps() -> None:
     apart, over = [file(500, low=0, high=10)], [file(500, low=20, high=30) for _ in range(4)]
-    units, counts = sort_units({(0, "a"): apart + over, (0, "b"): [file(500, low=0, high=9)]}, 1.5, TARGET)
+    units, counts = sort_units({(0, "a"): apart + over, (0, "b"): [file(500, low=0, high=9)]}, SORT, TARGET)
     assert [len(unit.files) for unit in units] == [4] and units[0].outputs == 2
     assert counts["overlap_depth_before"] == pytest.approx(3.0, abs=0.1)
-    assert sort_units({(0, "a"): apart + over}, 5, TARGET)[0] == []
+    assert sort_units({(0, "a"): apart + over}, SortDataFilesOptions(min_overlap_depth=5), TARGET)[0] == []
 
 
 def test_files_sorted_together_are_not_sorted_again() -> None:
     files = [file(500, by=7) for _ in range(3)]
-    assert sort_units({(0, ""): files}, 1.5, TARGET, [7])[0] == []
-    assert len(sort_units({(0, ""): files}, 1.5, TARGET, [8])[0]) == 1
-    assert len(sort_units({(0, ""): [*files, file(500, by=9)]}, 1.5, TARGET, [7, 9])[0]) == 1
+    assert sort_units({(0, ""): files}, SORT, TARGET, [7])[0] == []
+    assert len(sort_units({(0, ""): files}, SORT, TARGET, [8])[0]) == 1
+    assert len(sort_units({(0, ""): [*files, file(500, by=9)]}, SORT, TARGET, [7, 9])[0]) == 1
+
+
+def test_what_is_too_large_for_a_commit_is_sorted_in_pieces_until_little_overlaps() -> None:
+    files, options = [file(500, low=0, high=6400, by=n) for n in range(64)], SortDataFilesOptions(max_group_bytes=4000)
+    depths, written = [], 0.0
+    for number in range(1, 6):
+        units, counts = sort_units({(0, ""): files}, options, 500, [])
+        depths.append(counts["overlap_depth_before"])
+        if not units:
+            break
+        assert all(unit.bytes <= 4000 for unit in units)
+        written += sum(unit.bytes for unit in units)
+        files = [replace(f, added_by=number * 1000) for f in compacted(files, units)]
+    assert depths[0] == 64 and depths[1] == 8 and depths[-1] <= 2.5
+    assert written <= 3 * 64 * 500
+
+
+def test_a_large_file_is_split_and_one_with_many_equality_deletes_rewritten() -> None:
+    large, indebted = file(2600, low=0, high=99), replace(file(900), equality_deletes=4)
+    options = CompactDataFilesOptions(max_equality_deletes=3)
+    units, counts = compaction_units({(0, "a"): [large], (0, "b"): [indebted]}, options, TARGET, 2500)
+    assert sorted((len(unit.files), unit.outputs) for unit in units) == [(1, 1), (1, 3)]
+    assert (counts["large_files"], counts["indebted_files"]) == (1, 1)
+    assert compaction_units({(0, "a"): [large], (0, "b"): [indebted]}, CompactDataFilesOptions(), TARGET)[0] == []
+
+
+def test_quiet_partitions_come_first() -> None:
+    partitions = {(0, str(n)): [replace(file(100), sequence=n) for _ in range(5)] for n in (3, 1, 2)}
+    units, _ = compaction_units(partitions, CompactDataFilesOptions(), TARGET)
+    assert [unit.files[0].sequence for unit in units] == [1, 2, 3]
+    assert still_written(partitions, 1) == {(0, "2"), (0, "3")}
 
 
 def test_units_share_a_commit_up_to_its_bytes() -> None:

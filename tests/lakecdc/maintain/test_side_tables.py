@@ -39,7 +39,7 @@ def filled_side_tables(lake: Lake, target: str) -> list[str]:
         lake.sql(f"INSERT INTO lake.{deletes} VALUES ({batch}, 'order', now())")
         lake.sql(f"INSERT INTO lake.{files} VALUES ('c{batch}', '', 'f')")
         message = f"'{target}', 'p{batch}', 'type', 'no', now(), null, null, null, 't', 0, {batch}, X'00', X'FF'"
-        lake.sql(f"INSERT INTO lake.{kept} VALUES ({message}, null, null)")
+        lake.sql(f"INSERT INTO lake.{kept} VALUES ({message}, null, null, null)")
         lake.sql(f"INSERT INTO lake.{parked} (target, through, kind) VALUES ('{target}', {batch}, 'end')")
     return [deletes, files, kept, parked]
 
@@ -66,6 +66,16 @@ def test_they_are_compacted_rewritten_and_expired_with_their_target(lake: Lake) 
     assert file_memory._follow(lake.spark, "lake", target, "c2") == {"f"}
     messages = quarantine.messages(IcebergTable(lake.spark, "lake", beside[2]), target)
     assert messages.count() == BATCHES
+
+
+def test_a_table_whose_metadata_cannot_be_loaded_fails_alone(lake: Lake) -> None:
+    names = [create(lake, 2) for _ in range(4)]
+    for broken in (names[0], names[2]):
+        lake.break_metadata(broken)
+    spec = parse_spec(lake.spec("rewrite_manifests", *names[:2], options={"side_tables": names[2:]}))
+    report = run(spec, each_table(rewrite_manifests))
+    assert [t.outcome for t in report.tables] == ["failed", "nothing", "failed", "nothing"], report.error
+    assert all("cannot be loaded" in str(report.tables[n].reason) for n in (0, 2))
 
 
 @V3

@@ -6,7 +6,7 @@ from lakecdc.contract.options import IngestOptions
 from lakecdc.ingest import quarantine, tombstones
 from lakecdc.ingest.sources import file_memory
 from lakecdc.ingest.sources.postgres import parking
-from lakecdc.metadata.names import side_tables
+from lakecdc.metadata.names import quarantine_of, side_tables
 
 
 def test_they_are_the_names_that_ingestion_uses() -> None:
@@ -16,3 +16,9 @@ def test_they_are_the_names_that_ingestion_uses() -> None:
         quarantine.table_name(IngestOptions(), "eu.shop.orders"),
         parking.table_name("eu.shop.orders"),
     )
+
+
+def test_each_target_may_have_a_quarantine_of_its_own() -> None:
+    assert quarantine_of("eu.shop.orders") == "eu.shop.lakecdc_quarantine"
+    assert quarantine_of("eu.shop.orders", "restricted.all") == "restricted.all"
+    assert quarantine_of("eu.shop.orders", "{namespace}.{table}_bad") == "eu.shop.orders_bad"

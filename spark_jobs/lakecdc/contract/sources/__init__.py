@@ -7,6 +7,7 @@ from typing import Any
 
 from lakecdc.contract import fields
 from lakecdc.contract.errors import SpecError
+from lakecdc.contract.secrets import refuse_literals
 from lakecdc.contract.sources.files import FilesSource
 from lakecdc.contract.sources.jdbc import JdbcSource
 from lakecdc.contract.sources.kafka import KafkaSource
@@ -22,30 +23,39 @@ _TYPES: dict[str, type[Source]] = {
     "mysql": MysqlSource,
     "postgres": PostgresSource,
 }
+#: parts of a source that name tables and columns, which may be called ``token`` or ``password``
+_DATA = ("routes", "text")
 
 
 def parse_source(document: Any, targets: tuple[Target, ...]) -> Source:
     """Check the spec's ``source``.
 
     :param targets: the tables it is to feed.
-    :raises SpecError: an unknown type, or a target that this source cannot feed.
+    :raises SpecError: a secret written out, an unknown type, or a target that this source cannot feed.
     """
     if not isinstance(document, Mapping):
         raise SpecError("source must be an object.")
+    refuse_literals(document, "source", names_are_data=_DATA)
     kind = document.get("type")
     if kind not in _TYPES:
         raise SpecError(f"source.type is {kind!r}.", hint=f"It must be one of {', '.join(_TYPES)}.")
     source = fields.parse(_TYPES[kind], document, "source")
     source.check_targets(targets)
-    _check_shards(source, targets)
+    _check_messages(source, targets)
     return source
 
 
-def _check_shards(source: Source, targets: tuple[Target, ...]) -> None:
+def _check_messages(source: Source, targets: tuple[Target, ...]) -> None:
     for target in targets:
         if target.source_tables and not target.is_pattern and not hasattr(source, "format"):
             raise SpecError(
                 f"Several tables of a source of type {source.type!r} cannot feed one target.",
                 table=target.table,
                 hint='Put "{table}" into the target\'s name, or read the shards through Kafka.',
+            )
+        if target.fold_case and (not hasattr(source, "format") or getattr(source, "has_rows", False)):
+            raise SpecError(
+                "fold_case is for messages.",
+                table=target.table,
+                hint="Name the columns as the source does, and give them other names by clean.rename.",
             )

@@ -7,6 +7,8 @@ from typing import Literal
 
 from lakecdc.contract.errors import SpecError
 from lakecdc.contract.sources.formats import (
+    KEY_IN_MESSAGE,
+    KEY_OF_MESSAGE,
     ROW_FORMATS,
     UNAVAILABLE_VALUE,
     CsvSettings,
@@ -79,10 +81,11 @@ class FilesSource:
 
         :raises SpecError: a target without a key that needs one.
         """
+        records_tell = self.records == "kafka" and self.format in KEY_OF_MESSAGE
         for target in targets:
-            if target.keyed and not target.key:
+            if target.keyed and not target.key and not records_tell and self.format not in KEY_IN_MESSAGE:
                 raise SpecError(
-                    "No key is given, and files do not tell one.",
+                    f"No key is given, and files of format {self.format!r} do not tell one.",
                     table=target.table,
                     hint='Add "key": ["column", …] to its target.',
                 )

@@ -143,4 +143,6 @@ class RegistrySettings:
 
 
 #: formats whose messages carry the table's key as their own
-KEY_IN_MESSAGE = ("debezium-json", "debezium-flat-json", "debezium-avro")
+KEY_OF_MESSAGE = ("debezium-json", "debezium-flat-json", "debezium-avro")
+#: formats whose messages may name the columns of the table's key
+KEY_IN_MESSAGE = ("canal-json", "maxwell-json", "ogg-json")

@@ -6,9 +6,9 @@ import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Literal
-from zoneinfo import ZoneInfo
 
 from lakecdc.contract.errors import SpecError
+from lakecdc.contract.fields import check_zone
 from lakecdc.contract.target import Target
 
 _URL = re.compile(r"jdbc:(postgresql|mysql|sqlite):\S+")
@@ -89,10 +89,7 @@ class JdbcSource:
         for name, least in (("lag_seconds", 0), ("lag_values", 0), ("partitions", 1), ("fetch_size", 1)):
             if getattr(self, name) < least:
                 raise SpecError(f"source.{name} is {getattr(self, name)}.", hint=f"It must be at least {least}.")
-        try:
-            ZoneInfo(self.cursor_zone)
-        except (ValueError, OSError) as error:
-            raise SpecError(f"source.cursor_zone is {self.cursor_zone!r}, which is no time zone.") from error
+        check_zone(self.cursor_zone, "source.cursor_zone")
 
     @property
     def dialect(self) -> str:

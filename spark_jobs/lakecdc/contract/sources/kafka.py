@@ -9,9 +9,14 @@ from datetime import datetime
 from typing import Any, Literal
 
 from lakecdc.contract.errors import SpecError
-from lakecdc.contract.secrets import is_reference
 from lakecdc.contract.sources import kafka_java
-from lakecdc.contract.sources.formats import KEY_IN_MESSAGE, UNAVAILABLE_VALUE, MessageFormat, RegistrySettings
+from lakecdc.contract.sources.formats import (
+    KEY_IN_MESSAGE,
+    KEY_OF_MESSAGE,
+    UNAVAILABLE_VALUE,
+    MessageFormat,
+    RegistrySettings,
+)
 from lakecdc.contract.target import Target
 
 #: client settings that this source decides itself
@@ -26,8 +31,6 @@ OWN_SETTINGS = frozenset(
         "enable.partition.eof",
     }
 )
-#: client settings that are secrets although their names do not tell
-SECRET_SETTINGS = frozenset({"ssl.key.pem", "ssl.keystore.key", "sasl.jaas.config", "sasl.oauthbearer.config"})
 
 
 @dataclass(frozen=True)
@@ -122,7 +125,7 @@ class KafkaSource:
             if name not in {target.table for target in targets}:
                 raise SpecError(f"source.routes names {name!r}, which is no target.")
         for target in targets:
-            if target.keyed and not target.key and self.format not in KEY_IN_MESSAGE:
+            if target.keyed and not target.key and self.format not in (*KEY_OF_MESSAGE, *KEY_IN_MESSAGE):
                 raise SpecError(
                     f"No key is given, and messages of format {self.format!r} do not tell one.",
                     table=target.table,
@@ -145,8 +148,7 @@ class KafkaSource:
             return [topic for topic in topics if target.wants(topic)]
         if single and self.topics:
             return list(topics)
-        name = target.source_table or target.table.rpartition(".")[2]
-        return [topic for topic in topics if topic == name or topic.endswith(f".{name}")]
+        return [topic for topic in topics if f".{topic}".endswith(f".{target.source_name}")]
 
 
 def moment(text: str, where: str) -> datetime:
@@ -174,11 +176,6 @@ def _check_pattern(where: str, pattern: str | None) -> None:
 
 
 def _check_settings(settings: Mapping[str, Any], where: str, own: Container[str]) -> None:
-    for name, value in settings.items():
+    for name in settings:
         if name in own:
             raise SpecError(f"source.{where} has {name!r}, which the source sets itself.", hint="Leave it out.")
-        if name in SECRET_SETTINGS and not is_reference(value):
-            raise SpecError(
-                f"source.{where}[{name!r}] holds a secret as a literal.",
-                hint='Give a reference instead, {"env": "NAME"} or {"file": "/path"}, which only the job resolves.',
-            )

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Literal
 from pyspark.sql import functions as F
 
 from lakecdc.iceberg import definition
-from lakecdc.iceberg.definition import quoted_column
 from lakecdc.ingest.apply import debt
 from lakecdc.ingest.tables import columns_outside_key
 from lakecdc.metadata import health
+from lakecdc.sql import quoted_column
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -21,12 +21,13 @@ from pyspark.sql import functions as F
 from lakecdc.contract.errors import InputError
 from lakecdc.contract.target import OLD_KEY_COLUMN, OP_COLUMN, ORDER_COLUMN, TIME_COLUMN, UNCHANGED_COLUMN
 from lakecdc.iceberg import definition
-from lakecdc.iceberg.definition import quoted_column
+from lakecdc.iceberg.fence import PositionFence
 from lakecdc.iceberg.staging import stage_rows
 from lakecdc.ingest.apply import full_load, packed_events
 from lakecdc.ingest.apply.publish import Applied, Staged, following, publish
 from lakecdc.ingest.apply.rows import clustered
 from lakecdc.ingest.order import time_of
+from lakecdc.sql import holds, quoted_column
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -76,6 +77,15 @@ def measure(batch: TableBatch) -> EventStats:
     return EventStats({op: int(row[op]) for op in _OPS}, row["low"], row["high"])
 
 
+def check(batch: TableBatch) -> None:
+    """Refuse a batch that a table of its mode cannot take, before there is one.
+
+    :raises InputError: mode ``append``, and the events change or remove rows.
+    """
+    if batch.target.mode == "append" and not batch.full_load:
+        _refuse_changes(batch, measure(batch))
+
+
 def append_events(
     table: IcebergTable,
     batch: TableBatch,
@@ -115,7 +125,10 @@ def append_events(
             staged.data_files += _stage(table, batch, rows, measured.total if measured else 0)
 
     position = following(batch.position, before, high, truncate_order=batch.truncate_order)
-    return publish(table, stage, position, started_from, note=note, moment=moment), position
+    # a history is never replaced, not even where its target is
+    replaces = batch.replaces and batch.target.mode == "append"
+    fence = PositionFence(started_from)
+    return publish(table, stage, position, fence, replaces=replaces, note=note, moment=moment), position
 
 
 def _to_be_written(
@@ -198,8 +211,7 @@ def _compared(table: IcebergTable, batch: TableBatch) -> list[str]:
     """Columns that make an event the same; Spark cannot compare maps and variants."""
     there = {c.name for c in batch.columns} | {ORDER_COLUMN, OP_COLUMN, UNCHANGED_COLUMN, OLD_KEY_COLUMN}
     fields = table.spark.table(table.sql_name).schema.fields
-    simple = [f.name for f in fields if not any(kind in f.dataType.simpleString() for kind in ("map<", "variant"))]
-    return [name for name in simple if name in there]
+    return [f.name for f in fields if f.name in there and not holds(f.dataType, "map", "variant")]
 
 
 def _stage(table: IcebergTable, batch: TableBatch, rows: DataFrame, count: int) -> list[object]:

@@ -11,6 +11,8 @@ import json
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from pyspark.sql import functions as F
+
 from lakecdc.contract.errors import InputError
 from lakecdc.contract.target import ORDER_COLUMN
 from lakecdc.ingest import tables
@@ -73,11 +75,19 @@ class HistoryTable:
         self.table, _ = tables.prepare(self.spark, self.catalog, self.table, own)
         self._take_back()
         before = self.carrier.position if self.carrier else None
-        note = {names.SIDE_OF: _side_of(target, carrier, batch.full_load, before)}
+        whole = batch.full_load and (carrier is None or batch.replaces)
+        mark = self._highest() if whole else (before.high_order if before else None)
+        note = {names.SIDE_OF: _side_of(target, carrier, whole, mark)}
         started = self.carrier.text if self.carrier else None
         applied, position = append_events(self.table, own, measured, before, started, note=note, moment="history_")
         self.carrier = Carrier(applied.snapshot.id, position.encode())
         return applied
+
+    def _highest(self) -> str | None:
+        """The highest order key, those of earlier full loads included, which no position tells."""
+        assert self.table is not None
+        row = self.spark.table(self.table.sql_name).select(F.max(ORDER_COLUMN)).first()
+        return row[0] if row else None
 
     def _take_back(self) -> None:
         """Remove the rows of a full load whose target never came to hold it."""
@@ -118,8 +128,7 @@ def open_history(
         )
         return history
     if table is not None and (note["table"], note["after"]) == (table.uuid, _id(carrier)):
-        # a target that holds part of a load already goes on with the rest of it, as with any batch
-        history.unfinished_load, history.load_mark = note["full_load"] and carrier is None, note["mark"]
+        history.unfinished_load, history.load_mark = note["full_load"], note["mark"]
         history.recorded = None if history.unfinished_load else history.carrier.position
     return history
 
@@ -129,8 +138,12 @@ def same_place(one: Position, other: Position) -> bool:
     return (one.source, one.identity, one.offsets) == (other.source, other.identity, other.offsets)
 
 
-def _side_of(target: IcebergTable, carrier: Carrier | None, full_load: bool, before: Position | None) -> str:
-    mark = before.high_order if before else None
+def _side_of(target: IcebergTable, carrier: Carrier | None, full_load: bool, mark: str | None) -> str:
+    """The state of the target that a batch goes with.
+
+    :param full_load: all rows of the target come with it; of a load in parts, the others are batches like any.
+    :param mark: highest order key before it.
+    """
     note: dict[str, Any] = {"table": target.uuid, "after": _id(carrier), "full_load": full_load, "mark": mark}
     return json.dumps(note, sort_keys=True)
 

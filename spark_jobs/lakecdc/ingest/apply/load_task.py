@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, ClassVar
 from lakecdc.ingest.apply.arrow_files import ArrowFile, FileColumn, FilePlace, by_partition, told
 from lakecdc.ingest.change import OddValueError
 from lakecdc.ingest.formats.native.grouping import Bucket, bucket_values
+from lakecdc.row_values import without_values
 from lakecdc.worker import settle
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ class LoadTask:
                 if file.size >= self.file_bytes:
                     yield _finished(partition, files.pop(partition))
         except pa.ArrowInvalid as error:
-            raise OddValueError(str(error).splitlines()[0]) from error
+            raise OddValueError(without_values(str(error))) from error
 
     @property
     def _partitions(self) -> list[str]:

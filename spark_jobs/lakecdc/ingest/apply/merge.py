@@ -13,7 +13,6 @@ take it from the session, where tables that are fed at the same time would find 
 from __future__ import annotations
 
 import logging
-import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -25,7 +24,7 @@ from lakecdc.contract.errors import ConflictError
 from lakecdc.contract.target import ORDER_COLUMN
 from lakecdc.failpoints import reach
 from lakecdc.iceberg import scratch
-from lakecdc.iceberg.definition import quoted_column, spark_types
+from lakecdc.iceberg.definition import spark_types
 from lakecdc.iceberg.fence import PositionFence
 from lakecdc.ingest.apply import full_load
 from lakecdc.ingest.apply.publish import Applied, Staged, publish, summary
@@ -33,6 +32,7 @@ from lakecdc.ingest.apply.rows import stage_images, table_columns
 from lakecdc.ingest.lookup import plain
 from lakecdc.metadata import names
 from lakecdc.metadata.positions import nearest_carrier
+from lakecdc.sql import quoted_column, temporary_view
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -77,7 +77,8 @@ def merge(
                 staged.data_files += stage_images(table, batch, rows, keys)
 
         truncate = None if empty else batch.truncate_order
-        return publish(table, stage, position, started_from, truncate_order=truncate)
+        fence = PositionFence(started_from)
+        return publish(table, stage, position, fence, truncate_order=truncate, replaces=batch.replaces)
     reach("before_staging")
     with _source(table, batch, rows) as source:
         for attempt in range(_ATTEMPTS):
@@ -162,13 +163,10 @@ def _source(table: IcebergTable, batch: TableBatch, rows: DataFrame | None) -> I
     frame = rows.select(*key, *others, (F.col("op") == "d").alias(_DELETED))
     # copy-on-write reads the source more than once, and Spark refuses one that a file's line numbers are part of
     frame = frame.localCheckpoint()
-    source = _Source(f"lakecdc_{uuid.uuid4().hex}", batch.key)
-    _bound(table, source, frame)
-    frame.createOrReplaceTempView(source.view)
-    try:
+    with temporary_view(frame) as view:
+        source = _Source(view, batch.key)
+        _bound(table, source, frame)
         yield source
-    finally:
-        table.spark.catalog.dropTempView(source.view)
 
 
 def _bound(table: IcebergTable, source: _Source, frame: DataFrame) -> None:

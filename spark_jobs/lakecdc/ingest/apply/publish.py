@@ -6,19 +6,23 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from lakecdc import failpoints
 from lakecdc.contract.errors import ConflictError, InputError
 from lakecdc.contract.target import ORDER_COLUMN
-from lakecdc.failpoints import reach
-from lakecdc.iceberg.commit import RowChanges, append_changes, row_filter
-from lakecdc.iceberg.fence import PositionFence
+from lakecdc.iceberg.commit import RowChanges, append_changes, every_row, row_filter
 from lakecdc.iceberg.staging import discard
 from lakecdc.metadata import names
 
 if TYPE_CHECKING:
     from typing import Any
 
+    from lakecdc.iceberg.fence import PositionFence
     from lakecdc.iceberg.table import IcebergTable, Snapshot
     from lakecdc.metadata.positions import Position
+
+
+class OutOfReachError(ConflictError):
+    """Rows have moved to another partition spec since the batch was staged; it has to be staged anew."""
 
 
 @dataclass(frozen=True)
@@ -63,9 +67,10 @@ def publish(
     table: IcebergTable,
     stage: Callable[[Staged], None],
     position: Position,
-    started_from: str | None,
+    fence: PositionFence,
     *,
     truncate_order: str | None = None,
+    replaces: bool = False,
     note: Mapping[str, str] | None = None,
     moment: str = "",
 ) -> Applied:
@@ -73,26 +78,32 @@ def publish(
 
     :param stage: writes the files and tells them; may write none.
     :param position: where the source stands after the batch.
-    :param started_from: summary text of the position the batch started from, for the fence.
+    :param fence: what the commit stands behind; of the batch alone.
     :param truncate_order: rows with a lower order key are removed in the same metadata commit.
+    :param replaces: all rows are removed in the same metadata commit.
     :param note: further entries of the summary.
     :param moment: prefix of the fail points.
+    :raises OutOfReachError: a live row is beyond the equality deletes by now.
     :raises ConflictError: another run has moved the positions.
     """
-    reach(f"{moment}before_staging")
-    staged, fence = Staged(), PositionFence(started_from)
+    failpoints.reach(f"{moment}before_staging")
+    staged = Staged()
     try:
         stage(staged)
-        reach(f"{moment}after_staging")
+        failpoints.reach(f"{moment}after_staging")
         changes = RowChanges(staged.data_files, staged.delete_files, summary={**summary(position), **(note or {})})
-        reach(f"{moment}before_commit")
+        failpoints.reach(f"{moment}before_commit")
         truncate = row_filter(table, ORDER_COLUMN, "lessThan", truncate_order) if truncate_order else None
+        if replaces:
+            truncate = every_row(table)
         snapshot = append_changes(table, changes, fence, truncate=truncate, tag=names.POSITIONS_TAG)
-    except (InputError, ConflictError):
+    except (InputError, ConflictError) as error:
         # after any other error the commit may have arrived: then the files stay, for orphan removal to judge
         discard(table, staged.files)
+        if fence.out_of_reach:
+            raise OutOfReachError(error.message, table=table.name, hint=error.hint) from error
         raise
-    reach(f"{moment}after_commit")
+    failpoints.reach(f"{moment}after_commit")
     return Applied(
         snapshot,
         len(staged.data_files),

@@ -9,8 +9,8 @@ from pyspark.sql import functions as F
 
 from lakecdc.contract.target import ORDER_COLUMN, TIME_COLUMN
 from lakecdc.iceberg import definition
-from lakecdc.iceberg.definition import quoted_column
 from lakecdc.iceberg.staging import stage_rows
+from lakecdc.sql import quoted_column
 
 if TYPE_CHECKING:
     from typing import Any

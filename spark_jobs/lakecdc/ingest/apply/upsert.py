@@ -6,16 +6,18 @@ the source positions in its summary, behind the fence.
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
 from lakecdc.iceberg import definition
+from lakecdc.iceberg.fence import DeleteReach, PositionFence
 from lakecdc.iceberg.staging import stage_equality_deletes
 from lakecdc.ingest import tombstones
 from lakecdc.ingest.apply import full_load
 from lakecdc.ingest.apply import packed as packing
-from lakecdc.ingest.apply.publish import Applied, Staged, publish
+from lakecdc.ingest.apply.publish import Applied, OutOfReachError, Staged, publish
 from lakecdc.ingest.apply.rows import clustered, stage_images
 from lakecdc.ingest.tables import check_partitioning
 
@@ -29,6 +31,11 @@ if TYPE_CHECKING:
     from lakecdc.ingest.formats.native import Packed
     from lakecdc.metadata.positions import Position
 
+log = logging.getLogger(__name__)
+
+# rewrites that move rows are rare, and each takes longer than staging a batch
+_STAGINGS = 3
+
 
 def upsert(
     table: IcebergTable,
@@ -38,7 +45,7 @@ def upsert(
     position: Position,
     started_from: str | None,
 ) -> Applied:
-    """Commit one folded batch.
+    """Commit one folded batch; staged anew if rows have moved to another partition spec meanwhile.
 
     :param rows: ``key, op, row, order, source_time``, one row per key; None for a commit of the position alone.
     :param keys: number of rows, to size the write.
@@ -47,6 +54,30 @@ def upsert(
     :raises ConflictError: another run has moved the positions.
     :raises InputError: a partition spec does not derive from the key.
     """
+    from tenacity import Retrying, retry_if_exception_type, stop_after_attempt
+
+    attempts = Retrying(
+        retry=retry_if_exception_type(OutOfReachError),
+        stop=stop_after_attempt(_STAGINGS),
+        before_sleep=lambda _: _refresh(table),
+        reraise=True,
+    )
+    return attempts(_upsert, table, batch, rows, keys, position, started_from)
+
+
+def _refresh(table: IcebergTable) -> None:
+    log.info("%s: rows have moved to another partition spec, the batch is staged anew", table.name)
+    table.refresh()
+
+
+def _upsert(
+    table: IcebergTable,
+    batch: TableBatch,
+    rows: DataFrame | None,
+    keys: int,
+    position: Position,
+    started_from: str | None,
+) -> Applied:
     specs = definition.live_specs(table)
     check_partitioning(table, batch.key, sorted({*specs, definition.current_spec_id(table)}))
 
@@ -59,7 +90,9 @@ def upsert(
         elif rows is not None:
             _stage_rows(table, batch, rows, staged, list(specs), keys)
 
-    return publish(table, stage, position, started_from, truncate_order=batch.truncate_order)
+    # a full load deletes nothing
+    fence = PositionFence(started_from, None if batch.full_load or rows is None else DeleteReach(table, specs))
+    return publish(table, stage, position, fence, truncate_order=batch.truncate_order, replaces=batch.replaces)
 
 
 def _stage_packed(

@@ -44,15 +44,16 @@ class Besides:
     schema: tuple[Field, ...] | None = None
 
 
-def refuse_apart(found: Sequence[Survey], target: Target, besides: Besides) -> None:
+def refuse_apart(found: Sequence[Survey], target: Target, besides: Besides, *, routed: bool) -> None:
     """Make sure that odd messages are judged as they would be among all messages of the batch.
 
     :param found: the odd messages.
+    :param routed: the source has chosen their topics for the target.
     :raises ApartError: if they may not be: they are of another table where none is named, have other schemas, delete
         by tombstones, or come unreadable from topics of which only the other messages may tell whose they are.
     """
     named = [s for s in found if s.source_table and s.events]
-    mine = [s for s in named if feeds(target, str(s.source_table))]
+    mine = [s for s in named if feeds(target, str(s.source_table), s.topics if routed else ())]
     others = [s for s in named if s not in mine]
     topics = besides.topics.union(*(s.topics for s in mine))
     if (
@@ -76,6 +77,7 @@ def together(plain: Decoded, odd: Decoded, made: Native) -> Decoded:
         rejections=odd.rejections,
         newest=max((n for n in (plain.newest, odd.newest) if n is not None), default=None),
         events=plain.events + odd.events,
+        unreadable=odd.unreadable,
         high_orders=highest(pair for one in (plain, odd) for pair in (one.high_orders or {}).items()),
         stretches=joined((plain.stretches, odd.stretches)),
         truncate_order=odd.truncate_order,

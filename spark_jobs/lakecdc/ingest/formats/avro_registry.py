@@ -12,6 +12,7 @@ import ssl
 import urllib.error
 import urllib.request
 from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from lakecdc.contract.errors import SourceUnavailableError
@@ -26,6 +27,7 @@ log = logging.getLogger(__name__)
 
 _SECONDS = 30.0
 _ATTEMPTS = 4
+_AT_ONCE = 8
 _ACCEPT = "application/vnd.schemaregistry.v1+json, application/json, */*;q=0.5"
 
 
@@ -53,7 +55,10 @@ class Registry:
 
         :raises SourceUnavailableError: if the registry does not answer or refuses the login.
         """
-        return {number: self.schema(number) for number in ids}
+        wanted = list(ids)
+        # bytes that only look like ids may be thousands, each of which the registry has to be asked for
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            return dict(zip(wanted, pool.map(self.schema, wanted), strict=True))
 
     def schema(self, number: int) -> AvroSchema | str:
         """One schema; see :meth:`schemas`."""

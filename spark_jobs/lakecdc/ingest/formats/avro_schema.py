@@ -48,6 +48,8 @@ _LOGICAL = {
 # what makes a schema decodable; everything else only describes it
 _STRUCTURE = ("type", "name", "namespace", "symbols", "size")
 _NAMED = ("record", "enum", "fixed", "error")
+# beyond any table; a few names, each used twice by the next one, stand for as many types as one likes
+_MOST_TYPES = 20_000
 
 
 @dataclass(frozen=True)
@@ -86,16 +88,20 @@ def read_schema(text: str) -> AvroSchema:
     """Read a schema.
 
     :param text: JSON.
-    :raises ValueError: no schema, not of a record with fields, or of a type that contains itself.
+    :raises ValueError: no schema, not of a record with fields, or of a type that contains itself or too much.
     """
-    document = json.loads(text)
-    if not isinstance(document, dict) or document.get("type") != "record" or not document.get("fields"):
-        raise ValueError("it is no record with fields")
     try:
+        document = json.loads(text)
+        if not isinstance(document, dict) or document.get("type") != "record" or not document.get("fields"):
+            raise ValueError("it is no record with fields")
         root = _inline(document, {}, "", ())
+        if _size(root, {}) > _MOST_TYPES:
+            raise ValueError(f"with every name replaced by what it stands for, it has more than {_MOST_TYPES} types")
+        return AvroSchema(json.dumps(_stripped(document)), json.dumps(_connect("", root)), root)
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"it is no Avro schema ({error!r})") from error
-    return AvroSchema(json.dumps(_stripped(document)), json.dumps(_connect("", root)), root)
+    except RecursionError as error:
+        raise ValueError("its types are nested too deep") from error
 
 
 def _stripped(node: Any) -> Any:
@@ -142,6 +148,18 @@ def _named(node: Node, names: dict[str, Any], namespace: str, inside: tuple[str,
         found["fields"] = [{**f, "type": _inline(f["type"], names, space, within)} for f in node["fields"]]
     names[full] = found
     return found
+
+
+def _size(node: Node, known: dict[int, int]) -> int:
+    """How many types a schema has once each name is replaced by what it stands for.
+
+    :param known: those of nodes by their identity: a name stands for one node wherever it is used.
+    """
+    if id(node) not in known:
+        inner = [*node.get("branches", ()), *(f["type"] for f in node.get("fields", ()))]
+        inner += [node[part] for part in ("items", "values") if part in node]
+        known[id(node)] = 1 + sum(_size(one, known) for one in inner)
+    return known[id(node)]
 
 
 def _known(kind: str) -> str:
@@ -197,6 +215,7 @@ def _plain(node: Node, value: Column) -> Column:
     if of["type"] == "map":
         return F.transform_values(value, lambda _, x: _plain(of["values"], x))
     if of["type"] != "record":
-        return F.base64(value)
+        # Spark's has a line break every 76 characters
+        return F.replace(F.base64(value), F.lit("\r\n"))
     members = [_plain(f["type"], value.getField(f["name"])).alias(f["name"]) for f in of["fields"]]
     return F.when(value.isNotNull(), F.struct(*members))

@@ -8,9 +8,21 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from lakecdc.ingest.formats.envelope import NOT_JSON, PARSED, Format, Reading, envelope, member, number, text, times
+from lakecdc.ingest.formats.envelope import (
+    NOT_JSON,
+    PARSED,
+    Format,
+    Reading,
+    envelope,
+    member,
+    names,
+    number,
+    text,
+    times,
+)
 from lakecdc.ingest.formats.values import Field
 from lakecdc.ingest.order import order_sql
 
@@ -62,6 +74,7 @@ def envelopes(messages: DataFrame, reading: Reading) -> DataFrame:
         before=f"CASE WHEN {op} = 'd' THEN row WHEN {op} = 'u' THEN old END",
         after=f"CASE WHEN {op} != 'd' THEN row END",
         schema=f"CAST(CASE WHEN row IS NOT NULL THEN {member('mysqlType')} END AS string)",
+        key_names=names("pkNames"),
         order=order_sql(
             str(reading.epoch), f"CASE WHEN {_TYPE} = 'INIT' THEN 0 ELSE {es} END", ordinal, rank, es, "arrival"
         ),
@@ -74,7 +87,25 @@ def fields(schema: str) -> tuple[Field, ...]:
 
     :param schema: JSON object of MySQL types by column.
     """
-    return tuple(Field(name, sql_type(kind)) for name, kind in (json.loads(schema) or {}).items())
+    types = json.loads(schema)
+    return columns(types) if isinstance(types, dict) else ()
+
+
+def columns(types: Mapping[str, str]) -> tuple[Field, ...]:
+    """Columns of a row.
+
+    :param types: MySQL types by column.
+    """
+    return tuple(_column(name, str(kind)) for name, kind in types.items())
+
+
+def _column(name: str, mysql_type: str) -> Field:
+    """A column, whose values are numbers of names if its type tells these."""
+    listed = re.match(r"(enum|set)\s*\(", mysql_type, re.IGNORECASE)
+    names = tuple(found.replace("''", "'") for found in re.findall(r"'((?:[^']|'')*)'", mysql_type)) if listed else ()
+    if listed and names:
+        return Field(name, "string", listed[1].lower(), names=names)
+    return Field(name, sql_type(mysql_type))
 
 
 def sql_type(mysql_type: str) -> str:
@@ -82,11 +113,11 @@ def sql_type(mysql_type: str) -> str:
     lowered = mysql_type.lower()
     base = re.split(r"[ (]", lowered, maxsplit=1)[0]
     unsigned = "unsigned" in lowered
-    if base in ("decimal", "numeric"):
+    if base in ("decimal", "numeric", "dec", "fixed"):
         digits = re.search(r"\((\d+)(?:\s*,\s*(\d+))?\)", lowered)
         precision, scale = (int(digits[1]), int(digits[2] or 0)) if digits else (10, 0)
         return f"decimal({precision},{scale})" if precision <= 38 else "string"
-    if base == "bigint" and unsigned:
+    if base == "serial" or (base == "bigint" and unsigned):
         return "decimal(20,0)"
     if base in ("int", "integer") and unsigned:
         return "bigint"

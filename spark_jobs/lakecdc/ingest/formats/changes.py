@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
@@ -9,10 +10,10 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from lakecdc.iceberg.definition import literal
 from lakecdc.ingest.formats import values
 from lakecdc.ingest.formats.envelope import MESSAGE, NO_VARIANT
 from lakecdc.ingest.formats.values import Field
+from lakecdc.sql import literal
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -167,7 +168,7 @@ def _rejected(typing: Typing) -> Column:
             row_is_new & (F.col("misfits") != ""),
             F.concat(F.lit("values do not fit their columns: "), F.col("misfits")),
         )
-        .otherwise(F.concat(F.lit("no value for the key columns "), no_key))
+        .otherwise(F.concat(F.lit("no value for the key columns "), no_key, _of_another_case(typing.key)))
     )
     message = F.struct(
         rule.alias("rule"),
@@ -176,6 +177,14 @@ def _rejected(typing: Typing) -> Column:
         F.when(F.lit(bool(typing.key)) & (no_key == ""), row_key("key", typing.key)).alias("row_key"),
     )
     return F.when(rule.isNotNull(), message)
+
+
+def _of_another_case(key: Sequence[str]) -> Column:
+    """What to add about names in a message that differ from those of key columns in case alone."""
+    message = F.concat_ws(" ", F.col("raw_key").cast("string"), F.col("value").cast("string"))
+    named = [F.regexp_extract(message, rf'"((?i:{re.escape(name)}))"\s*:', 1) for name in key]
+    other = listed([F.when(~found.isin("", name), found) for found, name in zip(named, key, strict=True)])
+    return F.when(other != "", F.concat(F.lit("; it has "), other, F.lit(", and case counts"))).otherwise("")
 
 
 def row_key(column: str, names: Sequence[str]) -> Column:

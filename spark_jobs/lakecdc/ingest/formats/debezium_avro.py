@@ -21,6 +21,7 @@ from lakecdc.ingest.formats import debezium_json, debezium_schema
 from lakecdc.ingest.formats.avro_registry import id_headers
 from lakecdc.ingest.formats.avro_schema import AvroSchema
 from lakecdc.ingest.formats.envelope import Format, InJson, Reading
+from lakecdc.local_relation import local_relation
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -104,10 +105,13 @@ def _decoded(messages: DataFrame, registry: Registry) -> DataFrame:
             "row_schema": _by_id({n: F.lit(good[n].connect) for n in ids["value"]}, F.lit(None).cast("string")),
         }
     )
-    bad = {n: F.lit(f"unknown-schema: {reason}") for n, reason in schemas.items() if isinstance(reason, str)}
+    # thousands of them would be too much for an expression
+    bad = [(n, f"unknown-schema: {reason}") for n, reason in schemas.items() if isinstance(reason, str)]
+    reasons = local_relation(messages.sparkSession, bad, "value_id bigint, bad_schema string")
+    told = told.join(F.broadcast(reasons), "value_id", "left")
     broken = F.concat(F.lit("not-avro: the bytes do not fit schema "), F.col("value_id").cast("string"))
     unreadable = F.when(F.col("value_id").isNull(), F.lit(_NO_ID)).otherwise(
-        _by_id(bad, F.when(F.col(DECODED).isNull(), broken))
+        F.coalesce("bad_schema", F.when(F.col(DECODED).isNull(), broken))
     )
     return told.withColumn("unreadable", unreadable)
 
@@ -187,4 +191,4 @@ def _by_id(values: Mapping[int, Column], otherwise: Column) -> Column:
     return found
 
 
-FORMAT = Format(envelopes, debezium_schema.fields, placeholders=True, tombstones=True, in_json=in_json)
+FORMAT = Format(envelopes, debezium_schema.fields, placeholders=True, tombstones=True, row_keys=True, in_json=in_json)

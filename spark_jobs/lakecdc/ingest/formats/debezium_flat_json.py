@@ -101,4 +101,4 @@ def fields(schema: str) -> tuple[Field, ...]:
     return tuple(debezium_schema.field(m) for m in members)
 
 
-FORMAT = Format(envelopes, fields, placeholders=True, tombstones=True)
+FORMAT = Format(envelopes, fields, placeholders=True, tombstones=True, row_keys=True)

@@ -108,4 +108,4 @@ def unwrapped(of: str) -> str:
     return f"CASE WHEN {WRAPPED.format(of, payload)} THEN {payload} ELSE {of} END"
 
 
-FORMAT = Format(envelopes, debezium_schema.fields, placeholders=True, tombstones=True)
+FORMAT = Format(envelopes, debezium_schema.fields, placeholders=True, tombstones=True, row_keys=True)

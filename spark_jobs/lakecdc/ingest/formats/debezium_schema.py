@@ -10,6 +10,8 @@ from typing import Any
 
 from lakecdc.ingest.formats.values import Field
 
+#: what reading a text as a schema raises that is none
+NO_SCHEMA = (ValueError, TypeError, KeyError, AttributeError, RecursionError)
 _PRIMITIVE = {
     "int8": "int",
     "int16": "int",

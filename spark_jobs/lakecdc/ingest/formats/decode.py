@@ -47,6 +47,7 @@ def decode(
     :raises InputError: if the events do not tell which table or columns are meant; nothing has been written then.
     """
     messages = cache(messages)
+    reading = replace(reading, only_added=target.mode == "append")
     made = _try_native(messages, format_name, target, reading, known, adopt=adopt)
     if isinstance(made, str):
         in_jvm = decode_in_jvm(messages(), format_name, target, reading, known, adopt=adopt)
@@ -77,6 +78,8 @@ def _try_native(
     """What the native engine makes of a batch, the JVM of what is odd in it; or why all of it is the JVM's."""
     if known.engine != "auto":
         return "asked for"
+    if target.fold_case:
+        return "fold_case"
     if target.on_dropped_column != "keep" and (target.source_tables or format_name not in _WITH_SCHEMAS):
         return "on_dropped_column"
     prepared = None
@@ -100,7 +103,7 @@ def _try_native(
             format_name,
             fields,
             target.key,
-            target.source_table,
+            target.source_name,
             reading,
             Marks(None if shards_mix(target) else known.marks, known.high_order),
             every=every,
@@ -114,6 +117,8 @@ def _try_native(
             partition_by=known.partition_by,
             wants=target.wants if target.source_tables else None,
             source_column=target.source_column,
+            fixed=tuple(target.columns),
+            named=target.source_table is not None,
         )
 
     made = run(every=every, folds=folds)
@@ -183,6 +188,10 @@ def _sampled(messages: Messages, format_name: str, target: Target, reading: Read
             return sampled
     read = find_format(format_name)
     found = survey(read.envelopes(messages().limit(_SAMPLE), reading), read, keys=False)
-    mine = [s for s in found if s.events and (not s.source_table or feeds(target, s.source_table))]
+    mine = [
+        s
+        for s in found
+        if s.events and (not s.source_table or feeds(target, s.source_table, s.topics if reading.routed else ()))
+    ]
     many = len([s for s in mine if s.source_table]) > 1 and not target.source_tables
     return () if many else merge_fields(s.fields for s in mine)

@@ -11,10 +11,11 @@ from lakecdc.ingest.formats import find_format
 from lakecdc.ingest.formats.asides import Besides, refuse_apart
 from lakecdc.ingest.formats.changes import Typing, decoded, only_deletes, union
 from lakecdc.ingest.formats.decoded import Decoded
+from lakecdc.ingest.formats.fold_case import folding
 from lakecdc.ingest.formats.lone_tombstones import placed
 from lakecdc.ingest.formats.source_tables import choose, is_mine, of_tables, shards_mix, topics_of
 from lakecdc.ingest.formats.survey import merge_fields, survey
-from lakecdc.ingest.formats.table_fields import encodings_of, fields_of, key_columns, message_key
+from lakecdc.ingest.formats.table_fields import encodings_of, fields_of, followed, key_columns, message_key
 from lakecdc.ingest.formats.values import Field
 from lakecdc.ingest.order import highest, joined
 
@@ -45,12 +46,14 @@ def decode_in_jvm(
     :raises ApartError: if they cannot be judged without the others.
     """
     read = find_format(format_name)
+    if target.fold_case:
+        read = folding(read)
     envelopes = read.envelopes(messages, reading)
     found = survey(envelopes, read, keys=not target.key)
     if besides is not None:
-        refuse_apart(found, target, besides)
+        refuse_apart(found, target, besides, routed=reading.routed)
     besides = besides or Besides()
-    mine = choose(target, [s for s in found if s.source_table and s.events])
+    mine = choose(target, [s for s in found if s.source_table and s.events], routed=reading.routed)
     others = [s for s in found if s.source_table and s.events and s not in mine]
     topics = besides.topics.union(*(s.topics for s in mine))
     chosen = [
@@ -58,7 +61,10 @@ def decode_in_jvm(
         *(s for s in found if s not in [*mine, *others] and is_mine(s, target, topics, others, adopt=adopt)),
     ]
     if not any(s.events or s.problems or (read.tombstones and s.tombstones) for s in chosen):
-        return Decoded(key_columns(target), target.key)
+        target = replace(target, key=target.key or known.key)
+        return Decoded(key_columns(target), target.key, others=tuple(sorted({str(s.source_table) for s in others})))
+    schemas = [f for s in chosen for fields in s.schemas.values() for f in fields]
+    known = replace(known, types=followed(known.types, schemas, target))
     seen = merge_fields(s.fields for s in chosen)
     are_rows = any(s.high_orders for s in chosen)
     if are_rows and not (seen or known.types):
@@ -98,6 +104,7 @@ def decode_in_jvm(
         max((s.truncate_order for s in chosen if s.truncate_order), default=None),
         max((s.newest for s in chosen if s.newest), default=None),
         sum(s.events for s in chosen),
+        sum(s.problems for s in chosen),
         highest(pair for s in chosen for pair in s.high_orders.items()),
         told=tuple(n for n in mine[0].told if n not in target.exclude_columns) if len(mine) == 1 else (),
         stretches=joined(s.stretches for s in chosen),

@@ -54,6 +54,7 @@ class Decoded:
     :param truncate_order: order key of the last TRUNCATE.
     :param newest: source time of the newest event.
     :param events: row events and TRUNCATEs.
+    :param unreadable: messages that are not among these because they cannot be read.
     :param high_orders: highest order key of the batch by ``topic/partition``.
     :param stretches: of its changes, by ``topic/partition``.
     :param folded: ``changes`` has one row per key, with event counts ``n_r`` to ``n_d``.
@@ -63,6 +64,7 @@ class Decoded:
     :param packed: the batch as the native engine's tasks have made it.
     :param every_event: every event, where ``changes`` is folded and these are wanted as well.
     :param again: decodes a folded batch once more, every event of it.
+    :param others: source tables of a batch that has nothing of this one, as far as they are known.
     """
 
     columns: tuple[Column, ...]
@@ -74,6 +76,7 @@ class Decoded:
     truncate_order: str | None = None
     newest: datetime | None = None
     events: int = 0
+    unreadable: int = 0
     high_orders: Mapping[str, str] | None = None
     folded: bool = False
     engine: str = "jvm"
@@ -83,3 +86,4 @@ class Decoded:
     told: tuple[str, ...] = ()
     stretches: Mapping[str, Sequence[Stretch]] = field(default_factory=dict)
     again: Callable[[], Decoded] | None = None
+    others: tuple[str, ...] = ()

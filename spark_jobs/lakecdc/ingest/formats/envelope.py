@@ -12,6 +12,7 @@ Beside the message's own columns (``MESSAGE``):
 ``record_key``     variant of the message's key; or null
 ``old_key``        variant of the key the row had before, where the format links the two; or null
 ``schema``         text of the row's schema in the format's own notation; or null
+``key_names``      names of the columns of the source's primary key, where the message itself tells them; or null
 ``order``          the order key
 ``source_time``    when the source committed, or null
 =================  ================================================================================
@@ -25,6 +26,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
+from lakecdc.ingest.formats.debezium_schema import NO_SCHEMA
 from lakecdc.ingest.formats.messages import json, once
 from lakecdc.ingest.formats.values import Field
 from lakecdc.ingest.order import LAST_TIME
@@ -55,12 +57,16 @@ class Reading:
     :param unavailable_value: Debezium's ``unavailable.value.placeholder``.
     :param settings: further settings of the format.
     :param registry: where the messages' schemas are; None for formats that need none.
+    :param routed: the source has chosen the messages' topics for the target.
+    :param only_added: rows of a format that tells no kind of change are added, none is the newer state of another.
     """
 
     epoch: int
     unavailable_value: str = "__debezium_unavailable_value"
     settings: Mapping[str, str] = field(default_factory=dict)
     registry: Registry | None = None
+    routed: bool = False
+    only_added: bool = False
 
 
 @dataclass(frozen=True)
@@ -83,6 +89,7 @@ class Format:
     :param fields: columns out of the text in ``schema``, as far as it tells them.
     :param placeholders: whether values may stand for "unchanged".
     :param tombstones: whether a null value deletes its key.
+    :param row_keys: the messages' keys are the keys of their rows.
     :param in_json: message frame to the same in JSON, for the native engine; None where that cannot be.
     """
 
@@ -90,7 +97,15 @@ class Format:
     fields: Callable[[str], tuple[Field, ...]] = lambda schema: ()
     placeholders: bool = False
     tombstones: bool = False
+    row_keys: bool = False
     in_json: Callable[[DataFrame, Reading], InJson | None] | None = None
+
+    def columns_of(self, schema: str) -> tuple[Field, ...]:
+        """The columns that a text in ``schema`` tells; none if it is not the format's notation."""
+        try:
+            return self.fields(schema)
+        except NO_SCHEMA:
+            return ()
 
 
 def envelope(
@@ -106,11 +121,13 @@ def envelope(
     record_key: str = "k",
     old_key: str = NO_VARIANT,
     schema: str = "CAST(NULL AS string)",
+    key_names: str = "CAST(NULL AS array<string>)",
 ) -> DataFrame:
     """An envelope frame from SQL expressions over a parsed message frame; see the module for their meaning.
 
     :param time_us: microseconds since 1970, or null.
     """
+    problem = f"coalesce({problem}, {_nameless(before, after)})"
     columns = {
         "op": op,
         "problem": problem,
@@ -122,6 +139,7 @@ def envelope(
         "record_key": _object(record_key),
         "old_key": old_key,
         "schema": schema,
+        "key_names": key_names,
         "order": order,
         "source_time": f"timestamp_micros({time_us})",
     }
@@ -135,6 +153,19 @@ def envelope(
         .drop("op")
         .withColumnRenamed("known_op", "op")
     )
+
+
+def _nameless(*images: str) -> str:
+    """SQL of the problem of row images with a member that no column can be called like; null if there is none."""
+    text = "CAST(value AS string)"
+    # it takes a message apart once more, for which few have a reason
+    may_be = f"(contains({text}, '\\\\u0000') OR contains({text}, '\"\"'))"
+    names = [f"map_keys(try_variant_get({i}, '$', 'map<string,variant>'))" for i in images if i != NO_VARIANT]
+    found = [f"exists({n}, name -> name = '' OR contains(name, chr(0)))" for n in names]
+    if not found:
+        return "CAST(NULL AS string)"
+    reason = "'bad-name: a member has no name, or one with a null character'"
+    return f"CASE WHEN {may_be} AND (coalesce({', false) OR coalesce('.join(found)}, false)) THEN {reason} END"
 
 
 def _object(sql: str) -> str:
@@ -155,6 +186,11 @@ def number(path: str, of: str = "v") -> str:
 def member(path: str, of: str = "v") -> str:
     """SQL of a variant at a JSON path, null if there is none."""
     return f"try_variant_get({of}, '$.{path}', 'variant')"
+
+
+def names(path: str, of: str = "v") -> str:
+    """SQL of a list of names at a JSON path, null if there is none."""
+    return f"try_variant_get({of}, '$.{path}', 'array<string>')"
 
 
 def times(sql: str, factor: int, more: str = "0L") -> str:

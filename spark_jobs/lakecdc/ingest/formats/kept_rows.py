@@ -17,13 +17,14 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from lakecdc.iceberg.definition import quoted_column
 from lakecdc.ingest.change import Column
 from lakecdc.ingest.formats.changes import EXACT_JSON, REJECTED, exact_json, listed, no_key, union
 from lakecdc.ingest.formats.decoded import Decoded
 from lakecdc.ingest.formats.rows.cells import misfit, stored_type, value
 from lakecdc.ingest.formats.survey import moment
+from lakecdc.ingest.formats.table_fields import chosen_type
 from lakecdc.ingest.order import ARRIVAL_DIGITS, EVENT_DIGITS
+from lakecdc.sql import canonical, parsed_type, quoted_column, sql_type
 
 if TYPE_CHECKING:
     from pyspark.sql import Column as Expression
@@ -103,7 +104,7 @@ def kept_json(events: DataFrame, key: Sequence[str], numbers: Mapping[str, int |
     :param numbers: of the source's columns, by name; None where it does not tell them.
     """
     types: StructType = events.schema["row"].dataType  # type: ignore[assignment]
-    columns = [F.lit(x) for f in types.fields for x in (f.name, f.dataType.simpleString())]
+    columns = [F.lit(x) for f in types.fields for x in (f.name, sql_type(f.dataType))]
     told = [F.lit(x) for name, number in (numbers or {}).items() if number is not None for x in (name, number)]
     document = F.struct(
         *("op", "row", "open", "old_key"),
@@ -122,10 +123,10 @@ def decode_kept(rows: DataFrame, target: Target, now: TableNow) -> Decoded:
     """
     told = rows.select("*", *[text.alias(name) for name, text in zip(_TEXTS, _texts(), strict=True)])
     names = {shape: shape.names(target, now) for shape in _shapes(told)}
-    types = dict(now.types)
+    types, chosen = dict(now.types), {name: chosen_type(target, name) for name in target.columns}
     for shape, of in names.items():
         for name, new in of.items():
-            types[new] = stored_type(Column(new, shape.columns[name]), target.columns.get(new), types.get(new))
+            types[new] = stored_type(Column(new, shape.columns[name]), chosen.get(new), types.get(new))
     keys = {shape: tuple(of.get(name, name) for name in shape.key) for shape, of in names.items()}
     wanted = now.key or target.key
     key = next((k for k in keys.values() if not wanted or {*k} == {*wanted}), wanted)
@@ -165,9 +166,14 @@ def _shapes(told: DataFrame) -> list[_Shape]:
     found = told.where(" AND ".join(f"{name} IS NOT NULL" for name in (_COLUMNS, _KEY)))
     found = found.groupBy(*_TEXTS).agg(F.max("order").alias("newest")).orderBy(F.desc("newest"))
     return [
-        _Shape(row[0], row[1], row[2], json.loads(row[0]), json.loads(row[1] or "{}"), tuple(json.loads(row[2])))
+        _Shape(row[0], row[1], row[2], _types(row[0]), json.loads(row[1] or "{}"), tuple(json.loads(row[2])))
         for row in found.collect()
     ]
+
+
+def _types(columns_text: str) -> dict[str, str]:
+    """Types as they are spelled now; those of an earlier release have the names of their members bare."""
+    return {name: canonical(kind) for name, kind in json.loads(columns_text).items()}
 
 
 def _why_left() -> Expression:
@@ -176,9 +182,9 @@ def _why_left() -> Expression:
 
 
 def _parsed(told: DataFrame, shape: _Shape) -> DataFrame:
-    from pyspark.sql.types import ArrayType, DataType, StringType, StructField, StructType
+    from pyspark.sql.types import ArrayType, StringType, StructField, StructType
 
-    kinds = {name: DataType.fromDDL(kind) for name, kind in shape.columns.items()}
+    kinds = {name: parsed_type(kind) for name, kind in shape.columns.items()}
     document = {
         "op": StringType(),
         "row": StructType([StructField(name, kind) for name, kind in kinds.items()]),

@@ -9,7 +9,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lakecdc.ingest.formats.envelope import NOT_JSON, PARSED, Format, Reading, envelope, member, number, text, times
+from lakecdc.ingest.formats.envelope import (
+    NOT_JSON,
+    PARSED,
+    Format,
+    Reading,
+    envelope,
+    member,
+    names,
+    number,
+    text,
+    times,
+)
 from lakecdc.ingest.order import order_sql
 
 if TYPE_CHECKING:
@@ -45,6 +56,7 @@ def envelopes(messages: DataFrame, reading: Reading) -> DataFrame:
         source_table=f"concat_ws('.', {text('database')}, {text('table')})",
         before=f"CASE {_TYPE} WHEN 'delete' THEN {member('data')} WHEN 'update' THEN {member('old')} END",
         after=f"CASE WHEN {_TYPE} != 'delete' THEN {member('data')} END",
+        key_names=names("primary_key_columns"),
         order=order_sql(
             str(reading.epoch), position, ordinal, rank, f"coalesce({times(number('ts'), 1000)}, 0)", "arrival"
         ),

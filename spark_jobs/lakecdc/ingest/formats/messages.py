@@ -18,6 +18,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from lakecdc.sql import literal
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
@@ -29,6 +31,10 @@ SCHEMA = (
     "topic string, partition int, offset bigint, timestamp timestamp, key binary, value binary, "
     f"headers {HEADERS}, arrival bigint, place string"
 )
+
+_HIGH, _LOW = r"\\ud[89ab][0-9a-f]{2}", r"\\ud[c-f][0-9a-f]{2}"
+# escaped; behind an odd number of backslashes it would be text
+_HALF = literal(rf"(?i)(?<!\\)((?:\\\\)*+)(?:{_HIGH}(?!{_LOW})|(?<!{_HIGH}){_LOW})")
 
 
 def from_values(lines: DataFrame, *more: str) -> DataFrame:
@@ -86,10 +92,13 @@ def json(text: str) -> str:
     """SQL of the variant of a text in JSON, UTF-8; null for any other text.
 
     Spark parses what stands at a text's beginning and passes over the rest, such as a second object in a line; and of
-    bytes that are no UTF-8 it makes replacement characters.
+    bytes that are no UTF-8 it makes replacement characters. Half of a surrogate pair is no character and becomes ``?``;
+    in a member's name it would make a variant that nothing can read.
     """
+    may_be = f"(contains({text}, '\\\\ud') OR contains({text}, '\\\\uD'))"
+    whole = f"CASE WHEN {may_be} THEN regexp_replace({text}, {_HALF}, '$1?') ELSE {text} END"
     is_one = f"is_valid_utf8({text}) AND json_array_length(concat('[', {text}, ']')) = 1"
-    return f"CASE WHEN {is_one} THEN try_parse_json({text}) END"
+    return f"CASE WHEN {is_one} THEN try_parse_json({whole}) END"
 
 
 def once(sql: str) -> str:

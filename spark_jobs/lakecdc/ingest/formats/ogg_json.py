@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lakecdc.ingest.formats.envelope import NOT_JSON, PARSED, Format, Reading, digits, envelope, member, text
+from lakecdc.ingest.formats.envelope import NOT_JSON, PARSED, Format, Reading, digits, envelope, member, names, text
 from lakecdc.ingest.order import order_sql
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ def envelopes(messages: DataFrame, reading: Reading) -> DataFrame:
         source_table=text("table"),
         before=member("before"),
         after=f"CASE WHEN {_OPS} != 'd' THEN {member('after')} END",
+        key_names=names("primary_keys"),
         order=order_sql(str(reading.epoch), position, "0", "8", f"coalesce({_TIME}, 0) DIV 1000", "arrival"),
         time_us=_TIME,
     )

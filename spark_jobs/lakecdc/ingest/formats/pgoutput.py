@@ -10,6 +10,7 @@ from __future__ import annotations
 import struct
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -217,7 +218,8 @@ class Decoder:
             kind = run[0][0]
             handler = take.get(kind)
             if handler is not None:
-                handler(run)
+                with self._reading():
+                    handler(run)
                 if self._rows.count >= _BATCH_ROWS or self._rows.size >= _BATCH_BYTES:
                     yield self._flush()
                 if self.summary.cut:
@@ -227,13 +229,24 @@ class Decoder:
         if self._rows.count:
             yield self._flush()
 
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        """Tell of bytes that cannot be read where they stand."""
+        try:
+            yield
+        except (struct.error, LookupError, ValueError, OverflowError) as error:
+            told = error if isinstance(error, ProtocolError) else repr(error)
+            place = f"{self._commit_lsn >> 32:X}/{self._commit_lsn & 0xFFFFFFFF:X}"
+            raise ProtocolError(f"A message of the log up to the commit at {place} cannot be read: {told}") from error
+
     def _flush(self) -> pa.RecordBatch:
         import pyarrow.compute as pc
 
         rows, self._rows = self._rows, _Rows()
         self._rows.begin(self._commit_lsn, self._commit_micros)
         self.summary.bytes += rows.size
-        batch = rows.batch()
+        with self._reading():
+            batch = rows.batch()
         if batch.column("open").null_count < batch.num_rows:
             held = pc.unique(batch.column("relation").filter(batch.column("open").is_valid())).to_pylist()
             self.summary.open = sorted({*self.summary.open, *held})

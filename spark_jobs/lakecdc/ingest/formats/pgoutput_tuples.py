@@ -18,6 +18,9 @@ UNCHANGED = object()
 Values = list[Any]
 
 
+_CUT_OFF = "A message ends before its values do."
+
+
 class ProtocolError(ValueError):
     """A message that protocol version 1 does not have."""
 
@@ -38,6 +41,8 @@ def read_tuple(message: bytes, at: int) -> tuple[Values, int]:
         if kind == 0x74:
             length = int.from_bytes(message[at : at + 4], "big")
             at += 4 + length
+            if at > len(message):
+                raise ProtocolError(_CUT_OFF)
             values.append(message[at - length : at])
         elif kind in b"nu":
             values.append(None if kind == 0x6E else UNCHANGED)
@@ -91,9 +96,13 @@ class Tuples:
         ends = np.cumsum(np.fromiter(map(len, self._parts), np.int64, len(self._parts)))
         starts = np.full(count, -1, np.int64)
         starts[self._rows] = np.append(0, ends)[:-1] + np.array(self._at, np.int64)
+        stops = np.zeros(count, np.int64)
+        stops[self._rows] = ends
         octets = np.frombuffer(data, np.uint8)
         rows = np.nonzero(starts >= 0)[0]
-        at = starts[rows]
+        at, stop = starts[rows], stops[rows]
+        # Arrow looks at nothing: what a length tells beyond a message would be read from anywhere
+        _within(at + 2 <= stop)
         counts = (octets[at].astype(np.int64) << 8) | octets[at + 1]
         at += 2
         firsts = np.cumsum(counts) - counts
@@ -103,6 +112,7 @@ class Tuples:
         for place in range(int(counts.max(initial=0))):
             wide = np.nonzero(counts > place)[0]
             here = at[wide]
+            _within(here < stop[wide])
             kind = octets[here]
             text = kind == 0x74
             open_rows = rows[wide[kind == 0x75]]
@@ -111,9 +121,11 @@ class Tuples:
                 raise ProtocolError(f"A column value of kind {chr(odd)!r} is not part of protocol version 1.")
             first, end = here + 1, here + 1
             lengths = here[text]
+            _within(lengths + 5 <= stop[wide][text])
             size = sum(octets[lengths + n].astype(np.int64) << (32 - 8 * n) for n in range(1, 5))
             first[text] = lengths + 5
             end[text] = lengths + 5 + size
+            _within(end <= stop[wide])
             bounds[firsts[wide] + place, 0], bounds[firsts[wide] + place, 1] = first, end
             present[firsts[wide] + place] = text
             at[wide] = end
@@ -122,6 +134,15 @@ class Tuples:
         per_row[rows + 1] = counts
         offsets = pa.array(np.cumsum(per_row, dtype=np.int32))
         return pa.ListArray.from_arrays(offsets, _cut(data, bounds, present), mask=pa.array(starts < 0)), unchanged
+
+
+def _within(told: Any) -> None:
+    """Make sure that places lie in their messages.
+
+    :param told: whether each one does.
+    """
+    if not told.all():
+        raise ProtocolError(_CUT_OFF)
 
 
 def _cut(data: bytes, bounds: Any, present: Any) -> pa.Array:

@@ -1,5 +1,7 @@
 """JSON objects that are rows, flat or nested: each is the state of its key; a null value deletes it.
 
+In a table that is only appended to, each is a row of its own.
+
 Order: ``order_by`` of the source names a member that rises with every change (a version, a time), else arrival decides.
 """
 
@@ -20,9 +22,10 @@ def envelopes(messages: DataFrame, reading: Reading) -> DataFrame:
     name = reading.settings.get("order_by")
     place, lacks = _placed(name) if name else ("0", "")
     millis = "coalesce(unix_millis(timestamp), 0)"
+    op = "c" if reading.only_added else "u"
     return envelope(
         messages.selectExpr(*PARSED),
-        op="CASE WHEN value IS NULL OR is_variant_null(v) THEN 'x' ELSE 'u' END",
+        op=f"CASE WHEN value IS NULL OR is_variant_null(v) THEN 'x' ELSE '{op}' END",
         problem=f"""CASE WHEN value IS NULL OR is_variant_null(v) THEN NULL WHEN v IS NULL THEN {NOT_JSON}
           WHEN NOT schema_of_variant(v) LIKE 'OBJECT%' THEN 'unknown-message: the value is no JSON object'
           {lacks} END""",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
@@ -16,11 +16,25 @@ if TYPE_CHECKING:
     from lakecdc.ingest.formats.survey import Survey
 
 
-def feeds(target: Target, source_table: str) -> bool:
-    """Whether a source table is the target's, as far as the target says."""
-    if target.source_table:
-        return f".{source_table}".endswith(f".{target.source_table}")
-    return not target.source_tables or target.wants(source_table)
+def feeds(target: Target, source_table: str, topics: Iterable[str] = ()) -> bool:
+    """Whether a source table is the target's.
+
+    :param topics: topics of its messages, if the source has chosen them for the target; one that is called like the
+        table stands for it, unless the target names another one.
+    """
+    if target.source_tables:
+        return target.wants(source_table)
+    named = target.source_table
+    if any(_ends(topic, source_table) and (named is None or _ends(topic, named)) for topic in topics):
+        return True
+    if named:
+        return _ends(source_table, named)
+    # Oracle's names come in capitals
+    return _ends(source_table.lower(), target.source_name.lower())
+
+
+def _ends(name: str, end: str) -> bool:
+    return f".{name}".endswith(f".{end}")
 
 
 def shards_mix(target: Target) -> bool:
@@ -28,24 +42,21 @@ def shards_mix(target: Target) -> bool:
     return bool(target.source_tables) and target.source_column not in target.key
 
 
-def choose(target: Target, surveys: Sequence[Survey]) -> list[Survey]:
+def choose(target: Target, surveys: Sequence[Survey], *, routed: bool = False) -> list[Survey]:
     """The source tables that feed a target.
 
-    :raises InputError: if the events are of several tables and the target does not say which it wants.
+    :param routed: the source has chosen their topics for the target.
+    :raises InputError: if they are several and the target does not say so.
     """
-    if target.source_table or target.source_tables:
-        return [s for s in surveys if feeds(target, str(s.source_table))]
-    if len(surveys) <= 1:
-        return list(surveys)
-    stem = target.table.rpartition(".")[2]
-    own = [s for s in surveys if str(s.source_table).rpartition(".")[2] == stem]
-    if len(own) == 1:
-        return own
-    raise InputError(
-        f"The events are of several source tables: {', '.join(sorted(str(s.source_table) for s in surveys))}.",
-        table=target.table,
-        hint='Name the one to take as "source_table" in the target.',
-    )
+    mine = [s for s in surveys if feeds(target, str(s.source_table), s.topics if routed else ())]
+    if len(mine) > 1 and not target.source_tables:
+        raise InputError(
+            f"The events are of several source tables: {', '.join(sorted(str(s.source_table) for s in mine))}.",
+            table=target.table,
+            hint='Name the one to take as "source_table" in the target, with its schema, or all of them as '
+            '"source_tables".',
+        )
+    return mine
 
 
 def is_mine(one: Survey, target: Target, topics: frozenset[str], others: Sequence[Survey], *, adopt: bool) -> bool:
@@ -55,7 +66,7 @@ def is_mine(one: Survey, target: Target, topics: frozenset[str], others: Sequenc
     """
     if not one.source_table:
         return adopt or bool(one.events)
-    stem = (target.source_table or target.table).rpartition(".")[2]
+    stem = target.source_name.rpartition(".")[2]
     named = one.source_table.rpartition(".")[2] == stem
     elsewhere = bool(one.topics & {t for s in others for t in s.topics})
     return bool(one.topics & topics) or (named or adopt) and not elsewhere
@@ -65,7 +76,7 @@ def topics_of(target: Target, chosen: Sequence[Survey], found: Sequence[Survey])
     """Topics whose tombstones are this table's: those of its events, or named like it and of nobody else's."""
     mine = {t for s in chosen for t in s.topics if s.source_table or s.events}
     others = {t for s in found if s not in chosen and s.source_table for t in s.topics}
-    stem = (target.source_table or target.table).rpartition(".")[2]
+    stem = target.source_name.rpartition(".")[2]
     alike = {t for s in found for t in s.topics if t.rpartition(".")[2] == stem}
     return sorted((mine | alike) - others)
 

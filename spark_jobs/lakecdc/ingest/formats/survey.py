@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
+from lakecdc.iceberg.widening import common
 from lakecdc.ingest.formats.envelope import NO_VARIANT
 from lakecdc.ingest.formats.values import Field
 from lakecdc.ingest.order import Stretch, highest, is_change_sql, joined, rises_sql
@@ -43,6 +44,7 @@ class Survey:
     :param stretches: of its changes, by ``topic/partition``.
     :param topics: topics of the messages, tombstones included.
     :param key: members of the messages' keys.
+    :param key_names: names of the key's columns as messages themselves tell them, each list once.
     :param told: all columns of the source, as the last schema has them; empty without schemas.
     :param schemas: columns by the text of each schema of the batch, where the format has schemas.
     """
@@ -59,6 +61,7 @@ class Survey:
     key: tuple[Field, ...] = ()
     schemas: Mapping[str, tuple[Field, ...]] = field(default_factory=dict)
     told: tuple[str, ...] = ()
+    key_names: frozenset[tuple[str, ...]] = frozenset()
     stretches: Mapping[str, Sequence[Stretch]] = field(default_factory=dict)
 
 
@@ -69,10 +72,11 @@ def survey(envelopes: DataFrame, read: Format, *, keys: bool = True) -> list[Sur
     :param read: their format.
     :param keys: whether the members of the messages' keys are wanted.
     """
-    wanted = "record_key" if keys else NO_VARIANT
+    own_key = "record_key" if keys and read.row_keys else NO_VARIANT
+    wanted = (own_key, "key_names" if keys else "CAST(NULL AS array<string>)")
     # to look at values is most of the work, and a schema has told of them already
     rows = _measured(envelopes, wanted, "schema IS NULL")
-    if any(not read.fields(schema) for schema in {row["schema"] for row in rows if row["schema"]}):
+    if any(not read.columns_of(schema) for schema in {row["schema"] for row in rows if row["schema"]}):
         rows = _measured(envelopes, wanted, "true")
     if any(row[image] != _NOTHING and not row[image].startswith("OBJECT<") for row in rows for image in _IMAGES):
         # what is no object has no columns, and would hide those of the others
@@ -82,12 +86,13 @@ def survey(envelopes: DataFrame, read: Format, *, keys: bool = True) -> list[Sur
     return [_merged(name, [r for r in rows if r["source_table"] == name], read) for name in tables]
 
 
-def _measured(envelopes: DataFrame, keys: str, untold: str) -> list[Row]:
+def _measured(envelopes: DataFrame, keys: tuple[str, str], untold: str) -> list[Row]:
     """Facts by source table, partition and stretch of offsets.
 
-    :param keys: SQL of the messages' keys.
+    :param keys: SQL of the messages' keys, and of the names of the key's columns that they tell themselves.
     :param untold: SQL that is true for row images of which no schema tells.
     """
+    untold = f"problem IS NULL AND {untold}"
     is_row = F.col("op").isin("r", "c", "u", "d")
     rising = F.when(is_row & F.expr(f"{is_change_sql('`order`')} AND {rises_sql('`order`')}"), F.col("offset"))
     newest_first = F.when(rising.isNotNull(), F.struct(F.unix_millis("source_time"), -F.col("offset")))
@@ -101,9 +106,10 @@ def _measured(envelopes: DataFrame, keys: str, untold: str) -> list[Row]:
             F.expr(f"schema_of_variant_agg(CASE WHEN {untold} THEN after END)").alias("after"),
             # it is looked at only if there is no row after a change
             F.expr(f"schema_of_variant_agg(CASE WHEN {untold} AND after IS NULL THEN before END)").alias("before"),
-            F.expr(f"schema_of_variant_agg({keys})").alias("record_key"),
-            F.expr("max_by(schema, order) FILTER (WHERE schema IS NOT NULL)").alias("schema"),
-            F.collect_set("schema").alias("schemas"),
+            F.expr(f"schema_of_variant_agg({keys[0]})").alias("record_key"),
+            F.collect_set(F.when(is_row, F.expr(keys[1]))).alias("key_names"),
+            F.expr("max_by(schema, order) FILTER (WHERE schema IS NOT NULL AND problem IS NULL)").alias("schema"),
+            F.expr("collect_set(schema) FILTER (WHERE problem IS NULL)").alias("schemas"),
             F.count_if(is_row | (F.col("op") == "t")).alias("events"),
             F.count_if(F.col("problem").isNotNull()).alias("problems"),
             F.count_if(F.col("op") == "x").alias("tombstones"),
@@ -119,12 +125,12 @@ def _measured(envelopes: DataFrame, keys: str, untold: str) -> list[Row]:
 
 
 def _merged(name: str | None, rows: list[Row], read: Format) -> Survey:
-    schemas = {text: read.fields(text) for text in dict.fromkeys(text for row in rows for text in row["schemas"])}
-    told = [schemas[row["schema"]] for row in sorted(rows, key=_order) if row["schema"]]
+    schemas = {text: read.columns_of(text) for text in dict.fromkeys(text for row in rows for text in row["schemas"])}
+    told = [schemas[row["schema"]] for row in sorted(rows, key=_order) if row["schema"] and schemas[row["schema"]]]
     seen = [_fields(row["after"]) or _fields(row["before"]) for row in rows]
     return Survey(
         name,
-        _newest(told[-1], schemas.values()) if told and told[-1] else merge_fields(seen),
+        _newest(told[-1], schemas.values()) if told else merge_fields(seen),
         sum(row["events"] for row in rows),
         sum(row["problems"] for row in rows),
         sum(row["tombstones"] for row in rows),
@@ -135,16 +141,14 @@ def _merged(name: str | None, rows: list[Row], read: Format) -> Survey:
         merge_fields(_fields(row["record_key"]) for row in rows),
         schemas,
         tuple(f.name for f in told[-1]) if told else (),
+        frozenset(tuple(names) for row in rows for names in row["key_names"] if names),
         joined({row["partition"]: [[row[c] for c in _STRETCH]]} for row in rows if row["newest_change"]),
     )
 
 
 def _newest(last: tuple[Field, ...], all_schemas: Iterable[tuple[Field, ...]]) -> tuple[Field, ...]:
-    """Columns of the last schema, behind them those that only earlier ones have."""
-    found = {f.name: f for f in last}
-    for other in (f for fields in all_schemas for f in fields):
-        found.setdefault(other.name, other)
-    return tuple(found.values())
+    """Columns of the last schema, behind them those that only earlier ones have; their types hold the values of all."""
+    return merge_fields((last, *all_schemas))
 
 
 def moment(micros: int) -> datetime:
@@ -157,13 +161,12 @@ def _order(row: Row) -> str:
 
 
 def merge_fields(seen: Iterable[tuple[Field, ...]]) -> tuple[Field, ...]:
-    """Columns that hold the values of several lists of columns; of two types that do not agree, text wins."""
+    """Columns that hold the values of several lists of columns, written as the first of these has them."""
     merged: dict[str, Field] = {}
     for one in (f for fields in seen for f in fields):
         known = merged.setdefault(one.name, one)
         if known.type != one.type:
-            numbers = {known.type, one.type} <= {"bigint", "double"}
-            merged[one.name] = known.with_type("double" if numbers else "string")
+            merged[one.name] = known.with_type(common(known.type, one.type))
     return tuple(merged.values())
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from lakecdc.contract.errors import InputError
+from lakecdc.iceberg.widening import holds, is_wider, no_change
 from lakecdc.ingest.change import Column
 from lakecdc.ingest.formats.values import Field
+from lakecdc.sql import canonical
 
 if TYPE_CHECKING:
     from lakecdc.contract.target import Target
@@ -27,7 +29,12 @@ def fields_of(target: Target, seen: tuple[Field, ...], known: Mapping[str, str])
     fields = [*wanted, *absent, *(f for f in overridden if f.name not in names)]
     missing = sorted(set(target.key) - {f.name for f in fields})
     if missing:
-        raise InputError(f"The key columns {missing} are not in the events.", table=target.table)
+        alike = sorted(name for name in names if name.lower() in {key.lower() for key in missing})
+        raise InputError(
+            f"The key columns {missing} are not in the events.",
+            table=target.table,
+            hint=f"They have {', '.join(alike)}, and case counts unless the target has fold_case." if alike else None,
+        )
     return tuple(typed_field(f, target, known) for f in fields)
 
 
@@ -50,6 +57,25 @@ def typed_field(field: Field, target: Target, known: Mapping[str, str]) -> Field
     return typed.with_encoding(encoding) if encoding else typed
 
 
+def followed(known: Mapping[str, str], told: Iterable[Field], target: Target) -> dict[str, str]:
+    """A table's types after a batch, which widen with those of its source.
+
+    :param known: Spark SQL types of the table's columns.
+    :param told: columns of the batch's schemas.
+    :raises InputError: if Iceberg cannot change a column's type as the source has done.
+    """
+    types = dict(known)
+    for field in told:
+        name, sql_type = field.name, known.get(field.name)
+        if sql_type is None or name in target.columns or name in target.exclude_columns:
+            continue
+        if is_wider(types[name], field.type):
+            types[name] = field.type
+        elif not holds(types[name], field.type):
+            raise no_change(target.table, name, sql_type, field.type)
+    return types
+
+
 def encodings_of(
     fields: Sequence[Field], chosen: Sequence[Survey], target: Target, known: Mapping[str, str]
 ) -> dict[str, dict[str, Field]]:
@@ -66,21 +92,36 @@ def encodings_of(
 
 
 def message_key(target: Target, mine: Sequence[Survey], known: tuple[str, ...]) -> tuple[str, ...]:
-    """Key columns as the messages' keys name them.
+    """Key columns as the messages tell them, or their keys.
 
-    :param known: those of the table, which serve where no message has a key.
+    :param known: those of the table, which serve where no message tells a key.
     :raises InputError: if a table that needs a key has none there.
     """
     if not target.keyed:
         return ()
-    keys = {tuple(f.name for f in s.key) for s in mine if s.key} or ({known} if known else set())
+    told = {names for s in mine for names in s.key_names}
+    keys = told or {tuple(f.name for f in s.key) for s in mine if s.key} or ({known} if known else set())
     if len(keys) != 1:
         raise InputError(
-            "No key is given, and the messages' keys do not tell one.",
+            "No key is given, and the messages do not tell one.",
             table=target.table,
             hint='Add "key": ["column", …] to its target.',
         )
     return keys.pop()
+
+
+def chosen_type(target: Target, column: str) -> str:
+    """The type that a target gives one of its ``columns``, as types of tables and files are spelled.
+
+    :raises InputError: Spark knows no such type.
+    """
+    given = target.columns[column]
+    try:
+        return canonical(given)
+    except Exception as error:
+        raise InputError(
+            f"columns gives {column!r} the type {given!r}, which Spark does not know.", table=target.table
+        ) from error
 
 
 def key_columns(target: Target) -> tuple[Column, ...]:

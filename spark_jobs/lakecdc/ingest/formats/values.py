@@ -12,8 +12,8 @@ import uuid
 from base64 import b64encode
 from dataclasses import dataclass, replace
 
-from lakecdc.iceberg.definition import literal
 from lakecdc.ingest.change import Column
+from lakecdc.sql import literal
 
 _INTEGERS = ("tinyint", "smallint", "int", "bigint")
 _TIMES = ("date", "timestamp", "timestamp_ntz")
@@ -38,14 +38,17 @@ class Field:
     :param encoding: how the JSON value stands for it: ``plain``; ``base64``; ``decimal_bytes`` (unscaled, big-endian,
         base64; the scale is the type's, or the field's for type string); ``variable_decimal`` (an object of scale and
         such bytes); ``epoch_days``, ``epoch_millis``, ``epoch_micros``, ``epoch_nanos``; ``time_millis``,
-        ``time_micros``, ``time_nanos`` of the day.
+        ``time_micros``, ``time_nanos`` of the day; ``enum``, ``set`` (the number of one of ``names``, or the bits of
+        some).
     :param scale: of ``decimal_bytes``.
+    :param names: of ``enum`` and ``set``.
     """
 
     name: str
     type: str
     encoding: str = "plain"
     scale: int = 0
+    names: tuple[str, ...] = ()
 
     @property
     def column(self) -> Column:
@@ -54,6 +57,9 @@ class Field:
 
     def with_type(self, sql_type: str) -> Field:
         """The same values in another type."""
+        if self.names and sql_type != "string":
+            # who wants numbers has them
+            return Field(self.name, sql_type)
         plain_binary = sql_type == "binary" and self.encoding == "plain"
         return replace(self, type=sql_type, encoding="base64" if plain_binary else self.encoding)
 
@@ -71,9 +77,9 @@ def member(image: str, name: str, sql_type: str) -> str:
     if '"' in name:
         # no path can name it
         found = f"try_element_at(try_variant_get({image}, '$', 'map<string,variant>'), {literal(name)})"
-        return f"try_variant_get({found}, '$', '{sql_type}')"
+        return f"try_variant_get({found}, '$', {literal(sql_type)})"
     path = f'$["{name}"]'
-    return f"try_variant_get({image}, {literal(path)}, '{sql_type}')"
+    return f"try_variant_get({image}, {literal(path)}, {literal(sql_type)})"
 
 
 def value(image: str, field: Field) -> str:
@@ -84,6 +90,8 @@ def value(image: str, field: Field) -> str:
     if field.encoding == "plain":
         return _plain(image, field)
     text, raw = (member(image, field.name, sql_type) for sql_type in ("string", "variant"))
+    if field.names:
+        return _let(text, "t", _named(field))
     if field.encoding == "base64":
         return f"try_to_binary({text}, 'base64')"
     if field.encoding == "decimal_bytes":
@@ -172,6 +180,19 @@ def _plain(image: str, field: Field) -> str:
     if sql_type in _TIMES:
         return _let(text, "t", calendar("t", sql_type))
     return f"try_to_binary({text}, 'base64')" if sql_type == "binary" else f"try_cast({text} AS {sql_type})"
+
+
+def _named(field: Field) -> str:
+    """SQL of what the text ``t`` stands for: a number for one or some of the names, anything else for itself."""
+    listed = ", ".join(literal(name) for name in field.names)
+    number, count = "try_cast(t AS decimal(20,0))", len(field.names)
+    if field.encoding == "enum":
+        named = f"WHEN {number} <= {count} THEN get(array('', {listed}), CAST(t AS int))"
+    else:
+        signed = "CAST(conv(t, 10, -10) AS bigint)"
+        bits = [f"CASE WHEN bit_get({signed}, {i}) = 1 THEN {literal(name)} END" for i, name in enumerate(field.names)]
+        named = f"WHEN {number} < {2**count}BD THEN concat_ws(',', {', '.join(bits)})"
+    return f"CASE WHEN NOT regexp_like(t, '^[0-9]{{1,20}}$') THEN t {named} WHEN t IN ({listed}) THEN t END"
 
 
 def _let(sql: str, name: str, body: str) -> str:

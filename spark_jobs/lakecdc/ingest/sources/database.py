@@ -11,14 +11,18 @@ from typing import TYPE_CHECKING, TypeVar
 from pyspark.sql import functions as F
 
 from lakecdc.contract.errors import InputError, LakecdcError
+from lakecdc.contract.options import IngestOptions
 from lakecdc.contract.target import ORDER_COLUMN, TIME_COLUMN, Target
 from lakecdc.ingest.change import alike
+from lakecdc.ingest.formats.table_fields import chosen_type
+from lakecdc.sql import quoted_column
 
 if TYPE_CHECKING:
     from pyspark.sql import Column as Expression
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
+    from lakecdc.contract.spec import JobSpec
     from lakecdc.ingest.change import Column, TableBatch
 
 T = TypeVar("T")
@@ -71,7 +75,7 @@ def column_type(target: Target, column: str, derived: str | None, source_type: s
     :raises InputError: if there is no type, or the target gives one that Spark does not know.
     """
     if column in target.columns:
-        return _canonical(target, column)
+        return chosen_type(target, column)
     if derived is None:
         raise InputError(
             f"Column {column!r} has type {source_type}, which has no counterpart in Iceberg.",
@@ -80,18 +84,6 @@ def column_type(target: Target, column: str, derived: str | None, source_type: s
             f'"columns": {{"{column}": "string"}} of its target.',
         )
     return derived
-
-
-def _canonical(target: Target, column: str) -> str:
-    from pyspark.sql.types import DataType
-
-    given = target.columns[column]
-    try:
-        return DataType.fromDDL(given).simpleString()
-    except Exception as error:
-        raise InputError(
-            f"columns gives {column!r} the type {given!r}, which Spark does not know.", table=target.table
-        ) from error
 
 
 def cast_or_stop(text: Expression, readable: Expression, target_type: str, column: str) -> Expression:
@@ -128,7 +120,7 @@ def full_load_frame(
     """
     row = F.struct(*[values[column.name].alias(column.name) for column in columns])
     known = {column.name: column for column in columns}
-    key_type = ", ".join(f"{quoted(name)}: {known[name].type}" for name in key)
+    key_type = ", ".join(f"{quoted_column(name)}: {known[name].type}" for name in key)
     return texts.select(row.alias("row")).select(
         F.lit("r").alias("op"),
         F.struct(*[F.col("row")[name].alias(name) for name in key]).alias("key"),
@@ -163,6 +155,11 @@ def another_key(label: str, key: Sequence[str], table: str) -> InputError:
     return full_load_needed(f"The source table {label} has another key now ({', '.join(key) or 'none'})", table)
 
 
+def reloads(spec: JobSpec, target: Target) -> bool:
+    """Whether a table's full load takes the place of rows that it holds, and so must come in one part."""
+    return isinstance(spec.options, IngestOptions) and spec.options.reloads(target.table)
+
+
 def rounds_of_parts(
     parts: Mapping[str, Iterator[TableBatch]],
     failed: Callable[[str], bool],
@@ -179,17 +176,17 @@ def rounds_of_parts(
     left = dict(parts)
     while left:
         batches = []
-        with asking():
-            for name in [*left]:
-                try:
+        for name in [*left]:
+            batch = None
+            try:
+                with asking():
                     batch = None if failed(name) else next(left[name], None)
-                except LakecdcError as error:
-                    refuse(name, error)
-                    batch = None
-                if batch is None:
-                    del left[name]
-                else:
-                    batches.append(batch)
+            except LakecdcError as error:
+                refuse(name, error)
+            if batch is None:
+                del left[name]
+            else:
+                batches.append(batch)
         if batches:
             yield batches
 
@@ -207,10 +204,7 @@ def full_load_needed(what: str, table: str) -> InputError:
     :param what: why.
     """
     return InputError(
-        f"{what}: a full load is needed.", table=table, hint="Drop the target table; the next run loads it."
+        f"{what}: a full load is needed.",
+        table=table,
+        hint=f'Run once with "reload": ["{table}"] in options: the table stays as it is until the load is complete.',
     )
-
-
-def quoted(name: str) -> str:
-    """A column's name in a Spark expression or type."""
-    return "`" + name.replace("`", "``") + "`"

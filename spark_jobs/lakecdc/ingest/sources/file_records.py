@@ -10,7 +10,6 @@ from urllib.parse import unquote
 from pyspark.sql import functions as F
 
 from lakecdc.contract.errors import InputError
-from lakecdc.iceberg.definition import quoted_column
 from lakecdc.iceberg.explain import explain
 from lakecdc.iceberg.jvm import hush
 from lakecdc.ingest import change
@@ -20,6 +19,7 @@ from lakecdc.ingest.formats.native import Scan, pieces
 from lakecdc.ingest.formats.rows import delimited, elements, read_cells
 from lakecdc.ingest.formats.rows.cells import Cells
 from lakecdc.local_relation import local_relation
+from lakecdc.sql import quoted_column, sql_types
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -57,8 +57,18 @@ def lines(spark: SparkSession, numbers: Mapping[str, int], files: Sequence[str] 
     :param numbers: number of every file of the batch.
     :param files: those to read; default: all.
     """
+    _refuse_long_lines(spark, files or list(numbers))
     text = spark.read.text(_paths(files or list(numbers))).select(F.col("value"), *_where())
     return _arranged(spark, text.where("length(trim(value)) > 0"), numbers)
+
+
+def _refuse_long_lines(spark: SparkSession, files: Sequence[str]) -> None:
+    """Look through files that may have lines too long for Spark, which would read one whole, whatever it takes."""
+    planned = pieces.plan(dict.fromkeys(files, 0), spark.sparkContext.defaultParallelism, _BYTES_PER_TASK)
+    suspects = planned[0].that_may_be_long() if planned else None
+    if suspects is not None and suspects.tasks:
+        tasks = len(suspects.tasks)
+        spark.range(0, tasks, 1, tasks).mapInArrow(suspects.check, "place bigint").collect()
 
 
 def scan_of_lines(spark: SparkSession, numbers: Mapping[str, int]) -> Scan | None:
@@ -127,7 +137,7 @@ def cells_of_files(
     if source.format == "xml":
         assert source.xml
         found = stretches(spark, numbers, elements.record_pattern(source.xml.row_tag))
-        messages = from_values(_without(found, "<!--"))
+        messages = from_values(found.where(~elements.is_comment("value")))
         return read_cells(messages, source, known, elements.schema_of(spark, _paths(list(numbers)), source.xml))
     if source.format == "text":
         return read_cells(from_values(lines(spark, numbers)), source, known)
@@ -181,7 +191,7 @@ def _parquet(spark: SparkSession, numbers: Mapping[str, int]) -> Cells:
     placed = _arranged(spark, placed.withColumn("value", F.to_json("cells")), numbers, "cells")
     problem = "CAST(NULL AS string) AS problem"
     messages = from_values(placed, "cells").selectExpr(*MESSAGE, "arrival", "cells", problem)
-    return Cells(messages, tuple(change.Column(f.name, f.dataType.simpleString()) for f in rows.schema.fields))
+    return Cells(messages, tuple(change.Column(name, kind) for name, kind in sql_types(rows).items()))
 
 
 def _where() -> list[Column]:

@@ -14,13 +14,14 @@ from lakecdc.ingest.formats.decode import decode
 from lakecdc.ingest.formats.decoded import Decoded, Known
 from lakecdc.ingest.formats.envelope import Reading
 from lakecdc.ingest.formats.messages import from_dumped_records, from_values
-from lakecdc.ingest.formats.native.pieces import Lines
+from lakecdc.ingest.formats.native.pieces import Lines, long_line
 from lakecdc.ingest.formats.rows.changes import RowReading, decode_cells
 from lakecdc.ingest.sources.avro_files import container_messages
 from lakecdc.ingest.sources.file_batches import Queue, sizes
 from lakecdc.ingest.sources.file_memory import Memory, extended, fingerprint, recall
 from lakecdc.ingest.sources.file_records import cells_of_files, lines, list_files, scan_of_lines
 from lakecdc.ingest.sources.message_batches import (
+    known_key,
     known_types,
     partition_transforms,
     table_batch,
@@ -73,6 +74,7 @@ class Files:
         self.spark, self.spec, self.source = spark, spec, source
         self.refused: Mapping[str, Exception] = {}
         self.given_up: Mapping[str, Exception] = {}
+        self.facts: Mapping[str, object] = {}
         self._feeds: dict[str, _Feed] = {}
         self._files: list[str] = []
         self._sizes: dict[str, int] = {}
@@ -87,8 +89,7 @@ class Files:
             for table, position in positions.items()
             if position and position.source != "files"
         }
-        tables = [target.table for target in self.spec.targets]
-        self._feeds = {t: _Feed(positions.get(t), recorded.get(t), t in self.refused) for t in tables}
+        self._feeds = {t: _Feed(p, recorded.get(t), t in self.refused) for t, p in positions.items()}
         self._files = list_files(self.spark, self.source.paths)
 
     def rounds(self) -> Iterator[list[TableBatch]]:
@@ -150,7 +151,14 @@ class Files:
             columns = tuple(Column(k, "string") for k in target.key)
             return TableBatch(target, target.key, columns, None, after, in_order=False, facts=facts)
         numbers = {name: memory.count + i for i, name in enumerate(new)}
-        found = self._rows(target, numbers) if self.source.has_rows else self._events(target, numbers)
+        try:
+            found = self._rows(target, numbers) if self.source.has_rows else self._events(target, numbers)
+        except Exception as error:
+            told = long_line(error)
+            if told is None:
+                raise
+            hint = "Take the file out of source.path, or correct it: a line is a message."
+            raise InputError(told, table=target.table, hint=hint) from error
         batch = table_batch(target, found, with_read_through(after, found.newest), facts)
         # rows that arrival alone puts in order lie above all that came before
         return replace(batch, in_order=self.source.has_rows and self.source.order_by is None)
@@ -195,7 +203,13 @@ class Files:
         high = position.high_order if position else None
         table = open_target(self.spark, self.spec.catalog.name, target.table)
         partition_by = partition_transforms(table, target)
-        known = Known(known_types(table, target), high_order=high, engine=engine, partition_by=partition_by)
+        known = Known(
+            known_types(table, target),
+            high_order=high,
+            engine=engine,
+            partition_by=partition_by,
+            key=known_key(table, target),
+        )
         if self.source.records == "value":
             known = replace(known, scan=scan_of_lines(self.spark, numbers))
         # what no table can be told of is kept once, with the first

@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from lakecdc.metadata.positions import Position
 
 
+# names of other source tables in a report
+_MOST_TOLD = 20
+
+
 def known_types(table: IcebergTable | None, target: Target) -> dict[str, str]:
     """Spark SQL types of a target's columns by the source's names, but lakecdc's own; empty for no table."""
     if table is None:
@@ -69,6 +73,7 @@ def table_batch(target: Target, found: Decoded, after: Position, facts: Mapping[
         every_event=found.every_event,
         rejected=found.rejected,
         rejections=found.rejections,
+        unreadable=found.unreadable,
         origin=found.origin,
         again=(lambda: table_batch(target, again(), after, facts)) if again else None,
         source_columns=dict.fromkeys(found.told) if found.told else None,
@@ -77,5 +82,6 @@ def table_batch(target: Target, found: Decoded, after: Position, facts: Mapping[
             "events": found.events,
             "decoded_by": found.engine,
             "source_lag_seconds": round(lag, 3) if lag is not None else None,
+            **({"other_tables": found.others[:_MOST_TOLD]} if found.others else {}),
         },
     )

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from lakecdc.contract.errors import InputError
 from lakecdc.contract.options import ReplayQuarantineOptions
 from lakecdc.contract.sources.files import FilesSource
+from lakecdc.contract.sources.kafka import KafkaSource
 from lakecdc.ingest import quarantine
 from lakecdc.ingest.change import TableBatch
 from lakecdc.ingest.formats.avro_registry import Registry
@@ -49,6 +50,7 @@ class Quarantine:
         self.spark, self.spec, self.options = spark, spec, spec.options
         self.refused: Mapping[str, Exception] = {}
         self.given_up: Mapping[str, Exception] = {}
+        self.facts: Mapping[str, object] = {}
         self._positions: dict[str, Position] = {}
         self._entered: dict[str, tuple[DataFrame, str]] = {}
         self._told: dict[str, Counter[str]] = {}
@@ -146,6 +148,7 @@ class Quarantine:
             getattr(source, "unavailable_value", Reading.unavailable_value),
             {"order_by": order_by} if order_by else {},
             self._registry,
+            routed=isinstance(source, KafkaSource),
         )
         known = Known(types, high_order=position.high_order, engine="jvm", key=known_key(table, target))
         name: str = source.format  # type: ignore[union-attr]

@@ -17,12 +17,12 @@ from pyspark import StorageLevel
 from pyspark.sql import functions as F
 
 from lakecdc.iceberg.bloom_filter import might_contain
-from lakecdc.iceberg.definition import quoted_column
 from lakecdc.iceberg.file_tasks import java_tasks
 from lakecdc.iceberg.scan import TaskBuilder, column_names, read_staged
 from lakecdc.iceberg.staging import staged_tasks
 from lakecdc.local_relation import local_relation
 from lakecdc.maintain.delete_files.match_exact import file_numbers
+from lakecdc.sql import quoted_column
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

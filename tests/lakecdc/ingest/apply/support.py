@@ -55,7 +55,8 @@ class Feed:
     @property
     def spec(self) -> dict[str, Any]:
         source = {"type": "files", "path": f"{self.folder}/*.jsonl", "format": "debezium-json", "records": "kafka"}
-        target = {"table": self.table, "key": ["id"], **self.target}
+        own = {} if "source_tables" in self.target else {"source_table": "t"}
+        target = {"table": self.table, "key": ["id"], **own, **self.target}
         return self.lake.spec("ingest", source=source, target=target, options=self.options)
 
     def write(self, events: Events) -> None:

@@ -45,6 +45,15 @@ PRODUCT = [
 PLACEHOLDER = b"__debezium_unavailable_value"
 
 
+def bomb(levels: int) -> Document:
+    """A schema of few names, each used twice by the next one."""
+    inner: Document = {"type": "record", "name": "R0", "fields": [ID]}
+    for n in range(1, levels):
+        fields = [{"name": "a", "type": inner}, {"name": "b", "type": f"R{n - 1}"}]
+        inner = {"type": "record", "name": f"R{n}", "fields": fields}
+    return inner
+
+
 @pytest.fixture(autouse=True)
 def no_cache(spark: SparkSession) -> Iterator[None]:
     yield
@@ -100,6 +109,7 @@ VARIABLE = {
     "fields": [{"name": "scale", "type": "int"}, {"name": "value", "type": "bytes"}],
 }
 _CONNECT = "org.apache.kafka.connect.data"
+_LONG = bytes(range(100))
 #: column: Avro type, Connect type, value in Avro
 TYPES: dict[str, tuple[Any, Document, Any]] = {
     "id": ("int", {"type": "int32"}, 1),
@@ -108,7 +118,8 @@ TYPES: dict[str, tuple[Any, Document, Any]] = {
     "f32": ("float", {"type": "float"}, 0.5),
     "f64": ("double", {"type": "double"}, -2.25),
     "yes": ("boolean", {"type": "boolean"}, True),
-    "raw": ("bytes", {"type": "bytes"}, b"\xde\xad"),
+    # base64 of MIME would break it into lines
+    "raw": ("bytes", {"type": "bytes"}, _LONG),
     "fixed": ({"type": "fixed", "name": "F2", "size": 2}, {"type": "bytes"}, b"\1\2"),
     "mood": ({"type": "enum", "name": "Mood", "symbols": ["ok", "sad"]}, {"type": "string"}, "sad"),
     "price": (
@@ -145,15 +156,15 @@ TYPES: dict[str, tuple[Any, Document, Any]] = {
         "2024-01-02T03:04:05.5Z",
     ),
     "tags": ({"type": "array", "items": ["null", "string"]}, {"type": "array"}, ["a", None]),
-    "blobs": ({"type": "array", "items": "bytes"}, {"type": "array"}, [b"\0"]),
+    "blobs": ({"type": "array", "items": "bytes"}, {"type": "array"}, [b"\0", _LONG]),
     "pairs": ({"type": "map", "values": "string"}, {"type": "map"}, {"a": "b"}),
 }
 _IN_JSON: dict[str, Any] = {
-    "raw": "3q0=",
+    "raw": b64encode(_LONG).decode(),
     "fixed": "AQI=",
     "price": b64encode((-123456789).to_bytes(5, "big", signed=True)).decode(),
     "number": {"scale": 3, "value": b64encode((-12345).to_bytes(4, "big", signed=True)).decode()},
-    "blobs": ["AA=="],
+    "blobs": ["AA==", b64encode(_LONG).decode()],
 }
 
 
@@ -184,7 +195,7 @@ def test_types_are_those_of_json_with_schemas(spark: SparkSession) -> None:
     assert (first["price"], first["number"], first["born"]) == (
         Decimal("-1234567.89"), "-12.345", datetime.date(1969, 12, 31)
     )  # fmt: skip
-    assert (first["raw"], first["mood"], first["clock"]) == (b"\xde\xad", "sad", "01:00:00.000001")
+    assert (first["raw"], first["mood"], first["clock"]) == (_LONG, "sad", "01:00:00.000001")
 
 
 def money(scale: int) -> Document:
@@ -208,7 +219,7 @@ def test_schemas_that_change_within_a_batch(spark: SparkSession) -> None:
     ]
     found = decode_avro(spark, schemas, records, PRODUCTS)
     assert [(c.name, c.type) for c in found.columns] == [
-        ("id", "bigint"), ("price", "decimal(10,4)"), ("note", "string"), ("gone", "string")
+        ("id", "bigint"), ("price", "decimal(12,4)"), ("note", "string"), ("gone", "string")
     ]  # fmt: skip
     assert state(found, ("id", "price", "note", "gone")) == [
         (1, Decimal("1.2500"), None, "g"),
@@ -225,7 +236,7 @@ def test_a_decimals_scale_changes_in_json_as_well(spark: SparkSession) -> None:
             "field": "price",
             "type": "bytes",
             "name": f"{_CONNECT}.Decimal",
-            "parameters": {"scale": str(scale)},
+            "parameters": {"scale": str(scale), "connect.decimal.precision": "10"},
         }
         schema = {"fields": [{"field": "after", "fields": [{"field": "id", "type": "int32"}, decimal]}]}
         row = {"id": number, "price": b64encode(unscaled.to_bytes(4, "big")).decode()}
@@ -282,7 +293,7 @@ def test_a_registry_is_asked_once_and_again_while_it_is_away(monkeypatch: pytest
         assert isinstance(found[7], AvroSchema)
         assert found[8] == "schema 8 cannot be used: it is of type PROTOBUF"
         assert found[9] == "the registry has no schema 9"
-        assert [path for path, _ in schemas.requests] == [f"/schemas/ids/{n}" for n in (7, 7, 8, 9)]
+        assert sorted(path for path, _ in schemas.requests) == [f"/schemas/ids/{n}" for n in (7, 7, 8, 9)]
         assert {headers["Authorization"] for _, headers in schemas.requests} == {"Basic dTpzZWNyZXQ="}
         native = Registry(
             RegistrySettings(url, path="/ids/globalIds/{id}", id_bytes=8, token={"env": "REGISTRY_PASSWORD"})
@@ -303,11 +314,24 @@ def test_a_registry_is_asked_once_and_again_while_it_is_away(monkeypatch: pytest
         ('{"type": "record", "name": "R", "fields": [{"name": "r", "type": "Lost"}]}', "Lost is nowhere declared"),
         ('{"type": "record", "name": "R", "fields": [{"name": "r"}]}', "no Avro schema"),
         ("{", "Expecting"),
+        ('{"type": "record", "name": "R", "fields": ' + "[" * 10_000 + "]" * 10_000 + "}", "nested too deep"),
+        (json.dumps(bomb(30)), "more than 20000 types"),
     ],
 )
 def test_schemas_that_cannot_be_used(text: str, reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
         read_schema(text)
+
+
+def test_thousands_of_unknown_ids_and_schemas_that_cannot_be_used(spark: SparkSession) -> None:
+    schemas = Schemas({1: key_schema(ID), 2: envelope_schema([ID]), 3: bomb(30)})
+    records: list[Record] = [(None, b"\0" + number.to_bytes(4, "big") + b"noise") for number in range(1000, 3000)]
+    records.append((None, b"\0" + (3).to_bytes(4, "big") + b"noise"))
+    for place in (0, 1000, 2002):
+        records.insert(place, (schemas.message(1, {"id": place}), schemas.message(2, event("c", {"id": place}, place))))
+    found = decode_avro(spark, schemas, records, PRODUCTS)
+    assert [row["row"]["id"] for row in rows_of(found)] == [0, 1000, 2002]
+    assert {rule for rule, _ in rejections(found)} == {"unknown-schema"} and found.rejections == 2001
 
 
 def test_settings_that_do_not_fit_the_format() -> None:

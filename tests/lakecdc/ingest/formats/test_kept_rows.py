@@ -14,6 +14,7 @@ from lakecdc.ingest.formats.kept_rows import TableNow, decode_kept
 from lakecdc.ingest.order import RANK_READ, order_key
 from lakecdc.ingest.quarantine import of_events
 from lakecdc.metadata.positions import Position
+from lakecdc.sql import sql_type
 
 COLUMNS = ("op", "key", "row", "open", "old_key", "order", "source_time")
 LAST = "timestamp_micros(9223372036854775807)"
@@ -81,7 +82,7 @@ def test_every_value_comes_back_as_it_was(spark: SparkSession) -> None:
     )
     found = decode_kept(kept(frame, key), Target("test.t"), TableNow({}, ("at", "id")))
     assert found.changes is not None and found.key == key and found.rejected is None
-    types = {f.name: f.dataType.simpleString() for f in frame.schema["row"].dataType}  # type: ignore[attr-defined]
+    types = {f.name: sql_type(f.dataType) for f in frame.schema["row"].dataType}  # type: ignore[attr-defined]
     assert {c.name: c.type for c in found.columns} == types
     gone = frame.where("old_key IS NOT NULL").withColumns({"op": F.lit("d"), "key": F.col("old_key")})
     gone = gone.withColumns({c: F.lit(None).cast(frame.schema[c].dataType) for c in ("row", "open", "old_key")})

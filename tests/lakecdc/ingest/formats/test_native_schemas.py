@@ -61,6 +61,8 @@ TYPES = {
     "doc": "string",
 }
 TARGET = Target("shop.t", key=("id",))
+# it goes on with a type that the source has left
+PRICED = Target("shop.t", key=("id",), columns={"price": TYPES["price"]})
 
 
 def schema(columns: list[Document], version: int = 2) -> Document:
@@ -174,7 +176,7 @@ def test_a_batch_of_another_schema(spark: SparkSession) -> None:
     for engine, columns in cases.items():
         image, of = row(1, extra="x", price="E4g="), schema(columns)
         image = {c["field"]: image[c["field"]] for c in columns}
-        native, jvm = both(spark, [message(10, "c", image, of)], TYPES)
+        native, jvm = both(spark, [message(10, "c", image, of)], TYPES, PRICED)
         assert native.engine == engine
         assert_same(native, jvm)
 
@@ -185,7 +187,7 @@ def test_messages_of_several_schemas(spark: SparkSession) -> None:
     assert native.engine == "native, 1 messages in the jvm: a message of another schema"
     assert_same(native, jvm)
     price = [c if c["field"] != "price" else money("price", 1) for c in COLUMNS]
-    native, jvm = both(spark, [*EVENTS, message(70, "u", row(1, name="newer"), schema(price))], TYPES)
+    native, jvm = both(spark, [*EVENTS, message(70, "u", row(1, name="newer"), schema(price))], TYPES, PRICED)
     assert native.engine == "jvm: a message of another schema"
     assert_same(native, jvm)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import struct
 import time
 from collections.abc import Iterator, Sequence
@@ -23,6 +24,8 @@ from lakecdc.ingest.formats.pgoutput import (
     read_relation,
 )
 from lakecdc.ingest.formats.pgoutput_tuples import UNCHANGED, ProtocolError, Tuples, read_tuple, write_tuple
+from tests.lakecdc.ingest.formats.fuzz import mutated
+from tests.on_demand import on_demand
 
 OID = 16390
 UNTOUCHED = object()
@@ -265,3 +268,19 @@ def test_other_kinds_are_passed_over_or_refused() -> None:
         decode(b"S\0\0\0\1\1")
     with pytest.raises(ProtocolError, match="'b' is not part"):
         decode(begin(1), ORDERS, b"I" + struct.pack(">I", OID) + b"N" + struct.pack(">h", 1) + b"b\0\0\0\1x")
+
+
+@pytest.mark.parametrize("seed", on_demand(range(20), in_ci=[0]))
+def test_mutated_messages_end_in_an_error_that_says_where(seed: int) -> None:
+    rng, failed = random.Random(seed), 0
+    good = [begin(100, 7), ORDERS, insert("1", None, "x"), update(["2", UNTOUCHED, "x"], ["1", None, None])]
+    good += [update(["2", "ü", "x"]), delete("1", None, None), truncate(OID), commit(100, 7)]
+    for _ in range(1000):
+        messages, place = [*good], rng.randrange(len(good))
+        messages[place] = mutated(rng, good[place]) or b"?"
+        try:
+            decode(*messages)
+        except ProtocolError as error:
+            failed += 1
+            assert "cannot be read" in str(error) or "is not part of protocol" in str(error)
+    assert failed > 300

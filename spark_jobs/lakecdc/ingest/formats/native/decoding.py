@@ -5,10 +5,13 @@ What is the format's own stands in ``envelopes``.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from lakecdc.ingest.formats.debezium_schema import NO_SCHEMA
+from lakecdc.ingest.formats.native import sample
 from lakecdc.ingest.formats.native.envelopes import find_envelope
 from lakecdc.ingest.formats.native.envelopes.envelope import NO_TEXT
 from lakecdc.ingest.formats.native.exact import (
@@ -20,7 +23,7 @@ from lakecdc.ingest.formats.native.exact import (
     value,
 )
 from lakecdc.ingest.formats.native.layout import COUNTS
-from lakecdc.ingest.formats.native.schemas import Wrapping, encoded, wrapping
+from lakecdc.ingest.formats.native.schemas import SchemaError, Wrapping, encoded, named_alike, outgrown, wrapping
 from lakecdc.ingest.formats.values import placeholder_shapes
 from lakecdc.ingest.order import LAST_TIME
 
@@ -31,6 +34,8 @@ if TYPE_CHECKING:
     from lakecdc.ingest.formats.native.envelopes.envelope import Envelope
     from lakecdc.ingest.formats.values import Field
 
+# messages among which the first one of the table is looked for
+_LOOKED_AT = 1000
 #: columns of a decoded table besides the layout's: why a message is not for this engine, the message if so, and its
 #: source table
 CHECKS = ("odd", "message", "source_table")
@@ -42,7 +47,7 @@ class Decoding:
 
     :param fields: all columns of the table.
     :param key: names of its key columns.
-    :param table: the source table that is wanted, or its end; None takes all there are.
+    :param table: the source table that is wanted, or its end.
     :param epoch: epoch of the source's identity.
     :param unavailable_value: Debezium's placeholder.
     :param ignored: columns of the source that the table leaves out.
@@ -55,11 +60,16 @@ class Decoding:
     :param told: columns of the schema of the messages, which have a ``payload`` beside their value; those that have
         none are odd. None if they carry no schema.
     :param texts: they have texts of their keys as well.
+    :param routed: the source has chosen their topics for the table, so that one that is called like a source table
+        stands for it.
+    :param fixed: columns whose types the target declares.
+    :param named: the target names its source table, so that case counts.
+    :param only_added: rows of a format that tells no kind of change are added.
     """
 
     fields: tuple[Field, ...]
     key: tuple[str, ...]
-    table: str | None
+    table: str
     epoch: int
     unavailable_value: str
     ignored: tuple[str, ...] = ()
@@ -71,6 +81,10 @@ class Decoding:
     encodings: Mapping[str, str] = field(default_factory=dict)
     told: tuple[Field, ...] | None = None
     texts: bool = False
+    routed: bool = False
+    fixed: tuple[str, ...] = ()
+    named: bool = True
+    only_added: bool = False
 
     @property
     def leaves_out(self) -> bool:
@@ -90,26 +104,50 @@ class Decoding:
         :param told: its columns.
         :raises SchemaError: they cannot be decoded by it.
         """
+        changed = outgrown(self.fields, told, self.fixed)
+        if changed:
+            raise SchemaError(f"another type of the column {changed}")
         own = (self.source_column,) if self.source_column else ()
         fields = encoded(self.fields, told, self.key, self.ignored, self.encodings, own)
         return replace(self, fields=fields, told=told)
 
+    def with_names(self, messages: pa.RecordBatch) -> Decoding:
+        """For messages that tell what the numbers in their columns stand for.
+
+        :param messages: the first ones.
+        """
+        if self._envelope.told is None:
+            return self
+        import pyarrow as pa
+
+        # what is no UTF-8 is found out there
+        values = messages.column("value").slice(0, _LOOKED_AT).cast(pa.binary()).to_pylist()
+        told = sample.first_told(values, self._envelope, self._is_own)
+        names = {f.name: f for f in told if f.names}
+        fields = tuple(names[f.name].with_type(f.type) if f.name in names else f for f in self.fields)
+        return replace(self, fields=fields)
+
+    def _is_own(self, source_table: str) -> bool:
+        """Whether a source table feeds the table by its name."""
+        if self.wants is not None:
+            return self.wants(source_table)
+        name, end = f".{source_table}", f".{self.table}"
+        return name.endswith(end) if self.named else name.lower().endswith(end.lower())
+
     def prepare(self, connection: duckdb.DuckDBPyConnection) -> None:
         """Make the functions that the query needs."""
-        wants = self.wants
-        if wants is None:
-            return
-        from duckdb.func import FunctionNullHandling, PythonUDFType
+        if self.wants is not None:
+            _create_test(connection, "wanted", self.wants)
+        if self._envelope.told is not None:
+            _create_test(connection, "held", self._holds)
 
-        # DuckDB would evaluate annotations
-        connection.create_function(
-            "wanted",
-            lambda names: _each_once(names, wants),
-            ["VARCHAR"],
-            "BOOLEAN",
-            type=PythonUDFType.ARROW,
-            null_handling=FunctionNullHandling.SPECIAL,
-        )
+    def _holds(self, told: str) -> bool:
+        """Whether the columns can stay as they are with the types that a message tells."""
+        try:
+            fields = self._envelope.fields_told(json.loads(told))
+        except NO_SCHEMA:
+            return False
+        return outgrown(self.fields, fields, self.fixed) is None and named_alike(self.fields, fields)
 
     def first_columns(self, connection: duckdb.DuckDBPyConnection) -> tuple[str, ...] | None:
         """Columns of the first row image, in its order; None if there is none or one that the table does not have.
@@ -125,7 +163,7 @@ class Decoding:
 
     @property
     def _envelope(self) -> Envelope:
-        return find_envelope(self.format, self.order_by)
+        return find_envelope(self.format, self.order_by, only_added=self.only_added)
 
     @property
     def _columns(self) -> set[str]:
@@ -207,7 +245,12 @@ class Decoding:
     def _strange_places(self, seen: tuple[str, ...]) -> str:
         names, read = ", ".join(text_literal(name) for name in seen), self._envelope
         told = f" OR map_keys({read.told}) != [{names}]" if read.told else ""
-        return f"CASE WHEN map_keys({read.image}) != [{names}]{told} THEN 'other columns' END"
+        return f"CASE WHEN map_keys({read.image}) != [{names}]{told} THEN 'other columns' {self._other_types()} END"
+
+    def _other_types(self) -> str:
+        """The case of a message that tells types which the columns do not hold as they are."""
+        told = self._envelope.told
+        return f"WHEN {told} IS NOT NULL AND NOT held(to_json({told})::VARCHAR) THEN 'other types'" if told else ""
 
     def _strange(self) -> str:
         """A column with a value that the table does not have yet."""
@@ -229,7 +272,7 @@ class Decoding:
             cases.append(
                 f"WHEN NOT (list_has_all([{known}], {told}) AND list_has_all({told}, {names})) THEN 'other columns'"
             )
-        return f"CASE {' '.join(cases)} END"
+        return f"CASE {' '.join(cases)} {self._other_types()} END"
 
     def _messages(self, *, valid: bool, asides: bool) -> str:
         message = f"{'messages' if asides else 'NULL'} AS message"
@@ -277,11 +320,17 @@ class Decoding:
 
     def _kind(self) -> str:
         """The op of a message that is this table's; ``odd`` for what the JVM has to judge; null to pass over."""
-        # what tells no table is this one's
+        # what tells no table is this one's; as ``source_tables.feeds`` decides
         if self.wants:
             return self._envelope.kind("(source_table IS NULL OR wanted(source_table))")
-        ours = f"ends_with('.' || source_table, {text_literal(f'.{self.table}')})"
-        return self._envelope.kind(f"coalesce({ours}, true)" if self.table else "true")
+        end, stands = text_literal(f".{self.table}"), "ends_with('.' || topic, '.' || source_table)"
+        if self.named:
+            ours, stands = f"ends_with('.' || source_table, {end})", f"{stands} AND ends_with('.' || topic, {end})"
+        else:
+            ours = f"ends_with(lower('.' || source_table), lower({end}))"
+        if self.routed:
+            ours += f" OR ({stands})"
+        return self._envelope.kind(f"coalesce({ours}, true)")
 
     def _changes(self, parsed: str, *, quick: bool) -> str:
         """Typed columns of parsed messages.
@@ -426,10 +475,25 @@ def _text(sql: str, *, valid: bool) -> str:
     return sql if valid else f"CASE WHEN json_valid(TRY({sql})) THEN {sql} END"
 
 
-def _each_once(names: pa.ChunkedArray, wants: Callable[[str], bool]) -> pa.ChunkedArray:
-    """Tell of a column of source tables, which has few different values, whether they are wanted."""
+def _create_test(connection: duckdb.DuckDBPyConnection, name: str, passes: Callable[[str], bool]) -> None:
+    """Make a function of DuckDB that tests texts of which there are few different ones."""
+    from duckdb.func import FunctionNullHandling, PythonUDFType
+
+    # DuckDB would evaluate annotations
+    connection.create_function(
+        name,
+        lambda texts: _each_once(texts, passes),
+        ["VARCHAR"],
+        "BOOLEAN",
+        type=PythonUDFType.ARROW,
+        null_handling=FunctionNullHandling.SPECIAL,
+    )
+
+
+def _each_once(texts: pa.ChunkedArray, passes: Callable[[str], bool]) -> pa.ChunkedArray:
+    """Tell of texts, few of which are different, whether they pass a test."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    wanted = [name for name in pc.unique(names).to_pylist() if name is not None and wants(name)]
-    return pc.is_in(names, value_set=pa.array(wanted, pa.string()))
+    passing = [text for text in pc.unique(texts).to_pylist() if text is not None and passes(text)]
+    return pc.is_in(texts, value_set=pa.array(passing, pa.string()))

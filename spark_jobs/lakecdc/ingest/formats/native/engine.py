@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from lakecdc.iceberg.definition import quoted_column
 from lakecdc.ingest.fold import FoldStats, is_open
 from lakecdc.ingest.formats.messages import SCHEMA
 from lakecdc.ingest.formats.native import facts, packing, sample, schemas
@@ -32,6 +31,7 @@ from lakecdc.ingest.formats.native.tasks import (
 )
 from lakecdc.ingest.formats.survey import moment
 from lakecdc.ingest.order import Marks
+from lakecdc.sql import quoted_column
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -213,7 +213,7 @@ def decode_native(
     format_name: str,
     fields: Sequence[Field],
     key: Sequence[str],
-    table: str | None,
+    table: str,
     reading: Reading,
     marks: Marks,
     *,
@@ -227,11 +227,13 @@ def decode_native(
     partition_by: Sequence[str] = (),
     wants: Callable[[str], bool] | None = None,
     source_column: str | None = None,
+    fixed: Sequence[str] = (),
+    named: bool = True,
 ) -> Native:
     """Decode a batch, or tell why not.
 
     :param messages: makes the message frame; not called if there is a scan.
-    :param table: the source table that is wanted, or its end; None takes all there are if these are one.
+    :param table: the source table that is wanted, or its end.
     :param marks: how far the table has come.
     :param every: every event is wanted.
     :param folds: the last event of each key is wanted.
@@ -244,6 +246,8 @@ def decode_native(
     :param partition_by: the target's partition transforms in SQL, so that its partitions are folded apart.
     :param wants: tells whether a source table is one of several that feed the table; None for one of them.
     :param source_column: column that takes the source table's name.
+    :param fixed: columns whose types the target declares.
+    :param named: the target names its source table, so that case counts.
     """
     keyed = scan is None or scan.keyed
     decoding = Decoding(
@@ -259,6 +263,10 @@ def decode_native(
         wants,
         source_column,
         dict(encodings or {}),
+        routed=reading.routed,
+        only_added=reading.only_added,
+        fixed=tuple(fixed),
+        named=named,
     )
     if told is not None:
         try:

@@ -56,6 +56,8 @@ def supports(field: Field) -> bool:
         decimal = _DECIMAL.match(field.type)
         fits = field.encoding != "decimal_bytes" or 0 <= field.scale <= (int(decimal[2]) if decimal else 37)
         return fits and (field.type == "string" or decimal is not None)
+    if field.names:
+        return field.type == "string"
     if field.encoding != "plain":
         return field.type in _ENCODED[field.encoding]
     return field.type != "binary" and duck_type(field.type) is not None
@@ -105,6 +107,8 @@ def exact(field: Field, text: str, made: str, *, kind: str | None = None) -> str
     :param kind: SQL of the JSON type of the value, where the text does not tell it; None if it cannot be found out.
     """
     fits = f"{made} IS NOT NULL"
+    if field.names:
+        return f"{fits} AND {exact(Field(field.name, 'string'), text, made, kind=kind)}"
     if field.encoding == "base64":
         told = f"CASE WHEN {_is_word(text)} THEN true ELSE {_is_text(kind)} END"
         return f"{fits} AND to_base64({made}) = {text} AND {told}"
@@ -144,6 +148,8 @@ def value(field: Field, text: str, *, kind: str | None = None) -> str:
     :param kind: as for :func:`exact`.
     """
     duck = duck_type(field.type)
+    if field.names:
+        return _named(field, text)
     if field.encoding == "base64":
         return f"TRY(from_base64({text}))"
     if field.encoding == "decimal_bytes":
@@ -157,6 +163,22 @@ def value(field: Field, text: str, *, kind: str | None = None) -> str:
     if field.encoding != "plain":
         return _time(text, field.encoding, str(duck))
     return text if field.type == "string" else f"TRY_CAST({text} AS {duck})"
+
+
+def _named(field: Field, text: str) -> str:
+    """SQL of what a text stands for: a number for one or some of the names, anything else for itself."""
+    listed, count = ", ".join(text_literal(name) for name in field.names), len(field.names)
+    number = f"TRY_CAST({text} AS HUGEINT)"
+    if field.encoding == "enum":
+        named = f"WHEN {number} <= {count} THEN (['', {listed}])[{number}::INTEGER + 1]"
+    else:
+        bits = [
+            f"CASE WHEN {number} // {2**i}::HUGEINT % 2 = 1 THEN {text_literal(name)} END"
+            for i, name in enumerate(field.names)
+        ]
+        named = f"WHEN {number} < {2**count}::HUGEINT THEN concat_ws(',', {', '.join(bits)})"
+    is_name = f"NOT regexp_full_match({text}, '[0-9]{{1,20}}')"
+    return f"CASE WHEN {is_name} THEN {text} {named} WHEN {text} IN ({listed}) THEN {text} END"
 
 
 def exact_instant(text: str) -> str:

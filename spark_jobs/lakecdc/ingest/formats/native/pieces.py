@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import mmap
 import os
+import re
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 if TYPE_CHECKING:
+    from bz2 import BZ2File
+    from gzip import GzipFile
+    from typing import BinaryIO
+
     import pyarrow as pa
 
 _NEWLINE, _RETURN = b"\n\r"
@@ -24,6 +30,15 @@ _PACKED = (".gz", ".bz2")
 _UNKNOWN = (".zst", ".zstd", ".snappy", ".lz4", ".deflate", ".xz")
 # of text in a packed file, by experience with JSON
 _RATIO = 8
+# and what gzip can make of text at most
+_MOST_RATIO = 1100
+# bytes of a line, behind the chunk that it begins in: a variant of Spark's holds no more than a quarter of that
+_LONGEST_LINE = 64 * 1024 * 1024
+_LONG_LINE = re.compile(r"LongLineError: (.*)")
+
+
+class LongLineError(Exception):
+    """A file has a line that is too long to be a message."""
 
 
 class OddTextError(ValueError):
@@ -40,12 +55,14 @@ class Piece:
 
     :param number: of the file.
     :param end: None for a packed file, which is read to its end.
+    :param longest: bytes of a line, behind the chunk that it begins in.
     """
 
     path: str
     number: int
     start: int = 0
     end: int | None = None
+    longest: int = _LONGEST_LINE
 
 
 @dataclass(frozen=True)
@@ -65,6 +82,22 @@ class Lines:
             for number in batch.column(0).to_pylist():
                 for piece in self.tasks[number]:
                     yield from _tables(piece, maps=self.maps)
+
+    def that_may_be_long(self) -> Lines:
+        """The same without files that are too small to have a line that is too long."""
+        left = [tuple(p for p in task if _most_bytes(p) > p.longest) for task in self.tasks]
+        return Lines(tuple(filter(None, left)), maps=False)
+
+    def check(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Read everything and make nothing of it.
+
+        :raises LongLineError: naming the file.
+        """
+        for number in (number for batch in batches for number in batch.column(0).to_pylist()):
+            for piece in self.tasks[number]:
+                for _ in _texts(piece, maps=self.maps):
+                    pass
+        yield from ()
 
     def cut(self) -> str | None:
         """A file that has been cut short meanwhile, and by how much; None if there is none."""
@@ -94,10 +127,25 @@ def plan(numbers: Mapping[str, int], parallelism: int, most_bytes: int) -> tuple
             return None
         if not os.path.isfile(path):
             return None
-        files.append(Piece(path, number, 0, None if path.lower().endswith(_PACKED) else os.path.getsize(path)))
+        end = None if path.lower().endswith(_PACKED) else os.path.getsize(path)
+        files.append(Piece(path, number, 0, end, _LONGEST_LINE))
     total = sum(_size(piece) for piece in files)
     wanted = max(1, min(parallelism, total // _SMALLEST), -(-total // most_bytes))
     return Lines(tuple(_spread(sorted(files, key=lambda p: p.number), -(-total // wanted)))), total
+
+
+def long_line(error: Exception) -> str | None:
+    """What a :class:`LongLineError` has said, here or in a task; None if another error is the cause."""
+    found = _LONG_LINE.search(f"{type(error).__name__}: {error}")
+    return found[1] if found else None
+
+
+def _most_bytes(piece: Piece) -> int:
+    """Bytes of text that a file may have."""
+    size = os.path.getsize(piece.path)
+    if piece.end is not None:
+        return size
+    return size * _MOST_RATIO if piece.path.lower().endswith(".gz") else sys.maxsize
 
 
 def _size(piece: Piece) -> int:
@@ -111,11 +159,11 @@ def _spread(files: Sequence[Piece], share: int) -> Iterator[tuple[Piece, ...]]:
     for file in files:
         place = file.start
         while file.end is not None and file.end - place > room:
-            current.append(Piece(file.path, file.number, place, place + room))
+            current.append(replace(file, start=place, end=place + room))
             place += room
             yield tuple(current)
             current, room = [], share
-        current.append(Piece(file.path, file.number, place, file.end))
+        current.append(replace(file, start=place))
         room -= _size(current[-1])
         if room <= 0:
             yield tuple(current)
@@ -130,11 +178,31 @@ def _check_size(piece: Piece, size: int) -> None:
 
 
 def _tables(piece: Piece, *, maps: bool) -> Iterator[pa.Table]:
-    plain = _mapped if maps else _copied
-    for place, text, returns in _packed(piece) if piece.end is None else plain(piece):
+    for place, text, returns in _texts(piece, maps=maps):
         table = _table(text, (piece.number << PLACE_BITS) + place, returns=returns)
         if table.num_rows:
             yield table
+
+
+def _texts(piece: Piece, *, maps: bool) -> Iterator[tuple[int, memoryview, bool]]:
+    if piece.end is None:
+        return _packed(piece)
+    return _mapped(piece) if maps else _copied(piece)
+
+
+def _rest_of_line(file: BinaryIO | GzipFile | BZ2File, piece: Piece) -> bytes:
+    """What is left of a line.
+
+    :raises LongLineError: it is too much.
+    """
+    rest = file.readline(piece.longest + 1)
+    _check_rest(piece, len(rest))
+    return rest
+
+
+def _check_rest(piece: Piece, length: int) -> None:
+    if length > piece.longest:
+        raise LongLineError(f"The file {piece.path} has a line of more than {piece.longest} bytes.")
 
 
 def _mapped(piece: Piece) -> Iterator[tuple[int, memoryview, bool]]:
@@ -152,7 +220,9 @@ def _mapped(piece: Piece) -> Iterator[tuple[int, memoryview, bool]]:
     place = mapped.find(b"\n", piece.start - 1) + 1 or len(mapped) if piece.start else 0
     while place < piece.end:
         # the line that the last byte is part of belongs to the piece as well
-        end = mapped.find(b"\n", min(place + _CHUNK, piece.end) - 1) + 1 or len(mapped)
+        begun = min(place + _CHUNK, piece.end)
+        end = mapped.find(b"\n", begun - 1) + 1 or len(mapped)
+        _check_rest(piece, end - begun)
         yield place, memoryview(mapped)[place:end], mapped.find(b"\r", place, end) >= 0
         place = end
 
@@ -163,12 +233,12 @@ def _copied(piece: Piece) -> Iterator[tuple[int, memoryview, bool]]:
     with open(piece.path, "rb") as file:
         if piece.start:
             file.seek(piece.start - 1)
-            file.readline()
+            _rest_of_line(file, piece)
         while (place := file.tell()) < piece.end:
             _check_size(piece, os.fstat(file.fileno()).st_size)
             text = file.read(min(_CHUNK, piece.end - place))
             if not text.endswith(b"\n"):
-                text += file.readline()
+                text += _rest_of_line(file, piece)
             if text:
                 yield place, memoryview(text), b"\r" in text
 
@@ -182,7 +252,7 @@ def _packed(piece: Piece) -> Iterator[tuple[int, memoryview, bool]]:
     with gzip.open(piece.path) if piece.path.lower().endswith(".gz") else bz2.open(piece.path) as file:
         while text := file.read(_CHUNK):
             if not text.endswith(b"\n"):
-                text += file.readline()
+                text += _rest_of_line(file, piece)
             yield place, memoryview(text), b"\r" in text
             place += len(text)
 

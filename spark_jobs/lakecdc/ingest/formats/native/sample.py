@@ -8,6 +8,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from lakecdc.ingest.formats import debezium_schema
+from lakecdc.ingest.formats.debezium_schema import NO_SCHEMA
 from lakecdc.ingest.formats.native.envelopes.envelope import dotted
 from lakecdc.ingest.formats.survey import merge_fields
 
@@ -35,16 +36,36 @@ def fields(
         for event in islice(_events(tables), count):
             told = _of_schema(event) if read.schemas else None
             if told and wants(told[0]):
-                return told[1]
+                return _named(told[1])
             for name, found in read.sample(event) if told is None else ():
                 if not name or wants(name):
                     seen.setdefault(name or None, []).append(found)
-    except (ValueError, TypeError, KeyError, AttributeError):
+    except NO_SCHEMA:
         return None
     if not seen or len([name for name in seen if name]) > 1 and not shards:
         return None
     of_tables = [merge_fields(seen[name]) for name in sorted(seen, key=str)]
-    return merge_fields(tuple(sorted(found, key=lambda f: f.name)) for found in of_tables)
+    return _named(merge_fields(tuple(sorted(found, key=lambda f: f.name)) for found in of_tables))
+
+
+def _named(found: tuple[Field, ...]) -> tuple[Field, ...] | None:
+    """Columns whose names can be those of columns; None if some cannot."""
+    return None if any(not f.name or "\0" in f.name for f in found) else found
+
+
+def first_told(values: Iterable[str | bytes | None], read: Envelope, wants: Callable[[str], bool]) -> tuple[Field, ...]:
+    """Columns that the first row event of a table tells; none if none of the messages does.
+
+    :param wants: tells whether a source table is wanted.
+    """
+    for value in values:
+        try:
+            for name, found in read.sample(json.loads(value)) if value else ():
+                if not name or wants(name):
+                    return found
+        except NO_SCHEMA:
+            continue
+    return ()
 
 
 def _of_schema(event: dict[str, Any]) -> tuple[str, tuple[Field, ...]] | None:

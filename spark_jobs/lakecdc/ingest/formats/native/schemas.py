@@ -7,11 +7,13 @@ payload here, and are odd.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import astuple, dataclass
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import astuple, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from lakecdc.iceberg.widening import holds
 from lakecdc.ingest.formats import debezium_schema
+from lakecdc.ingest.formats.debezium_schema import NO_SCHEMA
 from lakecdc.ingest.formats.native.exact import supports
 from lakecdc.ingest.formats.values import Field
 
@@ -113,7 +115,7 @@ def wrapping(messages: pa.RecordBatch) -> Wrapping | None:
         begin, place = places[PAYLOAD]
         end = text[place:].rstrip("\r\n")
         return Wrapping(text[:begin].encode(), end.encode(), debezium_schema.fields(json.dumps(members["schema"])))
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except NO_SCHEMA:
         return None
 
 
@@ -148,7 +150,23 @@ def to_json(fields: tuple[Field, ...]) -> str:
 
 def from_json(text: str) -> tuple[Field, ...]:
     """The same, read again."""
-    return tuple(Field(*values) for values in json.loads(text))
+    fields = (Field(*values) for values in json.loads(text))
+    return tuple(replace(one, names=tuple(one.names)) for one in fields)
+
+
+def outgrown(columns: Iterable[Field], told: Iterable[Field], fixed: Collection[str]) -> str | None:
+    """Name of a column of the table that cannot stay as it is with the types of a schema; None if all can.
+
+    :param fixed: columns whose types the target declares.
+    """
+    types = {f.name: f.type for f in told if f.name not in fixed}
+    return next((c.name for c in columns if c.name in types and not holds(c.type, types[c.name])), None)
+
+
+def named_alike(columns: Iterable[Field], told: Iterable[Field]) -> bool:
+    """Whether the columns have the names of values that a schema tells."""
+    known = {c.name: c for c in columns}
+    return all(known[f.name].names == f.with_type(known[f.name].type).names for f in told if f.name in known)
 
 
 def encoded(

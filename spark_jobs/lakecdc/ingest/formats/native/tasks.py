@@ -131,7 +131,7 @@ class DecodeTask:
             yield from table.to_batches()
 
     def _packed(self, messages: Iterable[pa.RecordBatch], care: Care) -> Iterator[pa.RecordBatch]:
-        with duckdb_of_its_own() as connection, duckdb_of_its_own() as beside:
+        with duckdb_of_its_own() as connection, connection.cursor() as beside:
             stream = Stream(iter(messages))
             if stream.first is None:
                 return
@@ -143,6 +143,7 @@ class DecodeTask:
                 except SchemaError as error:
                     raise OddError(str(error)) from error
                 stream.unwrapped = around.unwrapped
+            decoding = decoding.with_names(stream.first)
             told = "" if decoding.told is None else to_json(decoding.told)
             held = holders(
                 self.grouping,

@@ -14,11 +14,14 @@ from lakecdc.ingest.formats.rows.cells import Cells
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
 
     from lakecdc.contract.sources.files import FilesSource
 
 
-def read_cells(messages: DataFrame, source: FilesSource, known: Mapping[str, str], schema: str | None = None) -> Cells:
+def read_cells(
+    messages: DataFrame, source: FilesSource, known: Mapping[str, str], schema: StructType | None = None
+) -> Cells:
     """The cells of records that are text: lines of ``csv`` and ``text``, elements of ``xml``, kept rows of ``parquet``.
 
     :param messages: a message frame; of ``csv`` with a header each record carries it.

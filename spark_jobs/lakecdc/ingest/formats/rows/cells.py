@@ -10,11 +10,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from lakecdc.iceberg.definition import literal, quoted_column
+from lakecdc.iceberg.widening import is_wider
 from lakecdc.ingest.change import Column
 from lakecdc.ingest.formats.envelope import MESSAGE
 from lakecdc.ingest.formats.messages import json
 from lakecdc.ingest.formats.values import calendar, exact_decimal, more_than_a_day, strange_fraction
+from lakecdc.sql import literal, quoted_column
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -24,12 +25,6 @@ _INTEGERS = ("tinyint", "smallint", "int", "bigint")
 _NUMBERS = (*_INTEGERS, "float", "double")
 _TIMES = ("date", "timestamp", "timestamp_ntz")
 _NESTED = re.compile(r"(struct|array|map)<")
-_WIDER = {
-    ("int", "bigint"),
-    ("smallint", "bigint"),
-    ("smallint", "int"),
-    ("float", "double"),
-}
 #: SQL of the problem of a record whose bytes are no text, or null
 NO_TEXT = "CASE WHEN NOT is_valid_utf8(CAST(value AS string)) THEN 'encoding: the record is no UTF-8' END"
 # what Iceberg has no type for
@@ -71,14 +66,6 @@ def stored_type(cell: Column, chosen: str | None, known: str | None) -> str:
     if chosen or known is None:
         return chosen or own
     return own if is_wider(known, own) or _NESTED.match(own) and known != "string" else known
-
-
-def is_wider(old: str, new: str) -> bool:
-    """Whether a column can be widened from one type to the other."""
-    before, after = _DECIMAL.fullmatch(old), _DECIMAL.fullmatch(new)
-    if before and after:
-        return before[2] == after[2] and int(after[1]) > int(before[1])
-    return (old, new) in _WIDER
 
 
 def value(cell: Column, sql_type: str, timestamp_format: str | None = None) -> str:
@@ -127,7 +114,7 @@ def from_text(text: str, sql_type: str, timestamp_format: str | None = None) -> 
     if sql_type in _TIMES and timestamp_format:
         return f"try_cast(try_to_timestamp({trimmed}, {literal(timestamp_format)}) AS {sql_type})"
     if sql_type == "variant" or _NESTED.match(sql_type):
-        return f"try_variant_get({json(trimmed)}, '$', '{sql_type}')"
+        return f"try_variant_get({json(trimmed)}, '$', {literal(sql_type)})"
     if _DECIMAL.fullmatch(sql_type):
         return exact_decimal(trimmed, sql_type)
     if sql_type in _TIMES:
@@ -138,7 +125,8 @@ def from_text(text: str, sql_type: str, timestamp_format: str | None = None) -> 
 def _to_text(source: str, cell_type: str) -> str:
     if _NESTED.match(cell_type) or cell_type == "variant":
         return f"to_json({source})"
-    return f"base64({source})" if cell_type == "binary" else f"CAST({source} AS string)"
+    # Spark's base64 has a line break every 76 characters
+    return rf"replace(base64({source}), '\r\n')" if cell_type == "binary" else f"CAST({source} AS string)"
 
 
 def _is_number(sql_type: str) -> bool:

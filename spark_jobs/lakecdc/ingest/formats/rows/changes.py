@@ -7,18 +7,18 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from pyspark.sql import Window
 from pyspark.sql import functions as F
 
 from lakecdc.contract.errors import InputError
-from lakecdc.iceberg.definition import quoted_column
 from lakecdc.ingest.change import Column, alike
 from lakecdc.ingest.formats.changes import REJECTED, listed
 from lakecdc.ingest.formats.decoded import Decoded
 from lakecdc.ingest.formats.envelope import MESSAGE
 from lakecdc.ingest.formats.rows.cells import Cells, misfit, stored_type, value
 from lakecdc.ingest.formats.survey import moment
+from lakecdc.ingest.formats.table_fields import chosen_type
 from lakecdc.ingest.order import order_sql
+from lakecdc.sql import quoted_column
 
 if TYPE_CHECKING:
     from pyspark.sql import Column as Expression
@@ -65,7 +65,8 @@ def decode_cells(
         return Decoded(tuple(Column(k, target.columns.get(k, "string")) for k in key), target.key)
     wanted = [c for c in cells.columns if c.name not in target.exclude_columns]
     _check_present(wanted, key, reading.order_by, target.table)
-    types = {c.name: stored_type(c, target.columns.get(c.name), known.get(c.name)) for c in wanted}
+    chosen = {c.name: chosen_type(target, c.name) for c in wanted if c.name in target.columns}
+    types = {c.name: stored_type(c, chosen.get(c.name), known.get(c.name)) for c in wanted}
     op = "u" if key and target.mode != "append" else "c"
     typed = _typed(cells.frame, wanted, types, reading.timestamp_format)
     position, time = _moment(reading, types, target.table)
@@ -80,7 +81,7 @@ def decode_cells(
         tuple(Column(c.name, types[c.name]) for c in wanted),
         target.key,
         changes if total else None,
-        _told_apart(both.where("rejected IS NOT NULL").select("rejected.*")) if rejections else None,
+        both.where("rejected IS NOT NULL").select("rejected.*") if rejections else None,
         rejections,
         newest=newest,
         events=total,
@@ -176,13 +177,6 @@ def _rejected(key: tuple[str, ...], order_by: str | None) -> Expression:
     own = dict.fromkeys(("source_table", "row_key"), F.lit(None).cast("string"))
     rest = [own.get(c, F.col(c)).alias(c) for c in REJECTED[2:]]
     return F.when(rule.isNotNull(), F.struct(rule.alias("rule"), reason.alias("reason"), *rest))
-
-
-def _told_apart(rejected: DataFrame) -> DataFrame:
-    """Records that are the same in one file get places of their own."""
-    number = F.row_number().over(Window.partitionBy("place").orderBy("order"))
-    place = F.when(number > 1, F.concat_ws("~", "place", number.cast("string"))).otherwise(F.col("place"))
-    return rejected.withColumn("place", place)
 
 
 def _measure(both: DataFrame) -> tuple[int, int, datetime | None]:

@@ -10,8 +10,8 @@ from pyspark.sql import functions as F
 
 from lakecdc.contract.errors import InputError
 from lakecdc.contract.sources.formats import CsvSettings
-from lakecdc.iceberg.definition import literal
 from lakecdc.ingest.formats.rows.cells import Cells, with_cells
+from lakecdc.sql import literal
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -10,14 +10,15 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructField, StructType
+from pyspark.sql.types import ArrayType, DataType, StringType, StructField, StructType
 
-from lakecdc.iceberg.definition import quoted_column
 from lakecdc.ingest.change import Column
 from lakecdc.ingest.formats.envelope import MESSAGE
 from lakecdc.ingest.formats.rows.cells import NO_TEXT, Cells
+from lakecdc.sql import parsed_type, quoted_column, sql_type
 
 if TYPE_CHECKING:
+    from pyspark.sql import Column as Expression
     from pyspark.sql import DataFrame, SparkSession
 
     from lakecdc.contract.sources.formats import XmlSettings
@@ -26,52 +27,75 @@ _BAD = "_lakecdc_bad"
 
 
 def record_pattern(row_tag: str) -> str:
-    """Regular expression (Java) of one record, or of a comment; a record that does not end takes the rest."""
+    """Regular expression (Java) of one record, or of a comment; what does not end takes the rest."""
     tag = re.escape(row_tag)
-    return rf"(?s)<!--.*?-->|<{tag}(?=[\s/>])(?:[^>]*/>|[^>]*+>.*?(?:</{tag}\s*>|\z))"
+    element = rf"<{tag}(?=[\s/>])(?:[^>]*/>|[^>]*+(?:\z|>.*?(?:</{tag}\s*>|\z)))"
+    return rf"(?s)<!--.*?(?:-->|\z)|{element}"
 
 
-def schema_of(spark: SparkSession, files: list[str], settings: XmlSettings) -> str:
-    """Columns of files as DDL, all leaves text."""
-    reader = spark.read.format("xml").options(**_options(settings), rowTag=settings.row_tag, inferSchema="false")
-    fields = [f for f in reader.load(files).schema.fields if f.name != _BAD]
-    return ", ".join(f"{quoted_column(f.name)} {f.dataType.simpleString()}" for f in fields)
+def is_comment(record: str) -> Expression:
+    """Whether what the pattern has found is a comment; one that does not end as it should may have hidden records.
+
+    Two hyphens within are no part of a comment (XML 1.0, section 2.5): where they stand, one that was cut short goes on
+    to the end of another.
+    """
+    text, ends = F.col(record), len("<!---->")
+    within = text.substr(F.lit(len("<!--") + 1), F.length(text) - ends)
+    whole = text.endswith("-->") & (F.length(text) >= ends) & ~within.contains("--")
+    return F.is_valid_utf8(text) & text.startswith("<!--") & whole
 
 
-def cells(messages: DataFrame, settings: XmlSettings, known: Mapping[str, str], schema: str | None) -> Cells:
+def schema_of(spark: SparkSession, files: list[str], settings: XmlSettings) -> StructType:
+    """Columns of files, all leaves text."""
+    # the records of a file that is no UTF-8 are kept, not applied, and tell nothing
+    own = {"rowTag": settings.row_tag, "inferSchema": "false", "ignoreCorruptFiles": "true"}
+    reader = spark.read.format("xml").options(**_options(settings), **own)
+    return StructType([f for f in reader.load(files).schema.fields if f.name != _BAD])
+
+
+def cells(messages: DataFrame, settings: XmlSettings, known: Mapping[str, str], schema: StructType | None) -> Cells:
     """See the package.
 
     :param schema: columns of the files; default: the known ones.
     """
     columns = _columns(known, schema)
-    ddl = ", ".join([*(f"{quoted_column(c.name)} {c.type}" for c in columns), f"{_BAD} string"])
-    parsed = messages.withColumn("parsed", F.from_xml(F.expr("CAST(value AS string)"), ddl, _options(settings)))
-    members = ", ".join(f"parsed.{quoted_column(c.name)} AS {quoted_column(c.name)}" for c in columns)
-    bad = f"CASE WHEN parsed.{_BAD} IS NOT NULL THEN 'not-xml: the element cannot be parsed' END"
+    members = [*(StructField(c.name, parsed_type(c.type)) for c in columns), StructField(_BAD, StringType())]
+    element = F.from_xml(F.expr("CAST(value AS string)"), StructType(members), _options(settings))
+    parsed = messages.withColumn("parsed", element)
+    values = ", ".join(f"parsed.{quoted_column(c.name)} AS {quoted_column(c.name)}" for c in columns)
+    bad = (
+        "CASE WHEN startswith(CAST(value AS string), '<!--') THEN 'not-xml: a comment does not end' "
+        f"WHEN parsed.{_BAD} IS NOT NULL THEN 'not-xml: the element cannot be parsed' END"
+    )
     problem = f"coalesce({NO_TEXT}, {bad}) AS problem"
-    return Cells(parsed.selectExpr(*MESSAGE, "arrival", f"struct({members}) AS cells", problem), columns)
+    return Cells(parsed.selectExpr(*MESSAGE, "arrival", f"struct({values}) AS cells", problem), columns)
 
 
-def _columns(known: Mapping[str, str], schema: str | None) -> tuple[Column, ...]:
+def _columns(known: Mapping[str, str], schema: StructType | None) -> tuple[Column, ...]:
     if schema is None:
         return tuple(Column(n, t if _nested(t) else "string") for n, t in known.items())
-    found = {f.name: f.dataType.simpleString() for f in _fields(schema)}
     # a table's nested column may have members that these files happen not to show
-    return tuple(Column(n, known[n] if n in known and _holds(known[n], t) else t) for n, t in found.items())
+    return tuple(
+        Column(f.name, known[f.name] if _holds(known.get(f.name), f.dataType) else sql_type(f.dataType))
+        for f in schema.fields
+    )
 
 
-def _fields(schema: str) -> list[StructField]:
-    found = StructType.fromDDL(schema)
-    assert isinstance(found, StructType)
-    return found.fields
-
-
-def _holds(known: str, found: str) -> bool:
+def _holds(known: str | None, found: DataType) -> bool:
     """Whether a nested type has every member of another."""
-    if not _nested(known):
+    if known is None or not _nested(known):
         return False
-    members = set(re.findall(r"[\w-]+(?=:)", found))
-    return members <= set(re.findall(r"[\w-]+(?=:)", known)) and known.split("<")[0] in ("array", found.split("<")[0])
+    there = parsed_type(known)
+    return _members(found) <= _members(there) and there.typeName() in ("array", found.typeName())
+
+
+def _members(data_type: DataType) -> set[str]:
+    """Names of a type's members, at any depth."""
+    if isinstance(data_type, ArrayType):
+        return _members(data_type.elementType)
+    if not isinstance(data_type, StructType):
+        return set()
+    return {f.name for f in data_type.fields}.union(*(_members(f.dataType) for f in data_type.fields))
 
 
 def _nested(sql_type: str) -> bool:

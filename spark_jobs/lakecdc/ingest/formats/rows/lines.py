@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from lakecdc.iceberg.definition import literal
 from lakecdc.ingest.formats.rows.cells import Cells, with_cells
+from lakecdc.sql import literal
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -6,6 +6,7 @@ with a higher value stays. Reading is no snapshot: what changes meanwhile moves 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from lakecdc.contract.spec import JobSpec
     from lakecdc.contract.target import Target
 
+log = logging.getLogger(__name__)
+
 _EPOCH = 1
 
 
@@ -39,6 +42,7 @@ class Jdbc:
         self.spark, self.spec, self.source = spark, spec, source
         self.refused: Mapping[str, Exception] = {}
         self.given_up: Mapping[str, Exception] = {}
+        self.facts: Mapping[str, object] = {}
         self._positions: dict[str, Position | None] = {}
         self._recorded: dict[str, Position] = {}
         self._failed: set[str] = set()
@@ -65,10 +69,11 @@ class Jdbc:
 
     def rounds(self) -> Iterator[list[TableBatch]]:
         """One round; before it, where a run was interrupted, one that repeats its stretch."""
+        targets = [t for t in self.spec.targets if t.table in self._positions]
         if self._recorded:
-            yield self._round([t for t in self.spec.targets if t.table in self._recorded])
+            yield self._round([t for t in targets if t.table in self._recorded])
             self._recorded = {}
-        yield self._round(list(self.spec.targets))
+        yield self._round(targets)
 
     def _round(self, targets: list[Target]) -> list[TableBatch]:
         batches = []
@@ -115,6 +120,9 @@ class Jdbc:
         stretch, after = self._by_time(table, position) if table.is_time else self._by_number(table, position)
         bounds = table.bounds(stretch)
         facts: dict[str, object] = {"read_from": after.offsets["last"][0], "read_to": after.offsets["last"][1]}
+        if position is None:
+            facts["first_run_reads"] = self._first_reading(stretch, after)
+            log.info("%s was never fed: this run reads %s", target.table, facts["first_run_reads"])
         key = table.key()
         if bounds is None and stretch.low is not None:
             return TableBatch(target, key, table.columns, None, after, in_order=False, facts=facts)
@@ -125,6 +133,14 @@ class Jdbc:
         cells = table.cells(stretch, bounds, numbered=not key)
         found = decode_cells(cells, target, known, reading, key)
         return replace(table_batch(target, found, after, facts), key=key)
+
+    def _first_reading(self, stretch: Stretch, after: Position) -> str:
+        """What the first run of a table reads, in words."""
+        cursor, (low, high) = self.source.cursor_column, after.offsets["last"]
+        if stretch.low is not None:
+            return f"only rows whose {cursor} lies from {low} to {high}; with full_load those before them as well"
+        is_cut = "ranges" in after.offsets and stretch.high is not None
+        return f"all rows whose {cursor} lies before {high}" if is_cut else "all rows"
 
     def _by_time(self, table: SourceTable, position: Position | None) -> tuple[Stretch, Position]:
         last = self._last(table)

@@ -13,11 +13,12 @@ from pyspark.sql import functions as F
 
 from lakecdc.contract.errors import InputError, SourceUnavailableError
 from lakecdc.contract.secrets import mask, resolve
-from lakecdc.iceberg.definition import quoted_column
+from lakecdc.iceberg.explain import explain
 from lakecdc.ingest.change import Column
 from lakecdc.ingest.formats.messages import from_values
 from lakecdc.ingest.formats.rows.cells import Cells
 from lakecdc.ingest.sources.jdbc.dialects import DIALECTS, Dialect
+from lakecdc.sql import quoted_column, sql_type
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
@@ -37,6 +38,7 @@ _DAY = 86_400_000_000
 class Database:
     """The database of a JDBC source.
 
+    :raises InputError: if it does not take the login.
     :raises SourceUnavailableError: if it cannot be reached.
     """
 
@@ -55,8 +57,10 @@ class Database:
         try:
             self.query("SELECT 1 AS one").collect()
         except Exception as error:
-            raise SourceUnavailableError(
-                f"The database at {source.url} cannot be queried: {_said(error)}",
+            told = explain(error)
+            refused = told is not None and told.refused
+            raise (InputError if refused else SourceUnavailableError)(
+                f"The database at {source.url} cannot be queried: {told.text if told and refused else _said(error)}",
                 hint="Check url, user and password, and that the JDBC driver is on the class path.",
             ) from error
 
@@ -111,7 +115,7 @@ class SourceTable:
                 table=target.table,
                 hint='Set "source_table" of its target to "schema.table", in the case in which the database keeps it.',
             ) from error
-        self.columns = tuple(Column(f.name, f.dataType.simpleString()) for f in schema.fields)
+        self.columns = tuple(Column(f.name, sql_type(f.dataType)) for f in schema.fields)
         self.kind = self._cursor_kind()
 
     @property

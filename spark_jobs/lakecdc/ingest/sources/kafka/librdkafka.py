@@ -11,6 +11,7 @@ from confluent_kafka.admin._listoffsets import OffsetSpec
 from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
 
 from lakecdc.contract.errors import InputError, SourceUnavailableError
+from lakecdc.contract.refusals import is_refusal
 from lakecdc.contract.secrets import mask
 from lakecdc.ingest.sources.kafka.cluster import Place, Topic
 
@@ -86,7 +87,9 @@ class LibrdkafkaCluster:
         return {(p.topic, p.partition): future.result().offset for p, future in futures.items()}
 
     def _complain(self, error: object) -> None:
-        self._complaint = str(error)
+        # that all brokers are down is what follows a refused login
+        if not is_refusal(self._complaint):
+            self._complaint = str(error)
 
 
 def _is_passing(error: BaseException) -> bool:
@@ -103,8 +106,10 @@ class _asking:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
         if isinstance(error, KafkaException):
+            # what it complains of is told only to those who ask
+            self._cluster._admin.poll(0)
             complaint = self._cluster._complaint or str(error)
-            raise SourceUnavailableError(
+            raise (InputError if is_refusal(complaint) else SourceUnavailableError)(
                 f"Kafka at {self._cluster.settings['bootstrap.servers']} cannot be asked: {mask(complaint)}.",
                 hint="Check bootstrap_servers and settings; a retry helps only if it was unreachable for a moment.",
             ) from error

@@ -74,6 +74,7 @@ class KafkaIngest:
         self.spark, self.spec, self.source = spark, spec, spec.source
         self.refused: dict[str, Exception] = {}
         self.given_up: Mapping[str, Exception] = {}
+        self.facts: Mapping[str, object] = {}
         self._reader, self._cluster = reader, reader.cluster
         self._registry = Registry(self.source.registry) if self.source.registry else None
         self._feeds: dict[str, Feed] = {}
@@ -86,9 +87,9 @@ class KafkaIngest:
         """
         self._topology = topology.survey(self._cluster, self.source)
         self._name_unused()
-        for target in self.spec.targets:
+        for target in (t for t in self.spec.targets if t.table in positions):
             try:
-                feed = self._opened(target, positions.get(target.table), recorded.get(target.table))
+                feed = self._opened(target, positions[target.table], recorded.get(target.table))
                 self._feeds[target.table] = feed
             except Exception as error:
                 self.refused[target.table] = error
@@ -250,7 +251,7 @@ class KafkaIngest:
             known_key(table, feed.target),
         )
         settings = self._format_settings()
-        reading = Reading(feed.progress.epoch, self.source.unavailable_value, settings, self._registry)
+        reading = Reading(feed.progress.epoch, self.source.unavailable_value, settings, self._registry, routed=True)
         messages = partial(self._reader.messages, ranges)
         found = decode(messages, self.source.format, feed.target, reading, known)
         reach("after_read")

@@ -147,7 +147,7 @@ class JavaCluster:
             told = explain(error)
             if told is None:
                 raise
-            raise SourceUnavailableError(
+            raise (InputError if told.refused else SourceUnavailableError)(
                 f"Kafka at {self._servers} cannot be asked: {mask(told.text)}.",
                 hint="Check bootstrap_servers, settings and java_settings; a retry helps only if it was unreachable "
                 "for a moment.",

@@ -9,6 +9,7 @@ from lakecdc.ingest.change import OddValueError
 from lakecdc.ingest.formats.native.exact import arrow_type
 from lakecdc.ingest.sources.hexadecimal import octets
 from lakecdc.ingest.sources.mysql.types import BYTES, DATED
+from lakecdc.row_values import without_values
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -68,4 +69,4 @@ def converted(texts: pa.Array, base: str, kind: str, column: str) -> pa.Array:
             return pc.assume_timezone(texts.cast(pa.timestamp("us")), "UTC")
         return texts.cast(wanted)
     except pa.ArrowInvalid as error:
-        raise OddValueError(f"column {column!r}: {str(error).splitlines()[0]}") from error
+        raise OddValueError(f"column {column!r}: {without_values(str(error))}") from error

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import socket
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from ssl import CERT_NONE, SSLContext, create_default_context
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from lakecdc.contract.errors import InputError, LakecdcError, SourceUnavailableError
+from lakecdc.contract.errors import ConflictError, InputError, LakecdcError, SourceUnavailableError
 from lakecdc.contract.secrets import resolve
 
 if TYPE_CHECKING:
@@ -17,7 +19,13 @@ if TYPE_CHECKING:
 
     Session = pymysql.Connection[Any]
 
+T = TypeVar("T")
 _CONNECT_SECONDS = 20
+# a peer that is gone without a word is noticed after a minute, not after the system's two hours
+_KEEPALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}
+# how often a lock of somebody else's is waited for, each time so long as lock_wait_timeout
+_LOCK_ATTEMPTS = 5
+_LOCK_WAIT_TIMEOUT = 1205
 _SETTINGS = {
     "time_zone": "'+00:00'",
     # no mode may refuse or change what is read: a zero date as a chunk's bound, padded blanks, ANSI quotes
@@ -25,11 +33,15 @@ _SETTINGS = {
     # a full load must not be ended by limits meant for web requests
     "wait_timeout": "28800",
     "net_write_timeout": "3600",
+    # the server's default is a year, and behind a reader that waits for a lock everybody else waits too
+    "lock_wait_timeout": "3",
 }
 # MySQL from 8.0.30 on may hide the primary key that it made itself; MariaDB passes over comments of these versions
 _MYSQL_ONLY = " /*!80030 , show_gipk_in_create_table_and_information_schema = ON */"
 # access denied in its several forms
 _NO_RIGHT = {1044, 1045, 1142, 1143, 1227, 1370, 1698}
+# and besides these, what makes a server close the door: an unknown database, a host that may not connect
+_REFUSED = _NO_RIGHT | {1049, 1130}
 
 
 @dataclass(frozen=True)
@@ -79,7 +91,8 @@ def connect(where: Address, *, texts: bool = False) -> Session:
     """Open a session in which every value has one text form.
 
     :param texts: deliver values as the server writes them, not as Python's types.
-    :raises SourceUnavailableError: naming host and port.
+    :raises InputError: the server does not take the login, or a file of ``source.ssl_…`` is missing.
+    :raises SourceUnavailableError: it is out of reach; the message names host and port.
     """
     import pymysql
 
@@ -92,23 +105,77 @@ def connect(where: Address, *, texts: bool = False) -> Session:
             ssl_disabled=where.ssl == "disabled",
             charset="utf8mb4",
             autocommit=True,
-            connect_timeout=_CONNECT_SECONDS,
+            defer_connect=True,
             init_command="SET " + ", ".join(f"{name} = {value}" for name, value in _SETTINGS.items()) + _MYSQL_ONLY,
         )
+        session.connect(_socket(where))
     except (pymysql.MySQLError, OSError, RuntimeError) as error:
         # a RuntimeError: the package that MySQL's passwords ask for without encryption is missing
-        raise SourceUnavailableError(
-            f"The MySQL server at {where.place} cannot be reached: {one_line(error)}.",
+        refused = isinstance(error, FileNotFoundError) or bool(error.args and error.args[0] in _REFUSED)
+        raise (InputError if refused else SourceUnavailableError)(
+            f"The MySQL server at {where.place} {'refuses the login' if refused else 'cannot be reached'}: "
+            f"{one_line(error)}.",
             hint="Check host, port, user, password and source.ssl, and that the server runs.",
         ) from error
     return session
 
 
+def _socket(where: Address) -> socket.socket:
+    found = socket.create_connection((where.login["host"], where.login["port"]), _CONNECT_SECONDS)
+    found.settimeout(None)
+    found.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    found.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in _KEEPALIVE.items():
+        if hasattr(socket, name):
+            found.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+    return found
+
+
 def query(session: Session, statement: str, parameters: Sequence[object] = ()) -> list[tuple[Any, ...]]:
-    """Run a statement and fetch its rows."""
-    with session.cursor() as cursor:
-        cursor.execute(statement, parameters or None)
-        return list(cursor.fetchall())
+    """Run a statement and fetch its rows; where it meets a lock, some times."""
+
+    def run() -> list[tuple[Any, ...]]:
+        with session.cursor() as cursor:
+            cursor.execute(statement, parameters or None)
+            return list(cursor.fetchall())
+
+    return patiently(run)
+
+
+def patiently(run: Callable[[], T]) -> T:
+    """Run a statement again that met a lock; between two attempts those who wait behind it get their turn.
+
+    :param run: runs it; nothing may have been read of its rows when it fails.
+    """
+    from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_random_exponential
+
+    attempts = Retrying(
+        retry=retry_if_exception(_met_lock),
+        stop=stop_after_attempt(_LOCK_ATTEMPTS),
+        wait=wait_random_exponential(max=10),
+        reraise=True,
+    )
+    return attempts(run)
+
+
+def _met_lock(error: BaseException) -> bool:
+    import pymysql
+
+    return isinstance(error, pymysql.MySQLError) and error.args[:1] == (_LOCK_WAIT_TIMEOUT,)
+
+
+@contextmanager
+def asking(where: Address, doing: str) -> Iterator[None]:
+    """Explain what the server refuses meanwhile.
+
+    :param doing: see :func:`explain`.
+    """
+    import pymysql
+
+    try:
+        yield
+    except pymysql.MySQLError as error:
+        raise explain(error, where, doing) from error
 
 
 def variables(session: Session, *names: str) -> dict[str, str]:
@@ -133,6 +200,12 @@ def explain(error: Exception, where: Address, doing: str) -> LakecdcError:
             "(MariaDB: BINLOG MONITOR); full loads from MySQL need RELOAD too."
         )
         return InputError(text, hint=hint)
+    if _met_lock(error):
+        return ConflictError(
+            text,
+            hint="Somebody holds a lock on a table: a backup, LOCK TABLES, ALTER TABLE or a statement that runs for "
+            "long. Wait for its end, or see who it is by SHOW PROCESSLIST.",
+        )
     return SourceUnavailableError(text)
 
 

@@ -252,7 +252,12 @@ class Decoder:
         for event in events:
             # however long the server takes before the first one, a next read would have to wait for as long again
             self._deadline = self._deadline or time.monotonic() + (self._limits.seconds or float("inf"))
-            self._take(event)
+            try:
+                self._take(event)
+            except (struct.error, LookupError, ValueError, OverflowError, RecursionError) as error:
+                if isinstance(error, LogError):
+                    raise
+                raise LogError(f"The event at {self._file}:{self._at} cannot be read: {error!r}.") from error
             if self._held >= _BATCH_ROWS or self._held_bytes >= _BATCH_BYTES:
                 yield from self._flush()
             if self.done:

@@ -178,12 +178,10 @@ def explain_task(error: Exception, task: ReadLog) -> LakecdcError:
     told = cause(error)
     text = f"The log of the MySQL server at {task.where.place} cannot be read from {task.begin} on: {told}."
     if "(1236," in told:
-        hint = "If it was purged, drop the target tables so that they are loaded in full, and keep the log for longer."
+        hint = 'If it was purged, run once with "reload": ["*"] in options, and keep the log for longer.'
         return InputError(text, hint=f"{hint} (binlog_expire_logs_seconds)")
     if LogError.__name__ in told:
-        return InputError(
-            text, hint="Mend the source's settings, then drop the target tables so that they are loaded in full."
-        )
+        return InputError(text, hint='Mend the source\'s settings, then run once with "reload": ["*"] in options.')
     return SourceUnavailableError(text)
 
 

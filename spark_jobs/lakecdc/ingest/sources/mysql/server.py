@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from lakecdc.contract.errors import InputError
+from lakecdc.failpoints import reach
 from lakecdc.ingest.sources.mysql.connect import query, variables
 from lakecdc.ingest.sources.mysql.place import Place
 
@@ -26,6 +27,8 @@ _FORBIDDEN = (
 )
 _SYNTAX_ERROR = 1064
 _GTID_CHARACTERS = 2000
+# an idle session that holds the global read lock is ended, be it that its driver is gone without a word
+_LOCKED_IDLE_SECONDS = 10
 
 
 @dataclass(frozen=True)
@@ -123,18 +126,24 @@ def begin_snapshot(session: Session, server: Server) -> tuple[Place, datetime]:
     The log's plain end is no such place: a transaction stands in the log before its rows can be seen. MariaDB tells
     the place of a snapshot; at MySQL a global read lock, held for a moment, waits until what is logged can be seen.
     Whatever any session reads later shows these transactions too.
+
+    :raises pymysql.MySQLError: somebody holds a lock for long.
     """
     clock = now(session)
     query(session, "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")
     if server.mariadb:
         query(session, "START TRANSACTION WITH CONSISTENT SNAPSHOT")
         return snapshot_place(session), clock
+    ((usual,),) = query(session, "SELECT @@SESSION.wait_timeout")
+    query(session, f"SET SESSION wait_timeout = {_LOCKED_IDLE_SECONDS}")
     query(session, "FLUSH TABLES WITH READ LOCK")
     try:
         query(session, "START TRANSACTION WITH CONSISTENT SNAPSHOT")
+        reach("with_read_lock")
         return log_end(session, server)[0], clock
     finally:
         query(session, "UNLOCK TABLES")
+        query(session, f"SET SESSION wait_timeout = {usual}")
 
 
 def snapshot_place(session: Session) -> Place:

@@ -14,16 +14,19 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from pyspark import StorageLevel
 from pyspark.sql import functions as F
 
-from lakecdc.ingest.sources.database import string_schema
+from lakecdc.contract.errors import SourceUnavailableError
+from lakecdc.iceberg.explain import raised_by_task
+from lakecdc.ingest.sources.database import cause, string_schema
 from lakecdc.ingest.sources.mysql.arrow_values import ZERO_DATE, converted
 from lakecdc.ingest.sources.mysql.catalog import SourceTable
-from lakecdc.ingest.sources.mysql.connect import Address, connect, query, quoted
+from lakecdc.ingest.sources.mysql.connect import Address, asking, connect, patiently, query, quoted
 from lakecdc.ingest.sources.mysql.place import Place, place_of
 from lakecdc.ingest.sources.mysql.server import Server, begin_snapshot
 from lakecdc.ingest.sources.mysql.types import BYTES, DATED
@@ -144,8 +147,9 @@ class ReadChunks:
         """Read the chunks of one task."""
         session = connect(self.where, texts=True)
         try:
-            for chunk in self.shares[number]:
-                yield from self.read(session, chunk)
+            with asking(self.where, f"read {self.source}"):
+                for chunk in self.shares[number]:
+                    yield from self.read(session, chunk)
         finally:
             session.close()
 
@@ -155,7 +159,8 @@ class ReadChunks:
         from pymysql.cursors import SSCursor
 
         with session.cursor(SSCursor) as cursor:
-            cursor.execute(f"SELECT {', '.join(self.expressions)} FROM {self.source} WHERE {chunk.condition}")
+            statement = f"SELECT {', '.join(self.expressions)} FROM {self.source} WHERE {chunk.condition}"
+            patiently(partial(cursor.execute, statement))
             while rows := cursor.fetchmany(_ROWS):
                 arrays = [pa.array(values, pa.string()) for values in zip(*rows, strict=True)]
                 self._count_zero_dates(arrays)
@@ -215,10 +220,11 @@ class ReadExactly:
         session = connect(self.chunks.where, texts=True)
         names = [*self.chunks.columns, PLACE]
         try:
-            place, _clock = begin_snapshot(session, self.server)
-            for chunk in self.chunks.shares[0]:
-                for rows in self.chunks.read(session, chunk):
-                    yield pa.RecordBatch.from_arrays([*rows.columns, pa.nulls(len(rows), pa.string())], names=names)
+            with asking(self.chunks.where, f"read {self.chunks.source}"):
+                place, _clock = begin_snapshot(session, self.server)
+                for chunk in self.chunks.shares[0]:
+                    for rows in self.chunks.read(session, chunk):
+                        yield pa.RecordBatch.from_arrays([*rows.columns, pa.nulls(len(rows), pa.string())], names=names)
         finally:
             session.close()
         last = [*(pa.nulls(1, pa.string()) for _ in self.chunks.columns), pa.array([json.dumps(place.offsets())])]
@@ -232,10 +238,19 @@ def texts(spark: SparkSession, task: ReadChunks) -> DataFrame:
 
 
 def exact_texts(spark: SparkSession, task: ReadExactly) -> tuple[DataFrame, Place]:
-    """The same of an exact one, kept on the executors' disks, and its place in the log."""
+    """The same of an exact one, kept on the executors' disks, and its place in the log.
+
+    :raises LakecdcError: if the task fails.
+    """
+    from pyspark.errors import PySparkException
+
     rows = spark.range(0, 1, 1, 1).mapInArrow(task, string_schema([*task.chunks.columns, PLACE]))
     kept = rows.persist(StorageLevel.DISK_ONLY)
-    last = kept.where(F.col(PLACE).isNotNull()).select(PLACE).first()
+    try:
+        last = kept.where(F.col(PLACE).isNotNull()).select(PLACE).first()
+    except PySparkException as error:
+        kept.unpersist()
+        raise (raised_by_task(error) or SourceUnavailableError(f"A full load failed: {cause(error)}.")) from error
     assert last is not None
     return kept, place_of(json.loads(last[0]))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -20,7 +20,7 @@ from lakecdc.ingest.formats.native import Native
 from lakecdc.ingest.formats.native.log import LogLayout, refusal
 from lakecdc.ingest.order import RANK_READ, order_key
 from lakecdc.ingest.sources import rounds
-from lakecdc.ingest.sources.database import deal, full_load_frame, full_load_needed, quoted, rounds_of_parts
+from lakecdc.ingest.sources.database import deal, full_load_frame, full_load_needed, reloads, rounds_of_parts
 from lakecdc.ingest.sources.message_batches import partition_transforms
 from lakecdc.ingest.sources.mysql import log as binlog
 from lakecdc.ingest.sources.mysql import server as servers
@@ -28,7 +28,7 @@ from lakecdc.ingest.sources.mysql import snapshot
 from lakecdc.ingest.sources.mysql.arrow_values import odd_for_arrow
 from lakecdc.ingest.sources.mysql.catalog import bases, read_table
 from lakecdc.ingest.sources.mysql.columns import checked_fills, with_fills
-from lakecdc.ingest.sources.mysql.connect import Address, address, connect, explain
+from lakecdc.ingest.sources.mysql.connect import Address, address, asking, connect
 from lakecdc.ingest.sources.mysql.decoder import Limits, Relation, Wanted
 from lakecdc.ingest.sources.mysql.feed import Feed
 from lakecdc.ingest.sources.mysql.gtid import merged_gtid
@@ -37,12 +37,14 @@ from lakecdc.ingest.sources.mysql.place import Place, place_of
 from lakecdc.ingest.sources.mysql.types import typed
 from lakecdc.ingest.tables import open_target
 from lakecdc.metadata.positions import Position
+from lakecdc.sql import quoted_column
 
 if TYPE_CHECKING:
     from pyspark import Accumulator
     from pyspark.sql import DataFrame, SparkSession
 
     from lakecdc.contract.spec import JobSpec
+    from lakecdc.contract.target import Target
     from lakecdc.ingest.sources.mysql.connect import Session
 
 log = logging.getLogger(__name__)
@@ -64,6 +66,7 @@ class MysqlIngest:
     spec: JobSpec
     refused: Mapping[str, Exception] = field(default_factory=dict)
     given_up: Mapping[str, Exception] = field(default_factory=dict)
+    facts: Mapping[str, object] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         assert isinstance(self.spec.source, MysqlSource)
@@ -90,20 +93,31 @@ class MysqlIngest:
                 if position is not None:
                     self._check_identity(name, position)
             self._epoch = max((int(p.offsets.get("epoch", 1)) for p in positions.values() if p), default=1)
-            for number, target in enumerate(self.spec.targets):
-                self._admit(number, target.table, positions.get(target.table), recorded.get(target.table))
+            taking_part = [target for target in self.spec.targets if target.table in positions]
+            for number, target in enumerate(taking_part):
+                self._admit(number, target, positions[target.table], recorded.get(target.table))
             self._begin_time = servers.now(self._session)
             if any(feed.position is None for feed in self._feeds.values()):
-                self._begin, self._begin_time = servers.begin_snapshot(self._session, self._server)
-                self._session.rollback()
+                self._begin, self._begin_time = self._snapshot_place()
                 self._begin_gtid = servers.gtid_at(self._session, self._server, self._begin)
                 reach("after_snapshot_place")
 
-    def _admit(self, number: int, name: str, position: Position | None, recorded: Position | None) -> None:
-        """Take a table in, or refuse it without stopping the others."""
-        target = next(t for t in self.spec.targets if t.table == name)
+    def _snapshot_place(self) -> tuple[Place, datetime]:
+        """A place in the log before which whoever reads now sees every transaction, and the server's clock."""
+        if self.spec.options.dry_run:
+            # whose rows nobody keeps, so that it need not be exact and takes no lock
+            return servers.log_end(self._session, self._server)
         try:
-            table = read_table(self._session, target, self.source, self._server.mariadb)
+            return servers.begin_snapshot(self._session, self._server)
+        finally:
+            self._session.rollback()
+
+    def _admit(self, number: int, target: Target, position: Position | None, recorded: Position | None) -> None:
+        """Take a table in, or refuse it without stopping the others."""
+        name = target.table
+        try:
+            with self._asking():
+                table = read_table(self._session, target, self.source, self._server.mariadb)
             twin = next((n for n, f in self._feeds.items() if f.table.label == table.label), None)
             if twin:
                 raise InputError(f"{table.label} already feeds {twin}.", hint="Feed the other one in a job of its own.")
@@ -131,7 +145,7 @@ class MysqlIngest:
                 f"at {self._where.place} is {self._server.identity}: another server, a restored one, or a replica "
                 "that was promoted. Positions mean nothing in another server's log.",
                 table=name,
-                hint="Give the right source.host, or drop the target table so that it is loaded in full.",
+                hint='Give the right source.host, or run once with "reload": ["*"] in options to load the tables anew.',
             )
 
     def _check_place(self, name: str, position: Position) -> None:
@@ -199,7 +213,8 @@ class MysqlIngest:
         batches = []
         for feed in self._live():
             try:
-                batches.append(self._batch(found, feed, moment, reached, facts))
+                with self._asking():
+                    batches.append(self._batch(found, feed, moment, reached, facts))
             except LakecdcError as error:
                 self._refuse(feed.table.target.table, error)
         return batches
@@ -297,11 +312,12 @@ class MysqlIngest:
         target, source = feed.table.target, self.source
         if feed.position is None:
             feed.begin()
-        if not target.keyed:
+        if not target.keyed and not self.spec.options.dry_run:
             yield self._load_exactly(feed)
             return
         # a change log would have the rows of a part twice that a killed run has left behind there
-        size = 0 if self.spec.options.dry_run or target.history_table else source.full_load_commit_rows
+        whole = self.spec.options.dry_run or target.history_table or reloads(self.spec, target)
+        size = 0 if whole else source.full_load_commit_rows
         session = connect(self._where, texts=True)
         try:
             for part in parts(session, feed.table, source.chunk_rows, size, feed.progress):
@@ -366,7 +382,7 @@ class MysqlIngest:
     def _load_batch(self, feed: Feed, texts: DataFrame, position: Position) -> TableBatch:
         """Rows of a full load, below every change behind the position."""
         table, known = feed.table, bases(feed.table, ())
-        values = {c.name: typed(F.col(quoted(c.name)), known[c.name], c.type, c.name) for c in feed.columns}
+        values = {c.name: typed(F.col(quoted_column(c.name)), known[c.name], c.type, c.name) for c in feed.columns}
         order = self._load_order(place_of(position.offsets))
         return TableBatch(
             target=table.target,
@@ -409,15 +425,8 @@ class MysqlIngest:
             self._session_or_none.close()
             self._session_or_none = None
 
-    @contextmanager
-    def _asking(self) -> Iterator[None]:
-        """Explain what the server refuses meanwhile."""
-        import pymysql
-
-        try:
-            yield
-        except pymysql.MySQLError as error:
-            raise explain(error, self._where, "be read from") from error
+    def _asking(self) -> AbstractContextManager[None]:
+        return asking(self._where, "be read from")
 
     @property
     def _session(self) -> Session:

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from lakecdc.contract.errors import SpecError
 from lakecdc.contract.sources.postgres import PostgresSource
-from lakecdc.ingest.sources.postgres import slots
+from lakecdc.ingest.sources.postgres import owners, slots
 from lakecdc.ingest.sources.postgres.catalog import read_table
 from lakecdc.ingest.sources.postgres.connect import Address, address, connect, lsn_text
+from lakecdc.ingest.sources.postgres.owners import Owner
 from lakecdc.ingest.sources.postgres.slots import Publication
 
 if TYPE_CHECKING:
@@ -28,9 +29,13 @@ def create(spec: JobSpec) -> dict[str, Any]:
         slots.check_server(session)
         tables = [read_table(session, target) for target in spec.targets]
         publication = Publication(session, where, source.publication_name)
+        owner, known = Owner.of(spec.catalog, spec.targets), owners.read(session, publication.name)
+        owners.check(source.slot, publication.name, known.get(source.slot), owner, lambda _: True)
         publication.publish(tables)
         if slots.usable_slot(session, source.slot) is None:
             slots.create_slot(where, session, source.slot)
+        owner = owner.joined(known.get(source.slot), {".".join(name) for name in publication.tables()})
+        owners.note(session, publication.name, source.slot, owner)
         return _status(session, source, publication)
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from lakecdc.ingest.change import OddValueError
 from lakecdc.ingest.formats.native.exact import arrow_type
 from lakecdc.ingest.sources.hexadecimal import octets
+from lakecdc.row_values import without_values
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -31,4 +32,4 @@ def converted(texts: pa.Array, _base: str, kind: str, column: str) -> pa.Array:
     try:
         return texts.cast(arrow_type(kind))
     except pa.ArrowInvalid as error:
-        raise OddValueError(f"column {column!r}: {str(error).splitlines()[0]}") from error
+        raise OddValueError(f"column {column!r}: {without_values(str(error))}") from error

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+    from lakecdc.contract.errors import LakecdcError
     from lakecdc.ingest.sources.postgres.feed import Feed
     from lakecdc.ingest.sources.postgres.log import Round
     from lakecdc.metadata.positions import Position
@@ -27,6 +28,7 @@ class Backlog:
 
     :param catalog: name of the catalog that the targets are in.
     :param held: LSNs that hold the slot, because what the log has for their tables cannot be parked.
+    :param left_out: LSNs that hold the slot for source tables that the run does not feed.
     :param given_up: tables whose position the slot has passed, and why; they need a full load.
     """
 
@@ -35,15 +37,24 @@ class Backlog:
         # parked rounds that are not needed any more, by target, up to an LSN
         self._taken: dict[str, int] = {}
         self.held: dict[str, int] = {}
+        self.left_out: dict[str, int] = {}
         self.given_up: dict[str, Exception] = {}
 
-    def load(self, positions: Mapping[str, Position | None], identity: str) -> dict[str, list[Parked]]:
+    def load(
+        self, positions: Mapping[str, Position | None], identity: str
+    ) -> tuple[dict[str, list[Parked]], dict[str, LakecdcError]]:
         """The parked rounds that the targets have still to take; others of theirs are let go.
 
         :param identity: of the source.
+        :return: and why it cannot be told of some targets.
         """
-        parked = self._parking.load(positions)
-        return {name: self._usable(name, positions[name], found, identity) for name, found in parked.items()}
+        parked, failed = self._parking.load(positions)
+        return {name: self._usable(name, positions[name], found, identity) for name, found in parked.items()}, failed
+
+    @property
+    def kept(self) -> list[int]:
+        """LSNs that hold the slot for tables that do not follow it."""
+        return [*self.held.values(), *self.left_out.values()]
 
     def _usable(self, name: str, position: Position | None, parked: list[Parked], identity: str) -> list[Parked]:
         at = lsn(position.offsets["lsn"]) if position else 0
@@ -116,6 +127,10 @@ class Backlog:
                 feed = feeds.pop(name, None)
                 if feed and feed.parked:
                     self._taken[name] = feed.reach
+        for name, at in [*self.left_out.items()]:
+            if now - at > limit:
+                log.warning("%s: what the log has for it is held no longer, it is %d bytes behind", name, now - at)
+                del self.left_out[name]
 
     @staticmethod
     def _failed(feeds: Mapping[str, Feed]) -> dict[str, Feed]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from lakecdc.contract.errors import InputError, LakecdcError, SourceUnavailableError
+from lakecdc.contract.refusals import is_refusal
 from lakecdc.contract.secrets import resolve
 
 if TYPE_CHECKING:
@@ -28,6 +29,8 @@ _SETTINGS = (
     "SET idle_in_transaction_session_timeout = 0",
 )
 _CONNECT_SECONDS = 20
+# a peer that is gone without a word is noticed after a minute, not after the system's two hours
+_KEEPALIVE = {"keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3}
 
 
 @dataclass(frozen=True)
@@ -61,7 +64,7 @@ def address(source: PostgresSource) -> Address:
     parts: dict[str, Any] = {"password": password} if password else {}
     try:
         given = conninfo_to_dict(source.dsn)
-        defaults = {"connect_timeout": _CONNECT_SECONDS, "application_name": f"lakecdc {source.slot}"}
+        defaults = {"connect_timeout": _CONNECT_SECONDS, "application_name": f"lakecdc {source.slot}", **_KEEPALIVE}
         parts |= {key: value for key, value in defaults.items() if key not in given}
         return Address(make_conninfo(source.dsn, **parts))
     except psycopg.ProgrammingError as error:
@@ -75,7 +78,8 @@ def connect(where: Address, *, replication: bool = False) -> psycopg.Connection[
     """Open a session in which every value has one text form.
 
     :param replication: speak the replication protocol's commands too.
-    :raises SourceUnavailableError: naming host and port.
+    :raises InputError: the server does not take the login, or has no such database.
+    :raises SourceUnavailableError: it is out of reach; the message names host and port.
     """
     import psycopg
 
@@ -84,8 +88,10 @@ def connect(where: Address, *, replication: bool = False) -> psycopg.Connection[
         session = psycopg.connect(where.conninfo, autocommit=True, **extra)
     except psycopg.OperationalError as error:
         kind = " for replication" if replication else ""
-        raise SourceUnavailableError(
-            f"Postgres at {where.place} cannot be reached{kind}: {_one_line(error)}.",
+        told = _one_line(error)
+        refused = is_refusal(told)
+        raise (InputError if refused else SourceUnavailableError)(
+            f"Postgres at {where.place} {'refuses the login' if refused else 'cannot be reached'}{kind}: {told}.",
             hint="Check host, port, database, user and password, pg_hba.conf, and that the server runs.",
         ) from error
     settings = [*_SETTINGS]
@@ -106,7 +112,10 @@ def explain(error: psycopg.Error, where: Address, doing: str) -> LakecdcError:
 
     text = f"Postgres at {where.place} could not {doing}: {_one_line(error)}."
     if isinstance(error, psycopg.errors.InsufficientPrivilege):
-        hint = "The user needs REPLICATION, SELECT on the tables, and ownership of them to change the publication."
+        hint = (
+            "The user needs REPLICATION and SELECT on the tables; to make the publication CREATE on the database "
+            "(GRANT CREATE ON DATABASE … TO …) and ownership of the tables; to add tables, of the publication too."
+        )
         return InputError(text, hint=hint)
     if isinstance(error, psycopg.errors.ConfigurationLimitExceeded):
         hint = "Raise max_replication_slots and max_wal_senders: each slot needs one, a full load one more for a while."

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F
 
+from lakecdc.contract.errors import LakecdcError
 from lakecdc.iceberg import definition
 from lakecdc.iceberg.table import IcebergTable, exists
 from lakecdc.ingest.formats import pgoutput
@@ -82,19 +83,24 @@ class Parking:
     def __init__(self, spark: SparkSession, catalog: str) -> None:
         self._spark, self._catalog = spark, catalog
 
-    def load(self, targets: Iterable[str]) -> dict[str, list[Parked]]:
-        """What is parked, oldest round first, for each target that has any."""
+    def load(self, targets: Iterable[str]) -> tuple[dict[str, list[Parked]], dict[str, LakecdcError]]:
+        """What is parked, oldest round first, for each target that has any; and where that cannot be loaded, why."""
         by_table: dict[str, list[str]] = {}
         for target in targets:
             by_table.setdefault(table_name(target), []).append(target)
         found: dict[str, list[Parked]] = {}
+        failed: dict[str, LakecdcError] = {}
         for name, names in by_table.items():
-            if not exists(self._spark, self._catalog, name):
+            try:
+                if not exists(self._spark, self._catalog, name):
+                    continue
+                ends = self._rows(name).where((F.col("kind") == "end") & F.col("target").isin(names))
+            except LakecdcError as error:
+                failed |= dict.fromkeys(names, error)
                 continue
-            ends = self._rows(name).where((F.col("kind") == "end") & F.col("target").isin(names))
             for row in ends.select("target", "summary").orderBy("through").collect():
                 found.setdefault(row["target"], []).append(Parked.from_json(json.loads(row["summary"])))
-        return found
+        return found, failed
 
     def park(self, target: str, parked: Parked, found: Round) -> None:
         """Keep a part of a round, in one commit; if nothing happened in it, that it is over.

@@ -156,7 +156,7 @@ def advance(session: Session, slot: str, to: int) -> int:
     if found is None:
         raise InputError(
             f"The slot {slot!r} was dropped while it was read.",
-            hint="Drop the target tables so that they are loaded in full; the next run makes a new slot.",
+            hint='Run once with "reload": ["*"] in options: the tables are loaded anew, from a new slot on.',
         )
     if to <= found.confirmed:
         return found.confirmed
@@ -217,6 +217,14 @@ class Publication:
         """Schema and name of the published tables."""
         statement = "SELECT schemaname, tablename FROM pg_publication_tables WHERE pubname = %s"
         return {(row[0], row[1]) for row in self._session.execute(statement, (self.name,))}
+
+    def listed(self) -> set[str]:
+        """The tables that it names one by one, ``schema.table``; none if it takes whatever there is."""
+        statement = (
+            "SELECT n.nspname || '.' || c.relname FROM pg_publication p JOIN pg_publication_rel r ON r.prpubid = p.oid "
+            "JOIN pg_class c ON c.oid = r.prrelid JOIN pg_namespace n ON n.oid = c.relnamespace WHERE p.pubname = %s"
+        )
+        return {row[0] for row in self._session.execute(statement, (self.name,))}
 
     def check_filters(self, table: SourceTable) -> None:
         """Refuse a table of which the publication passes on only a part.

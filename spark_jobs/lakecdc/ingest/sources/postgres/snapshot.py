@@ -21,6 +21,7 @@ from lakecdc.ingest.order import RANK_READ, order_key
 from lakecdc.ingest.sources.database import full_load_frame, string_schema
 from lakecdc.ingest.sources.postgres.arrow_values import converted
 from lakecdc.ingest.sources.postgres.connect import Address, connect, explain, lsn
+from lakecdc.row_values import without_values
 from lakecdc.worker import settle
 
 if TYPE_CHECKING:
@@ -282,7 +283,7 @@ class ReadTables:
     def __call__(self, number: int) -> Iterator[pa.Table]:
         """Copy a share and parse it.
 
-        :raises OddValueError: telling the column and the value.
+        :raises OddValueError: telling the column.
         """
         import pyarrow as pa
 
@@ -304,9 +305,11 @@ class ReadTables:
         return table
 
     def _named(self, text: str) -> str:
-        """Arrow's message with the column's name."""
+        """Arrow's message with the column's name and without the value."""
         found = _IN_COLUMN.match(text)
-        return f"column {self.copy.columns[int(found[1])]!r}: {text[found.end() :]}" if found else text
+        if found is None:
+            return without_values(text)
+        return f"column {self.copy.columns[int(found[1])]!r}: {without_values(text[found.end() :])}"
 
 
 def rows(

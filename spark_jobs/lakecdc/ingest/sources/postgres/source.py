@@ -17,6 +17,7 @@ from pyspark.sql import functions as F
 from lakecdc.contract.errors import InputError, LakecdcError, SourceUnavailableError
 from lakecdc.contract.sources.postgres import PostgresSource
 from lakecdc.failpoints import reach
+from lakecdc.iceberg.table import exists
 from lakecdc.ingest.change import Column, TableBatch
 from lakecdc.ingest.formats.native import Native
 from lakecdc.ingest.formats.native.log import refusal
@@ -24,27 +25,30 @@ from lakecdc.ingest.formats.pgoutput import Bounds, Wanted
 from lakecdc.ingest.order import order_key
 from lakecdc.ingest.source_columns import key_numbers, remembered
 from lakecdc.ingest.sources import rounds
-from lakecdc.ingest.sources.database import deal, full_load_needed, quoted, rounds_of_parts
+from lakecdc.ingest.sources.database import deal, full_load_needed, reloads, rounds_of_parts
 from lakecdc.ingest.sources.message_batches import partition_transforms
 from lakecdc.ingest.sources.postgres import log as wal
-from lakecdc.ingest.sources.postgres import slots, snapshot
+from lakecdc.ingest.sources.postgres import owners, slots, snapshot
 from lakecdc.ingest.sources.postgres.backlog import Backlog
-from lakecdc.ingest.sources.postgres.catalog import column_numbers, read_table, target_columns
+from lakecdc.ingest.sources.postgres.catalog import column_numbers, read_table, source_name, target_columns
 from lakecdc.ingest.sources.postgres.connect import address, connect, explain, lsn, lsn_text
 from lakecdc.ingest.sources.postgres.feed import Feed, described_numbers, key_names, with_fill, without_new_names
 from lakecdc.ingest.sources.postgres.load import Part, Progress, parts
+from lakecdc.ingest.sources.postgres.owners import Owner
 from lakecdc.ingest.sources.postgres.parking import Parked
 from lakecdc.ingest.sources.postgres.slots import Publication, Slot
 from lakecdc.ingest.sources.postgres.start_checks import TYPE, check_position, check_slot
 from lakecdc.ingest.sources.postgres.types import TypeCatalog, typed
 from lakecdc.ingest.tables import open_target
 from lakecdc.metadata.positions import Position
+from lakecdc.sql import quoted_column
 
 if TYPE_CHECKING:
     import psycopg
     from pyspark.sql import DataFrame, SparkSession
 
     from lakecdc.contract.spec import JobSpec
+    from lakecdc.contract.target import Target
 
 log = logging.getLogger(__name__)
 
@@ -75,6 +79,7 @@ class PostgresIngest:
     spec: JobSpec
     refused: Mapping[str, Exception] = field(default_factory=dict)
     given_up: Mapping[str, Exception] = field(default_factory=dict)
+    facts: Mapping[str, object] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         assert isinstance(self.spec.source, PostgresSource)
@@ -114,9 +119,13 @@ class PostgresIngest:
         for name, position in positions.items():
             if position is not None:
                 check_position(name, position, self._identity, self._where.place)
-        parked = self._backlog.load(positions, self._identity)
-        for target in self.spec.targets:
-            self._admit(target.table, positions.get(target.table), parked.get(target.table, []))
+        targets = [target for target in self.spec.targets if target.table in positions]
+        owner = Owner.of(self.spec.catalog, self.spec.targets)
+        known = owners.read(self._session, self.source.publication_name)
+        owners.check(self.source.slot, self.source.publication_name, known.get(self.source.slot), owner, self._exists)
+        parked, lost = self._backlog.load(positions, self._identity)
+        for target in targets:
+            self._admit(target, positions[target.table], parked.get(target.table, []), lost.get(target.table))
         slot = slots.usable_slot(self._session, self.source.slot)
         check_slot(self.source, slot, any(positions.values()))
         self._epoch = max((int(p.offsets.get("epoch", 1)) for p in positions.values() if p), default=1)
@@ -124,13 +133,54 @@ class PostgresIngest:
         self._check_publication(publication, any(positions.values()))
         if slot:
             self._check_gaps(slot)
+            self._hold_for_others(publication, slot, {".".join(source_name(target)) for target in targets}, known)
         if any(feed.loading for feed in self._feeds.values()) and not self.spec.options.dry_run:
             self._prepare_load(publication, slot)
+        if not self.spec.options.dry_run:
+            owner = owner.joined(known.get(self.source.slot), {".".join(name) for name in publication.tables()})
+            owners.note(self._session, publication.name, self.source.slot, owner)
 
-    def _admit(self, name: str, position: Position | None, parked: list[Parked]) -> None:
-        """Take a table in, or refuse it without stopping the others."""
-        target = next(t for t in self.spec.targets if t.table == name)
+    def _exists(self, target: str) -> bool:
         try:
+            return exists(self.spark, self.spec.catalog.name, target)
+        except LakecdcError:
+            return True
+
+    def _hold_for_others(self, publication: Publication, slot: Slot, fed: set[str], known: Mapping[str, Owner]) -> None:
+        """Keep the log for source tables of this slot that take no part in the run.
+
+        :param fed: those that do.
+        :param known: the owners of the publication's slots.
+        """
+        theirs = {name for of, other in known.items() if of != slot.name for name in other.targets}
+        fed_before = known[slot.name].targets if slot.name in known else {}
+        # a publication of another name may serve whomever
+        listed = publication.listed() - theirs if publication.name == slot.name else set()
+        published = {".".join(name) for name in publication.tables()}
+        here = {target.table for target in self.spec.targets}
+        for name in sorted((listed | fed_before.keys() & published) - fed):
+            target = fed_before.get(name)
+            # one that was dropped is loaded in full if it ever comes back
+            if target is None or target in here or self._exists(target):
+                self._backlog.left_out[name] = slot.confirmed
+        if self._backlog.left_out:
+            log.warning(
+                "The slot %s stays where it is for %s, which this run leaves out. If nobody wants them any more, run "
+                "ALTER PUBLICATION %s DROP TABLE … at the source.",
+                *(slot.name, ", ".join(self._backlog.left_out), publication.name),
+            )
+
+    def _admit(
+        self, target: Target, position: Position | None, parked: list[Parked], lost: LakecdcError | None
+    ) -> None:
+        """Take a table in, or refuse it without stopping the others.
+
+        :param lost: why it is not known what is parked.
+        """
+        name = target.table
+        try:
+            if lost:
+                raise lost
             table = read_table(self._session, target)
             twin = next((n for n, feed in self._feeds.items() if feed.table.oid == table.oid), None)
             if twin:
@@ -169,7 +219,7 @@ class PostgresIngest:
         if fed and not there:
             raise InputError(
                 f"The publication {publication.name!r} is gone from the source; changes made meanwhile may be lost.",
-                hint="Drop the target tables so that they are loaded in full; the next run makes a new publication.",
+                hint='Run once with "reload": ["*"] in options: the tables are loaded anew, through a new publication.',
             )
         for feed in [*self._feeds.values()]:
             table = feed.table
@@ -281,7 +331,7 @@ class PostgresIngest:
             self._snapshot = self._plain_snapshot()
         target, source = feed.table.target, self.source
         # rows that are read again must find those that are there, and a change log would have them twice
-        whole = self.spec.options.dry_run or not target.keyed or target.history_table
+        whole = self.spec.options.dry_run or not target.keyed or target.history_table or reloads(self.spec, target)
         before = Progress.of(feed.position.offsets) if feed.position else None
         size = 0 if whole else source.full_load_commit_bytes
         return parts(self._session, feed.table, source.chunk_bytes, size, self._snapshot.xmin, before)
@@ -293,7 +343,7 @@ class PostgresIngest:
         names = tuple(column.name for column in feed.columns)
         copy = snapshot.CopyChunks(self._where, taken.name, shares, names)
         kinds = {c.name: self._types.base_name(c.type_oid) for c in table.columns}
-        values = {c.name: typed(F.col(quoted(c.name)), kinds[c.name], c.type, c.name) for c in feed.columns}
+        values = {c.name: typed(F.col(quoted_column(c.name)), kinds[c.name], c.type, c.name) for c in feed.columns}
         feed.numbers = column_numbers(self._session, table.oid)
         feed.chunks += len(found)
         odd = self._types.odd_for_arrow(table.columns, feed.columns)
@@ -445,12 +495,8 @@ class PostgresIngest:
 
     def _source_facts(self, moment: datetime) -> dict[str, Any]:
         row = self._session.execute("SELECT clock_timestamp()").fetchone()
-        slot = slots.find_slot(self._session, self.source.slot)
         assert row is not None
-        return {
-            "source_lag_seconds": round(max(0.0, (row[0] - moment).total_seconds()), 3),
-            "slot_lag_bytes": slot.lag_bytes if slot else 0,
-        }
+        return {"source_lag_seconds": round(max(0.0, (row[0] - moment).total_seconds()), 3)}
 
     # -- what the job tells -----------------------------------------------------------------------------------
 
@@ -478,13 +524,13 @@ class PostgresIngest:
             backlog.park(self._feeds, self._round, end.lsn, end.time, self._identity)
         reach("before_slot_advance")
         with self._asking():
-            if self.source.max_slot_lag_bytes and backlog.behind(self._feeds):
+            if self.source.max_slot_lag_bytes and (backlog.behind(self._feeds) or backlog.left_out):
                 backlog.give_up(self._feeds, self._end().lsn, self.source.max_slot_lag_bytes)
-            gone = [self._end().lsn] if backlog.given_up and not (self._followed() or backlog.held) else []
+            gone = [self._end().lsn] if backlog.given_up and not (self._followed() or backlog.kept) else []
         backlog.forget()
         followed = [feed.reach for feed in self._followed()]
         loading = [feed.at for feed in self._feeds.values() if feed.loading and feed.position]
-        places = gone + followed + loading + list(backlog.held.values())
+        places = gone + followed + loading + backlog.kept
         messages = self._round.summary.messages if self._round else 0
         self._release_round()
         if places:
@@ -492,6 +538,10 @@ class PostgresIngest:
                 moved = slots.advance(self._session, self.source.slot, min(places))
             # whatever the slot keeps before the tables that are followed is read again in the next round
             self._skipped = messages if followed and moved < min(followed) else 0
+        with self._asking():
+            slot = slots.find_slot(self._session, self.source.slot)
+        held = {"slot_held_for": sorted(backlog.left_out)} if backlog.left_out else {}
+        self.facts = {"slot_lag_bytes": slot.lag_bytes if slot else 0, **held}
 
     def _end_load(self) -> None:
         if self._snapshot and all(feed.failed or not feed.loading for feed in self._feeds.values()):

@@ -30,7 +30,7 @@ def check_position(name: str, position: Position, identity: str, place: str) -> 
             f"but Postgres at {place} is {identity}: another cluster, a restored one, or a "
             "standby that was promoted.",
             table=name,
-            hint="Give the right source.dsn, or drop the target table so that it is loaded in full.",
+            hint='Give the right source.dsn, or run once with "reload": ["*"] in options to load the tables anew.',
         )
 
 
@@ -45,7 +45,7 @@ def check_slot(source: PostgresSource, slot: Slot | None, fed: bool) -> None:
     if slot is None and fed:
         raise InputError(
             f"The slot {name!r} is gone from the source, and with it the log that the tables have not seen.",
-            hint="Drop the target tables so that they are loaded in full; the next run makes a new slot.",
+            hint='Run once with "reload": ["*"] in options: the tables are loaded anew, from a new slot on.',
         )
     if slot is None and not source.create:
         raise InputError(
@@ -55,5 +55,6 @@ def check_slot(source: PostgresSource, slot: Slot | None, fed: bool) -> None:
     if slot is not None and slot.lost:
         raise InputError(
             f"The source has removed log that the slot {name!r} needed (max_slot_wal_keep_size).",
-            hint="Run postgres_slot.py drop --spec … and drop the target tables so that they are loaded in full.",
+            hint="Run SELECT pg_drop_replication_slot('…') at the source, then once with "
+            '"reload": ["*"] in options: the tables are loaded anew, from a new slot on.',
         )

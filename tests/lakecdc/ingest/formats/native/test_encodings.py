@@ -39,6 +39,9 @@ FIELDS = (
     Field("wide_decimal", "decimal(38,0)"),
     Field("double", "double"),
     Field("text", "string"),
+    Field("enum", "string", "enum", names=("x", "12", "it's")),
+    Field("set", "string", "set", names=("x", "12", "it's")),
+    Field("long_set", "string", "set", names=tuple(f"n{i}" for i in range(64))),
 )
 #: value, and whether it stands for "unchanged"
 Case = tuple[Any, bool]
@@ -110,7 +113,7 @@ def in_jvm(spark: SparkSession) -> dict[int, Case]:
 
 def taken(quick: bool) -> dict[int, Case]:
     """The same of the native engine."""
-    decoding = Decoding((Field("id", "bigint"), *FIELDS), ("id",), None, 1, UNAVAILABLE, (), False)
+    decoding = Decoding((Field("id", "bigint"), *FIELDS), ("id",), "t", 1, UNAVAILABLE, (), False)
     messages = pa.table({"value": LINES, "arrival": pa.array(range(len(LINES)), pa.int64())})
     with duckdb.connect() as connection:
         connection.execute("SET TimeZone = 'UTC'")

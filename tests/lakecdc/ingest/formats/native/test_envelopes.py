@@ -22,8 +22,7 @@ PLAIN: Row = {"id": 1, "v": "x", "n": 1.5}
 
 def run(name: str, messages: list[Any], quick: bool = False, **rest: Any) -> list[Row]:
     fields, ignored = rest.pop("fields", FIELDS), rest.pop("ignored", ())
-    table = None if rest.get("wants") else "t"
-    decoding = Decoding(fields, ("id",), table, 1, "__gone", ignored, False, name, **rest)
+    decoding = Decoding(fields, ("id",), "t", 1, "__gone", ignored, False, name, **rest)
     lines = [m if isinstance(m, str) else json.dumps(m) for m in messages]
     table = pa.table({"value": lines, "arrival": pa.array(range(len(lines)), pa.int64())})
     with duckdb_of_its_own() as connection:

@@ -14,6 +14,8 @@ import pytest
 
 from lakecdc.ingest.formats.native import pieces
 
+TASK = pa.RecordBatch.from_arrays([pa.array([0])], ["id"])
+
 
 def written(folder: Path, texts: list[bytes]) -> dict[str, int]:
     numbers = {}
@@ -55,6 +57,36 @@ def test_every_line_is_read_once_and_in_order(
     assert [value for _, value in found] == expected
     assert [arrival for arrival, _ in found] == sorted({arrival for arrival, _ in found})
     assert read(replace(planned[0], maps=False)) == found
+
+
+@pytest.mark.parametrize("kind", ["mapped", "copied", ".gz", ".bz2"])
+def test_a_line_that_is_too_long_is_no_message(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    monkeypatch.setattr(pieces, "_CHUNK", 16)
+    monkeypatch.setattr(pieces, "_LONGEST_LINE", 100)
+    packed = kind in (".gz", ".bz2")
+
+    def planned(length: int) -> pieces.Lines:
+        path = tmp_path / f"{length}.jsonl{kind * packed}"
+        text = b'{"a":1}\n' + b"x" * length + b'\n{"a":2}\n'
+        path.write_bytes((gzip if kind == ".gz" else bz2).compress(text) if packed else text)
+        found = pieces.plan({path.as_uri(): 0}, 1, 1 << 40)
+        assert found is not None
+        return replace(found[0], maps=kind == "mapped")
+
+    assert [len(value) for _, value in read(planned(100))] == [7, 100, 7]
+    told = f"The file {tmp_path / '130.jsonl'}{kind * packed} has a line of more than 100 bytes."
+    with pytest.raises(pieces.LongLineError) as raised:
+        read(planned(130))
+    assert pieces.long_line(raised.value) == told
+    with pytest.raises(pieces.LongLineError) as raised:
+        list(planned(130).that_may_be_long().check([TASK]))
+    assert pieces.long_line(raised.value) == told
+    assert pieces.long_line(ValueError("LongLine")) is None
+
+
+def test_a_small_file_needs_no_look_for_long_lines(tmp_path: Path) -> None:
+    planned = pieces.plan(written(tmp_path, [b"{}\n" * 100]), 1, 1 << 40)
+    assert planned is not None and planned[0].that_may_be_long().tasks == ()
 
 
 @pytest.mark.parametrize("maps", [True, False])

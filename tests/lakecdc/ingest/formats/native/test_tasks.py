@@ -20,7 +20,7 @@ from lakecdc.ingest.order import Marks, order_key
 
 FIELDS = (Field("id", "bigint"), Field("v", "string"), Field("n", "decimal(9,2)"))
 NEW = Marks()
-DECODING = Decoding(FIELDS, ("id",), None, 1, "__gone", (), False)
+DECODING = Decoding(FIELDS, ("id",), "t", 1, "__gone", (), False)
 
 
 def event(lsn: int, op: str, row: dict[str, Any]) -> dict[str, Any]:
@@ -303,7 +303,7 @@ def test_what_another_key_or_nobody_can_tell_is_not_folded(tmp_path: Path, cuts:
 
 def test_a_delete_leaves_nothing_out() -> None:
     flat = {"id": 1, "v": "__gone", "n": None, "__deleted": "true", "__op": "d", "__lsn": 5, "__table": "t"}
-    decoding = Decoding(FIELDS, ("id",), None, 1, "__gone", format="debezium-flat-json")
+    decoding = Decoding(FIELDS, ("id",), "t", 1, "__gone", format="debezium-flat-json")
     rows = messages([(0, {"id": 1}, flat, None)])
     cells = list(DecodeTask(decoding, lambda _: iter([rows]), None, True, Care.ASIDE, every=True)([]))
     unpack = UnpackTask(("id", "v", "n"), ("id",), "rcud")

@@ -28,6 +28,21 @@ def test_xml_elements_become_rows_and_a_broken_one_spoils_no_other(fed: Fed) -> 
     fed.target["columns"] = {"_id": "int", "price": "string"}
 
 
+def test_what_does_not_end_in_xml_hides_nothing(fed: Fed) -> None:
+    fed.source = {"format": "xml", "xml": {"row_tag": "b"}}
+    element = "<b><id>{}</id></b>"
+    fed.write(
+        "a.xml", f"<bs>{element.format(1)}<!-- {element.format(8)} -->{element.format(2)}<!-- {element.format(3)}</bs>"
+    )
+    fed.write("b.xml", "<bs>" + element.format(4) + "<b <b " * 20_000)
+    fed.write("c.xml", "<bs>" + element.format(5) + "<!--->")
+    fed.run()
+    assert fed.rows("id") == [("1",), ("2",), ("4",), ("5",)]
+    comment, short, tags = sorted(fed.kept(), key=lambda kept: kept[1])
+    assert comment == ("not-xml", f"<!-- {element.format(3)}</bs>\n") and short == ("not-xml", "<!--->\n")
+    assert tags == ("not-xml", "<b <b " * 20_000 + "\n")
+
+
 def test_lines_of_a_log(fed: Fed) -> None:
     pattern = r'(?P<host>\S+) \S+ (?<user_name>\S+) \[(?P<seen>[^\]]+)\] "(?P<request>[^"]*)" (?P<status>\d+|-)'
     fed.source = {"format": "text", "text": {"pattern": pattern, "null_value": "-"},
@@ -51,17 +66,18 @@ def test_parquet_types_are_kept_widened_and_checked(fed: Fed) -> None:
         found.rename(fed.folder / f"{name}.parquet")
 
     fed.source = {"format": "parquet"}
-    fed.target = {"key": ["id"], "columns": {"code": "int"}}
-    write("a", "SELECT 1 AS id, '7' AS code, X'00ff' AS raw, named_struct('a', 1) AS s, DATE'2026-01-01' AS seen")
+    fed.target = {"key": ["id"], "columns": {"code": "int", "long": "string"}}
+    write("a", "SELECT 1 AS id, '7' AS code, X'00ff' AS raw, named_struct('a', 1) AS s, DATE'2026-01-01' AS seen, "
+               "binary(repeat('x', 60)) AS long")  # fmt: skip
     fed.run()
     write("b", "SELECT 5000000000 AS id, 'x' AS code, X'01' AS raw, named_struct('a', 2) AS s, NULL AS seen"
                " UNION ALL SELECT 6000000000, '8', NULL, NULL, TIMESTAMP'2026-01-02'"
                " UNION ALL SELECT 7000000000, '9', NULL, NULL, TIMESTAMP'2026-01-02 03:04'")  # fmt: skip
     report = fed.run()
     assert report.metrics["schema_changes"] == ["widened id from int to bigint"]
-    assert fed.rows("id, code, raw, s.a, day(seen)") == [
-        (1, 7, b"\x00\xff", 1, 1),
-        (6_000_000_000, 8, None, None, 2),
+    assert fed.rows("id, code, raw, s.a, day(seen), length(long)") == [
+        (1, 7, b"\x00\xff", 1, 1, 80),
+        (6_000_000_000, 8, None, None, 2, None),
     ]
     texts, days = fed.kept()
     assert texts[0] == days[0] == "type" and '"code":"x"' in texts[1] and "03:04" in days[1]

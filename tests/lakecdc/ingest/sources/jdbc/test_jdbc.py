@@ -30,11 +30,18 @@ def order(shop: Shop, number: int, state: str, moment: str) -> None:
     )
 
 
+def test_an_unknown_database_is_bad_input_and_a_server_that_is_away_is_not(orders: Shop) -> None:
+    for url, kind in ((f"{orders.source['url']}_gone", "bad input"), ("jdbc:postgresql://127.0.0.1:1/s", "cluster")):
+        report = run(parse_spec(orders.spec(url=url)), ingest)
+        assert (report.failure_class, report.tables) == (kind, ()), report
+
+
 def test_intervals_in_order_again_and_late(orders: Shop) -> None:
     order(orders, 1, "old", "2026-01-02T00:00:00Z")
     order(orders, 2, "next", "2026-01-03T00:00:00Z")
     order(orders, 3, "older", "2026-01-01T12:00:00Z")
     first = orders.run(DAYS[1], DAYS[2])
+    assert first.metrics["first_run_reads"].startswith('only rows whose changed "at" lies from 2026-01-02T00:00')
     assert orders.rows('"Id", part, state, price') == [(1, 1, "old", pytest.approx(1.5))]
     assert first.metrics["read_through"] == "2026-01-03T00:00:00.000000+00:00"
     # an interval beyond a gap does not move the moment, filling the gap does
@@ -50,6 +57,22 @@ def test_intervals_in_order_again_and_late(orders: Shop) -> None:
     orders.run(DAYS[2], DAYS[4])
     assert orders.rows('"Id", state, _lakecdc_order') == before
     assert [row[:2] for row in before] == [(1, "new"), (2, "next"), (3, "older")]
+
+
+def test_a_shuffled_backfill_ends_where_one_in_order_does(lake: Lake, orders: Shop) -> None:
+    shuffled = Shop(lake, orders.server, "Or ders", cursor_column='changed "at"')
+    for number in range(1, 5):
+        order(orders, number, "first", f"2026-01-0{number}T10:00:00Z")
+
+    def backfill(shop: Shop, *days: int) -> str:
+        return [shop.run(DAYS[day], DAYS[day + 1], outcome="done") for day in days][-1].metrics["read_through"][:10]
+
+    assert backfill(orders, 0, 1, 2, 3) == backfill(shuffled, 2, 0, 3, 1) == "2026-01-05"
+    # a row moves on before the days are read again, in yet another order
+    order(orders, 1, "moved", "2026-01-04T11:00:00Z")
+    assert backfill(orders, 3) == backfill(shuffled, 3) == "2026-01-05"
+    assert orders.rows('"Id", state, _lakecdc_order') == shuffled.rows('"Id", state, _lakecdc_order')
+    assert orders.rows('"Id", state')[0] == (1, "moved")
 
 
 def test_a_quiet_interval_is_noted_without_a_snapshot(orders: Shop) -> None:
@@ -104,6 +127,7 @@ def test_full_load_in_parallel_then_an_interval_with_a_lag(orders: Shop) -> None
     )
     # visible only after the next interval has begun, with a time before
     report = orders.run(DAYS[1], DAYS[2], full_load=True, partitions=3)
+    assert report.metrics["first_run_reads"].startswith('all rows whose changed "at" lies before 2026-01-03T00:00')
     assert report.metrics["rows_written"] == 31
     order(orders, 50, "late", "2026-01-02T23:00:00Z")
     order(orders, 51, "in time", "2026-01-03T01:00:00Z")
@@ -177,7 +201,7 @@ def test_what_spark_would_round_or_cut_is_read_as_text(orders: Shop) -> None:
     orders.sql("INSERT INTO odd VALUES (1, 1e-20, 1.5, '10:11:12.123456', '{{a},{b}}', 1.5)")
     orders.sql("INSERT INTO odd VALUES (2, 'NaN')")
     orders.target["source_table"] = "odd"
-    orders.run(cursor_column="id", full_load=True)
+    assert orders.run(cursor_column="id", full_load=True).metrics["first_run_reads"] == "all rows"
     assert orders.rows('id, n, long, "at", a, short') == [
         (1, "0.00000000000000000001", "1.5000000000", "10:11:12.123456", "{{a},{b}}", Decimal("1.50")),
         (2, "NaN", None, None, None, None),

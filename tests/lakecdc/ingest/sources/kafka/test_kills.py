@@ -49,7 +49,7 @@ class Shop:
         self.produced, self.seeds = 0, itertools.count()
         self.name = topics.lake.new_name("kills")
         topics.create(self.topic, PARTITIONS)
-        target = {"table": self.name, "key": ["id"], "history_table": f"{self.name}_log"}
+        target = {"table": self.name, "source_table": "shop.t", "key": ["id"], "history_table": f"{self.name}_log"}
         self.spec: dict[str, Any] = topics.spec(target, topics=[self.topic], max_offsets_per_batch=10)
 
     def change(self, statements: int = 6) -> None:

@@ -126,7 +126,7 @@ def test_a_login_is_enough_and_is_nowhere_to_be_read(
         opened.messages([Range(topic, 0, 0, 1)]).explain(extended=True)
     monkeypatch.setenv("KAFKA_PASSWORD", f"{PASSWORD} wrong")
     refused: JobReport = run(parse_spec(topics.spec(target, **source)), ingest)
-    assert refused.failure_class == "cluster" and topics.kafka.sasl_servers in (refused.error or ""), refused
+    assert refused.failure_class == "bad input" and topics.kafka.sasl_servers in (refused.error or ""), refused
     said = capfd.readouterr()
     assert "Physical Plan" in said.out
     assert PASSWORD not in f"{said.out}{said.err}{caplog.text}{report}{refused}"

@@ -117,6 +117,12 @@ def partition_of(event: dict[str, Any]) -> int:
     return zlib.crc32(json.dumps(event["key"]).encode()) % 2
 
 
+def of_table(history: History, table: str) -> list[dict[str, Any]]:
+    """The events of a history as those of another table."""
+    source = {"table": table}
+    return [{**e, "value": {**e["value"], "source": {**e["value"]["source"], **source}}} for e in history.events]
+
+
 def test_topics_that_appear_are_read_from_their_beginning(topics: Topics) -> None:
     one, two = topics.lake.new_name("kafka"), topics.lake.new_name("kafka")
     stems = [name.rpartition(".")[2] for name in (one, two)]
@@ -125,11 +131,11 @@ def test_topics_that_appear_are_read_from_their_beginning(topics: Topics) -> Non
     history = History.of(11, 10)
     topics.create(topics.topic(stems[0]))
     topics.create(topics.topic("transaction"))
-    topics.produce(topics.topic(stems[0]), history.events)
+    topics.produce(topics.topic(stems[0]), of_table(history, stems[0]))
     reports = topics.ingest(targets, topic_pattern=pattern)
     assert [r.outcome for r in reports] == ["done", "nothing"], reports
     topics.create(topics.topic(stems[1]), 2)
-    topics.produce(topics.topic(stems[1]), history.events, 2)
+    topics.produce(topics.topic(stems[1]), of_table(history, stems[1]), 2)
     # a quiet topic is read through to the moment its end was asked for, a busy one to its last event
     before = datetime.now(UTC).isoformat()
     reports = topics.ingest(targets, topic_pattern=pattern)
@@ -335,7 +341,7 @@ def test_several_topics_feed_one_table_by_route(topics: Topics) -> None:
         topics.create(topic)
         topics.produce(topic, history.events)
     routes = {name: rf"pg{topics.number}\.\w+\.t", other: rf"pg{topics.number}\.north\.t"}
-    targets = [{"table": table, "key": ["id"]} for table in (name, other)]
+    targets = [{"table": table, "source_table": "shop.t", "key": ["id"]} for table in (name, other)]
     reports = topics.ingest(targets, topics=names, routes=routes)
     assert [r.outcome for r in reports] == ["done", "done"], reports
     assert "several topics" in reports[0].metrics["order_by_partition"]

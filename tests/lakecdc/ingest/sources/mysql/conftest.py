@@ -76,6 +76,11 @@ class Shop:
         options |= document.pop("options", {})
         return parse_spec(self.lake.spec(job, source=document, target=self.targets, options=options))
 
+    @property
+    def positions(self) -> dict[str, Position | None]:
+        """Where the targets stand in the model."""
+        return {t["table"]: self.model.positions.get(t["table"]) for t in self.targets}
+
     def open(self, **source: Any) -> MysqlIngest:
         """A source for one run, whose events arrive one by one."""
         options = {"decode_engine": "jvm", **source.pop("options", {})}
@@ -85,7 +90,7 @@ class Shop:
         """Start a run and end it; the refused tables."""
         found = self.open(**source)
         try:
-            found.start({t["table"]: self.model.positions.get(t["table"]) for t in self.targets}, self.recorded)
+            found.start(self.positions, self.recorded)
             return dict(found.refused)
         finally:
             found.close()
@@ -98,7 +103,7 @@ class Shop:
         """
         found = self.open(**source)
         try:
-            found.start({t["table"]: self.model.positions.get(t["table"]) for t in self.targets}, self.recorded)
+            found.start(self.positions, self.recorded)
             for number, batches in enumerate(found.rounds(), 1):
                 for batch in batches:
                     if batch.target.table == failing:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import struct
 from collections.abc import Iterable
 from typing import Any
@@ -12,6 +13,8 @@ from lakecdc.ingest.sources.mysql.decoder import Decoder, Limits, LogError, Summ
 from lakecdc.ingest.sources.mysql.place import Place
 from lakecdc.ingest.sources.mysql.table_map import Named
 from lakecdc.ingest.sources.mysql.types import MysqlType
+from tests.lakecdc.ingest.formats.fuzz import mutated
+from tests.on_demand import on_demand
 
 GTID, QUERY, ROTATE, XID, TABLE_MAP, WRITE, UPDATE = 162, 2, 4, 16, 19, 23, 24
 NOW = (Named("id", MysqlType("int")), Named("v", MysqlType("int")))
@@ -152,3 +155,18 @@ def test_what_lies_before_a_tables_position_is_passed_over() -> None:
     decoder = Decoder(wanted, {}, Place("binlog.000001", 4), Limits(1 << 62, 1 << 62), mariadb=True, checksum=False)
     rows = [row["new"] for batch in decoder.batches(log.events) for row in batch.to_pylist()]
     assert rows == [["2", "2"]] and not decoder.summary.truncates
+
+
+@pytest.mark.parametrize("seed", on_demand(range(20), in_ci=[0]))
+def test_mutated_events_end_in_an_error_that_says_where(seed: int) -> None:
+    rng, failed = random.Random(seed), 0
+    log = Log().begin(1).rows(1, 2).rows(3).query(b"ALTER TABLE t ADD COLUMN x int").commit().begin(2).rows(4).commit()
+    for _ in range(1000):
+        events, place = [*log.events], rng.randrange(len(log.events))
+        events[place] = mutated(rng, events[place])
+        try:
+            decode(events)
+        except LogError as error:
+            failed += 1
+            assert "binlog" in str(error)
+    assert failed > 50

@@ -123,7 +123,7 @@ def test_writes_during_the_full_load_arrive(shop: Shop) -> None:
     shop.sql("INSERT INTO s.orders SELECT seq, 0, 'n' FROM seq_1_to_500")
     name = shop.target("orders")
     found = shop.open(chunk_rows=20)
-    found.start({}, {})
+    found.start(shop.positions, {})
     # seen by the chunks, and replayed by the log
     shop.sql("UPDATE s.orders SET id = id + 1000 WHERE id % 7 = 0", "DELETE FROM s.orders WHERE id % 11 = 0")
     rounds = found.rounds()
@@ -382,7 +382,7 @@ def test_a_table_without_a_key_is_loaded_exactly(shop: Shop) -> None:
     shop.sql("CREATE TABLE s.t (v int)", "INSERT INTO s.t SELECT seq FROM seq_1_to_100")
     shop.target("t", mode="append")
     found = shop.open()
-    found.start({}, {})
+    found.start(shop.positions, {})
     # between the start and the reading, and while it reads: neither twice nor never
     shop.sql("INSERT INTO s.t VALUES (1000)")
     values: list[int] = []

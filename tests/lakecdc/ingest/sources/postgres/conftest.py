@@ -55,6 +55,11 @@ class Shop:
         options |= document.pop("options", {})
         return parse_spec(self.lake.spec(job, source=document, target=self.targets, options=options))
 
+    @property
+    def positions(self) -> dict[str, Position | None]:
+        """Where the targets stand in the model."""
+        return {t["table"]: self.model.positions.get(t["table"]) for t in self.targets}
+
     def open(self, **source: Any) -> PostgresIngest:
         """A source for one run, whose events arrive one by one."""
         options = {"decode_engine": "jvm", **source.pop("options", {})}
@@ -71,7 +76,7 @@ class Shop:
         """
         found = self.open(**source)
         try:
-            found.start({t["table"]: self.model.positions.get(t["table"]) for t in self.targets}, recorded or {})
+            found.start(self.positions, recorded or {})
             for number, batches in enumerate(found.rounds(), 1):
                 for batch in batches:
                     if batch.target.table == failing:

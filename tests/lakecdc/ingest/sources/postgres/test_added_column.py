@@ -35,7 +35,7 @@ def test_a_run_killed_before_it_filled_does_so_later(shop: Shop) -> None:
     run(shop)
     shop.sql("ALTER TABLE s.t ADD COLUMN b boolean DEFAULT true")
     table = shop.lake.table(name)
-    table.update_properties({"lakecdc.columns-to-fill": "b"})
+    table.update_properties({"lakecdc.columns-to-fill": '["b"]'})
     shop.lake.sql(f"ALTER TABLE lake.{name} ADD COLUMN b boolean")
     shop.sql("INSERT INTO s.t VALUES (10, false)")
     run(shop)

@@ -195,7 +195,7 @@ def test_a_column_of_an_unknown_type_during_the_run_stops_only_its_table(shop: S
     name, good = shop.target("t"), shop.target("good")
     shop.run()
     source = shop.open()
-    source.start(shop.model.positions, {})
+    source.start(shop.positions, {})
     shop.sql("ALTER TABLE s.t ADD COLUMN odd point; INSERT INTO s.t VALUES (1, '(1,2)'); INSERT INTO s.good VALUES (1)")
     rounds = source.rounds()
     assert [batch.target.table for batch in next(rounds)] == [good]

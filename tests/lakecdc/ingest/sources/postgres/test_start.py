@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import socket
 from dataclasses import replace
 from typing import Any
 
@@ -9,6 +11,7 @@ import psycopg
 import pytest
 
 from lakecdc.contract.errors import ConflictError, InputError, SourceUnavailableError
+from lakecdc.ingest.sources.postgres.connect import address, connect
 from local_services.process import free_port
 
 from .conftest import Shop
@@ -25,7 +28,7 @@ def start(shop: Shop, **source: Any) -> dict[str, Exception]:
     """Start a run and end it; the refused tables."""
     found = shop.open(**source)
     try:
-        found.start({t["table"]: shop.model.positions.get(t["table"]) for t in shop.targets}, {})
+        found.start(shop.positions, {})
         return dict(found.refused)
     finally:
         found.close()
@@ -46,6 +49,20 @@ def test_an_unreachable_server_is_named_without_its_password(shop: Shop, monkeyp
     with pytest.raises(SourceUnavailableError, match=f"127.0.0.1:{port} cannot be reached") as caught:
         start(shop, dsn=dsn, password={"env": "PASSWORD_OF_TEST"})
     assert "hush" not in str(caught.value) + repr(shop.open(password={"env": "PASSWORD_OF_TEST"})._where)
+
+
+def test_an_unknown_database_is_no_server_out_of_reach(shop: Shop) -> None:
+    shop.target("t")
+    with pytest.raises(InputError, match='refuses the login.*database "nowhere" does not exist'):
+        start(shop, dsn=shop.server.dsn.replace("dbname=postgres", "dbname=nowhere"))
+
+
+def test_connections_notice_a_peer_that_is_gone(shop: Shop) -> None:
+    table(shop)
+    source: Any = shop.spec().source
+    with connect(address(source)) as session, socket.socket(fileno=os.dup(session.fileno())) as peer:
+        for name, value in {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}.items():
+            assert peer.getsockopt(socket.IPPROTO_TCP, getattr(socket, name)) == value
 
 
 def test_a_malformed_connection_string(shop: Shop) -> None:
@@ -138,7 +155,7 @@ def test_a_dropped_slot_stops_the_run(shop: Shop) -> None:
     table(shop)
     shop.run()
     shop.sql(f"SELECT pg_drop_replication_slot('{shop.schema}')")
-    with pytest.raises(InputError, match="is gone from the source.*loaded in full"):
+    with pytest.raises(InputError, match="is gone from the source.*loaded anew"):
         start(shop)
 
 
@@ -204,7 +221,7 @@ def test_without_create_nothing_is_made(shop: Shop) -> None:
 def test_a_user_without_rights_is_told_so(shop: Shop) -> None:
     table(shop)
     shop.sql("CREATE USER guest; GRANT USAGE ON SCHEMA s.x TO guest".replace("s.x", shop.schema))
-    with pytest.raises(InputError, match="REPLICATION, SELECT on the tables"):
+    with pytest.raises(InputError, match="CREATE on the database"):
         start(shop, dsn=f"host=127.0.0.1 port={shop.server.port} user=guest dbname=postgres")
     shop.sql(f"REVOKE ALL ON SCHEMA {shop.schema} FROM guest; DROP USER guest")
 

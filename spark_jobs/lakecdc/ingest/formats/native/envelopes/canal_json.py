@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from lakecdc.ingest.formats.canal_json import DDL, OPS, ROWS_BITS, sql_type
+from lakecdc.ingest.formats.canal_json import DDL, OPS, ROWS_BITS, columns
 from lakecdc.ingest.formats.native.envelopes.envelope import Envelope, dotted, no_whole, of_image, whole
 from lakecdc.ingest.formats.values import Field
 
@@ -26,7 +26,7 @@ def _sample(event: dict[str, Any]) -> Iterator[tuple[str, tuple[Field, ...]]]:
     if event["type"].upper() in ("INSERT", "UPDATE", "INIT"):
         name, told = dotted(event.get("database"), event.get("table")), event.get("mysqlType")
         if told:
-            yield name, tuple(Field(column, sql_type(kind)) for column, kind in told.items())
+            yield name, columns(told)
         else:
             yield from ((name, of_image(row)) for row in event["data"])
 
@@ -43,6 +43,7 @@ ENVELOPE = Envelope(
     image="image",
     pointer="'/data/' || nth",
     told='e."mysqlType"',
+    fields_told=columns,
     before="e.old[nth + 1]",
     source_table='concat_ws(\'.\', "database", "table")',
     kind=_kind,

@@ -31,6 +31,7 @@ class Envelope:
     :param shape: what ``from_json`` makes of a message, given the same for the row image and for the texts of a key.
     :param kind: SQL of the op of a row event or ``x`` for a tombstone, given SQL that is true for messages of the
         wanted table; ``odd`` for what the JVM has to judge; null for what is knowingly no row event.
+    :param kind_of_added: the same for a table to which rows are only added, where messages tell no kind of change.
     :param sample: source table and columns of the rows in a parsed message; errors of Python's for what is not plain.
     :param key: SQL of a key column's text, given the column's name as SQL and its text in the row image.
     :param image: SQL of the row image in ``e``.
@@ -38,6 +39,7 @@ class Envelope:
     :param members: SQL of members in ``e``, by the names that other expressions have for them.
     :param rows: SQL in ``e`` of the list of row images, where a message has many.
     :param told: SQL in ``e`` of a map that names the columns of the row, where a message tells them.
+    :param fields_told: columns out of that map.
     :param before: SQL in ``e`` of the key's texts in the row before; None if there is none.
     :param beside: members of the row image that are no columns, by the names that other expressions have for them.
     :param old_prefix: members of the row image that begin so hold the row before.
@@ -67,6 +69,7 @@ class Envelope:
     members: Mapping[str, str] = field(default_factory=dict)
     rows: str | None = None
     told: str | None = None
+    fields_told: Callable[[Mapping[str, str]], tuple[Field, ...]] = lambda told: ()
     before: str | None = None
     beside: Mapping[str, str] = field(default_factory=dict)
     old_prefix: str | None = None
@@ -83,7 +86,8 @@ class Envelope:
     stamped: bool = False
     schemas: bool = False
     odd: tuple[tuple[str, str], ...] = ()
-    ordered_by: Callable[[str], Envelope] | None = None
+    ordered_by: Callable[[Envelope, str], Envelope] | None = None
+    kind_of_added: Callable[[str], str] | None = None
 
 
 def whole(text: str) -> str:

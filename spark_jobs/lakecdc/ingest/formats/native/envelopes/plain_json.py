@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from lakecdc.ingest.formats.native.envelopes.envelope import Envelope, of_image, whole
@@ -13,16 +14,16 @@ from lakecdc.ingest.formats.values import Field
 _NUMBER = "regexp_full_match(placed, '-?\\d{1,19}')"
 
 
-def _kind(mine: str) -> str:
-    return f"CASE WHEN gone THEN 'x' WHEN a IS NULL THEN 'odd' WHEN {mine} THEN 'u' END"
+def _kind(mine: str, op: str = "u") -> str:
+    return f"CASE WHEN gone THEN 'x' WHEN a IS NULL THEN 'odd' WHEN {mine} THEN '{op}' END"
 
 
-def _ordered_by(name: str) -> Envelope:
+def _ordered_by(envelope: Envelope, name: str) -> Envelope:
     """Messages whose order a member of the row tells, a number or a time."""
     position = f"CASE WHEN {_NUMBER} THEN {whole('placed')} ELSE {instant('placed')} END"
     fits = f"({_NUMBER} AND {whole('placed')} IS NOT NULL) OR ({exact_instant('placed')})"
     strange = (f"op != 'x' AND NOT coalesce({fits}, false)", "an order of another form")
-    return replace(ENVELOPE, beside={"placed": name}, position=position, turned=True, odd=(strange,))
+    return replace(envelope, beside={"placed": name}, position=position, turned=True, odd=(strange,))
 
 
 def _sample(event: dict[str, Any]) -> Iterator[tuple[str, tuple[Field, ...]]]:
@@ -41,4 +42,5 @@ ENVELOPE = Envelope(
     time_us="stamped",
     stamped=True,
     ordered_by=_ordered_by,
+    kind_of_added=partial(_kind, op="c"),
 )

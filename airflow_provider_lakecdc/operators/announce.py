@@ -1,0 +1,108 @@
+"""The operator that tells the consumers of tables what has changed, without Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import BaseOperator
+from airflow.sdk.exceptions import AirflowSkipException
+
+from airflow_provider_lakecdc import settings
+from airflow_provider_lakecdc.announced import last_announced, unannounced_write
+from airflow_provider_lakecdc.assets import table_asset, tables_alias
+from airflow_provider_lakecdc.chaining import REPORT_KEY
+from airflow_provider_lakecdc.exceptions import JobClusterError
+from airflow_provider_lakecdc.hooks.catalog import CatalogConnection, get_catalog
+from airflow_provider_lakecdc.submission import table_list
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+
+class AnnounceOperator(BaseOperator):
+    """Raises the asset event of each table that was written since it was announced last.
+
+    Airflow registers the events of a task only if the task succeeds, so a task that writes tables cannot announce those
+    it has written before one failed, nor what its Spark has committed after the task was killed. This one stands behind
+    it, with ``trigger_rule="all_done"``, and looks at the tables themselves. What was announced is told by the table's
+    newest event, so that event and memory move on together; if this task fails as well, the next run catches up. A
+    write may be announced twice, never not at all; maintenance is no write.
+
+    It succeeds whatever has become of the task before it, so the DAG needs another task at its end that does not.
+
+    :param tables: ``namespace.name`` of each table. (templated)
+    :param after: ids of tasks whose reports name further tables and tell what was done to them.
+    :param is_dry: the tasks before have changed nothing; do nothing either. (templated)
+    :param catalog_conn_id: connection of type ``iceberg``; default: ``[lakecdc] catalog_conn_id``.
+    :param kwargs: arguments of ``BaseOperator``.
+    """
+
+    template_fields: Sequence[str] = ("tables", "is_dry")
+    ui_color = "#d9ecf2"
+
+    def __init__(
+        self,
+        *,
+        tables: str | Sequence[str] = (),
+        after: Sequence[str] = (),
+        is_dry: bool | str = False,
+        catalog_conn_id: str | None = None,
+        **kwargs: Any,
+    ) -> None:
+        self.catalog_conn_id = catalog_conn_id or settings.catalog_conn_id()
+        self._alias = tables_alias(self.catalog_conn_id)
+        super().__init__(outlets=[self._alias], **kwargs)
+        self.tables = tables
+        self.after = list(after)
+        self.is_dry = is_dry
+
+    def execute(self, context: Context) -> dict[str, str]:
+        """Announce what is new.
+
+        :return: the snapshot that was announced, by table.
+        :raises AirflowSkipException: the run is a dry one.
+        :raises JobClusterError: no table could be looked at.
+        """
+        if str(self.is_dry).lower() == "true":
+            raise AirflowSkipException("A dry run has changed nothing.")
+        reports = self._reports(context)
+        catalog = get_catalog(self.catalog_conn_id)
+        names = list(dict.fromkeys([*table_list(self.tables), *reports]))
+        events = {name: self._event(catalog, name, reports.get(name, {})) for name in names}
+        if names and all(event is None for event in events.values()):
+            raise JobClusterError("None of the tables can be looked at; the log says why. The next run catches up.")
+        for name, event in events.items():
+            if event:
+                context["outlet_events"][self._alias].add(table_asset(self.catalog_conn_id, name), extra=event)
+        announced = {name: str(event["snapshot_after"]) for name, event in events.items() if event}
+        self.log.info("Announced: %s", announced or "nothing, no table was written")
+        return announced
+
+    def _reports(self, context: Context) -> dict[str, Mapping[str, Any]]:
+        found: dict[str, Mapping[str, Any]] = {}
+        for task_id in self.after:
+            pulled = context["ti"].xcom_pull(task_ids=task_id, key=REPORT_KEY)
+            # that of a mapped task is one per group of tables
+            for report in [pulled] if isinstance(pulled, Mapping) else pulled or ():
+                found.update(report or {})
+        return found
+
+    def _event(self, catalog: CatalogConnection, name: str, reported: Mapping[str, Any]) -> dict[str, Any] | None:
+        """What is to be announced of a table, empty if nothing; None if it cannot be looked at."""
+        try:
+            before = last_announced(table_asset(self.catalog_conn_id, name))
+            write = unannounced_write(catalog, name, before)
+        except Exception:
+            self.log.exception("%s cannot be looked at; the next run catches up", name)
+            return None
+        if write is None:
+            return {}
+        facts = reported if reported.get("snapshot_after") == write.snapshot_id else {"snapshot_before": before}
+        return {
+            "table": name,
+            "job": write.job,
+            **{key: value for key, value in facts.items() if value is not None},
+            "snapshot_after": write.snapshot_id,
+            "written_at": write.written_at,
+        }

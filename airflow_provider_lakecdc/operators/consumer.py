@@ -1,0 +1,84 @@
+"""The operator that registers consumers of a table's changes and moves them on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+from airflow.sdk import BaseOperator
+from airflow.sdk.exceptions import AirflowFailException
+
+from airflow_provider_lakecdc import consumers, settings
+from airflow_provider_lakecdc.hooks.catalog import get_catalog
+from lakecdc.contract.errors import InputError
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+
+class ConsumerOperator(BaseOperator):
+    """Registers, moves or drops a consumer, so that ``expire_snapshots`` keeps what it has not read. Needs no Spark.
+
+    The return value is the id of the snapshot that the consumer has read last, as text; none if it was dropped.
+
+    :param table: ``namespace.name``. (templated)
+    :param consumer: its name. (templated)
+    :param action: ``register``, ``move`` or ``drop``.
+    :param snapshot_id: what it has read last; required to ``move``, default of ``register``: the head. (templated)
+    :param limit: seconds without a move, while there is something to read, after which it counts no more.
+    :param catalog_conn_id: connection of type ``iceberg``; default: ``[lakecdc] catalog_conn_id``. (templated)
+    :param kwargs: arguments of ``BaseOperator``.
+    """
+
+    template_fields: Sequence[str] = ("table", "consumer", "snapshot_id", "catalog_conn_id")
+    ui_color = "#d9ecf2"
+
+    def __init__(
+        self,
+        *,
+        table: str,
+        consumer: str,
+        action: Literal["register", "move", "drop"] = "move",
+        snapshot_id: str | int | None = None,
+        limit: float = consumers.LIMIT,
+        catalog_conn_id: str | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.table = table
+        self.consumer = consumer
+        self.action = action
+        self.snapshot_id = snapshot_id
+        self.limit = limit
+        self.catalog_conn_id = catalog_conn_id or settings.catalog_conn_id()
+
+    def execute(self, context: Context) -> str | None:
+        """Do it.
+
+        :raises AirflowFailException: there is no such table, consumer or snapshot.
+        """
+        catalog, snapshot_id = get_catalog(self.catalog_conn_id), self._snapshot_id()
+        try:
+            if self.action == "drop":
+                consumers.drop_consumer(catalog, self.table, self.consumer)
+                return None
+            if self.action == "register":
+                found = consumers.register_consumer(
+                    catalog, self.table, self.consumer, snapshot_id=snapshot_id, limit=self.limit
+                )
+            elif snapshot_id is None:
+                raise AirflowFailException(f"snapshot_id says nothing: how far has {self.consumer!r} read?")
+            else:
+                found = consumers.move_consumer(catalog, self.table, self.consumer, snapshot_id)
+        except InputError as error:
+            raise AirflowFailException(str(error)) from error
+        self.log.info("%s: %s has read up to snapshot %d", self.table, self.consumer, found.snapshot_id)
+        return str(found.snapshot_id)
+
+    def _snapshot_id(self) -> int | None:
+        if self.snapshot_id in (None, "", "None"):
+            return None
+        try:
+            return int(str(self.snapshot_id))
+        except ValueError as error:
+            raise AirflowFailException(f"snapshot_id is {self.snapshot_id!r}, which is no snapshot's id.") from error

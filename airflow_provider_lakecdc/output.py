@@ -1,0 +1,60 @@
+"""The output of a job in the task's log: Spark's chatter folded, what people look for not."""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Iterable, Iterator
+
+OPEN, CLOSE = "::group::Spark", "::endgroup::"
+_KEPT = 20
+# Spark's pattern of log lines, and that of our jobs
+_SPARK = re.compile(r"\d\d/\d\d/\d\d \d\d:\d\d:\d\d (?P<level>[A-Z]+) ")
+_OURS = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d+ [A-Z]+ ")
+_TROUBLE = re.compile(
+    r"^(Traceback \(most recent call last\)|Exception in thread|([\w$]+\.)*\w+(Error|Exception)\b)|\bKilled\b"
+)
+_CHATTER = ("TRACE", "DEBUG", "INFO")
+
+
+class JobOutput:
+    """Sorts the lines of one job.
+
+    Spark's lines up to INFO and what is printed before the job says its first word are chatter; a line without a level
+    belongs to the one before it.
+    """
+
+    def __init__(self) -> None:
+        self._lines: deque[str] = deque(maxlen=_KEPT)
+        self._all: deque[str] = deque(maxlen=_KEPT)
+
+    @property
+    def last_lines(self) -> list[str]:
+        """The last lines that are no chatter; of an output that is nothing else, its last lines."""
+        return list(self._lines or self._all)
+
+    def folded(self, lines: Iterable[str]) -> Iterator[str]:
+        """The lines with the marks between which Airflow's web page folds them.
+
+        :param lines: as they come.
+        """
+        chatter, is_open = True, False
+        for line in lines:
+            chatter = _is_chatter(line.strip(), chatter)
+            if chatter != is_open:
+                yield OPEN if chatter else CLOSE
+                is_open = chatter
+            self._all.append(line.rstrip())
+            if not chatter:
+                self._lines.append(line.rstrip())
+            yield line
+        if is_open:
+            yield CLOSE
+
+
+def _is_chatter(line: str, before: bool) -> bool:
+    if found := _SPARK.match(line):
+        return found["level"] in _CHATTER
+    if _OURS.match(line) or _TROUBLE.search(line):
+        return False
+    return before

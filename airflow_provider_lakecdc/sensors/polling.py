@@ -1,0 +1,65 @@
+"""What sensors of tables have in common: the same look at them, in a worker or in the triggerer."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import BaseSensorOperator, conf
+
+from airflow_provider_lakecdc import settings
+from airflow_provider_lakecdc.exceptions import LakecdcJobError
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+    from airflow_provider_lakecdc.triggers.polling import PollingTrigger
+
+
+class PollingSensor(BaseSensorOperator):
+    """Waits for what a :class:`airflow_provider_lakecdc.triggers.polling.PollingTrigger` looks for.
+
+    :param catalog_conn_id: connection of type ``iceberg``; default: ``[lakecdc] catalog_conn_id``.
+    :param deferrable: wait in the triggerer instead of a worker; default: ``[operators] default_deferrable``.
+    :param kwargs: arguments of ``BaseSensorOperator``, such as ``poke_interval`` and ``timeout`` in seconds.
+    """
+
+    ui_color = "#d9ecf2"
+
+    def __init__(self, *, catalog_conn_id: str | None = None, deferrable: bool | None = None, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.catalog_conn_id = catalog_conn_id or settings.catalog_conn_id()
+        if deferrable is None:
+            deferrable = conf.getboolean("operators", "default_deferrable", fallback=False)
+        self.deferrable = deferrable
+
+    @abstractmethod
+    def trigger(self) -> PollingTrigger:
+        """What to wait with."""
+
+    def execute(self, context: Context) -> Any:
+        """Wait here, or look once and then wait in the triggerer."""
+        if not self.deferrable:
+            return super().execute(context)
+        first = self.poke(context)
+        if first.is_done:  # type: ignore[union-attr]
+            return first.xcom_value  # type: ignore[union-attr]
+        self.defer(
+            trigger=self.trigger(),
+            method_name="execute_complete",
+            # the base class turns the end of this time into AirflowSensorTimeout
+            timeout=timedelta(seconds=self.timeout),
+        )
+
+    def execute_complete(self, context: Context, event: Mapping[str, Any]) -> Any:
+        """Take up what the trigger found.
+
+        :raises LakecdcJobError: a table could not be read.
+        """
+        if event.get("status") != "reached":
+            raise LakecdcJobError(f"The wait has failed: {event.get('message', event)}")
+        (found,) = (value for name, value in event.items() if name != "status")
+        self.log.info("Found: %s", found)
+        return found

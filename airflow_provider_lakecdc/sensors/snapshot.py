@@ -1,0 +1,59 @@
+"""Waiting until a consumer of a table's changes has something to read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import PokeReturnValue
+
+from airflow_provider_lakecdc.consumers import LIMIT, register_consumer
+from airflow_provider_lakecdc.hooks.catalog import get_catalog
+from airflow_provider_lakecdc.sensors.polling import PollingSensor
+from airflow_provider_lakecdc.triggers.snapshot import SnapshotTrigger
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+
+class SnapshotSensor(PollingSensor):
+    """Succeeds once a table has snapshots that a consumer has not read; registers the consumer if nobody has.
+
+    The return value is ``{"read": …, "head": …}``: the last snapshot read and the newest one, ids as text. The consumer
+    stays where it is; :class:`airflow_provider_lakecdc.operators.consumer.ConsumerOperator` moves it on once its work
+    is done.
+
+    :param table: ``namespace.name``. (templated)
+    :param consumer: its name. (templated)
+    :param limit: seconds without a move, while there is something to read, after which it counts no more.
+    :param catalog_conn_id: connection of type ``iceberg``; default: ``[lakecdc] catalog_conn_id``. (templated)
+    :param deferrable: wait in the triggerer instead of a worker; default: ``[operators] default_deferrable``.
+    :param kwargs: arguments of ``BaseSensorOperator``, such as ``poke_interval`` and ``timeout`` in seconds.
+    """
+
+    template_fields: Sequence[str] = ("table", "consumer", "catalog_conn_id")
+
+    def __init__(self, *, table: str, consumer: str, limit: float = LIMIT, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.table = table
+        self.consumer = consumer
+        self.limit = limit
+
+    def execute(self, context: Context) -> Any:
+        """Register the consumer, then wait."""
+        register_consumer(get_catalog(self.catalog_conn_id), self.table, self.consumer, limit=self.limit)
+        return super().execute(context)
+
+    def poke(self, context: Context) -> PokeReturnValue:
+        """Look at the table once."""
+        found = self.trigger().look(get_catalog(self.catalog_conn_id))
+        return PokeReturnValue(found is not None, found)
+
+    def trigger(self) -> SnapshotTrigger:
+        """What to wait with."""
+        return SnapshotTrigger(
+            table=self.table,
+            consumer=self.consumer,
+            catalog_conn_id=self.catalog_conn_id,
+            poll_interval=self.poke_interval,
+        )

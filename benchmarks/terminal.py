@@ -1,0 +1,37 @@
+"""What a benchmark shows: its own lines of progress and the JSON at the end; what others say goes into a log."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+@contextmanager
+def only_own_lines(log: Path) -> Iterator[None]:
+    """Keep the terminal for what this process prints itself.
+
+    Spark, its JVM and all programs started meanwhile inherit the log as their output and error output.
+
+    :param log: takes up what they say; appended to, as a benchmark may have several processes.
+    :raises BaseException: what ends the benchmark, with a note that names the log.
+    """
+    log.parent.mkdir(parents=True, exist_ok=True)
+    sys.stdout.flush()
+    kept, shown = [os.dup(number) for number in (1, 2)], sys.stdout
+    with log.open("ab") as file, os.fdopen(os.dup(1), "w", buffering=1) as sys.stdout:
+        for number in (1, 2):
+            os.dup2(file.fileno(), number)
+        try:
+            yield
+        except BaseException as error:
+            error.add_note(f"What Spark and the others have said is in {log}.")
+            raise
+        finally:
+            sys.stdout, _ = shown, sys.stdout.flush()
+            sys.stderr.flush()
+            for number, place in enumerate(kept, 1):
+                os.dup2(place, number)
+                os.close(place)

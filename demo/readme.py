@@ -1,0 +1,99 @@
+"""Makes what the README shows of the demo: ``python -m demo.readme`` runs it and renews the output and the picture.
+
+The picture needs Chromium (Debian: ``apt-get install chromium``).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+from demo.environment import variables
+from demo.settings import REPOSITORY, Settings, from_environment
+from demo.web import WebPage
+
+README = REPOSITORY / "README.md"
+PICTURE = REPOSITORY / "docs" / "dag-runs.png"
+#: what the README shows of the output: up to the first governed hour, and from the first measurement to the legend
+SHOWN = re.compile(
+    r"\A(.*?hourly governance[^\n]*\n[^\n]*\n).*?(\[[^\n]*measure before.*?deletion vectors\n)", re.DOTALL
+)
+SAMPLE = re.compile(r"(<!-- python -m demo\.readme makes this -->\n).*?(?=<!-- until here -->)", re.DOTALL)
+_SIZE = "1280,705"
+
+
+def main() -> None:
+    """Run the demo and renew both."""
+    settings = from_environment()
+    done = subprocess.run([sys.executable, "-m", "demo"], cwd=REPOSITORY, stdout=subprocess.PIPE, text=True)
+    if done.returncode:
+        sys.exit(f"The demo has failed:\n{done.stdout}")
+    README.write_text(with_sample(README.read_text(), done.stdout))
+    picture(settings)
+
+
+def with_sample(readme: str, output: str) -> str:
+    """The README with another sample of the demo's output.
+
+    :param output: what the demo has printed.
+    """
+    found = SHOWN.search(output)
+    assert found, output
+    sample = f"{found[1]}    ...\n{found[2]}"
+    lines = "".join(f"    {line}".rstrip() + "\n" for line in sample.splitlines())
+    return SAMPLE.sub(lambda place: f"{place[1]}\n{lines}\n", readme)
+
+
+def picture(settings: Settings) -> None:
+    """Take the picture of the DAG runs that the demo has left."""
+    chromium = shutil.which("chromium") or sys.exit("Chromium is missing: apt-get install chromium")
+    # the source is asked for nothing, so its port does not matter
+    with (
+        WebPage(settings, variables(settings, source_port=5432)) as page,
+        _with_cookie(_token(page), f"{page.address}/dags") as address,
+        tempfile.TemporaryDirectory() as profile,
+    ):
+        command = [chromium, "--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"]
+        command += [f"--user-data-dir={profile}", f"--window-size={_SIZE}", "--virtual-time-budget=20000"]
+        subprocess.run([*command, f"--screenshot={PICTURE}", address], check=True, stderr=subprocess.DEVNULL)
+
+
+def _token(page: WebPage) -> str:
+    user, password = page.login
+    body = json.dumps({"username": user, "password": password}).encode()
+    request = urllib.request.Request(f"{page.address}/auth/token", body, {"Content-Type": "application/json"})
+    with urllib.request.urlopen(request, timeout=30) as answer:
+        return str(json.load(answer)["access_token"])
+
+
+@contextmanager
+def _with_cookie(token: str, target: str) -> Iterator[str]:
+    """An address that logs a browser in and sends it on: cookies of a host are those of all its ports."""
+
+    class Redirect(BaseHTTPRequestHandler):
+        def log_message(self, *_: object) -> None:
+            pass
+
+        def do_GET(self) -> None:
+            self.send_response(302)
+            self.send_header("Set-Cookie", f"_token={token}; Path=/")
+            self.send_header("Location", target)
+            self.end_headers()
+
+    with HTTPServer(("127.0.0.1", 0), Redirect) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+if __name__ == "__main__":
+    main()

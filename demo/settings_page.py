@@ -1,0 +1,55 @@
+"""Renews the tables of the page of settings from the code: ``python -m demo.settings_page``."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import MISSING, Field, fields
+from typing import Any
+
+from airflow_provider_lakecdc.get_provider_info import get_provider_info
+from airflow_provider_lakecdc.templates.config import LakeConfig, Schedules, SparkConfig
+from demo.settings import REPOSITORY
+
+PAGE = REPOSITORY / "docs" / "settings.md"
+_TABLE = re.compile(r"(<!-- made from (\w+) -->\n).*?(?=<!-- until here -->)", re.DOTALL)
+_PARAMETER = re.compile(r":param (\w+): (.*?)(?=\n\s*:param|\Z)", re.DOTALL)
+_CLASSES: dict[str, type[Any]] = {found.__name__: found for found in (LakeConfig, SparkConfig, Schedules)}
+
+
+def with_tables(page: str) -> str:
+    """The page with its tables as the code has them now."""
+    return _TABLE.sub(lambda place: f"{place[1]}\n{_table(place[2])}\n", page)
+
+
+def _table(name: str) -> str:
+    rows = _of_class(_CLASSES[name]) if name in _CLASSES else _of_section(name)
+    return "".join(f"| {' | '.join(row)} |\n" for row in (("setting", "meaning", "default"), ("---",) * 3, *rows))
+
+
+def _of_class(described: type[Any]) -> Iterator[tuple[str, str, str]]:
+    """Rows of a configuration's fields; what they mean is said where they are defined."""
+    meanings = dict(_PARAMETER.findall(described.__doc__ or ""))
+    for field in fields(described):
+        meaning = " ".join(meanings[field.name].split()).rstrip(".").replace("``", "`").replace("|", "\\|")
+        yield f"`{field.name}`", meaning, _default(field)
+
+
+def _default(field: Field[Any]) -> str:
+    if field.default_factory is not MISSING:
+        # an object of settings has a table of its own
+        return "`{}`" if isinstance(field.default_factory(), dict) else "see below"
+    value = list(field.default) if isinstance(field.default, tuple) else field.default
+    return "" if value is None else f"`{json.dumps(value)}`"
+
+
+def _of_section(name: str) -> Iterator[tuple[str, str, str]]:
+    """Rows of a section of Airflow's configuration, as the provider declares it."""
+    for option, described in get_provider_info()["config"][name]["options"].items():
+        default = described["default"]
+        yield f"`{option}`", described["description"].rstrip("."), f"`{default}`" if default else ""
+
+
+if __name__ == "__main__":
+    PAGE.write_text(with_tables(PAGE.read_text()))

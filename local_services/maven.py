@@ -1,0 +1,15 @@
+"""How Maven is called."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+
+def copy_dependencies(pom: Path, folder: Path) -> list[str]:
+    """Return the command that copies what a pom depends on at run time into a folder."""
+    return [*maven(pom), "dependency:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={folder}"]
+
+
+def maven(pom: Path) -> list[str]:
+    """Return the command without goals: no question, no progress; its output still begins with a colour's end."""
+    return ["mvn", "-B", "-ntp", "-q", "-Dstyle.color=never", "-f", str(pom)]

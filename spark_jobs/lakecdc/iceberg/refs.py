@@ -1,0 +1,92 @@
+"""Changing tags and branches, any number in one commit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from lakecdc.contract.errors import ConflictError
+from lakecdc.iceberg.jvm import java_message, mapping
+from lakecdc.iceberg.retry import retried
+
+if TYPE_CHECKING:
+    from lakecdc.iceberg.table import IcebergTable
+
+
+@dataclass(frozen=True)
+class Ref:
+    """A tag or branch.
+
+    :param max_age_ms: age of its snapshot after which expiry may drop it; None: never.
+    """
+
+    snapshot_id: int
+    kind: Literal["tag", "branch"]
+    max_age_ms: int | None = None
+
+
+def read_refs(table: IcebergTable) -> dict[str, Ref]:
+    """The table's tags and branches by name, as of when it was loaded or refreshed."""
+    return {
+        str(name): Ref(int(ref.snapshotId()), "branch" if ref.isBranch() else "tag", ref.maxRefAgeMs())
+        for name, ref in mapping(table.java.refs()).items()
+    }
+
+
+def change_refs(table: IcebergTable, wanted: dict[str, Ref | None], fast_forward: Sequence[str] = ()) -> None:
+    """Put tags and branches where they are wanted, all or nothing.
+
+    :param wanted: what each is to be; None drops it.
+    :param fast_forward: branches among them whose snapshot is to descend from the one they have.
+    :raises ConflictError: another writer removed one of the snapshots or changed one of the names; nothing was changed.
+    """
+
+    def commit() -> None:
+        manage, now = table.java.manageSnapshots(), read_refs(table)
+        for name, ref in wanted.items():
+            _change(table, manage, name, now.get(name), ref, name in fast_forward)
+        manage.commit()
+
+    try:
+        retried(table, commit)
+    except Exception as error:
+        # the answer of a commit that arrived may have been lost
+        found = read_refs(table.refresh())
+        if all(found.get(name) == ref for name, ref in wanted.items()):
+            return
+        raise ConflictError(
+            f"Tags and branches could not be changed: {java_message(error)}",
+            table=table.name,
+            hint="Nothing was changed; run again.",
+        ) from error
+    table.refresh()
+
+
+def _change(table: IcebergTable, manage: Any, name: str, now: Ref | None, ref: Ref | None, forward: bool) -> None:
+    if ref is None:
+        if now is not None:
+            (manage.removeBranch if now.kind == "branch" else manage.removeTag)(name)
+        return
+    if forward:
+        _refuse_sideways(table, name, now, ref)
+    if now is None:
+        (manage.createBranch if ref.kind == "branch" else manage.createTag)(name, ref.snapshot_id)
+    elif now.snapshot_id != ref.snapshot_id:
+        (manage.replaceBranch if ref.kind == "branch" else manage.replaceTag)(name, ref.snapshot_id)
+    if ref.max_age_ms is not None and (now is None or now.max_age_ms != ref.max_age_ms):
+        manage.setMaxRefAgeMs(name, ref.max_age_ms)
+
+
+def _refuse_sideways(table: IcebergTable, name: str, now: Ref | None, ref: Ref) -> None:
+    """Refuse to take a branch anywhere but forwards, also if it has moved since the change was planned."""
+    ancestor = ref.snapshot_id if now is not None else None
+    while ancestor is not None and now is not None and ancestor != now.snapshot_id:
+        snapshot = table.snapshot(ancestor)
+        ancestor = snapshot.parent_id if snapshot else None
+    if ancestor is None:
+        raise ConflictError(
+            f"Branch {name!r} cannot be fast-forwarded: snapshot {ref.snapshot_id} does not descend from its own.",
+            table=table.name,
+            hint="Nothing was changed.",
+        )

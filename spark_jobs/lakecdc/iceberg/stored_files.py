@@ -1,0 +1,125 @@
+"""The files below a location as the table's FileIO lists them, whether the table knows them or not."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from lakecdc.contract.errors import ConflictError, UnsupportedError
+from lakecdc.iceberg.jvm import java_class_name, java_list, java_message, jvm
+
+if TYPE_CHECKING:
+    from lakecdc.iceberg.table import IcebergTable
+
+
+@dataclass(frozen=True, slots=True)
+class StoredFile:
+    """A file as its storage describes it.
+
+    :param location: with scheme and authority.
+    :param modified_ms: when it was written, in milliseconds since 1970.
+    """
+
+    location: str
+    bytes: int
+    modified_ms: int
+
+
+class VanishedError(ConflictError):
+    """A folder was deleted while it was listed."""
+
+
+class FileIoStorage:
+    """Lists and deletes through the table's FileIO, which has the credentials."""
+
+    def __init__(self, table: IcebergTable) -> None:
+        self._table = table
+        self._io: Any = table.java.io()
+
+    def walk(self, folder: str) -> Iterator[StoredFile]:
+        """Every file below a folder, in any order; none if there is no such folder.
+
+        :raises VanishedError: some folder in it was deleted meanwhile.
+        :raises UnsupportedError: the FileIO cannot list.
+        """
+        try:
+            files = self._io.listPrefix(folder).iterator()
+        except Exception as error:
+            if _is_missing(error):
+                return
+            if java_class_name(error) is None:
+                name = self._io.getClass().getSimpleName()
+                raise UnsupportedError(f"Its FileIO, {name}, cannot list files.", table=self._table.name) from error
+            raise
+        try:
+            while files.hasNext():
+                file = files.next()
+                yield StoredFile(str(file.location()), int(file.size()), int(file.createdAtMillis()))
+        except Exception as error:
+            if _is_missing(error):
+                raise VanishedError(java_message(error)) from error
+            raise
+
+    def find(self, locations: Collection[str]) -> dict[str, StoredFile]:
+        """Those of the files that are there, as they are now, by location."""
+        # an object store lists longer names too
+        return {location: file for location in locations for file in self.walk(location) if file.location == location}
+
+    def delete(self, locations: Collection[str]) -> int:
+        """Delete files; one that is gone already is fine.
+
+        :return: how many could not be deleted.
+        """
+        try:
+            self._io.deleteFiles(java_list(self._table.spark, locations))
+        except Exception as error:
+            if java_class_name(error) != "BulkDeletionFailureException":
+                raise
+            return int(error.java_exception.numberFailedObjects())  # type: ignore[attr-defined]
+        return 0
+
+
+def move(table: IcebergTable, source: str, target: str) -> bool:
+    """Move a file of a Hadoop or local file system.
+
+    :return: whether it has been moved; it is not if it is gone or its target exists.
+    """
+    view = jvm(table.spark)
+    before, after = view.org.apache.hadoop.fs.Path(source), view.org.apache.hadoop.fs.Path(target)
+    system = before.getFileSystem(table.spark._jsc.hadoopConfiguration())
+    if system.exists(after) or not system.exists(before):
+        return False
+    system.mkdirs(after.getParent())
+    return bool(system.rename(before, after))
+
+
+def delete_folder(table: IcebergTable, folder: str) -> None:
+    """Delete everything below a folder of a Hadoop or local file system; one that is gone already is fine."""
+    try:
+        table.java.io().deletePrefix(folder)
+    except Exception as error:
+        if not _is_missing(error):
+            raise
+
+
+def read_bytes(table: IcebergTable, location: str, size: int | None = None) -> bytes:
+    """A file's content.
+
+    :param size: its first bytes alone.
+    """
+    with closing(table.java.io().newInputFile(location).newStream()) as stream:
+        return bytes(stream.readAllBytes() if size is None else stream.readNBytes(size))
+
+
+def write_bytes(table: IcebergTable, location: str, content: bytes) -> None:
+    """Write a small file in place of an older one."""
+    with closing(table.java.io().newOutputFile(location).createOrOverwrite()) as stream:
+        stream.write(content)
+
+
+def _is_missing(error: Exception) -> bool:
+    # wrapped by some of Iceberg's file systems
+    java = getattr(error, "java_exception", None)
+    return java is not None and "FileNotFoundException" in str(java.toString())

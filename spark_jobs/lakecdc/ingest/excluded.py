@@ -1,0 +1,113 @@
+"""Messages without the columns that a target leaves out: nobody may find those in its quarantine either."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+from lakecdc.contract.target import Target
+from lakecdc.ingest.formats.dms_json import OLD_PREFIX
+
+#: formats whose messages are the row, perhaps in a ``payload`` beside its schema
+_FLAT = ("json", "debezium-flat-json")
+# members of an envelope that are a row or a list of rows
+_IMAGES = ("before", "after", "data", "old", "before-image")
+# members that may be the statement at the source
+_STATEMENTS = ("sql", "query")
+_ENVELOPES = ("payload", "source")
+# what envelopes call their own: a column of such a name is left out of rows alone
+_OWN = frozenset(
+    (
+        *("schema", "payload", "source", "op", "ts_ms", "ts_us", "ts_ns", "transaction", "type", "table", "database"),
+        *("ts", "es", "id", "isDdl", "pkNames", "mysqlType", "sqlType", "xid", "commit", "gtid", "position"),
+        *("primary_key", "primary_key_columns", "op_type", "op_ts", "current_ts", "pos", "tokens", "primary_keys"),
+        *("metadata", "key", "value", "topic", "partition", "offset", "timestamp", "headers"),
+    )
+)
+
+
+class _Members(list[tuple[str, Any]]):
+    """A JSON object, its members in their order."""
+
+
+class _Literal(str):
+    """A number as it is written: no digit of it is lost."""
+
+
+def value_without(target: Target, format_name: str) -> Callable[[bytes | None], bytes | None]:
+    """A function that takes the target's excluded columns out of a message's value.
+
+    It gives null for what is no JSON: nobody can tell where the columns are in it.
+    """
+    names = frozenset([*target.exclude_columns, *(f"{OLD_PREFIX}{name}" for name in target.exclude_columns)])
+    cut = _row if format_name in _FLAT else _envelope
+
+    def without(value: bytes | None) -> bytes | None:
+        try:
+            return None if value is None else _text(cut(_parsed(value), names)).encode()
+        except (ValueError, RecursionError):
+            return None
+
+    return without
+
+
+def key_without(target: Target) -> Callable[[bytes | None], bytes | None]:
+    """A function that takes the target's excluded columns out of a message's key; what is no JSON stays."""
+    names = frozenset(target.exclude_columns)
+
+    def without(key: bytes | None) -> bytes | None:
+        try:
+            return None if key is None else _text(_row(_parsed(key), names)).encode()
+        except (ValueError, RecursionError):
+            return key
+
+    return without
+
+
+def _parsed(message: bytes) -> Any:
+    return json.loads(
+        bytes(message).decode(),
+        object_pairs_hook=_Members,
+        parse_float=_Literal,
+        parse_int=_Literal,
+        parse_constant=_Literal,
+    )
+
+
+def _row(node: Any, names: frozenset[str]) -> Any:
+    if not isinstance(node, _Members):
+        return node
+    kept = [(name, value) for name, value in node if name not in names]
+    return _Members((name, _row(value, names) if name == "payload" else value) for name, value in kept)
+
+
+def _envelope(node: Any, names: frozenset[str]) -> Any:
+    if not isinstance(node, _Members):
+        return _anywhere(node, names)
+    gone = (names - _OWN).union(_STATEMENTS)
+    kept = [(name, value) for name, value in node if name not in gone]
+    return _Members((name, _part(name, value, names)) for name, value in kept)
+
+
+def _part(name: str, value: Any, names: frozenset[str]) -> Any:
+    if name in _ENVELOPES:
+        return _envelope(value, names)
+    if name in _IMAGES:
+        return [_row(row, names) for row in value] if type(value) is list else _row(value, names)
+    return _anywhere(value, names)
+
+
+def _anywhere(node: Any, names: frozenset[str]) -> Any:
+    """What is not known to be a row, without members of such names however deep."""
+    if isinstance(node, _Members):
+        return _Members((name, _anywhere(value, names)) for name, value in node if name not in names)
+    return [_anywhere(item, names) for item in node] if type(node) is list else node
+
+
+def _text(node: Any) -> str:
+    if isinstance(node, _Members):
+        return "{" + ", ".join(f"{json.dumps(name)}: {_text(value)}" for name, value in node) + "}"
+    if isinstance(node, list):
+        return "[" + ", ".join(map(_text, node)) + "]"
+    return str(node) if isinstance(node, _Literal) else json.dumps(node)

@@ -1,0 +1,1 @@
+"""Files below a table's location that nothing in its metadata explains."""

@@ -1,0 +1,149 @@
+"""Taking files away so that they can come back, bringing them back, and deleting them for good.
+
+On a file system they are moved; in an object store, which cannot move, they stay and only a sentence is written.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from lakecdc.iceberg.jvm import java_message
+from lakecdc.iceberg.stored_files import StoredFile, delete_folder, move
+from lakecdc.maintain.orphans.ledger import Batch, Ledger, Taken
+from lakecdc.maintain.orphans.locations import FOLDER, in_object_store, is_below, relative
+from lakecdc.maintain.orphans.storage import TableStorage
+
+if TYPE_CHECKING:
+    from lakecdc.iceberg.table import IcebergTable
+    from lakecdc.maintain.orphans.reachable import Reachable
+
+log = logging.getLogger(__name__)
+
+
+@dataclass
+class Tally:
+    """Files and bytes that something was done to, for the report."""
+
+    files: int = 0
+    bytes: int = 0
+
+    def add(self, files: Iterable[Taken]) -> None:
+        """Count files."""
+        for file in files:
+            self.files += 1
+            self.bytes += file.bytes
+
+
+@dataclass
+class Tallies:
+    """What a run did.
+
+    :param taken: moved to the trash, or sentenced.
+    :param spared: needed after all, or no longer the file that was taken: brought back, or its sentence dropped.
+    :param failed: neither here nor there; the log names them.
+    """
+
+    taken: Tally = field(default_factory=Tally)
+    restored: Tally = field(default_factory=Tally)
+    deleted: Tally = field(default_factory=Tally)
+    spared: Tally = field(default_factory=Tally)
+    failed: Tally = field(default_factory=Tally)
+
+    def metrics(self) -> dict[str, int]:
+        """For the report."""
+        found: dict[str, int] = {}
+        for name, tally in vars(self).items():
+            found |= {f"files_{name}": tally.files, f"bytes_{name}": tally.bytes}
+        return found
+
+
+class Disposal:
+    """Takes files of one table away and brings them back.
+
+    :param folders: the table's folders, none in another.
+    """
+
+    def __init__(self, table: IcebergTable, folders: Sequence[str], storage: TableStorage, ledger: Ledger) -> None:
+        self._table, self._folders, self._storage, self._ledger = table, folders, storage, ledger
+        self.tallies = Tallies()
+
+    def take(self, files: Sequence[StoredFile], run: str, number: int, at_ms: int) -> Batch:
+        """Write down and take away files that nothing needs."""
+        planned = [Taken(f.location, f.bytes, f.modified_ms, self._trash(f.location, run)) for f in files]
+        batch = self._ledger.write(run, number, at_ms, planned)
+        here = {file for file in planned if file.moved_to and not self._moved(file.location, file.moved_to)}
+        self.tallies.failed.add(here)
+        self.tallies.taken.add(file for file in planned if file not in here)
+        return self._ledger.without(batch, here)
+
+    def bring_back(self, batch: Batch, files: Collection[Taken], tally: Tally) -> Batch:
+        """Undo the taking of some files of a batch.
+
+        :param tally: what they are counted as.
+        :return: what is left of the batch.
+        """
+        back = {
+            file
+            for file in files
+            if file.moved_to is None or self._moved(file.moved_to, file.location) or self._is_back(file)
+        }
+        tally.add(back)
+        self.tallies.failed.add(file for file in files if file not in back)
+        return self._ledger.without(batch, back)
+
+    def spare(self, batch: Batch, reachable: Reachable) -> Batch:
+        """Bring back what commits have made use of while it was taken away.
+
+        :return: what is left of the batch.
+        """
+        live = [file for file in batch.files if file.location in reachable]
+        if live:
+            log.warning("%s: %d files taken away are in use again, such as %s", self._table.name, len(live), live[0])
+            return self.bring_back(batch, live, self.tallies.spared)
+        return batch
+
+    def delete(self, batch: Batch, reachable: Reachable) -> None:
+        """Delete a batch for good, but for what is in use again or has been written anew since."""
+        batch = self.spare(batch, reachable)
+        sentenced = [file.location for file in batch.files if file.moved_to is None]
+        now = self._storage.find(sentenced)
+        anew = {f for f in batch.files if f.location in now and now[f.location] != _as_it_was(f)}
+        self.tallies.spared.add(anew)
+        doomed = {f.moved_to or f.location: f for f in batch.files if f not in anew and f.location not in reachable}
+        left = self._storage.find(doomed) if self._storage.delete(doomed) else {}
+        self.tallies.failed.add(doomed[location] for location in left)
+        self.tallies.deleted.add(gone := {file for location, file in doomed.items() if location not in left})
+        self._ledger.without(batch, gone | anew)
+
+    def sweep(self, run: str) -> None:
+        """Remove the empty folders of a run of which nothing is left."""
+        for folder in self._folders:
+            if not in_object_store(folder) and self._ledger.is_over(run):
+                delete_folder(self._table, f"{folder}/{FOLDER}/files/{run}")
+
+    def _trash(self, location: str, run: str) -> str | None:
+        if in_object_store(location):
+            return None
+        (folder,) = (folder for folder in self._folders if is_below(location, folder))
+        name = relative(location, folder)
+        # with the scheme that storage lists it by
+        return f"{location.removesuffix(name)}{FOLDER}/files/{run}/{name}"
+
+    def _moved(self, source: str, target: str) -> bool:
+        try:
+            return move(self._table, source, target)
+        except Exception as error:
+            log.warning("%s: %s was not moved to %s: %s", self._table.name, source, target, java_message(error))
+            return False
+
+    def _is_back(self, file: Taken) -> bool:
+        """Tell whether a run that died has left it in its place."""
+        assert file.moved_to
+        return len(self._storage.find([file.location])) == 1 and not self._storage.find([file.moved_to])
+
+
+def _as_it_was(file: Taken) -> StoredFile:
+    return StoredFile(file.location, file.bytes, file.modified_ms)

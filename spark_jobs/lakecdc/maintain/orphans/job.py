@@ -1,0 +1,192 @@
+"""Removing orphan files: what no snapshot, branch, tag or statistic of a table refers to, so that it can come back."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from lakecdc import failpoints
+from lakecdc.contract.errors import InputError, UnsupportedError
+from lakecdc.contract.options import Outcome, RemoveOrphanFilesOptions
+from lakecdc.contract.report import TableReport
+from lakecdc.iceberg.neighbours import Neighbour, folders, tables_of_catalog
+from lakecdc.maintain.orphans.disposal import Disposal
+from lakecdc.maintain.orphans.guards import keep_or_refuse, refuse_shared, refuse_unsupported
+from lakecdc.maintain.orphans.ledger import Batch, Ledger, new_run
+from lakecdc.maintain.orphans.locations import in_object_store, is_table_metadata
+from lakecdc.maintain.orphans.name_set import NameSet, name_hash
+from lakecdc.maintain.orphans.reachable import Reachable
+from lakecdc.maintain.orphans.search import Found, Question, apart, search
+from lakecdc.maintain.orphans.storage import TableStorage
+
+if TYPE_CHECKING:
+    from lakecdc.contract.spec import JobSpec
+    from lakecdc.iceberg.table import IcebergTable
+
+#: files taken away between two looks at the table's metadata
+BATCH_FILES = 1000
+
+
+@dataclass
+class RemoveOrphanFiles:
+    """The job over the tables of a spec.
+
+    :param clock: seconds since 1970.
+    """
+
+    clock: Callable[[], float] = time.time
+    _neighbours: dict[str, list[Neighbour]] = field(default_factory=dict)
+
+    def __call__(self, table: IcebergTable, spec: JobSpec) -> TableReport:
+        """Look for orphans of one table and, unless it is a dry run, take them away, bring them back or delete them.
+
+        :raises UnsupportedError: it cannot be told what belongs to the table.
+        :raises ConflictError: the table was dropped or made anew meanwhile.
+        :raises InputError: there is no such run to restore; a table of the catalog cannot be loaded.
+        """
+        options, started = spec.options, time.monotonic()
+        assert isinstance(options, RemoveOrphanFilesOptions)
+        work = _Work(table.refresh(), options, int(self.clock() * 1000))
+        if options.action == "restore":
+            metrics = work.restore()
+        else:
+            refuse_unsupported(table, work.folders)
+            refuse_shared(table, work.folders, self._tables_of(table))
+            metrics = work.remove() if options.action == "remove" else work.purge()
+        outcome, reason = _judged(options, metrics)
+        head = table.head()
+        at = str(head.id) if head else None
+        metrics["seconds"] = round(time.monotonic() - started, 3)
+        return TableReport(table.name, outcome, reason, snapshot_before=at, snapshot_after=at, metrics=metrics)
+
+    def _tables_of(self, table: IcebergTable) -> list[Neighbour]:
+        # a table that is made during the run has no old files
+        if table.catalog not in self._neighbours:
+            self._neighbours[table.catalog] = tables_of_catalog(table.spark, table.catalog)
+        return self._neighbours[table.catalog]
+
+
+class _Work:
+    """One table's run."""
+
+    def __init__(self, table: IcebergTable, options: RemoveOrphanFilesOptions, now_ms: int) -> None:
+        self._table, self._options, self._now_ms = table, options, now_ms
+        self.folders = apart(folders(table.location, table.properties))
+        self._storage = TableStorage(table)
+        self._ledger = Ledger(table, self._storage)
+        self._disposal = Disposal(table, self.folders, self._storage, self._ledger)
+        self._reachable = Reachable(table)
+
+    def remove(self) -> dict[str, Any]:
+        """Delete what earlier runs took away long enough ago, and take away what is found now."""
+        before_ms = self._now_ms - int(self._options.seconds_kept() * 1000)
+        metadata = self._reachable.refresh()
+        waiting = NameSet(name_hash(f.location) for b in self._ledger.batches() for f in b.files if not f.moved_to)
+        question = Question(
+            self._table.name,
+            self.folders,
+            self._reachable.__contains__,
+            before_ms,
+            partition_fields(metadata),
+            waiting.__contains__,
+        )
+        found = search(question, self._storage)
+        beside = keep_or_refuse(self._table, self._reachable.refresh(), found.metadata_files, self._reachable)
+        if beside:
+            found = search(question, self._storage)
+        metrics = {**found.metrics(), "metadata_files_beside": beside, "older_than": _iso(before_ms)}
+        return metrics | self._purge() | self._take(found)
+
+    def purge(self) -> dict[str, Any]:
+        """Delete what earlier runs took away long enough ago."""
+        properties, location = self._table.properties, self._table.location.rstrip("/")
+        metadata = self._storage.walk(properties.get("write.metadata.path", f"{location}/metadata"))
+        files = [file for file in metadata if is_table_metadata(file.location)]
+        beside = keep_or_refuse(self._table, self._reachable.refresh(), files, self._reachable)
+        return {"metadata_files_beside": beside} | self._purge()
+
+    def restore(self) -> dict[str, Any]:
+        """Bring back what has not been deleted yet."""
+        runs = set()
+        metrics = {"files_to_restore": 0}
+        for batch in self._batches():
+            metrics["files_to_restore"] += len(batch.files)
+            runs.add(batch.run)
+            if not self._options.dry_run:
+                self._disposal.bring_back(batch, batch.files, self._disposal.tallies.restored)
+        self._sweep(runs)
+        return metrics | {"runs": sorted(runs)} | self._disposal.tallies.metrics()
+
+    def _take(self, found: Found) -> dict[str, Any]:
+        run = new_run(self._now_ms)
+        if not self._options.dry_run:
+            for number, files in enumerate(found.batches(BATCH_FILES)):
+                self._reachable.refresh()
+                orphans = [file for file in files if file.location not in self._reachable]
+                failpoints.reach("before_orphans_are_taken")
+                batch = self._disposal.take(orphans, run, number, self._now_ms) if orphans else None
+                failpoints.reach("after_orphans_are_taken")
+                # a commit may have made use of them between the two
+                self._reachable.refresh()
+                if batch is not None:
+                    self._disposal.spare(batch, self._reachable)
+        tallies = self._disposal.tallies.metrics()
+        how = "sentenced" if in_object_store(self._table.location) else "moved"
+        return tallies | ({"run": run, "taken_by": how} if tallies["files_taken"] else {})
+
+    def _purge(self) -> dict[str, Any]:
+        due, waiting, runs = 0, 0, set()
+        for batch in self._batches():
+            if batch.at_ms > self._now_ms - int(self._options.delay * 1000):
+                waiting += len(batch.files)
+                continue
+            due += len(batch.files)
+            runs.add(batch.run)
+            if batch.table_uuid != self._table.uuid:
+                raise UnsupportedError(
+                    f"Its UUID is {self._table.uuid}, and run {batch.run} took files of table {batch.table_uuid}.",
+                    table=self._table.name,
+                    hint="The table was made anew. Restore that run, or delete its files if nobody needs them.",
+                )
+            if not self._options.dry_run:
+                self._reachable.refresh()
+                self._disposal.delete(batch, self._reachable)
+        self._sweep(runs)
+        return {"files_due": due, "files_waiting": waiting, **self._disposal.tallies.metrics()}
+
+    def _batches(self) -> Iterator[Batch]:
+        batch = None
+        for batch in self._ledger.batches(self._options.run):
+            yield batch
+        if self._options.run and batch is None:
+            raise InputError(
+                f"There is no run {self._options.run!r} of which files are left.",
+                table=self._table.name,
+                hint="The report of action restore, dry, lists those there are under runs.",
+            )
+
+    def _sweep(self, runs: Collection[str]) -> None:
+        for run in runs if not self._options.dry_run else ():
+            self._disposal.sweep(run)
+
+
+def partition_fields(metadata: Mapping[str, Any]) -> set[str]:
+    """Names of the partition fields of all specs, which are parts of folders' names."""
+    return {part["name"] for spec in metadata["partition-specs"] for part in spec["fields"]}
+
+
+def _judged(options: RemoveOrphanFilesOptions, metrics: dict[str, Any]) -> tuple[Outcome, str | None]:
+    if options.dry_run:
+        return "nothing", "dry run: nothing was changed"
+    if failed := metrics["files_failed"]:
+        return "done", f"{failed} files could not be moved or deleted; the log names them"
+    if any(metrics[f"files_{what}"] for what in ("taken", "restored", "deleted", "spared")):
+        return "done", None
+    return "nothing", f"no file to {options.action}"
+
+
+def _iso(milliseconds: int) -> str:
+    return datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat(timespec="milliseconds")

@@ -1,0 +1,123 @@
+"""What has been taken away from a table and when: written before anything is touched, kept until it is over."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import logging
+import uuid
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from lakecdc.iceberg.stored_files import read_bytes, write_bytes
+from lakecdc.maintain.orphans.locations import FOLDER, relative
+from lakecdc.maintain.orphans.storage import TableStorage
+
+if TYPE_CHECKING:
+    from lakecdc.iceberg.table import IcebergTable
+
+log = logging.getLogger(__name__)
+_VERSION = 1
+
+
+@dataclass(frozen=True)
+class Taken:
+    """A file taken away.
+
+    :param modified_ms: when it had been written.
+    :param moved_to: where it is now; None if it is where it was, sentenced to be deleted.
+    """
+
+    location: str
+    bytes: int
+    modified_ms: int
+    moved_to: str | None = None
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Files that were taken away together.
+
+    :param document: where this is written down.
+    :param run: id of the run that took them.
+    :param at_ms: when, in milliseconds since 1970.
+    :param table_uuid: of the table that did not need them.
+    """
+
+    document: str
+    run: str
+    at_ms: int
+    table_uuid: str
+    files: tuple[Taken, ...]
+
+
+class Ledger:
+    """The batches of a table, one small document each below its location."""
+
+    def __init__(self, table: IcebergTable, storage: TableStorage) -> None:
+        self._table, self._storage = table, storage
+        self._folder = f"{table.location.rstrip('/')}/{FOLDER}/runs"
+
+    def batches(self, run: str | None = None) -> Iterator[Batch]:
+        """Batches that are neither restored nor deleted, oldest first.
+
+        :param run: those of one run alone.
+        """
+        for document in self._documents(run):
+            batch = self._read(document)
+            if batch is not None:
+                yield batch
+
+    def is_over(self, run: str) -> bool:
+        """Tell whether nothing is left of a run, not even a document that cannot be read."""
+        return not self._documents(run)
+
+    def write(self, run: str, number: int, at_ms: int, files: Sequence[Taken]) -> Batch:
+        """Write down what is about to be taken away."""
+        return self._written(Batch(f"{number:06d}", run, at_ms, self._table.uuid, tuple(files)))
+
+    def without(self, batch: Batch, over: Collection[Taken]) -> Batch:
+        """Strike files out; without any left the batch is over."""
+        if not over:
+            return batch
+        left = dataclasses.replace(batch, files=tuple(file for file in batch.files if file not in over))
+        # the old document goes when the new one is complete: none of the two is wrong
+        left = self._written(left) if left.files else left
+        self._storage.delete([batch.document])
+        return left
+
+    def _documents(self, run: str | None) -> list[str]:
+        listed = (file.location for file in self._storage.walk(self._folder))
+        return sorted(each for each in listed if run is None or relative(each, self._folder).startswith(f"{run}/"))
+
+    def _written(self, batch: Batch) -> Batch:
+        number = batch.document.rpartition("/")[2].partition("-")[0]
+        document = f"{self._folder}/{batch.run}/{number}-{uuid.uuid4().hex[:8]}.json"
+        content = {
+            "version": _VERSION,
+            "table": self._table.name,
+            "table_uuid": batch.table_uuid,
+            "run": batch.run,
+            "at_ms": batch.at_ms,
+            "files": [dataclasses.asdict(file) for file in batch.files],
+        }
+        write_bytes(self._table, document, json.dumps(content, indent=1).encode())
+        return dataclasses.replace(batch, document=document)
+
+    def _read(self, document: str) -> Batch | None:
+        try:
+            found = json.loads(read_bytes(self._table, document))
+        except ValueError:
+            # written in part by a run that died, before it did what would have stood there
+            log.warning("%s: %s cannot be read and is passed over", self._table.name, document)
+            return None
+        files = tuple(Taken(**file) for file in found["files"])
+        return Batch(document, found["run"], found["at_ms"], found["table_uuid"], files)
+
+
+def new_run(at_ms: int) -> str:
+    """An id for a run; ids are in the order of time."""
+    moment = datetime.fromtimestamp(at_ms / 1000, UTC)
+    return f"{moment:%Y%m%dT%H%M%SZ}-{uuid.uuid4().hex[:6]}"

@@ -1,0 +1,58 @@
+"""A set of file names of which only hashes are kept: eight bytes a name, for tables of many million files."""
+
+from __future__ import annotations
+
+import hashlib
+from array import array
+from bisect import bisect_left
+from collections.abc import Iterable
+
+from lakecdc.maintain.orphans.locations import key
+
+_BUCKETS = 256
+
+
+class NameSet:
+    """Locations by what is common to all ways of writing them.
+
+    Two names with one hash, one in four billion billions, make an orphan pass for a live file, never the other way.
+    """
+
+    def __init__(self, hashes: Iterable[int] = ()) -> None:
+        self._sorted = [array("Q") for _ in range(_BUCKETS)]
+        self._new = [array("Q") for _ in range(_BUCKETS)]
+        self.update(hashes)
+
+    def update(self, hashes: Iterable[int]) -> None:
+        """Add names by their hashes, which threads can make beside each other."""
+        for value in hashes:
+            bucket = self._new[value >> 56]
+            bucket.append(value)
+            # the same file is in many manifests
+            if len(bucket) > 4096 + len(self._sorted[value >> 56]):
+                self._sort(value >> 56)
+
+    def __contains__(self, location: str) -> bool:
+        value = name_hash(location)
+        number = value >> 56
+        if self._new[number]:
+            self._sort(number)
+        bucket = self._sorted[number]
+        at = bisect_left(bucket, value)
+        return at < len(bucket) and bucket[at] == value
+
+    def __len__(self) -> int:
+        for number, new in enumerate(self._new):
+            if new:
+                self._sort(number)
+        return sum(map(len, self._sorted))
+
+    def _sort(self, number: int) -> None:
+        self._sorted[number] = array("Q", sorted({*self._sorted[number], *self._new[number]}))
+        self._new[number] = array("Q")
+
+
+def name_hash(location: str) -> int:
+    """The hash that a set keeps of a location."""
+    digest = hashlib.blake2b(key(location).encode("utf-8", "surrogatepass"), digest_size=8).digest()
+    return int.from_bytes(digest, "big")

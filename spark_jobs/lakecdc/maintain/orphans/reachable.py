@@ -1,0 +1,91 @@
+"""What a table needs: every file that any snapshot in its metadata refers to, its statistics and its metadata."""
+
+from __future__ import annotations
+
+import logging
+from array import array
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from lakecdc.contract.errors import ConflictError, InputError
+from lakecdc.iceberg.reachability import ManifestReader, MissingManifestError, newest_metadata
+from lakecdc.maintain.orphans.name_set import NameSet, name_hash
+
+if TYPE_CHECKING:
+    from lakecdc.iceberg.table import IcebergTable
+
+log = logging.getLogger(__name__)
+_ATTEMPTS = 5
+
+
+class Reachable:
+    """Locations that must stay. The set only grows: what a table needed once during a run is not touched by it."""
+
+    def __init__(self, table: IcebergTable) -> None:
+        self._table = table
+        self._names = NameSet()
+        self._reader = ManifestReader(table, _hashes)
+        self._metadata: dict[str, Any] | None = None
+
+    def __contains__(self, location: str) -> bool:
+        return location in self._names
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def refresh(self) -> dict[str, Any]:
+        """Read the newest metadata and whatever is new in it.
+
+        :return: the metadata, Iceberg's JSON document.
+        :raises ConflictError: the table was dropped, or is another one by now.
+        :raises InputError: the table refers to metadata that is gone.
+        """
+        metadata = newest_metadata(self._table, self._metadata)
+        for _ in range(_ATTEMPTS):
+            if metadata is self._metadata:
+                return metadata
+            try:
+                self._add(metadata)
+                self._metadata = metadata
+            except MissingManifestError as error:
+                # snapshots expire beside this job
+                before, metadata = metadata, newest_metadata(self._table)
+                if _snapshot_ids(before) == _snapshot_ids(metadata):
+                    raise InputError(
+                        f"Its metadata refers to a file that is gone: {error}",
+                        table=self._table.name,
+                        hint="Repair the table first; which of its files are needed cannot be told.",
+                    ) from error
+        raise ConflictError(
+            "Its snapshots expire faster than they can be read.",
+            table=self._table.name,
+            hint="Nothing more was changed; run again.",
+        )
+
+    def protect(self, metadata: Mapping[str, Any]) -> None:
+        """Keep what a metadata file refers to that is not one of the table's history, as far as it is still there."""
+        self._names.update(_hashes(_beside_snapshots(metadata)))
+        for snapshot in metadata.get("snapshots", []):
+            try:
+                self._add(dict(metadata) | {"snapshots": [snapshot]})
+            except MissingManifestError:
+                log.info("%s: snapshot %s is gone", self._table.name, snapshot["snapshot-id"])
+
+    def _add(self, metadata: Mapping[str, Any]) -> None:
+        self._names.update(_hashes(_beside_snapshots(metadata)))
+        for hashes in self._reader.new_files(metadata):
+            self._names.update(hashes)
+
+
+def _beside_snapshots(metadata: Mapping[str, Any]) -> Iterator[str]:
+    for kind in ("statistics", "partition-statistics"):
+        yield from (each["statistics-path"] for each in metadata.get(kind, []))
+    yield from (each["metadata-file"] for each in metadata.get("metadata-log", []))
+
+
+def _snapshot_ids(metadata: Mapping[str, Any]) -> set[int]:
+    return {snapshot["snapshot-id"] for snapshot in metadata.get("snapshots", [])}
+
+
+def _hashes(locations: Iterable[str]) -> array[int]:
+    return array("Q", map(name_hash, locations))

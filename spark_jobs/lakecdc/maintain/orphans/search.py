@@ -1,0 +1,127 @@
+"""Looking through a table's folders for files that nothing explains, in memory that does not grow with their number."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from tempfile import SpooledTemporaryFile
+from typing import IO, Any
+
+from lakecdc.contract.errors import ConflictError
+from lakecdc.iceberg.stored_files import StoredFile, VanishedError
+from lakecdc.maintain.orphans.locations import is_hidden, is_table_metadata, place, relative
+from lakecdc.maintain.orphans.storage import TableStorage
+
+log = logging.getLogger(__name__)
+_ATTEMPTS = 5
+_IN_MEMORY = 32 * 1024**2
+_EXAMPLES = 10
+
+
+def _spool() -> IO[str]:
+    return SpooledTemporaryFile(_IN_MEMORY, "w+", encoding="ascii")
+
+
+@dataclass
+class Found:
+    """What lies below a table's folders.
+
+    :param metadata_files: versions of table metadata, which are never touched.
+    """
+
+    counts: dict[str, int] = field(
+        default_factory=lambda: dict.fromkeys(
+            (
+                *("files_listed", "bytes_listed", "files_reachable", "files_too_young", "files_hidden"),
+                *("metadata_files", "orphan_files", "orphan_bytes"),
+            ),
+            0,
+        )
+    )
+    metadata_files: list[StoredFile] = field(default_factory=list)
+    examples: list[str] = field(default_factory=list)
+    # most tables have few, a table that was never cleaned may have millions
+    _orphans: IO[str] = field(default_factory=_spool)
+
+    def add_orphan(self, file: StoredFile) -> None:
+        """Note a file that nothing explains."""
+        self._orphans.write(json.dumps([file.location, file.bytes, file.modified_ms]) + "\n")
+        self.counts["orphan_files"] += 1
+        self.counts["orphan_bytes"] += file.bytes
+        if len(self.examples) < _EXAMPLES:
+            self.examples.append(file.location)
+
+    def batches(self, size: int) -> Iterator[list[StoredFile]]:
+        """The orphans, so many at a time."""
+        self._orphans.seek(0)
+        while lines := list(islice(self._orphans, size)):
+            yield [StoredFile(*json.loads(line)) for line in lines]
+
+    def metrics(self) -> dict[str, Any]:
+        """For the report."""
+        return {**self.counts, "orphan_examples": self.examples}
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is looked for.
+
+    :param folders: where to look.
+    :param explained: locations that must stay, asked for each file.
+    :param before_ms: files modified at this moment or later are left alone; milliseconds since 1970.
+    :param partition_fields: names of partition fields, whose folders may begin as hidden ones do.
+    :param waiting: locations of orphans that are sentenced already.
+    """
+
+    table: str
+    folders: Sequence[str]
+    explained: Callable[[str], bool]
+    before_ms: int
+    partition_fields: Collection[str]
+    waiting: Callable[[str], bool]
+
+
+def search(question: Question, storage: TableStorage) -> Found:
+    """Look through all folders.
+
+    :raises ConflictError: folders vanish faster than they can be listed.
+    """
+    for _ in range(_ATTEMPTS):
+        found = Found()
+        try:
+            for folder in apart(question.folders):
+                for file in storage.walk(folder):
+                    _judge(question, file, relative(file.location, folder), found)
+            return found
+        except VanishedError as error:
+            log.info("%s: listed anew: %s", question.table, error)
+    raise ConflictError("Folders vanish faster than they can be listed.", table=question.table, hint="Run again.")
+
+
+def apart(folders: Sequence[str]) -> list[str]:
+    """The folders without those that lie in others."""
+    found: list[str] = []
+    for folder in sorted(folders, key=lambda each: len(place(each).path)):
+        if not any(place(folder).meets(place(other)) for other in found):
+            found.append(folder.rstrip("/"))
+    return found
+
+
+def _judge(question: Question, file: StoredFile, name: str, found: Found) -> None:
+    counts = found.counts
+    counts["files_listed"] += 1
+    counts["bytes_listed"] += file.bytes
+    if is_table_metadata(name):
+        counts["metadata_files"] += 1
+        found.metadata_files.append(file)
+    elif is_hidden(name, question.partition_fields):
+        counts["files_hidden"] += 1
+    elif question.explained(file.location):
+        counts["files_reachable"] += 1
+    elif file.modified_ms >= question.before_ms:
+        counts["files_too_young"] += 1
+    elif not question.waiting(file.location):
+        found.add_orphan(file)

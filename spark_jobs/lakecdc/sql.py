@@ -1,0 +1,87 @@
+"""Names, types and texts as SQL of Spark: whatever comes from a source is data, and reaches a statement only so."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import DataType
+
+
+def quoted(name: str) -> str:
+    """A table's name as SQL: backquoted, dots as separators."""
+    return ".".join(map(quoted_column, name.split(".")))
+
+
+def quoted_column(name: str) -> str:
+    """A column's name as SQL; a dot is part of it."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+def literal(text: str) -> str:
+    """A text as SQL."""
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"
+
+
+def sql_type(data_type: DataType) -> str:
+    """A type as SQL, the names of its members quoted: Spark's own spelling of it takes them as they are."""
+    from pyspark.sql.types import ArrayType, MapType, StructType
+
+    if isinstance(data_type, StructType):
+        members = ",".join(f"{quoted_column(f.name)}:{sql_type(f.dataType)}" for f in data_type.fields)
+        return f"struct<{members}>"
+    if isinstance(data_type, ArrayType):
+        return f"array<{sql_type(data_type.elementType)}>"
+    if isinstance(data_type, MapType):
+        return f"map<{sql_type(data_type.keyType)},{sql_type(data_type.valueType)}>"
+    return data_type.simpleString()
+
+
+def parsed_type(text: str) -> DataType:
+    """The type that a text in SQL tells.
+
+    :raises Exception: Spark knows no such type.
+    """
+    from pyspark.sql.types import _parse_datatype_string
+
+    return _parse_datatype_string(text)
+
+
+def canonical(text: str) -> str:
+    """A type in SQL as :func:`sql_type` spells it; raises as :func:`parsed_type` does."""
+    return sql_type(parsed_type(text))
+
+
+def holds(data_type: DataType, *kinds: str) -> bool:
+    """Whether a type is one of some kinds, such as ``map``, or has one inside."""
+    from pyspark.sql.types import ArrayType, MapType, StructType
+
+    inner: list[DataType] = []
+    if isinstance(data_type, StructType):
+        inner = [f.dataType for f in data_type.fields]
+    elif isinstance(data_type, ArrayType):
+        inner = [data_type.elementType]
+    elif isinstance(data_type, MapType):
+        inner = [data_type.keyType, data_type.valueType]
+    return data_type.typeName() in kinds or any(holds(one, *kinds) for one in inner)
+
+
+def sql_types(frame: DataFrame) -> dict[str, str]:
+    """The types of a frame's columns by name."""
+    return {f.name: sql_type(f.dataType) for f in frame.schema.fields}
+
+
+@contextmanager
+def temporary_view(frame: DataFrame) -> Iterator[str]:
+    """A frame under a name that nothing else has, for statements that take nothing but names."""
+    name = f"lakecdc_{uuid.uuid4().hex}"
+    frame.createOrReplaceTempView(name)
+    try:
+        yield name
+    finally:
+        frame.sparkSession.catalog.dropTempView(name)

@@ -1,0 +1,9 @@
+"""Take orphan files away, or bring them back: ``remove_orphan_files.py --spec URI --report URI``."""
+
+import sys
+
+from lakecdc.maintain.orphans.job import RemoveOrphanFiles
+from lakecdc.run import each_table, main
+
+if __name__ == "__main__":
+    sys.exit(main("remove_orphan_files", each_table(RemoveOrphanFiles())))

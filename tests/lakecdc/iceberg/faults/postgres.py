@@ -1,0 +1,63 @@
+"""The way to a Postgres catalog, which ends in the middle of a commit if it is told to."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import cast
+
+from tests.lakecdc.iceberg.faults.strikes import Fault, Strikes
+
+COMMITS = (b"UPDATE iceberg_tables", b"INSERT INTO iceberg_tables")
+
+
+class _Way:
+    """One connection, a thread for each direction."""
+
+    def __init__(self, client: socket.socket, port: int, strikes: Strikes) -> None:
+        self._client, self._server = client, socket.create_connection(("127.0.0.1", port))
+        self._strikes, self._fault = strikes, cast("Fault | None", None)
+        for target in (self._there, self._back):
+            threading.Thread(target=target, daemon=True).start()
+
+    def _there(self) -> None:
+        with suppress(OSError):
+            while data := self._client.recv(1 << 16):
+                if any(commit in data for commit in COMMITS):
+                    self._fault = self._strikes.next()
+                if self._fault is not None and self._fault.lost == "request":
+                    break
+                self._server.sendall(data)
+        self._end()
+
+    def _back(self) -> None:
+        with suppress(OSError):
+            while data := self._server.recv(1 << 16):
+                # Postgres answers once it has carried the statement out
+                if self._fault is not None:
+                    break
+                self._client.sendall(data)
+        self._end()
+
+    def _end(self) -> None:
+        for end in (self._client, self._server):
+            with suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+            end.close()
+
+
+@contextmanager
+def lossy_way(port: int) -> Iterator[tuple[int, Strikes]]:
+    """Listen on a port, which is returned, and pass on what comes there to another one of this machine."""
+    strikes = Strikes()
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def accept() -> None:
+            with suppress(OSError):
+                while True:
+                    _Way(listening.accept()[0], port, strikes)
+
+        threading.Thread(target=accept, daemon=True).start()
+        yield listening.getsockname()[1], strikes

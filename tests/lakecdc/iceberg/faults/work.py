@@ -1,0 +1,231 @@
+"""Every kind of commit on a small table, and what a fault on its way must leave true."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+
+from lakecdc.contract.errors import LakecdcError
+from lakecdc.contract.spec import Catalog, parse_spec
+from lakecdc.iceberg import expiry, manifests, scratch
+from lakecdc.iceberg.commit import RowChanges, append_changes, row_filter
+from lakecdc.iceberg.fence import PositionFence
+from lakecdc.iceberg.staging import stage_equality_deletes, stage_rows
+from lakecdc.iceberg.table import IcebergTable
+from lakecdc.maintain.compact import compact_data_files
+from lakecdc.maintain.delete_files.job import rewrite_delete_files
+from lakecdc.maintain.sort import sort_data_files
+from lakecdc.metadata import names
+from lakecdc.metadata.positions import nearest_carrier
+from lakecdc.run import TableWork
+from lakecdc.session import use_catalog
+from tests.conftest import Lake
+from tests.lakecdc.iceberg.faults.strikes import Fault, Strikes
+from tests.readers import duckdb_rows
+
+Rows = list[tuple[int, str]]
+
+
+def rows_of(ids: Iterable[int], text: str = "old") -> Rows:
+    """Rows of the table."""
+    return [(number, text) for number in ids]
+
+
+OLD, NEW = rows_of(range(6)), rows_of(range(4, 8), "new")
+UPSERTED, BOTH = OLD[:4] + NEW, sorted(OLD + NEW)
+
+
+@dataclass
+class Place:
+    """A catalog with a faulty way to it.
+
+    :param lake: its session is used.
+    :param catalog: name of the catalog in it.
+    :param properties: of the catalog.
+    :param strikes: when the way fails.
+    """
+
+    lake: Lake
+    catalog: str
+    properties: Mapping[str, str]
+    strikes: Strikes
+
+    @classmethod
+    def opened(cls, lake: Lake, catalog: str, properties: Mapping[str, str], folder: Path, strikes: Strikes) -> Place:
+        """Open the catalog as a job does."""
+        found = cls(lake, catalog, {"warehouse": f"file://{folder}/warehouse", **properties}, strikes)
+        use_catalog(lake.spark, Catalog(catalog, dict(found.properties)))
+        lake.sql(f"CREATE NAMESPACE {catalog}.shop")
+        return found
+
+    def table(self, name: str) -> IcebergTable:
+        """Load a table."""
+        return IcebergTable(self.lake.spark, self.catalog, name)
+
+    def create(self) -> str:
+        """Make a table with the rows ``OLD`` and return its name."""
+        name = f"shop.t{next(self.lake.counter)}"
+        self.lake.sql(
+            f"CREATE TABLE {self.catalog}.{name} (id bigint NOT NULL, v string) USING iceberg TBLPROPERTIES "
+            "('format-version'='2', 'write.delete.mode'='merge-on-read', 'commit.retry.min-wait-ms'='1')"
+        )
+        self.upsert(name, OLD, deletes=False)
+        return name
+
+    def frame(self, rows: Rows) -> Any:
+        """Rows as a frame of one partition."""
+        values = ", ".join(f"({number}L, '{text}')" for number, text in rows)
+        return self.lake.sql(f"SELECT * FROM VALUES {values} AS t(id, v)").coalesce(1)
+
+    def upsert(self, name: str, rows: Rows, *, deletes: bool = True, truncate: bool = False) -> None:
+        """Commit a batch as ingest does."""
+        table, frame = self.table(name), self.frame(rows)
+        position = self.position(table)
+        equality = stage_equality_deletes(table, frame.select("id"), ["id"], 0) if deletes else []
+        everything = row_filter(table, "id", "greaterThanOrEqual", 0) if truncate else None  # type: ignore[arg-type]
+        changes = RowChanges(stage_rows(table, frame), equality, summary={names.POSITIONS: f"after {position}"})
+        append_changes(table, changes, PositionFence(position), truncate=everything, tag=names.POSITIONS_TAG)
+
+    def merge(self, name: str, rows: Rows) -> None:
+        """Commit a batch as mode ``merge`` does."""
+        table = self.table(name)
+        base, position = table.head(), self.position(table)
+        assert base is not None
+        self.frame(rows).createOrReplaceTempView("merged")
+        with scratch.branch(table, base) as branch:
+            self.lake.sql(
+                f"MERGE INTO {self.catalog}.{name}.branch_{branch} t USING merged s ON t.id = s.id "
+                "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
+            )
+            summary = {names.POSITIONS: f"after {position}"}
+            scratch.publish(table, branch, base, PositionFence(position), summary, names.POSITIONS_TAG)
+
+    def maintain(self, name: str, work: TableWork, **options: Any) -> None:
+        """Run a job of maintenance, which has something to do."""
+        job = getattr(work, "__name__")  # noqa: B009
+        report = work(self.table(name), parse_spec(self.lake.spec(job, name, options=options)))
+        if report.outcome != "done":
+            raise LakecdcError(report.reason or report.outcome)
+
+    def statement(self, text: str, name: str) -> None:
+        """Run a statement of Spark on a table."""
+        self.lake.sql(text.format(f"{self.catalog}.{name}"))
+
+    def position(self, table: IcebergTable) -> str | None:
+        """Where the table stands."""
+        carrier = nearest_carrier((s.id, s.summary) for s in table.ancestors())
+        return carrier.text if carrier else None
+
+    def rows(self, name: str, columns: str = "*") -> list[tuple[Any, ...]]:
+        """All rows, which another reader that shares no code with Spark finds too."""
+        table = self.table(name)
+        found = sorted(tuple(row) for row in table.read(columns=columns).collect())
+        assert sorted(duckdb_rows(str(table.java.operations().current().metadataFileLocation()), columns)) == found
+        return found
+
+
+Act = Callable[[Place, str], None]
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of commit.
+
+    :param act: makes it.
+    :param after: rows of the table after it.
+    :param prepare: commits that it needs before.
+    :param nth: which commit of ``act`` is the one meant: jobs tag the snapshot they begin at first.
+    """
+
+    act: Act
+    after: Rows
+    prepare: Act = lambda place, name: None
+    nth: int = 1
+
+
+def _upsert(place: Place, name: str) -> None:
+    place.upsert(name, NEW)
+
+
+def _two_files(place: Place, name: str) -> None:
+    place.upsert(name, NEW, deletes=False)
+
+
+def _manifests(place: Place, name: str) -> None:
+    manifests.rewrite_manifests(place.table(name), 0, {names.JOB: "rewrite_manifests"})
+    assert len(manifests.manifests(place.table(name))) == 1
+
+
+def _expire(place: Place, name: str) -> None:
+    expiry.expire(place.table(name), int(time.time() * 1000) + 1, 1)
+    assert sum(1 for _ in place.table(name).ancestors()) == 1
+
+
+def _tag(place: Place, name: str) -> None:
+    table = place.table(name)
+    head = table.head()
+    assert head is not None
+    expiry.set_tag(table, "day", head.id)
+    assert expiry.refs(place.table(name))["day"] == head.id
+
+
+def _properties(place: Place, name: str) -> None:
+    place.table(name).update_properties({"a": "1"})
+    assert place.table(name).properties["a"] == "1"
+
+
+def _sort(place: Place, name: str) -> None:
+    place.maintain(name, sort_data_files, columns=["id"], min_overlap_depth=1.0)
+
+
+def _compact(place: Place, name: str) -> None:
+    place.maintain(name, compact_data_files, min_input_files=2)
+
+
+KINDS: Mapping[str, Kind] = {
+    "append": Kind(_upsert, UPSERTED),
+    "truncate": Kind(lambda place, name: place.upsert(name, NEW, truncate=True), NEW),
+    "merge-branch": Kind(lambda place, name: place.merge(name, NEW), UPSERTED, nth=1),
+    "merge-statement": Kind(lambda place, name: place.merge(name, NEW), UPSERTED, nth=2),
+    "merge-publish": Kind(lambda place, name: place.merge(name, NEW), UPSERTED, nth=3),
+    "deletes": Kind(lambda place, name: place.maintain(name, rewrite_delete_files), UPSERTED, _upsert, nth=2),
+    "compaction": Kind(_compact, BOTH, _two_files, nth=2),
+    "sort": Kind(_sort, BOTH, _two_files, nth=2),
+    "manifests": Kind(_manifests, BOTH, _two_files),
+    "expiry": Kind(_expire, BOTH, _two_files),
+    "tag": Kind(_tag, OLD),
+    "properties": Kind(_properties, OLD),
+    "insert": Kind(lambda place, name: place.frame(NEW).writeTo(f"{place.catalog}.{name}").append(), BOTH),
+    "delete": Kind(lambda place, name: place.statement("DELETE FROM {} WHERE id < 2", name), OLD[2:]),
+}
+
+
+def some_of(*names: str) -> list[Any]:
+    """Names of all kinds; those that are not told run on demand."""
+    return [name if name in names else pytest.param(name, marks=pytest.mark.soak) for name in KINDS]
+
+
+def survive(place: Place, kind: Kind, fault: Fault) -> None:
+    """Let a fault strike a commit; the table is readable, holds the batch once, and the next run succeeds."""
+    name = place.create()
+    kind.prepare(place, name)
+    before = place.rows(name)
+    place.strikes.arm(replace(fault, nth=kind.nth))
+    try:
+        kind.act(place, name)
+    except (LakecdcError, Py4JJavaError, PySparkException):
+        assert place.strikes.struck and fault.lost == "request"
+        assert place.rows(name) == before
+        kind.act(place, name)
+    assert place.strikes.struck
+    assert place.rows(name) == kind.after
+    place.upsert(name, rows_of([100]))
+    assert place.rows(name) == kind.after + rows_of([100])
+    assert [tag for tag in expiry.refs(place.table(name)) if tag.startswith(names.MERGE_BRANCH_PREFIX)] == []

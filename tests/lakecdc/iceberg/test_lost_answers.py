@@ -1,0 +1,136 @@
+"""Answers of the catalog are lost: the table is readable, holds each batch once, and the next run succeeds."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+
+from lakecdc.contract.errors import LakecdcError
+from lakecdc.contract.spec import parse_spec
+from lakecdc.iceberg import lost_answers
+from lakecdc.iceberg.definition import create_table
+from lakecdc.iceberg.jvm import java_class, java_class_name
+from lakecdc.ingest.job import ingest
+from lakecdc.run import run
+from local_services.postgres import Postgres
+from tests.conftest import Lake
+from tests.lakecdc.iceberg.faults.postgres import lossy_way
+from tests.lakecdc.iceberg.faults.sqlite import lossy_driver
+from tests.lakecdc.iceberg.faults.strikes import Fault
+from tests.lakecdc.iceberg.faults.work import KINDS, Place, some_of, survive
+from tests.lakecdc.ingest.apply.support import in_batches
+from tests.lakecdc.ingest.histories import History, lines
+
+
+@pytest.fixture(autouse=True)
+def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lost_answers, "WAIT_SECONDS", 0.01)
+
+
+@pytest.fixture(scope="module")
+def sqlite(lake: Lake, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    """A SQLite catalog behind a driver that loses answers."""
+    folder = tmp_path_factory.mktemp("lossy")
+    with lossy_driver(lake.spark) as strikes:
+        properties = {"type": "sql", "uri": f"lossy://localhost{folder}/catalog.db"}
+        yield Place.opened(lake, "lossy_sqlite", properties, folder, strikes)
+
+
+@pytest.fixture(scope="module")
+def postgres(lake: Lake, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    """A Postgres catalog behind a connection that ends."""
+    folder = Path(tempfile.mkdtemp(prefix="lakecdc-test-"))
+    folder.chmod(0o755)
+    with Postgres(folder / "data") as server, lossy_way(server.port) as (port, strikes):
+        # a statement's text is looked for, which a prepared one does not repeat
+        uri = f"postgresql://postgres@127.0.0.1:{port}/postgres?prepareThreshold=0&sslmode=disable"
+        warehouse = tmp_path_factory.mktemp("lossy")
+        yield Place.opened(lake, "lossy_postgres", {"type": "sql", "uri": uri}, warehouse, strikes)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.mark.parametrize("kind", some_of("append", "deletes", "delete"))
+def test_sqlite_loses_an_answer(sqlite: Place, kind: str) -> None:
+    survive(sqlite, KINDS[kind], Fault("answer"))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_postgres_loses_an_answer(postgres: Place, kind: str) -> None:
+    survive(postgres, KINDS[kind], Fault("answer"))
+
+
+@pytest.mark.parametrize("kind", some_of("append", "merge-publish", "compaction"))
+def test_postgres_loses_a_request(postgres: Place, kind: str) -> None:
+    survive(postgres, KINDS[kind], Fault("request"))
+
+
+@pytest.mark.parametrize(
+    "kind",
+    ["append", *[pytest.param(k, marks=pytest.mark.soak) for k in ("deletes", "compaction", "manifests", "expiry")]],
+)
+def test_a_catalog_stays_away_after_a_commit(sqlite: Place, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody knows what became of the commit, so no file of it is deleted."""
+    monkeypatch.setattr(lost_answers, "LOOKS", 1)
+    name = sqlite.create()
+    KINDS[kind].prepare(sqlite, name)
+    sqlite.strikes.arm(Fault("answer", nth=KINDS[kind].nth, outage=True))
+    with pytest.raises((LakecdcError, PySparkException, Py4JJavaError)) as caught:
+        KINDS[kind].act(sqlite, name)
+    sqlite.strikes.down = False
+    assert "did not say whether the commit arrived" in str(caught.value)
+    assert sqlite.rows(name) == KINDS[kind].after
+
+
+@pytest.mark.parametrize(
+    ("mode", "nth"),
+    [
+        ("upsert", 1),
+        *[pytest.param("merge", n, marks=pytest.mark.soak) for n in range(1, 4)],
+    ],
+)
+def test_an_ingest_loses_an_answer(postgres: Place, tmp_path: Path, mode: str, nth: int) -> None:
+    history, name = History.of(nth, 40), f"shop.{mode}{nth}"
+    source = {"type": "files", "path": f"{tmp_path}/*.jsonl", "format": "debezium-json", "records": "kafka"}
+    catalog = {"name": postgres.catalog, "properties": dict(postgres.properties)}
+    target = {"table": name, "source_table": "t", "key": ["id"], "mode": mode}
+    spec = parse_spec({"version": 1, "job": "ingest", "catalog": catalog, "source": source, "target": target})
+    first, second = in_batches(history, 20)
+    (tmp_path / "1.jsonl").write_text(lines(first))
+    run(spec, ingest)
+    (tmp_path / "2.jsonl").write_text(lines(second))
+    postgres.strikes.arm(Fault("answer", nth=nth))
+    assert [t.outcome for t in run(spec, ingest).tables] == ["done"]
+    assert run(spec, ingest).tables[0].outcome == "nothing"
+    assert postgres.rows(name, "id, name, n, doc") == history.expected()
+
+
+def test_a_table_that_was_created_has_its_key(postgres: Place) -> None:
+    postgres.strikes.arm(Fault("answer"))
+    spark, columns = postgres.lake.spark, [("id", "bigint", True)]
+    made = create_table(
+        spark, postgres.catalog, "shop.made", columns, partition_by=(), properties={"a": "1"}, identifier=["id"]
+    )
+    assert postgres.strikes.struck and made.identifier_columns == ["id"]
+
+
+def test_members_of_iceberg_that_only_reflection_reaches(lake: Lake) -> None:
+    for owner, name in (("spark.SparkCatalog", "icebergCatalog"), ("BaseTable", "ops")):
+        assert java_class(lake.spark, f"org.apache.iceberg.{owner}").getDeclaredField(name).getName() == name
+
+
+def test_loaded_tables_pass_on_what_operations_say_and_throw(lake: Lake) -> None:
+    name = lake.new_name("forwarded")
+    lake.sql(f"CREATE TABLE lake.{name} (id bigint) USING iceberg")
+    operations = lake.table(name).java.operations()
+    assert "Proxy" in operations.getClass().getName()
+    assert operations.current().uuid() == lake.table(name).uuid
+    lake.sql(f"DROP TABLE lake.{name}")
+    with pytest.raises(Py4JJavaError) as caught:
+        operations.refresh()
+    assert java_class_name(caught.value) == "NoSuchTableException"

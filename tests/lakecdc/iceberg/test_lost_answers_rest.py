@@ -1,0 +1,53 @@
+"""A gateway before a REST catalog loses answers and requests, or answers in the catalog's place."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from lakecdc.iceberg import lost_answers
+from local_services.iceberg_rest import IcebergRest
+from tests.conftest import Lake
+from tests.lakecdc.iceberg.faults.rest import lossy_gateway
+from tests.lakecdc.iceberg.faults.strikes import Fault
+from tests.lakecdc.iceberg.faults.work import KINDS, Place, some_of, survive
+
+pytestmark = pytest.mark.services
+
+
+@pytest.fixture(autouse=True)
+def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lost_answers, "WAIT_SECONDS", 0.01)
+
+
+@pytest.fixture(scope="module")
+def rest(lake: Lake, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    """A REST catalog behind the gateway."""
+    folder = tmp_path_factory.mktemp("rest")
+    with IcebergRest(folder) as server, lossy_gateway(server.port) as (port, strikes):
+        properties = {**server.properties, "uri": f"http://127.0.0.1:{port}"}
+        yield Place.opened(lake, "lossy_rest", properties, folder, strikes)
+
+
+@pytest.mark.parametrize("kind", some_of("append", "merge-publish", "deletes", "expiry", "insert"))
+def test_the_connection_ends_before_the_answer(rest: Place, kind: str) -> None:
+    survive(rest, KINDS[kind], Fault("answer"))
+
+
+@pytest.mark.parametrize("kind", some_of("append", "truncate", "compaction", "tag"))
+def test_a_gateway_asks_for_what_was_carried_out(rest: Place, kind: str) -> None:
+    """The client sends it again, and the catalog refuses it, because the table has changed."""
+    survive(rest, KINDS[kind], Fault("answer", status=503, retry_after=True))
+
+
+@pytest.mark.parametrize("status", [500, 502, 503, 504])
+@pytest.mark.parametrize("lost", ["answer", "request"])
+@pytest.mark.parametrize("kind", some_of("append"))
+def test_a_gateway_answers_in_the_catalogs_place(rest: Place, kind: str, lost: str, status: int) -> None:
+    survive(rest, KINDS[kind], Fault(lost, status=status))
+
+
+@pytest.mark.parametrize("kind", some_of("append", "merge-statement"))
+def test_the_connection_ends_before_the_request(rest: Place, kind: str) -> None:
+    survive(rest, KINDS[kind], Fault("request"))

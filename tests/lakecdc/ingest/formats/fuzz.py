@@ -1,0 +1,84 @@
+"""Mutated messages between good ones, and what became of each of them."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from tests.lakecdc.ingest.formats.stories import ENCODINGS, LONGER
+
+COUNT = 10_000
+#: what decoders stumble over, put in somewhere
+_TOKENS = [
+    *(b"\0", b"\\u0000", b"\\ud800", b"\xff", b"\xc3", b"\xf4\x90\x80\x80", b"\xef\xbb\xbf", b"\\", b'"', b"'", b"`"),
+    *(b"{", b"}", b"[", b"]", b",", b":", b"null", b"true", b"NaN", b"Infinity", b"-", b"0"),
+    *(b"1e999", b"1e-999", b"9" * 40),
+    *(b"{}", b"[]", b'""', b'"":1,', b'"\\u0000":1,', b"[" * 50, b"]" * 50, b'{"a":' * 20, b"\t", b" ", b"99999-99-99"),
+]  # fmt: skip
+
+
+def mutated(rng: random.Random, message: bytes) -> bytes:
+    """A message with a few changes; it stays one line."""
+    text = bytearray(message)
+    for _ in range(rng.choice((1, 1, 1, 2, 3, 8))):
+        at, length = rng.randrange(len(text) + 1), rng.choice((1, 1, 2, 5, 30))
+        change = rng.randrange(6)
+        if change == 0:
+            del text[at : at + length]
+        elif change == 1:
+            text[at:at] = rng.choice(_TOKENS)
+        elif change == 2:
+            text[at : at + length] = rng.choice(_TOKENS)
+        elif change == 3 and at < len(text):
+            text[at] = rng.randrange(256)
+        elif change == 4:
+            text[at:at] = text[at : at + length * 8]
+        else:
+            begin = rng.randrange(len(text) + 1)
+            text[at : at + length] = text[begin : begin + length]
+    return bytes(text).replace(b"\n", b" ").replace(b"\r", b" ")
+
+
+def messages(name: str, count: int, seed: int) -> Iterator[tuple[bytes, bool]]:
+    """Messages of an encoding of the stories, and whether they are as a tool would write them.
+
+    :param name: of one of ``ENCODINGS``.
+    """
+    rng, encode = random.Random(f"{name} {seed}"), ENCODINGS[name][1]
+    lines = [line.encode() for line in encode(LONGER if name != "debezium-mysql-schema" else ENCODINGS[name][2])]
+    for number in range(count):
+        if number % 10 == 0:
+            yield rng.choice(lines), True
+        bad = mutated(rng, rng.choice(lines))
+        if len(bad.strip()) > 2:
+            yield bad, False
+
+
+def written(path: Path, found: Sequence[tuple[bytes, bool]]) -> dict[int, tuple[bytes, bool]]:
+    """Write messages into a file; each by the place of its first byte."""
+    places, at = {}, 0
+    with path.open("wb") as file:
+        for text, good in found:
+            places[at] = (text, good)
+            at += file.write(text + b"\n")
+    return places
+
+
+def is_json(text: bytes) -> bool:
+    """Whether a text is a JSON document in UTF-8."""
+    try:
+        json.loads(text.decode())
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def is_utf8(text: bytes) -> bool:
+    """Whether bytes are text."""
+    try:
+        text.decode()
+    except UnicodeDecodeError:
+        return False
+    return True

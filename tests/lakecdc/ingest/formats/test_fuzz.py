@@ -1,0 +1,126 @@
+"""Whatever bytes come, the JVM's decoders go on: a message is applied, rejected, or known to be no row event."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from lakecdc.contract.sources.files import FilesSource
+from lakecdc.contract.sources.formats import TextSettings, XmlSettings
+from lakecdc.contract.target import Target
+from lakecdc.ingest.formats.decode import decode
+from lakecdc.ingest.formats.decoded import Decoded, Known
+from lakecdc.ingest.formats.envelope import Reading
+from lakecdc.ingest.formats.messages import from_values
+from lakecdc.ingest.formats.rows.changes import RowReading, decode_cells
+from lakecdc.ingest.order import arrival_of
+from lakecdc.ingest.sources import file_records
+from tests.lakecdc.ingest.formats.avro import Document, Record, Schemas, decode_avro, envelope_schema, key_schema
+from tests.lakecdc.ingest.formats.fuzz import is_json, is_utf8, messages, mutated, written
+from tests.lakecdc.ingest.formats.stories import ENCODINGS
+from tests.on_demand import on_demand
+
+TYPES = {"id": "bigint", "name": "string", "description": "string", "weight": "double"}
+
+
+@pytest.fixture(autouse=True)
+def no_cache(spark: SparkSession) -> Iterator[None]:
+    yield
+    spark.catalog.clearCache()
+
+
+def places(found: Decoded) -> tuple[set[int], set[int]]:
+    """Arrivals of what is applied, and of what is rejected."""
+    assert found.changes is not None and found.rejected is not None
+    frames = found.changes, found.rejected
+    applied, rejected = ({arrival_of(row["order"]) for row in frame.select("order").collect()} for frame in frames)
+    return applied, rejected
+
+
+@pytest.mark.parametrize("name", on_demand([n for n in ENCODINGS if "schema" not in n], in_ci=["debezium-mysql"]))
+def test_mutated_messages(spark: SparkSession, tmp_path: Path, name: str) -> None:
+    path = tmp_path / "in.jsonl"
+    written(path, list(messages(name, 2000, 1)))
+    lines = file_records.lines(spark, {path.as_uri(): 0}).persist()
+    texts = {r[0]: bytes(r[1]) for r in lines.select("arrival", F.col("value").cast("binary")).collect()}
+    good = {text for text, is_good in messages(name, 2000, 1) if is_good}
+    # a type that a message tells wrongly stops a table that has none chosen
+    target = Target("lake.products", key=("id",), columns=TYPES, source_tables=(".*",), source_column="of")
+    found = decode(lambda: from_values(lines), ENCODINGS[name][0], target, Reading(1), Known(TYPES, engine="jvm"))
+    applied, rejected = places(found)
+    assert applied | rejected <= {*texts} and len(applied) > 200
+    passed_over = [text for arrival, text in texts.items() if arrival not in applied | rejected]
+    assert [text for text in passed_over if not is_json(text)] == []
+    beside = {text for text in passed_over if text in good}
+    assert [texts[a] for a in rejected if texts[a] in good - beside] == []
+
+
+def test_mutated_avro(spark: SparkSession) -> None:
+    rng, column = random.Random(3), {"name": "id", "type": "int"}
+    fields: list[Document] = [
+        column,
+        {"name": "name", "type": "string"},
+        {"name": "tags", "type": {"type": "array", "items": "bytes"}},
+    ]
+    schemas = Schemas({1: key_schema(column), 2: envelope_schema(fields)})
+    source = {"connector": "postgresql", "ts_ms": 5, "db": "d", "schema": "s", "table": "t", "snapshot": "false"}
+    records: list[Record] = []
+    for number in range(500):
+        row = {"id": number, "name": "n" * 20, "tags": [b"a", b"b"]}
+        event = {"op": "c", "before": None, "after": row, "source": {**source, "lsn": number}, "ts_ms": 5}
+        value = schemas.message(2, event)
+        records.append((schemas.message(1, {"id": number}), value if number % 10 == 0 else mutated(rng, value)))
+    found = decode_avro(spark, schemas, records, Target("s.t", key=("id",), source_tables=(".*",), source_column="of"))
+    applied, rejected = places(found)
+    assert {*range(0, 500, 10)} <= applied and len(rejected) > 100
+    # a changed operation or table may make it none of the table's events, which are few
+    assert len(applied | rejected) > 450
+
+
+@pytest.mark.parametrize("kind", ["csv", "text"])
+def test_mutated_lines(spark: SparkSession, tmp_path: Path, kind: str) -> None:
+    rng, path = random.Random(kind), tmp_path / "in.txt"
+    lines = [b"id,name,weight"] if kind == "csv" else []
+    good = {n: b'%d,"a, b %d",1.5' % (n, n) for n in range(100)}
+    for line in good.values():
+        bad = (mutated(rng, line) for _ in range(5))
+        lines += [line, *(text for text in bad if len(text.strip()) > 2)]
+    path.write_bytes(b"\n".join(lines))
+    settings = {"text": TextSettings(r"(?P<id>\d+),(?P<name>.*),(?P<weight>[^,]*)")} if kind == "text" else {}
+    source = FilesSource(str(path), kind, **settings)  # type: ignore[arg-type]
+    target = Target("s.t", key=("id",), columns={"id": "bigint", "weight": "double"})
+    cells = file_records.cells_of_files(spark, {path.as_uri(): 0}, source, {})
+    found = decode_cells(cells, target, {}, RowReading(1))
+    applied, rejected = places(found)
+    assert len(applied | rejected) == len(lines) - (kind == "csv") == len(applied) + len(rejected)
+    assert found.changes is not None
+    assert {*good} <= {row["key"]["id"] for row in found.changes.select("key").collect()}
+
+
+def test_mutated_elements(spark: SparkSession, tmp_path: Path) -> None:
+    rng, path = random.Random(5), tmp_path / "in.xml"
+    good = [b'<b n="%d"><id>%d</id><of-all><x>%d</x></of-all><!-- note --></b>' % (n, n, n) for n in range(100)]
+    found_bad = [mutated(rng, e) for e in good for _ in range(3)]
+    parts = [part for n, bad in enumerate(found_bad) if is_utf8(bad) for part in (good[n // 3], bad)]
+    path.write_bytes(b"<bs>" + b"\n".join(parts) + b"</bs>")
+    (tmp_path / "other.xml").write_bytes(b"<bs><b><id>999</id></b><b><id>\xff</id></b></bs>")
+    numbers = {path.as_uri(): 0, (tmp_path / "other.xml").as_uri(): 1}
+    source = FilesSource(str(path), "xml", xml=XmlSettings("b"))
+    cells = file_records.cells_of_files(spark, numbers, source, {})
+    found = decode_cells(cells, Target("s.t", key=("id",)), {}, RowReading(1))
+    assert found.changes is not None and found.rejected is not None
+    applied = {row["key"]["id"] for row in found.changes.select("key").collect()}
+    kept = b"".join(bytes(row["value"]) for row in found.rejected.select("value").collect())
+    assert "999" not in applied and b"<id>999</id>" in kept
+    # what does not end takes some of its neighbours into its own record
+    assert len([n for n in range(len(good)) if str(n) in applied]) > 90
+    # a comment that is cut short ends with that of its neighbour, before the neighbour's own end
+    lost = [
+        e for n, e in enumerate(good) if e in parts and str(n) not in applied and e.removesuffix(b"</b>") not in kept
+    ]
+    assert lost == []

@@ -1,0 +1,122 @@
+"""A target takes the events of its own source table, whatever else a batch holds and wherever batches are cut."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from lakecdc.contract.errors import InputError
+from lakecdc.contract.target import Target
+from lakecdc.ingest.formats.decoded import Decoded, Known
+from lakecdc.ingest.formats.envelope import Reading
+from lakecdc.ingest.formats.source_tables import feeds
+from tests.lakecdc.ingest.formats.decoding import decode_lines, record, state
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+TARGET = Target("lake.paimon_1", key=("id",))
+TYPES = {"id": "bigint", "v": "string"}
+
+
+@pytest.mark.parametrize(
+    ("target", "source_table", "topics", "feeds_it"),
+    [
+        ({}, "db.paimon_1", (), True),
+        ({}, "paimon_1", (), True),
+        ({}, "DB.PAIMON_1", (), True),
+        ({}, "db.paimon_2", (), False),
+        ({}, "db.other_paimon_1", (), False),
+        # a topic of one table stands for it, one of many does not
+        ({}, "shop.orders", ("pg.shop.orders",), True),
+        ({}, "events", ("events",), True),
+        ({}, "shop.orders", ("everything",), False),
+        ({"source_table": "shop.orders"}, "shop.orders", (), True),
+        ({"source_table": "shop.orders"}, "lake.paimon_1", (), False),
+        ({"source_table": "shop.orders"}, "shop.Orders", (), False),
+        # what stands for one table of many is told by its topic
+        ({"source_table": "pg.shop.orders"}, "shop.orders", ("pg.shop.orders",), True),
+        ({"source_table": "pg.shop.orders"}, "shop.lines", ("pg.shop.lines",), False),
+        ({"source_tables": ("paimon_[12]",)}, "db.paimon_2", (), True),
+        ({"source_tables": ("paimon_[12]",)}, "db.paimon_3", ("db.paimon_3",), False),
+    ],
+)
+def test_which_source_tables_feed_a_target(
+    target: dict[str, Any], source_table: str, topics: tuple[str, ...], feeds_it: bool
+) -> None:
+    assert feeds(Target("lake.paimon_1", **target), source_table, topics) is feeds_it
+
+
+def maxwell(table: str, number: int) -> dict[str, Any]:
+    row = {"id": number, "v": table}
+    return {"database": "db", "table": table, "type": "insert", "ts": 5, "xid": number, "commit": True, "data": row}
+
+
+def canal(table: str, number: int) -> dict[str, Any]:
+    row = {"id": str(number), "v": table}
+    place = {"database": "db", "table": table, "es": 5000, "ts": 6000, "id": number, "isDdl": False, "old": None}
+    return {**place, "type": "INSERT", "mysqlType": {"id": "bigint", "v": "text"}, "data": [row]}
+
+
+def debezium(table: str, number: int) -> dict[str, Any]:
+    source = {"connector": "postgresql", "schema": "db", "table": table, "lsn": number, "ts_ms": 1_700_000_000_000}
+    return {"op": "c", "before": None, "after": {"id": number, "v": table}, "source": source}
+
+
+MAKE = {"maxwell-json": maxwell, "canal-json": canal, "debezium-json": debezium}
+
+
+def decoded(spark: SparkSession, name: str, tables: list[str], known: Known, **reading: Any) -> Decoded:
+    """Decode one event of each table, whose places are their numbers."""
+    lines = [json.dumps(MAKE[name](table, number)) for number, table in enumerate(tables, 1)]
+    return decode_lines(spark, name, lines, TARGET, known, Reading(1, **reading))
+
+
+@pytest.mark.parametrize(
+    ("name", "engine", "types"),
+    [
+        *[("maxwell-json", engine, types) for engine in ("auto", "jvm") for types in ({}, TYPES)],
+        *[(name, "auto", TYPES) for name in ("canal-json", "debezium-json")],
+    ],
+)
+def test_rows_of_other_tables_stay_out_however_batches_are_cut(
+    spark: SparkSession, name: str, engine: str, types: dict[str, str]
+) -> None:
+    known = Known(types, engine=engine)
+    assert state(decoded(spark, name, ["paimon_1", "paimon_2", "paimon_1"], known), ("id",)) == [(1,), (3,)]
+    others = decoded(spark, name, ["paimon_2"], known)
+    assert (others.changes, others.events, others.rejections) == (None, 0, 0)
+    if engine == "jvm" or not types:
+        assert others.others == ("db.paimon_2",)
+    spark.catalog.clearCache()
+
+
+@pytest.mark.parametrize("engine", ["auto", "jvm"])
+def test_a_chosen_topic_of_one_table_stands_for_it(spark: SparkSession, engine: str) -> None:
+    def found(topic: str, *, routed: bool, source_table: str | None = None) -> int:
+        lines = [record(debezium("orders", 1), {"id": 1}, topic=topic)]
+        target, reading = replace(TARGET, source_table=source_table), Reading(1, routed=routed)
+        known = Known(TYPES, engine=engine)
+        return decode_lines(spark, "debezium-json", lines, target, known, reading, records=True).events
+
+    assert found("pg.db.orders", routed=True) == 1
+    assert found("pg.db.orders", routed=False) == 0
+    assert found("pg.everything", routed=True) == 0
+    # as one of many topics is named
+    assert found("pg.db.orders", routed=True, source_table="pg.db.orders") == 1
+    assert found("pg.db.orders", routed=True, source_table="pg.db.lines") == 0
+    spark.catalog.clearCache()
+
+
+@pytest.mark.parametrize("source_table", [None, "paimon_1"])
+def test_tables_of_one_name_in_two_schemas_need_a_schema(spark: SparkSession, source_table: str | None) -> None:
+    lines = [json.dumps({**maxwell("paimon_1", n), "database": db}) for n, db in ((1, "a"), (2, "b"))]
+    target = Target("lake.paimon_1", key=("id",), source_table=source_table)
+    with pytest.raises(InputError, match=r"several source tables: a\.paimon_1, b\.paimon_1"):
+        decode_lines(spark, "maxwell-json", lines, target)
+    of_b = Target("lake.paimon_1", key=("id",), source_table="b.paimon_1")
+    assert state(decode_lines(spark, "maxwell-json", lines, of_b), ("id",)) == [(2,)]
+    spark.catalog.clearCache()

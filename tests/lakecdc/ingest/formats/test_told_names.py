@@ -1,0 +1,156 @@
+"""What messages tell of names: those of values, of key columns, and of columns that differ in case."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from lakecdc.contract.errors import InputError, SpecError
+from lakecdc.contract.sources import parse_source
+from lakecdc.contract.target import Target
+from lakecdc.ingest.formats.canal_json import columns
+from lakecdc.ingest.formats.decoded import Known
+from lakecdc.ingest.formats.values import Field
+from tests.lakecdc.ingest.formats.decoding import decode_lines, record, rejections, state
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ENGINES = pytest.mark.parametrize("engine", ["auto", "jvm"])
+KEYLESS = Target("shop.t")
+
+
+@pytest.fixture(autouse=True)
+def no_cache(request: pytest.FixtureRequest) -> Iterator[None]:
+    yield
+    if "spark" in request.fixturenames:
+        request.getfixturevalue("spark").catalog.clearCache()
+
+
+def canal(number: int, row: dict[str, Any], types: dict[str, str], **more: Any) -> str:
+    place = {"database": "shop", "table": "t", "es": 5000, "ts": 6000, "id": number, "isDdl": False, "old": None}
+    data = {name: None if value is None else str(value) for name, value in row.items()}
+    return json.dumps({**place, "type": "INSERT", "mysqlType": types, "data": [data], **more})
+
+
+def maxwell(number: int, row: dict[str, Any], **more: Any) -> str:
+    place = {"database": "shop", "table": "t", "type": "insert", "ts": 5, "xid": number, "commit": True}
+    return json.dumps({**place, "data": row, **more})
+
+
+def ogg(number: int, row: dict[str, Any], **more: Any) -> str:
+    place = {"table": "SHOP.T", "pos": f"{number:08}", "op_type": "I", "op_ts": "2024-01-02 03:04:05.6"}
+    return json.dumps({**place, "after": row, **more})
+
+
+@pytest.mark.parametrize(
+    ("mysql", "field"),
+    [
+        ("SERIAL", Field("c", "decimal(20,0)")),
+        ("FIXED(8,3)", Field("c", "decimal(8,3)")),
+        ("dec(5) unsigned", Field("c", "decimal(5,0)")),
+        ("enum('a','It''s')", Field("c", "string", "enum", names=("a", "It's"))),
+        ("SET('a,b','c')", Field("c", "string", "set", names=("a,b", "c"))),
+        ("enum", Field("c", "string")),
+    ],
+)
+def test_types_of_mysql(mysql: str, field: Field) -> None:
+    assert columns({"c": mysql}) == (field,)
+
+
+@ENGINES
+@pytest.mark.parametrize("types", [{}, {"id": "bigint", "c": "string", "s": "string"}], ids=["new", "known"])
+def test_values_of_enum_and_set_are_names(spark: SparkSession, engine: str, types: dict[str, str]) -> None:
+    told = {"id": "bigint", "c": "enum('red','It''s')", "s": "set('a','b','c')"}
+    values = [(1, 0), (2, 5), (0, 7), ("red", "b,c"), (None, None)]
+    lines = [canal(i, {"id": i, "c": c, "s": s}, told) for i, (c, s) in enumerate(values)]
+    target = Target("shop.t", key=("id",))
+    found = decode_lines(spark, "canal-json", lines, target, Known(types, engine=engine))
+    assert found.engine == ("native" if engine == "auto" else "jvm: asked for")
+    named = [(0, "red", ""), (1, "It's", "a,c"), (2, "", "a,b,c"), (3, "red", "b,c"), (4, None, None)]
+    assert state(found, ("id", "c", "s")) == named
+    # names that come in between, and a number that has none
+    lines += [canal(5, {"id": 5, "c": 2, "s": 8}, {**told, "c": "enum('red','new')", "s": "set('a','b','c','d')"})]
+    lines += [canal(6, {"id": 6, "c": 3, "s": 1}, told)]
+    found = decode_lines(spark, "canal-json", lines, target, Known(types, engine=engine))
+    assert state(found, ("id", "c", "s")) == [*named, (5, "new", "d")]
+    assert rejections(found) == [("type", "values do not fit their columns: c (string)")]
+
+
+@ENGINES
+def test_who_wants_the_numbers_has_them(spark: SparkSession, engine: str) -> None:
+    lines = [canal(1, {"id": 1, "c": 2}, {"id": "bigint", "c": "enum('red','blue')"})]
+    target = Target("shop.t", key=("id",), columns={"c": "int"})
+    assert state(decode_lines(spark, "canal-json", lines, target, Known({}, engine=engine)), ("c",)) == [(2,)]
+
+
+@pytest.mark.parametrize(
+    ("name", "line"),
+    [
+        ("canal-json", canal(1, {"a": 1, "b": 2, "v": 3}, {"a": "int", "b": "int", "v": "int"}, pkNames=["a", "b"])),
+        ("maxwell-json", maxwell(1, {"a": 1, "b": 2, "v": 3}, primary_key_columns=["a", "b"], primary_key=[1, 2])),
+        ("ogg-json", ogg(1, {"a": 1, "b": 2, "v": 3}, primary_keys=["a", "b"])),
+    ],
+)
+def test_messages_name_the_columns_of_the_key(spark: SparkSession, name: str, line: str) -> None:
+    found = decode_lines(spark, name, [line], KEYLESS)
+    assert found.key == ("a", "b") and state(found, ("v",)) == [(3,)]
+
+
+def test_messages_that_name_none(spark: SparkSession) -> None:
+    # what Maxwell writes as the key of a record has other members besides
+    lines = [record(json.loads(maxwell(1, {"a": 1})), {"database": "shop", "table": "t", "pk.a": 1}, topic="t")]
+    with pytest.raises(InputError, match="messages do not tell one"):
+        decode_lines(spark, "maxwell-json", lines, KEYLESS, records=True)
+    # the table knows its key
+    known = Known({"a": "bigint"}, key=("a",))
+    assert decode_lines(spark, "maxwell-json", lines, KEYLESS, known, records=True).key == ("a",)
+
+
+@pytest.mark.parametrize(
+    ("source", "tells"),
+    [
+        ({"format": "canal-json"}, True),
+        ({"format": "debezium-json", "records": "kafka"}, True),
+        ({"format": "debezium-json"}, False),
+        ({"format": "json", "records": "kafka"}, False),
+        ({"format": "csv"}, False),
+    ],
+)
+def test_files_that_tell_a_key(source: dict[str, str], tells: bool) -> None:
+    document = {"type": "files", "path": "/in/*", **source}
+    if tells:
+        parse_source(document, (KEYLESS,))
+    else:
+        with pytest.raises(SpecError, match="do not tell one"):
+            parse_source(document, (KEYLESS,))
+
+
+@pytest.mark.parametrize("source", [{"format": "csv"}, {"format": "parquet"}])
+def test_rows_have_the_case_that_they_have(source: dict[str, str]) -> None:
+    with pytest.raises(SpecError, match="fold_case is for messages"):
+        parse_source({"type": "files", "path": "/in/*", **source}, (Target("shop.t", key=("id",), fold_case=True),))
+
+
+def test_a_key_that_differs_in_case_is_named(spark: SparkSession) -> None:
+    lines = [maxwell(1, {"K1": 1, "v": 2})]
+    target = Target("shop.t", key=("k1",))
+    with pytest.raises(InputError, match="They have K1, and case counts"):
+        decode_lines(spark, "maxwell-json", lines, target)
+    # a delete tells no other column
+    lines = [maxwell(1, {"k1": 1, "v": 2}), maxwell(2, {"K1": 1}, type="delete")]
+    found = decode_lines(spark, "maxwell-json", lines, target, Known({"k1": "bigint", "v": "bigint"}))
+    assert rejections(found) == [("no-key", "no value for the key columns k1; it has K1, and case counts")]
+
+
+def test_case_is_folded(spark: SparkSession) -> None:
+    target = Target("shop.t", key=("k1",), fold_case=True)
+    lines = [maxwell(1, {"K1": 1, "V": 2}), maxwell(2, {"k1": 2, "v": 3}), maxwell(3, {"K1": 2}, type="delete")]
+    found = decode_lines(spark, "maxwell-json", lines, target)
+    assert [c.name for c in found.columns] == ["k1", "v"] and state(found, ("k1", "v")) == [(1, 2)]
+    lines = [canal(1, {"ID": 1, "V": "x"}, {"ID": "bigint", "V": "text"}, pkNames=["ID"])]
+    found = decode_lines(spark, "canal-json", lines, Target("shop.t", fold_case=True))
+    assert found.key == ("id",) and state(found, ("id", "v")) == [(1, "x")]

@@ -1,0 +1,74 @@
+"""A full load beside the rows that are there, which takes their place in one commit."""
+
+from __future__ import annotations
+
+import pytest
+
+from lakecdc import failpoints
+from lakecdc.contract.errors import InputError
+from tests.lakecdc.ingest.killing import act_at
+
+from .conftest import Shop
+from .test_job import differs, run
+from .test_slot import insert, tables
+
+RELOAD = {"options": {"reload": ["*"]}}
+
+
+def gap(shop: Shop) -> None:
+    """Changes that no slot keeps the log of."""
+    shop.sql(f"SELECT pg_drop_replication_slot('{shop.schema}')")
+    shop.sql("INSERT INTO s.t VALUES (5, 5); UPDATE s.t SET v = 9 WHERE id = 1; DELETE FROM s.t WHERE id = 0")
+
+
+def test_readers_have_the_rows_of_before_until_the_load_is_complete(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (name,) = tables(shop, "t")
+    run(shop)
+    insert(shop, "t", 1, 2)
+    run(shop)
+    before = sorted(shop.lake.duckdb_rows(name, "id, v"))
+    gap(shop)
+    with pytest.raises(InputError, match=r'gone from the source.*"reload": \["\*"\]'):
+        run(shop)
+    act_at(monkeypatch, "before_commit=raise")
+    assert run(shop, **RELOAD)[name].outcome == "failed"
+    assert sorted(shop.lake.duckdb_rows(name, "id, v")) == before
+    monkeypatch.delenv(failpoints.VARIABLE)
+    report = run(shop, full_load_commit_bytes=1, chunk_bytes=8192, **RELOAD)[name]
+    assert (report.outcome, report.metrics["commits"], report.metrics["rows_written"]) == ("done", 1, 3), report
+    assert not differs(shop, name, "id, v")
+    loads = shop.lake.pyiceberg().load_table(name).history()
+    assert len(loads) == 3, "no reader has seen the table without rows"
+    insert(shop, "t", 6)
+    run(shop)
+    assert not differs(shop, name, "id, v")
+
+
+def test_the_log_of_a_history_has_neither_gaps_nor_a_load_twice(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    (name,) = tables(shop, "t")
+    shop.targets[0]["history_table"] = f"{name}_log"
+    run(shop)
+
+    def ops() -> list[object]:
+        return sorted(row[0] for row in shop.lake.duckdb_rows(f"{name}_log", "_lakecdc_op"))
+
+    act_at(monkeypatch, "before_staging=raise")
+    assert run(shop, **RELOAD)[name].outcome == "failed"
+    assert ops() == ["r", "r"]
+    monkeypatch.delenv(failpoints.VARIABLE)
+    insert(shop, "t", 1)
+    run(shop)
+    assert ops() == ["c", "r"], "what the target never held is taken back"
+    run(shop, **RELOAD)
+    assert ops() == ["c", "r", "r", "r"]
+    assert not differs(shop, name, "id, v")
+
+
+def test_a_table_keeps_its_key(shop: Shop) -> None:
+    (name,) = tables(shop, "t")
+    run(shop)
+    shop.sql("ALTER TABLE s.t DROP CONSTRAINT t_pkey, ADD PRIMARY KEY (v)")
+    report = run(shop, **RELOAD)[name]
+    assert report.outcome == "failed" and "The source's key is v now, and the table's id" in str(report.reason)

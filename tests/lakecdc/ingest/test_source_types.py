@@ -1,0 +1,160 @@
+"""Columns widen with their source, and one that cannot stops its table, whatever decodes and where batches are cut."""
+
+from __future__ import annotations
+
+import json
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from lakecdc.contract.errors import InputError
+from lakecdc.contract.report import TableReport
+from lakecdc.contract.spec import parse_spec
+from lakecdc.contract.target import Target
+from lakecdc.ingest.formats.decoded import Known
+from lakecdc.ingest.job import ingest
+from lakecdc.run import run
+from tests.conftest import Lake
+from tests.lakecdc.ingest.formats.decoding import decode_lines, state
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Types = dict[str, str]
+ENGINES = pytest.mark.parametrize("engine", ["auto", "jvm"])
+NARROW = {"id": "int", "f": "float", "d": "decimal(10,2)"}
+WIDE = {"id": "bigint", "f": "double", "d": "decimal(12,2)"}
+_CONNECT = {"int": "int32", "bigint": "int64", "float": "float", "double": "double", "text": "string"}
+
+
+def canal(number: int, types: Types, row: dict[str, Any], table: str = "t", *, gone: bool = False) -> str:
+    place = {"database": "shop", "table": table, "es": 5000, "ts": 6000, "id": number, "isDdl": False, "old": None}
+    data = {name: str(value) for name, value in row.items()}
+    return json.dumps({**place, "type": "DELETE" if gone else "INSERT", "mysqlType": types, "data": [data]})
+
+
+def debezium(number: int, types: Types, row: dict[str, Any], table: str = "t", *, gone: bool = False) -> str:
+    """An event whose decimals are numbers, as Connect's ``decimal.format`` NUMERIC has it."""
+    source = {"connector": "postgresql", "schema": "shop", "table": table, "lsn": number, "ts_ms": 1_700_000_000_000}
+    fields: list[dict[str, Any]] = []
+    for name, kind in types.items():
+        if kind.startswith("decimal"):
+            precision, scale = kind[8:-1].split(",")
+            parameters = {"scale": scale, "connect.decimal.precision": precision}
+            decimal = {"type": "bytes", "name": "org.apache.kafka.connect.data.Decimal", "parameters": parameters}
+            fields.append({"field": name, **decimal})
+        else:
+            fields.append({"field": name, "type": _CONNECT[kind]})
+    schema = {"type": "struct", "fields": [{"field": "after", "type": "struct", "fields": fields}]}
+    images = {"op": "d", "before": row, "after": None} if gone else {"op": "c", "before": None, "after": row}
+    payload = {**images, "source": source}
+    return json.dumps({"schema": schema, "payload": payload})
+
+
+MAKE = {"canal-json": canal, "debezium-json": debezium}
+
+
+class Fed:
+    """A table fed from files of events, one run a file."""
+
+    def __init__(self, lake: Lake, folder: Path, name: str, engine: str) -> None:
+        self.lake, self.folder, self.make, self.engine = lake, folder, MAKE[name], engine
+        self.source = {"type": "files", "path": f"{folder}/*.jsonl", "format": name}
+        self.target: dict[str, Any] = {"table": lake.new_name("typed"), "key": ["id"], "source_table": "t"}
+        self.quarantine, self.files = lake.new_name("quarantine"), 0
+
+    def take(self, *events: tuple[Types, dict[str, Any]], gone: int | None = None) -> TableReport:
+        """Feed a batch.
+
+        :param gone: place of the event that is a delete.
+        """
+        self.files += 1
+        lines = [self.make(100 * self.files + i, *e, gone=i == gone) + "\n" for i, e in enumerate(events)]
+        (self.folder / f"{self.files}.jsonl").write_text("".join(lines))
+        return self.run()
+
+    def run(self) -> TableReport:
+        options = {"decode_engine": self.engine, "max_quarantined_fraction": 1.0, "quarantine_table": self.quarantine}
+        spec = self.lake.spec("ingest", source=self.source, target=self.target, options=options)
+        report = run(parse_spec(spec), ingest)
+        assert not report.error, report.error
+        return report.tables[0]
+
+    def rows(self) -> list[tuple[Any, ...]]:
+        return sorted(self.lake.duckdb_rows(self.target["table"], "id, f, d"))
+
+
+@ENGINES
+@pytest.mark.parametrize("name", MAKE)
+def test_columns_widen_with_their_source(lake: Lake, tmp_path: Path, name: str, engine: str) -> None:
+    fed = Fed(lake, tmp_path, name, engine)
+    first = {"id": 1, "f": 1.5, "d": 12.25}
+    assert fed.take((NARROW, first), (NARROW, first | {"id": 7}), gone=1).outcome == "done"
+    large = {"id": 2**40, "f": 9.00000000009, "d": 1234567890.25}
+    # one that was written before the change comes with those after it
+    report = fed.take((WIDE, large), (NARROW, {"id": 1, "f": 2.5, "d": 12.5}))
+    assert report.outcome == "done" and not report.metrics.get("quarantined"), report.reason
+    assert sorted(report.metrics["schema_changes"]) == [
+        "widened d from decimal(10,2) to decimal(12,2)",
+        "widened f from float to double",
+        "widened id from int to bigint",
+    ]
+    expected = [(1, 2.5, Decimal("12.50")), (2**40, 9.00000000009, Decimal("1234567890.25"))]
+    assert fed.rows() == expected
+    # keys are found under their new type, narrower events change no type, and deletes are remembered
+    report = fed.take((NARROW, {"id": 1, "f": 3.5, "d": 0}), (WIDE, large), gone=1)
+    assert report.outcome == "done" and "schema_changes" not in report.metrics, report.reason
+    assert fed.rows() == [(1, 3.5, Decimal("0.00"))]
+    assert sorted(lake.duckdb_rows(f"{fed.target['table']}_lakecdc_deletes", "id")) == [(7,), (2**40,)]
+
+
+@ENGINES
+@pytest.mark.parametrize("name", MAKE)
+def test_what_iceberg_cannot_widen_stops_the_table(lake: Lake, tmp_path: Path, name: str, engine: str) -> None:
+    fed = Fed(lake, tmp_path, name, engine)
+    assert fed.take((NARROW, {"id": 1, "f": 1.5, "d": 12.25})).outcome == "done"
+    before = lake.table(fed.target["table"]).head()
+    other = NARROW | {"d": "decimal(10,4)"}
+    report = fed.take((NARROW, {"id": 1, "f": 2.5, "d": 12.5}), (other, {"id": 2, "f": 1, "d": 0.0625}))
+    assert (report.outcome, report.failure_class) == ("failed", "bad input")
+    assert "column 'd' is decimal(10,4) now, the table's is decimal(10,2)" in str(report.reason)
+    assert lake.table(fed.target["table"]).head() == before
+    # the way out
+    fed.target["columns"] = {"d": "decimal(10,2)"}
+    report = fed.run()
+    assert (report.outcome, report.metrics["quarantined"]) == ("done", 1), report.reason
+    assert fed.rows() == [(1, 2.5, Decimal("12.50"))]
+
+
+@ENGINES
+@pytest.mark.parametrize("name", MAKE)
+@pytest.mark.parametrize("shards", [False, True], ids=["table", "shards"])
+def test_the_types_of_a_new_table_hold_all_that_come_first(
+    spark: SparkSession, name: str, engine: str, shards: bool
+) -> None:
+    row = {"id": 1, "f": 1.5, "d": 12.25}
+    tables, settings = ("t", "t"), {}
+    if shards:
+        tables, settings = ("t1", "t2"), {"source_tables": ("t[12]",)}
+    target = Target("shop.t", key=("id",), **settings)  # type: ignore[arg-type]
+    for pair in ((NARROW, WIDE), (WIDE, NARROW)):
+        lines = [MAKE[name](i, types, {**row, "id": i}, tables[i]) for i, types in enumerate(pair)]
+        found = decode_lines(spark, name, lines, target, Known({}, engine=engine))
+        assert {c.name: c.type for c in found.columns} == WIDE
+        assert state(found, ("id", "d")) == [(0, Decimal("12.25")), (1, Decimal("12.25"))]
+        spark.catalog.clearCache()
+
+
+@ENGINES
+@pytest.mark.parametrize(("old", "new"), [("int", "text"), ("bigint", "double"), ("text", "int")])
+def test_other_changes_of_a_type(spark: SparkSession, engine: str, old: str, new: str) -> None:
+    lines = [canal(1, {"id": "int", "v": new}, {"id": 1, "v": 5})]
+    known = Known({"id": "int", "v": "string" if old == "text" else old}, engine=engine)
+    if old == "text":
+        assert state(decode_lines(spark, "canal-json", lines, Target("shop.t", key=("id",)), known), ("v",)) == [("5",)]
+    else:
+        with pytest.raises(InputError, match="column 'v' is .* now"):
+            decode_lines(spark, "canal-json", lines, Target("shop.t", key=("id",)), known)
+    spark.catalog.clearCache()

@@ -1,0 +1,15 @@
+"""The catalog that the tests of this folder share."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.conftest import Lake
+from tests.lakecdc.maintain.orphans.support import Attic
+
+
+@pytest.fixture(scope="module")
+def attic(lake: Lake, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Attic:
+    """An empty catalog."""
+    name = request.module.__name__.rpartition(".")[2]
+    return Attic(lake, tmp_path_factory.mktemp("attic"), f"attic_{name}")

@@ -1,0 +1,143 @@
+"""Writers, other jobs and people go on while the job looks and takes."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from typing import Any
+
+import pytest
+
+from lakecdc.contract.errors import ConflictError
+from lakecdc.iceberg.commit import RowChanges
+from lakecdc.iceberg.staging import stage_rows
+from lakecdc.maintain.orphans import job
+from lakecdc.maintain.orphans.reachable import Reachable
+from tests.lakecdc.maintain.orphans.support import OLD, Attic, age, files, plant
+from tests.lakecdc.maintain.support import meanwhile
+
+
+@pytest.mark.parametrize("moment", ["before_orphans_are_taken", "after_orphans_are_taken"])
+def test_old_files_that_are_committed_at_that_moment(
+    attic: Attic, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    name = attic.create(2)
+    attic.append(name, 0, 5)
+    late = stage_rows(attic.table(name), attic.rows(10, 15))
+    age(attic.path(name))
+    plant(attic.path(name), ["data/left.parquet"])
+    meanwhile(monkeypatch, moment, lambda: attic.commit(name, RowChanges(late)))
+    report = attic.run(name)
+    assert (report.metrics["files_taken"], report.metrics["files_spared"]) == (2, 1)
+    assert attic.sql(f"SELECT count(*) FROM {{}}.{name}").collect()[0][0] == 10
+    assert attic.run(name, action="restore").metrics["files_restored"] == 1
+
+
+def test_metadata_is_read_again_before_each_batch(attic: Attic, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(job, "BATCH_FILES", 2)
+    name = attic.create(3)
+    attic.append(name, 0, 5)
+    late = [stage_rows(attic.table(name), attic.rows(10 + n, 15 + n)) for n in range(3)]
+    age(attic.path(name))
+
+    def commit() -> None:
+        for group in late:
+            attic.commit(name, RowChanges(group))
+
+    meanwhile(monkeypatch, "after_orphans_are_taken", commit)
+    report = attic.run(name)
+    assert (report.metrics["files_taken"], report.metrics["files_spared"]) == (2, 2)
+    assert attic.sql(f"SELECT count(*) FROM {{}}.{name}").collect()[0][0] == 20
+
+
+def test_a_table_that_is_made_anew_meanwhile(attic: Attic, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(job, "BATCH_FILES", 2)
+    name = attic.create(2)
+    attic.append(name, 0, 5)
+    orphans = plant(attic.path(name), [f"data/{number}.parquet" for number in range(4)])
+
+    def anew() -> None:
+        attic.sql(f"DROP TABLE {{}}.{name}")
+        attic.sql(f"CREATE TABLE {{}}.{name} (id bigint) USING iceberg")
+
+    meanwhile(monkeypatch, "after_orphans_are_taken", anew)
+    with pytest.raises(ConflictError, match="made anew"):
+        attic.run(name)
+    assert len([path for path in orphans if path.exists()]) == 2
+    # the table of that name has another UUID, and the old one's files are at its location
+    attic.sql(f"DROP TABLE {{}}.{name}")
+
+
+def test_snapshots_that_expire_while_they_are_read(attic: Attic, monkeypatch: pytest.MonkeyPatch) -> None:
+    name = attic.create(2)
+    for number in range(3):
+        attic.append(name, number, number + 1)
+    reachable, table = Reachable(attic.table(name)), attic.table(name)
+    read, todo, one = reachable._reader._manifests_of, [True], threading.Lock()
+
+    def slowly(snapshot: Any) -> Any:
+        with one:
+            if todo and todo.pop():
+                attic.sql(f"INSERT OVERWRITE {{}}.{name} SELECT * FROM {{}}.{name}")
+                attic.sql(f"CALL {{}}.system.expire_snapshots('{name}', TIMESTAMP '2099-01-01 00:00:00', 1)")
+        return read(snapshot)
+
+    monkeypatch.setattr(reachable._reader, "_manifests_of", slowly)
+    reachable.refresh()
+    live = [row[0] for row in table.refresh().metadata("files").select("file_path").collect()]
+    assert live and all(location in reachable for location in live)
+
+
+def test_a_writer_that_never_stops(attic: Attic) -> None:
+    name = attic.create(2)
+    attic.append(name, 0, 5)
+    stop, errors, written = threading.Event(), list[BaseException](), [0]
+
+    def write() -> None:
+        try:
+            while not stop.is_set():
+                low = 10 * (written[0] + 1)
+                attic.append(name, low, low + 5)
+                written[0] += 1
+                attic.sql(f"DELETE FROM {{}}.{name} WHERE id = {low}")
+        except BaseException as error:
+            errors.append(error)
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        for number in range(3):
+            # what has been committed is old, what is being written is not
+            for row in attic.table(name).metadata("all_files").select("file_path").collect():
+                os.utime(row[0].removeprefix("file:"), (time.time() - OLD,) * 2)
+            planted = plant(attic.path(name), [f"data/left {number}.parquet", f"metadata/left {number}-m0.avro"])
+            report = attic.run(name)
+            assert report.metrics["files_taken"] == len(planted)
+            assert not any(path.exists() for path in planted)
+            time.sleep(0.5)
+    finally:
+        stop.set()
+        writer.join()
+    assert errors == [] and written[0] > 0
+    ids = [row[0] for row in attic.sql(f"SELECT id FROM {{}}.{name}").collect()]
+    assert len(ids) == len(set(ids)) == 5 + 4 * written[0]
+    assert attic.run(name, action="restore").metrics["files_restored"] == 6
+    assert len([path for path in files(attic.path(name)) if path.name.startswith("left")]) == 6
+
+
+def test_files_of_a_writer_that_writes_locations_in_another_way(attic: Attic) -> None:
+    import pyarrow as pa
+    from pyiceberg.catalog.sql import SqlCatalog
+
+    name = attic.create(2)
+    attic.append(name, 0, 5)
+    properties = {key: value for key, value in attic.properties.items() if key != "type"}
+    table = SqlCatalog(attic.name, **properties).load_table(name)
+    rows = pa.table({"id": pa.array([10], pa.int64()), "v": ["x"]})
+    table.append(rows.cast(table.schema().as_arrow()))
+    kinds = {row[0].partition("/")[0:2] for row in attic.table(name).metadata("files").select("file_path").collect()}
+    age(attic.path(name))
+    report = attic.run(name)
+    assert (report.outcome, report.metrics["orphan_files"]) == ("nothing", 0), kinds
+    assert table.refresh().scan().to_arrow().num_rows == 6

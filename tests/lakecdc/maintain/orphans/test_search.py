@@ -1,0 +1,71 @@
+"""Looking through folders, in memory that does not grow with the number of files."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from lakecdc.contract.errors import ConflictError
+from lakecdc.iceberg.stored_files import StoredFile, VanishedError
+from lakecdc.maintain.orphans.search import Found, Question, apart, search
+from tests.on_demand import on_demand
+
+MEMORY = """
+import resource, sys
+from lakecdc.maintain.orphans.name_set import NameSet, name_hash
+from tests.lakecdc.maintain.orphans.test_search import looked_through, location
+
+count = int(sys.argv[1])
+names = NameSet(name_hash(location(number)) for number in range(0, count, 2))
+assert len(names) == count // 2
+found = looked_through(names.__contains__, count)
+assert found.counts["files_reachable"] == found.counts["orphan_files"] == count // 2, found.counts
+assert sum(len(batch) for batch in found.batches(1000)) == count // 2
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
+"""
+
+
+def location(number: int) -> str:
+    return f"s3://lake/shop/orders/data/id_bucket={number % 512}/{number:08d}-7f3c-4d0b-9a55-0123456789ab.parquet"
+
+
+class Listing:
+    """A storage with so many files, some listings of which break off."""
+
+    def __init__(self, count: int, breaks: int = 0) -> None:
+        self.count, self.breaks = count, breaks
+
+    def walk(self, folder: str) -> Iterator[StoredFile]:
+        """Files by their numbers."""
+        for number in range(self.count):
+            if self.breaks and number == self.count // 2:
+                self.breaks -= 1
+                raise VanishedError("a folder is gone")
+            yield StoredFile(location(number), 10, 0)
+
+
+def looked_through(explained: object, count: int, breaks: int = 0) -> Found:
+    question = Question("t", ["s3://lake/shop/orders"], explained, 1, set(), lambda _: False)  # type: ignore[arg-type]
+    return search(question, Listing(count, breaks))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("count", on_demand((20_000, 10_000_000), in_ci=(20_000,)))
+def test_ten_million_names_fit_into_a_gigabyte(count: int) -> None:
+    done = subprocess.run([sys.executable, "-c", MEMORY, str(count)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) < 1024**3
+
+
+def test_a_listing_that_breaks_off_begins_anew() -> None:
+    found = looked_through(lambda name: "00000003" not in name, 10, breaks=2)
+    assert found.counts["files_listed"] == 10
+    assert [file.location for batch in found.batches(3) for file in batch] == [location(3)] == found.examples
+    with pytest.raises(ConflictError, match="vanish faster"):
+        looked_through(lambda _: True, 10, breaks=9)
+
+
+def test_folders_in_others_are_looked_at_once() -> None:
+    assert apart(["s3://l/t/data", "s3a://l/t/", "s3://l/t2"]) == ["s3a://l/t", "s3://l/t2"]
