@@ -52,7 +52,7 @@ def ingest_dag(config: LakeConfig) -> DAG:
     if kind in LOADED_SOURCES:
         run_params |= params.reload_param(config.target_tables)
         reload = {"reload": params.RELOADED}
-    with new_dag(config, "ingest", doc, run_params) as dag:
+    with new_dag(config, "ingest", doc, run_params, may_backfill=by_time) as dag:
         step = mapped_step(
             IngestOperator,
             config,

@@ -19,12 +19,16 @@ from airflow_provider_lakecdc.templates.groups import groups_of_tables, tables_b
 #: the task that is done if every other has succeeded; it decides the state of the run
 FINISHED = "finished"
 RETRY_DELAY = timedelta(minutes=1)
+#: ways in which a run comes about that does not stand for its data interval: all but a backfill
+_NO_BACKFILL = ("scheduled", "manual", "operator_triggered", "asset_triggered", "asset_materialization")
 _FORM = """
 A run that is triggered by hand can be narrowed to some of the tables, and can be a dry run.
 """
 
 
-def new_dag(config: LakeConfig, kind: str, doc: str, run_params: dict[str, Param]) -> DAG:
+def new_dag(
+    config: LakeConfig, kind: str, doc: str, run_params: dict[str, Param], *, may_backfill: bool = False
+) -> DAG:
     """An empty DAG of one of the three kinds.
 
     One run at a time: changes are applied in order, and two maintenance runs would only make each other conflict.
@@ -32,6 +36,7 @@ def new_dag(config: LakeConfig, kind: str, doc: str, run_params: dict[str, Param
     :param kind: one of ``config.DAGS``; names the DAG and picks its schedule.
     :param doc: Markdown for Airflow's web page.
     :param run_params: what a run can be told.
+    :param may_backfill: a run works on its data interval; else Airflow refuses to make a backfill.
     """
     return DAG(
         dag_id=f"{config.dag_id_prefix}_{kind}",
@@ -42,6 +47,8 @@ def new_dag(config: LakeConfig, kind: str, doc: str, run_params: dict[str, Param
         default_args={"owner": config.owner, "retries": config.retries, "retry_delay": RETRY_DELAY},
         tags={"lakecdc", kind, *config.tags},
         params=run_params,
+        # Airflow takes their values, but the type of the enumeration is none of its public names
+        allowed_run_types=None if may_backfill else _NO_BACKFILL,  # type: ignore[arg-type]
         doc_md=doc + _FORM,
     )
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from airflow.sdk import CronDataIntervalTimetable, ExceptionRetryPolicy
+from airflow.sdk.api.datamodels._generated import DagRunType
 from airflow.sdk.definitions.mappedoperator import MappedOperator
 from airflow.sdk.exceptions import ParamValidationError
 from airflow.serialization.serialized_objects import DagSerialization, LazyDeserializedDAG
@@ -46,6 +47,7 @@ def _with(params: Any, conf: dict[str, Any]) -> Any:
     return found
 
 
+BY_TIME = {"type": "jdbc", "url": "jdbc:postgresql://h/d", "cursor_column": "c"}
 RELOAD: dict[Any, dict[str, None]] = {ingest_dag: {"reload": None}}
 FACTORIES = (ingest_dag, hourly_governance_dag, nightly_governance_dag)
 
@@ -200,12 +202,19 @@ def test_the_tables_of_a_replication_slot_stay_together() -> None:
 
 
 def test_runs_by_time_work_one_by_one_also_in_a_backfill() -> None:
-    jdbc = {"type": "jdbc", "url": "jdbc:postgresql://h/d", "cursor_column": "c"}
-    (task,) = steps(ingest_dag(config(source=jdbc, source_conn_id=None)))
-    assert task.partial_kwargs["max_active_tis_per_dag"] == 1
-    # a cursor's backfill is refused, and its runs come one at a time
+    dag = ingest_dag(config(source=BY_TIME, source_conn_id=None))
+    assert dag.allowed_run_types is None
+    assert steps(dag)[0].partial_kwargs["max_active_tis_per_dag"] == 1
+    # those of a cursor come one at a time
     (task,) = steps(ingest_dag(config()))
     assert task.partial_kwargs["max_active_tis_per_dag"] is None
+
+
+def test_a_backfill_that_would_stand_for_nothing_cannot_be_made() -> None:
+    cursor = config(source={**BY_TIME, "interval": None}, source_conn_id=None)
+    for dag in (ingest_dag(config()), ingest_dag(cursor), hourly_governance_dag(config())):
+        stored = DagSerialization.deserialize_dag(DagSerialization.serialize_dag(dag))
+        assert {"scheduled", "manual"} < set(stored.allowed_run_types or ()) == {*DagRunType} - {"backfill"}
 
 
 def test_tables_can_be_reloaded_where_the_source_loads_them() -> None:
