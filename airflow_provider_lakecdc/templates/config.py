@@ -104,19 +104,19 @@ class LakeConfig:
 
     :param catalog_conn_id: connection of type ``iceberg``; default: ``[lakecdc] catalog_conn_id``.
     :param source: the ``source`` of the ingest spec.
-    :param source_conn_id: connection that completes the source: of type ``postgres``, ``mysql`` or ``kafka``; with a
-        source of type ``jdbc`` of a database or of type ``jdbc``.
+    :param source_conn_id: connection with the source's address and login, of the same type as the source; for ``jdbc``
+        one of type ``postgres``, ``mysql``, ``sqlite`` or ``jdbc``.
     :param targets: the ``target`` objects of the ingest spec, one per table.
     :param tables: tables to maintain; default: those of the targets and their history tables. The tables that
         ingestion keeps beside them need not be named.
     :param spark: how jobs are submitted.
-    :param options: options by job, or by ``<dag>.<job>``, which go before those of the job alone.
+    :param options: options of jobs, by ``<job>`` or, with precedence, by ``<dag>.<job>``.
     :param schedules: when the DAGs run.
     :param tables_per_application: tables that share one Spark application; 0 is all of them.
     :param pool: Airflow pool of all tasks, to bound what runs on one catalog or cluster at once.
     :param dag_id_prefix: the DAGs are called ``<prefix>_ingest`` and so on.
     :param start_date: ISO-8601; nothing is scheduled before it.
-    :param retries: tries after the first.
+    :param retries: how often a failed task is tried again.
     :param owner: owner of the DAGs as Airflow shows it.
     :param tags: further tags.
     """

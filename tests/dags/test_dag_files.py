@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -78,6 +79,14 @@ def test_they_follow_the_configuration_file_without_deprecations_or_heavy_librar
     assert found["warnings"] == []
     assert found["heavy"] == []
     assert found["dags"] == {f"shop_{kind}": steps for kind, steps in STEPS.items()}
+
+
+def test_getting_started_shows_their_tasks() -> None:
+    page = (REPOSITORY / "docs" / "getting-started.md").read_text()
+    shown = {
+        dag: re.findall(r"`(\w+)`", tasks) for dag, tasks in re.findall(r"^\| `lakecdc_(\w+)` \| (.*) \|$", page, re.M)
+    }
+    assert {dag: sorted([*tasks, "finished"]) for dag, tasks in shown.items()} == STEPS
 
 
 def test_without_a_configuration_they_say_what_to_set() -> None:
