@@ -106,7 +106,7 @@ def failure(table: str, error: Exception, *, values: bool = False) -> TableRepor
 
     :param values: a value of a row may be shown, if it is why.
     """
-    error = _ours(error)
+    error = _ours(error, table)
     kind, text = _explained(error, values)
     if not isinstance(error, LakecdcError):
         log.error("%s: %s", table, text, exc_info=error if values or kind != "bad input" else None)
@@ -114,11 +114,11 @@ def failure(table: str, error: Exception, *, values: bool = False) -> TableRepor
     return TableReport.failure(table, error)
 
 
-def _ours(error: Exception) -> Exception:
-    """The error of ours that a task raised, if it is one."""
-    from lakecdc.iceberg.explain import raised_by_task
+def _ours(error: Exception, table: str | None = None) -> Exception:
+    """The error of ours that an exception comes to, if it is one."""
+    from lakecdc.iceberg.explain import as_ours
 
-    return error if isinstance(error, LakecdcError) else raised_by_task(error) or error
+    return error if isinstance(error, LakecdcError) else as_ours(error, table) or error
 
 
 def _explained(error: Exception, values: bool = False) -> tuple[str, str]:

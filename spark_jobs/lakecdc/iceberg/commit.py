@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakecdc.contract.errors import CommitStateUnknownError, ConflictError, InputError
 from lakecdc.contract.secrets import mask
+from lakecdc.iceberg.explain import unknown_commit
 from lakecdc.iceberg.jvm import (
     COMMIT_STATE_UNKNOWN,
     ensure_callbacks,
@@ -278,7 +279,7 @@ def _run(table: IcebergTable, commit: Callable[[], None], mark: str, branch: str
         try:
             arrived = find_commit(table, mark, branch)
         except Exception:
-            raise _unknown(table) from error
+            raise unknown_commit(table.name) from error
         if arrived is None:
             raise
         log.warning("%s: the commit has arrived, although it failed: %s", table.name, mask(java_message(error)))
@@ -303,18 +304,10 @@ def told_as_conflict(table: IcebergTable, what: str, hint: str) -> Iterator[None
     except Exception as error:
         kind = java_class_name(error)
         if kind == COMMIT_STATE_UNKNOWN:
-            raise _unknown(table) from error
+            raise unknown_commit(table.name) from error
         if kind in _CONFLICTS or _overtaken(error):
             raise ConflictError(f"{what}: {java_message(error)}", table=table.name, hint=hint) from error
         raise
-
-
-def _unknown(table: IcebergTable) -> CommitStateUnknownError:
-    return CommitStateUnknownError(
-        "The catalog did not say whether the commit arrived, and the table does not show it or cannot be read.",
-        table=table.name,
-        hint="Written files were left in place. Check the catalog, then run again.",
-    )
 
 
 def _overtaken(error: Exception) -> bool:

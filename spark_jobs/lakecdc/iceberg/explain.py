@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from lakecdc.contract import errors
-from lakecdc.contract.errors import LakecdcError
+from lakecdc.contract.errors import CommitStateUnknownError, LakecdcError
 from lakecdc.contract.refusals import is_refusal
+from lakecdc.iceberg.jvm import COMMIT_STATE_UNKNOWN
 
 _MAX_CAUSES = 20
 # errors of Python's may be called anything, those of libraries have their module before them
@@ -38,20 +40,14 @@ def explain(error: BaseException) -> Explanation | None:
 
     :param error: what was caught.
     """
-    java = getattr(error, "java_exception", None)
-    if java is None:
-        java = getattr(error, "_origin", None)
+    java = _java(error)
     if java is None:
         # of what a Python task raises, pyspark keeps the trace alone
         trace = str(error) if type(error).__name__ == "PythonException" else ""
         found = _blamed(trace)
         return Explanation(found, False) if found else None
-    innermost, state, file, refused = java, _sql_state(java), _file(java), _is_refusal(java)
-    for _ in range(_MAX_CAUSES):
-        cause = innermost.getCause()
-        if cause is None:
-            break
-        innermost = cause
+    state, file, refused = None, None, False
+    for innermost in _causes(java):
         state, file = _sql_state(innermost) or state, _file(innermost) or file
         refused = refused or _is_refusal(innermost)
     message = str(innermost.getMessage() or "").strip()
@@ -63,15 +59,45 @@ def explain(error: BaseException) -> Explanation | None:
     return Explanation(f"{text}{where}", (state or "").startswith("22"), refused)
 
 
-def raised_by_task(error: BaseException) -> LakecdcError | None:
-    """The error of ours that a task ended with; None for any other.
+def as_ours(error: BaseException, table: str | None = None) -> LakecdcError | None:
+    """The error of ours that an exception comes to; None for any other.
 
-    :param error: what was caught where the job's result was asked for.
+    One that a task ended with, and that of a statement of Spark's whose commit nobody knows about.
+
+    :param error: what was caught where the result was asked for.
+    :param table: what it happened to.
     """
+    java = _java(error)
+    if java is not None and any(cause.getClass().getSimpleName() == COMMIT_STATE_UNKNOWN for cause in _causes(java)):
+        return unknown_commit(table)
     told = explain(error)
     found = _OURS.match(told.text) if told else None
     kind = getattr(errors, found[1], None) if found else None
     return kind(found[2]) if found and kind else None
+
+
+def unknown_commit(table: str | None) -> CommitStateUnknownError:
+    """The error of a commit that may or may not have arrived."""
+    return CommitStateUnknownError(
+        "The catalog did not say whether the commit arrived, and the table does not show it or cannot be read.",
+        table=table,
+        hint="Written files were left in place. Check the catalog, then run again.",
+    )
+
+
+def _java(error: BaseException) -> Any:
+    """The Java exception behind one of py4j's or Spark's; None if there is none."""
+    java = getattr(error, "java_exception", None)
+    return java if java is not None else getattr(error, "_origin", None)
+
+
+def _causes(java: Any) -> Iterator[Any]:
+    """A Java exception and its causes, from the outermost one on."""
+    for _ in range(_MAX_CAUSES):
+        yield java
+        java = java.getCause()
+        if java is None:
+            return
 
 
 def _blamed(trace: str) -> str | None:

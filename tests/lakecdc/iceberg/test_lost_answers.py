@@ -17,7 +17,7 @@ from lakecdc.iceberg import lost_answers
 from lakecdc.iceberg.definition import create_table
 from lakecdc.iceberg.jvm import java_class, java_class_name
 from lakecdc.ingest.job import ingest
-from lakecdc.run import run
+from lakecdc.run import failure, run
 from local_services.postgres import Postgres
 from tests.conftest import Lake
 from tests.lakecdc.iceberg.faults.postgres import lossy_way
@@ -85,6 +85,28 @@ def test_a_catalog_stays_away_after_a_commit(sqlite: Place, kind: str, monkeypat
     sqlite.strikes.down = False
     assert "did not say whether the commit arrived" in str(caught.value)
     assert sqlite.rows(name) == KINDS[kind].after
+
+
+@pytest.mark.parametrize("act", ["property", "alter", "delete"])
+def test_statements_whose_commit_nobody_knows_about_are_told_as_such(
+    sqlite: Place, monkeypatch: pytest.MonkeyPatch, act: str
+) -> None:
+    monkeypatch.setattr(lost_answers, "LOOKS", 1)
+    name = sqlite.create()
+    table = sqlite.table(name)
+    acts = {
+        "property": lambda: table.update_properties({"a": "1"}),
+        "alter": lambda: sqlite.statement("ALTER TABLE {} SET TBLPROPERTIES ('a'='1')", name),
+        "delete": lambda: sqlite.statement("DELETE FROM {} WHERE id < 2", name),
+    }
+    sqlite.strikes.arm(Fault("answer", outage=True))
+    with pytest.raises((PySparkException, Py4JJavaError)) as caught:
+        acts[act]()
+    sqlite.strikes.down = False
+    report = failure(name, caught.value)
+    assert (report.outcome, report.failure_class) == ("failed", "cluster")
+    assert report.reason is not None and report.reason.startswith("The catalog did not say whether the commit arrived")
+    assert (table.refresh().properties.get("a"), len(sqlite.rows(name))) == (None, 4) if act == "delete" else ("1", 6)
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from pyspark import StorageLevel
 from pyspark.sql import functions as F
 
 from lakecdc.contract.errors import SourceUnavailableError
-from lakecdc.iceberg.explain import raised_by_task
+from lakecdc.iceberg.explain import as_ours
 from lakecdc.ingest.sources.database import cause, string_schema
 from lakecdc.ingest.sources.mysql.arrow_values import ZERO_DATE, converted
 from lakecdc.ingest.sources.mysql.catalog import SourceTable
@@ -250,7 +250,7 @@ def exact_texts(spark: SparkSession, task: ReadExactly) -> tuple[DataFrame, Plac
         last = kept.where(F.col(PLACE).isNotNull()).select(PLACE).first()
     except PySparkException as error:
         kept.unpersist()
-        raise (raised_by_task(error) or SourceUnavailableError(f"A full load failed: {cause(error)}.")) from error
+        raise (as_ours(error) or SourceUnavailableError(f"A full load failed: {cause(error)}.")) from error
     assert last is not None
     return kept, place_of(json.loads(last[0]))
 
