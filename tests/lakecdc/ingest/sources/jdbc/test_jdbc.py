@@ -170,6 +170,24 @@ def test_times_in_sqlite_are_text(books: tuple[Fed, sqlite3.Connection]) -> None
     assert fed.rows("id, changed") == [(0, datetime(2026, 1, 1)), (1, datetime(2026, 1, 1, 23, 59, 59, 999_000))]
 
 
+def test_a_table_whose_metadata_cannot_be_loaded_fails_alone(books: tuple[Fed, sqlite3.Connection]) -> None:
+    fed, shop = books
+    names = [fed.name, fed.lake.new_name("broken")]
+    shop.execute("CREATE TABLE pens AS SELECT * FROM books")
+    targets = [{"table": n, "source_table": t, "key": ["id"]} for n, t in zip(names, ("books", "pens"), strict=True)]
+    spec = parse_spec(fed.lake.spec("ingest", source={**fed.source, "full_load": True}, target=targets))
+    for version, expected in enumerate((["done", "done"], ["done", "failed"])):
+        for table in ("books", "pens"):
+            shop.execute(f"INSERT INTO {table} VALUES ({version}, 't', {version})")
+        mend = fed.lake.break_metadata(names[1]) if version else None
+        reports = run(spec, ingest).tables
+        assert [r.outcome for r in reports] == expected, reports
+    assert mend is not None and "cannot be loaded" in str(reports[1].reason)
+    mend()
+    assert [r.outcome for r in run(spec, ingest).tables] == ["nothing", "done"]
+    assert [sorted(fed.lake.duckdb_rows(name, "id")) for name in names] == [[(0,), (1,)]] * 2
+
+
 def test_an_integer_cursor_goes_on_from_the_highest_value(books: tuple[Fed, sqlite3.Connection]) -> None:
     fed, shop = books
     shop.executemany("INSERT INTO books VALUES (?, ?, ?)", [(n, f"t{n}", n * 5 - 12) for n in range(1, 6)])

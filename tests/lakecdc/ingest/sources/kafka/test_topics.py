@@ -146,6 +146,22 @@ def test_topics_that_appear_are_read_from_their_beginning(topics: Topics) -> Non
     assert topics.rows(one) == topics.rows(two) == history.expected()
 
 
+def test_a_table_whose_metadata_cannot_be_loaded_fails_alone(topics: Topics) -> None:
+    history, tables = History.of(4, 10), ("good", "bad")
+    names, found = [topics.lake.new_name("kafka") for _ in tables], [topics.topic(f"shop.{t}") for t in tables]
+    targets = [{"table": n, "key": ["id"], "source_table": f"shop.{t}"} for n, t in zip(names, tables, strict=True)]
+    for begin, end in ((0, 5), (5, None)):
+        for topic, table in zip(found, tables, strict=True):
+            topics.produce(topic, of_table(history, table)[begin:end])
+        mend = topics.lake.break_metadata(names[1]) if begin else None
+        reports = topics.ingest(targets, topics=found)
+    assert [r.outcome for r in reports] == ["done", "failed"], reports
+    assert mend is not None and "cannot be loaded" in str(reports[1].reason)
+    mend()
+    assert [r.outcome for r in topics.ingest(targets, topics=found)] == ["nothing", "done"]
+    assert topics.rows(names[0]) == topics.rows(names[1]) == history.expected()
+
+
 def test_another_log_in_the_same_topic_is_refused(topics: Topics) -> None:
     """What a connector sends that has followed its database to a server whose log has lower positions."""
     name, topic, history = topics.lake.new_name("kafka"), topics.topic(), History(random.Random(3))

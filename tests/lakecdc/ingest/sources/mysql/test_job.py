@@ -149,3 +149,19 @@ def test_a_history_without_a_key_tells_whole_rows(shop: Shop) -> None:
     assert sorted(shop.lake.duckdb_rows(name, "_lakecdc_op, n, who"), key=str) == [
         ("d", 2, "y"), ("r", 1, "x"), ("r", 2, "y"), ("u", 3, "x"),
     ]  # fmt: skip
+
+
+def test_a_table_whose_metadata_cannot_be_loaded_fails_alone(shop: Shop) -> None:
+    names = []
+    for table in ("good", "bad"):
+        shop.sql(f"CREATE TABLE s.{table} (id int PRIMARY KEY, v int)", f"INSERT INTO s.{table} VALUES (1, 1)")
+        names.append(shop.target(table))
+    run(shop)
+    shop.sql("UPDATE s.good SET v = 2", "UPDATE s.bad SET v = 2")
+    mend = shop.lake.break_metadata(names[1])
+    reports = run(shop)
+    assert [reports[name].outcome for name in names] == ["done", "failed"], reports
+    assert "cannot be loaded" in str(reports[names[1]].reason)
+    mend()
+    assert [run(shop)[name].outcome for name in names[1:]] == ["done"]
+    assert not any(differs(shop, name, "id, v") for name in names)
