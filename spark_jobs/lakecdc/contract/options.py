@@ -157,17 +157,25 @@ class RewriteDeleteFilesOptions(VerifiedOptions):
 
 
 @dataclass(frozen=True)
-class RewriteDataFilesOptions(VerifiedOptions):
-    """Options shared by ``sort_data_files`` and ``compact_data_files``.
+class RewritingOptions(VerifiedOptions):
+    """What every job takes that rewrites data files.
 
     :param target_file_size_bytes: size aimed at; 0 takes the table's ``write.target-file-size-bytes``, or without
         that what suits the table's size.
     :param max_group_bytes: bytes rewritten per commit.
-    :param branch: branch to work on.
     """
 
     target_file_size_bytes: int = 0
     max_group_bytes: int = 10 * 1024**3
+
+
+@dataclass(frozen=True)
+class RewriteDataFilesOptions(RewritingOptions):
+    """Options shared by ``sort_data_files`` and ``compact_data_files``.
+
+    :param branch: branch to work on.
+    """
+
     branch: str = "main"
 
 
@@ -184,6 +192,7 @@ class CompactDataFilesOptions(RewriteDataFilesOptions):
         that ``rewrite_delete_files`` leaves; 0 is no limit.
     :param quiet_seconds: partitions written to within that many seconds are left alone; 0 waits for none. A table
         without partitions is not left alone.
+    :param older_specs: move the rows of all files of older partition specs to the current one.
     """
 
     min_input_files: int = 5
@@ -192,6 +201,7 @@ class CompactDataFilesOptions(RewriteDataFilesOptions):
     large_file_ratio: float = 2.5
     max_equality_deletes: int = 0
     quiet_seconds: float = 0.0
+    older_specs: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()

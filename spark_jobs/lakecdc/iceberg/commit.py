@@ -27,7 +27,7 @@ from lakecdc.metadata import names
 
 if TYPE_CHECKING:
     from lakecdc.iceberg.fence import PositionFence
-    from lakecdc.iceberg.rewrite_guard import EqualityDeleteGuard
+    from lakecdc.iceberg.rewrite_guard import EqualityDeleteGuard, MovedRowsGuard
     from lakecdc.iceberg.table import IcebergTable, Snapshot
 
 log = logging.getLogger(__name__)
@@ -116,6 +116,7 @@ def replace_deletes(
     start_snapshot_id: int,
     referenced_data_files: Sequence[str],
     branch: str = MAIN,
+    guard: MovedRowsGuard | None = None,
 ) -> Snapshot:
     """Commit converted or merged delete files.
 
@@ -125,6 +126,7 @@ def replace_deletes(
 
     :param start_snapshot_id: the snapshot the new delete files were computed from.
     :param referenced_data_files: locations of the data files that the new delete files name; all must still be live.
+    :param guard: refuses the commit if it would undo an equality delete.
     :raises ConflictError: one of them is gone, or a deletion vector was added for one of them, or the branch was
         dropped meanwhile.
     """
@@ -142,6 +144,10 @@ def replace_deletes(
                 .validateDeletedFiles()
                 .toBranch(branch)
             )
+            if guard is not None:
+                ensure_callbacks(table.spark)
+                guard.mark = mark
+                delta = delta.validateWith(guard)
             _row_delta(delta, replace(changes, deletes=in_file_order(changes.deletes)), mark).commit()
 
     return _run(table, commit, mark, branch)

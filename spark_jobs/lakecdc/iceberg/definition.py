@@ -237,21 +237,30 @@ def current_spec_id(table: IcebergTable) -> int:
     return int(table.java.spec().specId())
 
 
+def has_several_specs(table: IcebergTable) -> bool:
+    """Whether the table has, or had, more than one partition spec."""
+    return int(table.java.specs().size()) > 1
+
+
 def partition_expressions(table: IcebergTable, spec_id: int) -> list[str]:
     """A spec's transforms as Spark SQL over the table's columns, for clustering rows before a write."""
-    schema, spec = table.java.schema(), table.java.specs().get(spec_id)
-    found = []
-    for field in listed(spec.fields()):
-        column = column_path(table, str(schema.findColumnName(field.sourceId())))
-        transform = str(field.transform().toString())
-        if transform == "identity":
-            found.append(column)
-        elif transform != "void":
-            function, _, argument = transform.partition("[")
-            arguments = f"{argument.rstrip(']')}, " if argument else ""
-            name = {"year": "years", "month": "months", "day": "days", "hour": "hours"}.get(function, function)
-            found.append(f"{quoted(table.catalog)}.system.{name}({arguments}{column})")
-    return found
+    fields = [(f.sourceId(), str(f.transform().toString())) for f in listed(table.java.specs().get(spec_id).fields())]
+    return [transformed(table, source_id, transform) for source_id, transform in fields if transform != "void"]
+
+
+def transformed(table: IcebergTable, source_id: int, transform: str) -> str:
+    """A partition value as Spark SQL over the table's columns.
+
+    :param source_id: field id of the column.
+    :param transform: Iceberg's text of it, such as ``bucket[16]``.
+    """
+    column = column_path(table, str(table.java.schema().findColumnName(source_id)))
+    if transform == "identity":
+        return column
+    function, _, argument = transform.partition("[")
+    arguments = f"{argument.rstrip(']')}, " if argument else ""
+    name = {"year": "years", "month": "months", "day": "days", "hour": "hours"}.get(function, function)
+    return f"{quoted(table.catalog)}.system.{name}({arguments}{column})"
 
 
 def own_columns() -> list[tuple[str, str, bool]]:

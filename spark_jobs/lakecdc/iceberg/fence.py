@@ -32,7 +32,7 @@ class DeleteReach:
     An equality delete reaches files of its own spec only, unless that has no partitions (Iceberg specification, scan
     planning). Rows that a rewrite has moved to another spec since the batch was staged would stay.
 
-    :param specs: ids of the specs that had live files when the batch was staged.
+    :param specs: ids of the specs that the deletes were written for: those that had live files, and the current one.
     """
 
     def __init__(self, table: IcebergTable, specs: Collection[int]) -> None:

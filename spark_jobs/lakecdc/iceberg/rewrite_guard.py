@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+import itertools
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from lakecdc.iceberg.definition import unpartitioned_specs
 from lakecdc.iceberg.fence import stop_at_own
 from lakecdc.iceberg.jvm import iterate, jvm, listed
 from lakecdc.iceberg.table import MAIN
+from lakecdc.metadata import names
 
 if TYPE_CHECKING:
     from lakecdc.iceberg.table import IcebergTable, Snapshot
@@ -15,6 +19,18 @@ if TYPE_CHECKING:
 # counts of a snapshot summary (Iceberg specification, appendix F); a look into its manifests costs a hundred times more
 _REMOVED = ("deleted-data-files",)
 _POSITIONS = ("added-position-delete-files", "added-dvs")
+
+
+@dataclass(frozen=True)
+class _NewDelete:
+    """A live equality-delete file that a rewrite has not applied.
+
+    :param records: keys in it.
+    """
+
+    sequence: int
+    spec_id: int
+    records: int
 
 
 class EqualityDeleteGuard:
@@ -27,7 +43,8 @@ class EqualityDeleteGuard:
       at the older number the new files get (apache/iceberg #10312). If the commit removes every data file up to a
       new equality delete, that delete is gone and its rows are back.
     * An equality delete reaches files of its own partition spec only. If the rewrite moves rows into another spec,
-      a new delete written for the old one does not find them there.
+      a new delete written for the old one does not find them there. It need not, if its commit says that it deletes
+      the same keys in the other spec (``lakecdc.delete-specs``), and all its deletes there are still live.
 
     Iceberg calls it against the refreshed head on every attempt to commit.
 
@@ -47,24 +64,26 @@ class EqualityDeleteGuard:
         output_spec: int,
     ) -> None:
         self._table, self._start, self._removed = table, start, set(removed)
-        self._left_specs = set(removed_specs) - {output_spec}
+        everywhere = unpartitioned_specs(table)
+        self._left_specs = set(removed_specs) - {output_spec} - everywhere
+        self._reaching = {output_spec} | everywhere
         self._message = "an equality delete was committed during the rewrite"
         self.mark: str | None = None
 
     def validate(self, ancestors: Any) -> bool:
         """Called by Iceberg with the head's ancestors, newest first."""
-        iterator = ancestors.iterator()
-        if not iterator.hasNext():
+        known = _walked(ancestors)
+        head = next(known, None)
+        if head is None:
             return True
-        head = iterator.next()
         stop_at_own(head, self.mark)
         deletes = list(_new_equality_deletes(self._table, head, self._start.sequence_number))
         if not deletes:
             return True
-        if self._misses_moved_rows(spec for _, spec in deletes):
+        if self._misses_moved_rows(deletes, itertools.chain([head], known)):
             self._message = "an equality delete was committed meanwhile for a partition spec that its rows have left"
             return False
-        oldest = min(sequence for sequence, _ in deletes)
+        oldest = min(delete.sequence for delete in deletes)
         if self._is_kept(head, oldest):
             return True
         self._message = f"Iceberg would drop an equality delete of sequence number {oldest} that is still needed"
@@ -74,9 +93,31 @@ class EqualityDeleteGuard:
         """Called by Iceberg when :meth:`validate` said no."""
         return self._message
 
-    def _misses_moved_rows(self, specs: Iterable[int]) -> bool:
-        known = self._table.java.specs()
-        return any(spec in self._left_specs and not known.get(spec).isUnpartitioned() for spec in specs)
+    def _misses_moved_rows(self, deletes: Sequence[_NewDelete], ancestors: Iterator[Any]) -> bool:
+        leaving = {delete.sequence for delete in deletes if delete.spec_id in self._left_specs}
+        while leaving:
+            snapshot = next(ancestors, None)
+            if snapshot is None or snapshot.sequenceNumber() <= self._start.sequence_number:
+                return True
+            sequence = int(snapshot.sequenceNumber())
+            if sequence in leaving:
+                of_commit = [delete for delete in deletes if delete.sequence == sequence]
+                if not self._reaches_moved_rows(of_commit, snapshot.summary()):
+                    return True
+                leaving.remove(sequence)
+        return False
+
+    def _reaches_moved_rows(self, deletes: Iterable[_NewDelete], summary: Any) -> bool:
+        """Whether all keys that a commit deleted are still deleted where the moved rows are.
+
+        A conversion may have taken some of its deletes already: where the rows were not yet, those had nothing to do.
+        """
+        specs = {int(number) for number in (summary.get(names.DELETE_SPECS) or "").split(",") if number}
+        keys = int(summary.get("added-equality-deletes") or 0)
+        return any(
+            sum(delete.records for delete in deletes if delete.spec_id == spec) * len(specs) == keys
+            for spec in specs & self._reaching
+        )
 
     def _is_kept(self, head: Any, oldest: int) -> bool:
         """Tell whether Iceberg keeps a delete: no file older than the table's newest commit goes, nor does one for
@@ -91,6 +132,54 @@ class EqualityDeleteGuard:
             if _has_live_files(manifest) and manifest.minSequenceNumber() <= oldest
             for file in iterate(manifests.read(manifest, io, specs))
         )
+
+    class Java:
+        """py4j's declaration of the implemented interface."""
+
+        implements = ["org.apache.iceberg.SnapshotAncestryValidator"]
+
+
+class MovedRowsGuard:
+    """An Iceberg ``SnapshotAncestryValidator`` for commits that take equality deletes away: no rows may have moved to
+    their partition spec since these were found to be dispensable.
+
+    Moved rows keep the sequence number they were read at. So a delete that applied to nothing where they are now may
+    apply to them, and Iceberg sees nothing wrong in its removal.
+
+    :param start: the snapshot in which the deletes were looked at.
+    :param specs: ids of the partition specs that they are of.
+    :ivar mark: the commit's own.
+    """
+
+    def __init__(self, table: IcebergTable, start: Snapshot, specs: Collection[int]) -> None:
+        self._table, self._start, self._specs = table, start.id, set(specs)
+        self.mark: str | None = None
+        self._looked_at: set[int] = set()
+
+    def validate(self, ancestors: Any) -> bool:
+        """Called by Iceberg with the head's ancestors, newest first."""
+        for snapshot in _walked(ancestors):
+            stop_at_own(snapshot, self.mark)
+            number = int(snapshot.snapshotId())
+            if number == self._start:
+                return True
+            if number not in self._looked_at and self._moves_rows(snapshot):
+                return False
+            self._looked_at.add(number)
+        return True
+
+    def errorMessage(self) -> str:
+        """Called by Iceberg when :meth:`validate` said no."""
+        return "rows have moved to another partition spec, where the deletes may apply to them"
+
+    def _moves_rows(self, snapshot: Any) -> bool:
+        if str(snapshot.operation()) != "replace":
+            return False
+        io = self._table.java.io()
+        removed, added = (
+            {int(file.specId()) for file in files(io)} for files in (snapshot.removedDataFiles, snapshot.addedDataFiles)
+        )
+        return bool(added & self._specs and removed - added)
 
     class Java:
         """py4j's declaration of the implemented interface."""
@@ -137,8 +226,15 @@ def _may_have(summary: Mapping[str, str], counts: Iterable[str]) -> bool:
     return "total-data-files" not in summary or any(count in summary for count in counts)
 
 
-def _new_equality_deletes(table: IcebergTable, head: Any, after: int) -> Iterator[tuple[int, int]]:
-    """Sequence number and spec id of the live equality-delete files above a sequence number."""
+def _walked(ancestors: Any) -> Iterator[Any]:
+    """The snapshots of a Java ``Iterable``."""
+    iterator = ancestors.iterator()
+    while iterator.hasNext():
+        yield iterator.next()
+
+
+def _new_equality_deletes(table: IcebergTable, head: Any, after: int) -> Iterator[_NewDelete]:
+    """The live equality-delete files above a sequence number."""
     io, specs = table.java.io(), table.java.specs()
     manifests = jvm(table.spark).org.apache.iceberg.ManifestFiles
     for manifest in listed(head.deleteManifests(io)):
@@ -148,7 +244,7 @@ def _new_equality_deletes(table: IcebergTable, head: Any, after: int) -> Iterato
         for file in iterate(manifests.readDeleteManifest(manifest, io, specs)):
             sequence = int(file.dataSequenceNumber())
             if sequence > after and file.content().toString() == "EQUALITY_DELETES":
-                yield sequence, int(file.specId())
+                yield _NewDelete(sequence, int(file.specId()), int(file.recordCount()))
 
 
 def _has_live_files(manifest: Any) -> bool:

@@ -16,23 +16,24 @@ if TYPE_CHECKING:
 
 #: sampled rows per output file that decide where one file ends and the next begins
 _SAMPLE_PER_FILE = 200
-_FILE, _UNIT, _FIRST, _OUTPUTS, _BOUNDS, _KEY = (
-    f"_lakecdc_{name}" for name in ("file", "unit", "first", "outputs", "bounds", "key")
+_FILE, _UNIT, _FIRST, _OUTPUTS, _BOUNDS, _KEY, _PIECES, _PIECE = (
+    f"_lakecdc_{name}" for name in ("file", "unit", "first", "outputs", "bounds", "key", "pieces", "piece")
 )
 
 
-def arrange(rows: DataFrame, units: Sequence[Unit], order: SortOrder) -> DataFrame:
-    """Rows in as many Spark partitions as files are to be written, each of one unit, sorted.
+def arrange(rows: DataFrame, units: Sequence[Unit], order: SortOrder, partitions_by: Sequence[str] = ()) -> DataFrame:
+    """Rows in as many Spark partitions as files are to be written, each of one piece of a unit, sorted.
 
     :param rows: a staged read of exactly the units' files.
     :param units: what is rewritten.
     :param order: how rows are to lie; without fields they stay as they come.
+    :param partitions_by: partition values as Spark SQL by which rows lie first, where they go to several partitions.
     :return: the same rows and columns.
     """
     from pyspark.sql import functions as F
 
     placed = _with_units(rows, units)
-    many = [unit for unit in units if unit.outputs > 1]
+    many = [unit for unit in units if unit.outputs > unit.pieces]
     offset = F.lit(0)
     if many and order.fields:
         placed = placed.join(F.broadcast(_bounds(placed, units, order)), _UNIT, "left")
@@ -43,25 +44,41 @@ def arrange(rows: DataFrame, units: Sequence[Unit], order: SortOrder) -> DataFra
         offset = F.expr(f"cast(pmod(monotonically_increasing_id() div 1000, {_OUTPUTS}) as int)")
     partitions = sum(unit.outputs for unit in units)
     spread = placed.repartitionById(partitions, F.col(_FIRST) + offset).select(*map(quoted_column, rows.columns))
-    return spread.sortWithinPartitions(*(f.spark_column() for f in order.fields)) if order.fields else spread
+    by = [*map(F.expr, partitions_by), *(f.spark_column() for f in order.fields)]
+    return spread.sortWithinPartitions(*by) if by else spread
 
 
 def _with_units(rows: DataFrame, units: Sequence[Unit]) -> DataFrame:
-    """Each row with its unit's number, first Spark partition and number of files.
+    """Each row with the number, first Spark partition and number of files of its unit, or of its piece of the unit.
 
     By the name of the file it was read from: in format v3 staged reads give lineage columns, but not ``_file``.
     """
     from pyspark.sql import functions as F
 
     firsts = itertools.accumulate((unit.outputs for unit in units), initial=0)
+    numbers = itertools.accumulate((unit.pieces for unit in units), initial=0)
+    pieces = list(dict.fromkeys(unit.piece for unit in units if unit.piece))
     places = [
-        (file.location, number, first, unit.outputs)
-        for number, (unit, first) in enumerate(zip(units, firsts, strict=False))
+        (file.location, number, first, unit.outputs // unit.pieces, unit.pieces, _index(pieces, unit.piece))
+        for unit, number, first in zip(units, numbers, firsts, strict=False)
         for file in unit.files
     ]
-    schema = f"{_FILE} string, {_UNIT} int, {_FIRST} int, {_OUTPUTS} int"
+    schema = f"{_FILE} string, {_UNIT} int, {_FIRST} int, {_OUTPUTS} int, {_PIECES} int, {_PIECE} int"
     table = local_relation(rows.sparkSession, places, schema)
-    return rows.withColumn(_FILE, F.input_file_name()).join(F.broadcast(table), _FILE)
+    placed = rows.withColumn(_FILE, F.input_file_name()).join(F.broadcast(table), _FILE)
+    if not pieces:
+        return placed
+    cases = " ".join(f"WHEN {_PIECE} = {number} THEN {piece}" for number, piece in enumerate(pieces))
+    # buckets of null are null
+    piece = F.expr(f"cast(coalesce(pmod(CASE {cases} END, {_PIECES}), 0) as int)")
+    placed = placed.withColumn(_PIECE, piece)
+    return placed.withColumn(_UNIT, F.expr(f"{_UNIT} + {_PIECE}")).withColumn(
+        _FIRST, F.expr(f"{_FIRST} + {_PIECE} * {_OUTPUTS}")
+    )
+
+
+def _index(pieces: Sequence[str], piece: str | None) -> int | None:
+    return pieces.index(piece) if piece else None
 
 
 def _bounds(rows: DataFrame, units: Sequence[Unit], order: SortOrder) -> DataFrame:

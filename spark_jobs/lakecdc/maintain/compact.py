@@ -12,7 +12,8 @@ from lakecdc.iceberg.clustering import clustering
 from lakecdc.iceberg.definition import target_file_bytes, unpartitioned_specs
 from lakecdc.iceberg.scan import specs_by_dropped_columns
 from lakecdc.maintain.measure import Partitions, measure
-from lakecdc.maintain.rewrite import RewritePlan, execute, from_head, target_bytes
+from lakecdc.maintain.older_specs import by_spec, count, destination, units_of, without
+from lakecdc.maintain.rewrite import RewritePlan, execute, from_head, joined, target_bytes
 from lakecdc.maintain.selection import apart, compaction_units, moving_units, still_written
 
 if TYPE_CHECKING:
@@ -25,7 +26,8 @@ JOB = "compact_data_files"
 def compact_data_files(table: IcebergTable, spec: JobSpec) -> TableReport:
     """Compact what is worth it in one table, keeping it clustered as it is.
 
-    Files of a partition spec whose column was dropped move to the current spec, all those of a spec in one commit.
+    Files of a partition spec whose column was dropped move to the current spec, all those of a spec in one commit; on
+    request, those of other older specs do so too.
     """
     assert isinstance(spec.options, CompactDataFilesOptions)
     return from_head(table, partial(_compact, table, spec.options), spec.options.branch)
@@ -35,13 +37,21 @@ def _compact(table: IcebergTable, options: CompactDataFilesOptions, start: Snaps
     order, target = clustering(table), target_bytes(table, options, start)
     measured = measure(table, start.id, order.fields[0] if order.fields else None)
     partitions, of_dropped = apart(measured, specs_by_dropped_columns(table))
-    written = _still_written(table, partitions, options)
-    quiet = {key: files for key, files in partitions.items() if key not in written}
+    found = by_spec(table, start, partitions)
+    written = _still_written(table, found.current | found.movable, options)
+    quiet, older = without(found.current, written), without(found.movable, written)
     large = options.large_file_ratio * (options.target_file_size_bytes or target_file_bytes(table))
-    units, counts = compaction_units(quiet, options, target, large)
+    units, counts = compaction_units(quiet if options.older_specs else quiet | older, options, target, large)
     counts |= {"partitions_being_written": len(written)} if options.quiet_seconds else {}
     moving, left = moving_units(of_dropped, options, target)
-    counts |= {"files_of_dropped_columns": sum(map(len, of_dropped.values())), "files_left": left}
+    counts |= {
+        "files_of_dropped_columns": count(of_dropped),
+        "files_of_older_specs": found.older_files,
+        "files_left": left + count(found.kept),
+    }
+    to = destination(table)
+    if options.older_specs:
+        moving += units_of(table, older, to, target, options.max_group_bytes)
     reason = (
         f"no partition has {options.min_input_files} files below {options.small_file_ratio:g} of {target} bytes, "
         f"enough small ones to fill a file, a file above {large:.0f} bytes, "
@@ -50,7 +60,18 @@ def _compact(table: IcebergTable, options: CompactDataFilesOptions, start: Snaps
     stay = (
         f"{left} files of partition specs whose column was dropped stay: max_group_bytes is less than those of a spec"
     )
-    plan = RewritePlan(JOB, start, [*moving, *units], order, target, reason, counts, left=stay if left else None)
+    plan = RewritePlan(
+        JOB,
+        start,
+        [*moving, *units],
+        order,
+        target,
+        reason,
+        counts,
+        left=joined(stay if left else None, found.remark) or None,
+        partitions_by=to.expressions if options.older_specs and older else (),
+        branch=options.branch,
+    )
     return execute(table, plan, options)
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakecdc import failpoints
 from lakecdc.contract.errors import ConflictError, InputError, LakecdcError
-from lakecdc.contract.options import RewriteDataFilesOptions
+from lakecdc.contract.options import RewritingOptions
 from lakecdc.contract.report import TableReport
 from lakecdc.iceberg.commit import replace_data_files
 from lakecdc.iceberg.definition import current_spec_id, has_target_file_bytes, target_file_bytes
@@ -42,6 +42,18 @@ log = logging.getLogger(__name__)
 
 # plans whose start has expired
 _ATTEMPTS = 3
+#: numbers of a report that add up over several plans of one run
+SUMMED = (
+    "commits",
+    "groups",
+    "data_files_removed",
+    "data_files_added",
+    "delete_files_removed",
+    "bytes_read",
+    "bytes_written",
+    "rows",
+    "seconds",
+)
 # bytes of a table, and of its files: some dozens of files at least, so that readers have something to share out
 _TARGETS = ((16 * 1024**3, 128 * 1024**2), (1024**4, 256 * 1024**2))
 
@@ -59,6 +71,8 @@ class RewritePlan:
     :param counts: what was measured, for the report.
     :param summary: further entries for the snapshot summary.
     :param left: what is not rewritten although it should be, and why.
+    :param partitions_by: partition values as Spark SQL, where rows move to other partitions.
+    :param branch: what is committed to.
     """
 
     job: str
@@ -70,6 +84,8 @@ class RewritePlan:
     counts: dict[str, Any]
     summary: dict[str, str] = field(default_factory=dict)
     left: str | None = None
+    partitions_by: tuple[str, ...] = ()
+    branch: str = MAIN
 
 
 @dataclass
@@ -90,7 +106,7 @@ class Tally:
         return {name: value for name, value in vars(self).items() if name != "head"}
 
 
-def target_bytes(table: IcebergTable, options: RewriteDataFilesOptions, start: Snapshot) -> int:
+def target_bytes(table: IcebergTable, options: RewritingOptions, start: Snapshot) -> int:
     """Bytes per file to aim at: the option, else the table's property, else what suits the table's size."""
     if options.target_file_size_bytes or has_target_file_bytes(table):
         return options.target_file_size_bytes or target_file_bytes(table)
@@ -132,11 +148,11 @@ def from_head(table: IcebergTable, work: Callable[[Snapshot], TableReport], bran
     ) from expired
 
 
-def execute(table: IcebergTable, plan: RewritePlan, options: RewriteDataFilesOptions) -> TableReport:
+def execute(table: IcebergTable, plan: RewritePlan, options: RewritingOptions) -> TableReport:
     """Carry out a plan: one commit per batch of units."""
     wanted = verify_rows.proof(options, _columns(table))
     if not plan.units:
-        return nothing(table, _joined(plan.reason, plan.left), plan.start, **plan.counts)
+        return nothing(table, joined(plan.reason, plan.left), plan.start, **plan.counts)
     counts = plan.counts | {
         "groups": len(plan.units),
         "files_chosen": sum(len(unit.files) for unit in plan.units),
@@ -147,7 +163,7 @@ def execute(table: IcebergTable, plan: RewritePlan, options: RewriteDataFilesOpt
     if options.dry_run:
         return nothing(table, "dry run: nothing was changed", plan.start, **counts)
     started, tally = time.monotonic(), Tally()
-    rewrite = Rewrite(table, plan, wanted, tally, options.branch)
+    rewrite = Rewrite(table, plan, wanted, tally)
     reason: str | None = None
     failed: Exception | None = None
     with start_tag(table, plan.start, plan.job):
@@ -167,7 +183,7 @@ def execute(table: IcebergTable, plan: RewritePlan, options: RewriteDataFilesOpt
     }
     if failed is not None:
         return TableReport.failure(table.name, failed, **facts)
-    return TableReport(table.name, "done", _joined(reason, plan.left) or None, **facts)
+    return TableReport(table.name, "done", joined(reason, plan.left) or None, **facts)
 
 
 class Rewrite:
@@ -175,11 +191,10 @@ class Rewrite:
 
     :param wanted: what is proven before each commit.
     :param tally: updated with each commit, so that it is right even if a later batch fails.
-    :param branch: what is committed to.
     """
 
-    def __init__(self, table: IcebergTable, plan: RewritePlan, wanted: Proof, tally: Tally, branch: str = MAIN) -> None:
-        self.table, self.plan, self.wanted, self.tally, self.branch = table, plan, wanted, tally, branch
+    def __init__(self, table: IcebergTable, plan: RewritePlan, wanted: Proof, tally: Tally) -> None:
+        self.table, self.plan, self.wanted, self.tally = table, plan, wanted, tally
         self.session: SparkSession = rewrite_session(table.spark)
         self.spec_id = current_spec_id(table)
         locations = {file.location for unit in plan.units for file in unit.files}
@@ -225,12 +240,15 @@ class Rewrite:
         seen = Observation()
         with staged_tasks(self.table, tasks) as group:
             read = self.wanted.hashed(read_staged(self.session, group))
-            rows = arrange(read.observe(seen, *self.wanted.measures()), batch, self.plan.order)
+            rows = read.observe(seen, *self.wanted.measures())
+            rows = arrange(rows, batch, self.plan.order, self.plan.partitions_by)
             files = stage_rows(
                 self.table,
                 rows.drop("_lakecdc_hash"),
                 group=group,
                 output_spec_id=self.spec_id,
+                # rows that lie by partition need no file open for each
+                fanout_enabled=None if not self.plan.partitions_by else "false",
                 # the number of files was measured; a file rolls over only where the measure was far off
                 target_file_size_bytes=2 * self.plan.target,
                 # a table that was created sorted does not know the order 0
@@ -264,7 +282,7 @@ class Rewrite:
             added=files,
             start=self.plan.start,
             summary={names.JOB: self.plan.job, **self.plan.summary},
-            branch=self.branch,
+            branch=self.plan.branch,
             guard=guard,
         )
         self._count(removed, deletes, files, rows)
@@ -279,12 +297,13 @@ class Rewrite:
         self.tally.rows += rows
 
     def _stop_if_doomed(self, locations: Sequence[str]) -> None:
-        why = refusal_in_sight(self.table, self.plan.start, locations, branch=self.branch)
+        why = refusal_in_sight(self.table, self.plan.start, locations, branch=self.plan.branch)
         if why:
             raise ConflictError(f"The rewrite was given up: {why}.", table=self.table.name, hint="Run again.")
 
 
-def _joined(*parts: str | None) -> str:
+def joined(*parts: str | None) -> str:
+    """Parts of a reason, without those that are empty."""
     return "; ".join(part for part in parts if part)
 
 

@@ -18,13 +18,17 @@ _MARGIN = 1.05
 
 @dataclass(frozen=True)
 class Unit:
-    """Data files of one partition that are rewritten into one set of files.
+    """Data files, most often of one partition, that are rewritten into one set of files.
 
     :param outputs: files to write.
+    :param pieces: parts that the rows are dealt out to first, each with its share of the outputs.
+    :param piece: whole number as Spark SQL whose remainder by these is a row's part.
     """
 
     files: tuple[FileFacts, ...]
     outputs: int
+    pieces: int = 1
+    piece: str | None = None
 
     @property
     def bytes(self) -> int:
@@ -70,7 +74,7 @@ def compaction_units(
         wanted = dirty | split | (small if _worth_packing(files, dirty, small, options, target) else set())
         chosen = [f for f in files if f.location in wanted]
         chosen += _lying_over(chosen, files, options.min_input_files)
-        for part in _cut(sorted(chosen, key=_position), options.max_group_bytes):
+        for part in cut(sorted(chosen, key=position), options.max_group_bytes):
             for run in _runs(part, files):
                 outputs = output_count(sum(f.live_bytes for f in run), target, options.small_file_ratio)
                 if outputs < len(run) or any(f.location in dirty | split for f in run):
@@ -143,9 +147,9 @@ def sort_units(
             continue
         chosen += 1
         for group in groups:
-            cut = _cut(sorted(group, key=_position), options.max_group_bytes)
-            pieces += len(cut) - 1
-            for piece in cut:
+            parts = cut(sorted(group, key=position), options.max_group_bytes)
+            pieces += len(parts) - 1
+            for piece in parts:
                 outputs = output_count(sum(f.live_bytes for f in piece), target, SMALL_FILE_RATIO)
                 units.append(Unit(tuple(piece), outputs))
     counts = {
@@ -225,7 +229,8 @@ def _lying_over(chosen: Sequence[FileFacts], files: Sequence[FileFacts], enough:
     return [f for f in over if sum(f.lower <= low and high <= f.upper for low, high in ranges) >= max(enough, 2)]
 
 
-def _cut(files: Sequence[FileFacts], max_bytes: int) -> list[list[FileFacts]]:
+def cut(files: Sequence[FileFacts], max_bytes: int) -> list[list[FileFacts]]:
+    """Files in parts of so many bytes at most, one at least."""
     parts: list[list[FileFacts]] = []
     size = 0
     for file in files:
@@ -237,7 +242,7 @@ def _cut(files: Sequence[FileFacts], max_bytes: int) -> list[list[FileFacts]]:
     return parts
 
 
-def _position(file: FileFacts) -> tuple[Any, ...]:
+def position(file: FileFacts) -> tuple[Any, ...]:
     """Neighbours in the sort order stay together; files without bounds come first."""
     return (0, file.location) if file.lower is None else (1, file.lower, file.location)
 

@@ -16,7 +16,7 @@ from lakecdc.iceberg.sort_order import SortOrder, column_order
 from lakecdc.iceberg.table import MAIN
 from lakecdc.maintain.measure import Partitions, measure
 from lakecdc.maintain.overlap import overlap_depth
-from lakecdc.maintain.rewrite import RewritePlan, execute, from_head, nothing, target_bytes
+from lakecdc.maintain.rewrite import SUMMED, RewritePlan, execute, from_head, nothing, target_bytes
 from lakecdc.maintain.selection import apart, average_depth, sort_units
 from lakecdc.metadata import names
 
@@ -28,17 +28,6 @@ JOB = "sort_data_files"
 # a pass that lowers the overlap by less than a tenth is not worth what it writes
 _FALLS = 0.9
 _OF_THE_FIRST = ("overlap_depth_before", "partitions_chosen", "groups_cut", "files_chosen", "bytes_chosen")
-_SUMMED = (
-    "commits",
-    "groups",
-    "data_files_removed",
-    "data_files_added",
-    "delete_files_removed",
-    "bytes_read",
-    "bytes_written",
-    "rows",
-    "seconds",
-)
 _UNSORTED = (
     "there is nothing to sort by: the table has neither a sort order nor identifier fields; "
     "give options.columns, or set an order with ALTER TABLE … WRITE ORDERED BY"
@@ -97,7 +86,7 @@ def _together(passes: Sequence[TableReport]) -> TableReport:
     if not worked:
         return first
     metrics = last.metrics | worked[-1].metrics | {name: first.metrics[name] for name in _OF_THE_FIRST}
-    metrics |= {name: sum(p.metrics[name] for p in worked) for name in _SUMMED}
+    metrics |= {name: sum(p.metrics[name] for p in worked) for name in SUMMED}
     metrics |= {"passes": len(worked), "times_written": round(metrics["bytes_read"] / metrics["bytes_chosen"], 2)}
     told = worked[-1] if last.outcome == "nothing" else last
     return dataclasses.replace(told, snapshot_before=first.snapshot_before, metrics=metrics)
@@ -119,7 +108,8 @@ def _sort(
     if units and reached and counts["overlap_depth_before"] <= reached / _FALLS:
         units, reason = [], f"files overlap no deeper than the last sort had to leave them ({reached:g})"
     summary = {names.SORTED_BY: order.describe()}
-    return execute(table, RewritePlan(JOB, start, units, order, target, reason, counts, summary), options)
+    plan = RewritePlan(JOB, start, units, order, target, reason, counts, summary, branch=options.branch)
+    return execute(table, plan, options)
 
 
 def _depth(partitions: Partitions) -> float:

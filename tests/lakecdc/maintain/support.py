@@ -129,7 +129,7 @@ def live_files(lake: Lake, name: str) -> set[str]:
     return {row.file_path for row in lake.table(name).metadata("files").select("file_path").collect()}
 
 
-def meanwhile(monkeypatch: pytest.MonkeyPatch, moment: str, act: Callable[[], None]) -> None:
+def meanwhile(monkeypatch: pytest.MonkeyPatch, moment: str, act: Callable[[], object]) -> None:
     """Let another writer act once when a job reaches a fail point."""
     todo = [act]
 

@@ -20,6 +20,7 @@ from lakecdc.ingest.apply import packed as packing
 from lakecdc.ingest.apply.publish import Applied, OutOfReachError, Staged, publish
 from lakecdc.ingest.apply.rows import clustered, stage_images
 from lakecdc.ingest.tables import check_partitioning
+from lakecdc.metadata import names
 
 if TYPE_CHECKING:
     from typing import Any
@@ -78,21 +79,27 @@ def _upsert(
     position: Position,
     started_from: str | None,
 ) -> Applied:
-    specs = definition.live_specs(table)
-    check_partitioning(table, batch.key, sorted({*specs, definition.current_spec_id(table)}))
+    live, current = definition.live_specs(table), definition.current_spec_id(table)
+    check_partitioning(table, batch.key, sorted({*live, current}))
+    # with the current one, to which a rewrite may be moving rows: it can commit if the deletes reach them there
+    specs = sorted({*live, current}) if live else []
 
     def stage(staged: Staged) -> None:
         packed = packing.untouched(batch, rows)
         if packed is not None:
-            _stage_packed(table, batch, packed, staged, list(specs), keys)
+            _stage_packed(table, batch, packed, staged, specs, keys)
         elif batch.full_load:
             full_load.stage(table, batch, rows, staged)
         elif rows is not None:
-            _stage_rows(table, batch, rows, staged, list(specs), keys)
+            _stage_rows(table, batch, rows, staged, specs, keys)
 
     # a full load deletes nothing
-    fence = PositionFence(started_from, None if batch.full_load or rows is None else DeleteReach(table, specs))
-    return publish(table, stage, position, fence, truncate_order=batch.truncate_order, replaces=batch.replaces)
+    deletes = not batch.full_load and rows is not None
+    fence = PositionFence(started_from, DeleteReach(table, specs) if deletes else None)
+    note = {names.DELETE_SPECS: ",".join(map(str, specs))} if deletes and specs else {}
+    return publish(
+        table, stage, position, fence, truncate_order=batch.truncate_order, replaces=batch.replaces, note=note
+    )
 
 
 def _stage_packed(

@@ -13,11 +13,12 @@ from lakecdc.contract.options import RewriteDeleteFilesOptions
 from lakecdc.contract.report import TableReport
 from lakecdc.failpoints import reach
 from lakecdc.iceberg.commit import RowChanges, replace_deletes
+from lakecdc.iceberg.definition import has_several_specs
 from lakecdc.iceberg.delete_file_objects import delete_file
 from lakecdc.iceberg.file_io import discard_folder, folder_of_work
 from lakecdc.iceberg.file_tasks import others_of
 from lakecdc.iceberg.live_deletes import equality_deletes
-from lakecdc.iceberg.rewrite_guard import refusal_in_sight
+from lakecdc.iceberg.rewrite_guard import MovedRowsGuard, refusal_in_sight
 from lakecdc.iceberg.table import MAIN
 from lakecdc.maintain.delete_files.convert import convert
 from lakecdc.maintain.delete_files.leftovers import refusal
@@ -195,6 +196,7 @@ class Rewrite:
                     start_snapshot_id=start.id,
                     referenced_data_files=prepared.referenced,
                     branch=self._options.branch,
+                    guard=self._guard(group, start),
                 )
         except ConflictError:
             # after any other error the commit may have arrived: then the files stay, for orphan removal to judge
@@ -202,6 +204,11 @@ class Rewrite:
             raise
         self._own.add(committed.id)
         self._count(group, prepared)
+
+    def _guard(self, group: Group, start: Snapshot) -> MovedRowsGuard | None:
+        """None where no rows can have moved to where one of the group's deletes applies."""
+        specs = {delete.spec_id for delete in group.deletes if delete.scope is not None}
+        return MovedRowsGuard(self._table, start, specs) if specs and has_several_specs(self._table) else None
 
     def _prepare(self, group: Group, folder: str, start: Snapshot) -> Prepared:
         with Proving(self._table, group.tasks, self._options.verify, group.deletes) as proving:

@@ -1,0 +1,38 @@
+"""Whose equality deletes a table has: only ingestion's own stand behind a fence that knows where rows have moved to."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lakecdc.iceberg.live_deletes import equality_deletes
+from lakecdc.metadata import names
+
+if TYPE_CHECKING:
+    from lakecdc.iceberg.table import IcebergTable, Snapshot
+
+_ADDED, _TOTAL = "added-equality-deletes", "total-equality-deletes"
+
+
+def foreign_deletes(table: IcebergTable, start: Snapshot) -> str | None:
+    """Tell that somebody else than lakecdc writes equality deletes to a table, or may do so.
+
+    Such a writer stages its deletes for the partition specs that it knows. If rows move to another one before it
+    commits, they stay beside what was to take their place, and nothing would stop its commit.
+
+    :param start: the newest snapshot to look at.
+    :return: what was found; None if all that is known of are lakecdc's own.
+    """
+    numbers, snapshot = set[int](), start
+    while True:
+        if int(snapshot.summary.get(_ADDED, 0)) and names.COMMIT_ID not in snapshot.summary:
+            return f"snapshot {snapshot.id} has equality deletes that another writer added"
+        numbers.add(snapshot.sequence_number)
+        parent = table.snapshot(snapshot.parent_id) if snapshot.parent_id is not None else None
+        if parent is None:
+            break
+        snapshot = parent
+    if names.LAYOUT in table.properties or start.summary.get(_TOTAL) == "0":
+        return None
+    if any(delete.sequence_number not in numbers for delete in equality_deletes(table, start.id)):
+        return "the table was not made by lakecdc and has equality deletes of snapshots that have expired"
+    return None

@@ -1,0 +1,111 @@
+"""Moving rows of files of older partition specs to another spec: which files together, and into how many."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from lakecdc.iceberg.partition_fields import Fields, PartitionField
+from lakecdc.maintain.measure import FileFacts, Partitions
+from lakecdc.maintain.selection import Unit, cut, newest_sequence, output_count, position
+from lakecdc.metadata.health import SMALL_FILE_RATIO
+
+
+@dataclass(frozen=True)
+class Destination:
+    """The partition spec that rows move to.
+
+    :param expressions: the partition values of its fields as Spark SQL.
+    """
+
+    fields: Fields
+    expressions: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class _BucketChange:
+    """Two specs that differ in the number of one bucket alone, of which one number divides the other.
+
+    :param name: what metadata tables call the old bucket.
+    :param expression: the new bucket as Spark SQL.
+    """
+
+    name: str
+    old: int
+    new: int
+    expression: str
+
+
+def moved(
+    partitions: Partitions, specs: Mapping[int, Fields], to: Destination, target: int, max_bytes: int
+) -> list[Unit]:
+    """All files of some partitions, in units that are rewritten together; what has been quiet for longest comes first.
+
+    Where only the number of buckets has changed, Iceberg's buckets being remainders of one hash, an old bucket is split
+    into new ones, or some are joined to one, and no other bucket is touched. Other rows are dealt out by their new
+    partition.
+
+    :param partitions: those to be moved.
+    :param specs: the fields of each spec.
+    :param target: bytes per file aimed at.
+    :param max_bytes: bytes to read per unit; a file above it stands alone.
+    """
+    by_spec: dict[int, Partitions] = defaultdict(dict)
+    for (spec_id, partition), files in partitions.items():
+        by_spec[spec_id][spec_id, partition] = files
+    units: list[Unit] = []
+    for spec_id, found in by_spec.items():
+        change = _bucket_change(specs[spec_id], to)
+        units += _by_bucket(found, change, target, max_bytes) if change else _dealt_out(found, to, target, max_bytes)
+    return sorted(units, key=lambda unit: newest_sequence(unit.files))
+
+
+def one_bucket(fields: Fields) -> PartitionField | None:
+    """The only bucket field of a spec; None if it has none, or several."""
+    found = [field for field in fields if field.buckets]
+    return found[0] if len(found) == 1 else None
+
+
+def _bucket_change(fields: Fields, to: Destination) -> _BucketChange | None:
+    old, new = one_bucket(fields), one_bucket(to.fields)
+    if old is None or new is None or old.source_id != new.source_id or _rest(fields, old) != _rest(to.fields, new):
+        return None
+    many = max(old.buckets or 0, new.buckets or 0)
+    if many % (old.buckets or 1) or many % (new.buckets or 1):
+        return None
+    expression = to.expressions[to.fields.index(new)]
+    return _BucketChange(old.name, old.buckets or 0, new.buckets or 0, expression)
+
+
+def _rest(fields: Fields, bucket: PartitionField) -> set[tuple[int, str]]:
+    return {(field.source_id, field.transform) for field in fields if field != bucket}
+
+
+def _by_bucket(partitions: Partitions, change: _BucketChange, target: int, max_bytes: int) -> list[Unit]:
+    groups: dict[str, list[FileFacts]] = defaultdict(list)
+    for (_, partition), files in partitions.items():
+        values = json.loads(partition)
+        bucket = values.get(change.name)
+        fed = values | {change.name: bucket % min(change.old, change.new)} if bucket is not None else values
+        groups[json.dumps(fed, sort_keys=True)] += files
+    pieces = max(change.new // change.old, 1)
+    piece = f"{change.expression} div {change.old}" if pieces > 1 else None
+    units = []
+    for files in groups.values():
+        for part in cut(sorted(files, key=position), max_bytes):
+            each = output_count(sum(f.live_bytes for f in part) / pieces, target, SMALL_FILE_RATIO)
+            units.append(Unit(tuple(part), each * pieces, pieces, piece))
+    return units
+
+
+def _dealt_out(partitions: Partitions, to: Destination, target: int, max_bytes: int) -> list[Unit]:
+    # neighbours, such as the hours of a day, go together
+    files = sorted((f for found in partitions.values() for f in found), key=lambda f: (f.partition, position(f)))
+    piece = f"xxhash64({', '.join(to.expressions)})" if to.expressions else None
+    units = []
+    for part in cut(files, max_bytes):
+        outputs = output_count(sum(f.live_bytes for f in part), target, SMALL_FILE_RATIO)
+        units.append(Unit(tuple(part), outputs, outputs if piece else 1, piece))
+    return units
