@@ -19,6 +19,7 @@ _OPERATORS = (
     "rewrite_manifests",
     "tag_snapshots",
     "expire_snapshots",
+    "expire_partitions",
     "remove_orphan_files",
     "table_status",
     "consumer",

@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 Kind = Literal["counter", "gauge", "timer"]
 _INGEST = (
     *("rows_written", "bytes_written", "data_files", "delete_files", "commits", "retries", "quarantined"),
-    *("suspects", "older_dropped", "completions", "completion_lookups", "history_rows"),
+    *("suspects", "older_dropped", "rows_below_floor", "completions", "completion_lookups", "history_rows"),
 )
 _REWRITE = (
     *("data_files_removed", "data_files_added", "delete_files_removed", "bytes_read", "bytes_written", "rows"),
@@ -37,6 +37,7 @@ _EXPIRED = (
     *("snapshots_expired", "deleted_data_files", "deleted_equality_delete_files"),
     *("deleted_position_delete_files", "deleted_manifests", "deleted_manifest_lists"),
 )
+_EXPIRED_ROWS = ("partitions_removed", "data_files_removed", "rows_removed", "bytes_removed")
 _ORPHANS = tuple(f"{what}_{how}" for how in ("taken", "deleted", "restored", "spared") for what in ("files", "bytes"))
 #: numbers of a report that add up over runs, by job
 COUNTERS: dict[str, tuple[str, ...]] = {
@@ -48,6 +49,7 @@ COUNTERS: dict[str, tuple[str, ...]] = {
     "rewrite_manifests": (),
     "tag_snapshots": (),
     "expire_snapshots": _EXPIRED,
+    "expire_partitions": _EXPIRED_ROWS,
     "remove_orphan_files": _ORPHANS,
 }
 #: numbers of a report that say how a table stands, by job
@@ -57,6 +59,7 @@ GAUGES: dict[str, tuple[str, ...]] = {
     "rewrite_manifests": ("manifests_after", "delete_manifests_after"),
     "tag_snapshots": ("refs",),
     "expire_snapshots": ("snapshots",),
+    "expire_partitions": ("partitions_left", "mixed_files"),
     "remove_orphan_files": ("files_listed", "bytes_listed", "orphan_files", "orphan_bytes", "files_waiting"),
 }
 _FEEDING = ("ingest", "replay_quarantine")

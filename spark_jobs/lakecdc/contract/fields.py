@@ -7,6 +7,7 @@ import difflib
 import types
 import typing
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Any, TypeVar
 from zoneinfo import ZoneInfo
 
@@ -61,6 +62,22 @@ def check_zone(name: str, where: str) -> None:
         raise SpecError(
             f"{where} is {name!r}, which is no time zone.", hint='Write a name such as "UTC" or "Europe/Berlin".'
         ) from error
+
+
+def parse_moment(text: str, where: str) -> datetime:
+    """The moment that an ISO-8601 text tells; without an offset it is UTC.
+
+    :param where: path of the value, for the message.
+    :raises SpecError: if it tells none.
+    """
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise SpecError(
+            f"{where} is {text!r}, which is no ISO-8601 moment.",
+            hint='Write it as "2026-01-31T00:00:00+00:00"; without an offset it is UTC.',
+        ) from error
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
 def coerce(hint: Any, value: Any, where: str) -> Any:

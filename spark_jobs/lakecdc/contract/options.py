@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from lakecdc.contract.errors import SpecError
-from lakecdc.contract.fields import check_zone
+from lakecdc.contract.fields import check_zone, parse_moment
 from lakecdc.metadata.names import RESERVED_REFS, quarantine_of
 
 Outcome = Literal["done", "nothing", "skipped", "unsupported", "conflict", "failed"]
@@ -312,6 +312,36 @@ class ExpireSnapshotsOptions(MaintenanceOptions):
     retain_last: int = 5
 
 
+@dataclass(frozen=True)
+class ExpirePartitionsOptions(JobOptions):
+    """Options of ``expire_partitions``. Without a column and an age nothing is removed: the job refuses to guess.
+
+    :param time_column: column of dates or moments whose older rows are removed.
+    :param max_age: seconds; rows from before the last midnight (UTC) that is as long ago are removed. 0 is no age.
+    :param older_than: rows from before this ISO-8601 moment are removed, instead of ``max_age``.
+    :param max_partitions: partitions that one run removes at most, the oldest first: values of the partition field on
+        the column, whatever other fields there are beside it, or days if there is none.
+    :param allow_row_deletes: remove rows also from files that hold rows which stay, by Spark's ``DELETE``, which reads
+        these files, and rewrites them unless the table's ``write.delete.mode`` is ``merge-on-read``.
+    """
+
+    time_column: str | None = None
+    max_age: float = 0.0
+    older_than: str | None = None
+    max_partitions: int = 100
+    allow_row_deletes: bool = False
+
+    def __post_init__(self) -> None:
+        if not self.max_age >= 0:
+            raise SpecError(f"options.max_age is {self.max_age}, not 0 or more seconds.")
+        if self.max_age and self.older_than is not None:
+            raise SpecError("options.max_age and options.older_than are both set.", hint="Leave one of them out.")
+        if self.older_than is not None:
+            parse_moment(self.older_than, "options.older_than")
+        if self.max_partitions < 1:
+            raise SpecError(f"options.max_partitions is {self.max_partitions}, not 1 or more.")
+
+
 #: seconds; writers of other engines stage files for long before they commit them, and clocks differ
 _YOUNGEST_ORPHAN = 3 * 24 * 3600.0
 _SHORTEST_DELAY = 24 * 3600.0
@@ -365,5 +395,6 @@ OPTIONS: dict[str, type[JobOptions]] = {
     "rewrite_manifests": RewriteManifestsOptions,
     "tag_snapshots": TagSnapshotsOptions,
     "expire_snapshots": ExpireSnapshotsOptions,
+    "expire_partitions": ExpirePartitionsOptions,
     "remove_orphan_files": RemoveOrphanFilesOptions,
 }

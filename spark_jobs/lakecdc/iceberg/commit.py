@@ -26,7 +26,7 @@ from lakecdc.iceberg.table import MAIN
 from lakecdc.metadata import names
 
 if TYPE_CHECKING:
-    from lakecdc.iceberg.fence import PositionFence
+    from lakecdc.iceberg.fence import FloorFence, PositionFence
     from lakecdc.iceberg.rewrite_guard import EqualityDeleteGuard, MovedRowsGuard
     from lakecdc.iceberg.table import IcebergTable, Snapshot
 
@@ -151,6 +151,43 @@ def replace_deletes(
             _row_delta(delta, replace(changes, deletes=in_file_order(changes.deletes)), mark).commit()
 
     return _run(table, commit, mark, branch)
+
+
+def remove_files(
+    table: IcebergTable, rows: Any, fence: FloorFence, *, summary: Mapping[str, str], properties: Mapping[str, str]
+) -> Snapshot:
+    """Remove the data files whose rows all fulfil a condition, and set properties, in one metadata commit.
+
+    Which files these are is decided anew at each attempt, of the table as it is then.
+
+    :param rows: the condition, an Iceberg expression.
+    :param fence: refuses the commit.
+    :param properties: of the table.
+    :raises ConflictError: a file has such rows and others, the fence refused, or another writer won too often.
+    """
+    ensure_callbacks(table.spark)
+    mark = fence.mark = str(uuid.uuid4())
+
+    def commit() -> None:
+        transaction = table.java.newTransaction()
+        with _old_manifests_kept(table, transaction):
+            delete = transaction.newDelete().deleteFromRowFilter(rows).validateWith(fence)
+            for key, value in {**summary, names.COMMIT_ID: mark}.items():
+                delete.set(key, value)
+            delete.commit()
+        set_properties(transaction, properties)
+        transaction.commitTransaction()
+
+    return _run(table, lambda: retried(table, commit), mark, MAIN)
+
+
+def set_properties(transaction: Any, properties: Mapping[str, str]) -> None:
+    """Set properties of the table in a transaction."""
+    if properties:
+        update = transaction.updateProperties()
+        for key, value in properties.items():
+            update = update.set(key, value)
+        update.commit()
 
 
 def in_file_order(deletes: Sequence[Any]) -> list[Any]:
@@ -348,3 +385,13 @@ def row_filter(table: IcebergTable, column: str, operator: str, value: str) -> A
     :param operator: name of a method of Iceberg's ``Expressions``.
     """
     return getattr(jvm(table.spark).org.apache.iceberg.expressions.Expressions, operator)(column, value)
+
+
+def rows_below(table: IcebergTable, column: str, value: str) -> Any:
+    """The Iceberg expression of rows with a lower value in a column.
+
+    ``lessThan`` alone is true of a partition of nulls, which Iceberg compares as the lowest value.
+    """
+    known = row_filter(table, column, "lessThan", value)
+    expressions = jvm(table.spark).org.apache.iceberg.expressions.Expressions
+    return getattr(expressions, "and")(expressions.notNull(column), known)

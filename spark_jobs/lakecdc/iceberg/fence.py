@@ -48,6 +48,47 @@ class DeleteReach:
         return live_spec_ids(self._table, head) <= self._specs
 
 
+class KnownFloor:
+    """The floor of expired rows that somebody has gone by; the table must have no other one when they commit.
+
+    :param text: the property as it was then; None if there was none.
+    """
+
+    def __init__(self, table: IcebergTable, text: str | None) -> None:
+        self._table, self._text = table, text
+
+    def holds(self) -> bool:
+        """Whether it is the floor of the metadata that Iceberg is about to build a commit on."""
+        return bool(self._table.java.operations().current().properties().get(names.EXPIRED_BELOW) == self._text)
+
+
+class FloorFence:
+    """An Iceberg ``SnapshotAncestryValidator``: no other run has moved the floor since this one has looked at it.
+
+    :ivar mark: the commit's own.
+    """
+
+    def __init__(self, floor: KnownFloor) -> None:
+        self._floor = floor
+        self.mark: str | None = None
+
+    def validate(self, ancestors: Any) -> bool:
+        """Called by Iceberg with the head's ancestors, newest first."""
+        iterator = ancestors.iterator()
+        if iterator.hasNext():
+            stop_at_own(iterator.next(), self.mark)
+        return self._floor.holds()
+
+    def errorMessage(self) -> str:
+        """Called by Iceberg when :meth:`validate` said no."""
+        return "another run has removed rows of this table meanwhile"
+
+    class Java:
+        """py4j's declaration of the implemented interface."""
+
+        implements = ["org.apache.iceberg.SnapshotAncestryValidator"]
+
+
 class PositionFence:
     """An Iceberg ``SnapshotAncestryValidator``: the head's nearest position must be the one the batch started from.
 
@@ -56,15 +97,18 @@ class PositionFence:
 
     :param expected: summary text of the position the batch started from; None if there was none.
     :param reach: of the batch's equality deletes, if it has any.
-    :ivar out_of_reach: whether it was refused because of that.
+    :param floor: that the batch's rows were held against; None for a table without one of its own.
+    :ivar out_of_reach: whether it was refused because of the deletes' reach.
+    :ivar floor_moved: whether it was refused because rows have expired meanwhile.
     :ivar mark: the commit's own.
     :ivar attempts: how often the commit has been tried.
     """
 
-    def __init__(self, expected: str | None, reach: DeleteReach | None = None) -> None:
+    def __init__(self, expected: str | None, reach: DeleteReach | None = None, floor: KnownFloor | None = None) -> None:
         self.expected = expected
         self.reach = reach
-        self.out_of_reach = False
+        self.floor = floor
+        self.out_of_reach = self.floor_moved = False
         self.mark: str | None = None
         self.found: str | None = expected
         self.attempts = 0
@@ -83,6 +127,9 @@ class PositionFence:
                 break
         if self.found != self.expected:
             return False
+        self.floor_moved = self.floor is not None and not self.floor.holds()
+        if self.floor_moved:
+            return False
         self.out_of_reach = head is not None and self.reach is not None and not self.reach.holds(head)
         return not self.out_of_reach
 
@@ -90,6 +137,8 @@ class PositionFence:
         """Called by Iceberg when :meth:`validate` said no."""
         if self.out_of_reach:
             return "rows have moved to a partition spec that the batch's equality deletes do not reach"
+        if self.floor_moved:
+            return "rows have expired since the batch was read"
         return "another run has moved the source positions of this table"
 
     class Java:

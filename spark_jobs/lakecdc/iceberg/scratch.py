@@ -5,10 +5,11 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from lakecdc.contract.errors import ConflictError
-from lakecdc.iceberg.commit import RowChanges, commit_to_branch
+from lakecdc.iceberg.commit import RowChanges, commit_to_branch, set_properties
 from lakecdc.iceberg.jvm import listed
 from lakecdc.iceberg.retry import retried
 from lakecdc.iceberg.table import MAIN
@@ -43,7 +44,13 @@ def branch(table: IcebergTable, base: Snapshot) -> Iterator[str]:
 
 
 def publish(
-    table: IcebergTable, name: str, base: Snapshot, fence: PositionFence, summary: Mapping[str, str], tag: str
+    table: IcebergTable,
+    name: str,
+    base: Snapshot,
+    fence: PositionFence,
+    summary: Mapping[str, str],
+    tag: str | None = None,
+    properties: Mapping[str, str] = MappingProxyType({}),
 ) -> Snapshot:
     """Make a branch the table's state: positions on top, main moved forward, tag moved, branches gone, in one commit.
 
@@ -51,6 +58,8 @@ def publish(
 
     :param base: the snapshot the branch began at; main must still be there.
     :param summary: summary entries of the snapshot that becomes main's head.
+    :param tag: moved to that snapshot.
+    :param properties: of the table, set in the same commit.
     :raises HeadMovedError: main has moved.
     :raises ConflictError: another run has moved the positions.
     """
@@ -58,10 +67,12 @@ def publish(
     def move(transaction: Any) -> None:
         manage = transaction.manageSnapshots().fastForwardBranch(MAIN, name)
         tip = transaction.table().snapshot(name).snapshotId()
-        manage = manage.replaceTag(tag, tip) if tag in _refs(transaction.table()) else manage.createTag(tag, tip)
+        if tag:
+            manage = manage.replaceTag(tag, tip) if tag in _refs(transaction.table()) else manage.createTag(tag, tip)
         for stale in _scratch(transaction.table()):
             manage = manage.removeBranch(stale)
         manage.commit()
+        set_properties(transaction, properties)
 
     table.refresh()
     head = table.head()

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
+    from lakecdc.ingest.floor import BelowFloor
     from lakecdc.ingest.formats.native import Packed
 
 
@@ -128,6 +129,7 @@ class TableBatch:
     :param source_columns: all columns that the source has at the end of the batch, under its own names, each with the
         number that it keeps when it is renamed; None where the source does not tell them all.
     :param columns_told: what the log tells of ``source_columns``; None where it leaves something to guess.
+    :param floor: of the table's expired rows, which the batch is held against.
     :param facts: numbers for the report, such as ``source_lag_seconds``.
     """
 
@@ -153,6 +155,7 @@ class TableBatch:
     again: Callable[[], TableBatch] | None = None
     source_columns: Mapping[str, int | None] | None = None
     columns_told: ColumnsTold | None = None
+    floor: BelowFloor | None = None
     facts: Mapping[str, object] = field(default_factory=dict)
 
     @property

@@ -1,5 +1,7 @@
 """Cleaning on the way: columns renamed, computed and selected, rows filtered, event time watched.
 
+Rows below the table's floor (see ``floor``) are outside the filter, whatever else it says.
+
 An event whose source left out a value that a computed column needs leaves that column open as well; it is computed
 again once the row is complete.
 """
@@ -14,6 +16,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import Observation
 from pyspark.sql import functions as F
 
+from lakecdc.contract.cleaning import Cleaning
 from lakecdc.contract.errors import InputError
 from lakecdc.iceberg.expressions import depends_on_row_alone, referenced_columns
 from lakecdc.ingest.change import Column, TableBatch
@@ -24,7 +27,6 @@ if TYPE_CHECKING:
     from pyspark.sql import Column as Expression
     from pyspark.sql import DataFrame, SparkSession
 
-    from lakecdc.contract.cleaning import Cleaning
     from lakecdc.contract.target import Target
 
 # the rest of a change while its row's columns stand at the top, where expressions find them
@@ -36,13 +38,15 @@ _RAW = "_lakecdc_raw"
 
 
 def cleaned(spark: SparkSession, batch: TableBatch) -> TableBatch:
-    """The batch with its target's cleaning applied to every event.
+    """The batch with its target's cleaning applied to every event; its target's filter tells the floor from then on.
 
     :raises InputError: an expression that Spark refuses, or a column that is not there; nothing has been written then.
     """
     clean = batch.target.clean
     if clean is None:
-        return batch
+        if _below(batch) is None:
+            return batch
+        clean = Cleaning()
     renamed = [replace(c, name=clean.renamed(c.name)) for c in batch.columns]
     key = tuple(clean.renamed(k) for k in batch.key)
     _check_names(batch.target, clean, [c.name for c in batch.columns], key)
@@ -52,6 +56,8 @@ def cleaned(spark: SparkSession, batch: TableBatch) -> TableBatch:
         raise InputError(f"clean.filter {clean.filter!r} is no condition.", table=batch.target.table)
     before = batch
     batch = replace(batch, key=key, columns=tuple(kept), again=batch.again or (lambda: before))
+    clean = _above_floor(clean, batch)
+    batch = replace(batch, target=replace(batch.target, clean=clean))
     if batch.changes is None:
         return batch
     changes = _with_key(batch.changes, key)
@@ -61,6 +67,27 @@ def cleaned(spark: SparkSession, batch: TableBatch) -> TableBatch:
     if clean.filter and (batch.full_load or not batch.target.keyed):
         changes = _filtered(changes, batch, clean.filter)
     return replace(batch, changes=changes, facts={**batch.facts, **_watermark(changes, clean)})
+
+
+def _below(batch: TableBatch) -> str | None:
+    """Condition of the rows below the floor, which is never null; None without a floor that they could be below."""
+    return batch.floor.condition(c.name for c in batch.columns) if batch.floor else None
+
+
+def _expired(batch: TableBatch) -> Expression:
+    """Whether a row with placeholders is below the floor for certain, its columns at the top."""
+    below, column = _below(batch), batch.floor.column if batch.floor else None
+    if below is None:
+        return F.lit(False)
+    told = ~F.exists(f"{_CHANGE}.open", lambda name: F.lower(name) == F.lit(str(column).lower()))
+    return F.coalesce(told, F.lit(True)) & F.expr(below)
+
+
+def _above_floor(clean: Cleaning, batch: TableBatch) -> Cleaning:
+    below = _below(batch)
+    if below is None:
+        return clean
+    return replace(clean, filter=f"NOT {below}" if clean.filter is None else f"({clean.filter}) AND NOT {below}")
 
 
 def outside(spark: SparkSession, rows: DataFrame, batch: TableBatch) -> DataFrame:
@@ -78,10 +105,13 @@ def outside(spark: SparkSession, rows: DataFrame, batch: TableBatch) -> DataFram
     # what stands for a value is nothing to compute with
     stays = F.when(told, F.expr(f"coalesce({clean.filter}, false)")).otherwise(F.lit(True))
     spread = _spread(rows, {c.name: c.name for c in batch.columns})
-    judged = spread.select(f"{_CHANGE}.*", (~stays).alias("leaves"))
+    expired = _expired(batch)
+    judged = spread.select(f"{_CHANGE}.*", (~stays | expired).alias("leaves"), expired.alias("expired"))
     gone = is_open() & F.col("leaves")
+    if batch.floor is not None:
+        batch.floor.count(judged.where(is_open() & F.col("expired") & (F.col("op") != "d")))
     op, left_out = F.when(gone, "d").otherwise(F.col("op")), F.when(~gone, F.col("open"))
-    return judged.withColumns({"op": op, "open": left_out}).drop("leaves")
+    return judged.withColumns({"op": op, "open": left_out}).drop("leaves", "expired")
 
 
 def opened(folded: DataFrame, batch: TableBatch) -> set[str]:
@@ -106,6 +136,8 @@ def completed(spark: SparkSession, rows: DataFrame, batch: TableBatch, were_open
     if clean.filter:
         stays = f"coalesce({clean.filter}, false)"
         rows = _spread(rows, {c.name: c.name for c in batch.columns})
+        if batch.floor is not None and (below := _below(batch)):
+            batch.floor.count(rows.where(f"{_CHANGE}.op != 'd' AND {below}"))
         rows = rows.select(f"{_CHANGE}.*", F.expr(stays).alias("stays"))
         gone = (F.col("op") != "d") & ~F.col("stays")
         rows = rows.withColumn("op", F.when(gone, "d").otherwise(F.col("op"))).drop("stays")
@@ -286,6 +318,8 @@ def _put_row(spread: DataFrame, values: list[Expression]) -> DataFrame:
 def _filtered(changes: DataFrame, batch: TableBatch, condition: str) -> DataFrame:
     """Events of rows outside the filter go; an update that may have left it is a delete."""
     spread = _spread(changes, {c.name: c.name for c in batch.columns})
+    if batch.floor is not None and (below := _below(batch)):
+        spread = batch.floor.observe(spread, F.expr(f"{_CHANGE}.op != 'd' AND {below}"))
     told = spread.select(f"{_CHANGE}.*", F.expr(f"coalesce({condition}, false)").alias("stays"))
     told = told.where("op = 'd' OR op = 'u' OR stays")
     left = (F.col("op") == "u") & ~F.col("stays")

@@ -22,11 +22,12 @@ from lakecdc.ingest.apply import events, modes
 from lakecdc.ingest.apply.history_table import HistoryTable, open_history
 from lakecdc.ingest.apply.packed import untouched
 from lakecdc.ingest.apply.packed_events import every_event
-from lakecdc.ingest.apply.publish import Applied, following
+from lakecdc.ingest.apply.publish import Applied, FloorMovedError, following
 from lakecdc.ingest.change import IngestSource, TableBatch
 from lakecdc.ingest.cleaning import cleaned, completed, opened, outside, set_apart
 from lakecdc.ingest.completion import complete, complete_from_table
 from lakecdc.ingest.discovery import expanded
+from lakecdc.ingest.floor import held_against
 from lakecdc.ingest.fold import FoldStats, fold, stats
 from lakecdc.ingest.formats.changes import row_key
 from lakecdc.ingest.lookup import drop_older
@@ -158,10 +159,21 @@ def _feed(spark: SparkSession, spec: JobSpec, feed: Feed, batch: TableBatch) -> 
             _take(spark, spec, feed, batch)
             return
         except Exception as error:
-            rest = None if last or feed.commits > committed else _without_misfits(spark, batch, error)
+            rest = None if last or feed.commits > committed else _to_be_taken(spark, feed, batch, error)
             if rest is None:
                 raise
             batch = rest
+
+
+def _to_be_taken(spark: SparkSession, feed: Feed, batch: TableBatch, error: Exception) -> TableBatch | None:
+    """What of a batch that failed can be taken after all; None if nothing changes that."""
+    if not isinstance(error, FloorMovedError) or feed.table is None:
+        return _without_misfits(spark, batch, error)
+    log.info("%s: rows have expired meanwhile, the batch is held against the new floor", feed.name)
+    feed.table.refresh()
+    if feed.history:
+        feed.history.expect_again()
+    return batch
 
 
 def _without_misfits(spark: SparkSession, batch: TableBatch, error: Exception) -> TableBatch | None:
@@ -182,7 +194,7 @@ def _take(spark: SparkSession, spec: JobSpec, feed: Feed, batch: TableBatch) -> 
     batch = _without_dependents(spark, spec, feed, replace(batch, replaces=feed.reloaded))
     assert isinstance(spec.options, FeedingOptions)
     quarantine.check_share(batch, spec.options)
-    batch = cleaned(spark, batch)
+    batch = cleaned(spark, held_against(batch, feed.table))
     feed.metrics.update(batch.facts)
     truncate.check(batch)
     if feed.table is None:
@@ -208,6 +220,8 @@ def _take(spark: SparkSession, spec: JobSpec, feed: Feed, batch: TableBatch) -> 
         _keep_quiet(feed, batch)
         return
     _commit(feed, batch, getattr(spec.options, "max_delete_files", 0))
+    if batch.floor is not None:
+        feed.add(rows_below_floor=batch.floor.rows())
     feed.truncated = None
     feed.add(seconds=round(time.monotonic() - began, 3))
 

@@ -10,7 +10,8 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from lakecdc import failpoints
-from lakecdc.contract.errors import SpecError, UnsupportedError, VerificationError
+from lakecdc.contract.errors import UnsupportedError, VerificationError
+from lakecdc.contract.fields import parse_moment
 from lakecdc.contract.options import ExpireSnapshotsOptions
 from lakecdc.contract.report import TableReport
 from lakecdc.iceberg.expiry import expire, missing_files, refs, set_tag, would_expire
@@ -201,14 +202,7 @@ def _estimate(table: IcebergTable, planned: ExpiryPlan) -> dict[str, int]:
 def _cutoff_ms(options: ExpireSnapshotsOptions, now: float) -> int:
     if options.older_than is None:
         return int((now - options.max_age) * 1000)
-    try:
-        moment = datetime.fromisoformat(options.older_than)
-    except ValueError as error:
-        raise SpecError(
-            f"options.older_than is {options.older_than!r}, which is no ISO-8601 moment.",
-            hint='Write it as "2026-01-31T00:00:00+00:00"; without an offset it is UTC.',
-        ) from error
-    return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
+    return int(parse_moment(options.older_than, "options.older_than").timestamp() * 1000)
 
 
 def _iso(milliseconds: int) -> str:

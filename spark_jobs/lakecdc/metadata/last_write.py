@@ -10,7 +10,7 @@ from typing import Any
 from lakecdc.metadata import names
 from lakecdc.metadata.positions import current_position, nearest_carrier
 
-#: what ingestion names itself in summaries; every other job of ours changes no row
+#: what ingestion names itself in summaries; every other job of ours changes no row, but for old ones that it removes
 _INGEST = "ingest"
 
 

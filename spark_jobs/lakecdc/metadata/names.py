@@ -47,6 +47,8 @@ SIDE_OF = "lakecdc.side-of"
 MERGE_BRANCH_PREFIX = "lakecdc_merge_"
 #: table property: source time of the last TRUNCATE that a target with ``on_truncate: mark`` was told of
 TRUNCATED = "lakecdc.truncated-at"
+#: table property: the column and the moment below which a table's rows have expired (see ``floor``)
+EXPIRED_BELOW = "lakecdc.expired-below"
 #: ends of the names of the tables beside a target: its remembered deletes, and the files it has read
 DELETES_SUFFIX = "_lakecdc_deletes"
 FILES_SUFFIX = "_lakecdc_files"

@@ -14,6 +14,7 @@ from lakecdc.iceberg.staging import stage_equality_deletes, stage_rows
 from lakecdc.ingest.tables import check_partitioning
 from lakecdc.maintain.compact import compact_data_files
 from lakecdc.maintain.delete_files.job import rewrite_delete_files
+from lakecdc.maintain.expire_partitions import expire_partitions
 from lakecdc.maintain.manifests import rewrite_manifests
 from lakecdc.maintain.sort import sort_data_files
 from tests.conftest import Lake
@@ -95,6 +96,18 @@ def test_ingestion_does_not_touch_them(lake: Lake) -> None:
     append_changes(table, RowChanges(added), PositionFence(None))
     assert (manifests_of_spec_0(lake, name), spark_rows(lake, name)) == (old, sorted([*rows, (300, 0)]))
     assert lake.table(name).properties[_MERGING] == "true"
+
+
+def test_old_rows_stay_as_long_as_they_are_there(lake: Lake) -> None:
+    name, _ = with_dropped_column(lake, 2)
+    lake.sql(f"ALTER TABLE lake.{name} ADD COLUMN at date")
+    table = lake.table(name)
+    added = stage_rows(table, lake.sql("SELECT 300L AS id, 0 AS d, DATE'2020-01-01' AS at").coalesce(1))
+    append_changes(table, RowChanges(added), PositionFence(None))
+    old = manifests_of_spec_0(lake, name)
+    with pytest.raises(UnsupportedError, match="Run compact_data_files first"):
+        run(lake, expire_partitions, name, time_column="at", older_than="2021-01-01", allow_row_deletes=True)
+    assert manifests_of_spec_0(lake, name) == old
 
 
 def test_ingestion_by_key_says_what_is_in_its_way(lake: Lake) -> None:

@@ -26,6 +26,7 @@ from lakecdc.iceberg.staging import stage_rows
 from lakecdc.ingest.apply import full_load, packed_events
 from lakecdc.ingest.apply.publish import Applied, Staged, following, publish
 from lakecdc.ingest.apply.rows import clustered
+from lakecdc.ingest.floor import known_floor
 from lakecdc.ingest.order import time_of
 from lakecdc.sql import holds, quoted_column
 
@@ -127,7 +128,7 @@ def append_events(
     position = following(batch.position, before, high, truncate_order=batch.truncate_order)
     # a history is never replaced, not even where its target is
     replaces = batch.replaces and batch.target.mode == "append"
-    fence = PositionFence(started_from)
+    fence = PositionFence(started_from, floor=known_floor(table, batch))
     return publish(table, stage, position, fence, replaces=replaces, note=note, moment=moment), position
 
 

@@ -17,6 +17,7 @@ from lakecdc.contract.errors import InputError
 from lakecdc.contract.target import ORDER_COLUMN
 from lakecdc.ingest import tables
 from lakecdc.ingest.apply.events import EventStats, append_events
+from lakecdc.ingest.floor import without_expired
 from lakecdc.metadata import names
 from lakecdc.metadata.positions import Carrier, Position, nearest_carrier
 
@@ -50,6 +51,7 @@ class HistoryTable:
     unfinished_load: bool = False
     load_mark: str | None = None
     refused: InputError | None = None
+    _appended: Position | None = None
 
     def append(
         self, batch: TableBatch, measured: EventStats | None, target: IcebergTable, carrier: Carrier | None
@@ -66,14 +68,16 @@ class HistoryTable:
         """
         if self.refused:
             raise self.refused
+        self._appended = None
         if self.recorded is not None and same_place(self.recorded, batch.position):
-            self.recorded = None
+            self._appended, self.recorded = batch.position, None
             return None
         if batch.changes is None and not batch.truncate_order:
             return None
         own = replace(batch, target=self.target)
         self.table, _ = tables.prepare(self.spark, self.catalog, self.table, own)
         self._take_back()
+        own = without_expired(own, self.table)
         before = self.carrier.position if self.carrier else None
         whole = batch.full_load and (carrier is None or batch.replaces)
         mark = self._highest() if whole else (before.high_order if before else None)
@@ -81,7 +85,12 @@ class HistoryTable:
         started = self.carrier.text if self.carrier else None
         applied, position = append_events(self.table, own, measured, before, started, note=note, moment="history_")
         self.carrier = Carrier(applied.snapshot.id, position.encode())
+        self._appended = batch.position
         return applied
+
+    def expect_again(self) -> None:
+        """The batch that was appended last comes once more, since the target could not take it."""
+        self.recorded = self._appended
 
     def _highest(self) -> str | None:
         """The highest order key, those of earlier full loads included, which no position tells."""

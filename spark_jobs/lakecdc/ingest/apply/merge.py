@@ -27,8 +27,9 @@ from lakecdc.iceberg import scratch
 from lakecdc.iceberg.definition import spark_types
 from lakecdc.iceberg.fence import PositionFence
 from lakecdc.ingest.apply import full_load
-from lakecdc.ingest.apply.publish import Applied, Staged, publish, summary
+from lakecdc.ingest.apply.publish import Applied, Staged, publish, refuse_below_floor, summary
 from lakecdc.ingest.apply.rows import stage_images, table_columns
+from lakecdc.ingest.floor import known_floor
 from lakecdc.ingest.lookup import plain
 from lakecdc.metadata import names
 from lakecdc.metadata.positions import nearest_carrier
@@ -64,6 +65,7 @@ def merge(
     :param keys: number of rows, to size the write.
     :param position: where the source stands after the batch.
     :param started_from: summary text of the position the batch started from, for the fence.
+    :raises FloorMovedError: rows have expired meanwhile.
     :raises ConflictError: another run has moved the positions, or other writers moved the head too often.
     """
     _set_mode(table, batch.target.merge_mode)
@@ -77,7 +79,7 @@ def merge(
                 staged.data_files += stage_images(table, batch, rows, keys)
 
         truncate = None if empty else batch.truncate_order
-        fence = PositionFence(started_from)
+        fence = PositionFence(started_from, floor=known_floor(table, batch))
         return publish(table, stage, position, fence, truncate_order=truncate, replaces=batch.replaces)
     reach("before_staging")
     with _source(table, batch, rows) as source:
@@ -100,7 +102,7 @@ def _attempt(
 ) -> Applied:
     base = table.refresh().head()
     assert base is not None
-    fence = PositionFence(started_from)
+    fence = PositionFence(started_from, floor=known_floor(table, batch))
     carrier = nearest_carrier((s.id, s.summary) for s in table.ancestors())
     if (carrier.text if carrier else None) != started_from:
         raise ConflictError(fence.errorMessage(), table=table.name, hint="Nothing was published; run again.")
@@ -115,7 +117,11 @@ def _attempt(
         reach("after_staging")
         merged = table.refresh().head(branch)
         reach("before_commit")
-        snapshot = scratch.publish(table, branch, base, fence, summary(position), names.POSITIONS_TAG)
+        try:
+            snapshot = scratch.publish(table, branch, base, fence, summary(position), names.POSITIONS_TAG)
+        except ConflictError as error:
+            refuse_below_floor(table, fence, error)
+            raise
     reach("after_commit")
     return _applied(snapshot, merged if merged and merged.id != base.id else None)
 

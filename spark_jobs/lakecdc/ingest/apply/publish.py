@@ -25,6 +25,10 @@ class OutOfReachError(ConflictError):
     """Rows have moved to another partition spec since the batch was staged; it has to be staged anew."""
 
 
+class FloorMovedError(ConflictError):
+    """Rows have expired since the batch was read; it has to be held against the new floor."""
+
+
 @dataclass(frozen=True)
 class Applied:
     """What a commit wrote.
@@ -84,6 +88,7 @@ def publish(
     :param note: further entries of the summary.
     :param moment: prefix of the fail points.
     :raises OutOfReachError: a live row is beyond the equality deletes by now.
+    :raises FloorMovedError: rows have expired meanwhile.
     :raises ConflictError: another run has moved the positions.
     """
     failpoints.reach(f"{moment}before_staging")
@@ -102,6 +107,7 @@ def publish(
         discard(table, staged.files)
         if fence.out_of_reach:
             raise OutOfReachError(error.message, table=table.name, hint=error.hint) from error
+        refuse_below_floor(table, fence, error)
         raise
     failpoints.reach(f"{moment}after_commit")
     return Applied(
@@ -113,6 +119,15 @@ def publish(
         staged.engine,
         fence.attempts - 1,
     )
+
+
+def refuse_below_floor(table: IcebergTable, fence: PositionFence, error: InputError | ConflictError) -> None:
+    """Tell apart the commit that was refused because rows have expired meanwhile.
+
+    :raises FloorMovedError: it was.
+    """
+    if fence.floor_moved:
+        raise FloorMovedError(error.message, table=table.name, hint=error.hint) from error
 
 
 def summary(position: Position) -> dict[str, str]:

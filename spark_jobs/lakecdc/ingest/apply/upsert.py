@@ -19,6 +19,7 @@ from lakecdc.ingest.apply import full_load
 from lakecdc.ingest.apply import packed as packing
 from lakecdc.ingest.apply.publish import Applied, OutOfReachError, Staged, publish
 from lakecdc.ingest.apply.rows import clustered, stage_images
+from lakecdc.ingest.floor import known_floor
 from lakecdc.ingest.tables import check_partitioning
 from lakecdc.metadata import names
 
@@ -95,7 +96,7 @@ def _upsert(
 
     # a full load deletes nothing
     deletes = not batch.full_load and rows is not None
-    fence = PositionFence(started_from, DeleteReach(table, specs) if deletes else None)
+    fence = PositionFence(started_from, DeleteReach(table, specs) if deletes else None, known_floor(table, batch))
     note = {names.DELETE_SPECS: ",".join(map(str, specs))} if deletes and specs else {}
     return publish(
         table, stage, position, fence, truncate_order=batch.truncate_order, replaces=batch.replaces, note=note

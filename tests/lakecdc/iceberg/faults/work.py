@@ -15,8 +15,8 @@ from pyspark.errors import PySparkException
 from lakecdc.contract.errors import LakecdcError
 from lakecdc.contract.spec import Catalog, parse_spec
 from lakecdc.iceberg import expiry, manifests, scratch
-from lakecdc.iceberg.commit import RowChanges, append_changes, row_filter
-from lakecdc.iceberg.fence import PositionFence
+from lakecdc.iceberg.commit import RowChanges, append_changes, remove_files, row_filter
+from lakecdc.iceberg.fence import FloorFence, KnownFloor, PositionFence
 from lakecdc.iceberg.staging import stage_equality_deletes, stage_rows
 from lakecdc.iceberg.table import IcebergTable
 from lakecdc.maintain.compact import compact_data_files
@@ -181,6 +181,14 @@ def _properties(place: Place, name: str) -> None:
     assert place.table(name).properties["a"] == "1"
 
 
+def _old_files(place: Place, name: str) -> None:
+    table = place.table(name)
+    rows = row_filter(table, "v", "greaterThanOrEqual", "old")
+    fence = FloorFence(KnownFloor(table, table.properties.get(names.EXPIRED_BELOW)))
+    remove_files(table, rows, fence, summary={names.JOB: "expire_partitions"}, properties={names.EXPIRED_BELOW: "x"})
+    assert place.table(name).properties[names.EXPIRED_BELOW] == "x"
+
+
 def _sort(place: Place, name: str) -> None:
     place.maintain(name, sort_data_files, columns=["id"], min_overlap_depth=1.0)
 
@@ -200,6 +208,7 @@ KINDS: Mapping[str, Kind] = {
     "sort": Kind(_sort, BOTH, _two_files, nth=2),
     "manifests": Kind(_manifests, BOTH, _two_files),
     "expiry": Kind(_expire, BOTH, _two_files),
+    "old-files": Kind(_old_files, NEW, _two_files),
     "tag": Kind(_tag, OLD),
     "properties": Kind(_properties, OLD),
     "insert": Kind(lambda place, name: place.frame(NEW).writeTo(f"{place.catalog}.{name}").append(), BOTH),

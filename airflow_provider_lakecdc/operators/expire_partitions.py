@@ -1,0 +1,48 @@
+"""The operator of the job that removes old rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from airflow_provider_lakecdc.operators.base import LakecdcJobOperator
+from lakecdc.contract.options import Outcome
+
+
+class ExpirePartitionsOperator(LakecdcJobOperator):
+    """Removes rows older than some age, whole files by metadata alone, and keeps ingestion from taking them in again.
+
+    :param time_column: column of dates or moments whose older rows are removed; all tables of the task have it.
+    :param max_age: seconds; rows from before the last midnight (UTC) that is as long ago are removed.
+    :param older_than: rows from before this ISO-8601 moment are removed, instead of ``max_age``.
+    :param max_partitions: partitions that one run removes at most, the oldest first.
+    :param allow_row_deletes: remove rows also from files that hold rows which stay.
+    :param dry_run: plan and measure, change nothing.
+    :param fail_on: outcomes that fail the task although they are not failures, such as ``unsupported``.
+    :param kwargs: see :class:`LakecdcJobOperator`.
+    """
+
+    job_name: ClassVar[str] = "expire_partitions"
+
+    def __init__(
+        self,
+        *,
+        time_column: str | None = None,
+        max_age: float | str = 0.0,
+        older_than: str | None = None,
+        max_partitions: int | str = 100,
+        allow_row_deletes: bool | str = False,
+        dry_run: bool | str = False,
+        fail_on: Sequence[Outcome] = (),
+        **kwargs: Any,
+    ) -> None:
+        options = {
+            "time_column": time_column,
+            "max_age": max_age,
+            "older_than": older_than,
+            "max_partitions": max_partitions,
+            "allow_row_deletes": allow_row_deletes,
+            "dry_run": dry_run,
+            "fail_on": fail_on,
+        }
+        super().__init__(options=options, **kwargs)
