@@ -9,13 +9,13 @@ from dataclasses import MISSING, Field, fields
 from typing import Any
 
 from airflow_provider_lakecdc.get_provider_info import get_provider_info
-from airflow_provider_lakecdc.templates.config import LakeConfig, Schedules, SparkConfig
+from airflow_provider_lakecdc.templates.config import LakeConfig, Retention, Schedules, SparkConfig
 from demo.settings import REPOSITORY
 
 PAGE = REPOSITORY / "docs" / "settings.md"
 _TABLE = re.compile(r"(<!-- made from (\w+) -->\n).*?(?=<!-- until here -->)", re.DOTALL)
 _PARAMETER = re.compile(r":param (\w+): (.*?)(?=\n\s*:param|\Z)", re.DOTALL)
-_CLASSES: dict[str, type[Any]] = {found.__name__: found for found in (LakeConfig, SparkConfig, Schedules)}
+_CLASSES: dict[str, type[Any]] = {found.__name__: found for found in (LakeConfig, SparkConfig, Retention, Schedules)}
 
 
 def with_tables(page: str) -> str:
@@ -37,6 +37,8 @@ def _of_class(described: type[Any]) -> Iterator[tuple[str, str, str]]:
 
 
 def _default(field: Field[Any]) -> str:
+    if field.default is MISSING and field.default_factory is MISSING:
+        return "required"
     if field.default_factory is not MISSING:
         # an object of settings has a table of its own
         return "`{}`" if isinstance(field.default_factory(), dict) else "see below"

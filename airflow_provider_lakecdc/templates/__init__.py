@@ -7,17 +7,23 @@ dag = ingest_dag(load_config())
 
 from airflow_provider_lakecdc.templates.config import (
     LakeConfig,
+    Retention,
     Schedules,
     SparkConfig,
     load_config,
     parse_config,
 )
-from airflow_provider_lakecdc.templates.governance import hourly_governance_dag, nightly_governance_dag
+from airflow_provider_lakecdc.templates.governance import (
+    hourly_governance_dag,
+    nightly_governance_dag,
+    weekly_governance_dag,
+)
 from airflow_provider_lakecdc.templates.groups import groups_of_tables
 from airflow_provider_lakecdc.templates.ingest import ingest_dag
 
 __all__ = [
     "LakeConfig",
+    "Retention",
     "Schedules",
     "SparkConfig",
     "groups_of_tables",
@@ -26,4 +32,5 @@ __all__ = [
     "load_config",
     "nightly_governance_dag",
     "parse_config",
+    "weekly_governance_dag",
 ]

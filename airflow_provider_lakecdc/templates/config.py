@@ -10,7 +10,9 @@ The same objects can be built in a DAG file or read from JSON (:func:`load_confi
      "spark": {"conn_id": "spark_default", "conf": {"spark.sql.shuffle.partitions": "16"}, "driver_memory": "2g"},
      "options": {"rewrite_delete_files": {"engine": "join"},
                  "hourly_governance.compact_data_files": {"max_runtime": 300}},
-     "schedules": {"ingest": "0 * * * *", "hourly_governance": "30 * * * *", "nightly_governance": "10 2 * * *"}}
+     "retention": {"shop.orders": {"time_column": "ordered_at", "max_age": 63072000}},
+     "schedules": {"ingest": "0 * * * *", "hourly_governance": "30 * * * *", "nightly_governance": "10 2 * * *",
+                   "weekly_governance": "20 4 * * 0"}}
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ from lakecdc.contract.options import OPTIONS
 from lakecdc.contract.spec import FEEDING_JOBS
 from lakecdc.metadata.names import quarantine_of
 
-DAGS = ("ingest", "hourly_governance", "nightly_governance")
+DAGS = ("ingest", "hourly_governance", "nightly_governance", "weekly_governance")
 # Airflow's own words for cron expressions
 _PRESETS = ("@hourly", "@daily", "@weekly", "@monthly", "@quarterly", "@yearly")
 
@@ -73,18 +75,38 @@ class SparkConfig:
 
 
 @dataclass(frozen=True)
+class Retention:
+    """How long a table keeps its rows; see the job ``expire_partitions``.
+
+    :param time_column: column of dates or moments whose older rows are removed.
+    :param max_age: seconds; rows from before the last midnight (UTC) that is as long ago are removed.
+    :param allow_row_deletes: remove rows also from files that hold rows which stay.
+    """
+
+    time_column: str
+    max_age: float
+    allow_row_deletes: bool = False
+
+    def __post_init__(self) -> None:
+        if not self.max_age > 0:
+            raise SpecError(f"The max_age of {self.time_column!r} is {self.max_age}, not above 0 seconds.")
+
+
+@dataclass(frozen=True)
 class Schedules:
     """When the DAGs run, as cron expressions; None is never, but by hand.
 
     :param ingest: schedule of the ingest DAG; a run follows the end of its interval.
     :param hourly_governance: schedule of delete-file rewriting and light compaction.
     :param nightly_governance: schedule of sorting, compaction, manifests and expiry.
+    :param weekly_governance: schedule of the expiry of old rows and the search for orphan files.
     :param timezone: zone the expressions are read in.
     """
 
     ingest: str | None = "0 * * * *"
     hourly_governance: str | None = "30 * * * *"
     nightly_governance: str | None = "10 2 * * *"
+    weekly_governance: str | None = "20 4 * * 0"
     timezone: str = "UTC"
 
     def __post_init__(self) -> None:
@@ -100,7 +122,7 @@ class Schedules:
 
 @dataclass(frozen=True)
 class LakeConfig:
-    """Everything the three DAGs need to know about one group of tables.
+    """Everything the DAGs need to know about one group of tables.
 
     :param catalog_conn_id: connection of type ``iceberg``; default: ``[lakecdc] catalog_conn_id``.
     :param source: the ``source`` of the ingest spec.
@@ -111,6 +133,7 @@ class LakeConfig:
         ingestion keeps beside them need not be named.
     :param spark: how jobs are submitted.
     :param options: options of jobs, by ``<job>`` or, with precedence, by ``<dag>.<job>``.
+    :param retention: by table, whose old rows the weekly DAG removes; all other tables keep all of theirs.
     :param schedules: when the DAGs run.
     :param tables_per_application: tables that share one Spark application; 0 is all of them.
     :param pool: Airflow pool of all tasks, to bound what runs on one catalog or cluster at once.
@@ -128,6 +151,7 @@ class LakeConfig:
     tables: tuple[str, ...] = ()
     spark: SparkConfig = field(default_factory=SparkConfig)
     options: dict[str, dict[str, Any]] = field(default_factory=dict)
+    retention: dict[str, Retention] = field(default_factory=dict)
     schedules: Schedules = field(default_factory=Schedules)
     tables_per_application: int = 0
     pool: str | None = None
@@ -142,6 +166,7 @@ class LakeConfig:
         refuse_unknown(self.options, known, "options")
         for name, options in self.options.items():
             parse(OPTIONS[name.rpartition(".")[2]], options, f"options.{name}")
+        refuse_unknown(self.retention, set(self.maintained_tables), "retention")
         try:
             datetime.fromisoformat(self.start_date)
         except ValueError as error:

@@ -1,4 +1,6 @@
-"""The DAGs that pay back what ingestion owes: hourly the deletes, nightly the layout of the files."""
+"""The DAGs that pay back what ingestion owes: hourly the deletes, nightly the layout of the files, weekly old rows and
+files that nothing refers to.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +11,15 @@ from airflow.sdk.definitions.mappedoperator import MappedOperator
 
 from airflow_provider_lakecdc.operators.base import LakecdcJobOperator
 from airflow_provider_lakecdc.operators.compact_data_files import CompactDataFilesOperator
+from airflow_provider_lakecdc.operators.expire_partitions import ExpirePartitionsOperator
 from airflow_provider_lakecdc.operators.expire_snapshots import ExpireSnapshotsOperator
+from airflow_provider_lakecdc.operators.remove_orphan_files import RemoveOrphanFilesOperator
 from airflow_provider_lakecdc.operators.rewrite_delete_files import RewriteDeleteFilesOperator
 from airflow_provider_lakecdc.operators.rewrite_manifests import RewriteManifestsOperator
 from airflow_provider_lakecdc.operators.sort_data_files import SortDataFilesOperator
 from airflow_provider_lakecdc.operators.tag_snapshots import TagSnapshotsOperator
 from airflow_provider_lakecdc.templates.config import LakeConfig
+from airflow_provider_lakecdc.templates.groups import groups_by_retention, groups_of_tables
 from airflow_provider_lakecdc.templates.params import run_params
 from airflow_provider_lakecdc.templates.steps import finish, mapped_step, new_dag
 
@@ -27,8 +32,13 @@ LIGHT_COMPACTION: dict[str, Any] = {
 }
 #: a table that owes very much must not keep the next hour's run waiting; the most valuable scopes come first
 HOURLY_DELETES: dict[str, Any] = {"max_runtime": 1800.0}
+#: orphans are told and stay, until somebody has looked at them and says otherwise
+WEEKLY_ORPHANS: dict[str, Any] = {"dry_run": True}
 #: jobs that side tables need: they are small, only appended to, and have neither equality deletes nor readers by key
-OF_SIDE_TABLES = (CompactDataFilesOperator, RewriteManifestsOperator, ExpireSnapshotsOperator)
+OF_SIDE_TABLES = (
+    *(CompactDataFilesOperator, RewriteManifestsOperator, ExpireSnapshotsOperator),
+    RemoveOrphanFilesOperator,
+)
 #: operators in the order of work, each with the options that the template prefers
 Steps = tuple[tuple[type[LakecdcJobOperator], dict[str, Any]], ...]
 _FAILURES = """
@@ -57,6 +67,16 @@ Puts the files of **{tables}** in the catalog `{catalog}` in order.
 
 Steps 2, 3 and 5 also work on the tables that ingestion keeps beside them: remembered deletes, files read, quarantine,
 history.
+"""
+
+
+_WEEKLY = """
+Removes what **{tables}** in the catalog `{catalog}` keep for nothing.
+
+- `expire_partitions` removes rows that are older than the configuration's `retention` of their table, and keeps
+  ingestion from taking them in again. Without a retention of any table there is no such task.
+- `remove_orphan_files` looks for files that nothing refers to, also of the tables that ingestion keeps beside them. It
+  only tells them, unless its option `dry_run` is false: then they are taken away, and deleted by the run a week later.
 """
 
 
@@ -89,6 +109,18 @@ def nightly_governance_dag(config: LakeConfig) -> DAG:
     return _chained(config, "nightly_governance", _NIGHTLY, steps)
 
 
+def weekly_governance_dag(config: LakeConfig) -> DAG:
+    """Expire old rows of the tables that have a retention, look for orphan files.
+
+    :param config: needs ``tables`` or ``targets``.
+    :raises ValueError: if it has neither, or only targets that stand for many tables.
+    """
+    steps: Steps = ((RemoveOrphanFilesOperator, WEEKLY_ORPHANS),)
+    if config.retention:
+        steps = ((ExpirePartitionsOperator, {}), *steps)
+    return _chained(config, "weekly_governance", _WEEKLY, steps)
+
+
 def _chained(config: LakeConfig, kind: str, doc: str, steps: Steps) -> DAG:
     tables = config.maintained_tables
     if patterns := [name for name in tables if "{" in name]:
@@ -104,9 +136,8 @@ def _chained(config: LakeConfig, kind: str, doc: str, steps: Steps) -> DAG:
             step = mapped_step(
                 operator,
                 config,
-                tables,
+                _groups(config, operator),
                 config.job_options(kind, operator.job_name, **defaults),
-                tables_per_application=config.tables_per_application,
                 with_side_tables=operator in OF_SIDE_TABLES,
                 **earlier,
             )
@@ -114,3 +145,10 @@ def _chained(config: LakeConfig, kind: str, doc: str, steps: Steps) -> DAG:
         chain(*tasks)
         finish(tasks)
     return dag
+
+
+def _groups(config: LakeConfig, operator: type[LakecdcJobOperator]) -> list[dict[str, Any]]:
+    size = config.tables_per_application
+    if operator is ExpirePartitionsOperator:
+        return groups_by_retention(config.retention, size)
+    return [{"tables": group} for group in groups_of_tables(config.maintained_tables, size)]

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
 
+from airflow_provider_lakecdc.templates.config import Retention
 from lakecdc.metadata.names import side_tables
 
 
@@ -22,6 +25,21 @@ def groups_of_tables(tables: Sequence[str], tables_per_application: int = 0) -> 
         raise ValueError("No table is given; a mapped task over nothing would be skipped without a word.")
     size = tables_per_application or len(tables)
     return [list(tables[start : start + size]) for start in range(0, len(tables), size)]
+
+
+def groups_by_retention(retention: Mapping[str, Retention], tables_per_application: int = 0) -> list[dict[str, Any]]:
+    """Arguments of the tasks that remove old rows: tables that keep theirs alike are in one group.
+
+    :param retention: by table.
+    """
+    alike: dict[Retention, list[str]] = {}
+    for table, kept in retention.items():
+        alike.setdefault(kept, []).append(table)
+    return [
+        {"tables": group, **asdict(kept)}
+        for kept, tables in alike.items()
+        for group in groups_of_tables(tables, tables_per_application)
+    ]
 
 
 def tables_beside(

@@ -10,6 +10,7 @@ from airflow_provider_lakecdc.operators.ingest import IngestOperator
 from airflow_provider_lakecdc.retry_policy import retry_policy
 from airflow_provider_lakecdc.templates import params
 from airflow_provider_lakecdc.templates.config import LakeConfig
+from airflow_provider_lakecdc.templates.groups import groups_of_tables
 from airflow_provider_lakecdc.templates.steps import finish, mapped_step, new_dag
 from lakecdc.contract.sources import parse_source
 from lakecdc.contract.spec import LOADED_SOURCES
@@ -52,14 +53,14 @@ def ingest_dag(config: LakeConfig) -> DAG:
     if kind in LOADED_SOURCES:
         run_params |= params.reload_param(config.target_tables)
         reload = {"reload": params.RELOADED}
+    # a replication slot has one reader, and a log is best read once: its tables share one application
+    size = 0 if kind in ("postgres", "mysql") else config.tables_per_application
     with new_dag(config, "ingest", doc, run_params, may_backfill=by_time) as dag:
         step = mapped_step(
             IngestOperator,
             config,
-            config.target_tables,
+            [{"tables": group} for group in groups_of_tables(config.target_tables, size)],
             {**reload, **config.job_options("ingest", "ingest")},
-            # a replication slot has one reader, and a log is best read once: its tables share one application
-            tables_per_application=0 if kind in ("postgres", "mysql") else config.tables_per_application,
             source=config.source,
             targets=list(config.targets),
             source_conn_id=config.source_conn_id,

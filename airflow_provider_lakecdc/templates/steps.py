@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -14,7 +14,7 @@ from airflow_provider_lakecdc.operators.base import MAP_INDEX_TEMPLATE, LakecdcJ
 from airflow_provider_lakecdc.retry_policy import retry_policy
 from airflow_provider_lakecdc.templates import params
 from airflow_provider_lakecdc.templates.config import LakeConfig
-from airflow_provider_lakecdc.templates.groups import groups_of_tables, tables_beside
+from airflow_provider_lakecdc.templates.groups import tables_beside
 
 #: the task that is done if every other has succeeded; it decides the state of the run
 FINISHED = "finished"
@@ -29,7 +29,7 @@ A run that is triggered by hand can be narrowed to some of the tables, and can b
 def new_dag(
     config: LakeConfig, kind: str, doc: str, run_params: dict[str, Param], *, may_backfill: bool = False
 ) -> DAG:
-    """An empty DAG of one of the three kinds.
+    """An empty DAG of one of the four kinds.
 
     One run at a time: changes are applied in order, and two maintenance runs would only make each other conflict.
 
@@ -69,28 +69,26 @@ def timetable(cron: str | None, timezone: str) -> CronDataIntervalTimetable | No
 def mapped_step(
     operator: type[LakecdcJobOperator],
     config: LakeConfig,
-    tables: Sequence[str],
+    groups: Sequence[Mapping[str, Any]],
     options: dict[str, Any],
     *,
-    tables_per_application: int = 0,
     with_side_tables: bool = False,
     **arguments: Any,
 ) -> MappedOperator:
     """One step of a DAG: a task per group of tables, named after its job.
 
-    :param tables: tables of all groups.
+    :param groups: arguments of each task of its own: its ``tables``, and perhaps options that go before the others.
     :param options: the job's options, as arguments of the operator.
-    :param tables_per_application: size of a group; 0 puts all tables into one.
     :param with_side_tables: work on the tables that ingestion keeps beside them as well, where they exist.
     :param arguments: further arguments of the operator.
     """
-    groups = groups_of_tables(tables, tables_per_application)
-    mapped: list[dict[str, Any]] = [{"tables": group} for group in groups]
+    mapped = [dict(group) for group in groups]
+    own = {name for group in mapped for name in group}
+    options = {name: value for name, value in options.items() if name not in own}
     if with_side_tables:
-        options = dict(options)
         shared = [*config.quarantine_tables, *options.pop("side_tables", ())]
-        beside = tables_beside(groups, config.history_tables, shared)
-        mapped = [{"tables": group, "side_tables": names} for group, names in zip(groups, beside, strict=True)]
+        beside = tables_beside([group["tables"] for group in mapped], config.history_tables, shared)
+        mapped = [{**group, "side_tables": names} for group, names in zip(mapped, beside, strict=True)]
     pool = {"pool": config.pool} if config.pool else {}
     # one that is configured to be dry stays dry
     dry_run = options.get("dry_run") or params.IS_DRY_RUN

@@ -142,6 +142,7 @@ class TestTheProvidersDags:
                 "lakecdc_nightly_governance",
                 ["sort_data_files", "compact_data_files", "rewrite_manifests", "tag_snapshots", "expire_snapshots"],
             ),
+            ("lakecdc_weekly_governance", ["remove_orphan_files"]),
         ],
     )
     def test_governance(self, install: Install, spark_submit: FakeSpark, name: str, steps: list[str]) -> None:
@@ -151,7 +152,8 @@ class TestTheProvidersDags:
         assert [call["spec"]["job"] for call in spark_submit.calls] == [step for step in steps for _ in range(2)]
         beside = [name for call in spark_submit.calls for name in call["spec"]["options"]["side_tables"]]
         # a quarantine, parked log and two tables of each target, for each job that works on them
-        assert len(beside) == 6 * len({"compact_data_files", "rewrite_manifests", "expire_snapshots"} & {*steps})
+        of_side_tables = {"compact_data_files", "rewrite_manifests", "expire_snapshots", "remove_orphan_files"}
+        assert len(beside) == 6 * len(of_side_tables & {*steps})
 
     def test_a_failing_table_ends_its_own_chain_only(
         self, install: Install, spark_submit: FakeSpark, config: dict[str, Any], tmp_path: Path

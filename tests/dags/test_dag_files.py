@@ -58,6 +58,7 @@ STEPS = {
         "sort_data_files",
         "tag_snapshots",
     ],
+    "weekly_governance": ["finished", "remove_orphan_files"],
 }
 
 

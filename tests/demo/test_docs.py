@@ -93,7 +93,8 @@ def dags(file):
 
 def config(file):
     found = templates.load_config(file)
-    names = ["hourly_governance", "nightly_governance", *(["ingest"] if "source" in json.load(open(file)) else [])]
+    names = [f"{often}_governance" for often in ("hourly", "nightly", "weekly")]
+    names += ["ingest"] if "source" in json.load(open(file)) else []
     return [(name, getattr(templates, f"{name}_dag")(found).dag_id) for name in names]
 
 def connection(file):

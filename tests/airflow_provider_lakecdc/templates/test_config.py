@@ -11,6 +11,7 @@ import pytest
 from croniter import croniter
 
 from airflow_provider_lakecdc.templates import Schedules, groups_of_tables, load_config, parse_config
+from airflow_provider_lakecdc.templates.config import DAGS
 from lakecdc.contract.errors import SpecError
 from lakecdc.contract.options import OPTIONS
 
@@ -52,8 +53,8 @@ def test_without_either_it_says_what_to_set() -> None:
 
 
 def test_schedules_do_not_collide() -> None:
-    minutes = [datetime(2026, 1, 1) + timedelta(minutes=minute) for minute in range(24 * 60)]
-    crons = [Schedules().ingest, Schedules().hourly_governance, Schedules().nightly_governance]
+    minutes = [datetime(2026, 1, 1) + timedelta(minutes=minute) for minute in range(7 * 24 * 60)]
+    crons = [getattr(Schedules(), dag) for dag in DAGS]
     assert {sum(croniter.match(cron, minute) for cron in crons) for minute in minutes} == {0, 1}
 
 
@@ -82,6 +83,9 @@ def test_options_of_a_dag_go_before_those_of_the_job_and_the_templates() -> None
         ({"schedules": {"ingest": "every hour"}}, "schedules.ingest is 'every hour'"),
         ({"schedules": {"nightly_governance": "61 * * * *"}}, "schedules.nightly_governance is '61"),
         ({"schedules": {"timezone": "Mars/Olympus"}}, "schedules.timezone is 'Mars/Olympus'"),
+        ({"retention": {"shop.order": {"time_column": "at", "max_age": 1}}}, "shop.orders"),
+        ({"retention": {"shop.orders": {"max_age": 1}}}, "retention.shop.orders.time_column is missing"),
+        ({"retention": {"shop.orders": {"time_column": "at", "max_age": 0}}}, "max_age of 'at' is 0"),
         ({"start_date": "first of May"}, "start_date is 'first of May'"),
     ],
 )

@@ -20,8 +20,9 @@ from airflow_provider_lakecdc.templates import (
     hourly_governance_dag,
     ingest_dag,
     nightly_governance_dag,
+    weekly_governance_dag,
 )
-from airflow_provider_lakecdc.templates.config import Schedules
+from airflow_provider_lakecdc.templates.config import Retention, Schedules
 from airflow_provider_lakecdc.templates.steps import FINISHED
 from lakecdc.contract.errors import SpecError
 from lakecdc.contract.options import OPTIONS
@@ -48,13 +49,16 @@ def _with(params: Any, conf: dict[str, Any]) -> Any:
 
 
 BY_TIME = {"type": "jdbc", "url": "jdbc:postgresql://h/d", "cursor_column": "c"}
+RETENTION = {"shop.t1": Retention("at", 86400.0)}
 RELOAD: dict[Any, dict[str, None]] = {ingest_dag: {"reload": None}}
-FACTORIES = (ingest_dag, hourly_governance_dag, nightly_governance_dag)
+FACTORIES = (ingest_dag, hourly_governance_dag, nightly_governance_dag, weekly_governance_dag)
+#: steps that change nothing unless they are told to
+DRY = ("remove_orphan_files",)
 
 
 @pytest.mark.parametrize("factory", FACTORIES)
 class TestEveryDag:
-    """What holds for all three."""
+    """What holds for all of them."""
 
     def test_runs_have_intervals_and_come_one_at_a_time(self, factory: Any) -> None:
         dag = factory(config())
@@ -65,7 +69,7 @@ class TestEveryDag:
         assert dag.start_date is not None
 
     def test_without_a_schedule_it_runs_by_hand(self, factory: Any) -> None:
-        never = Schedules(ingest=None, hourly_governance=None, nightly_governance=None)
+        never = Schedules(ingest=None, hourly_governance=None, nightly_governance=None, weekly_governance=None)
         assert factory(config(schedules=never)).schedule is None
 
     def test_each_step_is_mapped_and_retried_by_class_of_failure(self, factory: Any) -> None:
@@ -87,7 +91,7 @@ class TestEveryDag:
         assert dag.params.validate() == {"tables": None, "dry_run": False, **RELOAD.get(factory, {})}
         for task in steps(dag):
             assert task.partial_kwargs["strict_run_conf"] is True
-            assert task.partial_kwargs["dry_run"] == "{{ params.dry_run }}"
+            assert task.partial_kwargs["dry_run"] == (True if task.task_id in DRY else "{{ params.dry_run }}")
         for wrong in ({"tables": ["shop.t9"]}, {"tables": "shop.t0"}, {"dry_run": "perhaps"}):
             with pytest.raises(ParamValidationError):
                 _with(dag.params, wrong).validate()
@@ -119,10 +123,11 @@ class TestEveryDag:
             nightly_governance_dag,
             ["sort_data_files", "compact_data_files", "rewrite_manifests", "tag_snapshots", "expire_snapshots"],
         ),
+        (weekly_governance_dag, ["expire_partitions", "remove_orphan_files"]),
     ],
 )
 def test_the_steps_are_chained_in_order(factory: Any, order: list[str]) -> None:
-    dag = factory(config())
+    dag = factory(config(retention=RETENTION))
     (task,) = dag.roots
     found = [task.task_id]
     while following := [task for task in task.downstream_list if task.task_id != FINISHED]:
@@ -131,9 +136,9 @@ def test_the_steps_are_chained_in_order(factory: Any, order: list[str]) -> None:
     assert found == order
 
 
-@pytest.mark.parametrize("factory", [hourly_governance_dag, nightly_governance_dag])
+@pytest.mark.parametrize("factory", [hourly_governance_dag, nightly_governance_dag, weekly_governance_dag])
 def test_steps_go_on_after_failures_and_the_last_task_judges_the_run(factory: Any) -> None:
-    dag = factory(config())
+    dag = factory(config(retention=RETENTION))
     chained = steps(dag)
     assert [task.task_id for task in dag.leaves] == [FINISHED]
     assert dag.task_dict[FINISHED].trigger_rule == "all_success"
@@ -187,6 +192,33 @@ def test_quarantines_of_their_own_are_maintained_too() -> None:
     options = {"ingest": {"quarantine_table": "bad.{table}"}}
     dag = nightly_governance_dag(config(targets=targets, options=options))
     assert {"bad.a", "bad.b"} <= set(beside(dag.task_dict["expire_snapshots"])[0])
+
+
+def test_old_rows_are_removed_where_the_configuration_says_so_and_nowhere_else() -> None:
+    assert [task.task_id for task in steps(weekly_governance_dag(config()))] == ["remove_orphan_files"]
+    alike = Retention("at", 86400.0)
+    retention = {"shop.t0": alike, "shop.t1": Retention("day", 3600.0, allow_row_deletes=True), "shop.t2": alike}
+    options = {"expire_partitions": {"max_partitions": 9, "allow_row_deletes": True}}
+    dag = weekly_governance_dag(config(retention=retention, options=options))
+    tasks: dict[str, Any] = dict(dag.task_dict)
+    expiry, orphans = tasks["expire_partitions"], tasks["remove_orphan_files"]
+    assert groups(expiry) == [["shop.t0", "shop.t2"], ["shop.t1"]]
+    found = [expiry.unmap(each).options for each in expiry.expand_input.value]
+    assert [(o["time_column"], o["max_age"], o["allow_row_deletes"], o["max_partitions"]) for o in found] == [
+        ("at", 86400.0, False, 9),
+        ("day", 3600.0, True, 9),
+    ]
+    assert groups(orphans) == [["shop.t0", "shop.t1", "shop.t2"]]
+    assert "shop.lakecdc_quarantine" in beside(orphans)[0]
+
+
+def test_orphans_are_only_told_unless_the_configuration_says_otherwise() -> None:
+    def is_dry(**options: Any) -> Any:
+        dag: Any = weekly_governance_dag(config(options={"remove_orphan_files": options}))
+        return dag.task_dict["remove_orphan_files"].unmap({"tables": []}).options["dry_run"]
+
+    assert is_dry() is True and is_dry(longest_job=9.0) is True
+    assert is_dry(dry_run=False) == "{{ params.dry_run }}"
 
 
 def test_a_side_table_that_is_maintained_itself_is_not_one_beside() -> None:
