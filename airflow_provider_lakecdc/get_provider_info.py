@@ -16,6 +16,7 @@ _OPERATORS = (
     "rewrite_delete_files",
     "sort_data_files",
     "compact_data_files",
+    "rebucket",
     "rewrite_manifests",
     "tag_snapshots",
     "expire_snapshots",

@@ -46,6 +46,7 @@ COUNTERS: dict[str, tuple[str, ...]] = {
     "rewrite_delete_files": _REWRITE_DELETES,
     "sort_data_files": _REWRITE,
     "compact_data_files": _REWRITE,
+    "rebucket": _REWRITE,
     "rewrite_manifests": (),
     "tag_snapshots": (),
     "expire_snapshots": _EXPIRED,
@@ -56,6 +57,7 @@ COUNTERS: dict[str, tuple[str, ...]] = {
 GAUGES: dict[str, tuple[str, ...]] = {
     "rewrite_delete_files": ("equality_delete_files_after", "equality_delete_files_unsupported", "groups_left"),
     "sort_data_files": ("overlap_depth_after",),
+    "rebucket": ("buckets_after",),
     "rewrite_manifests": ("manifests_after", "delete_manifests_after"),
     "tag_snapshots": ("refs",),
     "expire_snapshots": ("snapshots",),

@@ -226,6 +226,36 @@ class SortDataFilesOptions(RewriteDataFilesOptions):
 
 
 @dataclass(frozen=True)
+class RebucketOptions(RewritingOptions):
+    """Options of ``rebucket``.
+
+    :param target_bucket_bytes: size aimed at of a bucket, or of one in each partition of the other fields; 0 is four
+        times the target size of a file.
+    :param tolerance: the number of buckets grows once they are so many times as large as the target on average, and
+        shrinks once they are so many times as small as half of it; at least 1.
+    :param min_buckets: the number does not shrink below this.
+    :param max_buckets: the number does not grow above this.
+    """
+
+    target_bucket_bytes: int = 0
+    tolerance: float = 1.5
+    min_buckets: int = 1
+    max_buckets: int = 1024
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.target_bucket_bytes < 0:
+            raise SpecError(f"options.target_bucket_bytes is {self.target_bucket_bytes}, not 0 or more.")
+        if not self.tolerance >= 1:
+            raise SpecError(f"options.tolerance is {self.tolerance}, not 1 or more.")
+        if not 1 <= self.min_buckets <= self.max_buckets:
+            raise SpecError(
+                f"options.min_buckets is {self.min_buckets} and options.max_buckets {self.max_buckets}: "
+                "they must be 1 or more, and the first no more than the second."
+            )
+
+
+@dataclass(frozen=True)
 class RewriteManifestsOptions(MaintenanceOptions):
     """Options of ``rewrite_manifests``.
 
@@ -392,6 +422,7 @@ OPTIONS: dict[str, type[JobOptions]] = {
     "rewrite_delete_files": RewriteDeleteFilesOptions,
     "sort_data_files": SortDataFilesOptions,
     "compact_data_files": CompactDataFilesOptions,
+    "rebucket": RebucketOptions,
     "rewrite_manifests": RewriteManifestsOptions,
     "tag_snapshots": TagSnapshotsOptions,
     "expire_snapshots": ExpireSnapshotsOptions,

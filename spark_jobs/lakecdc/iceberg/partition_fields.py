@@ -1,11 +1,15 @@
-"""The fields of a table's partition specs."""
+"""The fields of a table's partition specs, and the change of a bucket's number."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from lakecdc.iceberg.jvm import listed, mapping
+from lakecdc.contract.errors import ConflictError
+from lakecdc.iceberg.commit import told_as_conflict
+from lakecdc.iceberg.definition import current_spec_id
+from lakecdc.iceberg.jvm import jvm, listed, mapping
+from lakecdc.iceberg.retry import retried
 
 if TYPE_CHECKING:
     from lakecdc.iceberg.table import IcebergTable
@@ -48,3 +52,25 @@ def partition_fields(table: IcebergTable) -> dict[int, Fields]:
         )
         for number, fields in specs
     }
+
+
+def change_buckets(table: IcebergTable, spec_id: int, bucket: PartitionField, count: int) -> None:
+    """Give a bucket field of the current spec another number of buckets, in one metadata commit; no file changes.
+
+    :param spec_id: the current spec, as the caller knows it.
+    :raises ConflictError: the table has another one by now.
+    """
+    expressions = jvm(table.spark).org.apache.iceberg.expressions.Expressions
+
+    def commit() -> None:
+        if current_spec_id(table) != spec_id:
+            raise ConflictError(
+                "Somebody has changed the table's partition spec meanwhile.", table=table.name, hint="Run again."
+            )
+        column = str(table.java.schema().findColumnName(bucket.source_id))
+        update = table.java.updateSpec().removeField(expressions.bucket(column, bucket.buckets))
+        update.addField(expressions.bucket(column, count)).commit()
+
+    with told_as_conflict(table, "The number of buckets was not changed", "No file was changed; run again."):
+        retried(table, commit)
+    table.refresh()

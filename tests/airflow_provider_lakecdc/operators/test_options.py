@@ -13,6 +13,7 @@ from airflow_provider_lakecdc.operators.compact_data_files import CompactDataFil
 from airflow_provider_lakecdc.operators.expire_partitions import ExpirePartitionsOperator
 from airflow_provider_lakecdc.operators.expire_snapshots import ExpireSnapshotsOperator
 from airflow_provider_lakecdc.operators.ingest import IngestOperator
+from airflow_provider_lakecdc.operators.rebucket import RebucketOperator
 from airflow_provider_lakecdc.operators.remove_orphan_files import RemoveOrphanFilesOperator
 from airflow_provider_lakecdc.operators.replay_quarantine import ReplayQuarantineOperator
 from airflow_provider_lakecdc.operators.rewrite_delete_files import RewriteDeleteFilesOperator
@@ -32,6 +33,7 @@ OPERATORS: dict[str, type[LakecdcJobOperator]] = {
         RewriteDeleteFilesOperator,
         SortDataFilesOperator,
         CompactDataFilesOperator,
+        RebucketOperator,
         RewriteManifestsOperator,
         TagSnapshotsOperator,
         ExpireSnapshotsOperator,

@@ -1,0 +1,205 @@
+"""The number of buckets follows the size of a table, and no row is lost or there twice while it does."""
+
+from __future__ import annotations
+
+import json
+import random
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lakecdc import failpoints
+from lakecdc.contract.errors import SpecError, UnsupportedError
+from lakecdc.contract.options import RebucketOptions
+from lakecdc.contract.report import TableReport
+from lakecdc.maintain.compact import compact_data_files
+from lakecdc.maintain.delete_files.job import rewrite_delete_files
+from lakecdc.maintain.rebucket import rebucket, wanted_buckets
+from tests.conftest import Lake
+from tests.lakecdc.ingest.apply.support import final_rows
+from tests.lakecdc.maintain.fed import Fed, deleted_by_somebody
+from tests.lakecdc.maintain.support import append, create, duckdb_rows, metadata_location, run, spark_rows
+from tests.versions import V2, V3
+
+
+def test_the_number_doubles_and_halves_outside_of_its_bounds() -> None:
+    options = RebucketOptions(min_buckets=2, max_buckets=64)
+
+    def wanted(now: int, each: float) -> int:
+        return wanted_buckets(now, now * each, options, 100)
+
+    assert [wanted(8, each) for each in (34, 50, 100, 150)] == [8] * 4
+    assert [wanted(8, each) for each in (151, 200, 201, 799, 10_000)] == [16, 16, 32, 64, 64]
+    assert [wanted(8, each) for each in (33, 25, 13, 1)] == [4, 4, 2, 2]
+    assert (wanted(6, 1), wanted(3, 1), wanted(48, 1000), wanted(128, 1000)) == (3, 3, 48, 128)
+
+
+def test_a_second_run_does_nothing() -> None:
+    options, rng = RebucketOptions(max_buckets=2**20), random.Random(5)
+    for _ in range(10_000):
+        bytes_ = 10 ** rng.uniform(0, 9)
+        now = 2 ** rng.randrange(10)
+        once = wanted_buckets(now, bytes_, options, 1000)
+        # what rewritten rows take differs a little
+        change = rng.uniform(0.7, 1.4) if once not in (now, 1) else 1
+        assert wanted_buckets(once, bytes_ * change, options, 1000) == once
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"tolerance": 0.5}, {"min_buckets": 0}, {"min_buckets": 8, "max_buckets": 4}, {"target_bucket_bytes": -1}],
+)
+def test_bad_options_are_refused(options: dict[str, Any]) -> None:
+    with pytest.raises(SpecError, match=next(iter(options))):
+        RebucketOptions(**options)
+
+
+def target_for(lake: Lake, name: str, buckets: int) -> int:
+    """A target size with which the table's rows fill so many buckets."""
+    measured = run(lake, rebucket, name, dry_run=True).metrics
+    return round(measured["bucket_bytes_before"] * measured["buckets_before"] / buckets * 1.1)
+
+
+def buckets_of(lake: Lake, name: str) -> Counter[int]:
+    """Live data files by the number of buckets of their spec."""
+    found = lake.pyiceberg().load_table(name)
+    fields = {number: str(spec.fields[-1].transform) for number, spec in found.specs().items()}
+    return Counter(int(fields[task.file.spec_id][7:-1]) for task in found.scan().plan_files())
+
+
+@V3
+def test_buckets_grow_and_shrink(lake: Lake, version: int) -> None:
+    name = create(lake, version, "d, bucket(2, id)")
+    for low in range(0, 4000, 1000):
+        append(lake, name, low, low + 1000)
+    rows, target, before = spark_rows(lake, name), target_for(lake, name, 8), metadata_location(lake, name)
+    dry = run(lake, rebucket, name, target_bucket_bytes=target, dry_run=True)
+    assert (dry.outcome, metadata_location(lake, name)) == ("nothing", before)
+    assert (dry.metrics["buckets_after"], dry.metrics["files_chosen"], dry.metrics["files_planned"]) == (8, 16, 16)
+    grown = run(lake, rebucket, name, target_bucket_bytes=target)
+    assert (grown.outcome, grown.reason) == ("done", None)
+    wanted = {"buckets_before": 2, "buckets_after": 8, "data_files_removed": 16, "data_files_added": 16, "commits": 1}
+    assert {key: grown.metrics[key] for key in wanted} == wanted
+    assert buckets_of(lake, name) == {8: 16}
+    assert spark_rows(lake, name) == rows == duckdb_rows(lake, name)
+    again = run(lake, rebucket, name, target_bucket_bytes=target)
+    assert again.outcome == "nothing" and again.reason == (
+        f"8 buckets hold {again.metrics['bucket_bytes_before']} bytes on average, and {target} are aimed at"
+    )
+    shrunk = run(lake, rebucket, name, target_bucket_bytes=8 * target, min_buckets=4)
+    assert (shrunk.outcome, shrunk.metrics["buckets_after"], buckets_of(lake, name)) == ("done", 4, {4: 8})
+    assert spark_rows(lake, name) == rows == duckdb_rows(lake, name)
+
+
+@V2
+def test_what_a_run_has_left_the_next_one_moves(lake: Lake, monkeypatch: pytest.MonkeyPatch, version: int) -> None:
+    name = create(lake, version, "bucket(4, id)")
+    append(lake, name, 0, 2000)
+    rows, moments = spark_rows(lake, name), Counter[str]()
+
+    def reach(name: str) -> None:
+        moments[name] += 1
+        if name == "rewrite_before_commit" and moments[name] == 2:
+            raise OSError("the power is gone")
+
+    target = target_for(lake, name, 8)
+    monkeypatch.setattr(failpoints, "reach", reach)
+    report = run(lake, rebucket, name, target_bucket_bytes=target, max_group_bytes=1)
+    assert (report.outcome, report.metrics["commits"], report.metrics["buckets_after"]) == ("failed", 1, 8)
+    assert buckets_of(lake, name) == {4: 3, 8: 2} and spark_rows(lake, name) == rows
+    report = run(lake, rebucket, name, target_bucket_bytes=target, max_group_bytes=1)
+    assert (report.outcome, report.metrics["commits"], report.metrics["buckets_before"]) == ("done", 3, 8)
+    assert buckets_of(lake, name) == {8: 8} and moments["rebucket_changed"] == 1
+    assert spark_rows(lake, name) == rows == duckdb_rows(lake, name)
+
+
+def test_tables_that_it_leaves_alone(lake: Lake) -> None:
+    assert run(lake, rebucket, create(lake, 2, "bucket(2, id)")).reason == "the table has no snapshot"
+    for partitions, why in (("d", "not partitioned by bucket"), ("bucket(2, id), bucket(3, d)", "several buckets")):
+        name = create(lake, 2, partitions)
+        append(lake, name, 0, 10)
+        report = run(lake, rebucket, name)
+        assert report.outcome == "nothing" and why in str(report.reason)
+    name = create(lake, 2, "bucket(2, id)")
+    append(lake, name, 0, 100)
+    deleted_by_somebody(lake, name)
+    before = metadata_location(lake, name)
+    for dry_run in (True, False):
+        with pytest.raises(UnsupportedError, match="Rows cannot move to other buckets: snapshot .* another writer"):
+            run(lake, rebucket, name, target_bucket_bytes=1, dry_run=dry_run)
+    assert metadata_location(lake, name) == before
+    assert run(lake, rebucket, name, target_bucket_bytes=10**6, min_buckets=2).outcome == "nothing"
+
+
+@V2
+def test_batches_before_the_commits(lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: int) -> None:
+    fed = Fed(lake, tmp_path, version)
+    fed.ingest()
+    target, batches = target_for(lake, fed.name, 4), list[TableReport]()
+
+    def reach(name: str) -> None:
+        if name in ("rebucket_changed", "rewrite_before_commit") and len(batches) < 3:
+            batches.append(fed.ingest())
+
+    monkeypatch.setattr(failpoints, "reach", reach)
+    report = run(lake, rebucket, fed.name, target_bucket_bytes=target, max_group_bytes=1)
+    assert (report.outcome, report.reason) == ("done", None)
+    assert report.metrics["buckets_after"] == 4 and report.metrics["commits"] >= len(batches) == 3
+    fed.check()
+    assert fed.specs() == {1}
+    run(lake, rewrite_delete_files, fed.name)
+    assert fed.feed.rows() == final_rows(fed.history)
+
+
+@pytest.mark.soak
+@V2
+def test_soak(lake: Lake, tmp_path: Path, version: int) -> None:
+    """Five minutes in which everything goes on at once, and the number of buckets up and down."""
+    fed, rng, stop = Fed(lake, tmp_path, version), random.Random(version), threading.Event()
+    outcomes: Counter[str] = Counter()
+    errors: list[BaseException] = []
+
+    def change() -> TableReport:
+        grows = rng.random() < 0.5
+        options = {"target_bucket_bytes": 500 if grows else 10**6, "min_buckets": 2, "max_buckets": 16}
+        return run(lake, rebucket, fed.name, max_group_bytes=rng.choice([1, 10_000]), **options)
+
+    def working(name: str, act: Callable[[], TableReport], pause: float) -> threading.Thread:
+        def work() -> None:
+            try:
+                while not stop.wait(pause):
+                    report = act()
+                    assert report.outcome in ("done", "nothing", "conflict"), (name, report.reason)
+                    outcomes[f"{name} {report.outcome}"] += 1
+            except BaseException as error:
+                errors.append(error)
+                stop.set()
+
+        return threading.Thread(target=work)
+
+    workers = [
+        working("ingest", fed.ingest, 0.5),
+        working("rebucket", change, 1),
+        working("rewrite_delete_files", lambda: run(lake, rewrite_delete_files, fed.name), 5),
+        working("compact_data_files", lambda: run(lake, compact_data_files, fed.name, min_input_files=3), 5),
+    ]
+    for worker in workers:
+        worker.start()
+    until = time.monotonic() + 300
+    while time.monotonic() < until and not stop.is_set():
+        time.sleep(0.5)
+    stop.set()
+    for worker in workers:
+        worker.join()
+    assert not errors, errors
+    print(json.dumps(outcomes, indent=1))
+    assert outcomes["rebucket done"] > 1 and outcomes["ingest done"] > 10, outcomes
+    fed.check()
+    assert change().outcome in ("done", "nothing")
+    run(lake, rewrite_delete_files, fed.name)
+    assert fed.feed.rows() == final_rows(fed.history)
