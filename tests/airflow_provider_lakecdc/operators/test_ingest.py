@@ -157,7 +157,7 @@ def test_a_jdbc_source_without_a_data_interval_is_refused_with_the_remedy(
     for ends in ((None, None), (moment, moment)):
         ingestion = ingest(source=JDBC)
         given = changed(context, data_interval_start=ends[0], data_interval_end=ends[1])
-        with pytest.raises(JobBadInputError, match="CronDataIntervalTimetable"):
+        with pytest.raises(JobBadInputError, match="CronDataIntervalTimetable.*logical date"):
             ingestion.execute(given)
     assert spark_submit.calls == []
 

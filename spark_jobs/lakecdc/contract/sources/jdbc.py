@@ -15,7 +15,7 @@ _URL = re.compile(r"jdbc:(postgresql|mysql|sqlite):\S+")
 _REMEDY = (
     "Give start and end in ISO-8601, such as {{ data_interval_start }} and {{ data_interval_end }}, and schedule the "
     "DAG by a timetable whose runs have an interval, such as CronDataIntervalTimetable: those of a bare cron string "
-    "have none in Airflow 3."
+    "have none in Airflow 3. A run that is triggered by hand has one if it is given a logical date."
 )
 
 
