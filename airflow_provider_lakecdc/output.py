@@ -15,6 +15,8 @@ _TROUBLE = re.compile(
     r"^(Traceback \(most recent call last\)|Exception in thread|([\w$]+\.)*\w+(Error|Exception)\b)|\bKilled\b"
 )
 _CHATTER = ("TRACE", "DEBUG", "INFO")
+# what spark-submit prints before there is a log, also behind a warning: the jars it fetches
+_FETCHING = re.compile(r":: |Ivy Default Cache set to|The jars for the packages stored in|Using Spark's default log4j")
 
 
 class JobOutput:
@@ -57,4 +59,4 @@ def _is_chatter(line: str, before: bool) -> bool:
         return found["level"] in _CHATTER
     if _OURS.match(line) or _TROUBLE.search(line):
         return False
-    return before
+    return before or _FETCHING.match(line) is not None

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import logging
-import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -145,8 +144,9 @@ def _stopped(job: str, started: str, error: Exception) -> JobReport:
 
 
 def _say(report: JobReport, code: int) -> None:
+    """Close the log with what came of it; printed without a date it would be taken for lines of Spark's."""
     for table in report.tables:
-        print(table.line, file=sys.stderr)
+        log.info("%s", table.line)
     if report.error:
-        print(f"{report.job}: {report.error}", file=sys.stderr)
-    print(f"{report.job}: exit code {code}", file=sys.stderr)
+        log.info("%s: %s", report.job, report.error)
+    log.info("%s: exit code %d", report.job, code)

@@ -17,6 +17,7 @@ OURS = "2026-11-23 06:20:45,123 INFO lakecdc.run: shop.orders: done"
     [
         ([OURS], [OURS]),
         ([IVY, INFO, OURS], [OPEN, IVY, INFO, CLOSE, OURS]),
+        ([WARN, IVY, "\tconfs: [default]", OURS], [WARN, OPEN, IVY, "\tconfs: [default]", CLOSE, OURS]),
         (
             [INFO, "\tof the line before", OURS, "  and this"],
             [OPEN, INFO, "\tof the line before", CLOSE, OURS, "  and this"],

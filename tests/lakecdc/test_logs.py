@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import logging
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from lakecdc.logs import log_handler
+from lakecdc.run import main
 
 
 def test_no_line_holds_a_secret(capsys: pytest.CaptureFixture[str]) -> None:
@@ -19,3 +22,16 @@ def test_no_line_holds_a_secret(capsys: pytest.CaptureFixture[str]) -> None:
     told = capsys.readouterr().err
     assert "ERROR lakecdc.test: GET failed" in told and "ValueError: mysql://u:***@h/d" in told
     assert "hush" not in told and "hu/sh" not in told
+
+
+def _never(*_: Any) -> Any:
+    raise AssertionError
+
+
+def test_what_came_of_it_is_told_by_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    spec = tmp_path / "spec.json"
+    spec.write_text('{"version": 1, "job": "ingest", "tabels": []}')
+    caplog.set_level(logging.INFO)
+    code = main("ingest", _never, ["--spec", str(spec), "--report", str(tmp_path / "report.json")])
+    assert "Did you mean 'tables'" in caplog.messages[-2]
+    assert caplog.messages[-1] == f"ingest: exit code {code}" == "ingest: exit code 4"
