@@ -18,7 +18,7 @@ def run_params(tables: Sequence[str]) -> dict[str, Param]:
     :param tables: those that a run can be narrowed to.
     """
     return {
-        "tables": _some_of(tables, "Tables", "Work on these tables alone. None is all of them."),
+        "tables": _some_of(tables, "Tables", "Work on these tables alone; leave it empty for all of them."),
         "dry_run": Param(
             False, type="boolean", title="Dry run", description="Plan and measure, write to the log, change nothing."
         ),
