@@ -5,14 +5,12 @@ The picture needs Chromium (Debian: ``apt-get install chromium``).
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
 import subprocess
 import sys
 import tempfile
 import threading
-import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -59,20 +57,12 @@ def picture(settings: Settings) -> None:
     # the source is asked for nothing, so its port does not matter
     with (
         WebPage(settings, variables(settings, source_port=5432)) as page,
-        _with_cookie(_token(page), f"{page.address}/dags") as address,
+        _with_cookie(page.token(), f"{page.address}/dags") as address,
         tempfile.TemporaryDirectory() as profile,
     ):
         command = [chromium, "--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"]
         command += [f"--user-data-dir={profile}", f"--window-size={_SIZE}", "--virtual-time-budget=20000"]
         subprocess.run([*command, f"--screenshot={PICTURE}", address], check=True, stderr=subprocess.DEVNULL)
-
-
-def _token(page: WebPage) -> str:
-    user, password = page.login
-    body = json.dumps({"username": user, "password": password}).encode()
-    request = urllib.request.Request(f"{page.address}/auth/token", body, {"Content-Type": "application/json"})
-    with urllib.request.urlopen(request, timeout=30) as answer:
-        return str(json.load(answer)["access_token"])
 
 
 @contextmanager

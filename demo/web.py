@@ -16,7 +16,7 @@ from demo.dags import DemoError
 from demo.settings import Settings
 from local_services.process import free_port, port_answers
 
-_READY_SECONDS = 120.0
+_READY_SECONDS = 300.0
 _STOP_SECONDS = 30.0
 
 
@@ -49,6 +49,14 @@ class WebPage:
         """User and password, which Airflow has made up at its first start."""
         ((user, password),) = json.loads(self._passwords.read_text()).items()
         return user, password
+
+    def token(self) -> str:
+        """A token that logs its bearer in, for Airflow's REST API or as a browser's cookie ``_token``."""
+        user, password = self.login
+        body = json.dumps({"username": user, "password": password}).encode()
+        request = urllib.request.Request(f"{self.address}/auth/token", body, {"Content-Type": "application/json"})
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            return str(json.load(answer)["access_token"])
 
     def __enter__(self) -> Self:
         with self._log.open("ab") as log:
