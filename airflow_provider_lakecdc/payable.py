@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from airflow_provider_lakecdc.tables import partition_of
 from lakecdc.metadata.equality_keys import doubt
 
 if TYPE_CHECKING:
@@ -47,21 +48,17 @@ def _left(table: Table, snapshot: Snapshot) -> Iterator[DataFile]:
         for entry in manifest.fetch_manifest_entry(table.io)
         if entry.data_file.content == DataFileContent.EQUALITY_DELETES and entry.data_file.record_count
     ]
-    stuck = {_scope(file) for file in equality if "unreadable" in _doubts(file, kinds)}
+    stuck = {partition_of(file) for file in equality if "unreadable" in _doubts(file, kinds)}
     anywhere = bool(stuck or lost)
     unpartitioned = {number for number, spec in table.specs().items() if spec.is_unpartitioned()}
     for file in equality:
-        scope_stays = anywhere if file.spec_id in unpartitioned else file.spec_id in lost or _scope(file) in stuck
+        scope_stays = anywhere if file.spec_id in unpartitioned else file.spec_id in lost or partition_of(file) in stuck
         if scope_stays or _doubts(file, kinds):
             yield file
 
 
 def _doubts(file: DataFile, kinds: dict[int, str]) -> set[str]:
     return {found for field_id in file.equality_ids or () if (found := doubt(kinds.get(field_id)))}
-
-
-def _scope(file: DataFile) -> tuple[int, str]:
-    return file.spec_id, repr(file.partition)
 
 
 def _column_types(table: Table) -> dict[int, str]:

@@ -1,4 +1,4 @@
-"""How tables stand: deletes in them, engines that can read them, the last write. Metadata only, through pyiceberg.
+"""How tables stand: deletes in them, engines that can read them, the last write, health. Metadata only, by pyiceberg.
 
 Also a command, which knows Airflow's connections: ``python -m airflow_provider_lakecdc.status lake shop.orders``.
 """
@@ -14,6 +14,7 @@ from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_lakecdc.delete_debt import debt_of
+from airflow_provider_lakecdc.health import health_of
 from airflow_provider_lakecdc.hooks.catalog import get_catalog
 from airflow_provider_lakecdc.tables import MAIN, branch_snapshots, open_table, snapshot_facts
 from lakecdc.metadata import readers
@@ -26,34 +27,41 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_HEADINGS = ("table", "format", "equality deletes", "position deletes", "v4", "refused by", "last write")
+_HEADINGS = ("table", "format", "equality deletes", "position deletes", "v4", "refused by", "score", "last write")
 
 
 def read_status(
-    catalog: CatalogConnection, table: str, branch: str = MAIN, *, partitions: bool = False
+    catalog: CatalogConnection, table: str, branch: str = MAIN, *, partitions: bool = False, health: bool = False
 ) -> dict[str, Any] | None:
     """How a table stands, as JSON.
 
     :param table: ``namespace.name``.
     :param branch: branch to look at.
     :param partitions: add when each partition was changed last, maintenance included; this reads all manifests.
+    :param health: add what readers pay for the table's layout; this reads the head's manifests.
     :return: ``format_version``, the counts of :class:`lakecdc.metadata.debt.DeleteDebt`, ``ready_for_v4``,
         ``readable_by``, ``refused_by``, ``gained_by_rewrite`` (see :mod:`lakecdc.metadata.readers`), ``last_write``
-        (see :class:`lakecdc.metadata.last_write.LastWrite`) and perhaps ``partitions``; None if there is no such table.
+        (see :class:`lakecdc.metadata.last_write.LastWrite`), and perhaps ``partitions`` and ``health`` (see
+        :class:`lakecdc.metadata.health.TableHealth`; None without a snapshot); None if there is no such table.
     """
     with open_table(catalog, table) as found:
         if found is None:
             return None
         status = _status(found, branch)
-        return status | {"partitions": _partitions(found, branch)} if partitions else status
+        if partitions:
+            status["partitions"] = _partitions(found, branch)
+        if health:
+            measured = health_of(found, branch)
+            status["health"] = measured.facts() if measured else None
+        return status
 
 
 def report_status(
-    catalog: CatalogConnection, table: str, branch: str = MAIN, *, partitions: bool = False
+    catalog: CatalogConnection, table: str, branch: str = MAIN, *, partitions: bool = False, health: bool = False
 ) -> dict[str, Any]:
     """The same, and ``error`` alone for a table that is not there or cannot be read."""
     try:
-        status = read_status(catalog, table, branch, partitions=partitions)
+        status = read_status(catalog, table, branch, partitions=partitions, health=health)
     except Exception as error:
         log.exception("%s could not be read", table)
         return {"error": f"{type(error).__name__}: {error}"}
@@ -86,9 +94,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--partitions", action="store_true", help="when each partition was changed; reads all manifests"
     )
+    parser.add_argument("--health", action="store_true", help="score and file sizes; reads the head's manifests")
     asked = parser.parse_args(argv)
     catalog = get_catalog(asked.catalog_conn_id)
-    found = {name: report_status(catalog, name, partitions=asked.partitions) for name in asked.tables}
+    wanted = {"partitions": asked.partitions, "health": asked.health}
+    found = {name: report_status(catalog, name, **wanted) for name in asked.tables}
     json.dump(found, sys.stdout, indent=2)
     print()
     return int(any("error" in status for status in found.values()))
@@ -126,12 +136,14 @@ def _partitions(table: Table, branch: str) -> list[dict[str, Any]]:
 
 def _row(name: str, status: Mapping[str, Any]) -> tuple[str, ...]:
     if "error" in status:
-        return (name, "-", "-", "-", "-", "-", str(status["error"]))
+        return (name, *["-"] * (len(_HEADINGS) - 2), str(status["error"]))
     equality = f"{status['equality_deletes']} in {status['equality_delete_files']} files"
     position = f"{status['position_deletes']} in {status['position_delete_files']} files"
     written = status["last_write"]["written_at"] if status["last_write"] else "-"
     ready = "ready" if status["ready_for_v4"] else "not ready"
-    return name, f"v{status['format_version']}", equality, position, ready, ", ".join(status["refused_by"]), written
+    score = f"{status['health']['score']:.0f}" if status.get("health") else "-"
+    refused = ", ".join(status["refused_by"])
+    return name, f"v{status['format_version']}", equality, position, ready, refused, score, written
 
 
 if __name__ == "__main__":

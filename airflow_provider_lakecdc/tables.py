@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from lakecdc.metadata.last_write import SnapshotFacts
 
 if TYPE_CHECKING:
+    from pyiceberg.manifest import DataFile
     from pyiceberg.table import Table
     from pyiceberg.table.snapshots import Snapshot
 
@@ -52,3 +53,8 @@ def snapshot_facts(snapshot: Snapshot) -> SnapshotFacts:
 def summary_of(snapshot: Snapshot) -> Mapping[str, str]:
     """A snapshot's summary; empty if it has none."""
     return snapshot.summary.additional_properties if snapshot.summary else {}
+
+
+def partition_of(file: DataFile) -> tuple[int, str]:
+    """What tells a file's partition from all others: its partition spec and its values."""
+    return file.spec_id, repr(file.partition)

@@ -33,6 +33,7 @@ class TableStatusOperator(BaseOperator):
     :param namespaces: namespaces of which all tables are reported. (templated)
     :param branch: branch to look at. (templated)
     :param partitions: report when each partition was changed last, maintenance included; this reads all manifests.
+    :param health: report what readers pay for each table's layout, with a score; this reads the head's manifests.
     :param catalog_conn_id: connection of type ``iceberg``; default: ``[lakecdc] catalog_conn_id``. (templated)
     :param kwargs: arguments of ``BaseOperator``.
     """
@@ -47,6 +48,7 @@ class TableStatusOperator(BaseOperator):
         namespaces: str | Sequence[str] = (),
         branch: str = MAIN,
         partitions: bool = False,
+        health: bool = False,
         catalog_conn_id: str | None = None,
         **kwargs: Any,
     ) -> None:
@@ -55,6 +57,7 @@ class TableStatusOperator(BaseOperator):
         self.namespaces = namespaces
         self.branch = branch
         self.partitions = partitions
+        self.health = health
         self.catalog_conn_id = catalog_conn_id or settings.catalog_conn_id()
 
     def execute(self, context: Context) -> dict[str, dict[str, Any]]:
@@ -73,7 +76,8 @@ class TableStatusOperator(BaseOperator):
                 names |= dict.fromkeys(tables_of(catalog, namespace))
             except Exception as error:
                 found[namespace] = {"error": f"Its tables cannot be listed: {type(error).__name__}: {error}"}
-        found |= {name: report_status(catalog, name, self.branch, partitions=self.partitions) for name in names}
+        wanted = {"partitions": self.partitions, "health": self.health}
+        found |= {name: report_status(catalog, name, self.branch, **wanted) for name in names}
         self.log.info("Tables of %s:\n%s", self.catalog_conn_id, overview(found))
         context["ti"].xcom_push(key=STATUS_KEY, value=found)
         if failed := {name: status["error"] for name, status in found.items() if "error" in status}:

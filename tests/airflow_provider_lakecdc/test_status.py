@@ -12,7 +12,7 @@ from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import LongType, NestedField
 
 from airflow_provider_lakecdc.hooks.catalog import get_catalog
-from airflow_provider_lakecdc.status import main, read_status, tables_of
+from airflow_provider_lakecdc.status import main, overview, read_status, tables_of
 from lakecdc.metadata import names
 from tests.airflow_provider_lakecdc.tables import ROW, FedTable
 
@@ -74,6 +74,21 @@ def test_when_each_partition_was_changed(orders: FedTable) -> None:
     orders.ingest(None)
     orders.delete(1)
     assert len(status(partitions=True)["partitions"]) == 1
+
+
+def test_health_is_measured_on_demand_and_told_by_score(orders: FedTable, capsys: pytest.CaptureFixture[str]) -> None:
+    assert status(health=True)["health"] is None and "health" not in status()
+    for _ in range(3):
+        orders.ingest(None)
+    orders.delete(7, 3)
+    found = status(health=True)["health"]
+    assert (found["data_files"], found["files_by_size"]["tiny"], found["files_needed"]) == (3, 3, 1)
+    assert (found["equality_delete_files"], found["equality_deletes"], found["delete_file_reads"]) == (2, 10, 6)
+    assert (found["snapshots"], found["manifests"]) == (4, 4)
+    assert found["score"] == pytest.approx(100 - sum(found["lost"].values())) and found["lost"]["deletes"] > 10
+    assert f"  {found['score']:.0f}  " in overview({"shop.orders": status(health=True)})
+    assert main(["lake", "shop.orders", "--health"]) == 0
+    assert json.loads(capsys.readouterr().out)["shop.orders"]["health"] == found
 
 
 def test_tables_of_a_namespace(orders: FedTable, lake: dict[str, str]) -> None:

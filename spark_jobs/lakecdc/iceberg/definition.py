@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# and Iceberg's default
-_TARGET_FILE_BYTES, _DEFAULT_FILE_BYTES = "write.target-file-size-bytes", 512 * 1024**2
 _SIDE_TABLE = {"format-version": "2", "commit.retry.num-retries": "20"}
 #: property of a table of few rows, which a deletion is to leave without delete files
 COPY_ON_WRITE = {"write.delete.mode": "copy-on-write"}
@@ -33,16 +31,6 @@ def spark_types(table: IcebergTable) -> dict[str, str]:
 
     found = jvm(table.spark).org.apache.iceberg.spark.SparkSchemaUtil.convert(table.java.schema())
     return {f.name: sql_type(f.dataType) for f in StructType.fromJson(json.loads(found.json())).fields}
-
-
-def target_file_bytes(table: IcebergTable) -> int:
-    """Bytes that a data file of the table is to have."""
-    return int(table.properties.get(_TARGET_FILE_BYTES, _DEFAULT_FILE_BYTES))
-
-
-def has_target_file_bytes(table: IcebergTable) -> bool:
-    """Whether the table itself says how many these are."""
-    return _TARGET_FILE_BYTES in table.properties
 
 
 def create_side_table(

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING
 from lakecdc.contract.options import CompactDataFilesOptions
 from lakecdc.contract.report import TableReport
 from lakecdc.iceberg.clustering import clustering
-from lakecdc.iceberg.definition import target_file_bytes, unpartitioned_specs
+from lakecdc.iceberg.definition import unpartitioned_specs
 from lakecdc.iceberg.scan import specs_by_dropped_columns
 from lakecdc.maintain.measure import Partitions, measure
 from lakecdc.maintain.older_specs import by_spec, count, destination, units_of, without
 from lakecdc.maintain.rewrite import RewritePlan, execute, from_head, joined, target_bytes
 from lakecdc.maintain.selection import apart, compaction_units, moving_units, still_written
+from lakecdc.metadata.file_sizes import written_file_bytes
 
 if TYPE_CHECKING:
     from lakecdc.contract.spec import JobSpec
@@ -40,7 +41,7 @@ def _compact(table: IcebergTable, options: CompactDataFilesOptions, start: Snaps
     found = by_spec(table, start, partitions)
     written = _still_written(table, found.current | found.movable, options)
     quiet, older = without(found.current, written), without(found.movable, written)
-    large = options.large_file_ratio * (options.target_file_size_bytes or target_file_bytes(table))
+    large = options.large_file_ratio * (options.target_file_size_bytes or written_file_bytes(table.properties))
     units, counts = compaction_units(quiet if options.older_specs else quiet | older, options, target, large)
     counts |= {"partitions_being_written": len(written)} if options.quiet_seconds else {}
     moving, left = moving_units(of_dropped, options, target)

@@ -13,7 +13,7 @@ from lakecdc.contract.errors import ConflictError, InputError, LakecdcError
 from lakecdc.contract.options import RewritingOptions
 from lakecdc.contract.report import TableReport
 from lakecdc.iceberg.commit import replace_data_files
-from lakecdc.iceberg.definition import current_spec_id, has_target_file_bytes, target_file_bytes
+from lakecdc.iceberg.definition import current_spec_id
 from lakecdc.iceberg.rewrite_guard import EqualityDeleteGuard, refusal_in_sight
 from lakecdc.iceberg.rewrite_tasks import (
     output_tasks,
@@ -32,6 +32,7 @@ from lakecdc.maintain.selection import Unit, batches
 from lakecdc.maintain.start_tag import start_tag
 from lakecdc.maintain.verify_rows import Proof
 from lakecdc.metadata import names
+from lakecdc.metadata.file_sizes import target_file_bytes
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -54,8 +55,6 @@ SUMMED = (
     "rows",
     "seconds",
 )
-# bytes of a table, and of its files: some dozens of files at least, so that readers have something to share out
-_TARGETS = ((16 * 1024**3, 128 * 1024**2), (1024**4, 256 * 1024**2))
 
 
 @dataclass(frozen=True)
@@ -108,10 +107,8 @@ class Tally:
 
 def target_bytes(table: IcebergTable, options: RewritingOptions, start: Snapshot) -> int:
     """Bytes per file to aim at: the option, else the table's property, else what suits the table's size."""
-    if options.target_file_size_bytes or has_target_file_bytes(table):
-        return options.target_file_size_bytes or target_file_bytes(table)
     size = int(start.summary.get("total-files-size", 0))
-    return next((target for below, target in _TARGETS if size < below), target_file_bytes(table))
+    return options.target_file_size_bytes or target_file_bytes(table.properties, size)
 
 
 def nothing(table: IcebergTable, reason: str, start: Snapshot | None = None, **metrics: Any) -> TableReport:

@@ -10,7 +10,7 @@ from typing import Any
 from lakecdc.contract.options import CompactDataFilesOptions, SortDataFilesOptions
 from lakecdc.maintain.measure import FileFacts, Partitions
 from lakecdc.maintain.overlap import overlap_depth, overlapping_groups, runs_between
-from lakecdc.metadata.health import SMALL_FILE_RATIO
+from lakecdc.metadata.totals import SMALL_FILE_RATIO
 
 #: an average output file is at least this much above the size that would make it small again
 _MARGIN = 1.05

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 
-from lakecdc.metadata import health
+from lakecdc.metadata import totals
 
 #: totals that every writer may leave out (Iceberg specification, appendix F, optional snapshot summary fields)
 _TOTALS = ("total-delete-files", "total-equality-deletes", "total-position-deletes")
@@ -68,10 +68,10 @@ def from_summaries(summaries: Sequence[Mapping[str, str]]) -> DeleteDebt | None:
         return DeleteDebt()
     if any(name not in summaries[0] for name in _TOTALS):
         return None
-    totals = health.from_summary(summaries[0])
-    equality_files = health.counted_back(summaries)
+    counts = totals.from_summary(summaries[0])
+    equality_files = totals.counted_back(summaries)
     if equality_files is None:
         return None
     return DeleteDebt(
-        equality_files, totals.equality_deletes, totals.delete_files - equality_files, totals.position_deletes
+        equality_files, counts.equality_deletes, counts.delete_files - equality_files, counts.position_deletes
     )

@@ -1,92 +1,206 @@
-"""Table health from the totals of the head's snapshot summary: one metadata file, no manifest is opened."""
+"""Health of a table, measured from its metadata alone: what readers pay for how its files lie.
+
+One definition for workers (pyiceberg), jobs (Spark) and whoever shows it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+import bisect
+import math
+from collections import defaultdict
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from enum import StrEnum
 
-#: files below this share of the target size count as small
-SMALL_FILE_RATIO = 0.75
+#: size classes of data files, by the share of the target size at which each ends
+_CLASSES = (("tiny", 0.125), ("small", 0.75), ("fit", 1.8), ("large", math.inf))
+# What one delete file costs a scan of one data file, an equality delete being 1: its keys are compared with every row,
+# positions are only merged, and a vector is one look-up of bits.
+_EQUALITY_COST, _POSITION_COST, _VECTOR_COST = 1.0, 0.2, 0.05
+_MANIFEST_BYTES = 8 * 1024**2
+
+
+class Content(StrEnum):
+    """Kinds of live files."""
+
+    DATA = "data files"
+    EQUALITY_DELETES = "equality deletes"
+    POSITION_DELETES = "position deletes"
+    DELETION_VECTOR = "deletion vectors"
+
+
+@dataclass(frozen=True)
+class LiveFile:
+    """One live file of a snapshot, as its manifest has it.
+
+    :param scope: the partition, that is partition spec and values; None for equality deletes that apply everywhere.
+    :param bytes: its size; of a deletion vector that of its blob.
+    :param sequence: data sequence number.
+    :param location: of a data file its own; of position deletes that of the one data file they refer to, if that is
+        known; a deletion vector refers to one in any case.
+    """
+
+    content: Content
+    scope: Hashable
+    bytes: int
+    rows: int
+    sequence: int
+    location: str | None = None
 
 
 @dataclass(frozen=True)
 class TableHealth:
-    """Counts that decide what maintenance a table needs.
+    """What a table looks like to its readers.
 
-    :param data_files: live data files.
-    :param delete_files: live delete files of every kind.
-    :param equality_deletes: rows in equality-delete files.
-    :param position_deletes: rows in position-delete files and deletion vectors.
-    :param records: rows in data files, deleted ones included.
-    :param bytes: size of all live files in bytes.
+    :param target_file_bytes: size that data files should have.
+    :param files_by_size: data files of each size class: ``tiny`` below an eighth of the target, ``small`` below three
+        quarters, ``fit`` below 1.8, and ``large``.
+    :param files_needed: data files of the target size that would hold the same, counted by partition.
+    :param rows: in data files, deleted ones included.
+    :param delete_file_reads: delete files that a scan of the whole table applies, each counted once for every data file
+        that it applies to.
+    :param delete_read_cost: the same, with position deletes counted a fifth and deletion vectors a twentieth.
     """
 
+    target_file_bytes: int
     data_files: int
-    delete_files: int
+    data_bytes: int
+    files_by_size: Mapping[str, int]
+    files_needed: int
+    rows: int
+    delete_bytes: int
+    equality_delete_files: int
     equality_deletes: int
+    position_delete_files: int
+    deletion_vectors: int
     position_deletes: int
-    records: int
-    bytes: int
+    delete_file_reads: int
+    delete_read_cost: float
+    snapshots: int
+    manifests: int
+    manifest_bytes: int
 
     @property
-    def average_file_bytes(self) -> float:
-        """Mean size of a data file in bytes; 0 for an empty table."""
-        return self.bytes / self.data_files if self.data_files else 0.0
+    def score(self) -> float:
+        """From 100, nothing to gain, down to 0."""
+        return round(100 - sum(self.lost.values()), 1)
 
     @property
-    def delete_ratio(self) -> float:
-        """Deleted rows per stored row; may pass 1 when equality deletes match nothing."""
-        return (self.equality_deletes + self.position_deletes) / self.records if self.records else 0.0
+    def lost(self) -> dict[str, float]:
+        """Points that the score lacks, by reason, each at most what :func:`lost_points` says."""
+        return lost_points(self)
+
+    def facts(self) -> dict[str, object]:
+        """As JSON, the score and what it lacks first."""
+        return {"score": self.score, "lost": self.lost, **asdict(self)}
 
 
-def from_summary(summary: Mapping[str, str]) -> TableHealth:
-    """Read the totals of a snapshot summary (Iceberg specification, appendix F, optional snapshot summary fields).
+def lost_points(health: TableHealth) -> dict[str, float]:
+    """What drags a score down, in points.
 
-    :param summary: the head's summary; missing totals count as 0.
+    - ``deletes``, up to 50: half of it at four equality deletes for each data file (readers of one data file with ten
+      delete files take some six times as long as without any, apache/iceberg-go #852).
+    - ``small_files``, up to 35: the share of data files that need not be; a dozen of them at least count in full.
+    - ``manifests``, up to 10: half of it at a hundred manifests more than their bytes need.
+    - ``snapshots``, up to 5: half of it at a thousand.
     """
+    spare_files = max(0, health.data_files - health.files_needed)
+    spare_manifests = max(0, health.manifests - math.ceil(health.manifest_bytes / _MANIFEST_BYTES))
+    found = {
+        "deletes": 50 * _saturated(health.delete_read_cost / max(health.data_files, 1), 4),
+        "small_files": 35 * spare_files / max(health.data_files, 1) * min(1.0, spare_files / 12),
+        "manifests": 10 * _saturated(spare_manifests, 100),
+        "snapshots": 5 * _saturated(max(0, health.snapshots - 1), 1000),
+    }
+    return {name: round(points, 1) for name, points in found.items()}
 
-    def total(name: str) -> int:
-        return _number(summary, f"total-{name}")
 
+def measured(
+    files: Iterable[LiveFile], *, target_file_bytes: int, snapshots: int, manifests: Sequence[int]
+) -> TableHealth:
+    """Measure a snapshot from its live files.
+
+    :param snapshots: that the table keeps.
+    :param manifests: bytes of each of the snapshot's manifests.
+    """
+    known = list(files)
+    kinds = {kind: [file for file in known if file.content is kind] for kind in Content}
+    data = kinds[Content.DATA]
+    reads = _delete_file_reads(kinds)
+    cost = (
+        reads[Content.EQUALITY_DELETES] * _EQUALITY_COST
+        + reads[Content.POSITION_DELETES] * _POSITION_COST
+        + reads[Content.DELETION_VECTOR] * _VECTOR_COST
+    )
     return TableHealth(
-        data_files=total("data-files"),
-        delete_files=total("delete-files"),
-        equality_deletes=total("equality-deletes"),
-        position_deletes=total("position-deletes"),
-        records=total("records"),
-        bytes=total("files-size"),
+        target_file_bytes=target_file_bytes,
+        data_files=len(data),
+        data_bytes=sum(file.bytes for file in data),
+        files_by_size=_by_size(data, target_file_bytes),
+        files_needed=_files_needed(data, target_file_bytes),
+        rows=sum(file.rows for file in data),
+        delete_bytes=sum(file.bytes for file in known) - sum(file.bytes for file in data),
+        equality_delete_files=len(kinds[Content.EQUALITY_DELETES]),
+        equality_deletes=sum(file.rows for file in kinds[Content.EQUALITY_DELETES]),
+        position_delete_files=len(kinds[Content.POSITION_DELETES]),
+        deletion_vectors=len(kinds[Content.DELETION_VECTOR]),
+        position_deletes=sum(
+            file.rows for kind in (Content.POSITION_DELETES, Content.DELETION_VECTOR) for file in kinds[kind]
+        ),
+        delete_file_reads=sum(reads.values()),
+        delete_read_cost=round(cost, 2),
+        snapshots=snapshots,
+        manifests=len(manifests),
+        manifest_bytes=sum(manifests),
     )
 
 
-def equality_delete_files(summaries: Iterable[Mapping[str, str]]) -> int:
-    """Live equality-delete files, from snapshot summaries alone.
+def _saturated(amount: float, half: float) -> float:
+    """From 0 towards 1, a half at an amount."""
+    return amount / (amount + half)
 
-    Summaries have no total of them, so added and removed ones are counted back to a snapshot without equality
-    deletes. Where expiry has cut the way there, all live delete files count.
 
-    :param summaries: summaries of a branch, from its head towards the root.
+def _by_size(data: Sequence[LiveFile], target: int) -> dict[str, int]:
+    found = dict.fromkeys((name for name, _ in _CLASSES), 0)
+    for file in data:
+        found[next(name for name, end in _CLASSES if file.bytes < end * target)] += 1
+    return found
+
+
+def _files_needed(data: Sequence[LiveFile], target: int) -> int:
+    sizes: dict[Hashable, int] = defaultdict(int)
+    for file in data:
+        sizes[file.scope] += file.bytes
+    return sum(max(1, round(size / target)) for size in sizes.values())
+
+
+def _delete_file_reads(kinds: Mapping[Content, Sequence[LiveFile]]) -> dict[Content, int]:
+    """Pairs of a delete file and a data file that it applies to, by kind.
+
+    Equality deletes apply to data files with lower sequence numbers, position deletes also to those with the same, and
+    those that name their data file to it alone (Iceberg specification, scan planning).
     """
-    kept = list(summaries)
-    counted = counted_back(kept)
-    return from_summary(kept[0]).delete_files if counted is None else counted
+    by_scope: dict[Hashable, list[int]] = defaultdict(list)
+    everywhere: list[int] = []
+    for file in kinds[Content.DATA]:
+        by_scope[file.scope].append(file.sequence)
+        everywhere.append(file.sequence)
+    for numbers in (everywhere, *by_scope.values()):
+        numbers.sort()
+    live = {file.location for file in kinds[Content.DATA]}
+    found: dict[Content, int] = {kind: 0 for kind in Content if kind is not Content.DATA}
+    for kind in found:
+        for file in kinds[kind]:
+            if file.location is not None:
+                found[kind] += file.location in live
+            elif kind is Content.DELETION_VECTOR:
+                found[kind] += 1
+            else:
+                numbers = everywhere if file.scope is None else by_scope.get(file.scope, [])
+                found[kind] += _older(numbers, file.sequence, kind is not Content.EQUALITY_DELETES)
+    return found
 
 
-def counted_back(summaries: Sequence[Mapping[str, str]]) -> int | None:
-    """Live equality-delete files; None where the summaries that are left do not tell.
-
-    :param summaries: summaries of a branch, from its head towards the root.
-    """
-    count = 0
-    for summary in summaries:
-        if not _number(summary, "total-equality-deletes"):
-            return count
-        count += _number(summary, "added-equality-delete-files")
-        if _number(summary, "total-delete-files") == _number(summary, "added-delete-files"):
-            # nothing older is left
-            return count
-        count -= _number(summary, "removed-equality-delete-files")
-    return None if summaries else 0
-
-
-def _number(summary: Mapping[str, str], name: str) -> int:
-    return int(summary.get(name) or 0)
+def _older(numbers: Sequence[int], sequence: int, or_equal: bool) -> int:
+    """How many of ascending sequence numbers a delete file applies to."""
+    return bisect.bisect_right(numbers, sequence) if or_equal else bisect.bisect_left(numbers, sequence)

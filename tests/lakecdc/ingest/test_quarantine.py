@@ -103,7 +103,7 @@ def test_messages_that_cannot_be_read_count_among_all(lake: Lake, tmp_path: Path
     assert (report.outcome, report.metrics["quarantined"]) == ("done", 3), report.reason
 
 
-@pytest.mark.parametrize("key", [["id"], []])
+@pytest.mark.parametrize("key", [pytest.param(["id"], marks=pytest.mark.soak), []])
 def test_equal_messages_are_kept_and_enter_again_each_by_itself(lake: Lake, tmp_path: Path, key: list[str]) -> None:
     fed = Fed(lake, tmp_path, n="int")
     fed.target |= {"mode": "append", "key": key}

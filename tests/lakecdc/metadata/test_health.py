@@ -1,35 +1,98 @@
-"""Delete debt is told from snapshot summaries alone."""
+"""Health is what readers pay: counts by kind, pairs of delete and data files, and a score that follows them."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from lakecdc.metadata.health import equality_delete_files
+from lakecdc.metadata.health import Content, LiveFile, TableHealth, measured
+
+TARGET = 1000
 
 
-def snapshot(total_keys: int, total_files: int, added: int = 0, removed: int = 0, other: int = 0) -> dict[str, str]:
-    return {
-        "total-equality-deletes": str(total_keys),
-        "total-delete-files": str(total_files),
-        "added-equality-delete-files": str(added),
-        "removed-equality-delete-files": str(removed),
-        "added-delete-files": str(added + other),
-    }
+def data(sequence: int = 1, size: int = TARGET, scope: str = "a", location: str | None = None) -> LiveFile:
+    return LiveFile(Content.DATA, scope, size, 10, sequence, location or f"{scope}/{sequence}/{size}")
+
+
+def deletes(content: Content, sequence: int, scope: str | None = "a", location: str | None = None) -> LiveFile:
+    return LiveFile(content, scope, 1, 3, sequence, location)
+
+
+def health(*files: LiveFile, snapshots: int = 1, manifests: tuple[int, ...] = (5000,)) -> TableHealth:
+    return measured(files, target_file_bytes=TARGET, snapshots=snapshots, manifests=manifests)
+
+
+def test_an_empty_table_has_nothing_to_gain() -> None:
+    assert (health().score, health().files_needed) == (100, 0)
+
+
+def test_files_by_size_and_those_that_are_needed() -> None:
+    found = health(*[data(size=size) for size in (10, 200, 800, 1790, 5000)], data(size=1, scope="b"))
+    assert found.files_by_size == {"tiny": 2, "small": 1, "fit": 2, "large": 1}
+    # one partition has 7800 bytes, the other is tiny but needs its file
+    assert found.files_needed == 8 + 1
 
 
 @pytest.mark.parametrize(
-    ("newest_first", "files"),
+    ("delete", "reads"),
     [
-        ([], 0),
-        ([snapshot(0, 7)], 0),
-        ([snapshot(30, 3, added=1), snapshot(20, 2, added=2), snapshot(0, 0)], 3),
-        ([snapshot(10, 9, added=1), snapshot(0, 8, removed=4, other=4)], 1),
-        ([snapshot(20, 9, removed=1, other=3), snapshot(30, 7, added=3), snapshot(0, 4)], 2),
-        # the first snapshot ever: nothing older is left
-        ([snapshot(20, 2, added=1), snapshot(10, 1, added=1)], 2),
-        # the way back is cut by expiry
-        ([snapshot(20, 9, added=1), snapshot(10, 8, added=1)], 9),
+        # lower sequence numbers only, in the partition
+        (deletes(Content.EQUALITY_DELETES, 2), 1),
+        (deletes(Content.EQUALITY_DELETES, 3), 2),
+        # of a spec without partitions: everywhere
+        (deletes(Content.EQUALITY_DELETES, 3, None), 3),
+        # the same sequence number as well
+        (deletes(Content.POSITION_DELETES, 2), 2),
+        (deletes(Content.POSITION_DELETES, 2, location="first"), 1),
+        (deletes(Content.POSITION_DELETES, 2, location="gone"), 0),
+        # belongs to one data file, whichever it is (Iceberg specification, deletion vectors)
+        (deletes(Content.DELETION_VECTOR, 9), 1),
+        (deletes(Content.EQUALITY_DELETES, 9, "elsewhere"), 0),
     ],
 )
-def test_equality_delete_files(newest_first: list[dict[str, str]], files: int) -> None:
-    assert equality_delete_files(newest_first) == files
+def test_data_files_that_a_delete_file_is_read_for(delete: LiveFile, reads: int) -> None:
+    files = [data(1, location="first"), data(2, location="second"), data(1, scope="b", location="third")]
+    assert health(*files, delete).delete_file_reads == reads
+
+
+def test_a_score_says_what_it_lacks() -> None:
+    found = health(*[data(n, 10) for n in range(1, 41)], *[deletes(Content.EQUALITY_DELETES, 50)] * 4)
+    assert found.lost == {"deletes": 25.0, "small_files": 34.1, "manifests": 0.0, "snapshots": 0.0}
+    assert found.score == pytest.approx(100 - 25 - 34.1)
+    assert found.facts()["score"] == found.score
+
+
+def test_a_dozen_spare_files_count_in_full_and_a_single_one_hardly() -> None:
+    assert health(data(1, 10), data(2, 10)).lost["small_files"] < 2
+
+
+KINDS = st.sampled_from(list(Content))
+FILES = st.lists(
+    st.builds(
+        LiveFile,
+        KINDS,
+        st.sampled_from(["a", "b"]),
+        st.integers(0, 3000),
+        st.integers(0, 50),
+        st.integers(0, 9),
+        st.none(),
+    ),
+    max_size=30,
+)
+
+
+@given(FILES, st.integers(1, 10**6), st.lists(st.integers(0, 10**8), max_size=5))
+def test_scores_lie_between_nothing_and_everything(files: list[LiveFile], snapshots: int, sizes: list[int]) -> None:
+    named = [replace(f, location=str(n)) if f.content is Content.DATA else f for n, f in enumerate(files)]
+    found = health(*named, snapshots=snapshots, manifests=tuple(sizes))
+    assert 0 <= found.score <= 100
+    assert all(points >= 0 for points in found.lost.values())
+
+
+@given(FILES)
+def test_one_more_equality_delete_never_betters_a_score(files: list[LiveFile]) -> None:
+    named = [replace(f, location=str(n)) if f.content is Content.DATA else f for n, f in enumerate(files)]
+    assert health(*named, deletes(Content.EQUALITY_DELETES, 5)).score <= health(*named).score

@@ -6,7 +6,6 @@ import pytest
 
 from lakecdc.contract.errors import InputError
 from lakecdc.metadata import names
-from lakecdc.metadata.health import from_summary
 from lakecdc.metadata.positions import Carrier, Position, current_position, decode, encode_idle, nearest_carrier
 
 POSITION = Position("postgres", "7:1", {"lsn": "0/10"}, "2026-01-01T00:00:00+00:00", "00ff")
@@ -39,10 +38,3 @@ def test_idle_position_counts_only_after_its_carrier() -> None:
     assert current_position(Carrier(2, POSITION.encode()), properties) == LATER
     assert current_position(Carrier(1, POSITION.encode()), properties) == POSITION
     assert current_position(None, properties) is None
-
-
-def test_health_from_summary() -> None:
-    totals = {"data-files": 4, "records": 100, "equality-deletes": 5, "position-deletes": 5, "files-size": 400}
-    health = from_summary({f"total-{name}": str(value) for name, value in {**totals, "delete-files": 2}.items()})
-    assert (health.average_file_bytes, health.delete_ratio, health.delete_files) == (100.0, 0.1, 2)
-    assert from_summary({}).delete_ratio == 0.0

@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 from lakecdc.iceberg import definition
 from lakecdc.ingest.apply import debt
 from lakecdc.ingest.tables import columns_outside_key
-from lakecdc.metadata import health
+from lakecdc.metadata import totals
 from lakecdc.sql import quoted_column
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def choose(table: IcebergTable, batch: TableBatch, folded: DataFrame, keys: int,
     if outside:
         return Choice("merge", f"the partitions derive from {', '.join(outside)}, not from the key alone")
     head = table.head()
-    if head is None or not health.from_summary(head.summary).records:
+    if head is None or not totals.from_summary(head.summary).records:
         return Choice("upsert", "the table is empty")
     limit, found = max_delete_files or _MOST_DELETE_FILES, debt.outstanding(table)
     if found >= limit:

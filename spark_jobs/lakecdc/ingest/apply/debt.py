@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lakecdc.contract.errors import ConflictError
-from lakecdc.metadata.health import equality_delete_files
+from lakecdc.metadata.totals import equality_delete_files
 
 if TYPE_CHECKING:
     from lakecdc.iceberg.table import IcebergTable

@@ -20,6 +20,7 @@ from lakecdc.ingest.apply import arrow_files
 from lakecdc.ingest.apply.load_task import LoadTask
 from lakecdc.ingest.apply.rows import stage_images
 from lakecdc.ingest.formats.native.grouping import Bucket
+from lakecdc.metadata.file_sizes import written_file_bytes
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -93,7 +94,7 @@ def _write(
             buckets,
             source.order,
             source.time,
-            definition.target_file_bytes(table),
+            written_file_bytes(table.properties),
         )
         found = table.spark.range(0, source.tasks, 1, source.tasks).mapInArrow(task, LoadTask.RESULT).collect()
         odd = next((str(row["odd"]) for row in found if row["odd"] is not None), None)

@@ -200,6 +200,7 @@ def test_odd_messages_with_their_schema_are_set_aside(spark: SparkSession) -> No
     assert_same(native, jvm)
 
 
+@pytest.mark.soak
 def test_unchanged_values(spark: SparkSession) -> None:
     encoded = b64encode(UNCHANGED.encode()).decode()
     image = row(1, name=UNCHANGED, raw=encoded, price=encoded, anything={"scale": 0, "value": encoded})

@@ -19,6 +19,7 @@ from lakecdc.contract.target import Target
 from lakecdc.ingest.fold import fold
 from lakecdc.ingest.formats.decoded import Known
 from tests.lakecdc.ingest.formats.decoding import decode_lines
+from tests.on_demand import on_demand
 
 Row = dict[str, Any]
 Change = tuple[str, Row | None, Row | None]
@@ -153,7 +154,7 @@ class Model:
         return sorted(row for _, row in self.rows.values())
 
 
-@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("name", on_demand(FORMATS, in_ci=("debezium-json", "canal-json")))
 @settings(max_examples=2, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(changes=histories(), seed=st.integers(0, 2**16), cuts=st.integers(1, 3))
 def test_any_order_repetition_and_cut(

@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 from lakecdc.ingest.formats.decoded import Decoded
 from tests.lakecdc.ingest.formats.decoding import decode_lines, rejections, state
 from tests.lakecdc.ingest.formats.stories import COLUMNS, ENCODINGS, final
+from tests.on_demand import on_demand
 
 
 @pytest.fixture(autouse=True)
@@ -33,7 +34,7 @@ def test_final_state(spark: SparkSession, name: str) -> None:
     assert found.events == sum(len(images) for _, images in story)
 
 
-@pytest.mark.parametrize("name", ENCODINGS)
+@pytest.mark.parametrize("name", on_demand(ENCODINGS, in_ci=("debezium-postgres", "canal", "maxwell")))
 def test_shuffled_repeated_and_among_garbage(spark: SparkSession, name: str) -> None:
     fmt, encode, story = ENCODINGS[name]
     lines = encode(story)

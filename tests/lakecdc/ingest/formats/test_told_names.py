@@ -62,7 +62,11 @@ def test_types_of_mysql(mysql: str, field: Field) -> None:
 
 
 @ENGINES
-@pytest.mark.parametrize("types", [{}, {"id": "bigint", "c": "string", "s": "string"}], ids=["new", "known"])
+@pytest.mark.parametrize(
+    "types",
+    [{}, pytest.param({"id": "bigint", "c": "string", "s": "string"}, marks=pytest.mark.soak)],
+    ids=["new", "known"],
+)
 def test_values_of_enum_and_set_are_names(spark: SparkSession, engine: str, types: dict[str, str]) -> None:
     told = {"id": "bigint", "c": "enum('red','It''s')", "s": "set('a','b','c')"}
     values = [(1, 0), (2, 5), (0, 7), ("red", "b,c"), (None, None)]

@@ -1,0 +1,29 @@
+"""How large data files should be."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+# Iceberg's property and its default
+_PROPERTY, _DEFAULT = "write.target-file-size-bytes", 512 * 1024**2
+# bytes of a table, and of its files: some dozens of files at least, so that readers have something to share out
+_TARGETS = ((16 * 1024**3, 128 * 1024**2), (1024**4, 256 * 1024**2))
+
+
+def written_file_bytes(properties: Mapping[str, str]) -> int:
+    """Bytes at which writers begin another data file.
+
+    :param properties: the table's.
+    """
+    return int(properties.get(_PROPERTY, _DEFAULT))
+
+
+def target_file_bytes(properties: Mapping[str, str], table_bytes: int) -> int:
+    """Bytes per data file that maintenance aims at: what the table says, else what suits its size.
+
+    :param properties: the table's.
+    :param table_bytes: of all its files.
+    """
+    if _PROPERTY in properties:
+        return written_file_bytes(properties)
+    return next((target for below, target in _TARGETS if table_bytes < below), _DEFAULT)

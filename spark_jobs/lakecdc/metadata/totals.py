@@ -1,0 +1,82 @@
+"""Counts of a table from the totals of the head's snapshot summary: one metadata file, no manifest is opened."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+#: files below this share of the target size count as small
+SMALL_FILE_RATIO = 0.75
+
+
+@dataclass(frozen=True)
+class Totals:
+    """What a snapshot says a table holds.
+
+    :param data_files: live data files.
+    :param delete_files: live delete files of every kind.
+    :param equality_deletes: rows in equality-delete files.
+    :param position_deletes: rows in position-delete files and deletion vectors.
+    :param records: rows in data files, deleted ones included.
+    :param bytes: size of all live files in bytes.
+    """
+
+    data_files: int
+    delete_files: int
+    equality_deletes: int
+    position_deletes: int
+    records: int
+    bytes: int
+
+
+def from_summary(summary: Mapping[str, str]) -> Totals:
+    """Read the totals of a snapshot summary (Iceberg specification, appendix F, optional snapshot summary fields).
+
+    :param summary: the head's summary; missing totals count as 0.
+    """
+
+    def total(name: str) -> int:
+        return _number(summary, f"total-{name}")
+
+    return Totals(
+        data_files=total("data-files"),
+        delete_files=total("delete-files"),
+        equality_deletes=total("equality-deletes"),
+        position_deletes=total("position-deletes"),
+        records=total("records"),
+        bytes=total("files-size"),
+    )
+
+
+def equality_delete_files(summaries: Iterable[Mapping[str, str]]) -> int:
+    """Live equality-delete files, from snapshot summaries alone.
+
+    Summaries have no total of them, so added and removed ones are counted back to a snapshot without equality
+    deletes. Where expiry has cut the way there, all live delete files count.
+
+    :param summaries: summaries of a branch, from its head towards the root.
+    """
+    kept = list(summaries)
+    counted = counted_back(kept)
+    return from_summary(kept[0]).delete_files if counted is None else counted
+
+
+def counted_back(summaries: Sequence[Mapping[str, str]]) -> int | None:
+    """Live equality-delete files; None where the summaries that are left do not tell.
+
+    :param summaries: summaries of a branch, from its head towards the root.
+    """
+    count = 0
+    for summary in summaries:
+        if not _number(summary, "total-equality-deletes"):
+            return count
+        count += _number(summary, "added-equality-delete-files")
+        if _number(summary, "total-delete-files") == _number(summary, "added-delete-files"):
+            # nothing older is left
+            return count
+        count -= _number(summary, "removed-equality-delete-files")
+    return None if summaries else 0
+
+
+def _number(summary: Mapping[str, str], name: str) -> int:
+    return int(summary.get(name) or 0)
