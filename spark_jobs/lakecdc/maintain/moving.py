@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from lakecdc.iceberg.partition_fields import Fields, PartitionField
 from lakecdc.maintain.measure import FileFacts, Partitions
 from lakecdc.maintain.selection import Unit, cut, newest_sequence, output_count, position
-from lakecdc.metadata.health import SMALL_FILE_RATIO
+from lakecdc.metadata.totals import SMALL_FILE_RATIO
 
 
 @dataclass(frozen=True)

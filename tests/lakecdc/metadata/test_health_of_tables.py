@@ -1,4 +1,4 @@
-"""Health as workers measure it, on tables that Spark wrote: what pyiceberg reads is what Iceberg's metadata tables tell."""
+"""Health as workers measure it, of tables that Spark wrote: pyiceberg reads what Iceberg tells of the same files."""
 
 from __future__ import annotations
 
