@@ -6,14 +6,19 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from airflow_provider_lakecdc.operators.base import LakecdcJobOperator
-from lakecdc.contract.options import Outcome, Verify
+from lakecdc.contract.options import Curve, Outcome, Verify
 
 
 class SortDataFilesOperator(LakecdcJobOperator):
     """Sorts the rows of partitions in which too many files hold the same keys.
 
-    :param columns: sort order; empty takes the table's sort order, then its identifier fields.
-    :param min_overlap_depth: average number of files that hold a key above which a partition is sorted again.
+    :param columns: sort order; empty takes what the table was last sorted by, then its sort order, then its identifier
+        fields.
+    :param curve: ``linear`` sorts by the first column, then by the second, and so on; ``hilbert`` and ``zorder`` lay
+        the rows along a curve through the space of all columns, so that files can be left out by each of them.
+        Default: the curve that the table was last sorted by, where ``columns`` is empty; else ``linear``.
+    :param min_overlap_depth: average number of files that hold a key above which a partition is sorted again; along a
+        curve, times that of as many files in a grid.
     :param target_file_size_bytes: size aimed at; 0 takes the table's ``write.target-file-size-bytes``, or without
         that what suits the table's size.
     :param max_group_bytes: bytes rewritten per commit.
@@ -34,6 +39,7 @@ class SortDataFilesOperator(LakecdcJobOperator):
         self,
         *,
         columns: Sequence[str] = (),
+        curve: Curve | str | None = None,
         min_overlap_depth: float | str = 1.5,
         target_file_size_bytes: int | str = 0,
         max_group_bytes: int | str = 10 * 1024**3,
@@ -48,6 +54,7 @@ class SortDataFilesOperator(LakecdcJobOperator):
     ) -> None:
         options = {
             "columns": columns,
+            "curve": curve,
             "min_overlap_depth": min_overlap_depth,
             "target_file_size_bytes": target_file_size_bytes,
             "max_group_bytes": max_group_bytes,

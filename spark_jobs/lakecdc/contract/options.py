@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -12,6 +13,23 @@ from lakecdc.metadata.names import RESERVED_REFS, quarantine_of
 
 Outcome = Literal["done", "nothing", "skipped", "unsupported", "conflict", "failed"]
 Verify = Literal["auto", "full", "sample", "off"]
+SpaceFillingCurve = Literal["zorder", "hilbert"]
+Curve = Literal["linear", "zorder", "hilbert"]
+
+
+_MOST_CURVED = 8
+
+
+def check_curve(columns: Sequence[str]) -> None:
+    """Refuse columns that no curve can be laid through.
+
+    :raises SpecError: they are fewer than two, more than eight, or named twice.
+    """
+    if not 2 <= len(columns) <= _MOST_CURVED or len(set(columns)) < len(columns):
+        raise SpecError(
+            f"A curve cannot be laid through the columns {', '.join(columns)}.",
+            hint=f"Give options.columns from 2 to {_MOST_CURVED} different columns, or options.curve 'linear'.",
+        )
 
 
 @dataclass(frozen=True)
@@ -217,12 +235,23 @@ class CompactDataFilesOptions(RewriteDataFilesOptions):
 class SortDataFilesOptions(RewriteDataFilesOptions):
     """Options of ``sort_data_files``.
 
-    :param columns: sort order; empty takes the table's sort order, then its identifier fields.
-    :param min_overlap_depth: average number of files that hold a key above which a partition is sorted again.
+    :param columns: sort order; empty takes what the table was last sorted by, then its sort order, then its identifier
+        fields.
+    :param curve: ``linear`` sorts by the first column, then by the second, and so on; ``hilbert`` and ``zorder`` lay
+        the rows along a curve through the space of all columns, so that files can be left out by each of them.
+        Default: the curve that the table was last sorted by, where ``columns`` is empty; else ``linear``.
+    :param min_overlap_depth: average number of files that hold a key above which a partition is sorted again; along a
+        curve, times that of as many files in a grid.
     """
 
     columns: tuple[str, ...] = ()
+    curve: Curve | None = None
     min_overlap_depth: float = 1.5
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.curve not in (None, "linear") and self.columns:
+            check_curve(self.columns)
 
 
 @dataclass(frozen=True)

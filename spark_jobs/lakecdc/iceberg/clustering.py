@@ -21,10 +21,10 @@ def clustering(table: IcebergTable) -> SortOrder:
 
     :return: an order without fields if there is none of them.
     """
-    own = table_order(table)
-    columns = _columns(table, _recorded(table), own)
+    own, recorded = table_order(table), _recorded(table)
+    columns = _columns(table, recorded, own)
     if columns:
-        return column_order(table, columns)
+        return column_order(table, columns, recorded.get("curve", "linear"))
     if own.fields or not table.identifier_columns:
         return own
     return column_order(table, table.identifier_columns)
@@ -51,11 +51,13 @@ def record_sorted(table: IcebergTable, order: SortOrder, snapshots: Collection[i
     :param depth: overlap depth reached; None if sorting was cut short.
     """
     own = table_order(table)
-    fields = None if order.fields == own.fields else [table.field_id(f.column) for f in order.fields]
+    is_own = (order.fields, order.curve) == (own.fields, own.curve)
+    fields = None if is_own else [table.field_id(f.column) for f in order.fields]
     note = {
         "order": order.describe(),
         # by field ids, so that a renamed column stays what the table is sorted by
         "fields": fields,
+        "curve": order.curve,
         "table_order": own.id,
         "snapshots": sorted(map(str, snapshots)),
         "depth": depth,

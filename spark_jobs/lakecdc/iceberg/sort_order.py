@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lakecdc.contract.errors import InputError
+from lakecdc.contract.options import Curve
 from lakecdc.iceberg.definition import column_path
 from lakecdc.iceberg.jvm import listed
 from lakecdc.sql import quoted
@@ -27,12 +28,14 @@ class SortField:
 
     :param column: full name of the source column.
     :param transform: Iceberg's text of the transform, such as ``identity`` or ``bucket[16]``.
-    :param expression: the transformed value as Spark SQL.
+    :param value: the column as Spark SQL.
+    :param function: Spark SQL of the transform up to the value; empty for ``identity``.
     """
 
     column: str
     transform: str
-    expression: str
+    value: str
+    function: str = ""
     descending: bool = False
     nulls_first: bool = True
 
@@ -40,6 +43,15 @@ class SortField:
     def keeps_order(self) -> bool:
         """Whether the column's bounds tell where a file lies in the order."""
         return self.transform.partition("[")[0] in _MONOTONIC
+
+    @property
+    def expression(self) -> str:
+        """The transformed value as Spark SQL."""
+        return self.of(self.value)
+
+    def of(self, value: str) -> str:
+        """What the transform makes of another value, as Spark SQL."""
+        return f"{self.function}{value})" if self.function else value
 
     def spark_column(self) -> Column:
         """The field as something to sort by."""
@@ -57,17 +69,20 @@ class SortOrder:
 
     :param fields: most significant first; empty for unsorted.
     :param id: Iceberg's id of it in the table, 0 if the table has no such order.
+    :param curve: ``linear``, or the curve through the space of the fields that rows lie along.
     """
 
     fields: tuple[SortField, ...] = ()
     id: int = 0
+    curve: Curve = "linear"
 
     def describe(self) -> str:
         """The order as text: the same for the same order."""
-        return ", ".join(
+        listed = ", ".join(
             f.column + (f" {f.transform}" if f.transform != "identity" else "") + (" desc" if f.descending else "")
             for f in self.fields
         )
+        return listed if self.curve == "linear" else f"{self.curve}({listed})"
 
 
 def table_order(table: IcebergTable) -> SortOrder:
@@ -80,7 +95,8 @@ def table_order(table: IcebergTable) -> SortOrder:
             SortField(
                 column,
                 transform,
-                _expression(table, column, transform),
+                column_path(table, column),
+                _function(table, transform),
                 str(field.direction().toString()).upper() == "DESC",
                 str(field.nullOrder().toString()).upper() == "NULLS FIRST",
             )
@@ -88,9 +104,10 @@ def table_order(table: IcebergTable) -> SortOrder:
     return SortOrder(tuple(fields), int(java.orderId()))
 
 
-def column_order(table: IcebergTable, columns: Sequence[str]) -> SortOrder:
+def column_order(table: IcebergTable, columns: Sequence[str], curve: Curve = "linear") -> SortOrder:
     """Ascending order by columns, with the id of the table's own order if that is the same.
 
+    :param curve: how the columns are put together.
     :raises InputError: if one of the columns does not exist.
     """
     for column in columns:
@@ -101,15 +118,14 @@ def column_order(table: IcebergTable, columns: Sequence[str]) -> SortOrder:
                 table=table.name,
                 hint=f"Its columns are {', '.join(table.column_names)}.",
             )
-    order = SortOrder(tuple(SortField(c, "identity", _expression(table, c, "identity")) for c in columns))
+    order = SortOrder(tuple(SortField(c, "identity", column_path(table, c)) for c in columns), curve=curve)
     own = table_order(table)
-    return own if own.fields == order.fields else order
+    return own if own.curve == order.curve and own.fields == order.fields else order
 
 
-def _expression(table: IcebergTable, column: str, transform: str) -> str:
+def _function(table: IcebergTable, transform: str) -> str:
     name, _, argument = transform.partition("[")
-    value = column_path(table, column)
     if name == "identity":
-        return value
-    arguments = f"{argument.rstrip(']')}, {value}" if argument else value
-    return f"{quoted(table.catalog)}.system.{_FUNCTIONS.get(name, name)}({arguments})"
+        return ""
+    arguments = f"{argument.rstrip(']')}, " if argument else ""
+    return f"{quoted(table.catalog)}.system.{_FUNCTIONS.get(name, name)}({arguments}"

@@ -6,6 +6,9 @@ import itertools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+# by these types Spark tells what kind of function it is given
+import pyarrow as pa
+
 from lakecdc.iceberg.sort_order import SortOrder
 from lakecdc.local_relation import local_relation
 from lakecdc.maintain.selection import Unit
@@ -16,40 +19,62 @@ if TYPE_CHECKING:
 
 #: sampled rows per output file that decide where one file ends and the next begins
 _SAMPLE_PER_FILE = 200
-_FILE, _UNIT, _FIRST, _OUTPUTS, _BOUNDS, _KEY, _PIECES, _PIECE = (
-    f"_lakecdc_{name}" for name in ("file", "unit", "first", "outputs", "bounds", "key", "pieces", "piece")
+#: and of those that decide how a curve runs through the values
+_CURVE_SAMPLE_PER_FILE = 1000
+_FILE, _UNIT, _FIRST, _OUTPUTS, _BOUNDS, _KEY, _PIECES, _PIECE, _SHARE, _PLACE = (
+    f"_lakecdc_{name}"
+    for name in ("file", "unit", "first", "outputs", "bounds", "key", "pieces", "piece", "share", "place")
 )
+_AS_NUMBERS = {
+    "date": "unix_date({})",
+    "timestamp": "unix_micros({})",
+    "timestamp_ntz": "unix_micros(cast({} as timestamp))",
+    "float": "cast({} as double)",
+    "double": "{}",
+    "binary": "{}",
+    **dict.fromkeys(("boolean", "byte", "short", "integer", "long"), "cast({} as bigint)"),
+}
 
 
-def arrange(rows: DataFrame, units: Sequence[Unit], order: SortOrder, partitions_by: Sequence[str] = ()) -> DataFrame:
+def arrange(
+    rows: DataFrame, units: Sequence[Unit], order: SortOrder, sampled: DataFrame, partitions_by: Sequence[str] = ()
+) -> DataFrame:
     """Rows in as many Spark partitions as files are to be written, each of one piece of a unit, sorted.
 
     :param rows: a staged read of exactly the units' files.
     :param units: what is rewritten.
     :param order: how rows are to lie; without fields they stay as they come.
+    :param sampled: the same read without what is computed of whole rows, to take samples of.
     :param partitions_by: partition values as Spark SQL by which rows lie first, where they go to several partitions.
     :return: the same rows and columns.
     """
     from pyspark.sql import functions as F
 
-    placed = _with_units(rows, units)
+    placed, key = _with_units(rows, units), _key(order)
     many = [unit for unit in units if unit.outputs > unit.pieces]
+    bounds = None
+    if order.curve != "linear":
+        placed, bounds = _on_curve(placed, _with_units(sampled, units), units, order)
+        key = F.col(_PLACE)
+    elif many and order.fields:
+        bounds = _bounds(_with_units(sampled, units), units, order)
     offset = F.lit(0)
-    if many and order.fields:
-        placed = placed.join(F.broadcast(_bounds(placed, units, order)), _UNIT, "left")
-        below = F.filter(F.col(_BOUNDS), lambda bound: bound <= _key(order))
-        offset = F.coalesce(F.size(below), F.lit(0))
+    if bounds is not None:
+        placed = placed.join(F.broadcast(bounds), _UNIT, "left")
+        offset = F.coalesce(F.size(F.filter(F.col(_BOUNDS), lambda bound: bound <= key)), F.lit(0))
     elif many:
         # a thousand neighbours stay together, so that runs of equal values still compress
         offset = F.expr(f"cast(pmod(monotonically_increasing_id() div 1000, {_OUTPUTS}) as int)")
-    partitions = sum(unit.outputs for unit in units)
-    spread = placed.repartitionById(partitions, F.col(_FIRST) + offset).select(*map(quoted_column, rows.columns))
-    by = [*map(F.expr, partitions_by), *(f.spark_column() for f in order.fields)]
-    return spread.sortWithinPartitions(*by) if by else spread
+    spread = placed.repartitionById(sum(unit.outputs for unit in units), F.col(_FIRST) + offset)
+    by = [*map(F.expr, partitions_by), *([F.col(_PLACE)] if order.curve != "linear" else [])]
+    by += [f.spark_column() for f in order.fields]
+    return (spread.sortWithinPartitions(*by) if by else spread).select(*map(quoted_column, rows.columns))
 
 
 def _with_units(rows: DataFrame, units: Sequence[Unit]) -> DataFrame:
     """Each row with the number, first Spark partition and number of files of its unit, or of its piece of the unit.
+
+    And with the share of its unit's rows that a curve's sample has.
 
     By the name of the file it was read from: in format v3 staged reads give lineage columns, but not ``_file``.
     """
@@ -59,11 +84,11 @@ def _with_units(rows: DataFrame, units: Sequence[Unit]) -> DataFrame:
     numbers = itertools.accumulate((unit.pieces for unit in units), initial=0)
     pieces = list(dict.fromkeys(unit.piece for unit in units if unit.piece))
     places = [
-        (file.location, number, first, unit.outputs // unit.pieces, unit.pieces, _index(pieces, unit.piece))
-        for unit, number, first in zip(units, numbers, firsts, strict=False)
+        (file.location, number, first, unit.outputs // unit.pieces, unit.pieces, _index(pieces, unit.piece), share)
+        for unit, number, first, share in zip(units, numbers, firsts, map(_share, units), strict=False)
         for file in unit.files
     ]
-    schema = f"{_FILE} string, {_UNIT} int, {_FIRST} int, {_OUTPUTS} int, {_PIECES} int, {_PIECE} int"
+    schema = f"{_FILE} string, {_UNIT} int, {_FIRST} int, {_OUTPUTS} int, {_PIECES} int, {_PIECE} int, {_SHARE} double"
     table = local_relation(rows.sparkSession, places, schema)
     placed = rows.withColumn(_FILE, F.input_file_name()).join(F.broadcast(table), _FILE)
     if not pieces:
@@ -75,6 +100,10 @@ def _with_units(rows: DataFrame, units: Sequence[Unit]) -> DataFrame:
     return placed.withColumn(_UNIT, F.expr(f"{_UNIT} + {_PIECE}")).withColumn(
         _FIRST, F.expr(f"{_FIRST} + {_PIECE} * {_OUTPUTS}")
     )
+
+
+def _share(unit: Unit) -> float:
+    return _CURVE_SAMPLE_PER_FILE * unit.outputs / max(sum(file.rows for file in unit.files), 1)
 
 
 def _index(pieces: Sequence[str], piece: str | None) -> int | None:
@@ -100,6 +129,45 @@ def _bounds(rows: DataFrame, units: Sequence[Unit], order: SortOrder) -> DataFra
     piece = F.floor(rank * F.col(_OUTPUTS) / F.count(F.lit(1)).over(of_unit))
     starts = sample.withColumn("piece", piece).where("piece > 0").groupBy(_UNIT, "piece").agg(F.min(_KEY).alias(_KEY))
     return starts.groupBy(_UNIT).agg(F.array_sort(F.collect_set(_KEY)).alias(_BOUNDS))
+
+
+def _on_curve(
+    rows: DataFrame, sampled: DataFrame, units: Sequence[Unit], order: SortOrder
+) -> tuple[DataFrame, DataFrame]:
+    """Rows with their place on the curve of their unit, and per unit the places at which files begin.
+
+    A sample of the sort columns alone is read first, which the driver lays the curves through.
+    """
+    from pyspark.sql import functions as F
+    from pyspark.sql.pandas.functions import arrow_udf
+
+    from lakecdc.maintain.curves import CurveMap
+
+    assert order.curve != "linear"
+    keys = _numbers(rows, order)
+    # the seed makes a repeated run cut at the same places
+    sample = sampled.where(F.rand(7) < F.col(_SHARE)).select(
+        _UNIT, *(F.expr(k).alias(f"k{n}") for n, k in enumerate(keys))
+    )
+    outputs = [unit.outputs // unit.pieces for unit in units for _ in range(unit.pieces)]
+    laid = CurveMap.of(order.curve, sample.toArrow(), outputs)
+
+    def places(unit: pa.Array, *columns: pa.Array) -> pa.Array:
+        return laid.places(unit, *columns)
+
+    place = arrow_udf(places, "bigint")  # type: ignore[call-overload]
+    cuts = local_relation(rows.sparkSession, list(laid.cuts.items()), f"{_UNIT} int, {_BOUNDS} array<bigint>")
+    return rows.withColumn(_PLACE, place(_UNIT, *map(F.expr, keys))), cuts
+
+
+def _numbers(rows: DataFrame, order: SortOrder) -> list[str]:
+    """SQL of the sort columns as whole numbers, floats or bytes of the same order, or at least not of the opposite."""
+    expressions = [f.expression for f in order.fields]
+    types = [field.dataType.typeName() for field in rows.selectExpr(*expressions).schema.fields]
+    return [
+        _AS_NUMBERS.get(kind, "cast({} as double)" if kind == "decimal" else "cast({} as binary)").format(expression)
+        for kind, expression in zip(types, expressions, strict=True)
+    ]
 
 
 def _key(order: SortOrder):  # type: ignore[no-untyped-def]

@@ -11,6 +11,7 @@ from lakecdc.contract.report import TableReport
 from lakecdc.iceberg.clustering import clustering
 from lakecdc.iceberg.definition import unpartitioned_specs
 from lakecdc.iceberg.scan import specs_by_dropped_columns
+from lakecdc.maintain.geometry import geometry
 from lakecdc.maintain.measure import Partitions, measure
 from lakecdc.maintain.older_specs import by_spec, count, destination, units_of, without
 from lakecdc.maintain.rewrite import RewritePlan, execute, from_head, joined, target_bytes
@@ -36,13 +37,14 @@ def compact_data_files(table: IcebergTable, spec: JobSpec) -> TableReport:
 
 def _compact(table: IcebergTable, options: CompactDataFilesOptions, start: Snapshot) -> TableReport:
     order, target = clustering(table), target_bytes(table, options, start)
-    measured = measure(table, start.id, order.fields[0] if order.fields else None)
+    measured = measure(table, start.id, order)
     partitions, of_dropped = apart(measured, specs_by_dropped_columns(table))
     found = by_spec(table, start, partitions)
     written = _still_written(table, found.current | found.movable, options)
     quiet, older = without(found.current, written), without(found.movable, written)
     large = options.large_file_ratio * (options.target_file_size_bytes or written_file_bytes(table.properties))
-    units, counts = compaction_units(quiet if options.older_specs else quiet | older, options, target, large)
+    chosen = quiet if options.older_specs else quiet | older
+    units, counts = compaction_units(chosen, options, target, large, geometry(order))
     counts |= {"partitions_being_written": len(written)} if options.quiet_seconds else {}
     moving, left = moving_units(of_dropped, options, target)
     counts |= {

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lakecdc.iceberg.definition import unpartitioned_specs
-from lakecdc.maintain.overlap import KeyRange
+from lakecdc.maintain.overlap import Box, ColumnBounds, KeyRange, column_range, lexicographic_ends
 from lakecdc.sql import quoted_column
 
 if TYPE_CHECKING:
-    from lakecdc.iceberg.sort_order import SortField
+    from lakecdc.iceberg.sort_order import SortField, SortOrder
     from lakecdc.iceberg.table import IcebergTable
 
 #: field id of ``file_path`` in position-delete files (Iceberg specification, reserved field ids)
@@ -30,12 +30,13 @@ class FileFacts:
     :param data_bytes: the part of it that is columns, without footer and indexes.
     :param rows: rows in it, deleted ones included.
     :param deleted: rows that position deletes and deletion vectors of this very file delete.
-    :param lower: lowest value of the measured column, None if unknown.
-    :param upper: highest value, maybe truncated upwards.
-    :param keyless: the measured column is null in every row.
+    :param lower: where it begins in the measured order, None if unknown.
+    :param upper: where it ends.
+    :param keyless: the columns of the order are null in every row.
     :param added_by: snapshot that added the file.
     :param sequence: data sequence number.
     :param equality_deletes: equality-delete files that apply to it, by partition and sequence number alone.
+    :param box: where it lies in each column of the order by itself.
     """
 
     location: str
@@ -51,6 +52,7 @@ class FileFacts:
     added_by: int = 0
     sequence: int = 0
     equality_deletes: int = 0
+    box: Box = ()
 
     @property
     def delete_ratio(self) -> float:
@@ -64,23 +66,23 @@ class FileFacts:
 
     @property
     def key_range(self) -> KeyRange:
-        """Where the file lies in the measured column."""
+        """Where the file lies in the measured order."""
         return KeyRange(self.lower, self.upper, self.rows)
 
 
 Partitions = dict[tuple[int, str], list[FileFacts]]
 
 
-def measure(table: IcebergTable, snapshot_id: int, column: SortField | None = None) -> Partitions:
+def measure(table: IcebergTable, snapshot_id: int, order: SortOrder) -> Partitions:
     """Facts of every live data file, by partition spec and partition.
 
     :param snapshot_id: the state to measure.
-    :param column: column whose bounds are wanted.
+    :param order: where files lie in it is wanted.
     """
     from pyspark.sql import functions as F
 
     entries = table.metadata("entries", snapshot_id).where("status < 2")
-    lower, upper, keyless = _bounds(entries.schema, column)
+    bounds = [_bounds(entries.schema, field) for field in order.fields]
     partitioned = "partition" in _fields(entries.schema, "data_file")
     rows = entries.select(
         "snapshot_id",
@@ -93,9 +95,8 @@ def measure(table: IcebergTable, snapshot_id: int, column: SortField | None = No
         F.expr("aggregate(map_values(data_file.column_sizes), 0L, (a, b) -> a + b)").alias("data_bytes"),
         "data_file.record_count",
         F.expr(_referenced(entries.schema)).alias("referenced"),
-        F.expr(lower).alias("lower"),
-        F.expr(upper).alias("upper"),
-        F.expr(keyless).alias("keyless"),
+        # members of a struct, since an array would make one type of all
+        F.struct(F.lit(0), *(F.expr(sql).alias(f"c{n}") for n, sql in enumerate(bounds))).alias("bounds"),
     )
     return _by_partition(rows.collect(), unpartitioned_specs(table))
 
@@ -118,6 +119,8 @@ def _by_partition(rows: Sequence[Any], unpartitioned: Collection[int]) -> Partit
     for row in rows:
         if row.content == 0:
             key, sequence = (row.spec_id, row.partition), row.sequence_number or 0
+            columns = [ColumnBounds(_hashable(c.lower), _hashable(c.upper), bool(c.only_nulls)) for c in row.bounds[1:]]
+            lower, upper = lexicographic_ends(columns)
             facts = FileFacts(
                 row.file_path,
                 row.spec_id,
@@ -126,12 +129,13 @@ def _by_partition(rows: Sequence[Any], unpartitioned: Collection[int]) -> Partit
                 row.data_bytes or row.file_size_in_bytes,
                 row.record_count,
                 deleted[row.file_path],
-                _hashable(row.lower),
-                _hashable(row.upper),
-                bool(row.keyless),
+                lower,
+                upper,
+                bool(columns) and all(c.only_nulls for c in columns),
                 row.snapshot_id or 0,
                 sequence,
                 _above(by_key.get(key), sequence) + _above(by_key.get(None), sequence),
+                tuple(column_range(c, row.record_count) for c in columns),
             )
             found[key].append(facts)
     return dict(found)
@@ -159,18 +163,19 @@ def _referenced(schema: Any) -> str:
     return from_bounds
 
 
-def _bounds(schema: Any, column: SortField | None) -> tuple[str, str, str]:
-    """SQL of the lowest and the highest value of a column, and whether it holds nothing but nulls."""
-    unknown = ("null", "null", "false")
-    if column is None or not column.keeps_order or "readable_metrics" not in schema.names:
+def _bounds(schema: Any, field: SortField) -> str:
+    """SQL of the lowest and the highest value of a sort field, and whether it holds nothing but nulls."""
+    unknown = "named_struct('lower', null, 'upper', null, 'only_nulls', false)"
+    if not field.keeps_order or "readable_metrics" not in schema.names:
         return unknown
     metrics = schema["readable_metrics"].dataType
-    if column.column not in metrics.names:
+    if field.column not in metrics.names:
         return unknown
-    kind = metrics[column.column].dataType["lower_bound"].dataType.typeName()
-    value = f"readable_metrics.{quoted_column(column.column)}"
-    lower, upper = f"{value}.lower_bound", f"{value}.upper_bound"
-    if kind == "timestamp":
+    kind = metrics[field.column].dataType["lower_bound"].dataType.typeName()
+    value = f"readable_metrics.{quoted_column(field.column)}"
+    lower, upper = field.of(f"{value}.lower_bound"), field.of(f"{value}.upper_bound")
+    if kind == "timestamp" and field.transform == "identity":
         # Python's local time is not in the order of the moments where clocks are put back
         lower, upper = f"unix_micros({lower})", f"unix_micros({upper})"
-    return lower, upper, f"{value}.null_value_count = {value}.value_count"
+    nulls = f"{value}.null_value_count = {value}.value_count"
+    return f"named_struct('lower', {lower}, 'upper', {upper}, 'only_nulls', {nulls})"

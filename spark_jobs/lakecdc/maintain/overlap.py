@@ -1,18 +1,41 @@
-"""How much data files overlap in their first sort column: overlap depth and the groups that overlap."""
+"""How much data files overlap, as ranges of an order or as boxes: overlap depth and the groups that overlap."""
 
 from __future__ import annotations
 
 import bisect
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+# what a part of an end begins with; Python compares the values behind it only where these are equal
+_BELOW_ALL, _NULL, _VALUE, _ABOVE_ALL = (-2,), (-1,), 0, (2,)
+
+
+@dataclass(frozen=True)
+class ColumnBounds:
+    """The bounds of one column in one data file.
+
+    :param lower: lowest value, None if unknown.
+    :param upper: highest value, maybe truncated upwards.
+    :param only_nulls: whether the column is null in every row.
+    """
+
+    lower: Any = None
+    upper: Any = None
+    only_nulls: bool = False
+
+    @property
+    def known(self) -> bool:
+        """Whether the file has bounds of the column."""
+        return self.lower is not None and self.upper is not None
+
 
 @dataclass(frozen=True)
 class KeyRange:
-    """Where a data file lies in the order of a column.
+    """Where a data file lies in an order.
 
-    :param lower: lowest value; None with ``upper`` None means that the bounds are unknown and the file may hold any.
+    :param lower: lowest key; None with ``upper`` None means that the bounds are unknown and the file may hold any.
     :param rows: rows in the file.
     """
 
@@ -24,6 +47,43 @@ class KeyRange:
     def known(self) -> bool:
         """Whether the file has bounds."""
         return self.lower is not None and self.upper is not None
+
+
+#: where a data file lies in each of several columns
+Box = tuple[KeyRange, ...]
+
+
+def lexicographic_ends(columns: Sequence[ColumnBounds]) -> tuple[Any, Any]:
+    """Where a data file begins and ends in the order of several columns, as far as the bounds tell.
+
+    A column counts where all before it have one value in the file. Behind the first that has more, nothing is known
+    about the rows at either end: neighbours of a sorted table share such a value, so the file is taken to begin behind
+    everything else that has its lowest value, and to end before everything else that has its highest.
+
+    :param columns: bounds of the sort columns, most significant first.
+    :return: both ends, to be compared with those of other files; None and None if nothing is known.
+    """
+    prefix: list[Any] = []
+    for column in columns:
+        if column.only_nulls:
+            prefix.append(_NULL)
+        elif not column.known:
+            break
+        elif column.lower == column.upper:
+            prefix.append((_VALUE, column.lower))
+        else:
+            lower = (*prefix, (_VALUE, column.lower), _ABOVE_ALL)
+            return lower, (*prefix, (_VALUE, column.upper), _BELOW_ALL)
+    return (tuple(prefix), tuple(prefix)) if prefix else (None, None)
+
+
+def column_range(column: ColumnBounds, rows: int) -> KeyRange:
+    """Where a data file lies in the order of one column; nulls lie below all values."""
+    if column.only_nulls:
+        return KeyRange(_NULL, _NULL, rows)
+    return (
+        KeyRange((_VALUE, column.lower), (_VALUE, column.upper), rows) if column.known else KeyRange(None, None, rows)
+    )
 
 
 def overlap_depth(ranges: Sequence[KeyRange]) -> float:
@@ -38,19 +98,20 @@ def overlap_depth(ranges: Sequence[KeyRange]) -> float:
     known = [r for r in ranges if r.known]
     everywhere = len(ranges) - len(known)
     ends = sorted({end for r in known for end in (r.lower, r.upper)})
-    pieces = max(len(ends) - 1, 0)
-    depth, spread = [everywhere] * pieces, [0.0] * pieces
-    for r, first, last in _covered(known, ends):
-        for piece in range(first, last):
-            depth[piece] += 1
-            spread[piece] += r.rows / (last - first)
-    rows = sum(spread)
+    covered = _covered(known, ends)
+    rows = sum(r.rows for r, _, _ in covered)
     if not rows:
         return float(max(everywhere, 1))
-    covered = sum(d * weight for d, weight in zip(depth, spread, strict=True)) / rows
+    changes = [0] * len(ends)
+    for _, first, last in covered:
+        changes[first] += 1
+        changes[last] -= 1
+    # depth of each piece, then sums of them up to each end
+    sums = list(itertools.accumulate(itertools.accumulate(changes), initial=0))
+    found = sum(r.rows * ((sums[last] - sums[first]) / (last - first) + everywhere) for r, first, last in covered)
     unknown = sum(r.rows for r in ranges if not r.known)
     # a row of a file without bounds may have its key in any file
-    return (covered * rows + len(ranges) * unknown) / (rows + unknown)
+    return (found + len(ranges) * unknown) / (rows + unknown)
 
 
 def overlapping_groups(ranges: Sequence[KeyRange]) -> list[list[int]]:
@@ -98,6 +159,73 @@ def runs_between(chosen: Sequence[KeyRange], others: Sequence[KeyRange]) -> list
             runs[-1].append(index)
             reach = max(reach, upper)
     return runs
+
+
+def box_depth(boxes: Sequence[Box]) -> float:
+    """Overlap depth of files on a curve: how many of them may hold a value of a column, against what is to be had.
+
+    For each column by itself the average number of files that may hold a row's value (:func:`overlap_depth`), then
+    the average of the columns, divided by that of a grid of so many files: of n files in d columns any value of a
+    column is in n^(1-1/d) at least if the columns are to be served alike. So 1 is as good as a curve can be, like 1 of
+    a linear order, and files in random order have n^(1/d).
+
+    :param boxes: ranges of all columns, for each data file of one partition.
+    """
+    columns = len(boxes[0]) if boxes else 0
+    if not columns:
+        return 1.0
+    average = sum(overlap_depth([box[n] for box in boxes]) for n in range(columns)) / columns
+    return max(1.0, average / len(boxes) ** (1 - 1 / columns))
+
+
+def boxes_joined(boxes: Sequence[Box]) -> list[list[int]]:
+    """Indexes of files whose boxes meet in all columns, directly or through others; each that stands alone by itself.
+
+    :param boxes: ranges of all columns, for each data file of one partition.
+    """
+    everything = list(range(len(boxes)))
+    if any(not r.known for box in boxes for r in box):
+        return [everything]
+    done: list[list[int]] = []
+    open_groups: list[tuple[Box, list[int]]] = []
+    for index in sorted(everything, key=lambda i: (boxes[i][0].lower, boxes[i][0].upper)):
+        around, members = boxes[index], [index]
+        done += [group for box, group in open_groups if box[0].upper < around[0].lower]
+        open_groups = [(box, group) for box, group in open_groups if not box[0].upper < around[0].lower]
+        # the larger the box becomes, the more it meets
+        while meeting := [(box, group) for box, group in open_groups if _meet(box, around)]:
+            open_groups = [(box, group) for box, group in open_groups if not _meet(box, around)]
+            around = hull([around, *(box for box, _ in meeting)])
+            members = [*itertools.chain.from_iterable(group for _, group in meeting), *members]
+        open_groups.append((around, members))
+    return done + [group for _, group in open_groups]
+
+
+def hull(boxes: Sequence[Box]) -> Box:
+    """The smallest box around others; unknown where one of theirs is."""
+    return tuple(
+        KeyRange(min(r.lower for r in ranges), max(r.upper for r in ranges), sum(r.rows for r in ranges))
+        if all(r.known for r in ranges)
+        else KeyRange(None, None, sum(r.rows for r in ranges))
+        for ranges in zip(*boxes, strict=True)
+    )
+
+
+def touches(left: Box, right: Box) -> bool:
+    """Tell whether there is no gap between two boxes in any column."""
+    return all(
+        not (a.known and b.known) or (a.lower <= b.upper and b.lower <= a.upper)
+        for a, b in zip(left, right, strict=True)
+    )
+
+
+def _meet(left: Box, right: Box) -> bool:
+    """Tell whether boxes have more in common than ends that neighbours share."""
+    shared = [(max(a.lower, b.lower), min(a.upper, b.upper)) for a, b in zip(left, right, strict=True)]
+    points = [a.lower == a.upper or b.lower == b.upper for a, b in zip(left, right, strict=True)]
+    return any(low < high for low, high in shared) and all(
+        low < high or (point and low == high) for (low, high), point in zip(shared, points, strict=True)
+    )
 
 
 def _covered(ranges: Sequence[KeyRange], ends: Sequence[Any]) -> list[tuple[KeyRange, int, int]]:

@@ -95,7 +95,7 @@ def _round(table: IcebergTable, options: RebucketOptions, start: Snapshot) -> Ta
     if bucket is None or bucket.buckets is None:
         return nothing(table, _SEVERAL if any(field.buckets for field in fields) else _NONE, start)
     order, target = clustering(table), target_bytes(table, options, start)
-    measured = measure(table, start.id, order.fields[0] if order.fields else None)
+    measured = measure(table, start.id, order)
     if not measured:
         return nothing(table, "the table has no data files", start)
     partitions, of_dropped = apart(measured, specs_by_dropped_columns(table))

@@ -236,9 +236,9 @@ class Rewrite:
 
         seen = Observation()
         with staged_tasks(self.table, tasks) as group:
-            read = self.wanted.hashed(read_staged(self.session, group))
-            rows = read.observe(seen, *self.wanted.measures())
-            rows = arrange(rows, batch, self.plan.order, self.plan.partitions_by)
+            plain = read_staged(self.session, group)
+            read = self.wanted.hashed(plain).observe(seen, *self.wanted.measures())
+            rows = arrange(read, batch, self.plan.order, plain, self.plan.partitions_by)
             files = stage_rows(
                 self.table,
                 rows.drop("_lakecdc_hash"),

@@ -5,15 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from lakecdc.contract.options import CompactDataFilesOptions, SortDataFilesOptions
+from lakecdc.maintain.geometry import Geometry, Linear
 from lakecdc.maintain.measure import FileFacts, Partitions
-from lakecdc.maintain.overlap import overlap_depth, overlapping_groups, runs_between
 from lakecdc.metadata.totals import SMALL_FILE_RATIO
 
 #: an average output file is at least this much above the size that would make it small again
 _MARGIN = 1.05
+_LINEAR = Linear()
 
 
 @dataclass(frozen=True)
@@ -48,8 +50,16 @@ def output_count(live_bytes: float, target: int, small_file_ratio: float) -> int
     return max(1, min(nearest, without_small))
 
 
+def _outputs(files: Sequence[FileFacts], target: int, small_file_ratio: float) -> int:
+    return output_count(sum(f.live_bytes for f in files), target, small_file_ratio)
+
+
 def compaction_units(
-    partitions: Partitions, options: CompactDataFilesOptions, target: int, large: float = math.inf
+    partitions: Partitions,
+    options: CompactDataFilesOptions,
+    target: int,
+    large: float = math.inf,
+    geometry: Geometry = _LINEAR,
 ) -> tuple[list[Unit], dict[str, Any]]:
     """Choose what to compact: partitions with many small files, or enough of them to fill one, and single files that
     have to be split or to lose deleted rows. Partitions that have been quiet for longest come first.
@@ -59,9 +69,11 @@ def compaction_units(
     :param partitions: facts of all live data files.
     :param target: bytes per file aimed at.
     :param large: bytes above which a file is split.
+    :param geometry: how the files lie to each other.
     :return: units, and counts for the report.
     """
     units: list[Unit] = []
+    outputs = partial(_outputs, target=target, small_file_ratio=options.small_file_ratio)
     counts = dict.fromkeys(("small_files", "dirty_files", "large_files", "indebted_files"), 0)
     for files in sorted(partitions.values(), key=newest_sequence):
         dirty = {f.location for f in files if f.deleted and f.delete_ratio >= options.delete_ratio}
@@ -73,12 +85,11 @@ def compaction_units(
         dirty |= indebted
         wanted = dirty | split | (small if _worth_packing(files, dirty, small, options, target) else set())
         chosen = [f for f in files if f.location in wanted]
-        chosen += _lying_over(chosen, files, options.min_input_files)
-        for part in cut(sorted(chosen, key=position), options.max_group_bytes):
-            for run in _runs(part, files):
-                outputs = output_count(sum(f.live_bytes for f in run), target, options.small_file_ratio)
-                if outputs < len(run) or any(f.location in dirty | split for f in run):
-                    units.append(Unit(tuple(run), outputs))
+        chosen += geometry.lying_over(chosen, files, options.min_input_files)
+        for part in cut(geometry.ordered(chosen), options.max_group_bytes):
+            for run in geometry.runs(part, files, outputs):
+                if outputs(run) < len(run) or any(f.location in dirty | split for f in run):
+                    units.append(Unit(tuple(run), outputs(run)))
     return units, {"partitions_examined": len(partitions), **counts}
 
 
@@ -114,7 +125,7 @@ def moving_units(partitions: Partitions, options: CompactDataFilesOptions, targe
     left = 0
     for spec_id in dict.fromkeys(spec_id for spec_id, _ in partitions):
         files = [file for (spec, _), found in partitions.items() if spec == spec_id for file in found]
-        unit = Unit(tuple(files), output_count(sum(f.live_bytes for f in files), target, options.small_file_ratio))
+        unit = Unit(tuple(files), _outputs(files, target, options.small_file_ratio))
         if unit.bytes <= options.max_group_bytes:
             units.append(unit)
         else:
@@ -123,7 +134,11 @@ def moving_units(partitions: Partitions, options: CompactDataFilesOptions, targe
 
 
 def sort_units(
-    partitions: Partitions, options: SortDataFilesOptions, target: int, sorted_by: Iterable[int] = ()
+    partitions: Partitions,
+    options: SortDataFilesOptions,
+    target: int,
+    sorted_by: Iterable[int] = (),
+    geometry: Geometry = _LINEAR,
 ) -> tuple[list[Unit], dict[str, Any]]:
     """Choose what to sort: in partitions whose files overlap too much, the files that overlap.
 
@@ -131,27 +146,22 @@ def sort_units(
     sorting the pieces leaves as many layers of disjoint files as there are pieces; pieces of these are narrow, and
     sorting them leaves little overlap.
 
-    :param partitions: facts with the bounds of the first sort column.
+    :param partitions: facts measured for the sort order.
     :param sorted_by: snapshots that sorted by this very order; files that one of them wrote together need no second
         sort even if their bounds, truncated or missing, look as if they overlapped.
+    :param geometry: how the files lie to each other.
     :return: units, and counts for the report.
     """
     known, units, depths, chosen, pieces = set(sorted_by), [], [], 0, 0
-    for everything in partitions.values():
-        files = [f for f in everything if not f.keyless]
-        depth = overlap_depth([f.key_range for f in files])
-        depths.append((depth, sum(f.rows for f in files)))
-        found = [[files[i] for i in group] for group in overlapping_groups([f.key_range for f in files])]
-        groups = [group for group in found if not _sorted_together(group, known)]
-        if depth <= options.min_overlap_depth or not groups:
-            continue
-        chosen += 1
+    for files in partitions.values():
+        depth = geometry.depth(files)
+        depths.append((depth, sum(f.rows for f in files if not f.keyless)))
+        groups = geometry.overlapping(files, known) if depth > options.min_overlap_depth else []
+        chosen += bool(groups)
         for group in groups:
-            parts = cut(sorted(group, key=position), options.max_group_bytes)
+            parts = cut(geometry.ordered(group), options.max_group_bytes)
             pieces += len(parts) - 1
-            for piece in parts:
-                outputs = output_count(sum(f.live_bytes for f in piece), target, SMALL_FILE_RATIO)
-                units.append(Unit(tuple(piece), outputs))
+            units += [Unit(tuple(piece), _outputs(piece, target, SMALL_FILE_RATIO)) for piece in parts]
     counts = {
         "partitions_examined": len(partitions),
         "partitions_chosen": chosen,
@@ -201,34 +211,6 @@ def _worth_packing(
     return len(sizes) > 1 and sum(sizes) >= target
 
 
-def _runs(chosen: Sequence[FileFacts], files: Sequence[FileFacts]) -> list[list[FileFacts]]:
-    """Cut files of a partition so that joining those of a run deepens no overlap.
-
-    :param files: all of the partition.
-    """
-    joined = {f.location for f in chosen}
-    # rows without a key lie between no keys
-    keyed, keyless = [f for f in chosen if not f.keyless], [f for f in chosen if f.keyless]
-    others = [f.key_range for f in files if not f.keyless and f.location not in joined]
-    first, *rest = runs_between([f.key_range for f in keyed], others) or [[]]
-    return [keyless + [keyed[i] for i in first], *([keyed[i] for i in run] for run in rest)]
-
-
-def _lying_over(chosen: Sequence[FileFacts], files: Sequence[FileFacts], enough: int) -> list[FileFacts]:
-    """Files that hold keys between those of many chosen ones, and would keep these from being joined.
-
-    :param files: all of the partition.
-    :param enough: runs of chosen files within another file's keys that make it worth being rewritten with them.
-    """
-    runs = [[f for f in run if not f.keyless] for run in _runs(chosen, files)]
-    if len(runs) < max(enough, 2):
-        return []
-    ranges = [(min(f.lower for f in run), max(f.upper for f in run)) for run in runs]
-    joined = {f.location for f in chosen}
-    over = [f for f in files if f.key_range.known and f.location not in joined]
-    return [f for f in over if sum(f.lower <= low and high <= f.upper for low, high in ranges) >= max(enough, 2)]
-
-
 def cut(files: Sequence[FileFacts], max_bytes: int) -> list[list[FileFacts]]:
     """Files in parts of so many bytes at most, one at least."""
     parts: list[list[FileFacts]] = []
@@ -240,13 +222,3 @@ def cut(files: Sequence[FileFacts], max_bytes: int) -> list[list[FileFacts]]:
         parts[-1].append(file)
         size += file.bytes
     return parts
-
-
-def position(file: FileFacts) -> tuple[Any, ...]:
-    """Neighbours in the sort order stay together; files without bounds come first."""
-    return (0, file.location) if file.lower is None else (1, file.lower, file.location)
-
-
-def _sorted_together(group: Sequence[FileFacts], known: set[int]) -> bool:
-    makers = {file.added_by for file in group}
-    return len(makers) == 1 and makers <= known

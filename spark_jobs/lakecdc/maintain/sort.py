@@ -1,4 +1,4 @@
-"""Sorting: where data files overlap in the sort column, they become files of disjoint ranges."""
+"""Sorting: where data files overlap in the sort order, they become files of disjoint ranges."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from lakecdc.contract.options import SortDataFilesOptions
+from lakecdc.contract.options import SortDataFilesOptions, check_curve
 from lakecdc.contract.report import TableReport
 from lakecdc.iceberg.clustering import clustering, depth_reached, record_sorted, sorted_snapshots
 from lakecdc.iceberg.scan import specs_by_dropped_columns
 from lakecdc.iceberg.sort_order import SortOrder, column_order
 from lakecdc.iceberg.table import MAIN
+from lakecdc.maintain.geometry import geometry
 from lakecdc.maintain.measure import Partitions, measure
-from lakecdc.maintain.overlap import overlap_depth
 from lakecdc.maintain.rewrite import SUMMED, RewritePlan, execute, from_head, nothing, target_bytes
 from lakecdc.maintain.selection import apart, average_depth, sort_units
 from lakecdc.metadata import names
@@ -42,16 +42,32 @@ def sort_data_files(table: IcebergTable, spec: JobSpec) -> TableReport:
     :raises InputError: a column of the options does not exist.
     """
     assert isinstance(spec.options, SortDataFilesOptions)
-    columns = spec.options.columns
-    order = column_order(table.refresh(), columns) if columns else clustering(table)
+    order = _wanted(table.refresh(), spec.options)
     if not order.fields:
         return nothing(table, _UNSORTED, table.head())
     passes = _passes(table, spec.options, order)
     if spec.options.branch == MAIN and not spec.options.dry_run and any(p.metrics.get("commits") for p in passes):
-        partitions = measure(table.refresh(), int(passes[-1].snapshot_after or 0), order.fields[0])
+        partitions = measure(table.refresh(), int(passes[-1].snapshot_after or 0), order)
         live = {file.added_by for files in partitions.values() for file in files}
         record_sorted(table, order, sorted_snapshots(table, order) & live, _reached(passes))
     return _together(passes)
+
+
+def _wanted(table: IcebergTable, options: SortDataFilesOptions) -> SortOrder:
+    """What the options say to sort by; what they leave open is as the table has it.
+
+    :raises InputError: a column does not exist.
+    :raises SpecError: a curve cannot be laid through the columns.
+    """
+    if options.columns:
+        return column_order(table, options.columns, options.curve or "linear")
+    order = clustering(table)
+    if not order.fields or options.curve in (None, order.curve):
+        return order
+    columns = [field.column for field in order.fields]
+    if options.curve != "linear":
+        check_curve(columns)
+    return column_order(table, columns, options.curve or "linear")
 
 
 def _passes(table: IcebergTable, options: SortDataFilesOptions, order: SortOrder) -> list[TableReport]:
@@ -65,7 +81,7 @@ def _passes(table: IcebergTable, options: SortDataFilesOptions, order: SortOrder
         passes.append(report)
         if not report.metrics.get("commits"):
             return passes
-        after = _depth(measure(table, int(report.snapshot_after or 0), order.fields[0]))
+        after = _depth(measure(table, int(report.snapshot_after or 0), order), order)
         report.metrics["overlap_depth_after"] = after
         falls = after < _FALLS * report.metrics["overlap_depth_before"]
         if report.outcome != "done" or report.reason or not report.metrics["groups_cut"] or not falls:
@@ -100,8 +116,8 @@ def _sort(
     :param again: whether it goes on with what a pass before it has left.
     """
     target = target_bytes(table, options, start)
-    partitions, left = apart(measure(table, start.id, order.fields[0]), specs_by_dropped_columns(table))
-    units, counts = sort_units(partitions, options, target, sorted_snapshots(table, order))
+    partitions, left = apart(measure(table, start.id, order), specs_by_dropped_columns(table))
+    units, counts = sort_units(partitions, options, target, sorted_snapshots(table, order), geometry(order))
     counts |= {"sorted_by": order.describe(), "files_left": sum(map(len, left.values()))}
     reason = f"no partition's files overlap deeper than {options.min_overlap_depth:g}"
     reached = None if again else depth_reached(table, order)
@@ -112,6 +128,6 @@ def _sort(
     return execute(table, plan, options)
 
 
-def _depth(partitions: Partitions) -> float:
-    ranges = [[f.key_range for f in files if not f.keyless] for files in partitions.values()]
-    return average_depth([(overlap_depth(r), sum(k.rows for k in r)) for r in ranges])
+def _depth(partitions: Partitions, order: SortOrder) -> float:
+    depths = [(geometry(order).depth(f), sum(k.rows for k in f if not k.keyless)) for f in partitions.values()]
+    return average_depth(depths)

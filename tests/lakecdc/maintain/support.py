@@ -96,9 +96,9 @@ def spark_rows(lake: Lake, name: str) -> Rows:
     return sorted(tuple(row) for row in lake.sql(f"SELECT * FROM lake.{name}").collect())
 
 
-def duckdb_rows(lake: Lake, name: str) -> Rows:
+def duckdb_rows(lake: Lake, name: str, columns: str = "*") -> Rows:
     """All rows as DuckDB reads them, sorted."""
-    return sorted(lake.duckdb_rows(name))
+    return sorted(lake.duckdb_rows(name, columns))
 
 
 def count(lake: Lake, name: str, content: int) -> int:

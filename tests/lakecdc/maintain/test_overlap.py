@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 import random
+from itertools import pairwise
 
 import pytest
 
-from lakecdc.maintain.overlap import KeyRange, overlap_depth, overlapping_groups, runs_between
+from lakecdc.maintain.overlap import (
+    ColumnBounds,
+    KeyRange,
+    lexicographic_ends,
+    overlap_depth,
+    overlapping_groups,
+    runs_between,
+)
 
 
 def ranges(*ends: tuple[object, object], rows: int = 10) -> list[KeyRange]:
@@ -65,3 +73,43 @@ def test_runs_are_cut_where_another_file_holds_keys_between() -> None:
     assert runs_between(files, ranges((3, 12), (20, 29), (50, 60))) == [[0, 2, 1, 3]]
     assert runs_between([*files, KeyRange(None, None, 1)], ranges((13, 15))) == [[0, 1, 2, 3, 4]]
     assert runs_between([], ranges((1, 2))) == []
+
+
+def of_columns(*columns: tuple[object, object]) -> KeyRange:
+    """A file of ten rows with these bounds of the sort columns."""
+    return KeyRange(*lexicographic_ends([ColumnBounds(*bounds) for bounds in columns]), 10)
+
+
+def test_the_second_column_counts_where_the_first_has_one_value() -> None:
+    layers = [of_columns((1, 1), ("a", "m")), of_columns((1, 1), ("k", "z")), of_columns((2, 2), ("a", "z"))]
+    assert overlapping_groups(layers) == [[0, 1]]
+    assert overlap_depth(layers) > 1.1
+    assert overlap_depth([of_columns((1, 1), ("a", "j")), *layers[1:]]) == 1.0
+
+
+def test_neighbours_that_share_a_value_of_the_first_column_do_not_overlap() -> None:
+    files = [of_columns((1, 2), (0, 9)), of_columns((2, 2), (3, 5)), of_columns((2, 3), (0, 9))]
+    assert overlapping_groups(files) == [] and overlap_depth(files) == 1.0
+    assert overlapping_groups([*files, of_columns((1, 3), (4, 4))]) == [[0, 3, 1, 2]]
+
+
+def test_nulls_and_unknown_bounds_of_a_column() -> None:
+    nulls = ColumnBounds(only_nulls=True)
+    assert lexicographic_ends([ColumnBounds(), ColumnBounds(1, 2)]) == (None, None)
+    low, high = lexicographic_ends([ColumnBounds(1, 1), ColumnBounds()])
+    assert low == high
+    ends = [lexicographic_ends([ColumnBounds(1, 1), second]) for second in (nulls, ColumnBounds(0, 0))]
+    assert ends[0] < ends[1]
+    assert lexicographic_ends([nulls, ColumnBounds(1, 5)])[1] < lexicographic_ends([ColumnBounds(0, 5)])[0]
+
+
+def test_files_of_a_sorted_table_never_overlap() -> None:
+    dice = random.Random(6)
+    for _ in range(300):
+        rows = sorted(tuple(dice.randrange(4) for _ in range(3)) for _ in range(60))
+        cuts = sorted({0, 60, *(dice.randrange(60) for _ in range(6))})
+        # files begin where the key changes
+        cuts = [c for c in cuts if c in (0, 60) or rows[c - 1] != rows[c]]
+        files = [of_columns(*((min(c), max(c)) for c in zip(*rows[a:b], strict=True))) for a, b in pairwise(cuts)]
+        assert overlapping_groups(files) == []
+        assert overlap_depth(files) == 1.0

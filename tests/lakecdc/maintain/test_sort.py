@@ -7,6 +7,7 @@ from itertools import pairwise
 import pytest
 
 from lakecdc.contract.errors import InputError
+from lakecdc.maintain.compact import compact_data_files
 from lakecdc.maintain.sort import sort_data_files
 from lakecdc.metadata import names
 from tests.conftest import Lake
@@ -68,6 +69,63 @@ def test_the_tables_order_is_used_and_marked(lake: Lake) -> None:
     assert {r[0] for r in lake.table(name).metadata("files").select("sort_order_id").collect()} == {1}
     made = lake.table(name).head()
     assert made is not None and made.summary[names.JOB] == "sort_data_files"
+
+
+def test_the_second_column_counts_too(lake: Lake) -> None:
+    name = create(lake, 2)
+    lake.sql(f"ALTER TABLE lake.{name} WRITE LOCALLY ORDERED BY truncate(1000, d), id")
+    for number in range(6):
+        values = f"id * 3 + {number % 3}", "uuid()", f"cast({number // 3} * 1000 + id % 7 as int)"
+        rows = lake.spark.range(300).selectExpr(*values).toDF("id", "v", "d")
+        rows.coalesce(1).writeTo(f"lake.{name}").append()
+    before = spark_rows(lake, name)
+    size = lake.table(name).metadata("files").selectExpr("sum(file_size_in_bytes)").collect()[0][0]
+    report = run(lake, sort_data_files, name, target_file_size_bytes=size // 6)
+    assert report.outcome == "done" and report.metrics["overlap_depth_before"] > 2, report.metrics
+    assert report.metrics["overlap_depth_after"] == 1.0
+    assert all(
+        left[3] < right[2] or left[1] < right[0] for left, right in pairwise(bounds(lake.table(name), ["d", "id"]))
+    )
+    assert spark_rows(lake, name) == before == duckdb_rows(lake, name)
+    assert run(lake, sort_data_files, name, target_file_size_bytes=size // 6).outcome == "nothing"
+
+
+def files_opened(lake: Lake, name: str, column: str, value: object) -> int:
+    """How many data files pyiceberg plans to read for a value of a column."""
+    table = lake.pyiceberg().load_table(name)
+    return len(list(table.scan(row_filter=f"{column} = {value!r}").plan_files()))
+
+
+@pytest.mark.parametrize("curve", ["hilbert", "zorder"])
+def test_along_a_curve_look_ups_by_either_column_open_few_files(lake: Lake, curve: str) -> None:
+    name = create(lake, 2, columns="id bigint, v string, at timestamp")
+    rows = lake.spark.range(3200).selectExpr(
+        "if(id % 100 = 7, null, id) id", "concat('order-', md5(cast(id as string))) v", "timestamp_seconds(id) at"
+    )
+    rows.repartition(16).writeTo(f"lake.{name}").append()
+    wanted = [("id", 1000), ("id", 3100), ("v", rows.collect()[500].v)]
+    before, opened = duckdb_rows(lake, name, "v"), [files_opened(lake, name, *w) for w in wanted]
+    assert opened == [16] * 3
+    size = lake.table(name).metadata("files").selectExpr("sum(file_size_in_bytes)").collect()[0][0]
+    options = {"target_file_size_bytes": size // 16}
+    report = run(lake, sort_data_files, name, columns=["id", "v"], curve=curve, **options)
+    assert report.outcome == "done" and report.metrics["sorted_by"] == f"{curve}(id, v)", report.reason
+    assert report.metrics["overlap_depth_before"] > 2.5 and report.metrics["overlap_depth_after"] < 1.5
+    assert max(files_opened(lake, name, *w) for w in wanted) <= 9
+    assert sum(files_opened(lake, name, *w) for w in wanted) <= 18
+    again = run(lake, sort_data_files, name, **options)
+    assert (again.outcome, again.metrics["sorted_by"]) == ("nothing", f"{curve}(id, v)")
+    opened = [files_opened(lake, name, *w) for w in wanted]
+    for number in range(5):
+        late = "5000 + id", "concat('order-', md5(cast(-id as string)))", "now()"
+        lake.spark.range(number, 100, 5).selectExpr(*late).toDF("id", "v", "at").coalesce(1).writeTo(
+            f"lake.{name}"
+        ).append()
+    assert run(lake, compact_data_files, name, small_file_ratio=0.3, **options).metrics["data_files_removed"] == 5
+    assert all(files_opened(lake, name, *w) <= o + 1 for w, o in zip(wanted, opened, strict=True))
+    assert run(lake, sort_data_files, name, dry_run=True).metrics["sorted_by"] == f"{curve}(id, v)"
+    found = duckdb_rows(lake, name, "v")
+    assert len(found) == 3300 and set(before) < set(found)
 
 
 def test_identifier_fields_are_the_last_resort(lake: Lake) -> None:

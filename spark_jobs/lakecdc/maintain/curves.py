@@ -1,0 +1,161 @@
+"""Space-filling curves over several columns: one number for each row, such that rows that are near are alike in all.
+
+Columns of any type and any skew become ranks first: the share of a sample of the column that lies below a value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from lakecdc.contract.options import SpaceFillingCurve
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Array = np.ndarray[Any, Any]
+# a thousand ranks of a column; 60 bits of all columns
+_BITS, _ALL_BITS = 10, 60
+
+
+def rank_bits(columns: int) -> int:
+    """Bits that the rank of a column has."""
+    return min(_BITS, _ALL_BITS // columns)
+
+
+def place_on(curve: SpaceFillingCurve, ranks: Sequence[Array], bits: int) -> Array:
+    """Where points lie on a curve.
+
+    :param ranks: coordinates of all points, an array for each column.
+    :param bits: of a coordinate.
+    """
+    coordinates = [np.asarray(column).astype(np.uint64) for column in ranks]
+    return _interleaved(_along_hilbert(coordinates, bits) if curve == "hilbert" else coordinates, bits).astype(np.int64)
+
+
+def _interleaved(coordinates: Sequence[Array], bits: int) -> Array:
+    """Bits of all coordinates in turn, the highest of the first column first."""
+    found = np.zeros(len(coordinates[0]), np.uint64)
+    for bit in range(bits):
+        for number, column in enumerate(reversed(coordinates)):
+            found |= (column >> np.uint64(bit) & np.uint64(1)) << np.uint64(bit * len(coordinates) + number)
+    return found
+
+
+def _along_hilbert(coordinates: Sequence[Array], bits: int) -> list[Array]:
+    """Coordinates whose interleaved bits are the place on the Hilbert curve.
+
+    In every cube the curve is turned and mirrored so that it leaves where the next cube's begins; that is undone from
+    the largest cubes to the smallest (J. Skilling, Programming the Hilbert curve, 2004).
+    """
+    turned = [column.copy() for column in coordinates]
+    first, zero = turned[0], np.uint64(0)
+    masks = [np.uint64((1 << bit) - 1) for bit in range(bits - 1, 0, -1)]
+    for below in masks:
+        for column in turned:
+            upper_half = column & (below + np.uint64(1)) != 0
+            exchanged = (first ^ column) & below
+            first ^= np.where(upper_half, below, exchanged)
+            column ^= np.where(upper_half, zero, exchanged)
+    for before, column in zip(turned, turned[1:], strict=False):
+        column ^= before
+    flipped = np.zeros_like(first)
+    for below in masks:
+        flipped ^= np.where(turned[-1] & (below + np.uint64(1)) != 0, below, zero)
+    return [column ^ flipped for column in turned]
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """From the values of a column to their ranks.
+
+    :param starts: values, ascending, at which another rank begins.
+    :param numbers: the rank below all of them, and those that begin there.
+    """
+
+    starts: Array
+    numbers: Array
+
+    @classmethod
+    def of(cls, sample: Array, bits: int) -> Ranks:
+        """Ranks that a sample without nulls has about equally many values in, whatever their distribution.
+
+        A value that is frequent takes several ranks' share, of which it has the first.
+        """
+        ranked, count = np.sort(sample), 1 << bits
+        picks = np.arange(1, count) * len(ranked) // count
+        starts, first = np.unique(ranked[picks], return_index=True) if len(ranked) else (ranked, np.arange(0))
+        # the lowest value, and nulls, have rank 0
+        kept = starts > ranked[0] if len(ranked) else np.zeros(0, bool)
+        return cls(starts[kept], np.concatenate([[0], first[kept] + 1]))
+
+    def __call__(self, values: Array) -> Array:
+        """The rank of each value."""
+        return self.numbers[np.searchsorted(self.starts, values, side="right")]
+
+
+@dataclass(frozen=True)
+class CurveMap:
+    """Where the rows of several units lie, each unit on a curve of its own.
+
+    :param ranks: of each column, by unit.
+    :param cuts: places at which the second and every further file of a unit begins.
+    """
+
+    curve: SpaceFillingCurve
+    bits: int
+    ranks: Mapping[int, Sequence[Ranks]]
+    cuts: Mapping[int, list[int]]
+
+    @classmethod
+    def of(cls, curve: SpaceFillingCurve, sample: pa.Table, outputs: Sequence[int]) -> CurveMap:
+        """Lay curves over a sample.
+
+        :param sample: unit, and the sort columns as integers, floats or bytes.
+        :param outputs: files of each unit.
+        """
+        units = sample.column(0).to_numpy()
+        columns = [_values(column.combine_chunks()) for column in sample.columns[1:]]
+        bits = rank_bits(len(columns))
+        ranks: dict[int, list[Ranks]] = {}
+        cuts: dict[int, list[int]] = {}
+        for unit, count in enumerate(outputs):
+            chosen = units == unit
+            ranks[unit] = [Ranks.of(values[chosen & ~nulls], bits) for values, nulls in columns]
+            places = np.sort(place_on(curve, _ranked(ranks[unit], columns, chosen), bits))
+            picks = np.arange(1, count) * len(places) // count
+            cuts[unit] = np.unique(places[picks]).tolist() if len(places) else []
+        return cls(curve, bits, ranks, cuts)
+
+    def places(self, units: pa.Array, *columns: pa.Array) -> pa.Array:
+        """The place of each row on the curve of its unit.
+
+        :param columns: the sort columns as in the sample.
+        """
+        import pyarrow as pa
+
+        numbers, values = units.to_numpy(zero_copy_only=False), [_values(column) for column in columns]
+        found = np.zeros(len(numbers), np.int64)
+        for unit in np.unique(numbers):
+            chosen = numbers == unit
+            found[chosen] = place_on(self.curve, _ranked(self.ranks[int(unit)], values, chosen), self.bits)
+        return pa.array(found)
+
+
+def _ranked(ranks: Sequence[Ranks], columns: Sequence[tuple[Array, Array]], chosen: Array) -> list[Array]:
+    """The ranks of chosen rows; nulls have the lowest."""
+    return [
+        np.where(nulls[chosen], 0, rank(values[chosen])) for rank, (values, nulls) in zip(ranks, columns, strict=True)
+    ]
+
+
+def _values(column: pa.Array) -> tuple[Array, Array]:
+    """Values, with something else in the place of nulls, and which are null."""
+    import pyarrow as pa
+
+    filler: Any = b"" if pa.types.is_binary(column.type) else 0
+    filled = column.fill_null(filler).to_numpy(zero_copy_only=False)
+    return filled, column.is_null().to_numpy(zero_copy_only=False)

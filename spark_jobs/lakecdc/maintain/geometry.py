@@ -1,0 +1,229 @@
+"""How the data files of a partition lie to each other: in a linear order, and on a space-filling curve."""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from lakecdc.contract.options import SpaceFillingCurve
+from lakecdc.maintain.measure import FileFacts
+from lakecdc.maintain.overlap import (
+    Box,
+    KeyRange,
+    box_depth,
+    boxes_joined,
+    hull,
+    overlap_depth,
+    overlapping_groups,
+    runs_between,
+    touches,
+)
+
+if TYPE_CHECKING:
+    from lakecdc.iceberg.sort_order import SortOrder
+
+Files = Sequence[FileFacts]
+
+
+class Geometry(Protocol):
+    """What the choice of files asks about where they lie; rows without a key lie nowhere."""
+
+    def depth(self, files: Files) -> float:
+        """Overlap depth of a partition, 1 if it cannot be less."""
+        ...
+
+    def overlapping(self, files: Files, known: Collection[int]) -> list[list[FileFacts]]:
+        """Files to be sorted together, in groups.
+
+        :param known: snapshots that sorted by this very order.
+        """
+        ...
+
+    def ordered(self, files: Files) -> list[FileFacts]:
+        """Files with neighbours beside each other; those without bounds come first."""
+        ...
+
+    def runs(self, chosen: Files, files: Files, outputs: Callable[[Files], int]) -> list[list[FileFacts]]:
+        """Cut files so that joining those of a run deepens no overlap.
+
+        :param files: all of the partition.
+        :param outputs: how many files a run would become.
+        """
+        ...
+
+    def lying_over(self, chosen: Files, files: Files, enough: int) -> list[FileFacts]:
+        """Files that would keep many chosen ones from being joined.
+
+        :param files: all of the partition.
+        :param enough: runs that a file keeps apart which make it worth being rewritten with them.
+        """
+        ...
+
+
+def geometry(order: SortOrder) -> Geometry:
+    """The geometry of a sort order."""
+    return Linear() if order.curve == "linear" else OnCurve(order.curve)
+
+
+class Linear:
+    """Files are ranges of one order."""
+
+    def depth(self, files: Files) -> float:
+        """See :class:`Geometry`."""
+        return overlap_depth([f.key_range for f in files if not f.keyless])
+
+    def overlapping(self, files: Files, known: Collection[int]) -> list[list[FileFacts]]:
+        """See :class:`Geometry`."""
+        keyed = [f for f in files if not f.keyless]
+        groups = [[keyed[i] for i in group] for group in overlapping_groups([f.key_range for f in keyed])]
+        return [group for group in groups if not _sorted_together(group, known)]
+
+    def ordered(self, files: Files) -> list[FileFacts]:
+        """See :class:`Geometry`."""
+        return sorted(files, key=position)
+
+    def runs(self, chosen: Files, files: Files, outputs: Callable[[Files], int]) -> list[list[FileFacts]]:
+        """See :class:`Geometry`."""
+        del outputs
+        joined = {f.location for f in chosen}
+        # rows without a key lie between no keys
+        keyed, keyless = [f for f in chosen if not f.keyless], [f for f in chosen if f.keyless]
+        others = [f.key_range for f in files if not f.keyless and f.location not in joined]
+        first, *rest = runs_between([f.key_range for f in keyed], others) or [[]]
+        return [keyless + [keyed[i] for i in first], *([keyed[i] for i in run] for run in rest)]
+
+    def lying_over(self, chosen: Files, files: Files, enough: int) -> list[FileFacts]:
+        """See :class:`Geometry`."""
+        runs = [[f for f in run if not f.keyless] for run in self.runs(chosen, files, len)]
+        if len(runs) < max(enough, 2):
+            return []
+        ranges = [(min(f.lower for f in run), max(f.upper for f in run)) for run in runs]
+        joined = {f.location for f in chosen}
+        over = [f for f in files if f.key_range.known and f.location not in joined]
+        return [f for f in over if sum(f.lower <= low and high <= f.upper for low, high in ranges) >= max(enough, 2)]
+
+
+@dataclass(frozen=True)
+class OnCurve:
+    """Files are boxes in the space of the sort columns."""
+
+    curve: SpaceFillingCurve
+
+    def depth(self, files: Files) -> float:
+        """See :class:`Geometry`."""
+        return box_depth([f.box for f in files if not f.keyless])
+
+    def overlapping(self, files: Files, known: Collection[int]) -> list[list[FileFacts]]:
+        """See :class:`Geometry`.
+
+        Files that were never sorted by the curve are sorted together, with those whose boxes meet theirs: boxes that
+        do not meet may still all hold the same values of a column.
+        """
+        keyed = [f for f in files if not f.keyless]
+        groups = [[keyed[i] for i in group] for group in boxes_joined([f.box for f in keyed])]
+        fresh: list[FileFacts] = []
+        found = [fresh]
+        for group in groups:
+            if any(f.added_by not in known for f in group):
+                fresh += group
+            else:
+                found.append(group)
+        return [group for group in found if len(group) > 1 and not _sorted_together(group, known)]
+
+    def ordered(self, files: Files) -> list[FileFacts]:
+        """See :class:`Geometry`."""
+        from lakecdc.maintain.curves import place_on, rank_bits
+
+        known = [f for f in files if f.box and all(r.known for r in f.box)]
+        if not known:
+            return sorted(files, key=lambda f: f.location)
+        bits = rank_bits(len(known[0].box))
+        ranks = [_centres([f.box[n] for f in known], bits) for n in range(len(known[0].box))]
+        places = dict(zip((f.location for f in known), place_on(self.curve, ranks, bits).tolist(), strict=True))  # type: ignore[arg-type]
+        return sorted(files, key=lambda f: (places.get(f.location, -1), f.location))
+
+    def runs(self, chosen: Files, files: Files, outputs: Callable[[Files], int]) -> list[list[FileFacts]]:
+        """See :class:`Geometry`."""
+        keyless, keyed = [f for f in chosen if f.keyless], self.ordered([f for f in chosen if not f.keyless])
+        if not keyed:
+            return [keyless]
+        space = _Space({f.location: f.box for f in files if not f.keyless})
+        if space.take(keyed, outputs(keyed)):
+            return [keyless + keyed]
+        found: list[list[FileFacts]] = []
+        for run in _connected(keyed):
+            found += [run] if space.take(run, outputs(run)) else [[f] for f in run]
+        first, *rest = found
+        return [keyless + first, *rest]
+
+    def lying_over(self, chosen: Files, files: Files, enough: int) -> list[FileFacts]:
+        """See :class:`Geometry`: it is no matter of what lies between boxes."""
+        del chosen, files, enough
+        return []
+
+
+def position(file: FileFacts) -> tuple[Any, ...]:
+    """Neighbours in a linear order stay together; files without bounds come first."""
+    return (0, file.location) if file.lower is None else (1, file.lower, file.location)
+
+
+def _sorted_together(group: Files, known: Collection[int]) -> bool:
+    makers = {file.added_by for file in group}
+    return len(makers) == 1 and makers <= set(known)
+
+
+def _centres(ranges: Sequence[KeyRange], bits: int) -> list[int]:
+    """Ranks of the middles of ranges among all ends."""
+    ends = sorted({end for r in ranges for end in (r.lower, r.upper)})
+    top = (1 << bits) - 1
+    middles = [bisect.bisect_left(ends, r.lower) + bisect.bisect_left(ends, r.upper) for r in ranges]
+    return [middle * top // max(2 * len(ends) - 2, 1) for middle in middles]
+
+
+def _connected(files: Files) -> list[list[FileFacts]]:
+    """Cut files wherever the next one leaves a gap to those before it in one of the columns."""
+    runs: list[list[FileFacts]] = []
+    around: Box = ()
+    for file in files:
+        if runs and touches(around, file.box):
+            runs[-1].append(file)
+            around = hull([around, file.box])
+        else:
+            runs.append([file])
+            around = file.box
+    return runs
+
+
+class _Space:
+    """Where the files of a partition lie while some of them are joined.
+
+    :param boxes: by location.
+    """
+
+    def __init__(self, boxes: dict[str, Box]) -> None:
+        self._boxes, self._depths = boxes, _depths(boxes.values())
+
+    def take(self, run: Files, outputs: int) -> bool:
+        """Join files, unless that makes a column's overlap deeper when the new ones span the space of them all.
+
+        :param outputs: how many files they become.
+        :return: whether they were joined.
+        """
+        if len(run) == 1:
+            return True
+        around = tuple(KeyRange(r.lower, r.upper, r.rows // outputs) for r in hull([f.box for f in run]))
+        gone = {f.location for f in run}
+        boxes = {location: box for location, box in self._boxes.items() if location not in gone}
+        boxes |= {f"{run[0].location} {n}": around for n in range(outputs)}
+        depths = _depths(boxes.values())
+        if any(new > old for new, old in zip(depths, self._depths, strict=True)):
+            return False
+        self._boxes, self._depths = boxes, depths
+        return True
+
+
+def _depths(boxes: Collection[Box]) -> list[float]:
+    """The overlap depth of each column."""
+    return [overlap_depth(ranges) for ranges in zip(*boxes, strict=True)]
