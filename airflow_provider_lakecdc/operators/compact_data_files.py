@@ -20,6 +20,8 @@ class CompactDataFilesOperator(LakecdcJobOperator):
         that ``rewrite_delete_files`` leaves; 0 is no limit.
     :param quiet_seconds: partitions written to within that many seconds are left alone; 0 waits for none.
     :param older_specs: move the rows of all files of older partition specs to the current one.
+    :param add_bloom_filters: rewrite also files that lack Bloom filters which the table's property
+        ``lakecdc.layout.bloom-filter-columns`` asks for.
     :param target_file_size_bytes: size aimed at; 0 takes the table's ``write.target-file-size-bytes``, or without
         that what suits the table's size.
     :param max_group_bytes: bytes rewritten per commit.
@@ -46,6 +48,7 @@ class CompactDataFilesOperator(LakecdcJobOperator):
         max_equality_deletes: int | str = 0,
         quiet_seconds: float | str = 0.0,
         older_specs: bool | str = False,
+        add_bloom_filters: bool | str = False,
         target_file_size_bytes: int | str = 0,
         max_group_bytes: int | str = 10 * 1024**3,
         branch: str = "main",
@@ -65,6 +68,7 @@ class CompactDataFilesOperator(LakecdcJobOperator):
             "max_equality_deletes": max_equality_deletes,
             "quiet_seconds": quiet_seconds,
             "older_specs": older_specs,
+            "add_bloom_filters": add_bloom_filters,
             "target_file_size_bytes": target_file_size_bytes,
             "max_group_bytes": max_group_bytes,
             "branch": branch,

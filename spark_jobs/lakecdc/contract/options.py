@@ -211,6 +211,8 @@ class CompactDataFilesOptions(RewriteDataFilesOptions):
     :param quiet_seconds: partitions written to within that many seconds are left alone; 0 waits for none. A table
         without partitions is not left alone.
     :param older_specs: move the rows of all files of older partition specs to the current one.
+    :param add_bloom_filters: rewrite also files that lack Bloom filters which the table's property
+        ``lakecdc.layout.bloom-filter-columns`` asks for.
     """
 
     min_input_files: int = 5
@@ -220,6 +222,7 @@ class CompactDataFilesOptions(RewriteDataFilesOptions):
     max_equality_deletes: int = 0
     quiet_seconds: float = 0.0
     older_specs: bool = False
+    add_bloom_filters: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -47,16 +47,17 @@ def stage_equality_deletes(table: IcebergTable, keys: DataFrame, key: Sequence[s
 
 
 @contextmanager
-def staged_tasks(table: IcebergTable, tasks: Sequence[Any]) -> Iterator[str]:
+def staged_tasks(table: IcebergTable, tasks: Sequence[Any], written_as: Any = None) -> Iterator[str]:
     """Make scan tasks readable with ``spark.read.format("iceberg").load(group)`` for a while.
 
     :param tasks: Java ``FileScanTask`` objects of the table.
+    :param written_as: Java table whose properties hold for what is staged in the group; default: the table itself.
     :return: the group id, to read with and to pass to :func:`stage_rows`.
     """
     group = str(uuid.uuid4())
     cache = table_cache(table.spark)
     manager = jvm(table.spark).org.apache.iceberg.spark.ScanTaskSetManager.get()
-    cache.add(group, table.java)
+    cache.add(group, written_as or table.java)
     manager.stageTasks(table.java, group, java_list(table.spark, tasks))
     try:
         yield group

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from lakecdc.contract.options import CompactDataFilesOptions
 from lakecdc.contract.report import TableReport
+from lakecdc.iceberg.bloom_columns import bloom_filter_columns, without_bloom_filters
 from lakecdc.iceberg.clustering import clustering
 from lakecdc.iceberg.definition import unpartitioned_specs
 from lakecdc.iceberg.scan import specs_by_dropped_columns
@@ -44,7 +45,8 @@ def _compact(table: IcebergTable, options: CompactDataFilesOptions, start: Snaps
     quiet, older = without(found.current, written), without(found.movable, written)
     large = options.large_file_ratio * (options.target_file_size_bytes or written_file_bytes(table.properties))
     chosen = quiet if options.older_specs else quiet | older
-    units, counts = compaction_units(chosen, options, target, large, geometry(order))
+    unfiltered = _unfiltered(table, chosen) if options.add_bloom_filters else set()
+    units, counts = compaction_units(chosen, options, target, large, geometry(order), unfiltered)
     counts |= {"partitions_being_written": len(written)} if options.quiet_seconds else {}
     moving, left = moving_units(of_dropped, options, target)
     counts |= {
@@ -76,6 +78,12 @@ def _compact(table: IcebergTable, options: CompactDataFilesOptions, start: Snaps
         branch=options.branch,
     )
     return execute(table, plan, options)
+
+
+def _unfiltered(table: IcebergTable, partitions: Partitions) -> set[str]:
+    """Locations of the files that lack Bloom filters which the table declares."""
+    locations = {file.location for files in partitions.values() for file in files}
+    return without_bloom_filters(table, bloom_filter_columns(table), locations)
 
 
 def _still_written(

@@ -12,6 +12,7 @@ from lakecdc import failpoints
 from lakecdc.contract.errors import ConflictError, InputError, LakecdcError
 from lakecdc.contract.options import RewritingOptions
 from lakecdc.contract.report import TableReport
+from lakecdc.iceberg.bloom_columns import bloom_filter_columns, with_bloom_filters
 from lakecdc.iceberg.commit import replace_data_files
 from lakecdc.iceberg.definition import current_spec_id
 from lakecdc.iceberg.rewrite_guard import EqualityDeleteGuard, refusal_in_sight
@@ -146,8 +147,11 @@ def from_head(table: IcebergTable, work: Callable[[Snapshot], TableReport], bran
 
 
 def execute(table: IcebergTable, plan: RewritePlan, options: RewritingOptions) -> TableReport:
-    """Carry out a plan: one commit per batch of units."""
-    wanted = verify_rows.proof(options, _columns(table))
+    """Carry out a plan: one commit per batch of units.
+
+    :raises InputError: the table declares Bloom filters that cannot be made.
+    """
+    wanted, bloom_filters = verify_rows.proof(options, _columns(table)), bloom_filter_columns(table)
     if not plan.units:
         return nothing(table, joined(plan.reason, plan.left), plan.start, **plan.counts)
     counts = plan.counts | {
@@ -160,7 +164,7 @@ def execute(table: IcebergTable, plan: RewritePlan, options: RewritingOptions) -
     if options.dry_run:
         return nothing(table, "dry run: nothing was changed", plan.start, **counts)
     started, tally = time.monotonic(), Tally()
-    rewrite = Rewrite(table, plan, wanted, tally)
+    rewrite = Rewrite(table, plan, wanted, tally, bloom_filters)
     reason: str | None = None
     failed: Exception | None = None
     with start_tag(table, plan.start, plan.job):
@@ -188,10 +192,14 @@ class Rewrite:
 
     :param wanted: what is proven before each commit.
     :param tally: updated with each commit, so that it is right even if a later batch fails.
+    :param bloom_filters: columns that the new files have Bloom filters for.
     """
 
-    def __init__(self, table: IcebergTable, plan: RewritePlan, wanted: Proof, tally: Tally) -> None:
+    def __init__(
+        self, table: IcebergTable, plan: RewritePlan, wanted: Proof, tally: Tally, bloom_filters: Sequence[str]
+    ) -> None:
         self.table, self.plan, self.wanted, self.tally = table, plan, wanted, tally
+        self.bloom_filters = bloom_filters
         self.session: SparkSession = rewrite_session(table.spark)
         self.spec_id = current_spec_id(table)
         locations = {file.location for unit in plan.units for file in unit.files}
@@ -235,7 +243,8 @@ class Rewrite:
         from pyspark.sql import Observation
 
         seen = Observation()
-        with staged_tasks(self.table, tasks) as group:
+        written_as = with_bloom_filters(self.table, self.bloom_filters)
+        with staged_tasks(self.table, tasks, written_as) as group:
             plain = read_staged(self.session, group)
             read = self.wanted.hashed(plain).observe(seen, *self.wanted.measures())
             rows = arrange(read, batch, self.plan.order, plain, self.plan.partitions_by)

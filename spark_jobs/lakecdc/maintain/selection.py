@@ -60,6 +60,7 @@ def compaction_units(
     target: int,
     large: float = math.inf,
     geometry: Geometry = _LINEAR,
+    unfiltered: Collection[str] = (),
 ) -> tuple[list[Unit], dict[str, Any]]:
     """Choose what to compact: partitions with many small files, or enough of them to fill one, and single files that
     have to be split or to lose deleted rows. Partitions that have been quiet for longest come first.
@@ -70,19 +71,21 @@ def compaction_units(
     :param target: bytes per file aimed at.
     :param large: bytes above which a file is split.
     :param geometry: how the files lie to each other.
+    :param unfiltered: locations of files to be rewritten because they lack Bloom filters.
     :return: units, and counts for the report.
     """
     units: list[Unit] = []
     outputs = partial(_outputs, target=target, small_file_ratio=options.small_file_ratio)
-    counts = dict.fromkeys(("small_files", "dirty_files", "large_files", "indebted_files"), 0)
+    counts = dict.fromkeys(("small_files", "dirty_files", "large_files", "indebted_files", "unfiltered_files"), 0)
     for files in sorted(partitions.values(), key=newest_sequence):
         dirty = {f.location for f in files if f.deleted and f.delete_ratio >= options.delete_ratio}
         small = {f.location for f in files if f.bytes < target * options.small_file_ratio}
         split = {f.location for f in files if f.live_bytes > large}
         indebted = {f.location for f in files if 0 < options.max_equality_deletes < f.equality_deletes}
-        for name, found in zip(counts, (small, dirty, split, indebted), strict=True):
+        lacking = {f.location for f in files if f.location in unfiltered}
+        for name, found in zip(counts, (small, dirty, split, indebted, lacking), strict=True):
             counts[name] += len(found)
-        dirty |= indebted
+        dirty |= indebted | lacking
         wanted = dirty | split | (small if _worth_packing(files, dirty, small, options, target) else set())
         chosen = [f for f in files if f.location in wanted]
         chosen += geometry.lying_over(chosen, files, options.min_input_files)

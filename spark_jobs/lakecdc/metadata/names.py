@@ -30,6 +30,8 @@ JOB_TAG_PREFIX = "lakecdc-job-"
 SORTED_BY = "lakecdc.sorted-by"
 #: table property: JSON of what the table's rows were last sorted by, and of the snapshots whose files lie so
 SORTED_LAYOUT = "lakecdc.layout.sorted-by"
+#: table property, set by people: columns, with commas between, that rewritten files are to have Bloom filters for
+BLOOM_FILTER_COLUMNS = "lakecdc.layout.bloom-filter-columns"
 #: table property: columns whose older rows are still to be filled with the source's default, a JSON list
 FILL = "lakecdc.columns-to-fill"
 #: table property: JSON of the columns that the source had last, each with the number that it keeps when it is renamed,

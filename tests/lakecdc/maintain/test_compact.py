@@ -7,6 +7,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import functions as F
 
@@ -15,6 +16,7 @@ from lakecdc.iceberg import staging
 from lakecdc.maintain import compact, rewrite, selection
 from lakecdc.maintain.compact import compact_data_files
 from lakecdc.maintain.sort import sort_data_files
+from lakecdc.metadata import names
 from tests.conftest import Lake
 from tests.lakecdc.maintain.support import (
     append,
@@ -359,3 +361,34 @@ def test_sample_and_off_say_what_they_prove(lake: Lake) -> None:
     report = run(lake, compact_data_files, name, verify="off", verify_off_reason="a scratch table")
     assert report.metrics["verified"] == "nothing: a scratch table"
     assert len(duckdb_rows(lake, name)) == 1000
+
+
+def unfiltered(lake: Lake, name: str) -> set[str]:
+    """Columns of which a data file has values, and no Bloom filter."""
+    found = set()
+    for location in live_files(lake, name):
+        metadata = pq.ParquetFile(location.removeprefix("file:")).metadata
+        chunks = [metadata.row_group(g).column(c) for g in range(metadata.num_row_groups) for c in range(3)]
+        found |= {c.path_in_schema for c in chunks if c.bloom_filter_offset is None}
+    return found
+
+
+def test_bloom_filters_are_written_and_added_on_request(lake: Lake) -> None:
+    name = create(lake, 3)
+    fill(lake, name, rows=400)
+    before, size = spark_rows(lake, name), lake.table(name).head().summary["total-files-size"]  # type: ignore[union-attr]
+    options: dict[str, Any] = {"target_file_size_bytes": int(size) // 5, "small_file_ratio": 0.1}
+    lake.sql(f"ALTER TABLE lake.{name} SET TBLPROPERTIES ('{names.BLOOM_FILTER_COLUMNS}' = 'v, d, id')")
+    assert run(lake, compact_data_files, name, **options).outcome == "nothing"
+    report = run(lake, compact_data_files, name, add_bloom_filters=True, **options)
+    assert (report.outcome, report.metrics["unfiltered_files"]) == ("done", 5), report.reason
+    # all values of d are in the dictionary
+    assert unfiltered(lake, name) == {"d"}
+    assert spark_rows(lake, name) == before == duckdb_rows(lake, name)
+    again = run(lake, compact_data_files, name, add_bloom_filters=True, **options)
+    assert (again.outcome, again.metrics["unfiltered_files"]) == ("nothing", 0)
+    assert not [key for key in lake.table(name).properties if key.startswith("write.parquet.bloom")]
+    for column in ("nowhere", "id, v.x"):
+        lake.sql(f"ALTER TABLE lake.{name} SET TBLPROPERTIES ('{names.BLOOM_FILTER_COLUMNS}' = '{column}')")
+        with pytest.raises(InputError, match="No Bloom filter can be made"):
+            run(lake, compact_data_files, name)

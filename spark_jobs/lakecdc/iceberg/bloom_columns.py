@@ -1,0 +1,121 @@
+"""Bloom filters that a table declares for its files: written by what rewrites files, not by what feeds the table.
+
+Iceberg's own properties for them hold for every writer, and ingestion's faster one cannot write them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from lakecdc.contract.errors import InputError
+from lakecdc.iceberg.file_io import reaches, source, storage_properties
+from lakecdc.local_relation import dealt
+from lakecdc.metadata import names
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from lakecdc.iceberg.table import IcebergTable
+
+_ENABLED, _ADAPTIVE = "write.parquet.bloom-filter-enabled.column.", "write.parquet.bloom-filter-adaptive-enabled"
+_FORMAT = "write.format.default"
+# types that Parquet has no filters of
+_UNFILTERED = ("boolean", "struct", "list", "map", "variant", "geo", "unknown")
+_FIELD_ID = b"PARQUET:field_id"
+
+
+def bloom_filter_columns(table: IcebergTable) -> list[str]:
+    """The columns that the table's files are to have Bloom filters for.
+
+    :raises InputError: the table's property names something that cannot have one.
+    """
+    wanted = [name.strip() for name in table.properties.get(names.BLOOM_FILTER_COLUMNS, "").split(",") if name.strip()]
+    types = {field.name: field.type for field in table.fields}
+    odd = [name for name in wanted if types.get(name, "unknown").startswith(_UNFILTERED)]
+    if odd:
+        raise InputError(
+            f"No Bloom filter can be made for {odd[0]!r}, which the property {names.BLOOM_FILTER_COLUMNS} names.",
+            table=table.name,
+            hint="Name columns of its top level that exist and hold single values, no booleans, with commas between.",
+        )
+    if wanted and table.properties.get(_FORMAT, "parquet") != "parquet":
+        raise InputError(
+            f"The table has {_FORMAT} {table.properties[_FORMAT]}; {names.BLOOM_FILTER_COLUMNS} is for Parquet files.",
+            table=table.name,
+            hint=f"Unset {names.BLOOM_FILTER_COLUMNS}.",
+        )
+    return wanted
+
+
+def with_bloom_filters(table: IcebergTable, columns: Sequence[str]) -> Any:
+    """The Java table as it would be if its writers had to make the filters: an uncommitted transaction's.
+
+    Each filter becomes as large as the distinct values of its column need, unless the table says otherwise.
+    """
+    if not columns:
+        return table.java
+    transaction = table.java.newTransaction()
+    update = transaction.updateProperties()
+    for column in columns:
+        update.set(f"{_ENABLED}{column}", "true")
+    if _ADAPTIVE not in table.properties:
+        update.set(_ADAPTIVE, "true")
+    update.commit()
+    return transaction.table()
+
+
+def without_bloom_filters(table: IcebergTable, columns: Sequence[str], locations: Collection[str]) -> set[str]:
+    """Data files that lack a filter which a rewrite would give them; tasks read their footers.
+
+    :param locations: of data files.
+    :raises InputError: tasks cannot read the table's files.
+    """
+    if not columns or not locations:
+        return set()
+    if not all(map(reaches, locations)):
+        raise InputError(
+            "It cannot be told which files lack Bloom filters: tasks do not get to where they are.",
+            table=table.name,
+            hint="Leave options.add_bloom_filters out; files that are rewritten for another reason get them.",
+        )
+    task = partial(_lacking, ids={table.field_id(column) for column in columns}, properties=storage_properties(table))
+    files = dealt(table.spark, [(location,) for location in sorted(locations)], "location string")
+    return {row.location for row in files.mapInArrow(task, "location string").collect()}
+
+
+def _lacking(batches: Iterator[pa.RecordBatch], ids: set[int], properties: dict[str, str]) -> Iterator[pa.RecordBatch]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    for batch in batches:
+        found = []
+        for location in batch.column(0).to_pylist():
+            with source(properties, location).open() as stream:
+                try:
+                    lacks = _lacks(pq.ParquetFile(stream), ids)
+                except pa.ArrowInvalid:
+                    # of another format: a rewrite makes Parquet of it
+                    lacks = True
+            if lacks:
+                found.append(location)
+        yield pa.RecordBatch.from_arrays([pa.array(found, pa.string())], ["location"])
+
+
+def _lacks(file: Any, ids: set[int]) -> bool:
+    """Tell whether a column that is in the file has no filter.
+
+    Parquet's writer makes none where all values are in the dictionary, which serves as one.
+    """
+    wanted = {f.name for f in file.schema_arrow if f.metadata and int(f.metadata.get(_FIELD_ID, -1)) in ids}
+    chunks = (
+        file.metadata.row_group(group).column(leaf)
+        for group in range(file.num_row_groups)
+        for leaf in range(file.metadata.num_columns)
+    )
+    return any(
+        chunk.bloom_filter_offset is None and not (chunk.has_dictionary_page and "PLAIN" not in chunk.encodings)
+        for chunk in chunks
+        if chunk.path_in_schema in wanted
+    )
