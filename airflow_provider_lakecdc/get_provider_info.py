@@ -18,6 +18,7 @@ _OPERATORS = (
     "compact_data_files",
     "rebucket",
     "rewrite_manifests",
+    "compute_statistics",
     "tag_snapshots",
     "expire_snapshots",
     "expire_partitions",

@@ -300,6 +300,23 @@ class RewriteManifestsOptions(MaintenanceOptions):
 
 
 @dataclass(frozen=True)
+class ComputeStatisticsOptions(MaintenanceOptions):
+    """Options of ``compute_statistics``.
+
+    :param columns: columns whose distinct values are counted; empty takes the identifier fields and the columns that
+        the table is sorted by.
+    :param min_changed_ratio: share of the table's rows that may have changed before statistics are stale.
+    """
+
+    columns: tuple[str, ...] = ()
+    min_changed_ratio: float = 0.1
+
+    def __post_init__(self) -> None:
+        if not self.min_changed_ratio >= 0:
+            raise SpecError(f"options.min_changed_ratio is {self.min_changed_ratio}, not 0 or more.")
+
+
+@dataclass(frozen=True)
 class RefChange:
     """One change of a tag or branch.
 
@@ -456,6 +473,7 @@ OPTIONS: dict[str, type[JobOptions]] = {
     "compact_data_files": CompactDataFilesOptions,
     "rebucket": RebucketOptions,
     "rewrite_manifests": RewriteManifestsOptions,
+    "compute_statistics": ComputeStatisticsOptions,
     "tag_snapshots": TagSnapshotsOptions,
     "expire_snapshots": ExpireSnapshotsOptions,
     "expire_partitions": ExpirePartitionsOptions,

@@ -10,6 +10,7 @@ import pytest
 
 from airflow_provider_lakecdc.operators.base import LakecdcJobOperator
 from airflow_provider_lakecdc.operators.compact_data_files import CompactDataFilesOperator
+from airflow_provider_lakecdc.operators.compute_statistics import ComputeStatisticsOperator
 from airflow_provider_lakecdc.operators.expire_partitions import ExpirePartitionsOperator
 from airflow_provider_lakecdc.operators.expire_snapshots import ExpireSnapshotsOperator
 from airflow_provider_lakecdc.operators.ingest import IngestOperator
@@ -35,6 +36,7 @@ OPERATORS: dict[str, type[LakecdcJobOperator]] = {
         CompactDataFilesOperator,
         RebucketOperator,
         RewriteManifestsOperator,
+        ComputeStatisticsOperator,
         TagSnapshotsOperator,
         ExpireSnapshotsOperator,
         ExpirePartitionsOperator,

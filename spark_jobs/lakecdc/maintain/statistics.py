@@ -1,0 +1,89 @@
+"""Statistics for query planners, computed anew when so many rows have changed that they mislead."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from lakecdc.contract.errors import InputError
+from lakecdc.contract.options import ComputeStatisticsOptions
+from lakecdc.contract.report import TableReport
+from lakecdc.iceberg.clustering import clustering
+from lakecdc.iceberg.definition import current_spec_id, unpartitioned_specs
+from lakecdc.iceberg.table_statistics import (
+    column_statistics,
+    compute_columns,
+    compute_partitions,
+    partition_statistics,
+)
+from lakecdc.maintain.rewrite import nothing
+
+if TYPE_CHECKING:
+    from lakecdc.contract.spec import JobSpec
+    from lakecdc.iceberg.table import IcebergTable, Snapshot
+
+_CHANGES = ("added-records", "deleted-records", "added-position-deletes", "added-equality-deletes")
+
+
+def compute_statistics(table: IcebergTable, spec: JobSpec) -> TableReport:
+    """Compute what is stale of a table's statistics, for the head of ``main``.
+
+    :raises InputError: a column of the options does not exist.
+    """
+    options = spec.options
+    assert isinstance(options, ComputeStatisticsOptions)
+    ancestors = list(table.refresh().ancestors())
+    if not ancestors:
+        return nothing(table, "the table has no snapshot")
+    head, columns = ancestors[0], _columns(table, options)
+    known = {id for id, found in column_statistics(table).items() if set(columns) <= set(found.distinct)}
+    limit = options.min_changed_ratio * int(head.summary.get("total-records", 0))
+    changed = {"columns": changed_rows(ancestors, known) if columns else 0.0}
+    if current_spec_id(table) not in unpartitioned_specs(table):
+        changed["partitions"] = changed_rows(ancestors, partition_statistics(table))
+    stale = [name for name, rows in changed.items() if rows > limit]
+    metrics = {"columns": columns, "stale": stale, "rows": int(head.summary.get("total-records", 0))}
+    if not stale:
+        return nothing(table, f"no more than {limit:.0f} rows have changed since", head, **metrics)
+    if options.dry_run:
+        return nothing(table, "dry run: nothing was changed", head, **metrics)
+    started = time.monotonic()
+    if "columns" in stale:
+        compute_columns(table, head.id, columns)
+    if "partitions" in stale:
+        compute_partitions(table, head.id)
+    found = column_statistics(table).get(head.id)
+    metrics |= {"distinct_values": found.distinct if found else {}, "seconds": round(time.monotonic() - started, 3)}
+    return TableReport(table.name, "done", snapshot_before=str(head.id), snapshot_after=str(head.id), metrics=metrics)
+
+
+def changed_rows(ancestors: Iterable[Snapshot], known: Iterable[int]) -> float:
+    """Rows that were added or deleted since the newest snapshot with statistics; infinitely many if there is none.
+
+    Snapshots that only write the same rows anew do not count.
+
+    :param ancestors: of the head, newest first.
+    :param known: snapshots with statistics.
+    """
+    wanted, listing = set(known), list(ancestors)
+    if not any(s.id in wanted for s in listing):
+        return float("inf")
+    since = itertools.takewhile(lambda s: s.id not in wanted, listing)
+    return sum(int(s.summary.get(name, 0)) for s in since if s.operation != "replace" for name in _CHANGES)
+
+
+def _columns(table: IcebergTable, options: ComputeStatisticsOptions) -> list[str]:
+    """Those of the options, else what the table is laid out and identified by."""
+    unknown = set(options.columns) - set(table.column_names)
+    if unknown:
+        raise InputError(
+            f"There is no column {min(unknown)!r} to compute statistics of.",
+            table=table.name,
+            hint=f"Its columns are {', '.join(table.column_names)}.",
+        )
+    if options.columns:
+        return list(options.columns)
+    laid_out = [field.column for field in clustering(table).fields]
+    return list(dict.fromkeys([*table.identifier_columns, *laid_out]))

@@ -1,0 +1,59 @@
+"""Statistics are computed once, and again when enough rows have changed."""
+
+from __future__ import annotations
+
+import pytest
+
+from lakecdc.contract.errors import InputError, SpecError
+from lakecdc.contract.options import ComputeStatisticsOptions
+from lakecdc.iceberg.table import Snapshot
+from lakecdc.maintain.statistics import changed_rows, compute_statistics
+from tests.conftest import Lake
+from tests.lakecdc.maintain.support import append, create, fill, metadata_location, run
+
+
+def snapshot(number: int, operation: str = "append", **summary: int) -> Snapshot:
+    """A snapshot with this summary."""
+    told = {key.replace("_", "-"): str(value) for key, value in summary.items()}
+    return Snapshot(number, number - 1, number, number, operation, told)
+
+
+def test_rewrites_change_no_rows() -> None:
+    ancestors = [
+        snapshot(4, "replace", added_records=100, deleted_records=100),
+        snapshot(3, "overwrite", added_records=5, added_equality_deletes=5),
+        snapshot(2, added_records=7),
+        snapshot(1, added_records=1000),
+    ]
+    assert changed_rows(ancestors, [1]) == 17
+    assert changed_rows(ancestors, [2, 1]) == 10
+    assert changed_rows(ancestors, [4]) == 0
+    assert changed_rows(ancestors, [9]) == float("inf")
+    with pytest.raises(SpecError, match="min_changed_ratio"):
+        ComputeStatisticsOptions(min_changed_ratio=-1)
+
+
+def test_stale_statistics_are_computed(lake: Lake) -> None:
+    name = create(lake, 2, "d")
+    assert run(lake, compute_statistics, name).reason == "the table has no snapshot"
+    fill(lake, name, files=2)
+    with pytest.raises(InputError, match="no column 'nowhere'"):
+        run(lake, compute_statistics, name, columns=["nowhere"])
+    before = metadata_location(lake, name)
+    assert run(lake, compute_statistics, name, columns=["id"], dry_run=True).metrics["stale"] == [
+        "columns",
+        "partitions",
+    ]
+    assert metadata_location(lake, name) == before
+    report = run(lake, compute_statistics, name, columns=["id", "d"])
+    assert report.outcome == "done", report.reason
+    assert report.metrics["distinct_values"] == {"id": 200, "d": 2}
+    metadata = lake.pyiceberg().load_table(name).metadata
+    (found,) = metadata.statistics
+    assert found.snapshot_id == metadata.current_snapshot_id
+    assert {(tuple(b.fields), b.properties["ndv"]) for b in found.blob_metadata} == {((1,), "200"), ((3,), "2")}
+    assert [f.snapshot_id for f in metadata.partition_statistics] == [found.snapshot_id]
+    append(lake, name, 1000, 1010)
+    assert run(lake, compute_statistics, name, columns=["id"]).outcome == "nothing"
+    append(lake, name, 2000, 2020)
+    assert run(lake, compute_statistics, name, columns=["id"]).metrics["distinct_values"] == {"id": 230}
