@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pyarrow as pa
@@ -17,6 +18,7 @@ from tests.lakecdc.ingest.formats.fuzz import COUNT, is_json, messages, written
 from tests.lakecdc.ingest.formats.stories import ENCODINGS
 
 FIELDS = (Field("id", "bigint"), Field("name", "string"), Field("description", "string"), Field("weight", "double"))
+_COMMA = re.compile(rb",\s*([}\]])")
 NAMES = [name for name in ENCODINGS if not name.endswith("schema")]
 
 
@@ -37,7 +39,8 @@ def fuzzed(folder: Path, name: str, count: int, seed: int) -> None:
     applied = {arrival_of(event["order"]) for event in events}
     assert aside | applied <= {*found}
     passed_over = {place: found[place][0] for place in {*found} - aside - applied}
-    assert [text for text in passed_over.values() if not is_json(text)] == []
+    # DuckDB takes a comma before a closing bracket
+    assert [text for text in passed_over.values() if not is_json(_COMMA.sub(rb"\1", text))] == []
     # what a tool writes beside events, such as DDL, is passed over wherever it comes
     known = {text for text, good in found.values() if good and text in passed_over.values()}
     good = {place for place, (text, is_good) in found.items() if is_good and text not in known}

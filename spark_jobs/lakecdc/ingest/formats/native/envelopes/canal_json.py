@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from lakecdc.ingest.formats.canal_json import DDL, OPS, ROWS_BITS, columns
-from lakecdc.ingest.formats.native.envelopes.envelope import Envelope, dotted, no_whole, of_image, whole
+from lakecdc.ingest.formats.native.envelopes.envelope import Envelope, dotted, no_whole, of_image, times, whole
 from lakecdc.ingest.formats.values import Field
 
 _MEMBERS = ("type", "database", "table", "es", "ts", "id", "isDdl", "sql")
@@ -49,8 +49,8 @@ ENVELOPE = Envelope(
     kind=_kind,
     sample=_sample,
     position=f"CASE WHEN op = 'r' THEN 0 ELSE {_ES} END",
-    ordinal=f"coalesce({whole('id')}, 0) * {1 << ROWS_BITS} + nth",
+    ordinal=times(f"coalesce({whole('id')}, 0)", 1 << ROWS_BITS, "nth"),
     rank="CASE WHEN op = 'r' THEN 0 ELSE 8 END",
-    time_us=f"{_ES} * 1000",
+    time_us=times(_ES, 1000),
     odd=(no_whole("es", "ts", "id"),),
 )

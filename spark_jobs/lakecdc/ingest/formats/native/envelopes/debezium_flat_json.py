@@ -15,6 +15,7 @@ from lakecdc.ingest.formats.native.envelopes.envelope import (
     hexadecimal,
     no_whole,
     of_image,
+    times,
     whole,
 )
 from lakecdc.ingest.formats.values import Field
@@ -30,7 +31,7 @@ def _either(name: str) -> str:
 
 _LSN = whole(_either("lsn"))
 _COMMIT_LSN = commit_lsn(_either("sequence"))
-_BINLOG = f"{digits(_either('file'))} * 4294967296 + {whole(_either('pos'))}"
+_BINLOG = times(digits(_either("file")), 1 << 32, whole(_either("pos")))
 _COMMIT = _either("commit_lsn")
 _CHANGE = (_COMMIT, _either("change_lsn"))
 _SERIAL = whole(_either("event_serial_no"))
@@ -86,6 +87,6 @@ ENVELOPE = Envelope(
     ordinal=f"""coalesce({whole(_either("row"))}, {_LSN},
       {db2_lsn.ordinal(*_CHANGE, hexadecimal)}, {sql_server_lsn.ordinal(*_CHANGE, _SERIAL, hexadecimal)}, 0)""",
     rank="CASE WHEN __op = 'r' THEN 0 ELSE 8 END",
-    time_us=f"{whole(_either('ts_ms'))} * 1000",
+    time_us=times(whole(_either("ts_ms")), 1000),
     odd=(no_whole(*(_either(name) for name in _NUMBERS)),),
 )

@@ -6,7 +6,15 @@ from collections.abc import Iterator
 from typing import Any
 
 from lakecdc.ingest.formats import db2_lsn, sql_server_lsn
-from lakecdc.ingest.formats.native.envelopes.envelope import Envelope, commit_lsn, digits, dotted, hexadecimal, of_image
+from lakecdc.ingest.formats.native.envelopes.envelope import (
+    Envelope,
+    commit_lsn,
+    digits,
+    dotted,
+    hexadecimal,
+    of_image,
+    times,
+)
 from lakecdc.ingest.formats.values import Field
 
 _SOURCE = {
@@ -64,11 +72,11 @@ ENVELOPE = Envelope(
     old_keys=True,
     key=_key,
     placeholders=True,
-    position=f"coalesce(CASE WHEN {_BINLOG} THEN {_FILE} * 4294967296 + s.pos END, {_COMMIT}, s.lsn, s.commit_scn, "
+    position=f"coalesce(CASE WHEN {_BINLOG} THEN {times(_FILE, 1 << 32, 's.pos')} END, {_COMMIT}, s.lsn, s.commit_scn, "
     f"{_LSN}, 0)",
     ordinal=f'coalesce(CASE WHEN {_BINLOG} THEN s."row" END, s.lsn, s.scn, {_WITHIN}, 0)',
     rank=f"CASE WHEN op = 'r' OR {_SNAPSHOT} THEN 0 ELSE 8 END",
-    time_us="coalesce(s.ts_us, s.ts_ms * 1000)",
+    time_us=f"coalesce(s.ts_us, {times('s.ts_ms', 1000)})",
     schemas=True,
     odd=(("op = 'd' AND a IS NOT NULL", "a delete with a row after it"),),
 )

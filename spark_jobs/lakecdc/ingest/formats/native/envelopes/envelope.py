@@ -95,6 +95,12 @@ def whole(text: str) -> str:
     return f"TRY_CAST({text} AS BIGINT)"
 
 
+def times(sql: str, factor: int, more: str = "0") -> str:
+    """SQL of a number some times, and another one on top; what 63 bits do not hold is a number out of range."""
+    beyond = f"{sql} NOT BETWEEN 0 AND {2**62 // factor} OR {more} NOT BETWEEN 0 AND {2**61}"
+    return f"CASE WHEN {beyond} THEN -1 ELSE {sql} * {factor} + {more} END"
+
+
 def no_whole(*texts: str) -> tuple[str, str]:
     """Condition and reason for texts that are neither null nor integers written in the one usual way."""
     strange = " OR ".join(f"{text} IS DISTINCT FROM {whole(text)}::VARCHAR" for text in texts)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from lakecdc.ingest.formats.maxwell_json import LAST_OF_TRANSACTION, NO_ROW_EVENTS
-from lakecdc.ingest.formats.native.envelopes.envelope import Envelope, dotted, no_whole, of_image, whole
+from lakecdc.ingest.formats.native.envelopes.envelope import Envelope, dotted, no_whole, of_image, times, whole
 from lakecdc.ingest.formats.values import Field
 
 _MEMBERS = ("type", "database", "table", "ts", "xid", "xoffset", "position")
@@ -37,9 +37,9 @@ ENVELOPE = Envelope(
     source_table='concat_ws(\'.\', "database", "table")',
     kind=_kind,
     sample=_sample,
-    position=f"CASE WHEN op = 'r' THEN 0 ELSE coalesce({_FILE} * 4294967296 + {_PLACE}, {whole('ts')}, 0) END",
-    ordinal=f"coalesce({whole('xid')}, 0) * {LAST_OF_TRANSACTION + 1} + {_NTH}",
+    position=f"CASE WHEN op = 'r' THEN 0 ELSE coalesce({times(_FILE, 1 << 32, _PLACE)}, {whole('ts')}, 0) END",
+    ordinal=times(f"coalesce({whole('xid')}, 0)", LAST_OF_TRANSACTION + 1, _NTH),
     rank="CASE WHEN op = 'r' THEN 0 ELSE 8 END",
-    time_us=f"{whole('ts')} * 1000000",
+    time_us=times(whole("ts"), 1_000_000),
     odd=(no_whole("ts", "xid", "xoffset"),),
 )
