@@ -17,7 +17,7 @@ from lakecdc.ingest.formats.decoded import Known
 from lakecdc.ingest.job import ingest
 from lakecdc.run import run
 from tests.conftest import Lake
-from tests.lakecdc.ingest.formats.decoding import decode_lines, state
+from tests.lakecdc.ingest.formats.decoding import decode_lines, rejections, state
 from tests.on_demand import on_demand
 
 if TYPE_CHECKING:
@@ -159,4 +159,27 @@ def test_other_changes_of_a_type(spark: SparkSession, engine: str, change: str) 
     else:
         with pytest.raises(InputError, match="column 'v' is .* now"):
             decode_lines(spark, "canal-json", lines, Target("shop.t", key=("id",)), known)
+    spark.catalog.clearCache()
+
+
+@ENGINES
+@pytest.mark.parametrize("is_new", [True, False], ids=["new", "known"])
+def test_a_damaged_type_spoils_its_own_message_alone(spark: SparkSession, engine: str, is_new: bool) -> None:
+    types = {"id": "int(11)", "v": "decimal(10,2)"}
+    damaged: list[Types] = [types | {"id": "ilt(11)"}, types | {"v": "decimal(1,22)"}, {"id": "int(11)", "w": "int"}]
+    lines = [canal(i, told, {"id": i, "v": "1.50"}) for i, told in enumerate([*damaged, types, types])]
+    known = Known({} if is_new else {"id": "int", "v": "decimal(10,2)"}, engine=engine)
+    target = Target("shop.t", key=("id",))
+    found = decode_lines(spark, "canal-json", lines, target, known)
+    assert {c.name: c.type for c in found.columns} == {"id": "int", "v": "decimal(10,2)"}
+    assert state(found, ("id", "v")) == [(3, Decimal("1.50")), (4, Decimal("1.50"))]
+    assert rejections(found) == [
+        ("unknown-type", "mysqlType lacks a column of the row"),
+        ("unknown-type", "the source has no such type as the message tells of id"),
+        ("unknown-type", "the source has no such type as the message tells of v"),
+    ]
+    # what people say of a column counts more
+    fixed = Target("shop.t", key=("id",), columns={"id": "int", "v": "decimal(10,2)"})
+    found = decode_lines(spark, "canal-json", lines, fixed, known)
+    assert [i for (i,) in state(found, ("id",))] == [0, 1, 3, 4] and found.rejections == 1
     spark.catalog.clearCache()

@@ -38,6 +38,10 @@ DDL = (
 )
 OPS = "CASE {0} WHEN 'INSERT' THEN 'c' WHEN 'INIT' THEN 'r' WHEN 'UPDATE' THEN 'u' WHEN 'DELETE' THEN 'd' END"
 _INTEGERS = {"tinyint": "int", "smallint": "int", "mediumint": "int", "int": "int", "integer": "int", "year": "int"}
+_DECIMALS = ("decimal", "numeric", "dec", "fixed")
+_DECIMAL = re.compile(rf"(?:{'|'.join(_DECIMALS)})\s*(?:\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\))?(?:\s+\w+)*")
+# digits of a decimal, and those of them behind the point, in MySQL and MariaDB at most
+_MOST_DIGITS, _MOST_PLACES = 65, 38
 _OTHERS = {
     "bigint": "bigint",
     "float": "float",
@@ -49,6 +53,23 @@ _OTHERS = {
     "bool": "boolean",
     "boolean": "boolean",
 }
+# what else the first word of a type is called in MySQL and MariaDB
+_TEXTS = frozenset(
+    (
+        *("char", "character", "nchar", "varchar", "varcharacter", "nvarchar", "national", "long", "enum", "set"),
+        *("text", "tinytext", "mediumtext", "longtext", "blob", "tinyblob", "mediumblob", "longblob"),
+        *("binary", "varbinary", "bit", "time", "json", "uuid", "inet4", "inet6", "xmltype", "vector", "serial"),
+        *("int1", "int2", "int3", "int4", "int8", "middleint", "float4", "float8"),
+        *("geometry", "point", "linestring", "polygon", "multipoint", "multilinestring", "multipolygon"),
+        *("geometrycollection", "geomcollection"),
+    )
+)
+_NAMES = frozenset((*_INTEGERS, *_OTHERS, *_TEXTS))
+# a row that has a column of which mysqlType does not tell
+_UNTOLD = (
+    "size(array_except(map_keys(try_variant_get(row, '$', 'map<string,variant>')), "
+    "map_keys(try_variant_get(v, '$.mysqlType', 'map<string,variant>')))) > 0"
+)
 
 
 def envelopes(messages: DataFrame, reading: Reading) -> DataFrame:
@@ -68,6 +89,7 @@ def envelopes(messages: DataFrame, reading: Reading) -> DataFrame:
         op=f"CASE WHEN {truncate} THEN 't' WHEN row IS NOT NULL THEN {op} END",
         problem=f"""CASE WHEN value IS NULL OR {truncate} THEN NULL WHEN v IS NULL THEN {NOT_JSON}
           WHEN {op} IS NOT NULL AND row IS NULL THEN 'unknown-message: it has no rows in data'
+          WHEN {_UNTOLD} THEN 'unknown-type: mysqlType lacks a column of the row'
           WHEN {op} IS NULL AND NOT coalesce({text("isDdl")} = 'true' OR {_TYPE} IN {DDL}, false)
           THEN 'unknown-message: its type is none that Canal knows' END""",
         source_table=f"concat_ws('.', {text('database')}, {text('table')})",
@@ -91,6 +113,17 @@ def fields(schema: str) -> tuple[Field, ...]:
     return columns(types) if isinstance(types, dict) else ()
 
 
+def doubts(schema: str) -> tuple[str, ...]:
+    """Columns to which ``mysqlType`` gives a type that MySQL does not have, so that the message has been damaged."""
+    types = json.loads(schema)
+    return doubted(types) if isinstance(types, dict) else ()
+
+
+def doubted(types: Mapping[str, str]) -> tuple[str, ...]:
+    """The same out of types by column."""
+    return tuple(name for name, kind in types.items() if not _is_known(str(kind or "").lower()))
+
+
 def columns(types: Mapping[str, str]) -> tuple[Field, ...]:
     """Columns of a row.
 
@@ -111,12 +144,11 @@ def _column(name: str, mysql_type: str) -> Field:
 def sql_type(mysql_type: str) -> str:
     """The Spark SQL type of a MySQL column type such as ``decimal(10,2) unsigned``."""
     lowered = mysql_type.lower()
-    base = re.split(r"[ (]", lowered, maxsplit=1)[0]
+    base = _base(lowered)
     unsigned = "unsigned" in lowered
-    if base in ("decimal", "numeric", "dec", "fixed"):
-        digits = re.search(r"\((\d+)(?:\s*,\s*(\d+))?\)", lowered)
-        precision, scale = (int(digits[1]), int(digits[2] or 0)) if digits else (10, 0)
-        return f"decimal({precision},{scale})" if precision <= 38 else "string"
+    if base in _DECIMALS:
+        precision, scale = _digits(lowered)
+        return f"decimal({precision},{scale})" if scale <= precision <= 38 else "string"
     if base == "serial" or (base == "bigint" and unsigned):
         return "decimal(20,0)"
     if base in ("int", "integer") and unsigned:
@@ -124,4 +156,24 @@ def sql_type(mysql_type: str) -> str:
     return _INTEGERS.get(base) or _OTHERS.get(base, "string")
 
 
-FORMAT = Format(envelopes, fields)
+def _is_known(lowered: str) -> bool:
+    """Whether MySQL has such a type; of a table that it does not know, Canal tells empty ones."""
+    base = _base(lowered)
+    if base not in _DECIMALS:
+        return not base or base in _NAMES
+    precision, scale = _digits(lowered)
+    whole = _DECIMAL.fullmatch(lowered) and 0 < precision <= _MOST_DIGITS
+    return bool(whole) and scale <= min(precision, _MOST_PLACES)
+
+
+def _base(lowered: str) -> str:
+    return re.split(r"[ (]", lowered, maxsplit=1)[0]
+
+
+def _digits(lowered: str) -> tuple[int, int]:
+    """Digits of a decimal, and those behind the point."""
+    found = _DECIMAL.match(lowered)
+    return (int(found[1]), int(found[2] or 0)) if found and found[1] else (10, 0)
+
+
+FORMAT = Format(envelopes, fields, doubts=doubts)

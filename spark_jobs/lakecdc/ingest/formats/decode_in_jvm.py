@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
     from lakecdc.contract.target import Target
     from lakecdc.ingest.formats.decoded import Known
-    from lakecdc.ingest.formats.envelope import Reading
+    from lakecdc.ingest.formats.envelope import Format, Reading
+    from lakecdc.ingest.formats.survey import Survey
 
 #: ops of row events
 ROWS = ("r", "c", "u", "d")
@@ -49,7 +50,7 @@ def decode_in_jvm(
     if target.fold_case:
         read = folding(read)
     envelopes = read.envelopes(messages, reading)
-    found = survey(envelopes, read, keys=not target.key)
+    envelopes, found = _surveyed(envelopes, read, target)
     if besides is not None:
         refuse_apart(found, target, besides, routed=reading.routed)
     besides = besides or Besides()
@@ -109,3 +110,16 @@ def decode_in_jvm(
         told=tuple(n for n in mine[0].told if n not in target.exclude_columns) if len(mine) == 1 else (),
         stretches=joined(s.stretches for s in chosen),
     )
+
+
+def _surveyed(envelopes: DataFrame, read: Format, target: Target) -> tuple[DataFrame, list[Survey]]:
+    """The envelopes and what is known of them; those whose schemas are not to be believed are read no further."""
+    found = survey(envelopes, read, keys=not target.key)
+    texts = dict.fromkeys(text for one in found for text in one.schemas)
+    reasons = {text: why for text in texts if (why := read.doubted_of(text, target.columns))}
+    if not reasons:
+        return envelopes, found
+    told = F.try_element_at(F.create_map(*[F.lit(x) for pair in reasons.items() for x in pair]), F.col("schema"))
+    believed = envelopes.withColumn("problem", F.coalesce("problem", told))
+    believed = believed.withColumn("op", F.when(F.col("problem").isNull(), F.col("op")))
+    return believed, survey(believed, read, keys=not target.key)

@@ -20,7 +20,7 @@ Beside the message's own columns (``MESSAGE``):
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -91,6 +91,7 @@ class Format:
     :param tombstones: whether a null value deletes its key.
     :param row_keys: the messages' keys are the keys of their rows.
     :param in_json: message frame to the same in JSON, for the native engine; None where that cannot be.
+    :param doubts: columns to which the text in ``schema`` gives a type that the source cannot have.
     """
 
     envelopes: Callable[[DataFrame, Reading], DataFrame]
@@ -99,6 +100,7 @@ class Format:
     tombstones: bool = False
     row_keys: bool = False
     in_json: Callable[[DataFrame, Reading], InJson | None] | None = None
+    doubts: Callable[[str], Sequence[str]] = lambda schema: ()
 
     def columns_of(self, schema: str) -> tuple[Field, ...]:
         """The columns that a text in ``schema`` tells; none if it is not the format's notation."""
@@ -106,6 +108,17 @@ class Format:
             return self.fields(schema)
         except NO_SCHEMA:
             return ()
+
+    def doubted_of(self, schema: str, fixed: Collection[str]) -> str | None:
+        """Why messages with a text in ``schema`` are no more to be believed than that; None if they are.
+
+        :param fixed: columns whose types do not depend on it.
+        """
+        try:
+            found = [name for name in self.doubts(schema) if name not in fixed]
+        except NO_SCHEMA:
+            return None
+        return f"unknown-type: the source has no such type as the message tells of {found[0]}" if found else None
 
 
 def envelope(

@@ -27,7 +27,10 @@ def folding(read: Format) -> Format:
     def fields(schema: str) -> tuple[Field, ...]:
         return tuple(replace(f, name=f.name.lower()) for f in read.fields(schema))
 
-    return replace(read, envelopes=envelopes, fields=fields)
+    def doubts(schema: str) -> tuple[str, ...]:
+        return tuple(name.lower() for name in read.doubts(schema))
+
+    return replace(read, envelopes=envelopes, fields=fields, doubts=doubts)
 
 
 def _lowered(image: str) -> str:

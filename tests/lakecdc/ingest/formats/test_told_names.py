@@ -11,7 +11,7 @@ import pytest
 from lakecdc.contract.errors import InputError, SpecError
 from lakecdc.contract.sources import parse_source
 from lakecdc.contract.target import Target
-from lakecdc.ingest.formats.canal_json import columns
+from lakecdc.ingest.formats.canal_json import columns, doubted
 from lakecdc.ingest.formats.decoded import Known
 from lakecdc.ingest.formats.values import Field
 from tests.lakecdc.ingest.formats.decoding import decode_lines, record, rejections, state
@@ -59,6 +59,21 @@ def ogg(number: int, row: dict[str, Any], **more: Any) -> str:
 )
 def test_types_of_mysql(mysql: str, field: Field) -> None:
     assert columns({"c": mysql}) == (field,)
+    assert doubted({"c": mysql}) == ()
+
+
+@pytest.mark.parametrize(
+    ("mysql", "known"),
+    [
+        *((kind, True) for kind in ("", "numeric(65,30)", "decimal (10, 2) unsigned zerofill", "double precision")),
+        *((kind, True) for kind in ("varchar(9) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin", "geomcollection", "INT8")),
+        *((kind, False) for kind in ("xnt", "bigin(20)", "bigint{20)", "decimal(1x,2)", "decimal(66,2)", "dec(2,3)")),
+    ],
+)
+def test_a_type_that_mysql_does_not_have_is_doubted(mysql: str, known: bool) -> None:
+    assert doubted({"id": "int", "c": mysql}) == (() if known else ("c",))
+    # and makes no type that Spark would not take
+    assert columns({"c": mysql})[0].type in ("string", "double", "decimal(10,2)", "decimal(10,0)")
 
 
 @ENGINES

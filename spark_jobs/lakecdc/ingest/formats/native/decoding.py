@@ -144,8 +144,11 @@ class Decoding:
     def _holds(self, told: str) -> bool:
         """Whether the columns can stay as they are with the types that a message tells."""
         try:
-            fields = self._envelope.fields_told(json.loads(told))
+            types = json.loads(told)
+            fields, doubted = self._envelope.fields_told(types), self._envelope.doubted(types)
         except NO_SCHEMA:
+            return False
+        if not {*doubted} <= {*self.fixed}:
             return False
         return outgrown(self.fields, fields, self.fixed) is None and named_alike(self.fields, fields)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from lakecdc.ingest.formats.canal_json import DDL, OPS, ROWS_BITS, columns
+from lakecdc.ingest.formats.canal_json import DDL, OPS, ROWS_BITS, columns, doubted
 from lakecdc.ingest.formats.native.envelopes.envelope import Envelope, dotted, no_whole, of_image, times, whole
 from lakecdc.ingest.formats.values import Field
 
@@ -44,6 +44,7 @@ ENVELOPE = Envelope(
     pointer="'/data/' || nth",
     told='e."mysqlType"',
     fields_told=columns,
+    doubted=doubted,
     before="e.old[nth + 1]",
     source_table='concat_ws(\'.\', "database", "table")',
     kind=_kind,

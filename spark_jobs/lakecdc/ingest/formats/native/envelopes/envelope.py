@@ -40,6 +40,7 @@ class Envelope:
     :param rows: SQL in ``e`` of the list of row images, where a message has many.
     :param told: SQL in ``e`` of a map that names the columns of the row, where a message tells them.
     :param fields_told: columns out of that map.
+    :param doubted: those of them to which it gives a type that the source cannot have.
     :param before: SQL in ``e`` of the key's texts in the row before; None if there is none.
     :param beside: members of the row image that are no columns, by the names that other expressions have for them.
     :param old_prefix: members of the row image that begin so hold the row before.
@@ -70,6 +71,7 @@ class Envelope:
     rows: str | None = None
     told: str | None = None
     fields_told: Callable[[Mapping[str, str]], tuple[Field, ...]] = lambda told: ()
+    doubted: Callable[[Mapping[str, str]], Sequence[str]] = lambda told: ()
     before: str | None = None
     beside: Mapping[str, str] = field(default_factory=dict)
     old_prefix: str | None = None
