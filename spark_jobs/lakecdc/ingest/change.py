@@ -128,6 +128,7 @@ class TableBatch:
         so.
     :param source_columns: all columns that the source has at the end of the batch, under its own names, each with the
         number that it keeps when it is renamed; None where the source does not tell them all.
+    :param source_table: full name of the one source table of the events, where messages tell it; else None.
     :param columns_told: what the log tells of ``source_columns``; None where it leaves something to guess.
     :param floor: of the table's expired rows, which the batch is held against.
     :param facts: numbers for the report, such as ``source_lag_seconds``.
@@ -156,6 +157,7 @@ class TableBatch:
     source_columns: Mapping[str, int | None] | None = None
     columns_told: ColumnsTold | None = None
     floor: BelowFloor | None = None
+    source_table: str | None = None
     facts: Mapping[str, object] = field(default_factory=dict)
 
     @property

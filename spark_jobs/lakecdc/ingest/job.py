@@ -197,6 +197,7 @@ def _take(spark: SparkSession, spec: JobSpec, feed: Feed, batch: TableBatch) -> 
     batch = cleaned(spark, held_against(batch, feed.table))
     feed.metrics.update(batch.facts)
     truncate.check(batch)
+    tables.check_source(feed.table, batch)
     if feed.table is None:
         events.check(batch)
     # nothing has told the columns yet, so there is nothing to make a table of

@@ -13,6 +13,7 @@ from lakecdc.iceberg import definition
 from lakecdc.iceberg.table import IcebergTable, exists
 from lakecdc.ingest import source_columns
 from lakecdc.ingest.change import alike
+from lakecdc.ingest.formats import source_tables
 from lakecdc.metadata import names
 from lakecdc.sql import quoted_column
 
@@ -77,9 +78,31 @@ def prepare(
     if names.VIEW_BEHIND in table.properties:
         table.update_properties({names.VIEW_BEHIND: None})
     source_columns.remember(table, batch)
+    of_source = _source_property(batch)
+    if not of_source.items() <= table.properties.items():
+        table.update_properties({**of_source})
     if to_fill:
         _fill(table, [c for c in batch.columns if c.name in to_fill and c.fill is not None])
     return table, changes
+
+
+def check_source(table: IcebergTable | None, batch: TableBatch) -> None:
+    """Refuse the events of another source table than those that the table holds.
+
+    :raises InputError: naming both.
+    """
+    known = table.properties.get(names.SOURCE_TABLE) if table is not None else None
+    if known and batch.source_table and source_tables.is_another(batch.target, known, batch.source_table):
+        raise InputError(
+            f"The events are of {batch.source_table}, and it has been fed from {known}.",
+            table=batch.target.table,
+            hint='Name the one to take as "source_table" in the target, with its schema; if the table has only been '
+            "moved there, that goes on with it.",
+        )
+
+
+def _source_property(batch: TableBatch) -> dict[str, str]:
+    return {names.SOURCE_TABLE: batch.source_table} if batch.source_table else {}
 
 
 def lacks_columns(table: IcebergTable, batch: TableBatch) -> bool:
@@ -127,6 +150,7 @@ def create(spark: SparkSession, catalog: str, batch: TableBatch) -> IcebergTable
         names.LAYOUT: _LAYOUT_VERSION,
         **{f"{_FULL_METRICS}{column}": "full" for column in (*batch.key, ORDER_COLUMN)},
         **source_columns.properties(batch),
+        **_source_property(batch),
         **target.properties,
     }
     table = definition.create_table(

@@ -41,6 +41,8 @@ SOURCE_COLUMNS = "lakecdc.source-columns"
 SOURCE_KEY = "lakecdc.source-key"
 #: table property: JSON of the columns that the source had before these, and where in its log it came to have these
 SOURCE_COLUMNS_BEFORE = "lakecdc.source-columns-before"
+#: table property: full name of the one source table whose events feed the table, where messages tell it
+SOURCE_TABLE = "lakecdc.source-table"
 #: table property: set while the view beside a table still has names from before a rename
 VIEW_BEHIND = "lakecdc.view-behind"
 #: summary of a side table: the target's state that the commit goes with, so that an interrupted batch is recognised

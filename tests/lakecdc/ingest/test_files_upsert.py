@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from lakecdc.contract.report import JobReport
+from lakecdc.contract.report import JobReport, TableReport
 from lakecdc.contract.spec import parse_spec
 from lakecdc.ingest.job import ingest
 from lakecdc.maintain.compact import compact_data_files
@@ -219,6 +219,33 @@ def test_every_table_takes_the_rows_of_its_own_source_table(lake: Lake, tmp_path
         outcomes.append([t.outcome for t in report.tables])
     assert outcomes == [["done", "nothing"], ["nothing", "done"]] * 2
     assert [rows(lake, name, "id") for name in names] == [[(0,), (2,)], [(1,), (3,)]]
+
+
+@pytest.mark.parametrize("engine", ["auto", "jvm"])
+def test_a_table_of_the_same_name_in_another_schema_stops_a_later_batch(
+    lake: Lake, tmp_path: Path, engine: str
+) -> None:
+    name = lake.new_name("own")
+    table = name.rpartition(".")[2]
+
+    def take(number: int, database: str, **target: str) -> TableReport:
+        place = {"database": database, "table": table, "ts": 5, "xid": number}
+        message = {**place, "type": "insert", "data": {"id": number}}
+        (tmp_path / f"{number}.jsonl").write_text(json.dumps(message) + "\n")
+        source = {"type": "files", "path": f"{tmp_path}/*.jsonl", "format": "maxwell-json"}
+        wanted = {"table": name, "key": ["id"], **target}
+        spec = lake.spec("ingest", source=source, target=wanted, options={"decode_engine": engine})
+        return run(parse_spec(spec), ingest).tables[0]
+
+    assert take(1, "a").outcome == take(2, "a").outcome == "done"
+    report = take(3, "b")
+    assert (report.outcome, report.failure_class) == ("failed", "bad input")
+    assert f"The events are of b.{table}, and it has been fed from a.{table}." in str(report.reason)
+    assert take(4, "a", source_table=f"a.{table}").outcome == "done"
+    assert sorted(rows(lake, name, "id")) == [(1,), (2,), (4,)]
+    # a table that has moved
+    assert take(5, "c", source_table=f"c.{table}").outcome == "done"
+    assert take(6, "c").outcome == "done"
 
 
 def test_plain_envelopes_with_schemas(lake: Lake, tmp_path: Path) -> None:

@@ -81,6 +81,7 @@ def together(plain: Decoded, odd: Decoded, made: Native) -> Decoded:
         high_orders=highest(pair for one in (plain, odd) for pair in (one.high_orders or {}).items()),
         stretches=joined((plain.stretches, odd.stretches)),
         truncate_order=odd.truncate_order,
+        source_table=plain.source_table or odd.source_table,
     )
     if not odd.accepted and not odd.truncate_order and plain.events:
         return both

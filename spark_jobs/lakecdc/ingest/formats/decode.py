@@ -14,7 +14,7 @@ from lakecdc.ingest.formats.asides import ApartError, Besides, together
 from lakecdc.ingest.formats.changes import REJECTED
 from lakecdc.ingest.formats.decode_in_jvm import ROWS, decode_in_jvm
 from lakecdc.ingest.formats.decoded import Decoded
-from lakecdc.ingest.formats.source_tables import feeds, shards_mix
+from lakecdc.ingest.formats.source_tables import feeds, only_source, shards_mix
 from lakecdc.ingest.formats.survey import merge_fields, survey
 from lakecdc.ingest.formats.table_fields import typed_field, wanted_fields
 from lakecdc.ingest.formats.values import Field
@@ -124,6 +124,7 @@ def _try_native(
     made = run(every=every, folds=folds)
     if made.reason is not None:
         return made.reason
+    topics = frozenset(place.rpartition("/")[0] for place in made.high_orders or {})
     told = {f.name for f in made.schema or fields} | {target.source_column}
     fields = tuple(f for f in made.fields if f.name in told)
     found = Decoded(
@@ -138,11 +139,11 @@ def _try_native(
         engine="native",
         packed=made.packed if made.events else None,
         every_event=made.every_event if made.events else None,
+        source_table=only_source(target, made.tables, topics),
         told=tuple(f.name for f in made.schema or () if f.name not in target.exclude_columns) if made.events else (),
     )
     if made.aside is None:
         return found
-    topics = frozenset(place.rpartition("/")[0] for place in made.high_orders or {})
     besides = Besides(fields, made.tables, topics, made.schema)
     try:
         odd = decode_in_jvm(made.aside, format_name, target, reading, known, adopt=adopt, besides=besides)

@@ -13,7 +13,7 @@ from lakecdc.ingest.formats.changes import Typing, decoded, only_deletes, union
 from lakecdc.ingest.formats.decoded import Decoded
 from lakecdc.ingest.formats.fold_case import folding
 from lakecdc.ingest.formats.lone_tombstones import placed
-from lakecdc.ingest.formats.source_tables import choose, is_mine, of_tables, shards_mix, topics_of
+from lakecdc.ingest.formats.source_tables import choose, is_mine, of_tables, only_source, shards_mix, topics_of
 from lakecdc.ingest.formats.survey import merge_fields, survey
 from lakecdc.ingest.formats.table_fields import encodings_of, fields_of, followed, key_columns, message_key
 from lakecdc.ingest.formats.values import Field
@@ -109,6 +109,7 @@ def decode_in_jvm(
         highest(pair for s in chosen for pair in s.high_orders.items()),
         told=tuple(n for n in mine[0].told if n not in target.exclude_columns) if len(mine) == 1 else (),
         stretches=joined(s.stretches for s in chosen),
+        source_table=only_source(target, [str(s.source_table) for s in mine], topics),
     )
 
 

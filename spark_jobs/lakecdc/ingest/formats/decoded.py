@@ -64,6 +64,7 @@ class Decoded:
     :param packed: the batch as the native engine's tasks have made it.
     :param every_event: every event, where ``changes`` is folded and these are wanted as well.
     :param again: decodes a folded batch once more, every event of it.
+    :param source_table: full name of the one source table of the events; None if they are of none or of shards.
     :param others: source tables of a batch that has nothing of this one, as far as they are known.
     """
 
@@ -86,4 +87,5 @@ class Decoded:
     told: tuple[str, ...] = ()
     stretches: Mapping[str, Sequence[Stretch]] = field(default_factory=dict)
     again: Callable[[], Decoded] | None = None
+    source_table: str | None = None
     others: tuple[str, ...] = ()

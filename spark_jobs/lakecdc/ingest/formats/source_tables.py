@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
@@ -35,6 +35,27 @@ def feeds(target: Target, source_table: str, topics: Iterable[str] = ()) -> bool
 
 def _ends(name: str, end: str) -> bool:
     return f".{name}".endswith(f".{end}")
+
+
+def only_source(target: Target, source_tables: Sequence[str], topics: Collection[str]) -> str | None:
+    """The one source table that a batch's events tell; None for shards, and where their topic stands for it.
+
+    :param source_tables: of the events; those that feed a target without shards are one at most.
+    :param topics: theirs.
+    """
+    named = [name for name in source_tables if name not in topics]
+    return named[0] if named and not target.source_tables else None
+
+
+def is_another(target: Target, known: str, source_table: str) -> bool:
+    """Whether events are of another source table of the same name than those that have fed the target.
+
+    :param known: full name of the table that has; messages may tell less of it, or other letters.
+    """
+    if target.source_table and "." in target.source_table:
+        return False
+    one, other = known.lower(), source_table.lower()
+    return not (_ends(one, other) or _ends(other, one))
 
 
 def shards_mix(target: Target) -> bool:

@@ -76,6 +76,7 @@ def table_batch(target: Target, found: Decoded, after: Position, facts: Mapping[
         unreadable=found.unreadable,
         origin=found.origin,
         again=(lambda: table_batch(target, again(), after, facts)) if again else None,
+        source_table=found.source_table,
         source_columns=dict.fromkeys(found.told) if found.told else None,
         facts={
             **facts,

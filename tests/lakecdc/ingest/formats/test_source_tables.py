@@ -12,7 +12,7 @@ from lakecdc.contract.errors import InputError
 from lakecdc.contract.target import Target
 from lakecdc.ingest.formats.decoded import Decoded, Known
 from lakecdc.ingest.formats.envelope import Reading
-from lakecdc.ingest.formats.source_tables import feeds
+from lakecdc.ingest.formats.source_tables import feeds, is_another
 from tests.lakecdc.ingest.formats.decoding import decode_lines, record, state
 
 if TYPE_CHECKING:
@@ -48,6 +48,24 @@ def test_which_source_tables_feed_a_target(
     target: dict[str, Any], source_table: str, topics: tuple[str, ...], feeds_it: bool
 ) -> None:
     assert feeds(Target("lake.paimon_1", **target), source_table, topics) is feeds_it
+
+
+@pytest.mark.parametrize(
+    ("known", "source_table", "named", "another"),
+    [
+        ("a.paimon_1", "a.paimon_1", None, False),
+        ("a.paimon_1", "b.paimon_1", None, True),
+        ("a.paimon_1", "b.paimon_1", "paimon_1", True),
+        # messages that tell more or less of the name, or other letters
+        ("a.paimon_1", "A.PAIMON_1", None, False),
+        ("a.paimon_1", "paimon_1", None, False),
+        ("paimon_1", "a.paimon_1", None, False),
+        # whoever names the schema has chosen
+        ("a.paimon_1", "b.paimon_1", "b.paimon_1", False),
+    ],
+)
+def test_another_table_of_the_same_name(known: str, source_table: str, named: str | None, another: bool) -> None:
+    assert is_another(Target("lake.paimon_1", source_table=named), known, source_table) is another
 
 
 def maxwell(table: str, number: int) -> dict[str, Any]:
