@@ -116,8 +116,11 @@ def describe(error: BaseException) -> str:
     """An exception as one paragraph: ours explains itself, of any other its type and first line."""
     if isinstance(error, LakecdcError):
         return str(error)
-    lines = str(error).splitlines() or [""]
-    return f"{type(error).__name__}: {lines[0]}"
+    first, *others = str(error).splitlines() or [""]
+    # of an exception in the JVM py4j tells the name of its own handle first
+    if others and others[0].startswith(": "):
+        return others[0].removeprefix(": ")
+    return f"{type(error).__name__}: {first}"
 
 
 def now() -> str:
