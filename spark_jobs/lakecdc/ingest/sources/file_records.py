@@ -180,9 +180,11 @@ def _parquet(spark: SparkSession, numbers: Mapping[str, int]) -> Cells:
     try:
         rows = spark.read.option("mergeSchema", "true").parquet(*_paths(list(numbers)))
     except Exception as error:
-        told = explain(error)
+        said = _said(error)
+        for name in numbers:
+            _refuse_damaged(spark, name)
         raise InputError(
-            f"The Parquet files cannot be read together: {told.text if told else str(error).splitlines()[0]}",
+            f"The Parquet files cannot be read together: {said}",
             hint="Take out what is none. Where their types differ, feed the older files first, with a path or "
             "max_files_per_run of their own.",
         ) from error
@@ -192,6 +194,21 @@ def _parquet(spark: SparkSession, numbers: Mapping[str, int]) -> Cells:
     problem = "CAST(NULL AS string) AS problem"
     messages = from_values(placed, "cells").selectExpr(*MESSAGE, "arrival", "cells", problem)
     return Cells(messages, tuple(change.Column(name, kind) for name, kind in sql_types(rows).items()))
+
+
+def _refuse_damaged(spark: SparkSession, name: str) -> None:
+    """Find out whether a Parquet file can be read at all; Spark does not name the one of many that cannot."""
+    try:
+        spark.read.parquet(*_paths([name]))
+    except Exception as error:
+        raise InputError(
+            f"The Parquet file {name} cannot be read: {_said(error)}", hint="Mend it, or take it out of the folder."
+        ) from error
+
+
+def _said(error: Exception) -> str:
+    told = explain(error)
+    return told.text if told else str(error).splitlines()[0]
 
 
 def _where() -> list[Column]:

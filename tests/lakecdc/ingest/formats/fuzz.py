@@ -21,6 +21,11 @@ _TOKENS = [
 
 def mutated(rng: random.Random, message: bytes) -> bytes:
     """A message with a few changes; it stays one line."""
+    return mutated_bytes(rng, message).replace(b"\n", b" ").replace(b"\r", b" ")
+
+
+def mutated_bytes(rng: random.Random, message: bytes) -> bytes:
+    """Bytes with a few changes."""
     text = bytearray(message)
     for _ in range(rng.choice((1, 1, 1, 2, 3, 8))):
         at, length = rng.randrange(len(text) + 1), rng.choice((1, 1, 2, 5, 30))
@@ -38,7 +43,7 @@ def mutated(rng: random.Random, message: bytes) -> bytes:
         else:
             begin = rng.randrange(len(text) + 1)
             text[at : at + length] = text[begin : begin + length]
-    return bytes(text).replace(b"\n", b" ").replace(b"\r", b" ")
+    return bytes(text)
 
 
 def messages(name: str, count: int, seed: int) -> Iterator[tuple[bytes, bool]]:

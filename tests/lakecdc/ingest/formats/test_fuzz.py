@@ -1,11 +1,18 @@
-"""Whatever bytes come, the JVM's decoders go on: a message is applied, rejected, or known to be no row event."""
+"""Whatever bytes come, the JVM's decoders go on: a message is applied, rejected, or known to be no row event.
+
+A file of Parquet or Avro that is no longer one is named.
+"""
 
 from __future__ import annotations
 
+import io
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import fastavro
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
@@ -13,6 +20,7 @@ from pyspark.sql import functions as F
 from lakecdc.contract.sources.files import FilesSource
 from lakecdc.contract.sources.formats import TextSettings, XmlSettings
 from lakecdc.contract.target import Target
+from lakecdc.iceberg.explain import explain
 from lakecdc.ingest.formats.decode import decode
 from lakecdc.ingest.formats.decoded import Decoded, Known
 from lakecdc.ingest.formats.envelope import Reading
@@ -20,8 +28,9 @@ from lakecdc.ingest.formats.messages import from_values
 from lakecdc.ingest.formats.rows.changes import RowReading, decode_cells
 from lakecdc.ingest.order import arrival_of
 from lakecdc.ingest.sources import file_records
+from lakecdc.ingest.sources.avro_files import container_messages
 from tests.lakecdc.ingest.formats.avro import Document, Record, Schemas, decode_avro, envelope_schema, key_schema
-from tests.lakecdc.ingest.formats.fuzz import is_json, is_utf8, messages, mutated, written
+from tests.lakecdc.ingest.formats.fuzz import is_json, is_utf8, messages, mutated, mutated_bytes, written
 from tests.lakecdc.ingest.formats.stories import ENCODINGS
 from tests.on_demand import on_demand
 
@@ -124,3 +133,75 @@ def test_mutated_elements(spark: SparkSession, tmp_path: Path) -> None:
         e for n, e in enumerate(good) if e in parts and str(n) not in applied and e.removesuffix(b"</b>") not in kept
     ]
     assert lost == []
+
+
+def parquet_of(ids: range, codec: str) -> bytes:
+    """A Parquet file of some rows."""
+    columns = {
+        "id": pa.array(ids, pa.int64()),
+        "name": [f"n{i % 7}" for i in ids],
+        "tags": [["a", str(i)] for i in ids],
+    }
+    out = io.BytesIO()
+    pq.write_table(pa.table(columns), out, compression=codec, row_group_size=20)
+    return out.getvalue()
+
+
+def container_of(ids: range, codec: str) -> bytes:
+    """A container file of an insert of each row."""
+    fields: list[Document] = [{"name": "id", "type": "int"}, {"name": "name", "type": "string"}]
+    events = []
+    for number in ids:
+        source = {"connector": "postgresql", "ts_ms": 5, "db": "d", "schema": "s", "table": "t", "snapshot": "false"}
+        row = {"id": number, "name": "n" * 20}
+        events.append({"op": "c", "before": None, "after": row, "source": {**source, "lsn": number}, "ts_ms": 5})
+    out = io.BytesIO()
+    fastavro.writer(out, fastavro.parse_schema(envelope_schema(fields)), events, codec=codec, sync_interval=400)
+    return out.getvalue()
+
+
+def decode_parquet(spark: SparkSession, numbers: dict[str, int]) -> Decoded:
+    cells = file_records.cells_of_files(spark, numbers, FilesSource("unused", "parquet"), {})
+    return decode_cells(cells, Target("s.t", key=("id",)), {}, RowReading(1))
+
+
+def decode_containers(spark: SparkSession, numbers: dict[str, int]) -> Decoded:
+    target = Target("s.t", key=("id",), source_table="s.t")
+    messages = lambda: container_messages(spark, numbers)  # noqa: E731
+    return decode(messages, "debezium-avro", target, Reading(1), Known({}, engine="jvm"))
+
+
+@pytest.mark.parametrize("count", on_demand((12, 400), in_ci=(12,)))
+@pytest.mark.parametrize(
+    ("write", "codecs", "read"),
+    [
+        (parquet_of, ("none", "snappy", "zstd", "gzip"), decode_parquet),
+        (container_of, ("null", "null", "deflate", "snappy"), decode_containers),
+    ],
+    ids=["parquet", "avro"],
+)
+def test_mutated_files(
+    spark: SparkSession,
+    tmp_path: Path,
+    write: Callable[[range, str], bytes],
+    codecs: tuple[str, ...],
+    read: Callable[[SparkSession, dict[str, int]], Decoded],
+    count: int,
+) -> None:
+    rng, good, bad = random.Random(f"{write.__name__} {count}"), tmp_path / "good.file", tmp_path / "bad.file"
+    good.write_bytes(write(range(1000, 1040), codecs[1]))
+    taken = 0
+    for _ in range(count):
+        bad.write_bytes(mutated_bytes(rng, write(range(40), rng.choice(codecs))))
+        try:
+            found = read(spark, {good.as_uri(): 0, bad.as_uri(): 1})
+            assert found.changes is not None
+            ids = {int(row["id"]) for row in found.changes.select("row.id").collect() if row["id"] is not None}
+        except Exception as error:
+            told = explain(error)
+            assert bad.name in (told.text if told else str(error)), error
+        else:
+            taken += 1
+            assert ids >= {*range(1000, 1040)}
+        spark.catalog.clearCache()
+    assert 0 < taken < count

@@ -54,3 +54,12 @@ def test_files_of_several_schemas_and_a_value_that_does_not_fit(fed: Fed) -> Non
     (fed.folder / "d.avro").write_bytes(b"Obj\1 and nothing that follows")
     report = fed.run(outcome="failed")
     assert "d.avro is no Avro container" in str(report.reason)
+    # and one whose records are damaged; without them, their neighbours go on
+    for number, name in ((4, "d"), (5, "e")):
+        write(fed.folder / f"{name}.avro", COLUMNS, ("c", number, {"id": number, "n": 1, "born": 0}))
+    damaged = fed.folder / "d.avro"
+    damaged.write_bytes(damaged.read_bytes()[:-1] + b"x")
+    assert "d.avro" in str(fed.run(outcome="failed").reason)
+    damaged.unlink()
+    fed.run()
+    assert [row[0] for row in fed.rows("id")] == [1, 3, 5]

@@ -81,3 +81,12 @@ def test_parquet_types_are_kept_widened_and_checked(fed: Fed) -> None:
     ]
     texts, days = fed.kept()
     assert texts[0] == days[0] == "type" and '"code":"x"' in texts[1] and "03:04" in days[1]
+    # one that is damaged stops the table and is named; without it, its neighbours go on
+    for number in (8, 9):
+        write(f"c{number}", f"SELECT {number} AS id")
+    damaged = fed.folder / "c8.parquet"
+    damaged.write_bytes(damaged.read_bytes()[:-9])
+    assert "c8.parquet" in str(fed.run(outcome="failed").reason)
+    damaged.unlink()
+    fed.run()
+    assert {row[0] for row in fed.rows("id")} == {1, 6_000_000_000, 9}
