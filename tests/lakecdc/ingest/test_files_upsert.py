@@ -14,6 +14,7 @@ from lakecdc.contract.report import JobReport, TableReport
 from lakecdc.contract.spec import parse_spec
 from lakecdc.ingest.job import ingest
 from lakecdc.maintain.compact import compact_data_files
+from lakecdc.maintain.delete_files.job import rewrite_delete_files
 from lakecdc.run import run
 from tests.conftest import Lake
 from tests.lakecdc.ingest.histories import History, lines
@@ -144,6 +145,10 @@ def test_bucket_count_changed_between_batches_leaves_no_duplicate(lake: Lake, tm
     (tmp_path / "b.jsonl").write_text(lines(history.events[half:]))
     report = run_ingest(lake, tmp_path, target)
     assert_done(report)
+    # DuckDB 1.5.5 fails on equality deletes of two partition specs, so Spark reads until they are gone
+    found = [tuple(row) for row in lake.sql(f"SELECT {COLUMNS} FROM lake.{name} ORDER BY id").collect()]
+    assert found == history.expected()
+    assert run_maintenance(lake, rewrite_delete_files, name).outcome == "done"
     assert rows(lake, name) == by_key(history.expected())
 
 
