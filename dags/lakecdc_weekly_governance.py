@@ -1,4 +1,4 @@
-"""Expires old rows and looks for orphan files every week.
+"""Expires old rows, looks for orphan files and computes statistics every week.
 
 LAKECDC_CONFIG names the JSON file that says of which tables: the DAG file that the wheel brings, as it stands.
 """

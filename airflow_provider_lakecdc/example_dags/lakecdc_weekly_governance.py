@@ -1,4 +1,4 @@
-"""Expires old rows and looks for orphan files every week.
+"""Expires old rows, looks for orphan files and computes statistics every week.
 
 The environment variable LAKECDC_CONFIG names the JSON file that says of which tables; a path given to
 load_config goes before it.

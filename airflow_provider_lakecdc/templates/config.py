@@ -99,7 +99,7 @@ class Schedules:
     :param ingest: schedule of the ingest DAG; a run follows the end of its interval.
     :param hourly_governance: schedule of delete-file rewriting and light compaction.
     :param nightly_governance: schedule of sorting, compaction, manifests and expiry.
-    :param weekly_governance: schedule of the expiry of old rows and the search for orphan files.
+    :param weekly_governance: schedule of the expiry of old rows, the search for orphan files and the statistics.
     :param timezone: zone the expressions are read in.
     """
 
@@ -134,6 +134,7 @@ class LakeConfig:
     :param spark: how jobs are submitted.
     :param options: options of jobs, by ``<job>`` or, with precedence, by ``<dag>.<job>``.
     :param retention: by table, whose old rows the weekly DAG removes; all other tables keep all of theirs.
+    :param statistics: compute the statistics of columns and partitions in the weekly DAG.
     :param schedules: when the DAGs run.
     :param tables_per_application: tables that share one Spark application; 0 is all of them.
     :param pool: Airflow pool of all tasks, to bound what runs on one catalog or cluster at once.
@@ -152,6 +153,7 @@ class LakeConfig:
     spark: SparkConfig = field(default_factory=SparkConfig)
     options: dict[str, dict[str, Any]] = field(default_factory=dict)
     retention: dict[str, Retention] = field(default_factory=dict)
+    statistics: bool = True
     schedules: Schedules = field(default_factory=Schedules)
     tables_per_application: int = 0
     pool: str | None = None

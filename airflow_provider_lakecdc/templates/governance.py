@@ -1,5 +1,5 @@
-"""The DAGs that pay back what ingestion owes: hourly the deletes, nightly the layout of the files, weekly old rows and
-files that nothing refers to.
+"""The DAGs that pay back what ingestion owes: hourly the deletes, nightly the layout of the files, weekly old rows,
+files that nothing refers to and statistics.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from airflow.sdk.definitions.mappedoperator import MappedOperator
 
 from airflow_provider_lakecdc.operators.base import LakecdcJobOperator
 from airflow_provider_lakecdc.operators.compact_data_files import CompactDataFilesOperator
+from airflow_provider_lakecdc.operators.compute_statistics import ComputeStatisticsOperator
 from airflow_provider_lakecdc.operators.expire_partitions import ExpirePartitionsOperator
 from airflow_provider_lakecdc.operators.expire_snapshots import ExpireSnapshotsOperator
 from airflow_provider_lakecdc.operators.remove_orphan_files import RemoveOrphanFilesOperator
@@ -71,12 +72,14 @@ history.
 
 
 _WEEKLY = """
-Removes what **{tables}** in the catalog `{catalog}` keep for nothing.
+Removes what **{tables}** in the catalog `{catalog}` keep for nothing, and renews what query planners know of them.
 
 - `expire_partitions` removes rows that are older than the configuration's `retention` of their table, and keeps
   ingestion from taking them in again. Without a retention of any table there is no such task.
 - `remove_orphan_files` looks for files that nothing refers to, also of the tables that ingestion keeps beside them. It
   only tells them, unless its option `dry_run` is false: then they are taken away, and deleted by the run a week later.
+- `compute_statistics` counts distinct values of columns, and what is in each partition, where too many rows have
+  changed since the last time. With `statistics` set to false in the configuration there is no such task.
 """
 
 
@@ -110,7 +113,7 @@ def nightly_governance_dag(config: LakeConfig) -> DAG:
 
 
 def weekly_governance_dag(config: LakeConfig) -> DAG:
-    """Expire old rows of the tables that have a retention, look for orphan files.
+    """Expire old rows of the tables that have a retention, look for orphan files, compute stale statistics.
 
     :param config: needs ``tables`` or ``targets``.
     :raises ValueError: if it has neither, or only targets that stand for many tables.
@@ -118,6 +121,8 @@ def weekly_governance_dag(config: LakeConfig) -> DAG:
     steps: Steps = ((RemoveOrphanFilesOperator, WEEKLY_ORPHANS),)
     if config.retention:
         steps = ((ExpirePartitionsOperator, {}), *steps)
+    if config.statistics:
+        steps = (*steps, (ComputeStatisticsOperator, {}))
     return _chained(config, "weekly_governance", _WEEKLY, steps)
 
 

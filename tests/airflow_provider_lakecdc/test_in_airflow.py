@@ -142,7 +142,7 @@ class TestTheProvidersDags:
                 "lakecdc_nightly_governance",
                 ["sort_data_files", "compact_data_files", "rewrite_manifests", "tag_snapshots", "expire_snapshots"],
             ),
-            ("lakecdc_weekly_governance", ["remove_orphan_files"]),
+            ("lakecdc_weekly_governance", ["remove_orphan_files", "compute_statistics"]),
         ],
     )
     def test_governance(self, install: Install, spark_submit: FakeSpark, name: str, steps: list[str]) -> None:

@@ -58,7 +58,7 @@ STEPS = {
         "sort_data_files",
         "tag_snapshots",
     ],
-    "weekly_governance": ["finished", "remove_orphan_files"],
+    "weekly_governance": ["compute_statistics", "finished", "remove_orphan_files"],
 }
 
 

@@ -123,7 +123,7 @@ class TestEveryDag:
             nightly_governance_dag,
             ["sort_data_files", "compact_data_files", "rewrite_manifests", "tag_snapshots", "expire_snapshots"],
         ),
-        (weekly_governance_dag, ["expire_partitions", "remove_orphan_files"]),
+        (weekly_governance_dag, ["expire_partitions", "remove_orphan_files", "compute_statistics"]),
     ],
 )
 def test_the_steps_are_chained_in_order(factory: Any, order: list[str]) -> None:
@@ -195,7 +195,7 @@ def test_quarantines_of_their_own_are_maintained_too() -> None:
 
 
 def test_old_rows_are_removed_where_the_configuration_says_so_and_nowhere_else() -> None:
-    assert [task.task_id for task in steps(weekly_governance_dag(config()))] == ["remove_orphan_files"]
+    assert "expire_partitions" not in weekly_governance_dag(config()).task_dict
     alike = Retention("at", 86400.0)
     retention = {"shop.t0": alike, "shop.t1": Retention("day", 3600.0, allow_row_deletes=True), "shop.t2": alike}
     options = {"expire_partitions": {"max_partitions": 9, "allow_row_deletes": True}}
@@ -210,6 +210,15 @@ def test_old_rows_are_removed_where_the_configuration_says_so_and_nowhere_else()
     ]
     assert groups(orphans) == [["shop.t0", "shop.t1", "shop.t2"]]
     assert "shop.lakecdc_quarantine" in beside(orphans)[0]
+
+
+def test_statistics_are_computed_of_the_tables_alone_unless_the_configuration_leaves_them_out() -> None:
+    dag: Any = weekly_governance_dag(config(options={"compute_statistics": {"columns": ["id"]}}))
+    task = dag.task_dict["compute_statistics"]
+    assert groups(task) == [["shop.t0", "shop.t1", "shop.t2"]] and beside(task) == [[]]
+    assert task.unmap({"tables": []}).options["columns"] == ["id"]
+    left = weekly_governance_dag(config(statistics=False))
+    assert [task.task_id for task in steps(left)] == ["remove_orphan_files"]
 
 
 def test_orphans_are_only_told_unless_the_configuration_says_otherwise() -> None:
