@@ -38,6 +38,13 @@ def sorted_snapshots(table: IcebergTable, order: SortOrder) -> set[int]:
     return found | {int(i) for i in recorded.get("snapshots", ()) if recorded.get("order") == told}
 
 
+def sorting_snapshots(table: IcebergTable, order: SortOrder) -> set[int]:
+    """Snapshots in whose files the rows are sorted by an order, as far as ancestors and the table's note tell."""
+    told = order.describe()
+    compacted = {s.id for s in table.ancestors() if s.summary.get(names.ROWS_SORTED_BY) == told}
+    return compacted | sorted_snapshots(table, order)
+
+
 def depth_reached(table: IcebergTable, order: SortOrder) -> float | None:
     """The overlap depth that the last sort by an order ended with; None if there was none, or it was cut short."""
     recorded = _recorded(table)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 from lakecdc.iceberg.bulk import COLLECTION, CONTENT_FILE, FILE_SCAN_TASK, OBJECT, PREDICATE, java_calls
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 #: row lineage below this is written in the file; from here on the reader made it up (see :func:`output_tasks`)
 INHERITED_LINEAGE = 2**62
 _AT_ONCE = 10_000
+# one bin for everything, filled in the order of the tasks
+_ALL_IN_ONE = {"split-size": str(2**60), "lookback": "1", "file-open-cost": "0"}
 
 
 @dataclass(frozen=True)
@@ -53,6 +56,15 @@ def read_staged(session: SparkSession, group: str) -> DataFrame:
     :param group: as :func:`lakecdc.iceberg.staging.staged_tasks` gave it.
     """
     return session.read.format("iceberg").load(group)
+
+
+def read_in_sequence(session: SparkSession, groups: Sequence[str]) -> DataFrame:
+    """The same of several groups, each as one Spark partition in the order of its tasks.
+
+    :param groups: as :func:`lakecdc.iceberg.staging.staged_tasks` gave them.
+    """
+    reader = session.read.format("iceberg").options(**_ALL_IN_ONE)
+    return reduce(lambda left, right: left.union(right), [reader.load(group) for group in groups])
 
 
 def plan_tasks(table: IcebergTable, snapshot_id: int, locations: Collection[str]) -> dict[str, Any]:

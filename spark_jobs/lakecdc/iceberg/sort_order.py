@@ -76,6 +76,11 @@ class SortOrder:
     id: int = 0
     curve: Curve = "linear"
 
+    @property
+    def ascends(self) -> bool:
+        """Whether the order is linear and has the lowest values of all fields first."""
+        return self.curve == "linear" and bool(self.fields) and not any(f.descending for f in self.fields)
+
     def describe(self) -> str:
         """The order as text: the same for the same order."""
         listed = ", ".join(

@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING
 from lakecdc.contract.options import CompactDataFilesOptions
 from lakecdc.contract.report import TableReport
 from lakecdc.iceberg.bloom_columns import bloom_filter_columns, without_bloom_filters
-from lakecdc.iceberg.clustering import clustering
-from lakecdc.iceberg.definition import unpartitioned_specs
+from lakecdc.iceberg.clustering import clustering, sorting_snapshots
+from lakecdc.iceberg.definition import current_spec_id, unpartitioned_specs
 from lakecdc.iceberg.scan import specs_by_dropped_columns
 from lakecdc.maintain.geometry import geometry
 from lakecdc.maintain.measure import Partitions, measure
 from lakecdc.maintain.older_specs import by_spec, count, destination, units_of, without
 from lakecdc.maintain.rewrite import RewritePlan, execute, from_head, joined, target_bytes
-from lakecdc.maintain.selection import apart, compaction_units, moving_units, still_written
+from lakecdc.maintain.selection import apart, compaction_units, moving_units, sequences, still_written
+from lakecdc.metadata import names
 from lakecdc.metadata.file_sizes import written_file_bytes
 
 if TYPE_CHECKING:
@@ -47,6 +48,8 @@ def _compact(table: IcebergTable, options: CompactDataFilesOptions, start: Snaps
     chosen = quiet if options.older_specs else quiet | older
     unfiltered = _unfiltered(table, chosen) if options.add_bloom_filters else set()
     units, counts = compaction_units(chosen, options, target, large, geometry(order), unfiltered)
+    if order.ascends:
+        units = sequences(units, sorting_snapshots(table, order), current_spec_id(table))
     counts |= {"partitions_being_written": len(written)} if options.quiet_seconds else {}
     moving, left = moving_units(of_dropped, options, target)
     counts |= {
@@ -65,6 +68,7 @@ def _compact(table: IcebergTable, options: CompactDataFilesOptions, start: Snaps
     stay = (
         f"{left} files of partition specs whose column was dropped stay: max_group_bytes is less than those of a spec"
     )
+    summary = {names.ROWS_SORTED_BY: order.describe()} if order.fields else {}
     plan = RewritePlan(
         JOB,
         start,
@@ -73,6 +77,7 @@ def _compact(table: IcebergTable, options: CompactDataFilesOptions, start: Snaps
         target,
         reason,
         counts,
+        summary,
         left=joined(stay if left else None, found.remark) or None,
         partitions_by=to.expressions if options.older_specs and older else (),
         branch=options.branch,

@@ -156,6 +156,7 @@ def _values(column: pa.Array) -> tuple[Array, Array]:
     """Values, with something else in the place of nulls, and which are null."""
     import pyarrow as pa
 
-    filler: Any = b"" if pa.types.is_binary(column.type) else 0
+    is_bytes = pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type)
+    filler: Any = b"" if is_bytes else 0
     filled = column.fill_null(filler).to_numpy(zero_copy_only=False)
     return filled, column.is_null().to_numpy(zero_copy_only=False)

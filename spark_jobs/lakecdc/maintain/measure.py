@@ -37,6 +37,7 @@ class FileFacts:
     :param sequence: data sequence number.
     :param equality_deletes: equality-delete files that apply to it, by partition and sequence number alone.
     :param box: where it lies in each column of the order by itself.
+    :param bounded: no row lies outside the bounds, in any column of the order.
     """
 
     location: str
@@ -53,6 +54,7 @@ class FileFacts:
     sequence: int = 0
     equality_deletes: int = 0
     box: Box = ()
+    bounded: bool = False
 
     @property
     def delete_ratio(self) -> float:
@@ -119,7 +121,10 @@ def _by_partition(rows: Sequence[Any], unpartitioned: Collection[int]) -> Partit
     for row in rows:
         if row.content == 0:
             key, sequence = (row.spec_id, row.partition), row.sequence_number or 0
-            columns = [ColumnBounds(_hashable(c.lower), _hashable(c.upper), bool(c.only_nulls)) for c in row.bounds[1:]]
+            columns = [
+                ColumnBounds(_hashable(c.lower), _hashable(c.upper), bool(c.only_nulls), bool(c.complete))
+                for c in row.bounds[1:]
+            ]
             lower, upper = lexicographic_ends(columns)
             facts = FileFacts(
                 row.file_path,
@@ -136,6 +141,7 @@ def _by_partition(rows: Sequence[Any], unpartitioned: Collection[int]) -> Partit
                 sequence,
                 _above(by_key.get(key), sequence) + _above(by_key.get(None), sequence),
                 tuple(column_range(c, row.record_count) for c in columns),
+                bool(columns) and all(c.known and c.complete for c in columns),
             )
             found[key].append(facts)
     return dict(found)
@@ -165,7 +171,7 @@ def _referenced(schema: Any) -> str:
 
 def _bounds(schema: Any, field: SortField) -> str:
     """SQL of the lowest and the highest value of a sort field, and whether it holds nothing but nulls."""
-    unknown = "named_struct('lower', null, 'upper', null, 'only_nulls', false)"
+    unknown = "named_struct('lower', null, 'upper', null, 'only_nulls', false, 'complete', false)"
     if not field.keeps_order or "readable_metrics" not in schema.names:
         return unknown
     metrics = schema["readable_metrics"].dataType
@@ -178,4 +184,5 @@ def _bounds(schema: Any, field: SortField) -> str:
         # Python's local time is not in the order of the moments where clocks are put back
         lower, upper = f"unix_micros({lower})", f"unix_micros({upper})"
     nulls = f"{value}.null_value_count = {value}.value_count"
-    return f"named_struct('lower', {lower}, 'upper', {upper}, 'only_nulls', {nulls})"
+    complete = f"{value}.null_value_count + coalesce({value}.nan_value_count, 0) = 0"
+    return f"named_struct('lower', {lower}, 'upper', {upper}, 'only_nulls', {nulls}, 'complete', {complete})"

@@ -19,11 +19,13 @@ class ColumnBounds:
     :param lower: lowest value, None if unknown.
     :param upper: highest value, maybe truncated upwards.
     :param only_nulls: whether the column is null in every row.
+    :param complete: whether no row lies outside the bounds, such as nulls do.
     """
 
     lower: Any = None
     upper: Any = None
     only_nulls: bool = False
+    complete: bool = False
 
     @property
     def known(self) -> bool:
@@ -75,6 +77,20 @@ def lexicographic_ends(columns: Sequence[ColumnBounds]) -> tuple[Any, Any]:
             lower = (*prefix, (_VALUE, column.lower), _ABOVE_ALL)
             return lower, (*prefix, (_VALUE, column.upper), _BELOW_ALL)
     return (tuple(prefix), tuple(prefix)) if prefix else (None, None)
+
+
+def lies_behind(upper: Any, lower: Any) -> bool:
+    """Tell whether all rows of a file come after those of another, not only as far as neighbours can tell.
+
+    :param upper: where the first file ends, by :func:`lexicographic_ends`.
+    :param lower: where the second one begins.
+    """
+    for left, right in zip(upper, lower, strict=False):
+        if left == _BELOW_ALL or right == _ABOVE_ALL:
+            return False
+        if left != right:
+            return bool(left < right)
+    return False
 
 
 def column_range(column: ColumnBounds, rows: int) -> KeyRange:

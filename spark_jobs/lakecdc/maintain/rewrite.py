@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ from lakecdc.iceberg.rewrite_guard import EqualityDeleteGuard, refusal_in_sight
 from lakecdc.iceberg.rewrite_tasks import (
     output_tasks,
     plan_tasks,
+    read_in_sequence,
     read_staged,
     removable_deletes,
     rewrite_session,
@@ -36,7 +38,7 @@ from lakecdc.metadata import names
 from lakecdc.metadata.file_sizes import target_file_bytes
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
     from lakecdc.iceberg.table import IcebergTable, Snapshot
 
@@ -159,6 +161,7 @@ def execute(table: IcebergTable, plan: RewritePlan, options: RewritingOptions) -
         "files_chosen": sum(len(unit.files) for unit in plan.units),
         "bytes_chosen": sum(unit.bytes for unit in plan.units),
         "files_planned": sum(unit.outputs for unit in plan.units),
+        "files_in_sequence": sum(len(unit.files) for unit in plan.units if unit.in_sequence),
         "target_file_size_bytes": plan.target,
     }
     if options.dry_run:
@@ -244,10 +247,15 @@ class Rewrite:
 
         seen = Observation()
         written_as = with_bloom_filters(self.table, self.bloom_filters)
-        with staged_tasks(self.table, tasks, written_as) as group:
-            plain = read_staged(self.session, group)
-            read = self.wanted.hashed(plain).observe(seen, *self.wanted.measures())
-            rows = arrange(read, batch, self.plan.order, plain, self.plan.partitions_by)
+        with ExitStack() as stack:
+            group = stack.enter_context(staged_tasks(self.table, tasks, written_as))
+            if batch[0].in_sequence:
+                parts = [[self.tasks[file.location] for file in unit.files] for unit in batch]
+                groups = [stack.enter_context(staged_tasks(self.table, part)) for part in parts]
+                rows = self._observed(read_in_sequence(self.session, groups), seen)
+            else:
+                plain = read_staged(self.session, group)
+                rows = arrange(self._observed(plain, seen), batch, self.plan.order, plain, self.plan.partitions_by)
             files = stage_rows(
                 self.table,
                 rows.drop("_lakecdc_hash"),
@@ -261,6 +269,9 @@ class Rewrite:
                 output_sort_order_id=self.plan.order.id or None,
             )
         return files, verify_rows.fingerprint(dict(seen.get))
+
+    def _observed(self, rows: DataFrame, seen: Any) -> DataFrame:
+        return self.wanted.hashed(rows).observe(seen, *self.wanted.measures())
 
     def _prove(self, files: Sequence[Any], expected: verify_rows.Fingerprint) -> None:
         if not self.wanted.columns:

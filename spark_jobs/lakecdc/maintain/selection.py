@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 from lakecdc.contract.options import CompactDataFilesOptions, SortDataFilesOptions
 from lakecdc.maintain.geometry import Geometry, Linear
 from lakecdc.maintain.measure import FileFacts, Partitions
+from lakecdc.maintain.overlap import lies_behind
 from lakecdc.metadata.totals import SMALL_FILE_RATIO
 
 #: an average output file is at least this much above the size that would make it small again
 _MARGIN = 1.05
 _LINEAR = Linear()
+_MOST_SEQUENCES = 50
 
 
 @dataclass(frozen=True)
@@ -25,12 +29,14 @@ class Unit:
     :param outputs: files to write.
     :param pieces: parts that the rows are dealt out to first, each with its share of the outputs.
     :param piece: whole number as Spark SQL whose remainder by these is a row's part.
+    :param in_sequence: the rows are sorted if the files are read one after the other.
     """
 
     files: tuple[FileFacts, ...]
     outputs: int
     pieces: int = 1
     piece: str | None = None
+    in_sequence: bool = False
 
     @property
     def bytes(self) -> int:
@@ -174,6 +180,32 @@ def sort_units(
     return units, counts
 
 
+def sequences(units: Sequence[Unit], sorted_in: Collection[int], spec_id: int) -> list[Unit]:
+    """Units as they are, but for those whose files only have to be written one behind the other: these are cut.
+
+    :param units: what was chosen, for an order that ascends.
+    :param sorted_in: snapshots in whose files the rows are sorted by the order.
+    :param spec_id: the current partition spec; rows of files of others go to several partitions.
+    """
+    found: list[Unit] = []
+    for unit in units:
+        apt = [f for f in unit.files if f.bounded and f.added_by in sorted_in and f.spec_id == spec_id]
+        files = sorted(apt, key=lambda f: f.lower)
+        behind = all(lies_behind(left.upper, right.lower) for left, right in pairwise(files))
+        if len(files) < max(len(unit.files), 2) or not behind:
+            found.append(unit)
+            continue
+        share = sum(f.live_bytes for f in files) / unit.outputs
+        before = itertools.accumulate((f.live_bytes for f in files), initial=0.0)
+        # a file belongs where its middle lies
+        parts = itertools.groupby(
+            zip(files, before, strict=False),
+            key=lambda found: int((found[1] + found[0].live_bytes / 2) / max(share, 1)),
+        )
+        found += [Unit(tuple(f for f, _ in part), 1, in_sequence=True) for _, part in parts]
+    return found
+
+
 def average_depth(depths: Sequence[tuple[float, int]]) -> float:
     """Overlap depth of a table from depth and rows of its partitions."""
     rows = sum(weight for _, weight in depths)
@@ -183,12 +215,16 @@ def average_depth(depths: Sequence[tuple[float, int]]) -> float:
 def batches(units: Sequence[Unit], max_bytes: int) -> list[list[Unit]]:
     """Put units together for one commit each; a unit above the limit stands alone.
 
+    Those whose files are in sequence are apart from others, and not too many, since each is a read of its own.
+
     :param max_bytes: bytes to read per commit.
     """
     found: list[list[Unit]] = []
     size = 0
-    for unit in units:
-        if not found or size + unit.bytes > max_bytes:
+    for unit in sorted(units, key=lambda unit: unit.in_sequence):
+        last = found[-1] if found else []
+        full = size + unit.bytes > max_bytes or (unit.in_sequence and len(last) >= _MOST_SEQUENCES)
+        if not last or full or last[-1].in_sequence != unit.in_sequence:
             found.append([])
             size = 0
         found[-1].append(unit)

@@ -28,6 +28,8 @@ RESERVED_REFS = ("lakecdc-", "lakecdc_")
 JOB_TAG_PREFIX = "lakecdc-job-"
 #: summary: sort order that a sort gave its files, so that the next one knows they need no second
 SORTED_BY = "lakecdc.sorted-by"
+#: summary: sort order that the rows of each new file have, as a compaction leaves them, whatever the files' ranges
+ROWS_SORTED_BY = "lakecdc.rows-sorted-by"
 #: table property: JSON of what the table's rows were last sorted by, and of the snapshots whose files lie so
 SORTED_LAYOUT = "lakecdc.layout.sorted-by"
 #: table property, set by people: columns, with commas between, that rewritten files are to have Bloom filters for

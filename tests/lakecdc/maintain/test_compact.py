@@ -251,13 +251,18 @@ def test_disjoint_files_stay_disjoint(lake: Lake, key: str) -> None:
     if key == "identifier":
         lake.sql(f"ALTER TABLE lake.{name} SET IDENTIFIER FIELDS id")
     else:
-        append(lake, name, 100, 200)
-        assert run(lake, sort_data_files, name, columns=["id"], min_overlap_depth=1.0).outcome == "done"
+        append(lake, name, 0, 12_000, step=100)
+        report = run(lake, sort_data_files, name, columns=["id"], target_file_size_bytes=size // 12)
+        assert report.outcome == "done", report.reason
     before = spark_rows(lake, name)
     report = run(lake, compact_data_files, name, target_file_size_bytes=size // 3)
     assert report.outcome == "done", report.reason
     found = bounds(lake.table(name), ["id"])
     assert report.metrics["files_planned"] == 3 and len(found) < 12
+    # sorted files are written one behind the other
+    assert report.metrics["files_in_sequence"] == (report.metrics["files_chosen"] if key == "sorted" else 0)
+    rows = lake.sql(f"SELECT _file, id FROM lake.{name} ORDER BY _file, _pos").collect()
+    assert all(left.id <= right.id for left, right in pairwise(rows) if left._file == right._file)
     assert all(left[1] < right[0] for left, right in pairwise(found))
     assert spark_rows(lake, name) == before == duckdb_rows(lake, name)
 

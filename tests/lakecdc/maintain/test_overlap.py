@@ -11,6 +11,7 @@ from lakecdc.maintain.overlap import (
     ColumnBounds,
     KeyRange,
     lexicographic_ends,
+    lies_behind,
     overlap_depth,
     overlapping_groups,
     runs_between,
@@ -101,6 +102,22 @@ def test_nulls_and_unknown_bounds_of_a_column() -> None:
     ends = [lexicographic_ends([ColumnBounds(1, 1), second]) for second in (nulls, ColumnBounds(0, 0))]
     assert ends[0] < ends[1]
     assert lexicographic_ends([nulls, ColumnBounds(1, 5)])[1] < lexicographic_ends([ColumnBounds(0, 5)])[0]
+
+
+def test_a_file_lies_behind_another_only_if_all_of_its_rows_do() -> None:
+    files = [
+        of_columns((1, 2), (0, 9)),
+        of_columns((2, 2), (3, 5)),
+        of_columns((2, 2), (6, 9)),
+        of_columns((3, 4), (0, 1)),
+    ]
+    behind = [[lies_behind(left.upper, right.lower) for right in files] for left in files]
+    assert behind == [
+        [False, False, False, True],
+        [False, False, True, True],
+        [False, False, False, True],
+        [False, False, False, False],
+    ]
 
 
 def test_files_of_a_sorted_table_never_overlap() -> None:

@@ -10,7 +10,16 @@ import pytest
 
 from lakecdc.contract.options import CompactDataFilesOptions, SortDataFilesOptions
 from lakecdc.maintain.measure import FileFacts, Partitions
-from lakecdc.maintain.selection import Unit, batches, compaction_units, output_count, sort_units, still_written
+from lakecdc.maintain.overlap import ColumnBounds, lexicographic_ends
+from lakecdc.maintain.selection import (
+    Unit,
+    batches,
+    compaction_units,
+    output_count,
+    sequences,
+    sort_units,
+    still_written,
+)
 
 TARGET = 1000
 SORT = SortDataFilesOptions()
@@ -126,6 +135,34 @@ def test_compaction_deepens_no_overlap() -> None:
         deeper = [key for key in range(300) if covering(after, key) > max(covering(files, key), 1)]
         assert deeper == []
     assert joined > 300
+
+
+def located(size: int, low: int, high: int, by: int = 7, bounded: bool = True) -> FileFacts:
+    """A file of rows sorted by an order of one column."""
+    lower, upper = lexicographic_ends([ColumnBounds(low, high)])
+    return replace(file(size, by=by), lower=lower, upper=upper, bounded=bounded)
+
+
+def test_sorted_files_that_do_not_overlap_are_put_one_behind_the_other() -> None:
+    files = [located(300, 10 * n, 10 * n + 8) for n in range(8)]
+    random.Random(2).shuffle(files)
+    units = sequences(chosen(*files), {7}, 0)
+    assert all(unit.in_sequence and unit.outputs == 1 for unit in units)
+    assert [len(unit.files) for unit in units] == [4, 4]
+    lows = [f.lower[0][1] for unit in units for f in unit.files]
+    assert lows == sorted(lows) and len(lows) == 8
+
+
+@pytest.mark.parametrize("odd", [located(300, 78, 99), located(300, 81, 99, by=8), located(300, 81, 99, bounded=False)])
+def test_other_files_are_sorted_anew(odd: FileFacts) -> None:
+    units = chosen(*(located(300, 10 * n, 10 * n + 9) for n in range(8)), odd)
+    assert sequences(units, {7}, 0) == units != []
+    assert sequences(units[:1], {7, 8}, 1) == units[:1]
+
+
+def test_units_in_sequence_have_commits_of_their_own() -> None:
+    units = [Unit((file(1),), 1, in_sequence=n % 2 == 0) for n in range(120)]
+    assert [(len(b), b[0].in_sequence) for b in batches(units, 1000)] == [(60, False), (50, True), (10, True)]
 
 
 def test_output_count_stays_near_the_target() -> None:
