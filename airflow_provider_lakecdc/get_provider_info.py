@@ -26,6 +26,7 @@ _OPERATORS = (
     "table_status",
     "consumer",
     "announce",
+    "remove_documents",
 )
 #: each with a trigger of the same name
 _SENSORS = ("polling", "watermark", "delete_debt", "snapshot")

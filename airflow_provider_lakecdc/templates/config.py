@@ -27,6 +27,7 @@ from typing import Any
 from croniter import croniter
 
 from airflow_provider_lakecdc import settings
+from airflow_provider_lakecdc.old_documents import YOUNGEST_DOCUMENT
 from lakecdc.contract.errors import SpecError
 from lakecdc.contract.fields import check_zone, parse, refuse_unknown
 from lakecdc.contract.options import OPTIONS
@@ -135,6 +136,8 @@ class LakeConfig:
     :param options: options of jobs, by ``<job>`` or, with precedence, by ``<dag>.<job>``.
     :param retention: by table, whose old rows the weekly DAG removes; all other tables keep all of theirs.
     :param statistics: compute the statistics of columns and partitions in the weekly DAG.
+    :param documents_max_age: seconds after which the nightly DAG removes specs and reports of jobs, of all DAGs that
+        keep theirs in ``[lakecdc] documents_uri``; not less than a day, and 0 keeps them.
     :param schedules: when the DAGs run.
     :param tables_per_application: tables that share one Spark application; 0 is all of them.
     :param pool: Airflow pool of all tasks, to bound what runs on one catalog or cluster at once.
@@ -154,6 +157,7 @@ class LakeConfig:
     options: dict[str, dict[str, Any]] = field(default_factory=dict)
     retention: dict[str, Retention] = field(default_factory=dict)
     statistics: bool = True
+    documents_max_age: float = 90 * 24 * 3600.0
     schedules: Schedules = field(default_factory=Schedules)
     tables_per_application: int = 0
     pool: str | None = None
@@ -169,6 +173,11 @@ class LakeConfig:
         for name, options in self.options.items():
             parse(OPTIONS[name.rpartition(".")[2]], options, f"options.{name}")
         refuse_unknown(self.retention, set(self.maintained_tables), "retention")
+        if not (self.documents_max_age == 0 or self.documents_max_age >= YOUNGEST_DOCUMENT):
+            raise SpecError(
+                f"documents_max_age is {self.documents_max_age}, less than {YOUNGEST_DOCUMENT:.0f} seconds, a day.",
+                hint="Jobs that run need theirs; 0 keeps all of them.",
+            )
         try:
             datetime.fromisoformat(self.start_date)
         except ValueError as error:

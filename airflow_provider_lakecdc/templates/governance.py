@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from airflow.sdk import DAG, TriggerRule, chain
+from airflow.sdk import DAG, BaseOperator, TriggerRule, chain
 from airflow.sdk.definitions.mappedoperator import MappedOperator
 
 from airflow_provider_lakecdc.operators.base import LakecdcJobOperator
@@ -14,14 +14,16 @@ from airflow_provider_lakecdc.operators.compact_data_files import CompactDataFil
 from airflow_provider_lakecdc.operators.compute_statistics import ComputeStatisticsOperator
 from airflow_provider_lakecdc.operators.expire_partitions import ExpirePartitionsOperator
 from airflow_provider_lakecdc.operators.expire_snapshots import ExpireSnapshotsOperator
+from airflow_provider_lakecdc.operators.remove_documents import RemoveDocumentsOperator
 from airflow_provider_lakecdc.operators.remove_orphan_files import RemoveOrphanFilesOperator
 from airflow_provider_lakecdc.operators.rewrite_delete_files import RewriteDeleteFilesOperator
 from airflow_provider_lakecdc.operators.rewrite_manifests import RewriteManifestsOperator
 from airflow_provider_lakecdc.operators.sort_data_files import SortDataFilesOperator
 from airflow_provider_lakecdc.operators.tag_snapshots import TagSnapshotsOperator
+from airflow_provider_lakecdc.retry_policy import retry_policy
 from airflow_provider_lakecdc.templates.config import LakeConfig
 from airflow_provider_lakecdc.templates.groups import groups_by_retention, groups_of_tables
-from airflow_provider_lakecdc.templates.params import run_params
+from airflow_provider_lakecdc.templates.params import IS_DRY_RUN, run_params
 from airflow_provider_lakecdc.templates.steps import finish, mapped_step, new_dag
 
 #: the hourly compaction stays out of the writers' way: only plainly small or mostly dead files, and not for long
@@ -65,6 +67,7 @@ Puts the files of **{tables}** in the catalog `{catalog}` in order.
 3. `rewrite_manifests` makes planning cheap again.
 4. `tag_snapshots` keeps a tag on the last snapshot of each of the past days.
 5. `expire_snapshots` removes old snapshots and the files that only they held.
+6. `remove_documents` removes specs and reports of jobs that are older than `documents_max_age`, unless that is 0.
 
 Steps 2, 3 and 5 also work on the tables that ingestion keeps beside them: remembered deletes, files read, quarantine,
 history.
@@ -97,7 +100,7 @@ def hourly_governance_dag(config: LakeConfig) -> DAG:
 
 
 def nightly_governance_dag(config: LakeConfig) -> DAG:
-    """Sort, compact, rewrite manifests, tag the day, expire snapshots.
+    """Sort, compact, rewrite manifests, tag the day, expire snapshots, remove old documents.
 
     :param config: needs ``tables`` or ``targets``.
     :raises ValueError: if it has neither, or only targets that stand for many tables.
@@ -109,7 +112,7 @@ def nightly_governance_dag(config: LakeConfig) -> DAG:
         (TagSnapshotsOperator, {}),
         (ExpireSnapshotsOperator, {}),
     )
-    return _chained(config, "nightly_governance", _NIGHTLY, steps)
+    return _chained(config, "nightly_governance", _NIGHTLY, steps, with_documents=config.documents_max_age > 0)
 
 
 def weekly_governance_dag(config: LakeConfig) -> DAG:
@@ -126,7 +129,7 @@ def weekly_governance_dag(config: LakeConfig) -> DAG:
     return _chained(config, "weekly_governance", _WEEKLY, steps)
 
 
-def _chained(config: LakeConfig, kind: str, doc: str, steps: Steps) -> DAG:
+def _chained(config: LakeConfig, kind: str, doc: str, steps: Steps, *, with_documents: bool = False) -> DAG:
     tables = config.maintained_tables
     if patterns := [name for name in tables if "{" in name]:
         raise ValueError(
@@ -135,7 +138,7 @@ def _chained(config: LakeConfig, kind: str, doc: str, steps: Steps) -> DAG:
         )
     doc = doc.format(tables=", ".join(tables), catalog=config.catalog) + _FAILURES
     with new_dag(config, kind, doc, run_params(tables)) as dag:
-        tasks: list[MappedOperator] = []
+        tasks: list[BaseOperator | MappedOperator] = []
         for operator, defaults in steps:
             earlier = {"after": [task.task_id for task in tasks], "trigger_rule": TriggerRule.ALL_DONE} if tasks else {}
             step = mapped_step(
@@ -147,9 +150,22 @@ def _chained(config: LakeConfig, kind: str, doc: str, steps: Steps) -> DAG:
                 **earlier,
             )
             tasks.append(step)
+        if with_documents:
+            tasks.append(_documents(config))
         chain(*tasks)
         finish(tasks)
     return dag
+
+
+def _documents(config: LakeConfig) -> BaseOperator:
+    """The step that removes old documents; those of the run are too young."""
+    return RemoveDocumentsOperator(
+        task_id="remove_documents",
+        max_age=config.documents_max_age,
+        is_dry=IS_DRY_RUN,
+        trigger_rule=TriggerRule.ALL_DONE,
+        retry_policy=retry_policy(),
+    )
 
 
 def _groups(config: LakeConfig, operator: type[LakecdcJobOperator]) -> list[dict[str, Any]]:

@@ -54,6 +54,7 @@ STEPS = {
         "compact_data_files",
         "expire_snapshots",
         "finished",
+        "remove_documents",
         "rewrite_manifests",
         "sort_data_files",
         "tag_snapshots",

@@ -81,6 +81,7 @@ def test_options_of_a_dag_go_before_those_of_the_job_and_the_templates() -> None
         ({"options": {"compact_data_files": {"min_input_files": "3"}}}, "int"),
         ({"tables_per_application": "all"}, "tables_per_application"),
         ({"schedules": {"ingest": "every hour"}}, "schedules.ingest is 'every hour'"),
+        ({"documents_max_age": 3600}, "documents_max_age is 3600.*a day"),
         ({"schedules": {"nightly_governance": "61 * * * *"}}, "schedules.nightly_governance is '61"),
         ({"schedules": {"timezone": "Mars/Olympus"}}, "schedules.timezone is 'Mars/Olympus'"),
         ({"retention": {"shop.order": {"time_column": "at", "max_age": 1}}}, "shop.orders"),

@@ -14,6 +14,7 @@ from airflow.sdk.exceptions import ParamValidationError
 from airflow.serialization.serialized_objects import DagSerialization, LazyDeserializedDAG
 
 from airflow_provider_lakecdc.assets import tables_alias
+from airflow_provider_lakecdc.operators.remove_documents import RemoveDocumentsOperator
 from airflow_provider_lakecdc.templates import (
     LakeConfig,
     SparkConfig,
@@ -37,7 +38,7 @@ def config(**changes: Any) -> LakeConfig:
 
 
 def steps(dag: Any) -> list[MappedOperator]:
-    found = [task for task in dag.tasks if task.task_id not in (FINISHED, "announce")]
+    found = [task for task in dag.tasks if task.task_id not in (FINISHED, "announce", "remove_documents")]
     assert all(isinstance(task, MappedOperator) for task in found)
     return found
 
@@ -111,7 +112,7 @@ class TestEveryDag:
         assert sorted(stored.task_dict) == sorted(dag.task_dict)
         for name, task in stored.task_dict.items():
             assert task.downstream_task_ids == dag.task_dict[name].downstream_task_ids
-            assert "tables" in task.template_fields or name == FINISHED
+            assert "tables" in task.template_fields or name in (FINISHED, "remove_documents")
 
 
 @pytest.mark.parametrize(
@@ -121,7 +122,10 @@ class TestEveryDag:
         (hourly_governance_dag, ["rewrite_delete_files", "compact_data_files"]),
         (
             nightly_governance_dag,
-            ["sort_data_files", "compact_data_files", "rewrite_manifests", "tag_snapshots", "expire_snapshots"],
+            [
+                *("sort_data_files", "compact_data_files", "rewrite_manifests", "tag_snapshots", "expire_snapshots"),
+                "remove_documents",
+            ],
         ),
         (weekly_governance_dag, ["expire_partitions", "remove_orphan_files", "compute_statistics"]),
     ],
@@ -142,9 +146,9 @@ def test_steps_go_on_after_failures_and_the_last_task_judges_the_run(factory: An
     chained = steps(dag)
     assert [task.task_id for task in dag.leaves] == [FINISHED]
     assert dag.task_dict[FINISHED].trigger_rule == "all_success"
-    assert dag.task_dict[FINISHED].upstream_task_ids == {task.task_id for task in chained}
     order = list(dag.topological_sort())
-    for number, task in enumerate([task for task in order if task.task_id != FINISHED]):
+    assert dag.task_dict[FINISHED].upstream_task_ids == {task.task_id for task in order[:-1]}
+    for number, task in enumerate([task for task in order if task in chained]):
         earlier = [before.task_id for before in order[:number]]
         assert task.unmap({"tables": []}).after == earlier
         assert task.partial_kwargs.get("trigger_rule", "all_success") == ("all_done" if earlier else "all_success")
@@ -219,6 +223,14 @@ def test_statistics_are_computed_of_the_tables_alone_unless_the_configuration_le
     assert task.unmap({"tables": []}).options["columns"] == ["id"]
     left = weekly_governance_dag(config(statistics=False))
     assert [task.task_id for task in steps(left)] == ["remove_orphan_files"]
+
+
+def test_old_documents_are_removed_at_the_end_of_the_night_unless_they_are_to_be_kept() -> None:
+    documents = nightly_governance_dag(config(documents_max_age=172800.0)).task_dict["remove_documents"]
+    assert isinstance(documents, RemoveDocumentsOperator)
+    assert (documents.max_age, documents.is_dry) == (172800.0, "{{ params.dry_run }}")
+    assert documents.trigger_rule == "all_done"
+    assert "remove_documents" not in nightly_governance_dag(config(documents_max_age=0.0)).task_dict
 
 
 def test_orphans_are_only_told_unless_the_configuration_says_otherwise() -> None:

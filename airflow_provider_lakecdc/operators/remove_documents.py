@@ -1,0 +1,61 @@
+"""The operator that removes old specs and reports of jobs, without Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import BaseOperator
+
+from airflow_provider_lakecdc import settings
+from airflow_provider_lakecdc.exceptions import JobBadInputError
+from airflow_provider_lakecdc.old_documents import YOUNGEST_DOCUMENT, remove_documents
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+
+class RemoveDocumentsOperator(BaseOperator):
+    """Removes specs and reports of tries that were over long ago, of all DAGs that keep theirs in the same folder.
+
+    :param max_age: seconds since a try wrote its last document; not less than a day. (templated)
+    :param documents_uri: folder of the documents; default: ``[lakecdc] documents_uri``. (templated)
+    :param is_dry: count them, remove none. (templated)
+    :param kwargs: arguments of ``BaseOperator``.
+    """
+
+    template_fields: Sequence[str] = ("max_age", "documents_uri", "is_dry")
+    ui_color = "#d9ecf2"
+
+    def __init__(
+        self,
+        *,
+        max_age: float | str = 90 * 24 * 3600.0,
+        documents_uri: str | None = None,
+        is_dry: bool | str = False,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.max_age = max_age
+        self.documents_uri = documents_uri or settings.documents_uri()
+        self.is_dry = is_dry
+
+    def execute(self, context: Context) -> dict[str, int]:
+        """Remove them.
+
+        :return: ``documents`` and ``bytes`` that have gone, or would in a dry run, and documents ``kept``.
+        :raises JobBadInputError: they are to go within a day.
+        """
+        age = float(self.max_age)
+        if not age >= YOUNGEST_DOCUMENT:
+            raise JobBadInputError(
+                f"max_age of the documents is {age:g}, less than {YOUNGEST_DOCUMENT:.0f} seconds, a day.",
+                hint="Jobs that run need theirs.",
+            )
+        dry_run = str(self.is_dry).lower() == "true"
+        found = remove_documents(self.documents_uri, datetime.now(UTC) - timedelta(seconds=age), dry_run=dry_run)
+        done = "would go" if dry_run else "have gone"
+        self.log.info("%d documents (%d bytes) %s, %d stay", found.documents, found.bytes, done, found.kept)
+        return asdict(found)

@@ -1,0 +1,70 @@
+"""Specs and reports go by age, a try's together, and nothing else goes."""
+
+from __future__ import annotations
+
+import os
+import time
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import fsspec
+import pytest
+from airflow.sdk import ObjectStoragePath
+
+from airflow_provider_lakecdc.documents import Documents
+from airflow_provider_lakecdc.exceptions import JobBadInputError
+from airflow_provider_lakecdc.operators.remove_documents import RemoveDocumentsOperator
+
+DAY = 24 * 3600.0
+
+
+def documents(folder: Path, name: str, spec: float, report: float | None = None) -> Path:
+    """Documents of a try, so many days old."""
+    found = folder / name
+    found.mkdir(parents=True)
+    for file, days in (("spec.json", spec), ("report.json", report)):
+        if days is not None:
+            (found / file).write_text("{}")
+            os.utime(found / file, (time.time() - days * DAY,) * 2)
+    return found
+
+
+def removed(base: str, **arguments: Any) -> dict[str, int]:
+    operator = RemoveDocumentsOperator(task_id="t", documents_uri=base, **{"max_age": 10 * DAY, **arguments})
+    return operator.execute({})
+
+
+def test_those_of_tries_that_ended_long_ago_go(tmp_path: Path) -> None:
+    base, folder = f"file://{tmp_path}/documents", tmp_path / "documents"
+    assert removed(base) == {"documents": 0, "bytes": 0, "kept": 0}
+    old = documents(folder, "d/old/t/0/try-1", 40, 39)
+    killed = documents(folder, "d/old/t/1/try-1", 40)
+    young = documents(folder, "d/young/t/try-1", 1, 1)
+    # a job that took long: the spec is old, and what it says belongs to a report that is not
+    long = documents(folder, "e/long/t/try-2", 11, 9)
+    other = documents(folder, "e/notes/try", 40)
+    (other / "mine.json").write_text("{}")
+    assert removed(base, is_dry="True") == {"documents": 3, "bytes": 6, "kept": 4}
+    assert old.exists()
+    assert removed(base) == {"documents": 3, "bytes": 6, "kept": 4}
+    assert not killed.exists() and not (folder / "d/old").exists()
+    assert {path.name for found in (young, long, other) for path in found.iterdir()} == {
+        *("spec.json", "report.json", "mine.json")
+    }
+    assert removed(base) == {"documents": 0, "bytes": 0, "kept": 4}
+
+
+def test_any_store_of_fsspec_will_do(context: Any) -> None:
+    documents = Documents.of_try("memory://lake/documents", context)
+    documents.write_spec("{}")
+    written = fsspec.filesystem("memory").store[ObjectStoragePath(f"{documents.folder}/spec.json").path]
+    written.modified -= timedelta(days=20)
+    assert removed("memory://lake/documents") == {"documents": 1, "bytes": 2, "kept": 0}
+    assert not (ObjectStoragePath(documents.folder) / "spec.json").exists()
+
+
+@pytest.mark.parametrize("age", ["3600", 0.0, float("nan")])
+def test_within_a_day_none_goes(tmp_path: Path, age: Any) -> None:
+    with pytest.raises(JobBadInputError, match="a day"):
+        removed(f"file://{tmp_path}", max_age=age)
