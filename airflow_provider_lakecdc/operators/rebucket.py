@@ -23,6 +23,8 @@ class RebucketOperator(LakecdcJobOperator):
     :param verify: how much is proven before the commit: ``full``, ``sample`` or ``off``.
     :param verify_off_reason: why ``off``; required then and kept in the report.
     :param max_runtime: seconds after which no further group is begun; 0 is no limit. The next run goes on.
+    :param keep_failed_files: leave the files of a failed proof for inspection instead of deleting them; the report says
+        where they are.
     :param side_tables: further tables to work on, each only if it exists.
     :param dry_run: plan and measure, change nothing.
     :param fail_on: outcomes that fail the task although they are not failures, such as ``skipped``.
@@ -43,6 +45,7 @@ class RebucketOperator(LakecdcJobOperator):
         verify: Verify | str = "full",
         verify_off_reason: str | None = None,
         max_runtime: float | str = 0.0,
+        keep_failed_files: bool | str = False,
         side_tables: str | Sequence[str] = (),
         dry_run: bool | str = False,
         fail_on: Sequence[Outcome] = (),
@@ -58,6 +61,7 @@ class RebucketOperator(LakecdcJobOperator):
             "verify": verify,
             "verify_off_reason": verify_off_reason,
             "max_runtime": max_runtime,
+            "keep_failed_files": keep_failed_files,
             "side_tables": side_tables,
             "dry_run": dry_run,
             "fail_on": fail_on,

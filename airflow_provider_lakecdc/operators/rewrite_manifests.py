@@ -14,6 +14,8 @@ class RewriteManifestsOperator(LakecdcJobOperator):
 
     :param min_manifests: manifests a table needs before they are rewritten.
     :param min_average_bytes: average manifest size in bytes above which nothing is done.
+    :param keep_failed_files: leave the files of a failed proof for inspection instead of deleting them; the report says
+        where they are.
     :param side_tables: further tables to work on, each only if it exists, such as
         ``lakecdc.metadata.names.side_tables("shop.orders")``.
     :param dry_run: plan and measure, change nothing.
@@ -28,6 +30,7 @@ class RewriteManifestsOperator(LakecdcJobOperator):
         *,
         min_manifests: int | str = 8,
         min_average_bytes: int | str = 4 * 1024 * 1024,
+        keep_failed_files: bool | str = False,
         side_tables: str | Sequence[str] = (),
         dry_run: bool | str = False,
         fail_on: Sequence[Outcome] = (),
@@ -36,6 +39,7 @@ class RewriteManifestsOperator(LakecdcJobOperator):
         options = {
             "min_manifests": min_manifests,
             "min_average_bytes": min_average_bytes,
+            "keep_failed_files": keep_failed_files,
             "side_tables": side_tables,
             "dry_run": dry_run,
             "fail_on": fail_on,

@@ -56,8 +56,19 @@ class MaintenanceOptions(JobOptions):
 
 
 @dataclass(frozen=True)
-class VerifiedOptions(MaintenanceOptions):
-    """What every job takes that publishes rewritten files.
+class PublishingOptions(MaintenanceOptions):
+    """What every job takes that publishes rewritten files after a proof.
+
+    :param keep_failed_files: leave the files of a failed proof for inspection instead of deleting them; the report says
+        where they are, and ``remove_orphan_files`` takes them once they are old enough.
+    """
+
+    keep_failed_files: bool = False
+
+
+@dataclass(frozen=True)
+class VerifiedOptions(PublishingOptions):
+    """What every job takes of which one may choose how much it proves.
 
     :param verify: how much is proven before the commit: all files, a stated sample, or nothing; ``auto`` is all files
         unless that costs more than the work itself.
@@ -288,7 +299,7 @@ class RebucketOptions(RewritingOptions):
 
 
 @dataclass(frozen=True)
-class RewriteManifestsOptions(MaintenanceOptions):
+class RewriteManifestsOptions(PublishingOptions):
     """Options of ``rewrite_manifests``.
 
     :param min_manifests: manifests a table needs before they are rewritten.

@@ -241,6 +241,16 @@ def replace_data_files(
     return _run(table, commit, mark, branch)
 
 
+def commit_transaction(table: IcebergTable, transaction: Any, mark: str) -> Snapshot:
+    """Commit what a transaction holds; other writers' commits that it does not contradict may come before it.
+
+    :param transaction: Java ``Transaction``.
+    :param mark: commit id in the summary of its last snapshot.
+    :raises ConflictError: another writer was faster.
+    """
+    return _run(table, transaction.commitTransaction, mark, MAIN)
+
+
 @contextmanager
 def _committed(table: IcebergTable) -> Iterator[Any]:
     """What a change is made on: the table itself, or a transaction, to be committed after it, that keeps manifests."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -76,6 +76,15 @@ def discard_folder(table: IcebergTable, folder: str) -> None:
         # local and Hadoop file systems report a folder in which nothing was written
         if java_class_name(error) != "UncheckedIOException" or "FileNotFound" not in java_message(error):
             log.warning("%s: files below %s were left: %s", table.name, folder, java_message(error))
+
+
+def discard_files(table: IcebergTable, locations: Iterable[str]) -> None:
+    """Delete files that no commit took. Never raises: orphan removal finds the rest, and one may be gone already."""
+    for location in locations:
+        try:
+            table.java.io().deleteFile(location)
+        except Exception as error:
+            log.warning("%s: %s was left: %s", table.name, location, java_message(error))
 
 
 def output(properties: Mapping[str, str], location: str) -> OutputFile:

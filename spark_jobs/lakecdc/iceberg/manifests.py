@@ -1,17 +1,24 @@
-"""Rewriting manifests through Iceberg's own action."""
+"""Rewriting manifests through Iceberg's own action, into a transaction that can be looked at before it is committed."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import uuid
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from lakecdc.iceberg.commit import told_as_conflict
-from lakecdc.iceberg.jvm import jvm, listed
+from pyspark.sql import DataFrame
+
+from lakecdc.iceberg.bulk import java_calls
+from lakecdc.iceberg.commit import commit_transaction
+from lakecdc.iceberg.file_io import discard_files
+from lakecdc.iceberg.jvm import jvm
+from lakecdc.metadata import names
 
 if TYPE_CHECKING:
-    from lakecdc.iceberg.table import IcebergTable
+    from lakecdc.iceberg.table import IcebergTable, Snapshot
 
+_MANIFEST_FILE = "org.apache.iceberg.ManifestFile"
 _TARGET = "commit.manifest.target-size-bytes"
 #: Iceberg's default of that property
 _DEFAULT_TARGET = 8 * 1024**2
@@ -19,27 +26,43 @@ _DEFAULT_TARGET = 8 * 1024**2
 
 @dataclass(frozen=True)
 class Manifest:
-    """One manifest of the head.
+    """One manifest of a snapshot.
 
     :param bytes: its size.
     :param deletes: whether it lists delete files.
+    :param files: live files that it lists, as its manifest list has it.
     """
 
     path: str
     spec_id: int
     bytes: int
     deletes: bool
+    files: int = 0
+
+
+@dataclass(frozen=True)
+class StagedManifests:
+    """Rewritten manifests in a transaction, which nobody else sees before it is committed.
+
+    :param transaction: Java ``Transaction``.
+    :param base: id of the snapshot that it began with.
+    :param before: manifests of that snapshot.
+    :param after: manifests that the table is to have.
+    :param mark: what tells the transaction's last snapshot from others.
+    :param files: locations of all that has been written.
+    """
+
+    transaction: Any
+    base: int
+    before: list[Manifest]
+    after: list[Manifest]
+    mark: str
+    files: list[str]
 
 
 def manifests(table: IcebergTable) -> list[Manifest]:
     """The manifests of the head, from its manifest list alone."""
-    head = table.java.currentSnapshot()
-    if head is None:
-        return []
-    return [
-        Manifest(str(m.path()), int(m.partitionSpecId()), int(m.length()), str(m.content().toString()) == "DELETES")
-        for m in listed(head.allManifests(table.java.io()))
-    ]
+    return _manifests_of(table, table.java.currentSnapshot())
 
 
 def manifest_target_bytes(table: IcebergTable) -> int:
@@ -47,16 +70,67 @@ def manifest_target_bytes(table: IcebergTable) -> int:
     return int(table.properties.get(_TARGET, _DEFAULT_TARGET))
 
 
-def rewrite_manifests(table: IcebergTable, spec_id: int, summary: Mapping[str, str]) -> None:
-    """Rewrite the manifests of one partition spec, files of one partition side by side, in one commit.
+def stage_manifests(table: IcebergTable, spec_ids: Sequence[int], summary: Mapping[str, str]) -> StagedManifests:
+    """Rewrite the manifests of partition specs, files of one partition side by side, without committing them.
 
-    :param summary: entries for the snapshot summary.
-    :raises ConflictError: another writer changed the manifests.
+    Iceberg's action is given the table of a transaction, so that it commits into that.
+
+    :param spec_ids: one at least.
+    :param summary: entries for the summaries of the snapshots.
     """
+    transaction, mark = table.java.newTransaction(), str(uuid.uuid4())
+    inside = transaction.table()
+    base = inside.currentSnapshot()
     actions = jvm(table.spark).org.apache.iceberg.spark.actions.SparkActions.get(table.spark._jsparkSession)
-    action = actions.rewriteManifests(table.java).specId(spec_id)
-    for key, value in summary.items():
-        action = action.snapshotProperty(key, value)
-    with told_as_conflict(table, "The rewritten manifests were refused", "Nothing was published; run again."):
-        action.execute()
-    table.refresh()
+    try:
+        for spec_id in spec_ids:
+            action = actions.rewriteManifests(inside).specId(spec_id)
+            for key, value in {**summary, names.COMMIT_ID: mark}.items():
+                action = action.snapshotProperty(key, value)
+            action.execute()
+    except BaseException:
+        discard_files(table, _written(table, inside, base))
+        raise
+    before, after = _manifests_of(table, base), _manifests_of(table, inside.currentSnapshot())
+    return StagedManifests(transaction, int(base.snapshotId()), before, after, mark, _written(table, inside, base))
+
+
+def publish_manifests(table: IcebergTable, staged: StagedManifests) -> Snapshot:
+    """Commit rewritten manifests.
+
+    :raises ConflictError: another writer changed one of the manifests that they replace.
+    """
+    return commit_transaction(table, staged.transaction, staged.mark)
+
+
+def staged_entries(table: IcebergTable, staged: StagedManifests) -> DataFrame:
+    """The metadata table ``entries`` as it would be with the rewritten manifests."""
+    iceberg = jvm(table.spark).org.apache.iceberg
+    kind = iceberg.MetadataTableType.ENTRIES
+    rows = iceberg.spark.SparkTableUtil.loadMetadataTable(table.spark._jsparkSession, staged.transaction.table(), kind)
+    return DataFrame(rows, table.spark)
+
+
+def _manifests_of(table: IcebergTable, snapshot: Any) -> list[Manifest]:
+    if snapshot is None:
+        return []
+    calls = java_calls(table.spark)
+    facts = [
+        calls.method(_MANIFEST_FILE, name)(calls.it)
+        for name in ("path", "partitionSpecId", "length", "content", "existingFilesCount", "addedFilesCount")
+    ]
+    return [
+        Manifest(path, spec_id, size, content == "DELETES", (existing or 0) + (added or 0))
+        for path, spec_id, size, content, existing, added in calls.rows(snapshot.allManifests(table.java.io()), *facts)
+    ]
+
+
+def _written(table: IcebergTable, inside: Any, base: Any) -> list[str]:
+    """Manifests and manifest lists of a transaction's snapshots that it did not begin with."""
+    known = {manifest.path for manifest in _manifests_of(table, base)}
+    found, snapshot = list[str](), inside.currentSnapshot()
+    while snapshot.snapshotId() != base.snapshotId():
+        new = [manifest.path for manifest in _manifests_of(table, snapshot) if manifest.path not in known]
+        found += [path for path in (*new, str(snapshot.manifestListLocation())) if path not in found]
+        snapshot = inside.snapshot(snapshot.parentId())
+    return found

@@ -6,14 +6,20 @@ import math
 import time
 from collections import defaultdict
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from lakecdc import failpoints
+from lakecdc.contract.errors import ConflictError
 from lakecdc.contract.options import RewriteManifestsOptions
 from lakecdc.contract.report import TableReport
 from lakecdc.iceberg import manifests as iceberg
+from lakecdc.iceberg.file_io import discard_files
 from lakecdc.iceberg.manifests import Manifest
 from lakecdc.iceberg.scan import specs_by_dropped_columns
+from lakecdc.maintain.failed_files import discarded_on_failure
 from lakecdc.maintain.rewrite import nothing
+from lakecdc.maintain.verify_entries import check_entries
 from lakecdc.metadata import names
 
 if TYPE_CHECKING:
@@ -29,6 +35,7 @@ def rewrite_manifests(table: IcebergTable, spec: JobSpec) -> TableReport:
     Those of a partition spec whose column was dropped stay: Iceberg would write them without partition values.
 
     :raises ConflictError: another writer was faster.
+    :raises VerificationError: the new manifests would list other files; nothing was published.
     """
     options, head = spec.options, table.refresh().head()
     assert isinstance(options, RewriteManifestsOptions)
@@ -45,15 +52,24 @@ def rewrite_manifests(table: IcebergTable, spec: JobSpec) -> TableReport:
     if options.dry_run:
         return nothing(table, "dry run: nothing was changed", head, **counts, specs=worth_it)
     started = time.monotonic()
-    for spec_id in worth_it:
-        iceberg.rewrite_manifests(table, spec_id, {names.JOB: JOB})
-    after = table.refresh().head()
-    facts = counts | _counts(iceberg.manifests(table), "after") | {"specs": worth_it}
+    staged = iceberg.stage_manifests(table, worth_it, {names.JOB: JOB})
+    discarding = partial(discard_files, table, staged.files)
+    with discarded_on_failure(staged.files, discarding, keep_failed=options.keep_failed_files):
+        failpoints.reach("manifests_staged")
+        check_entries(table, staged)
+        failpoints.reach("manifests_before_commit")
+    try:
+        after = iceberg.publish_manifests(table, staged)
+    except ConflictError:
+        # after any other failure of a commit it is not certain that no snapshot refers to them
+        discarding()
+        raise
+    facts = counts | _counts(staged.after, "after") | {"specs": worth_it}
     return TableReport(
         table.name,
         "done",
         snapshot_before=str(head.id),
-        snapshot_after=str(after.id) if after else None,
+        snapshot_after=str(after.id),
         metrics=facts | {"seconds": round(time.monotonic() - started, 3)},
     )
 

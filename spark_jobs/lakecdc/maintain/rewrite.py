@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from lakecdc import failpoints
@@ -31,6 +32,7 @@ from lakecdc.iceberg.staging import discard, stage_rows, staged_tasks
 from lakecdc.iceberg.table import MAIN
 from lakecdc.maintain import verify_rows
 from lakecdc.maintain.arrange import arrange
+from lakecdc.maintain.failed_files import discarded_on_failure
 from lakecdc.maintain.selection import Unit, batches
 from lakecdc.maintain.start_tag import start_tag
 from lakecdc.maintain.verify_rows import Proof
@@ -227,19 +229,18 @@ class Rewrite:
         self._stop_if_doomed(locations)
         tasks = [self.tasks[location] for location in locations]
         files, expected = self._write(batch, tasks)
-        try:
+        places = [staged_file(file).location for file in files]
+        discarding = partial(discard, self.table, files)
+        with discarded_on_failure(places, discarding, keep_failed=self.wanted.keep_failed):
             failpoints.reach("rewrite_staged")
             self._stop_if_doomed(locations)
             self._prove(files, expected)
             failpoints.reach("rewrite_before_commit")
-        except BaseException:
-            discard(self.table, files)
-            raise
         try:
             self._publish(tasks, files, expected.rows)
         except ConflictError:
             # after any other failure of a commit it is not certain that no snapshot refers to them
-            discard(self.table, files)
+            discarding()
             raise
 
     def _write(self, batch: Sequence[Unit], tasks: Sequence[Any]) -> tuple[list[Any], verify_rows.Fingerprint]:

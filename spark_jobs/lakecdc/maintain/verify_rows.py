@@ -43,10 +43,12 @@ class Proof:
 
     :param columns: the hashed columns; none if only the number of rows is compared.
     :param states: what the report says about it.
+    :param keep_failed: whether the files stay if they differ.
     """
 
     columns: tuple[str, ...]
     states: str
+    keep_failed: bool = False
 
     def measures(self) -> list[Column]:
         """Aggregates that make a :class:`Fingerprint`, for a pass over rows with these columns."""
@@ -75,10 +77,11 @@ def proof(options: VerifiedOptions, columns: Sequence[str]) -> Proof:
     :param columns: all columns that are read and written.
     """
     if options.verify in ("auto", "full"):
-        return Proof(tuple(columns), "all rows, all columns")
+        return Proof(tuple(columns), "all rows, all columns", options.keep_failed_files)
     if options.verify == "sample":
         some = tuple(columns[::_SAMPLE_STEP])
-        return Proof(some, f"all rows, {len(some)} of {len(columns)} columns: {', '.join(some)}")
+        states = f"all rows, {len(some)} of {len(columns)} columns: {', '.join(some)}"
+        return Proof(some, states, options.keep_failed_files)
     return Proof((), f"nothing: {options.verify_off_reason}")
 
 

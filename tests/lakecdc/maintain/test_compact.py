@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 from lakecdc.contract.errors import ConflictError, InputError, SpecError
 from lakecdc.iceberg import staging
 from lakecdc.maintain import compact, rewrite, selection
+from lakecdc.maintain.arrange import arrange
 from lakecdc.maintain.compact import compact_data_files
 from lakecdc.maintain.sort import sort_data_files
 from lakecdc.metadata import names
@@ -35,6 +36,23 @@ from tests.lakecdc.maintain.support import (
     spark_rows,
 )
 from tests.versions import V2, V3
+
+
+def test_a_failed_proof_publishes_nothing_and_keeps_its_files_on_request(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = create(lake, 2)
+    fill(lake, name)
+    rows, on_disk, before = duckdb_rows(lake, name), files_on_disk(lake, name), head(lake, name)
+    monkeypatch.setattr(rewrite, "arrange", lambda *args: arrange(*args).where("id <> 3"))
+    for keep in (False, True):
+        report = run(lake, compact_data_files, name, keep_failed_files=keep)
+        assert report.outcome == "failed" and "499 rows, 500 expected" in (report.reason or "")
+        left = files_on_disk(lake, name) - on_disk
+        assert len(left) == keep
+        assert all(file.rsplit("/", 1)[1] in (report.reason or "") for file in left)
+        assert duckdb_rows(lake, name) == rows
+    assert head(lake, name) == before
 
 
 @pytest.mark.parametrize(("partitioned_by", "version"), [("", 2), ("d", 3)])

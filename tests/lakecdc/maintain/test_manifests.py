@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
-import pytest
+from typing import Any
+from urllib.parse import urlsplit
 
+import pytest
+from pyspark.sql import functions as F
+
+from lakecdc.contract.errors import VerificationError
 from lakecdc.contract.options import RewriteManifestsOptions
-from lakecdc.iceberg.manifests import Manifest
+from lakecdc.iceberg import manifests
+from lakecdc.iceberg.jvm import iterate
+from lakecdc.iceberg.manifests import Manifest, StagedManifests, stage_manifests
 from lakecdc.maintain.manifests import refusal, rewrite_manifests, worthwhile_specs
+from lakecdc.maintain.verify_entries import live_entries
+from lakecdc.maintain.verify_rows import Proof, read_back
 from lakecdc.metadata import names
 from tests.conftest import Lake
 from tests.lakecdc.maintain.support import (
+    append,
     create,
     delete_by_key,
     duckdb_rows,
+    files_on_disk,
     fill,
     head,
     metadata_location,
@@ -54,6 +65,52 @@ def test_only_specs_with_too_many_are_rewritten(lake: Lake) -> None:
     assert report.metrics["specs"] == [1]
     assert (report.metrics["manifests_before"], report.metrics["manifests_after"]) == (4, 2)
     assert duckdb_rows(lake, name) == before
+
+
+@pytest.mark.parametrize("keep", [False, True])
+def test_a_failed_proof_leaves_the_table_as_it_was(lake: Lake, monkeypatch: pytest.MonkeyPatch, keep: bool) -> None:
+    name = create(lake, 3, "d")
+    fill(lake, name, files=3, rows=10)
+    lake.sql(f"DELETE FROM lake.{name} WHERE id = 5")
+    before, location, on_disk = duckdb_rows(lake, name), metadata_location(lake, name), files_on_disk(lake, name, "")
+    victim = next(iterate(lake.table(name).java.newScan().planFiles())).file()
+
+    def losing(*args: Any) -> StagedManifests:
+        staged = stage_manifests(*args)
+        staged.transaction.newDelete().deleteFile(victim).commit()
+        return staged
+
+    monkeypatch.setattr(manifests, "stage_manifests", losing)
+    with pytest.raises(VerificationError, match="other files than before: not .*") as raised:
+        run(lake, rewrite_manifests, name, min_manifests=2, keep_failed_files=keep)
+    assert str(victim.location()) in raised.value.message
+    assert (metadata_location(lake, name), duckdb_rows(lake, name)) == (location, before)
+    left = {file for file in files_on_disk(lake, name, "") - on_disk if not file.endswith(".crc")}
+    kept = raised.value.attributes.get("failed_files", [])
+    assert len(kept) == (2 if keep else 0) and {urlsplit(file).path for file in kept} <= {
+        urlsplit(file).path for file in left
+    }
+    assert ("remove_orphan_files" in str(raised.value)) is keep
+    monkeypatch.undo()
+    assert run(lake, rewrite_manifests, name, min_manifests=2).outcome == "done"
+    assert duckdb_rows(lake, name) == before
+
+
+def test_the_proof_sees_each_fact_of_a_file(lake: Lake) -> None:
+    name = create(lake, 3, "d")
+    append(lake, name, 0, 2)
+    entries = lake.table(name).metadata("entries")
+    plain = live_entries(entries)
+    wanted = Proof(tuple(plain.columns), "all")
+    expected = read_back(plain, wanted)
+    assert expected.rows == 2
+    for fact in ("sequence_number", "file_sequence_number", "snapshot_id"):
+        assert read_back(live_entries(entries.withColumn(fact, F.col(fact) + 1)), wanted) != expected, fact
+    file = F.col("data_file")
+    for fact in ("first_row_id", "upper_bounds", "partition", "file_path", "spec_id"):
+        nothing = F.lit(None).cast(entries.select(f"data_file.{fact}").schema[0].dataType)
+        changed = entries.withColumn("data_file", file.withField(fact, nothing))
+        assert read_back(live_entries(changed), wanted) != expected, fact
 
 
 def test_table_without_snapshot(lake: Lake) -> None:

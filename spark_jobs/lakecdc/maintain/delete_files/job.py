@@ -6,6 +6,7 @@ import importlib.util
 import logging
 import time
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from lakecdc.contract.errors import ConflictError, InputError, UnsupportedError, VerificationError
@@ -15,7 +16,7 @@ from lakecdc.failpoints import reach
 from lakecdc.iceberg.commit import RowChanges, replace_deletes
 from lakecdc.iceberg.definition import has_several_specs
 from lakecdc.iceberg.delete_file_objects import delete_file
-from lakecdc.iceberg.file_io import discard_folder, folder_of_work
+from lakecdc.iceberg.file_io import discard_folder, new_folder
 from lakecdc.iceberg.file_tasks import others_of
 from lakecdc.iceberg.live_deletes import equality_deletes
 from lakecdc.iceberg.rewrite_guard import MovedRowsGuard, refusal_in_sight
@@ -27,6 +28,7 @@ from lakecdc.maintain.delete_files.plan import Group, Plan, has_none, plan, refu
 from lakecdc.maintain.delete_files.survey import has_no_equality_deletes
 from lakecdc.maintain.delete_files.verify import Proof, Proving, Replacement
 from lakecdc.maintain.delete_files.write import count_only, target_of, writer_of
+from lakecdc.maintain.failed_files import discarded_on_failure
 from lakecdc.maintain.phases import Phases
 from lakecdc.maintain.start_tag import start_tag
 from lakecdc.metadata import names
@@ -185,7 +187,9 @@ class Rewrite:
         return limit > 0 and time.monotonic() - self._begun > limit
 
     def _convert(self, group: Group, start: Snapshot) -> None:
-        with folder_of_work(self._table, "deletes") as folder:
+        folder = new_folder(self._table, "deletes")
+        discarding = partial(discard_folder, self._table, folder)
+        with discarded_on_failure([f"{folder}/"], discarding, keep_failed=self._options.keep_failed_files):
             prepared = self._prepare(group, folder, start)
         reach(f"{JOB}.before_commit")
         try:
@@ -200,7 +204,7 @@ class Rewrite:
                 )
         except ConflictError:
             # after any other error the commit may have arrived: then the files stay, for orphan removal to judge
-            discard_folder(self._table, folder)
+            discarding()
             raise
         self._own.add(committed.id)
         self._count(group, prepared)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +14,14 @@ from pyspark.errors import PySparkException
 
 from lakecdc.contract.errors import LakecdcError
 from lakecdc.contract.spec import Catalog, parse_spec
-from lakecdc.iceberg import expiry, manifests, scratch
+from lakecdc.iceberg import manifests, refs, scratch
 from lakecdc.iceberg.commit import RowChanges, append_changes, remove_files, row_filter
 from lakecdc.iceberg.fence import FloorFence, KnownFloor, PositionFence
 from lakecdc.iceberg.staging import stage_equality_deletes, stage_rows
 from lakecdc.iceberg.table import IcebergTable
 from lakecdc.maintain.compact import compact_data_files
 from lakecdc.maintain.delete_files.job import rewrite_delete_files
+from lakecdc.maintain.expire import expire_snapshots
 from lakecdc.maintain.sort import sort_data_files
 from lakecdc.metadata import names
 from lakecdc.metadata.positions import nearest_carrier
@@ -159,12 +160,13 @@ def _two_files(place: Place, name: str) -> None:
 
 
 def _manifests(place: Place, name: str) -> None:
-    manifests.rewrite_manifests(place.table(name), 0, {names.JOB: "rewrite_manifests"})
+    table = place.table(name)
+    manifests.publish_manifests(table, manifests.stage_manifests(table, [0], {names.JOB: "rewrite_manifests"}))
     assert len(manifests.manifests(place.table(name))) == 1
 
 
 def _expire(place: Place, name: str) -> None:
-    expiry.expire(place.table(name), int(time.time() * 1000) + 1, 1)
+    place.maintain(name, expire_snapshots, older_than=datetime.now(UTC).isoformat(), retain_last=1)
     assert sum(1 for _ in place.table(name).ancestors()) == 1
 
 
@@ -172,8 +174,8 @@ def _tag(place: Place, name: str) -> None:
     table = place.table(name)
     head = table.head()
     assert head is not None
-    expiry.set_tag(table, "day", head.id)
-    assert expiry.refs(place.table(name))["day"] == head.id
+    refs.change_refs(table, {"day": refs.Ref(head.id, "tag")})
+    assert refs.read_refs(place.table(name))["day"].snapshot_id == head.id
 
 
 def _properties(place: Place, name: str) -> None:
@@ -237,4 +239,4 @@ def survive(place: Place, kind: Kind, fault: Fault) -> None:
     assert place.rows(name) == kind.after
     place.upsert(name, rows_of([100]))
     assert place.rows(name) == kind.after + rows_of([100])
-    assert [tag for tag in expiry.refs(place.table(name)) if tag.startswith(names.MERGE_BRANCH_PREFIX)] == []
+    assert [tag for tag in refs.read_refs(place.table(name)) if tag.startswith(names.MERGE_BRANCH_PREFIX)] == []

@@ -49,12 +49,16 @@ def test_a_wrong_result_is_not_published(lake: Lake, version: int, kind: str, mo
     name = table_with_deletes(lake, version)
     head, rows = lake.table(name).head(), spark_rows(lake, name)
     damage(monkeypatch, DAMAGES[kind])
+    kept = kind == "shifted"
     with pytest.raises(VerificationError, match="has 15 live rows") as caught:
-        run(lake, name)
+        run(lake, name, keep_failed_files=kept)
     assert caught.value.attributes["data_file"].endswith(".parquet")
     assert lake.table(name).head() == head
     assert spark_rows(lake, name) == rows
-    assert written_files(lake, name) == set()
+    left = written_files(lake, name)
+    assert bool(left) is kept
+    folders = caught.value.attributes.get("failed_files", [])
+    assert len(folders) == kept and all("/deletes-" in folder and folder in str(caught.value) for folder in folders)
 
 
 def test_what_was_committed_before_a_failure_is_reported(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
