@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -42,14 +42,8 @@ def change_refs(table: IcebergTable, wanted: dict[str, Ref | None], fast_forward
     :raises ConflictError: another writer removed one of the snapshots or changed one of the names; nothing was changed.
     """
 
-    def commit() -> None:
-        manage, now = table.java.manageSnapshots(), read_refs(table)
-        for name, ref in wanted.items():
-            _change(table, manage, name, now.get(name), ref, name in fast_forward)
-        manage.commit()
-
     try:
-        retried(table, commit)
+        retried(table, lambda: put_refs(table, wanted, fast_forward))
     except Exception as error:
         # the answer of a commit that arrived may have been lost
         found = read_refs(table.refresh())
@@ -61,6 +55,21 @@ def change_refs(table: IcebergTable, wanted: dict[str, Ref | None], fast_forward
             hint="Nothing was changed; run again.",
         ) from error
     table.refresh()
+
+
+def put_refs(
+    table: IcebergTable, wanted: Mapping[str, Ref | None], fast_forward: Sequence[str] = (), owner: Any = None
+) -> None:
+    """Commit tags and branches once, with the table as it was loaded or refreshed.
+
+    :param wanted: see :func:`change_refs`.
+    :param fast_forward: see :func:`change_refs`.
+    :param owner: Java transaction that is to hold the commit; default: none.
+    """
+    manage, now = (owner or table.java).manageSnapshots(), read_refs(table)
+    for name, ref in wanted.items():
+        _change(table, manage, name, now.get(name), ref, name in fast_forward)
+    manage.commit()
 
 
 def _change(table: IcebergTable, manage: Any, name: str, now: Ref | None, ref: Ref | None, forward: bool) -> None:

@@ -5,12 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
+from lakecdc.contract.errors import ConflictError
 from lakecdc.iceberg.jvm import java_class_name
 
 if TYPE_CHECKING:
     from lakecdc.iceberg.table import IcebergTable
 
 T = TypeVar("T")
+
+
+class MetadataMovedError(ConflictError):
+    """The table is not as it was when the commit was prepared."""
+
+
 _ATTEMPTS = 20
 
 
@@ -27,13 +34,17 @@ def retried(table: IcebergTable, commit: Callable[[], T]) -> T:
     from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_random_exponential
 
     attempts = Retrying(
-        retry=retry_if_exception(lambda error: java_class_name(error) == "CommitFailedException"),
+        retry=retry_if_exception(_is_overtaken),
         stop=stop_after_attempt(_ATTEMPTS),
         wait=wait_random_exponential(multiplier=0.05, max=2),
         before_sleep=lambda _: _refresh(table),
         reraise=True,
     )
     return attempts(commit)
+
+
+def _is_overtaken(error: BaseException) -> bool:
+    return isinstance(error, MetadataMovedError) or java_class_name(error) == "CommitFailedException"
 
 
 def _refresh(table: IcebergTable) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -46,6 +46,20 @@ class Snapshot:
     timestamp_ms: int
     operation: str | None
     summary: dict[str, str]
+
+    @classmethod
+    def of(cls, found: Mapping[str, Any]) -> Snapshot:
+        """Make it of what metadata has in JSON."""
+        summary = dict(found.get("summary", {}))
+        operation = summary.pop("operation", None)
+        return cls(
+            id=found["snapshot-id"],
+            parent_id=found.get("parent-snapshot-id"),
+            sequence_number=found.get("sequence-number", 0),
+            timestamp_ms=found["timestamp-ms"],
+            operation=operation,
+            summary=summary,
+        )
 
 
 class IcebergTable:
@@ -193,17 +207,7 @@ class IcebergTable:
 
     def _snapshot(self, java: Any) -> Snapshot:
         # one call for what takes one for each entry of the summary otherwise
-        found = json.loads(jvm(self.spark).org.apache.iceberg.SnapshotParser.toJson(java))
-        summary = found.get("summary", {})
-        operation = summary.pop("operation", None)
-        return Snapshot(
-            id=found["snapshot-id"],
-            parent_id=found.get("parent-snapshot-id"),
-            sequence_number=found.get("sequence-number", 0),
-            timestamp_ms=found["timestamp-ms"],
-            operation=operation,
-            summary=summary,
-        )
+        return Snapshot.of(json.loads(jvm(self.spark).org.apache.iceberg.SnapshotParser.toJson(java)))
 
 
 def exists(spark: SparkSession, catalog: str, name: str) -> bool:

@@ -2,28 +2,30 @@
 
 from __future__ import annotations
 
-import dataclasses
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Set
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from lakecdc import failpoints
-from lakecdc.contract.errors import UnsupportedError, VerificationError
+from lakecdc.contract.errors import ConflictError, UnsupportedError, VerificationError
 from lakecdc.contract.fields import parse_moment
 from lakecdc.contract.options import ExpireSnapshotsOptions
 from lakecdc.contract.report import TableReport
-from lakecdc.iceberg.expiry import expire, missing_files, refs, set_tag, would_expire
+from lakecdc.iceberg.expiry import Deleted, Expiry, delete_unreachable, expire, missing_files, would_expire
+from lakecdc.iceberg.history import down_to, read_history
+from lakecdc.iceberg.refs import Ref
 from lakecdc.maintain.rewrite import nothing
 from lakecdc.maintain.shared_files import refuse_shared_files
-from lakecdc.maintain.start_tag import job_tags, remove_stale_tags, stale_tags
+from lakecdc.maintain.start_tag import job_tags, stale_tags
 from lakecdc.metadata import names
 from lakecdc.metadata.consumers import read_consumers
 from lakecdc.metadata.positions import Carrier, nearest_carrier
 
 if TYPE_CHECKING:
     from lakecdc.contract.spec import JobSpec
+    from lakecdc.iceberg.history import History
     from lakecdc.iceberg.table import IcebergTable, Snapshot
 
 _MIN_SNAPSHOTS = "history.expire.min-snapshots-to-keep"
@@ -32,24 +34,35 @@ _PROBES = 50
 
 
 @dataclass(frozen=True)
+class Needs:
+    """Snapshots of ``main`` that must stay, newest first, by who needs them.
+
+    :param silent: names of the consumers that count no more.
+    """
+
+    positions: list[Snapshot]
+    jobs: list[Snapshot]
+    consumers: list[Snapshot]
+    silent: list[str]
+
+    def all(self) -> dict[int, Snapshot]:
+        """All of them by id."""
+        return {s.id: s for s in (*self.positions, *self.jobs, *self.consumers)}
+
+
+@dataclass(frozen=True)
 class ExpiryPlan:
     """What is to expire.
 
-    :param cutoff_ms: older snapshots expire, except the last ones of each branch; milliseconds since 1970.
-    :param retain_last: snapshots kept on every branch.
-    :param expired: ids of the snapshots that go.
+    :param expiry: the snapshots that go, and the tag on the newest one with source positions, if it has to be put.
     :param stale: tags of dead jobs that go.
     :param carrier: the newest snapshot with source positions.
-    :param tag_carrier: whether it has to be tagged first.
     :param counts: for the report.
     """
 
-    cutoff_ms: int
-    retain_last: int
-    expired: set[int]
+    expiry: Expiry
     stale: list[str]
     carrier: Carrier | None
-    tag_carrier: bool
     counts: dict[str, Any]
 
 
@@ -58,7 +71,7 @@ def expire_snapshots(table: IcebergTable, spec: JobSpec) -> TableReport:
 
     :raises SpecError: ``older_than`` is no moment.
     :raises UnsupportedError: the table forbids the deletion of files, or keeps less than must be kept.
-    :raises ConflictError: another writer was faster.
+    :raises ConflictError: another writer was faster, or somebody came to need what had just gone; no file was deleted.
     """
     options = spec.options
     assert isinstance(options, ExpireSnapshotsOptions)
@@ -68,11 +81,12 @@ def expire_snapshots(table: IcebergTable, spec: JobSpec) -> TableReport:
         return nothing(table, "the table has no snapshot")
     refuse_shared_files(table)
     planned = plan(table, asked, options.retain_last)
-    if not planned.expired and not planned.stale:
-        return nothing(table, f"no snapshot before {_iso(planned.cutoff_ms)} can go", head, **planned.counts)
+    cutoff = planned.expiry.older_than_ms
+    if not planned.expiry.expired and not planned.stale:
+        return nothing(table, f"no snapshot before {_iso(cutoff)} can go", head, **planned.counts)
     if options.dry_run:
-        return nothing(table, "dry run: nothing was changed", head, **planned.counts | _estimate(table, planned))
-    return _carry_out(table, planned, head)
+        return nothing(table, "dry run: nothing was changed", head, **planned.counts | _estimate(table, planned.expiry))
+    return _carry_out(table, planned, asked, options.retain_last)
 
 
 def plan(table: IcebergTable, asked_ms: int, retain_last: int) -> ExpiryPlan:
@@ -80,70 +94,107 @@ def plan(table: IcebergTable, asked_ms: int, retain_last: int) -> ExpiryPlan:
 
     :param asked_ms: moment before which snapshots are to expire; moved back as far as something must be kept.
     """
-    keep_last = max(retain_last, int(table.properties.get(_MIN_SNAPSHOTS, 1)), 1)
-    ancestors, stale = list(table.ancestors()), stale_tags(table)
+    history = read_history(table)
+    keep_last = max(retain_last, int(history.properties.get(_MIN_SNAPSHOTS, 1)), 1)
+    ancestors, stale = history.ancestors(), stale_tags(history.refs, history.snapshots.get)
     carrier = nearest_carrier((s.id, s.summary) for s in ancestors)
-    jobs = [int(ref.snapshotId()) for tag, ref in job_tags(table).items() if tag not in stale]
-    for_positions = _down_to(ancestors, [carrier.snapshot_id] if carrier else [])
-    consumers, silent = _consumers(table, ancestors)
-    for_consumers = _down_to(ancestors, consumers)
-    needed = {s.id: s for s in (*for_positions, *_down_to(ancestors, jobs), *for_consumers)}
+    needs = _needs(history, ancestors, carrier)
+    needed = needs.all()
     cutoff = min([asked_ms, *(s.timestamp_ms for s in needed.values())])
-    by_age, expired = would_expire(table, asked_ms, keep_last), would_expire(table, cutoff, keep_last)
-    _refuse_if_needed_would_go(table, expired & set(needed))
-    tagged = refs(table).get(names.POSITIONS_TAG)
+    expired = would_expire(table, cutoff, keep_last)
+    by_age = would_expire(table, asked_ms, keep_last) if cutoff != asked_ms else expired
+    _refuse_if_needed_would_go(table, expired & needed.keys())
+    tagged = history.refs.get(names.POSITIONS_TAG)
     tag_carrier = carrier is not None and (
-        carrier.snapshot_id in by_age if tagged is None else tagged != carrier.snapshot_id
+        carrier.snapshot_id in by_age if tagged is None else tagged.snapshot_id != carrier.snapshot_id
     )
+    refs = {names.POSITIONS_TAG: Ref(carrier.snapshot_id, "tag")} if carrier and tag_carrier else {}
     counts = {
-        "snapshots": sum(1 for _ in table.java.snapshots()),
+        "snapshots": len(history.snapshots),
         "snapshots_expired": len(expired),
-        "snapshots_kept_for_positions": len(by_age & {s.id for s in for_positions}),
-        "snapshots_kept_for_jobs": len(by_age & {s.id for s in _down_to(ancestors, jobs)}),
-        "snapshots_kept_for_consumers": len(by_age & {s.id for s in for_consumers}),
-        "silent_consumers": silent,
+        "snapshots_kept_for_positions": len(by_age & {s.id for s in needs.positions}),
+        "snapshots_kept_for_jobs": len(by_age & {s.id for s in needs.jobs}),
+        "snapshots_kept_for_consumers": len(by_age & {s.id for s in needs.consumers}),
+        "silent_consumers": needs.silent,
         "stale_job_tags": len(stale),
         "older_than": _iso(cutoff),
     }
-    return ExpiryPlan(cutoff, keep_last, expired, stale, carrier, tag_carrier, counts)
+    return ExpiryPlan(Expiry(history, cutoff, keep_last, expired, refs), stale, carrier, counts)
 
 
-def _consumers(table: IcebergTable, ancestors: Sequence[Snapshot]) -> tuple[list[int], list[str]]:
-    """The snapshots that registered consumers have read last, and the names of those that count no more."""
-    times, now = [(s.id, s.timestamp_ms) for s in ancestors], datetime.now(UTC)
-    found = read_consumers(table.properties).values()
-    silent = [consumer for consumer in found if consumer.is_silent(times, now)]
-    return [c.snapshot_id for c in found if c not in silent], sorted(c.name for c in silent)
+def _needs(history: History, ancestors: list[Snapshot], carrier: Carrier | None) -> Needs:
+    """Who needs which of some snapshots.
 
-
-def _carry_out(table: IcebergTable, planned: ExpiryPlan, head: Snapshot) -> TableReport:
-    started = time.monotonic()
-    if planned.tag_carrier and planned.carrier:
-        set_tag(table, names.POSITIONS_TAG, planned.carrier.snapshot_id)
-    remove_stale_tags(table)
-    # a dead job's tag may have been all that kept a snapshot
-    planned = dataclasses.replace(planned, expired=would_expire(table, planned.cutoff_ms, planned.retain_last))
-    metrics = planned.counts | {"snapshots_expired": len(planned.expired)}
-    failpoints.reach("before_expiry")
-    if planned.expired:
-        metrics |= expire(table, planned.cutoff_ms, planned.retain_last).metrics()
-        _verify(table, planned)
-    after = table.refresh().head()
-    return TableReport(
-        table.name,
-        "done",
-        snapshot_before=str(head.id),
-        snapshot_after=str(after.id) if after else None,
-        metrics=metrics | {"seconds": round(time.monotonic() - started, 3)},
+    :param history: whose tags and properties count.
+    :param ancestors: of the head.
+    """
+    stale, times = stale_tags(history.refs, history.snapshots.get), [(s.id, s.timestamp_ms) for s in ancestors]
+    jobs = [ref.snapshot_id for tag, ref in job_tags(history.refs).items() if tag not in stale]
+    consumers, now = read_consumers(history.properties).values(), datetime.now(UTC)
+    silent = [consumer for consumer in consumers if consumer.is_silent(times, now)]
+    return Needs(
+        down_to(ancestors, [carrier.snapshot_id] if carrier else []),
+        down_to(ancestors, jobs),
+        down_to(ancestors, [c.snapshot_id for c in consumers if c not in silent]),
+        sorted(c.name for c in silent),
     )
 
 
-def _verify(table: IcebergTable, planned: ExpiryPlan) -> None:
+def _carry_out(table: IcebergTable, first: ExpiryPlan, asked_ms: int, retain_last: int) -> TableReport:
+    started, plans = time.monotonic(), list[ExpiryPlan]()
+
+    def planned() -> Expiry:
+        # it may have needed a moment to be the first to commit
+        plans.append(plan(table, asked_ms, retain_last) if plans else first)
+        failpoints.reach("before_expiry")
+        return plans[-1].expiry
+
+    before = expire(table, planned).history
+    failpoints.reach("after_expiry")
+    after = read_history(table)
+    _refuse_if_needed_has_gone(table, before, after)
+    deleted = (
+        Deleted() if before.snapshots.keys() <= after.snapshots.keys() else delete_unreachable(table, before, after)
+    )
+    _verify(table, plans[-1].carrier)
+    head, new_head = before.ancestors()[:1], table.refresh().head()
+    return TableReport(
+        table.name,
+        "done",
+        snapshot_before=str(head[0].id) if head else None,
+        snapshot_after=str(new_head.id) if new_head else None,
+        metrics=plans[-1].counts | deleted.metrics() | {"seconds": round(time.monotonic() - started, 3)},
+    )
+
+
+def _refuse_if_needed_has_gone(table: IcebergTable, before: History, after: History) -> None:
+    """Refuse to delete files that somebody has come to need while their snapshots went.
+
+    :raises ConflictError: a tag, a branch, a job or a consumer has.
+    """
+    gone = before.snapshots.keys() - after.snapshots.keys()
+    known = read_consumers(before.properties)
+    new = {key: value for key, value in read_consumers(after.properties).items() if known.get(key) != value}
+    jobs = job_tags(after.refs).keys() - before.refs.keys()
+    wanted = {f"consumer {name}": consumer.snapshot_id for name, consumer in new.items()}
+    wanted |= {f"job {tag}": after.refs[tag].snapshot_id for tag in jobs}
+    ancestors = before.ancestors()
+    lost = [who for who, number in wanted.items() if gone & {number, *(s.id for s in down_to(ancestors, [number]))}]
+    lost += [f"{ref.kind} {name}" for name, ref in after.refs.items() if ref.snapshot_id not in after.snapshots]
+    if lost:
+        raise ConflictError(
+            f"While snapshots expired, somebody came to need one of them: {', '.join(sorted(lost))}.",
+            table=table.name,
+            hint="No file was deleted; who reads from there has to begin anew. remove_orphan_files takes the files.",
+        )
+
+
+def _verify(table: IcebergTable, carrier: Carrier | None) -> None:
     """Check that the head can be read and that the positions are found.
 
     :raises VerificationError: they are not.
     """
-    found = nearest_carrier((s.id, s.summary) for s in table.refresh().ancestors())
+    found = nearest_carrier((s.id, s.summary) for s in read_history(table).ancestors())
     live = table.metadata("files").select("file_path").distinct().limit(_PROBES).collect()
     missing = missing_files(table, [row.file_path for row in live])
     if missing:
@@ -152,7 +203,7 @@ def _verify(table: IcebergTable, planned: ExpiryPlan) -> None:
             table=table.name,
             hint="Restore them from the storage's versions, and look for other tables or jobs that delete there.",
         )
-    if planned.carrier is not None and found is None:
+    if carrier is not None and found is None:
         raise VerificationError(
             "After the expiry the source positions are no longer found in the ancestry of the head.",
             table=table.name,
@@ -161,14 +212,7 @@ def _verify(table: IcebergTable, planned: ExpiryPlan) -> None:
     table.read().limit(1).collect()
 
 
-def _down_to(ancestors: list[Snapshot], ids: Iterable[int]) -> list[Snapshot]:
-    """The head and its ancestors down to the oldest of the given ones; none of them if none is an ancestor."""
-    wanted = set(ids)
-    last = max((number for number, s in enumerate(ancestors) if s.id in wanted), default=-1)
-    return ancestors[: last + 1]
-
-
-def _refuse_if_needed_would_go(table: IcebergTable, lost: set[int]) -> None:
+def _refuse_if_needed_would_go(table: IcebergTable, lost: Set[int]) -> None:
     if lost:
         raise UnsupportedError(
             f"Its branch has a retention of its own that would remove {len(lost)} snapshots which source positions or "
@@ -179,13 +223,13 @@ def _refuse_if_needed_would_go(table: IcebergTable, lost: set[int]) -> None:
         )
 
 
-def _estimate(table: IcebergTable, planned: ExpiryPlan) -> dict[str, int]:
+def _estimate(table: IcebergTable, planned: Expiry) -> dict[str, int]:
     """Files that would be deleted.
 
     What a snapshot removed becomes unreachable once every older one is gone, so the expired ones and the oldest that
     stays are counted; files that a tag or branch still needs are counted too, hence *at most*.
     """
-    ancestors = list(table.ancestors())
+    ancestors = planned.history.ancestors()
     kept = [s for s in ancestors if s.id not in planned.expired]
     last = kept[-1:] if len(kept) < len(ancestors) else []
     counted = [s for s in ancestors if s.id in planned.expired] + last

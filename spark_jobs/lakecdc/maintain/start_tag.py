@@ -5,16 +5,18 @@ from __future__ import annotations
 import logging
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from lakecdc.contract.errors import ConflictError
 from lakecdc.iceberg.jvm import java_message
+from lakecdc.iceberg.refs import read_refs
 from lakecdc.iceberg.retry import retried
 from lakecdc.metadata.names import JOB_TAG_PREFIX
 
 if TYPE_CHECKING:
+    from lakecdc.iceberg.refs import Ref
     from lakecdc.iceberg.table import IcebergTable, Snapshot
 
 log = logging.getLogger(__name__)
@@ -52,20 +54,24 @@ def remove_stale_tags(table: IcebergTable) -> list[str]:
 
     :return: the names of the removed tags.
     """
-    stale = stale_tags(table.refresh())
+    refs = read_refs(table.refresh())
+    stale = stale_tags(refs, table.snapshot)
     for tag in stale:
         _remove(table, tag)
     return stale
 
 
-def stale_tags(table: IcebergTable) -> list[str]:
-    """The names of the tags of jobs that died without removing them."""
-    return [tag for tag, ref in job_tags(table).items() if _is_stale(table, ref)]
+def stale_tags(refs: Mapping[str, Ref], snapshot_of: Callable[[int], Snapshot | None]) -> list[str]:
+    """The names of the tags of jobs that died without removing them.
+
+    :param snapshot_of: the snapshot of an id, if it is there.
+    """
+    return [tag for tag, ref in job_tags(refs).items() if _is_stale(ref, snapshot_of(ref.snapshot_id))]
 
 
-def job_tags(table: IcebergTable) -> dict[str, Any]:
-    """The tags of running and dead jobs: name to Java ``SnapshotRef``."""
-    return {name: ref for name, ref in dict(table.java.refs()).items() if name.startswith(JOB_TAG_PREFIX)}
+def job_tags(refs: Mapping[str, Ref]) -> dict[str, Ref]:
+    """The tags of running and dead jobs by name."""
+    return {name: ref for name, ref in refs.items() if name.startswith(JOB_TAG_PREFIX)}
 
 
 def _create(table: IcebergTable, tag: str, snapshot: Snapshot, max_age_seconds: float) -> None:
@@ -94,9 +100,8 @@ def _remove(table: IcebergTable, tag: str) -> None:
         log.warning("%s: tag %s was not removed: %s", table.name, tag, java_message(error))
 
 
-def _is_stale(table: IcebergTable, ref: Any) -> bool:
-    snapshot, max_age_ms = table.snapshot(ref.snapshotId()), ref.maxRefAgeMs()
-    return snapshot is not None and max_age_ms is not None and _now_ms() - snapshot.timestamp_ms > max_age_ms
+def _is_stale(ref: Ref, snapshot: Snapshot | None) -> bool:
+    return snapshot is not None and ref.max_age_ms is not None and _now_ms() - snapshot.timestamp_ms > ref.max_age_ms
 
 
 def _now_ms() -> int:

@@ -10,7 +10,7 @@ import pytest
 
 from lakecdc.contract.errors import SpecError, UnsupportedError
 from lakecdc.contract.report import TableReport
-from lakecdc.iceberg.expiry import refs
+from lakecdc.iceberg.refs import read_refs
 from lakecdc.maintain.compact import compact_data_files
 from lakecdc.maintain.expire import expire_snapshots
 from lakecdc.maintain.start_tag import start_tag
@@ -127,11 +127,11 @@ def test_the_carrier_of_positions_stays_reachable(lake: Lake) -> None:
     table = lake.table(name)
     found = nearest_carrier((s.id, s.summary) for s in table.ancestors())
     assert found is not None and (found.snapshot_id, found.text) == (carrier, "p2")
-    assert refs(table)[names.POSITIONS_TAG] == carrier
+    assert read_refs(table)[names.POSITIONS_TAG].snapshot_id == carrier
     delete_by_key(lake, name, range(3), "c", positions="p3")
     moved = head(lake, name)
     assert expire_all(lake, name).outcome == "done"
-    assert refs(lake.table(name))[names.POSITIONS_TAG] == moved
+    assert read_refs(lake.table(name))[names.POSITIONS_TAG].snapshot_id == moved
     assert snapshots(lake, name) == [moved]
 
 
@@ -158,9 +158,9 @@ def test_tags_of_dead_jobs_go(lake: Lake) -> None:
     ).commit()
     dry = expire_all(lake, name, dry_run=True)
     assert dry.metrics["stale_job_tags"] == 1 and dry.metrics["snapshots_expired"] == 2
-    assert "lakecdc-job-dead" in refs(lake.table(name))
+    assert "lakecdc-job-dead" in read_refs(lake.table(name))
     assert expire_all(lake, name).metrics["snapshots_expired"] == 2
-    assert set(refs(lake.table(name))) == {"main"}
+    assert set(read_refs(lake.table(name))) == {"main"}
 
 
 def test_a_branch_with_too_short_a_memory_is_refused(lake: Lake) -> None:

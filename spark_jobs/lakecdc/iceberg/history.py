@@ -1,0 +1,72 @@
+"""Snapshots, tags, branches and properties of a table at one moment, read from Java in one call."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from lakecdc.iceberg.reachability import newest_metadata
+from lakecdc.iceberg.refs import Ref
+from lakecdc.iceberg.table import MAIN, Snapshot
+
+if TYPE_CHECKING:
+    from lakecdc.iceberg.table import IcebergTable
+
+
+@dataclass(frozen=True)
+class History:
+    """A table's past.
+
+    :param document: the metadata, as Iceberg writes it in JSON.
+    :param snapshots: by id.
+    :param refs: tags and branches by name.
+    """
+
+    document: Mapping[str, Any]
+    snapshots: Mapping[int, Snapshot]
+    refs: Mapping[str, Ref]
+
+    @classmethod
+    def of(cls, document: Mapping[str, Any]) -> History:
+        """Make it of a metadata document."""
+        snapshots = [Snapshot.of(found) for found in document.get("snapshots", [])]
+        refs = {
+            name: Ref(found["snapshot-id"], found["type"], found.get("max-ref-age-ms"))
+            for name, found in document.get("refs", {}).items()
+        }
+        return cls(document, {snapshot.id: snapshot for snapshot in snapshots}, refs)
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """Table properties."""
+        return dict(self.document.get("properties", {}))
+
+    @property
+    def location(self) -> str:
+        """Where the metadata file is."""
+        return str(self.document["metadata-log"][-1]["metadata-file"])
+
+    def ancestors(self, branch: str = MAIN) -> list[Snapshot]:
+        """The snapshots of a branch from its head towards the root, as far as metadata still holds them."""
+        found, ref = list[Snapshot](), self.refs.get(branch)
+        snapshot = self.snapshots.get(ref.snapshot_id) if ref else None
+        while snapshot is not None:
+            found.append(snapshot)
+            snapshot = self.snapshots.get(snapshot.parent_id) if snapshot.parent_id is not None else None
+        return found
+
+
+def read_history(table: IcebergTable) -> History:
+    """The table's past as its catalog has it now.
+
+    :raises ConflictError: the table was dropped, or is another one by now.
+    """
+    return History.of(newest_metadata(table))
+
+
+def down_to(ancestors: list[Snapshot], ids: Iterable[int]) -> list[Snapshot]:
+    """The head and its ancestors down to the oldest of the given ones; none of them if none is an ancestor."""
+    wanted = set(ids)
+    last = max((number for number, s in enumerate(ancestors) if s.id in wanted), default=-1)
+    return ancestors[: last + 1]

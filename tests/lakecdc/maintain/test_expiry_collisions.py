@@ -1,0 +1,63 @@
+"""Who may come to need a snapshot while it goes."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from lakecdc.contract.errors import ConflictError
+from lakecdc.iceberg.history import History
+from lakecdc.iceberg.table import IcebergTable
+from lakecdc.maintain.expire import _refuse_if_needed_has_gone
+from lakecdc.metadata.consumers import Consumer
+
+TABLE = cast(IcebergTable, SimpleNamespace(name="shop.orders"))
+TAG, BRANCH = {"type": "tag", "max-ref-age-ms": 1}, {"type": "branch"}
+
+
+def history(*ids: int, refs: dict[str, Any] | None = None, consumers: dict[str, int] | None = None) -> History:
+    """A table with snapshots, each the parent of the next one."""
+    snapshots = [
+        {"snapshot-id": number, "timestamp-ms": number, "parent-snapshot-id": number - 1, "summary": {}}
+        for number in ids
+    ]
+    known = [Consumer(name, number, 3600, datetime.now(UTC)) for name, number in (consumers or {}).items()]
+    return History.of(
+        {
+            "snapshots": snapshots,
+            "refs": {"main": BRANCH | {"snapshot-id": ids[-1]}} | (refs or {}),
+            "properties": {consumer.property_name: consumer.encode() for consumer in known},
+        }
+    )
+
+
+BEFORE = history(1, 2, 3, 4)
+
+
+@pytest.mark.parametrize(
+    ("after", "who"),
+    [
+        (history(4, refs={"month": TAG | {"snapshot-id": 2}}), "tag month"),
+        (history(4, refs={"lakecdc-job-sort-1": TAG | {"snapshot-id": 1}}), "job lakecdc-job-sort-1"),
+        (history(4, consumers={"mart": 3}), "consumer mart"),
+        # its own snapshot is there, but not what it has not read
+        (history(1, 4, consumers={"mart": 1}), "consumer mart"),
+    ],
+)
+def test_who_came_to_need_it_is_told(after: History, who: str) -> None:
+    with pytest.raises(ConflictError, match=f"need one of them: .*{who}.* No file was deleted"):
+        _refuse_if_needed_has_gone(TABLE, BEFORE, after)
+
+
+def test_those_that_need_what_stays_are_no_trouble() -> None:
+    after = history(3, 4, 5, refs={"day": TAG | {"snapshot-id": 3}}, consumers={"mart": 4})
+    _refuse_if_needed_has_gone(TABLE, BEFORE, after)
+
+
+def test_a_consumer_that_had_fallen_silent_before_is_none() -> None:
+    silent = history(1, 2, 3, 4, consumers={"mart": 1})
+    after = History(silent.document, history(4).snapshots, history(4).refs)
+    _refuse_if_needed_has_gone(TABLE, silent, after)
