@@ -23,6 +23,7 @@ _OPERATORS = (
     "expire_snapshots",
     "expire_partitions",
     "remove_orphan_files",
+    "clean_side_tables",
     "table_status",
     "consumer",
     "announce",

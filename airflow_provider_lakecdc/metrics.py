@@ -39,6 +39,8 @@ _EXPIRED = (
 )
 _EXPIRED_ROWS = ("partitions_removed", "data_files_removed", "rows_removed", "bytes_removed")
 _ORPHANS = tuple(f"{what}_{how}" for how in ("taken", "deleted", "restored", "spared") for what in ("files", "bytes"))
+_CLEANED = ("quarantined_dismissed", "parked_rounds_removed", "remembered_deletes_removed")
+_BESIDE = ("quarantined_after", "parked_rounds_after", "remembered_deletes_after", "files_read")
 #: numbers of a report that add up over runs, by job
 COUNTERS: dict[str, tuple[str, ...]] = {
     "ingest": _INGEST,
@@ -53,6 +55,7 @@ COUNTERS: dict[str, tuple[str, ...]] = {
     "expire_snapshots": _EXPIRED,
     "expire_partitions": _EXPIRED_ROWS,
     "remove_orphan_files": _ORPHANS,
+    "clean_side_tables": _CLEANED,
 }
 #: numbers of a report that say how a table stands, by job
 GAUGES: dict[str, tuple[str, ...]] = {
@@ -65,6 +68,7 @@ GAUGES: dict[str, tuple[str, ...]] = {
     "expire_snapshots": ("snapshots",),
     "expire_partitions": ("partitions_left", "mixed_files"),
     "remove_orphan_files": ("files_listed", "bytes_listed", "orphan_files", "orphan_bytes", "files_waiting"),
+    "clean_side_tables": _BESIDE,
 }
 _FEEDING = ("ingest", "replay_quarantine")
 #: what is reckoned from several numbers of a feeding job's report

@@ -99,7 +99,7 @@ class Schedules:
 
     :param ingest: schedule of the ingest DAG; a run follows the end of its interval.
     :param hourly_governance: schedule of delete-file rewriting and light compaction.
-    :param nightly_governance: schedule of sorting, compaction, manifests and expiry.
+    :param nightly_governance: schedule of sorting, compaction, manifests, expiry and side tables.
     :param weekly_governance: schedule of the expiry of old rows, the search for orphan files and the statistics.
     :param timezone: zone the expressions are read in.
     """

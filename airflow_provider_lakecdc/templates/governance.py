@@ -10,6 +10,7 @@ from airflow.sdk import DAG, BaseOperator, TriggerRule, chain
 from airflow.sdk.definitions.mappedoperator import MappedOperator
 
 from airflow_provider_lakecdc.operators.base import LakecdcJobOperator
+from airflow_provider_lakecdc.operators.clean_side_tables import CleanSideTablesOperator
 from airflow_provider_lakecdc.operators.compact_data_files import CompactDataFilesOperator
 from airflow_provider_lakecdc.operators.compute_statistics import ComputeStatisticsOperator
 from airflow_provider_lakecdc.operators.expire_partitions import ExpirePartitionsOperator
@@ -67,10 +68,11 @@ Puts the files of **{tables}** in the catalog `{catalog}` in order.
 3. `rewrite_manifests` makes planning cheap again.
 4. `tag_snapshots` keeps a tag on the last snapshot of each of the past days.
 5. `expire_snapshots` removes old snapshots and the files that only they held.
-6. `remove_documents` removes specs and reports of jobs that are older than `documents_max_age`, unless that is 0.
+6. `clean_side_tables` removes what nobody needs from the tables that ingestion keeps beside them: remembered deletes,
+   files read, quarantine, parked rounds.
+7. `remove_documents` removes specs and reports of jobs that are older than `documents_max_age`, unless that is 0.
 
-Steps 2, 3 and 5 also work on the tables that ingestion keeps beside them: remembered deletes, files read, quarantine,
-history.
+Steps 2, 3 and 5 also work on the files of these tables, and on history tables.
 """
 
 
@@ -100,7 +102,7 @@ def hourly_governance_dag(config: LakeConfig) -> DAG:
 
 
 def nightly_governance_dag(config: LakeConfig) -> DAG:
-    """Sort, compact, rewrite manifests, tag the day, expire snapshots, remove old documents.
+    """Sort, compact, rewrite manifests, tag the day, expire snapshots, clean the tables beside, remove old documents.
 
     :param config: needs ``tables`` or ``targets``.
     :raises ValueError: if it has neither, or only targets that stand for many tables.
@@ -111,6 +113,7 @@ def nightly_governance_dag(config: LakeConfig) -> DAG:
         (RewriteManifestsOperator, {}),
         (TagSnapshotsOperator, {}),
         (ExpireSnapshotsOperator, {}),
+        (CleanSideTablesOperator, {"quarantine_table": config.job_options("ingest", "ingest").get("quarantine_table")}),
     )
     return _chained(config, "nightly_governance", _NIGHTLY, steps, with_documents=config.documents_max_age > 0)
 

@@ -142,7 +142,7 @@ class TestTheProvidersDags:
                 "lakecdc_nightly_governance",
                 [
                     *("sort_data_files", "compact_data_files", "rewrite_manifests", "tag_snapshots"),
-                    "expire_snapshots",
+                    *("expire_snapshots", "clean_side_tables"),
                 ],
             ),
             ("lakecdc_weekly_governance", ["remove_orphan_files", "compute_statistics"]),
@@ -180,14 +180,15 @@ class TestTheProvidersDags:
             "rewrite_manifests": ["success"],
             "tag_snapshots": ["success"],
             "expire_snapshots": ["success"],
+            "clean_side_tables": ["success"],
             "remove_documents": ["success"],
             "finished": ["upstream_failed"],
         }
         assert [call["spec"]["tables"] for call in spark_submit.calls] == [
             ["shop.orders", "shop.items", "a.b"],
-            *[["shop.orders", "a.b"]] * 4,
+            *[["shop.orders", "a.b"]] * 5,
         ]
-        beside = [call["spec"]["options"]["side_tables"] for call in spark_submit.calls[1:]]
+        beside = [call["spec"]["options"]["side_tables"] for call in spark_submit.calls[1:-1]]
         assert ["a.lakecdc_quarantine" in names for names in beside] == [True, False, False, False]
         # tags are kept of the tables themselves alone
         assert ["shop.lakecdc_quarantine" in names for names in beside] == [True, True, False, True]

@@ -51,6 +51,7 @@ STEPS = {
     "ingest": ["announce", "finished", "ingest"],
     "hourly_governance": ["compact_data_files", "finished", "rewrite_delete_files"],
     "nightly_governance": [
+        "clean_side_tables",
         "compact_data_files",
         "expire_snapshots",
         "finished",

@@ -90,6 +90,22 @@ class VerifiedOptions(PublishingOptions):
             raise SpecError(f"options.max_runtime is {self.max_runtime}, not 0 or more seconds.")
 
 
+def check_quarantine_table(named: str | None) -> None:
+    """Refuse a name of quarantines that no target can have one by.
+
+    :raises SpecError: it has no namespace, or other fields than ``{namespace}`` and ``{table}``.
+    """
+    try:
+        parts = quarantine_of("namespace.table", named).split(".")
+    except (KeyError, IndexError, ValueError):
+        parts = []
+    if len(parts) < 2 or not all(parts):
+        raise SpecError(
+            f"options.quarantine_table is {named!r}.",
+            hint='It must be "namespace.name"; {namespace} and {table} in it are replaced by those of each target.',
+        )
+
+
 @dataclass(frozen=True)
 class FeedingOptions(JobOptions):
     """What the jobs take that feed tables.
@@ -118,20 +134,9 @@ class FeedingOptions(JobOptions):
     def __post_init__(self) -> None:
         if self.parallel_tables < 1:
             raise SpecError(f"options.parallel_tables is {self.parallel_tables}, not 1 or more.")
-        self._check_quarantine_table()
+        check_quarantine_table(self.quarantine_table)
         if not 0 <= self.max_quarantined_fraction <= 1:
             raise SpecError(f"options.max_quarantined_fraction is {self.max_quarantined_fraction}, not 0 to 1.")
-
-    def _check_quarantine_table(self) -> None:
-        try:
-            parts = quarantine_of("namespace.table", self.quarantine_table).split(".")
-        except (KeyError, IndexError, ValueError):
-            parts = []
-        if len(parts) < 2 or not all(parts):
-            raise SpecError(
-                f"options.quarantine_table is {self.quarantine_table!r}.",
-                hint='It must be "namespace.name"; {namespace} and {table} in it are replaced by those of each target.',
-            )
 
 
 @dataclass(frozen=True)
@@ -432,6 +437,46 @@ class ExpirePartitionsOptions(JobOptions):
             raise SpecError(f"options.max_partitions is {self.max_partitions}, not 1 or more.")
 
 
+@dataclass(frozen=True)
+class Dismissal:
+    """A person's word that messages in quarantine will not be replayed.
+
+    :param table: the target, ``namespace.name``.
+    :param seen_before: only messages that were first seen before this ISO-8601 moment, so that nobody dismisses what
+        nobody has looked at.
+    :param because: why; kept in the report.
+    :param rules: only messages that broke one of these rules, such as ``type``; default: all.
+    """
+
+    table: str
+    seen_before: str
+    because: str
+    rules: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        parse_moment(self.seen_before, f"seen_before of the dismissal for {self.table!r}")
+        if not self.because.strip():
+            raise SpecError(
+                f"The dismissal for {self.table!r} has no reason.", hint="Say in because why; it is kept in the report."
+            )
+
+
+@dataclass(frozen=True)
+class CleanSideTablesOptions(JobOptions):
+    """Options of ``clean_side_tables``.
+
+    :param quarantine_table: as for ``ingest``.
+    :param dismiss: messages in quarantine that nobody wants to replay; those of tables that this run does not clean
+        stay.
+    """
+
+    quarantine_table: str | None = None
+    dismiss: tuple[Dismissal, ...] = ()
+
+    def __post_init__(self) -> None:
+        check_quarantine_table(self.quarantine_table)
+
+
 #: seconds; writers of other engines stage files for long before they commit them, and clocks differ
 _YOUNGEST_ORPHAN = 3 * 24 * 3600.0
 _SHORTEST_DELAY = 24 * 3600.0
@@ -489,4 +534,5 @@ OPTIONS: dict[str, type[JobOptions]] = {
     "expire_snapshots": ExpireSnapshotsOptions,
     "expire_partitions": ExpirePartitionsOptions,
     "remove_orphan_files": RemoveOrphanFilesOptions,
+    "clean_side_tables": CleanSideTablesOptions,
 }

@@ -14,6 +14,7 @@ from lakecdc.contract.secrets import mask
 from lakecdc.iceberg.explain import unknown_commit
 from lakecdc.iceberg.jvm import (
     COMMIT_STATE_UNKNOWN,
+    CONFLICTS,
     ensure_callbacks,
     java_class_name,
     java_list,
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_CONFLICTS = {"ValidationException", "CommitFailedException"}
 _MERGING = "commit.manifest-merge.enabled"
 
 
@@ -284,7 +284,7 @@ def _truncate(table: IcebergTable, transaction: Any, rows: Any) -> None:
     try:
         transaction.newDelete().deleteFromRowFilter(rows).commit()
     except Exception as error:
-        if java_class_name(error) not in _CONFLICTS:
+        if java_class_name(error) not in CONFLICTS:
             raise
         raise InputError(
             "A TRUNCATE arrived after changes that followed it, and the rows before and after it share files.",
@@ -358,7 +358,7 @@ def told_as_conflict(table: IcebergTable, what: str, hint: str) -> Iterator[None
         kind = java_class_name(error)
         if kind == COMMIT_STATE_UNKNOWN:
             raise unknown_commit(table.name) from error
-        if kind in _CONFLICTS or _overtaken(error):
+        if kind in CONFLICTS or _overtaken(error):
             raise ConflictError(f"{what}: {java_message(error)}", table=table.name, hint=hint) from error
         raise
 

@@ -10,7 +10,7 @@ from typing import Any
 from lakecdc.contract import errors
 from lakecdc.contract.errors import CommitStateUnknownError, LakecdcError
 from lakecdc.contract.refusals import is_refusal
-from lakecdc.iceberg.jvm import COMMIT_STATE_UNKNOWN
+from lakecdc.iceberg.jvm import COMMIT_STATE_UNKNOWN, CONFLICTS
 
 _MAX_CAUSES = 20
 # errors of Python's may be called anything, those of libraries have their module before them
@@ -74,6 +74,12 @@ def as_ours(error: BaseException, table: str | None = None) -> LakecdcError | No
     found = _OURS.match(told.text) if told else None
     kind = getattr(errors, found[1], None) if found else None
     return kind(found[2]) if found and kind else None
+
+
+def is_conflict(error: BaseException) -> bool:
+    """Whether a statement of Spark's has lost against another writer's commit."""
+    java = _java(error)
+    return java is not None and any(cause.getClass().getSimpleName() in CONFLICTS for cause in _causes(java))
 
 
 def unknown_commit(table: str | None) -> CommitStateUnknownError:

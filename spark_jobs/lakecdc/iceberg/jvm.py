@@ -18,6 +18,8 @@ _PYSPARK_NAMES = (
 
 #: what Iceberg throws where a catalog did not say whether a commit arrived
 COMMIT_STATE_UNKNOWN = "CommitStateUnknownException"
+#: what it throws where another writer was faster
+CONFLICTS = frozenset({"ValidationException", "CommitFailedException"})
 
 
 class Names:

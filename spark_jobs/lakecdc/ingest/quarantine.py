@@ -18,6 +18,7 @@ from pyspark.sql import functions as F
 
 from lakecdc.contract.errors import InputError
 from lakecdc.iceberg import definition
+from lakecdc.iceberg.row_deletes import count_rows, delete_rows
 from lakecdc.iceberg.table import IcebergTable, exists
 from lakecdc.ingest.excluded import key_without, value_without
 from lakecdc.ingest.formats.changes import REJECTED, exact_json, row_key
@@ -313,6 +314,34 @@ def release(table: IcebergTable, target: str, places: DataFrame, epoch: str) -> 
                 {"target": target, "epoch": epoch},
             )
     return count
+
+
+def dismiss(table: IcebergTable, target: str, rules: Sequence[str], seen_before: str, *, dry_run: bool = False) -> int:
+    """Let messages go that somebody does not want to replay.
+
+    :param rules: only messages that broke one of these; default: all.
+    :param seen_before: only messages that were first seen before this ISO-8601 moment.
+    :param dry_run: only count them.
+    :return: how many.
+    :raises ConflictError: a replay was at work.
+    """
+    where = "target = :target AND first_seen < CAST(:moment AS timestamp)"
+    values = {"target": target, "moment": seen_before, **{f"rule{n}": rule for n, rule in enumerate(rules)}}
+    if rules:
+        where += f" AND rule IN ({', '.join(f':rule{n}' for n in range(len(rules)))})"
+    return (count_rows if dry_run else delete_rows)(table, where, values)
+
+
+def count(table: IcebergTable, target: str) -> int:
+    """How many messages of a target wait."""
+    return count_rows(table, "target = :target", {"target": target})
+
+
+def oldest_orders(table: IcebergTable, target: str) -> list[str | None]:
+    """The lowest order key of a target's messages, and None if one has none; empty if no message waits."""
+    found = _kept(table, target, ()).selectExpr("min(order_key) AS low", "count_if(order_key IS NULL) AS none").first()
+    assert found is not None
+    return [*([found["low"]] if found["low"] else []), *([None] if found["none"] else [])]
 
 
 def open_quarantine(spark: SparkSession, catalog: str, name: str) -> IcebergTable | None:

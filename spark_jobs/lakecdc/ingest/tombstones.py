@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import functions as F
 
 from lakecdc.contract.errors import ConflictError
+from lakecdc.contract.spec import LOADED_SOURCES
 from lakecdc.contract.target import ORDER_COLUMN, TIME_COLUMN
 from lakecdc.iceberg import definition
 from lakecdc.iceberg.commit import RowChanges, append_changes
@@ -21,6 +22,7 @@ from lakecdc.ingest.apply.arrow_files import refusal
 from lakecdc.ingest.apply.packed import stage_remembered
 from lakecdc.ingest.fold import is_suspect
 from lakecdc.ingest.lookup import read_keys
+from lakecdc.ingest.order import order_key
 from lakecdc.sql import quoted_column
 
 if TYPE_CHECKING:
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from lakecdc.ingest.formats.native import Packed
+    from lakecdc.metadata.positions import Position
 
 SUFFIX = "_lakecdc_deletes"
 
@@ -96,6 +99,26 @@ def drop_deleted(
     newest = held.groupBy(*named).agg(F.max(ORDER_COLUMN).alias("held")).select(F.struct(*named).alias("key"), "held")
     void = suspects.join(newest, "key").where(F.col("held") > F.col("order")).select("key").localCheckpoint()
     return rows.join(F.broadcast(void), "key", "left_anti"), void.count()
+
+
+def oldest_to_come(position: Position | None, before: Sequence[Position]) -> str | None:
+    """Order key that the source has no event below which can still come; None if that cannot be told.
+
+    What waits in the quarantine is not among these. Of a source whose events come in no order, only a TRUNCATE and a
+    new epoch tell: all that was before them is void, or is not read any more.
+
+    :param position: where the target stands; a log goes on above it.
+    :param before: positions that the target can be rolled back to, from where the source is read once more.
+    """
+    if position is None:
+        return None
+    told = [position.high_order] if position.source in LOADED_SOURCES else []
+    again = [_void_below(found) for found in (position, *before)]
+    return max(filter(None, (*told, min(again))), default=None)
+
+
+def _void_below(position: Position) -> str:
+    return max(position.truncate_order or "", order_key(int(position.offsets.get("epoch", 0)), 0))
 
 
 def _open(target: IcebergTable) -> IcebergTable | None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_lakecdc.operators.base import LakecdcJobOperator
+from airflow_provider_lakecdc.operators.clean_side_tables import CleanSideTablesOperator
 from airflow_provider_lakecdc.operators.compact_data_files import CompactDataFilesOperator
 from airflow_provider_lakecdc.operators.compute_statistics import ComputeStatisticsOperator
 from airflow_provider_lakecdc.operators.expire_partitions import ExpirePartitionsOperator
@@ -41,6 +42,7 @@ OPERATORS: dict[str, type[LakecdcJobOperator]] = {
         ExpireSnapshotsOperator,
         ExpirePartitionsOperator,
         RemoveOrphanFilesOperator,
+        CleanSideTablesOperator,
     )
 }
 #: arguments that are no options: what an ingest job reads and feeds

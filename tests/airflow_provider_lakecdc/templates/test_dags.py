@@ -124,7 +124,7 @@ class TestEveryDag:
             nightly_governance_dag,
             [
                 *("sort_data_files", "compact_data_files", "rewrite_manifests", "tag_snapshots", "expire_snapshots"),
-                "remove_documents",
+                *("clean_side_tables", "remove_documents"),
             ],
         ),
         (weekly_governance_dag, ["expire_partitions", "remove_orphan_files", "compute_statistics"]),
@@ -196,6 +196,8 @@ def test_quarantines_of_their_own_are_maintained_too() -> None:
     options = {"ingest": {"quarantine_table": "bad.{table}"}}
     dag = nightly_governance_dag(config(targets=targets, options=options))
     assert {"bad.a", "bad.b"} <= set(beside(dag.task_dict["expire_snapshots"])[0])
+    cleaning: Any = dag.task_dict["clean_side_tables"]
+    assert cleaning.unmap({"tables": ["shop.a"]}).options["quarantine_table"] == "bad.{table}"
 
 
 def test_old_rows_are_removed_where_the_configuration_says_so_and_nowhere_else() -> None:

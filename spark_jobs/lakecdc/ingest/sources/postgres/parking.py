@@ -8,7 +8,7 @@ table takes the same rounds later, with the ends they had.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -17,15 +17,19 @@ from pyspark.sql import functions as F
 
 from lakecdc.contract.errors import LakecdcError
 from lakecdc.iceberg import definition
+from lakecdc.iceberg.row_deletes import delete_rows
 from lakecdc.iceberg.table import IcebergTable, exists
 from lakecdc.ingest.formats import pgoutput
 from lakecdc.ingest.formats.pgoutput import Summary
+from lakecdc.ingest.sources.postgres.connect import lsn
 from lakecdc.ingest.sources.postgres.log import Round
 from lakecdc.local_relation import local_relation
 from lakecdc.metadata.names import PARKED
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+    from lakecdc.metadata.positions import Position
 
 _DECODED = [column.split(" ") for column in pgoutput.SCHEMA.split(", ")]
 _SCHEMA = f"target string, through bigint, {pgoutput.SCHEMA}"
@@ -127,6 +131,14 @@ class Parking:
         statement = f"DELETE FROM {name} WHERE target = :target AND through <= :through"
         self._spark.sql(statement, {"target": target, "through": through})
 
+    def remove(self, target: str, settled: Sequence[Parked]) -> None:
+        """Let rounds go that are :func:`settled`.
+
+        :raises ConflictError: ingestion has let some of them go meanwhile.
+        """
+        ends = ", ".join(str(parked.through) for parked in settled)
+        delete_rows(self._table(table_name(target)), f"target = :target AND through IN ({ends})", {"target": target})
+
     def _table(self, name: str) -> IcebergTable:
         return IcebergTable(self._spark, self._catalog, name)
 
@@ -139,6 +151,27 @@ class Parking:
         definition.create_side_table(
             self._spark, self._catalog, name, columns, partition_by=("target",), properties=more
         )
+
+
+def settled(parked: Sequence[Parked], position: Position | None) -> list[Parked]:
+    """Rounds that a table has taken, or that a full load has made void.
+
+    :param parked: of the table.
+    :param position: where the table stands; without one nothing can be told.
+    """
+    if position is None or "lsn" not in position.offsets:
+        return []
+    at = lsn(position.offsets["lsn"])
+    # a table that was rolled back stands at its former cluster, and needs the later one's rounds if it is rolled on
+    read_through = datetime.fromisoformat(position.read_through) if position.read_through else None
+    wanted = [
+        p
+        for p in parked
+        if (p.through > at if p.identity == position.identity else not read_through or p.moment > read_through)
+    ]
+    # of two clusters' rounds with the same end, the rows cannot be told apart
+    ends = {p.through for p in wanted}
+    return [p for p in parked if p.through not in ends]
 
 
 def table_name(target: str) -> str:

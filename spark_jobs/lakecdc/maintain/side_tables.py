@@ -1,0 +1,219 @@
+"""Cleaning the tables beside a target: each row goes once nobody can need it any more, and never by its age alone."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from lakecdc import failpoints
+from lakecdc.contract.errors import LakecdcError, SpecError, UnsupportedError
+from lakecdc.contract.fields import parse_moment
+from lakecdc.contract.options import CleanSideTablesOptions
+from lakecdc.contract.report import TableReport
+from lakecdc.contract.target import ORDER_COLUMN
+from lakecdc.iceberg import scratch
+from lakecdc.iceberg.fence import PositionFence
+from lakecdc.iceberg.row_deletes import count_rows
+from lakecdc.iceberg.scratch import HeadMovedError
+from lakecdc.iceberg.table import IcebergTable, exists
+from lakecdc.ingest import quarantine, tombstones
+from lakecdc.ingest.sources.postgres import parking
+from lakecdc.metadata import names
+from lakecdc.metadata.names import quarantine_of
+from lakecdc.metadata.positions import Position, current_position, decode, nearest_carrier
+from lakecdc.sql import quoted_column
+
+if TYPE_CHECKING:
+    from lakecdc.contract.spec import JobSpec
+    from lakecdc.iceberg.table import Snapshot
+
+JOB = "clean_side_tables"
+_ATTEMPTS = 4
+
+
+@dataclass
+class Cleaning:
+    """The cleaning of the tables beside one target.
+
+    :param target: the table that is fed.
+    :param counts: for the report.
+    :param kept_because: by kind of row, why some stay.
+    :param removed: rows that have gone, or would in a dry run.
+    """
+
+    target: IcebergTable
+    options: CleanSideTablesOptions
+    counts: dict[str, Any] = field(default_factory=dict)
+    kept_because: dict[str, str] = field(default_factory=dict)
+    removed: int = 0
+
+    @property
+    def position(self) -> Position | None:
+        """Where the target stands in its source."""
+        carrier = nearest_carrier((s.id, s.summary) for s in self.target.ancestors())
+        return current_position(carrier, self.target.properties)
+
+    def beside(self, name: str) -> IcebergTable | None:
+        """A table beside the target; None if there is none."""
+        spark, catalog = self.target.spark, self.target.catalog
+        return IcebergTable(spark, catalog, name) if exists(spark, catalog, name) else None
+
+    def tell(self, kind: str, before: int, removed: int, because: str, how: str = "removed") -> None:
+        """Note what was there of a kind and what has gone.
+
+        :param because: why the rest stays.
+        :param how: it has gone.
+        """
+        self.counts |= {f"{kind}_before": before, f"{kind}_{how}": removed, f"{kind}_after": before - removed}
+        self.removed += removed
+        if before > removed:
+            self.kept_because[kind] = because
+
+
+def clean_side_tables(table: IcebergTable, spec: JobSpec) -> TableReport:
+    """Remove what nobody needs from the tables beside one target.
+
+    :raises SpecError: messages are to be dismissed that nobody can have seen yet.
+    :raises UnsupportedError: the table is one of those itself.
+    """
+    options = spec.options
+    assert isinstance(options, CleanSideTablesOptions)
+    if names.is_side_table(table.name):
+        raise UnsupportedError(
+            "It is one of lakecdc's own tables.", table=table.name, hint="Name the target that it stands beside."
+        )
+    _refuse_unseen(options, table.name)
+    started, head = time.monotonic(), table.refresh().head()
+    at = str(head.id) if head else None
+    cleaning, error = Cleaning(table, options), None
+    try:
+        for clean in _KINDS:
+            clean(cleaning)
+    except LakecdcError as stopped:
+        error = stopped
+    metrics = cleaning.counts | {"seconds": round(time.monotonic() - started, 3)}
+    if cleaning.kept_because:
+        metrics["kept_because"] = cleaning.kept_because
+    facts: dict[str, Any] = {"snapshot_before": at, "snapshot_after": at, "metrics": metrics}
+    if error:
+        # what went before it has gone
+        return TableReport.failure(table.name, error, **facts)
+    if cleaning.removed and not options.dry_run:
+        return TableReport(table.name, "done", **facts)
+    reason = "dry run: nothing was changed" if options.dry_run else "nothing beside it can go"
+    return TableReport(table.name, "nothing", reason, **facts)
+
+
+def _parked_rounds(cleaning: Cleaning) -> None:
+    """Rounds of the log that the target has taken, or that a full load has made void."""
+    name, place = cleaning.target.name, parking.Parking(cleaning.target.spark, cleaning.target.catalog)
+    found, failed = place.load([name])
+    if name in failed:
+        raise failed[name]
+    parked = found.get(name, [])
+    if not parked:
+        return
+    done = parking.settled(parked, cleaning.position)
+    failpoints.reach("before_side_table_delete")
+    if done and not cleaning.options.dry_run:
+        place.remove(name, done)
+    cleaning.tell("parked_rounds", len(parked), len(done), "the table has not taken them yet")
+
+
+def _remembered_deletes(cleaning: Cleaning) -> None:
+    """Deletes that every event which can still come is newer than."""
+    target = cleaning.target
+    table = cleaning.beside(target.name + names.DELETES_SUFFIX)
+    for attempt in range(_ATTEMPTS):
+        base = table.refresh().head() if table else None
+        if table is None or base is None:
+            return
+        before = count_rows(table, "true", {})
+        # a message is quarantined before a delete that is newer is remembered, so that this order misses none
+        bound = _oldest_to_come(cleaning)
+        where = f"{quoted_column(ORDER_COLUMN)} < :bound"
+        count = count_rows(table, where, {"bound": bound}) if bound else 0
+        if count and not cleaning.options.dry_run:
+            try:
+                _delete_as_of(table, base, where, {"bound": bound})
+            except HeadMovedError:
+                if attempt == _ATTEMPTS - 1:
+                    raise
+                continue
+        if before:
+            cleaning.tell("remembered_deletes", before, count, "the source, or the quarantine, may have older events")
+        return
+
+
+def _oldest_to_come(cleaning: Cleaning) -> str | None:
+    """Order key that no event lies below which can still come; None if that cannot be told."""
+    target, options = cleaning.target, cleaning.options
+    stored = target.refresh().metadata("snapshots").selectExpr(f"summary['{names.POSITIONS}'] AS text")
+    before = [decode(row["text"]) for row in stored.where("text IS NOT NULL").collect()]
+    bounds = [tombstones.oldest_to_come(cleaning.position, before)]
+    # messages may wait in the one that is named now, or in that of before there was a name
+    for name in {quarantine_of(target.name, options.quarantine_table), quarantine_of(target.name)}:
+        if (table := cleaning.beside(name)) is not None:
+            bounds += quarantine.oldest_orders(table, target.name)
+    told = [bound for bound in bounds if bound]
+    return min(told) if len(told) == len(bounds) else None
+
+
+def _delete_as_of(table: IcebergTable, base: Snapshot, where: str, values: dict[str, Any]) -> None:
+    """Delete rows of a snapshot, unless another one has come by then.
+
+    :raises HeadMovedError: it has.
+    """
+    with scratch.branch(table, base) as branch:
+        name = f"{table.sql_name}.{quoted_column('branch_' + branch)}"
+        table.spark.sql(f"DELETE FROM {name} WHERE {where}", values)
+        failpoints.reach("before_side_table_delete")
+        scratch.publish(table, branch, base, PositionFence(None), {names.JOB: JOB})
+
+
+def _files_read(cleaning: Cleaning) -> None:
+    """Files that have been read: a file is new unless it is among them, so that they all stay."""
+    table = cleaning.beside(cleaning.target.name + names.FILES_SUFFIX)
+    if table is not None and (count := count_rows(table, "true", {})):
+        cleaning.counts["files_read"] = count
+        cleaning.kept_because["files_read"] = "a file that is forgotten would be read again"
+
+
+def _quarantined(cleaning: Cleaning) -> None:
+    """Messages that a person has dismissed; a replay lets go by itself of what it has applied."""
+    name, options = cleaning.target.name, cleaning.options
+    table = cleaning.beside(quarantine_of(name, options.quarantine_table))
+    before = quarantine.count(table, name) if table else 0
+    if table is None or not before:
+        return
+    dismissed = []
+    for told in (d for d in options.dismiss if d.table == name):
+        failpoints.reach("before_side_table_delete")
+        moment = parse_moment(told.seen_before, "seen_before").isoformat()
+        count = quarantine.dismiss(table, name, told.rules, moment, dry_run=options.dry_run)
+        dismissed.append({**dataclasses.asdict(told), "messages": count})
+    if dismissed:
+        cleaning.counts["dismissals"] = dismissed
+    # what came meanwhile is not counted
+    count = min(before, sum(int(d["messages"]) for d in dismissed))
+    because = "they are neither replayed nor dismissed by a person"
+    cleaning.tell("quarantined", before, count, because, "dismissed")
+
+
+def _refuse_unseen(options: CleanSideTablesOptions, table: str) -> None:
+    now = datetime.now(UTC)
+    for told in options.dismiss:
+        if told.table == table and parse_moment(told.seen_before, "seen_before") > now:
+            raise SpecError(
+                f"Messages seen before {told.seen_before} are to be dismissed, which is yet to come.",
+                table=table,
+                hint="Dismiss what has been looked at; later messages need a word of their own.",
+            )
+
+
+# remembered deletes come before the dismissals: a replay that has begun may still enter what these let go
+_KINDS: tuple[Callable[[Cleaning], None], ...] = (_parked_rounds, _remembered_deletes, _quarantined, _files_read)

@@ -1,0 +1,257 @@
+"""Rows beside a target go once nobody can need them any more; what stays is told with its reason."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from lakecdc.contract.errors import SpecError, UnsupportedError
+from lakecdc.contract.spec import parse_spec
+from lakecdc.iceberg.commit import RowChanges, append_changes
+from lakecdc.iceberg.explain import is_conflict
+from lakecdc.iceberg.refs import read_refs
+from lakecdc.iceberg.staging import stage_rows
+from lakecdc.ingest import quarantine, tombstones
+from lakecdc.ingest.formats.pgoutput import Summary
+from lakecdc.ingest.order import order_key
+from lakecdc.ingest.sources.postgres.parking import Parked, Parking, settled
+from lakecdc.maintain.side_tables import clean_side_tables
+from lakecdc.metadata.names import DELETES_SUFFIX, FILES_SUFFIX, PARKED
+from lakecdc.metadata.positions import Position
+from tests.conftest import Lake
+from tests.lakecdc.maintain.support import _fence, create, head, meanwhile, run
+
+NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
+SEEN = "2026-01-02T00:00:00+00:00"
+
+
+def stands(
+    lsn: str, *, identity: str = "a", source: str = "postgres", high: str | None = None, read: str | None = None
+) -> Position:
+    return Position(source, identity, {"lsn": lsn, "epoch": 1}, read, high)
+
+
+def a_round(through: int, identity: str = "a", moment: datetime = NOON) -> Parked:
+    return Parked(through, moment, identity, 7, Summary(end_lsn=through))
+
+
+@pytest.mark.parametrize(
+    ("position", "gone"),
+    [
+        (None, []),
+        (Position("kafka", "a"), []),
+        (stands("0/1"), []),
+        (stands("0/2"), [2]),
+        (stands("0/3"), [2, 3]),
+        # a full load from another cluster, later than what the former one had
+        (stands("0/1", identity="b", read=(NOON + timedelta(seconds=1)).isoformat()), [2, 3]),
+        # rolled back to where it stood at a former cluster: rolled on again, it needs them
+        (stands("0/9", identity="b", read=(NOON - timedelta(days=1)).isoformat()), []),
+        (stands("0/9", identity="b"), []),
+    ],
+)
+def test_rounds_go_when_they_are_applied_or_void(position: Position | None, gone: list[int]) -> None:
+    assert [p.through for p in settled([a_round(2), a_round(3)], position)] == gone
+
+
+def test_a_round_that_is_wanted_keeps_another_clusters_round_of_the_same_end() -> None:
+    parked = [a_round(2, "a"), a_round(5, "a"), a_round(5, "b", NOON + timedelta(days=9))]
+    assert settled(parked, stands("0/5", identity="a", read=NOON.isoformat())) == parked[:1]
+
+
+K = "kafka"
+
+
+@pytest.mark.parametrize(
+    ("position", "before", "oldest"),
+    [
+        (None, [], None),
+        # a log goes on above what it has applied, whatever it was before
+        (stands("0/5", high="0001f"), [stands("0/1", high="0001a")], "0001f"),
+        (stands("0/5"), [], order_key(1, 0)),
+        # topics may send whatever they like, of their own epoch
+        (Position(K, "t", {"epoch": 2}, None, "0002f"), [], order_key(2, 0)),
+        # and what was before a TRUNCATE is void
+        (Position(K, "t", {"epoch": 2}, None, "0002f", "0002b"), [], "0002b"),
+        # unless they are read again from before that
+        (Position(K, "t", {"epoch": 2}, truncate_order="0002b"), [Position(K, "t", {"epoch": 1})], order_key(1, 0)),
+    ],
+)
+def test_the_oldest_event_to_come_is_told_by_source(
+    position: Position | None, before: Sequence[Position], oldest: str | None
+) -> None:
+    assert tombstones.oldest_to_come(position, before) == oldest
+
+
+def dismissal(**rest: Any) -> dict[str, Any]:
+    return {"table": "a.b", "seen_before": SEEN, "because": "test data", **rest}
+
+
+@pytest.mark.parametrize(
+    ("rest", "told"),
+    [({"because": " "}, "no reason"), ({"seen_before": "yesterday"}, "no ISO-8601 moment"), ({"rule": "x"}, "'rules'")],
+)
+def test_a_dismissal_says_what_and_why(lake: Lake, rest: dict[str, Any], told: str) -> None:
+    with pytest.raises(SpecError, match=told):
+        parse_spec(lake.spec("clean_side_tables", "a.b", options={"dismiss": [dismissal(**rest)]}))
+
+
+class Beside:
+    """A target with a position, and what is beside it."""
+
+    def __init__(self, lake: Lake, position: Position) -> None:
+        self.lake, self.position = lake, position
+        self.name, self.kept = create(lake, 3), lake.new_name("quarantine")
+        self.stand(position)
+        self.namespace = self.name.rpartition(".")[0]
+
+    def stand(self, position: Position) -> None:
+        table = self.lake.table(self.name)
+        rows = self.lake.sql("SELECT 1L AS id, 'v' AS v, 1 AS d")
+        changes = RowChanges(stage_rows(table, rows), summary={"lakecdc.positions": position.encode()})
+        append_changes(table, changes, _fence(table))
+
+    def park(self, *rounds: Parked) -> None:
+        parked = f"{self.namespace}.{PARKED}"
+        if not self.lake.spark.catalog.tableExists(f"lake.{parked}"):
+            Parking(self.lake.spark, "lake")._create(parked)
+        for one in rounds:
+            row = f"'{self.name}' AS target, {one.through} AS through, {{}} AS kind, {{}} AS summary"
+            end = json.dumps(one.to_json())
+            table = f"lake.{parked} (target, through, kind, summary)"
+            self.lake.sql(f"INSERT INTO {table} SELECT {row.format(repr('c'), 'null')}")
+            self.lake.sql(f"INSERT INTO {table} SELECT {row.format(repr('end'), repr(end))}")
+
+    def keep(self, target: str, *messages: tuple[str, str, str | None]) -> None:
+        """Messages in quarantine: rule, when they were first seen, order key."""
+        if quarantine.open_quarantine(self.lake.spark, "lake", self.kept) is None:
+            quarantine._create(self.lake.spark, "lake", self.kept)
+        for number, (rule, seen, order) in enumerate(messages):
+            known = f"'{order}'" if order else "CAST(null AS string)"
+            self.lake.sql(
+                f"INSERT INTO lake.{self.kept} (target, place, rule, reason, first_seen, order_key) "
+                f"SELECT '{target}', 't {number} {rule}', '{rule}', 'no', timestamp'{seen} 00:00:00 UTC', {known}"
+            )
+
+    def remember(self, *orders: str) -> None:
+        if not self.lake.spark.catalog.tableExists(f"lake.{self.name}{DELETES_SUFFIX}"):
+            tombstones._create(self.lake.table(self.name), ["id"])
+        for order in orders:
+            self.lake.sql(f"INSERT INTO lake.{self.name}{DELETES_SUFFIX} VALUES (1, '{order}', null)")
+
+    def remembered(self) -> list[str]:
+        return sorted(row[1] for row in self.lake.duckdb_rows(self.name + DELETES_SUFFIX))
+
+    def clean(self, **options: Any) -> Any:
+        return run(self.lake, clean_side_tables, self.name, quarantine_table=self.kept, **options)
+
+
+def test_what_nobody_needs_goes_and_the_rest_is_told(lake: Lake) -> None:
+    low, high, next_ = order_key(1, 1), order_key(1, 5), order_key(1, 6)
+    beside = Beside(lake, stands("0/5", high=high))
+    beside.park(a_round(5), a_round(6))
+    of_mine = ("type", "2026-01-01", next_), ("type", "2026-01-03", next_), ("no-key", "2026-01-01", high)
+    beside.keep(beside.name, *of_mine)
+    beside.keep("else.where", ("type", "2026-01-01", None))
+    beside.remember(low, high, next_)
+    lake.sql(f"CREATE TABLE lake.{beside.name}{FILES_SUFFIX} AS SELECT 'c' chapter, '' previous, 'f' file")
+    dismiss = [dismissal(table=beside.name, rules=["type"]), dismissal(table="else.where")]
+    target_head = head(lake, beside.name)
+
+    told = {
+        **{"parked_rounds_before": 2, "parked_rounds_removed": 1, "parked_rounds_after": 1},
+        **{"quarantined_before": 3, "quarantined_dismissed": 1, "quarantined_after": 2},
+        **{"remembered_deletes_before": 3, "remembered_deletes_removed": 1, "remembered_deletes_after": 2},
+        **{"files_read": 1, "dismissals": [{**dismiss[0], "rules": ("type",), "messages": 1}]},
+    }
+    dry = beside.clean(dismiss=dismiss, dry_run=True)
+    assert dry.outcome == "nothing" and dry.metrics.items() >= told.items()
+    assert len(beside.remembered()) == 3
+
+    report = beside.clean(dismiss=dismiss)
+    assert report.outcome == "done" and report.metrics.items() >= told.items()
+    assert set(report.metrics["kept_because"]) == {"parked_rounds", "quarantined", "remembered_deletes", "files_read"}
+    assert head(lake, beside.name) == target_head
+    # another reader than the one that has deleted
+    mine = lake.duckdb_rows(f"{beside.namespace}.{PARKED}", "target, through, kind")
+    assert sorted(row[1:] for row in mine if row[0] == beside.name) == [(6, "c"), (6, "end")]
+    messages = lake.duckdb_rows(beside.kept, "target, rule, first_seen")
+    assert sorted((target, rule, seen.day) for target, rule, seen in messages) == sorted(
+        [(beside.name, "type", 3), (beside.name, "no-key", 1), ("else.where", "type", 1)]
+    )
+    # the one that the oldest message in quarantine is older than stays, and what the log has not come to
+    assert beside.remembered() == [high, next_]
+    again = beside.clean(dismiss=dismiss)
+    assert (again.outcome, again.reason) == ("nothing", "nothing beside it can go")
+
+
+def test_deletes_stay_while_a_message_may_be_older_or_ingestion_is_at_work(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    low, high = order_key(1, 1), order_key(1, 5)
+    beside = Beside(lake, stands("0/5", high=high))
+    beside.remember(low)
+    beside.keep(beside.name, ("not-json", "2026-01-01", None))
+    # a replay that has begun may still enter what is dismissed now
+    report = beside.clean(dismiss=[dismissal(table=beside.name)])
+    assert (report.metrics["remembered_deletes_removed"], report.metrics["quarantined_dismissed"]) == (0, 1)
+
+    def ingestion() -> None:
+        beside.keep(beside.name, ("type", "2026-01-09", order_key(1, 0)))
+        beside.remember(order_key(1, 2))
+
+    with monkeypatch.context() as patch:
+        meanwhile(patch, "before_side_table_delete", ingestion)
+        report = beside.clean()
+    assert (report.outcome, report.metrics["remembered_deletes_removed"]) == ("nothing", 0), report.reason
+    assert beside.remembered() == [low, order_key(1, 2)]
+    assert set(read_refs(lake.table(beside.name + DELETES_SUFFIX))) == {"main"}, "no branch is left behind"
+    lake.sql(f"DELETE FROM lake.{beside.kept}")
+    assert beside.clean().metrics["remembered_deletes_removed"] == 2
+    assert beside.remembered() == []
+
+
+def test_what_nobody_can_mean_is_refused(lake: Lake) -> None:
+    name = create(lake, 2)
+    future = (datetime.now(UTC) + timedelta(hours=1)).isoformat()
+    with pytest.raises(SpecError, match="yet to come"):
+        run(lake, clean_side_tables, name, dismiss=[dismissal(table=name, seen_before=future)])
+    with pytest.raises(UnsupportedError, match="own tables"):
+        tombstones._create(lake.table(name), ["id"])
+        run(lake, clean_side_tables, name + DELETES_SUFFIX)
+
+
+class Thrown:
+    """A Java exception as py4j hands it out."""
+
+    def __init__(self, name: str, cause: Thrown | None = None) -> None:
+        self._name, self._cause = name, cause
+
+    def getClass(self) -> Thrown:
+        return self
+
+    def getSimpleName(self) -> str:
+        return self._name
+
+    def getCause(self) -> Thrown | None:
+        return self._cause
+
+
+@pytest.mark.parametrize(
+    ("thrown", "lost"),
+    [
+        (Thrown("ValidationException"), True),
+        # as Spark wraps what the commit of a DELETE throws
+        (Thrown("SparkException", Thrown("CommitFailedException")), True),
+        (Thrown("SparkException", Thrown("IOException")), False),
+    ],
+)
+def test_a_lost_race_is_told_from_other_failures(thrown: Thrown, lost: bool) -> None:
+    error = RuntimeError("of Spark's")
+    error._origin = thrown  # type: ignore[attr-defined]
+    assert is_conflict(error) is lost
+    assert not is_conflict(RuntimeError("of Python's"))
