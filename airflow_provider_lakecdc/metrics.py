@@ -41,8 +41,21 @@ _EXPIRED_ROWS = ("partitions_removed", "data_files_removed", "rows_removed", "by
 _ORPHANS = tuple(f"{what}_{how}" for how in ("taken", "deleted", "restored", "spared") for what in ("files", "bytes"))
 _CLEANED = ("quarantined_dismissed", "parked_rounds_removed", "remembered_deletes_removed")
 _BESIDE = ("quarantined_after", "parked_rounds_after", "remembered_deletes_after", "files_read")
-#: numbers of a report that add up over runs, by job
-COUNTERS: dict[str, tuple[str, ...]] = {
+# of every job that maintains tables
+_WORK = ("bytes_written", "core_seconds")
+_STATE = (
+    *("data_files_after", "delete_files_after", "bytes_after", "manifests_after", "overlap_depth_after"),
+    *("lookup_files_after", "score_after"),
+)
+_FEEDING = ("ingest", "replay_quarantine")
+
+
+def _with(shared: tuple[str, ...], own: dict[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
+    """Names by job, those included that all jobs have which maintain tables."""
+    return {job: names if job in _FEEDING else tuple(dict.fromkeys(names + shared)) for job, names in own.items()}
+
+
+_OWN_COUNTERS: dict[str, tuple[str, ...]] = {
     "ingest": _INGEST,
     "replay_quarantine": _INGEST,
     "rewrite_delete_files": _REWRITE_DELETES,
@@ -57,12 +70,14 @@ COUNTERS: dict[str, tuple[str, ...]] = {
     "remove_orphan_files": _ORPHANS,
     "clean_side_tables": _CLEANED,
 }
-#: numbers of a report that say how a table stands, by job
-GAUGES: dict[str, tuple[str, ...]] = {
+#: numbers of a report that add up over runs, by job
+COUNTERS = _with(_WORK, _OWN_COUNTERS)
+_OWN_GAUGES: dict[str, tuple[str, ...]] = {
     "rewrite_delete_files": ("equality_delete_files_after", "equality_delete_files_unsupported", "groups_left"),
-    "sort_data_files": ("overlap_depth_after",),
+    "sort_data_files": (),
+    "compact_data_files": (),
     "rebucket": ("buckets_after",),
-    "rewrite_manifests": ("manifests_after", "delete_manifests_after"),
+    "rewrite_manifests": ("delete_manifests_after",),
     "compute_statistics": ("rows",),
     "tag_snapshots": ("refs",),
     "expire_snapshots": ("snapshots",),
@@ -70,7 +85,8 @@ GAUGES: dict[str, tuple[str, ...]] = {
     "remove_orphan_files": ("files_listed", "bytes_listed", "orphan_files", "orphan_bytes", "files_waiting"),
     "clean_side_tables": _BESIDE,
 }
-_FEEDING = ("ingest", "replay_quarantine")
+#: numbers of a report that say how a table stands, by job
+GAUGES = _with(_STATE, _OWN_GAUGES)
 #: what is reckoned from several numbers of a feeding job's report
 DERIVED: dict[str, Kind] = {
     "events": "counter",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import Asset, AssetAlias
@@ -78,7 +78,7 @@ def _facts(table: TableReport) -> dict[str, Any]:
 
 def _row(table: TableReport) -> Sequence[str]:
     details = [table.reason] if table.reason else []
-    details += [f"{name}={_short(value)}" for name, value in table.metrics.items()]
+    details += _details(table.metrics)
     return (
         table.table,
         table.outcome,
@@ -86,6 +86,17 @@ def _row(table: TableReport) -> Sequence[str]:
         table.snapshot_after or "-",
         ", ".join(details),
     )
+
+
+def _details(metrics: Mapping[str, Any]) -> Iterator[str]:
+    """Metrics one by one; what was before and is after as a pair, and only if it has changed."""
+    for name, value in metrics.items():
+        stem = name.removesuffix("_before").removesuffix("_after")
+        before, after = (metrics.get(f"{stem}_{moment}") for moment in ("before", "after"))
+        if stem == name or before is None or after is None:
+            yield f"{name}={_short(value)}"
+        elif name.endswith("_before") and before != after:
+            yield f"{stem}={_short(before)}→{_short(after)}"
 
 
 def _short(value: Any) -> str:

@@ -77,20 +77,25 @@ def run(spec: JobSpec, work: Work, started: str | None = None) -> JobReport:
 def each_table(do: TableWork) -> Work:
     """Work on the spec's tables one after another; one table's failure never stops the others.
 
-    Side tables come last, and one that does not exist has no report.
+    Side tables come last, and one that does not exist has no report. Each report has the numbers of its table before
+    and after (``lakecdc.maintain.numbers``).
 
     :param do: what to do with one table.
     """
 
     def work(spark: SparkSession, spec: JobSpec) -> list[TableReport]:
+        from lakecdc.iceberg.core_time import core_seconds
         from lakecdc.iceberg.table import IcebergTable, exists
+        from lakecdc.maintain.numbers import with_numbers
 
         results = []
         for name in dict.fromkeys((*spec.tables, *getattr(spec.options, "side_tables", ()))):
             try:
                 if name not in spec.tables and not exists(spark, spec.catalog.name, name):
                     continue
-                result = do(IcebergTable(spark, spec.catalog.name, name), spec)
+                table, begun = IcebergTable(spark, spec.catalog.name, name), core_seconds(spark)
+                result = do(table, spec)
+                result = with_numbers(table, result, spec.job, core_seconds(spark) - begun)
             except Exception as error:
                 result = failure(name, error)
             log.info("%s", result.line)

@@ -232,6 +232,8 @@ def test_every_name_is_documented() -> None:
         sent |= {(f"lakecdc.{job}.{name}", kind) for job, names in by_job.items() for name in names}
     sent |= {(f"lakecdc.{job}.{n}", kind) for job in ("ingest", "replay_quarantine") for n, kind in DERIVED.items()}
     jobs = {job: {(n.replace("<job>", job), k) for n, k in documented if "<job>" in n} for job in OPTIONS}
-    plain = {(name, kind) for name, kind in documented if "<job>" not in name}
+    for job in set(OPTIONS) - {"ingest", "replay_quarantine"}:
+        jobs[job] |= {(n.replace("<maintenance job>", job), k) for n, k in documented if "<maintenance job>" in n}
+    plain = {(name, kind) for name, kind in documented if "<" not in name}
     replayed = {(n.replace(".ingest.", ".replay_quarantine."), k) for n, k in plain if ".ingest." in n}
     assert plain | replayed | set().union(*jobs.values()) == sent

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 from airflow_provider_lakecdc.reporting import compact, summary
 from lakecdc.contract.report import JobReport, TableReport
 
@@ -22,6 +24,12 @@ def test_the_summary_has_one_aligned_line_per_table() -> None:
     assert title.startswith("rewrite_delete_files") and "local-1" in title
     assert orders.index("done") == items.index("failed") == heading.index("outcome")
     assert "seconds=1.235, rows=7" in orders
+
+
+def test_the_summary_tells_what_has_changed() -> None:
+    metrics = {"commits": 1, "files_before": 9, "rows_before": 5, "files_after": 2, "rows_after": 5, "depth_after": 1.5}
+    report = dataclasses.replace(REPORT, tables=(TableReport("shop.orders", "done", metrics=metrics),))
+    assert summary(report).splitlines()[-1].endswith("  commits=1, files=9→2, depth_after=1.5")
 
 
 def test_passwords_are_masked_everywhere() -> None:

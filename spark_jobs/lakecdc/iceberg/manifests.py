@@ -60,9 +60,14 @@ class StagedManifests:
     files: list[str]
 
 
-def manifests(table: IcebergTable) -> list[Manifest]:
-    """The manifests of the head, from its manifest list alone."""
-    return _manifests_of(table, table.java.currentSnapshot())
+def manifests(table: IcebergTable, snapshot_id: int | None = None) -> list[Manifest]:
+    """The manifests of a snapshot, from its manifest list alone.
+
+    :param snapshot_id: default: that of the head.
+    """
+    return _manifests_of(
+        table, table.java.currentSnapshot() if snapshot_id is None else table.java.snapshot(snapshot_id)
+    )
 
 
 def manifest_target_bytes(table: IcebergTable) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -49,6 +49,7 @@ def rewrite_manifests(table: IcebergTable, spec: JobSpec) -> TableReport:
     if reason:
         return nothing(table, reason, head, **counts)
     worth_it = worthwhile_specs(kept, target)
+    counts |= {"manifests_planned": planned_manifests(found, worth_it, target)}
     if options.dry_run:
         return nothing(table, "dry run: nothing was changed", head, **counts, specs=worth_it)
     started = time.monotonic()
@@ -91,10 +92,26 @@ def refusal(found: Sequence[Manifest], options: RewriteManifestsOptions, target:
 
 def worthwhile_specs(found: Sequence[Manifest], target: int) -> list[int]:
     """Partition specs whose data or delete manifests could be fewer."""
+    return sorted(
+        {spec for (spec, _), bytes_ in _sizes(found).items() if len(bytes_) > math.ceil(sum(bytes_) / target)}
+    )
+
+
+def planned_manifests(found: Sequence[Manifest], specs: Collection[int], target: int) -> int:
+    """How many manifests there are to be once those of some specs have been rewritten.
+
+    :param target: bytes per manifest that Iceberg aims at.
+    """
+    return sum(
+        math.ceil(sum(bytes_) / target) if spec in specs else len(bytes_) for (spec, _), bytes_ in _sizes(found).items()
+    )
+
+
+def _sizes(found: Sequence[Manifest]) -> dict[tuple[int, bool], list[int]]:
     sizes: dict[tuple[int, bool], list[int]] = defaultdict(list)
     for manifest in found:
         sizes[manifest.spec_id, manifest.deletes].append(manifest.bytes)
-    return sorted({spec for (spec, _), bytes_ in sizes.items() if len(bytes_) > math.ceil(sum(bytes_) / target)})
+    return sizes
 
 
 def _counts(found: Sequence[Manifest], moment: str) -> dict[str, Any]:

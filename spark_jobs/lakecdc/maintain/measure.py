@@ -81,15 +81,24 @@ def measure(table: IcebergTable, snapshot_id: int, order: SortOrder) -> Partitio
     :param snapshot_id: the state to measure.
     :param order: where files lie in it is wanted.
     """
+    return by_partition(live_entries(table, snapshot_id, order.fields), unpartitioned_specs(table))
+
+
+def live_entries(table: IcebergTable, snapshot_id: int, fields: Sequence[SortField]) -> list[Any]:
+    """A row for each live file of a snapshot, delete files included, with its bounds in some columns.
+
+    :param fields: the columns.
+    """
     from pyspark.sql import functions as F
 
     entries = table.metadata("entries", snapshot_id).where("status < 2")
-    bounds = [_bounds(entries.schema, field) for field in order.fields]
+    bounds = [_bounds(entries.schema, field) for field in fields]
     partitioned = "partition" in _fields(entries.schema, "data_file")
     rows = entries.select(
         "snapshot_id",
         "sequence_number",
         "data_file.content",
+        "data_file.file_format",
         "data_file.file_path",
         "data_file.spec_id",
         (F.to_json("data_file.partition") if partitioned else F.lit("{}")).alias("partition"),
@@ -100,13 +109,14 @@ def measure(table: IcebergTable, snapshot_id: int, order: SortOrder) -> Partitio
         # members of a struct, since an array would make one type of all
         F.struct(F.lit(0), *(F.expr(sql).alias(f"c{n}") for n, sql in enumerate(bounds))).alias("bounds"),
     )
-    return _by_partition(rows.collect(), unpartitioned_specs(table))
+    return rows.collect()
 
 
-def _by_partition(rows: Sequence[Any], unpartitioned: Collection[int]) -> Partitions:
+def by_partition(rows: Sequence[Any], unpartitioned: Collection[int], of_order: slice = slice(None)) -> Partitions:
     """Facts of the data files among a snapshot's live files.
 
     :param unpartitioned: specs whose equality deletes apply to every partition (Iceberg specification, scan planning).
+    :param of_order: which of the columns that have bounds make the order in which files lie.
     """
     deleted: dict[str, int] = defaultdict(int)
     by_key: dict[tuple[int, str] | None, list[int]] = defaultdict(list)
@@ -123,7 +133,7 @@ def _by_partition(rows: Sequence[Any], unpartitioned: Collection[int]) -> Partit
             key, sequence = (row.spec_id, row.partition), row.sequence_number or 0
             columns = [
                 ColumnBounds(_hashable(c.lower), _hashable(c.upper), bool(c.only_nulls), bool(c.complete))
-                for c in row.bounds[1:]
+                for c in row.bounds[1:][of_order]
             ]
             lower, upper = lexicographic_ends(columns)
             facts = FileFacts(

@@ -163,6 +163,7 @@ def execute(table: IcebergTable, plan: RewritePlan, options: RewritingOptions) -
         "files_chosen": sum(len(unit.files) for unit in plan.units),
         "bytes_chosen": sum(unit.bytes for unit in plan.units),
         "files_planned": sum(unit.outputs for unit in plan.units),
+        "bytes_planned": round(sum(file.live_bytes for unit in plan.units for file in unit.files)),
         "files_in_sequence": sum(len(unit.files) for unit in plan.units if unit.in_sequence),
         "target_file_size_bytes": plan.target,
     }

@@ -28,6 +28,8 @@ JOB = "sort_data_files"
 # a pass that lowers the overlap by less than a tenth is not worth what it writes
 _FALLS = 0.9
 _OF_THE_FIRST = ("overlap_depth_before", "partitions_chosen", "groups_cut", "files_chosen", "bytes_chosen")
+# of each pass by itself, to be held against what it wrote
+_PREDICTED = ("files_planned", "bytes_planned")
 _UNSORTED = (
     "there is nothing to sort by: the table has neither a sort order nor identifier fields; "
     "give options.columns, or set an order with ALTER TABLE … WRITE ORDERED BY"
@@ -102,7 +104,7 @@ def _together(passes: Sequence[TableReport]) -> TableReport:
     if not worked:
         return first
     metrics = last.metrics | worked[-1].metrics | {name: first.metrics[name] for name in _OF_THE_FIRST}
-    metrics |= {name: sum(p.metrics[name] for p in worked) for name in SUMMED}
+    metrics |= {name: sum(p.metrics[name] for p in worked) for name in (*SUMMED, *_PREDICTED)}
     metrics |= {"passes": len(worked), "times_written": round(metrics["bytes_read"] / metrics["bytes_chosen"], 2)}
     told = worked[-1] if last.outcome == "nothing" else last
     return dataclasses.replace(told, snapshot_before=first.snapshot_before, metrics=metrics)

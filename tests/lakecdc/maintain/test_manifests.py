@@ -13,7 +13,7 @@ from lakecdc.contract.options import RewriteManifestsOptions
 from lakecdc.iceberg import manifests
 from lakecdc.iceberg.jvm import iterate
 from lakecdc.iceberg.manifests import Manifest, StagedManifests, stage_manifests
-from lakecdc.maintain.manifests import refusal, rewrite_manifests, worthwhile_specs
+from lakecdc.maintain.manifests import planned_manifests, refusal, rewrite_manifests, worthwhile_specs
 from lakecdc.maintain.verify_entries import live_entries
 from lakecdc.maintain.verify_rows import Proof, read_back
 from lakecdc.metadata import names
@@ -127,6 +127,7 @@ def test_a_spec_is_worth_it_if_fewer_manifests_would_do() -> None:
     few = [Manifest("a", 0, 10, False), Manifest("b", 0, 10, True), Manifest("c", 1, 10, False)]
     assert worthwhile_specs(few, 100) == []
     assert worthwhile_specs([*few, Manifest("d", 1, 10, False)], 100) == [1]
+    assert planned_manifests([*few, Manifest("d", 1, 10, False)], [1], 100) == len(few)
 
 
 def test_manifests_of_a_spec_whose_column_was_dropped_stay(lake: Lake) -> None:

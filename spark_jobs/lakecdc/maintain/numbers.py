@@ -1,0 +1,205 @@
+"""What a table was before a job and is after it, and what the job took: the numbers that every report has.
+
+No file of rows is opened: counts are from snapshot summaries, the rest is from manifests, which Spark's tasks read, and
+only where the job has committed something.
+"""
+
+from __future__ import annotations
+
+import bisect
+import itertools
+import json
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+from lakecdc.iceberg.clustering import clustering
+from lakecdc.iceberg.definition import unpartitioned_specs
+from lakecdc.iceberg.manifests import manifests
+from lakecdc.iceberg.partition_fields import Fields, partition_fields
+from lakecdc.iceberg.sort_order import column_order
+from lakecdc.maintain.geometry import geometry
+from lakecdc.maintain.measure import FileFacts, Partitions, by_partition, live_entries
+from lakecdc.maintain.overlap import overlap_depth
+from lakecdc.maintain.selection import average_depth
+from lakecdc.metadata import health, names
+from lakecdc.metadata.file_sizes import target_file_bytes
+from lakecdc.metadata.health import Content, LiveFile
+from lakecdc.metadata.totals import from_summary
+
+if TYPE_CHECKING:
+    from lakecdc.contract.report import TableReport
+    from lakecdc.iceberg.table import IcebergTable, Snapshot
+
+log = logging.getLogger(__name__)
+
+#: live files of a snapshot above which its manifests are not read for numbers alone
+MOST_FILES = 10_000
+# what describes the table, and not a state of it
+_NO_STATE = ("target_file_bytes", "snapshots")
+
+
+def with_numbers(table: IcebergTable, report: TableReport, job: str, core_seconds: float) -> TableReport:
+    """A job's report with the numbers of the table before and after; what the job itself has told stays.
+
+    Where the head is what it was, both are what its snapshot's summary tells.
+
+    :param job: its name.
+    :param core_seconds: what the job's tasks took.
+    """
+    numbers: dict[str, Any] = {"core_seconds": round(core_seconds, 3)}
+    try:
+        numbers |= _of_report(table.refresh(), report, job)
+    except Exception:
+        # what the job has done is done, and its report is worth more than these
+        log.warning("%s: the numbers before and after could not be measured", table.name, exc_info=True)
+    return replace(report, metrics=report.metrics | {n: v for n, v in numbers.items() if n not in report.metrics})
+
+
+def _of_report(table: IcebergTable, report: TableReport, job: str) -> dict[str, Any]:
+    before, after = (table.snapshot(int(id)) if id else None for id in (report.snapshot_before, report.snapshot_after))
+    states = [("before", before), ("after", after)]
+    live = max((_live_files(snapshot.summary) for _, snapshot in states if snapshot), default=0)
+    look = state_of if before != after and live <= MOST_FILES else totals_of
+    found = {
+        f"{name}_{moment}": value
+        for moment, snapshot in states
+        if snapshot
+        for name, value in look(table, snapshot).items()
+    }
+    if live > MOST_FILES and before != after:
+        found["numbers_left_out"] = f"{live} live files are more than {MOST_FILES}"
+    if after and before != after:
+        found["bytes_written"] = _written(table, before, after, job)
+    return found
+
+
+def totals_of(table: IcebergTable, snapshot: Snapshot) -> dict[str, Any]:
+    """Counts of a snapshot, from its summary alone."""
+    del table
+    found = asdict(from_summary(snapshot.summary))
+    return {**{name: value for name, value in found.items() if name != "records"}, "rows": found["records"]}
+
+
+def state_of(table: IcebergTable, snapshot: Snapshot) -> dict[str, Any]:
+    """Counts of a snapshot, and how its files lie, from its manifests."""
+    order, key = clustering(table), table.identifier_columns
+    of_key = column_order(table, key).fields if key else ()
+    unpartitioned = unpartitioned_specs(table)
+    rows = live_entries(table, snapshot.id, [*order.fields, *of_key])
+    totals = totals_of(table, snapshot)
+    found = health.measured(
+        live_files(rows, unpartitioned),
+        target_file_bytes=target_file_bytes(table.properties, totals["bytes"]),
+        snapshots=0,
+        manifests=[manifest.bytes for manifest in manifests(table, snapshot.id)],
+    )
+    numbers = {**totals, **{name: n for name, n in asdict(found).items() if name not in _NO_STATE}}
+    numbers["score"] = found.score
+    if order.fields:
+        shape = geometry(order)
+        laid = by_partition(rows, unpartitioned, slice(len(order.fields))).values()
+        depths = [(shape.depth(files), sum(f.rows for f in files if not f.keyless)) for files in laid]
+        numbers["overlap_depth"] = average_depth(depths)
+    if of_key:
+        ids = {table.field_id(column) for column in key}
+        keyed = by_partition(rows, unpartitioned, slice(len(order.fields), None))
+        numbers["lookup_files"] = lookup_files(keyed, partition_fields(table), ids)
+    return numbers
+
+
+def lookup_files(partitions: Partitions, specs: Mapping[int, Fields], key: Iterable[int]) -> float:
+    """Data files that a look-up of a key opens on average, as far as partitions and bounds tell.
+
+    A partition field that derives from the key leads to one value; through any other, and where files have several
+    specs, the look-up has to ask all files.
+
+    :param partitions: facts of the data files, with bounds of the key.
+    :param specs: partition fields by spec.
+    :param key: field ids of its columns.
+    """
+    ids, one_spec = set(key), len({spec_id for spec_id, _ in partitions}) == 1
+    groups: dict[str, list[FileFacts]] = {}
+    for (spec_id, partition), files in partitions.items():
+        leading = {field.name for field in specs[spec_id] if field.source_id in ids} if one_spec else set()
+        values = {name: value for name, value in json.loads(partition).items() if name in leading}
+        groups.setdefault(json.dumps(values, sort_keys=True), []).extend(files)
+    return average_depth([(_opened(files), sum(f.rows for f in files)) for files in groups.values()]) if groups else 0.0
+
+
+def _opened(files: Sequence[FileFacts]) -> float:
+    """How many of some files may hold a row's key, on average."""
+    boxes = [f.box for f in files]
+    numeric = all(len(box) == 1 and box[0].known and _number(box[0].upper) is not None for box in boxes)
+    if not numeric:
+        return overlap_depth([f.key_range for f in files])
+    return covering([(_number(box[0].lower), _number(box[0].upper), box[0].rows) for box in boxes])
+
+
+def _number(end: Any) -> Any:
+    """The number that an end of a range is; None if it is none."""
+    return end[1] if isinstance(end[-1], int | float | Decimal) and len(end) > 1 else None
+
+
+def covering(ranges: Sequence[tuple[Any, Any, int]]) -> float:
+    """How many ranges of numbers hold a row's number on average, if rows are spread evenly over their file's range.
+
+    Unlike :func:`overlap_depth` it goes by distances: of files in random order, which begin and end nearly together,
+    almost every look-up opens all.
+
+    :param ranges: lowest and highest number, and rows.
+    """
+    lows, highs = sorted(low for low, _, _ in ranges), sorted(high for _, high, _ in ranges)
+    ends = sorted({*lows, *highs})
+    depths = [bisect.bisect_right(lows, end) - bisect.bisect_right(highs, end) for end in ends]
+    pieces = (depth * (behind - end) for depth, end, behind in zip(depths, ends, ends[1:], strict=False))
+    areas = dict(zip(ends, itertools.accumulate(pieces, initial=0), strict=True))
+    found = 0.0
+    for low, high, rows in ranges:
+        at = bisect.bisect_right(lows, low) - bisect.bisect_left(highs, low)
+        found += rows * (float((areas[high] - areas[low]) / (high - low)) if high > low else at)
+    return found / max(sum(rows for _, _, rows in ranges), 1)
+
+
+def live_files(rows: Sequence[Any], unpartitioned: Iterable[int]) -> Iterator[LiveFile]:
+    """Rows of a snapshot's live files as the definition of health takes them.
+
+    :param unpartitioned: specs whose equality deletes apply to every partition.
+    """
+    everywhere, puffins = set(unpartitioned), set[str]()
+    for row in rows:
+        content, size = _content(row), row.file_size_in_bytes
+        if content is Content.DELETION_VECTOR:
+            # one file holds the vectors of many data files
+            size = 0 if row.file_path in puffins else size
+            puffins.add(row.file_path)
+        wide = content is Content.EQUALITY_DELETES and row.spec_id in everywhere
+        scope = None if wide else (row.spec_id, row.partition)
+        location = row.file_path if content is Content.DATA else row.referenced
+        yield LiveFile(content, scope, size, row.record_count, row.sequence_number or 0, location)
+
+
+def _content(row: Any) -> Content:
+    if row.content == 1:
+        return Content.DELETION_VECTOR if row.file_format.upper() == "PUFFIN" else Content.POSITION_DELETES
+    return Content.DATA if row.content == 0 else Content.EQUALITY_DELETES
+
+
+def _live_files(summary: Mapping[str, str]) -> int:
+    totals = from_summary(summary)
+    return totals.data_files + totals.delete_files
+
+
+def _written(table: IcebergTable, before: Snapshot | None, after: Snapshot, job: str) -> int:
+    """Bytes of all files that a job has added between two snapshots, as the summaries of its commits tell."""
+    found, snapshot = 0, after
+    while before is None or snapshot.id != before.id:
+        if snapshot.summary.get(names.JOB) == job:
+            found += int(snapshot.summary.get("added-files-size", 0))
+        parent = table.snapshot(snapshot.parent_id) if snapshot.parent_id is not None else None
+        if parent is None:
+            break
+        snapshot = parent
+    return found
