@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import random
-import threading
-import time
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +13,6 @@ from lakecdc import failpoints
 from lakecdc.contract.errors import SpecError, UnsupportedError
 from lakecdc.contract.options import RebucketOptions
 from lakecdc.contract.report import TableReport
-from lakecdc.maintain.compact import compact_data_files
 from lakecdc.maintain.delete_files.job import rewrite_delete_files
 from lakecdc.maintain.rebucket import rebucket, wanted_buckets
 from tests.conftest import Lake
@@ -152,54 +147,5 @@ def test_batches_before_the_commits(lake: Lake, tmp_path: Path, monkeypatch: pyt
     assert report.metrics["buckets_after"] == 4 and report.metrics["commits"] >= len(batches) == 3
     fed.check()
     assert fed.specs() == {1}
-    run(lake, rewrite_delete_files, fed.name)
-    assert fed.feed.rows() == final_rows(fed.history)
-
-
-@pytest.mark.soak
-@V2
-def test_soak(lake: Lake, tmp_path: Path, version: int) -> None:
-    """Five minutes in which everything goes on at once, and the number of buckets up and down."""
-    fed, rng, stop = Fed(lake, tmp_path, version), random.Random(version), threading.Event()
-    outcomes: Counter[str] = Counter()
-    errors: list[BaseException] = []
-
-    def change() -> TableReport:
-        grows = rng.random() < 0.5
-        options = {"target_bucket_bytes": 500 if grows else 10**6, "min_buckets": 2, "max_buckets": 16}
-        return run(lake, rebucket, fed.name, max_group_bytes=rng.choice([1, 10_000]), **options)
-
-    def working(name: str, act: Callable[[], TableReport], pause: float) -> threading.Thread:
-        def work() -> None:
-            try:
-                while not stop.wait(pause):
-                    report = act()
-                    assert report.outcome in ("done", "nothing", "conflict"), (name, report.reason)
-                    outcomes[f"{name} {report.outcome}"] += 1
-            except BaseException as error:
-                errors.append(error)
-                stop.set()
-
-        return threading.Thread(target=work)
-
-    workers = [
-        working("ingest", fed.ingest, 0.5),
-        working("rebucket", change, 1),
-        working("rewrite_delete_files", lambda: run(lake, rewrite_delete_files, fed.name), 5),
-        working("compact_data_files", lambda: run(lake, compact_data_files, fed.name, min_input_files=3), 5),
-    ]
-    for worker in workers:
-        worker.start()
-    until = time.monotonic() + 300
-    while time.monotonic() < until and not stop.is_set():
-        time.sleep(0.5)
-    stop.set()
-    for worker in workers:
-        worker.join()
-    assert not errors, errors
-    print(json.dumps(outcomes, indent=1))
-    assert outcomes["rebucket done"] > 1 and outcomes["ingest done"] > 10, outcomes
-    fed.check()
-    assert change().outcome in ("done", "nothing")
     run(lake, rewrite_delete_files, fed.name)
     assert fed.feed.rows() == final_rows(fed.history)

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import random
 import threading
-import time
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 
 import pytest
 
 from lakecdc.contract.report import TableReport
-from lakecdc.contract.spec import parse_spec
 from lakecdc.maintain.compact import compact_data_files
-from lakecdc.maintain.expire import expire_snapshots
 from tests.conftest import Lake
 from tests.lakecdc.maintain.delete_files.changes import Writer
 from tests.lakecdc.maintain.delete_files.conftest import Meanwhile, once
@@ -25,6 +21,7 @@ from tests.lakecdc.maintain.delete_files.support import (
     run,
     spark_rows,
 )
+from tests.lakecdc.maintain.support import run as run_job
 
 #: what differs between the versions is not what goes on beside the conversion; both run on demand
 VERSIONS = pytest.mark.parametrize("version", [pytest.param(2, marks=pytest.mark.soak), 3])
@@ -40,13 +37,6 @@ def written_table(lake: Lake, version: int, seed: int, layout: str = "bucket(2, 
     writer.append(range(30))
     writer.upsert(range(10), range(5))
     return name, writer
-
-
-def job(lake: Lake, name: str, **options: object) -> TableReport:
-    """Another maintenance job of ours, by its name as in a spec."""
-    kind = str(options.pop("job"))
-    work = {"compact_data_files": compact_data_files, "expire_snapshots": expire_snapshots}[kind]
-    return work(lake.table(name), parse_spec(lake.spec(kind, name, options=options)))
 
 
 def expire_all(lake: Lake, name: str, retain_last: int) -> None:
@@ -136,10 +126,8 @@ def test_two_converters_that_begin_together(lake: Lake, version: int) -> None:
 def test_our_compaction_in_the_middle(lake: Lake, version: int, moment: str, meanwhile: Meanwhile) -> None:
     name, writer = written_table(lake, version, seed=4)
     others: list[TableReport] = []
-    meanwhile(
-        once(lambda: others.append(job(lake, name, job="compact_data_files", min_input_files=2, delete_ratio=0.01))),
-        moment,
-    )
+    compact = partial(run_job, lake, compact_data_files, name, min_input_files=2, delete_ratio=0.01)
+    meanwhile(once(lambda: others.append(compact())), moment)
     report = run(lake, name)
     assert others[0].outcome == "done" and others[0].metrics["data_files_removed"] > 0
     assert report.outcome in ("done", "nothing")
@@ -202,64 +190,3 @@ def test_rollback_under_the_running_job(lake: Lake, meanwhile: Meanwhile) -> Non
     report = run(lake, name)
     assert (report.outcome, report.metrics["conflicts"]) == ("done", 1)
     assert (count(lake, name, 2), spark_rows(lake, name)) == (0, before)
-
-
-class Soak:
-    """Everything at once on one table, at random."""
-
-    def __init__(self, lake: Lake, version: int, seed: int) -> None:
-        self.lake, self.random = lake, random.Random(seed)
-        self.name, self.writer = written_table(lake, version, seed)
-        self.outcomes: Counter[str] = Counter()
-        # a reader that plans before and reads after a foreign expiry misses files, with or without our jobs
-        self._reading = threading.Lock()
-
-    def write(self) -> None:
-        """One commit of the writer; now and then it looks at the table, which nobody else may change."""
-        self.writer.step()
-        if self.writer.commits % 7 == 0:
-            with self._reading:
-                assert spark_rows(self.lake, self.name) == self.writer.expected()
-
-    def convert(self) -> None:
-        """One conversion, proven."""
-        self._note("rewrite_delete_files", run(self.lake, self.name, engine=self.random.choice(["exact", "join"])))
-
-    def compact(self) -> None:
-        """One compaction, of ours: Iceberg's own brings rows back (apache/iceberg #10312)."""
-        report = job(self.lake, self.name, job="compact_data_files", min_input_files=3, delete_ratio=0.1)
-        self._note("compact_data_files", report)
-
-    def expire(self) -> None:
-        """Our expiry, which spares the way from running jobs to the head, or a foreign one, which does not."""
-        with self._reading:
-            if self.random.random() < 0.5:
-                report = job(self.lake, self.name, job="expire_snapshots", max_age=0, retain_last=3)
-                self._note("expire_snapshots", report)
-            else:
-                expire_all(self.lake, self.name, retain_last=2)
-
-    def _note(self, kind: str, report: TableReport) -> None:
-        assert report.outcome in DEFINED, (kind, report.reason)
-        self.outcomes[f"{kind} {report.outcome}"] += 1
-
-
-@VERSIONS
-@pytest.mark.parametrize(
-    "seconds", [pytest.param(60, marks=pytest.mark.services), pytest.param(300, marks=pytest.mark.soak)]
-)
-def test_soak(lake: Lake, version: int, seconds: int) -> None:
-    """A minute with the service tests, ten minutes of both format versions on demand."""
-    soak = Soak(lake, version, seed=100 + version)
-    with working((soak.write, 0.5), (soak.convert, 0.5), (soak.compact, 4), (soak.expire, 6)) as workers:
-        until = time.monotonic() + seconds
-        while time.monotonic() < until and all(worker.is_alive() for worker in workers):
-            time.sleep(0.2)
-    assert soak.outcomes["rewrite_delete_files done"] > 0, soak.outcomes
-    assert all(worker.times > 0 for worker in workers), "one of the four had no turn"
-    for _ in range(2):
-        assert run(lake, soak.name).outcome in DEFINED
-    assert count(lake, soak.name, 2) == 0
-    expected = soak.writer.expected()
-    assert spark_rows(lake, soak.name) == pyiceberg_rows(lake, soak.name) == expected
-    assert sorted(lake.duckdb_rows(soak.name), key=repr) == expected

@@ -1,0 +1,401 @@
+"""Writers that never stop and every maintenance job in random order: rows, layout and files are what they should be."""
+
+from __future__ import annotations
+
+import datetime
+import itertools
+import json
+import os
+import random
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import pytest
+from pyiceberg.manifest import ManifestEntryStatus
+
+from lakecdc.contract.report import TableReport
+from lakecdc.contract.spec import JobSpec, parse_spec
+from lakecdc.iceberg.clustering import clustering
+from lakecdc.iceberg.table import IcebergTable, Snapshot
+from lakecdc.maintain.compact import compact_data_files
+from lakecdc.maintain.delete_files.job import rewrite_delete_files
+from lakecdc.maintain.expire import expire_snapshots
+from lakecdc.maintain.expire_partitions import expire_partitions
+from lakecdc.maintain.geometry import geometry
+from lakecdc.maintain.manifests import rewrite_manifests
+from lakecdc.maintain.measure import FileFacts, measure
+from lakecdc.maintain.orphans.job import RemoveOrphanFiles
+from lakecdc.maintain.orphans.locations import FOLDER
+from lakecdc.maintain.rebucket import rebucket
+from lakecdc.maintain.selection import average_depth
+from lakecdc.maintain.sort import sort_data_files
+from lakecdc.maintain.statistics import compute_statistics
+from lakecdc.maintain.tag import tag_snapshots
+from lakecdc.metadata import names
+from lakecdc.run import TableWork, each_table
+from tests.conftest import Lake
+from tests.lakecdc.ingest.apply.support import COLUMNS, final_rows
+from tests.lakecdc.maintain.delete_files.changes import Writer
+from tests.lakecdc.maintain.delete_files.support import create, insert
+from tests.lakecdc.maintain.fed import Fed
+
+DAY = 24 * 3600
+DEFINED = {"done", "nothing", "conflict"}
+# what a table has that ingest has made
+PATIENT = {"commit.retry.num-retries": "20", "commit.retry.min-wait-ms": "20"}
+#: rows with at least this key are old ones, which their table's expiry removes
+_FIRST_OLD = 10_000
+#: steps that take away what others look at
+_UNDISTURBED = ("expire_snapshots", "foreign_expiry", "remove_orphan_files")
+Options = Callable[[random.Random], dict[str, Any]]
+
+
+def _target(rng: random.Random) -> dict[str, Any]:
+    return {"target_file_size_bytes": rng.choice([600, 4000, 20_000])}
+
+
+def _compaction(rng: random.Random) -> dict[str, Any]:
+    chance = {"min_input_files": rng.choice([2, 5]), "delete_ratio": 0.1, "older_specs": rng.random() < 0.3}
+    return {**_target(rng), **chance}
+
+
+def _buckets(rng: random.Random) -> dict[str, Any]:
+    size = {"target_bucket_bytes": rng.choice([500, 10**6]), "min_buckets": 2, "max_buckets": 8}
+    return {**_target(rng), **size, "max_group_bytes": rng.choice([50_000, 10**9])}
+
+
+def _tags(rng: random.Random) -> dict[str, Any]:
+    # without an age it would keep its snapshot for ever
+    change = {"action": "create", "kind": rng.choice(["tag", "branch"]), "name": f"of-{rng.random()}", "max_age": 5}
+    return {"days": 1, "changes": [change]}
+
+
+def _orphans(rng: random.Random) -> dict[str, Any]:
+    return {"dry_run": rng.random() < 0.3}
+
+
+def _expiry_of_somebody(table: IcebergTable, _: JobSpec) -> TableReport:
+    """Iceberg's own procedure, which knows nothing of running jobs but their tags."""
+    moment = "older_than => TIMESTAMP '2099-01-01 00:00:00', retain_last => 2"
+    table.spark.sql(f"CALL lake.system.expire_snapshots(table => '{table.name}', {moment})").collect()
+    return TableReport(table.name, "done")
+
+
+#: a step: the job, what does it, and its options
+STEPS: dict[str, tuple[str, TableWork, Options]] = {
+    "rewrite_delete_files": (
+        "rewrite_delete_files",
+        rewrite_delete_files,
+        lambda rng: {"engine": rng.choice(["exact", "join", "native"])},
+    ),
+    "sort_data_files": ("sort_data_files", sort_data_files, lambda rng: {**_target(rng), "min_overlap_depth": 1.1}),
+    "compact_data_files": ("compact_data_files", compact_data_files, _compaction),
+    "add_bloom_filters": ("compact_data_files", compact_data_files, lambda _: {"add_bloom_filters": True}),
+    "rewrite_manifests": ("rewrite_manifests", rewrite_manifests, lambda _: {"min_manifests": 2}),
+    "tag_snapshots": ("tag_snapshots", tag_snapshots, _tags),
+    "expire_snapshots": ("expire_snapshots", expire_snapshots, lambda rng: {"max_age": 0, "retain_last": 3}),
+    "foreign_expiry": ("expire_snapshots", _expiry_of_somebody, lambda _: {}),
+    "rebucket": ("rebucket", rebucket, _buckets),
+    "compute_statistics": ("compute_statistics", compute_statistics, lambda _: {"min_changed_ratio": 0.05}),
+    "expire_partitions": (
+        "expire_partitions",
+        expire_partitions,
+        lambda _: {"time_column": "day", "max_age": 100 * DAY, "allow_row_deletes": True},
+    ),
+    "remove_orphan_files": ("remove_orphan_files", RemoveOrphanFiles(), _orphans),
+}
+
+
+_WRITTEN_ONLY = ("expire_partitions", "foreign_expiry", "add_bloom_filters")
+
+
+class Ingested:
+    """A table that our ingestion feeds from files of events."""
+
+    steps = tuple(step for step in STEPS if step not in _WRITTEN_ONLY)
+
+    def __init__(self, lake: Lake, folder: Path, version: int) -> None:
+        self.fed = Fed(lake, folder, version)
+        self.name = self.fed.name
+
+    def write(self) -> None:
+        """A batch, which must succeed."""
+        self.fed.ingest()
+
+    def expected(self) -> list[tuple[Any, ...]]:
+        """What the source holds."""
+        return final_rows(self.fed.history)
+
+    @property
+    def columns(self) -> str:
+        """The source's."""
+        return COLUMNS
+
+
+class Dated(Writer):
+    """Writes rows of a day that is yet to come."""
+
+    day = datetime.date(2099, 1, 1)
+
+    def _values(self, keys: Iterable[int]) -> str:
+        return f"SELECT *, DATE '{self.day}' AS day FROM ({super()._values(keys)})"
+
+
+class Written:
+    """A table whose writer commits equality deletes and rows as any other CDC writer does, and now and then old rows.
+
+    Its buckets stay as many as they are: such a writer's deletes do not follow rows to another spec.
+    """
+
+    steps = tuple(step for step in STEPS if step != "rebucket")
+    columns = "id, v, day"
+
+    def __init__(self, lake: Lake, version: int, seed: int, still: AbstractContextManager[Any]) -> None:
+        self._lake, self._still = lake, still
+        self.name = create(lake, "id bigint NOT NULL, v string, day date", version, "bucket(2, id)", **PATIENT)
+        lake.sql(f"ALTER TABLE lake.{self.name} SET TBLPROPERTIES ('{names.BLOOM_FILTER_COLUMNS}'='id')")
+        lake.sql(f"ALTER TABLE lake.{self.name} WRITE ORDERED BY id")
+        self.writer = Dated(lake, self.name, seed, keys=80)
+        self.writer.append(range(60))
+
+    def write(self) -> None:
+        """A commit; each fifth one brings rows that expire, and before each seventh one nobody has changed a row."""
+        if self.writer.commits % 7 == 0:
+            with self._still:
+                rows = self._lake.sql(f"SELECT {self.columns} FROM lake.{self.name} WHERE id < {_FIRST_OLD}").collect()
+            assert sorted((tuple(row) for row in rows), key=str) == self.expected()
+        self.writer.step()
+        if self.writer.commits % 5 == 0:
+            old = _FIRST_OLD + self.writer.commits
+            insert(self._lake, self.name, f"SELECT {old}L AS id, 'old' AS v, DATE '2020-01-01' AS day")
+
+    def expected(self) -> list[tuple[Any, ...]]:
+        """The fold."""
+        return sorted(((id, v, self.writer.day) for id, v in self.writer.rows.items()), key=str)
+
+
+Ground = Ingested | Written
+
+
+class Soak:
+    """Two tables whose writer goes on in a thread, and jobs on them in random order.
+
+    :param seed: of everything that is chosen at random.
+    """
+
+    def __init__(self, lake: Lake, folder: Path, version: int, seed: int) -> None:
+        print(f"seed {seed}, format version {version}")
+        self.lake, self.rng = lake, random.Random(seed)
+        # a reader that plans before and reads after a foreign expiry misses files, with or without our jobs
+        self._still = threading.RLock()
+        written = Written(lake, version, seed, self._still)
+        self.grounds: tuple[Ground, ...] = (Ingested(lake, folder, version), written)
+        self.outcomes: Counter[str] = Counter()
+        self.deepened: list[str] = []
+        self.measured = 0
+        self.planted: Counter[str] = Counter()
+
+    def go_on(self, seconds: float, lanes: int = 1) -> None:
+        """Jobs one after another beside the writer, in rounds in which each has its turn; the first round is whole.
+
+        :param lanes: how many jobs are under way at once.
+        """
+        for ground in (*self.grounds, *self.grounds):
+            # something to work on
+            ground.write()
+        until = time.monotonic() + seconds
+        writer = Worker([ground.write for ground in self.grounds], pause=0.3)
+        workers = [Worker(self._turns(), pause=0) for _ in range(lanes)]
+        for worker in (writer, *workers):
+            worker.start()
+        while all(worker.is_alive() for worker in (writer, *workers)):
+            time.sleep(0.1)
+            if time.monotonic() > until and all(worker.times >= len(STEPS) for worker in workers):
+                break
+        errors = [error for worker in (writer, *workers) if (error := worker.stop())]
+        if errors:
+            raise errors[0]
+        assert writer.times >= len(self.grounds)
+
+    def _turns(self) -> Iterator[Callable[[], object]]:
+        while True:
+            for step in self.rng.sample(list(STEPS), len(STEPS)):
+                ground = self.rng.choice([ground for ground in self.grounds if step in ground.steps])
+                yield partial(self.take, step, ground)
+
+    def take(self, step: str, ground: Ground) -> TableReport:
+        """One job on one table."""
+        _, _, options = STEPS[step]
+        chosen = options(self.rng)
+        with self._still if step in _UNDISTURBED else nullcontext():
+            if step == "remove_orphan_files":
+                self._leave(ground.name)
+            report = run(self.lake, step, ground.name, **chosen)
+        assert report.outcome in DEFINED, (step, ground.name, chosen, report.reason)
+        self.outcomes[f"{step} {report.outcome}"] += 1
+        if step == "remove_orphan_files" and not chosen["dry_run"]:
+            taken = (report.metrics["files_taken"], report.metrics["files_spared"])
+            assert taken == (self.planted.pop(ground.name), 0), report.metrics
+        with self._still:
+            self._compare(step, chosen, report)
+        return report
+
+    def _leave(self, name: str) -> None:
+        """Age what is in use, which must stay, and leave files that nobody knows, which must go."""
+        for location in reachable(self.lake, name):
+            os.utime(location, (time.time() - 30 * DAY,) * 2)
+        for left in (f"data/left {time.monotonic_ns()}.parquet", f"metadata/left {time.monotonic_ns()}-m0.avro"):
+            path = folder_of(self.lake, name) / left
+            path.write_text("left")
+            os.utime(path, (time.time() - 30 * DAY,) * 2)
+            self.planted[name] += 1
+
+    def _compare(self, step: str, options: dict[str, Any], report: TableReport) -> None:
+        """Note commits of a report that have raised the overlap depth which the job has found.
+
+        Depth is that of partitions, and rows that move are in other ones.
+        """
+        if step == "rebucket" or options.get("older_specs"):
+            return
+        table = self.lake.table(report.table)
+        kept = list(table.ancestors())
+        known = {s.id for s in kept}
+        since: list[Snapshot] = []
+        for snapshot in kept:
+            if str(snapshot.id) == report.snapshot_before:
+                break
+            since.append(snapshot)
+        job = STEPS[step][0]
+        of_others = {s.id for s in since if s.summary.get(names.JOB) != job}
+        order = clustering(table)
+        for snapshot in since:
+            if snapshot.id in of_others or snapshot.parent_id not in known:
+                continue
+            assert snapshot.parent_id is not None
+            before, after = (
+                {file.location: file for files in measure(table, id, order).values() for file in files}
+                for id in (snapshot.parent_id, snapshot.id)
+            )
+            # what others have committed since the job began it has neither found nor changed
+            unseen = {location for location in before if before[location].added_by in of_others} & set(after)
+            depths = [
+                depth((f for f in files.values() if f.location not in unseen), order) for files in (before, after)
+            ]
+            self.measured += 1
+            if depths[1] > depths[0] + 1e-9:
+                self.deepened.append(f"{step} {options} of {report.table}: {depths}, {report.metrics}")
+
+    def check(self) -> None:
+        """What must hold once nobody writes any more."""
+        print(json.dumps(self.outcomes, indent=1))
+        assert self.measured > 0 and not self.deepened, "\n".join(self.deepened)
+        for ground in self.grounds:
+            if "expire_partitions" in ground.steps:
+                assert self.take("expire_partitions", ground).outcome != "conflict"
+            for _ in range(2):
+                assert self.take("rewrite_delete_files", ground).outcome != "conflict"
+            expected = ground.expected()
+            spark = self.lake.sql(f"SELECT {ground.columns} FROM lake.{ground.name}").collect()
+            assert sorted((tuple(row) for row in spark), key=str) == expected
+            assert sorted(self.lake.duckdb_rows(ground.name, ground.columns), key=str) == expected
+            self._explained(ground.name)
+
+    def _explained(self, name: str) -> None:
+        """Every file below the table's location is in use, or one that the search for orphans would have found."""
+        there = {path for path in folder_of(self.lake, name).rglob("*") if path.is_file() and FOLDER not in path.parts}
+        left = {
+            path for path in there - set(map(Path, reachable(self.lake, name))) if path.suffix not in (".json", ".crc")
+        }
+        assert len(left) == self.planted[name], sorted(map(str, left))[:10]
+        report = run(self.lake, "remove_orphan_files", name, dry_run=True)
+        assert report.metrics["orphan_files"] == self.planted[name], report.metrics
+
+
+def run(lake: Lake, step: str, name: str, **options: Any) -> TableReport:
+    """Run a job on one table as its frame would."""
+    job, work, _ = STEPS[step]
+    (report,) = each_table(work)(lake.spark, parse_spec(lake.spec(job, name, options=options)))
+    return report
+
+
+def depth(files: Iterable[FileFacts], order: Any) -> float:
+    """Overlap depth of data files, by partition."""
+    partitions: dict[tuple[int, str], list[FileFacts]] = {}
+    for file in files:
+        partitions.setdefault((file.spec_id, file.partition), []).append(file)
+    shape = geometry(order)
+    return average_depth(
+        [(shape.depth(f), sum(each.rows for each in f if not each.keyless)) for f in partitions.values()]
+    )
+
+
+def folder_of(lake: Lake, name: str) -> Path:
+    """The table's folder."""
+    return Path(unquote(urlsplit(lake.table(name).location).path))
+
+
+def reachable(lake: Lake, name: str) -> list[str]:
+    """Paths of everything that a table's snapshots and statistics refer to, as pyiceberg reads it."""
+    table = lake.pyiceberg().load_table(name)
+    found = {each.statistics_path for each in (*table.metadata.statistics, *table.metadata.partition_statistics)}
+    manifests: dict[str, Any] = {}
+    for snapshot in table.metadata.snapshots:
+        found.add(snapshot.manifest_list)
+        manifests |= {manifest.manifest_path: manifest for manifest in snapshot.manifests(table.io)}
+    for manifest in manifests.values():
+        entries = manifest.fetch_manifest_entry(table.io, discard_deleted=False)
+        found |= {e.data_file.file_path for e in entries if e.status != ManifestEntryStatus.DELETED}
+    return [unquote(urlsplit(location).path) for location in (*found, *manifests)]
+
+
+class Worker(threading.Thread):
+    """Does one thing after another until it is told to stop; an exception ends it and is kept.
+
+    :param actions: a list is gone through again and again.
+    :param pause: seconds between two of them.
+    """
+
+    def __init__(self, actions: Iterable[Callable[[], object]], pause: float) -> None:
+        super().__init__(daemon=True)
+        self._actions = itertools.cycle(actions) if isinstance(actions, list) else iter(actions)
+        self._pause, self._stop_asked = pause, threading.Event()
+        self._error: BaseException | None = None
+        self.times = 0
+
+    def run(self) -> None:
+        """Called by the thread."""
+        try:
+            while not self._stop_asked.wait(self._pause):
+                next(self._actions)()
+                self.times += 1
+        except BaseException as error:
+            self._error = error
+
+    def stop(self) -> BaseException | None:
+        """Let it come to its end; what has ended it before, if anything has."""
+        self._stop_asked.set()
+        self.join()
+        return self._error
+
+
+@pytest.mark.services
+def test_some_of_everything(lake: Lake, tmp_path: Path) -> None:
+    soak = Soak(lake, tmp_path, version=3, seed=7)
+    soak.go_on(15)
+    soak.check()
+    assert {outcome.partition(" ")[0] for outcome in soak.outcomes} == set(STEPS)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("version", [2, 3])
+def test_ten_minutes_of_everything(lake: Lake, tmp_path: Path, version: int) -> None:
+    soak = Soak(lake, tmp_path, version, seed=int(os.environ.get("LAKECDC_SEED") or time.time()))
+    soak.go_on(float(os.environ.get("LAKECDC_SOAK_SECONDS") or 600), lanes=2)
+    soak.check()
