@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 _ATTEMPTS = 5
+# Iceberg refuses a document whose branches and tags name snapshots that are not in it
+_NO_REFS: dict[str, Any] = {"refs": {}, "current-snapshot-id": -1}
 
 
 class Reachable:
@@ -67,7 +69,7 @@ class Reachable:
         self._names.update(_hashes(_beside_snapshots(metadata)))
         for snapshot in metadata.get("snapshots", []):
             try:
-                self._add(dict(metadata) | {"snapshots": [snapshot]})
+                self._add(dict(metadata) | {"snapshots": [snapshot], **_NO_REFS})
             except MissingManifestError:
                 log.info("%s: snapshot %s is gone", self._table.name, snapshot["snapshot-id"])
 

@@ -70,10 +70,12 @@ def test_a_table_of_another_catalog_at_the_same_location(attic: Attic, another: 
 def test_a_table_copied_to_another_catalog_keeps_what_it_has_written_since(attic: Attic, another: Attic) -> None:
     name = prepared(attic)
     register(another, "test.copy", newest_metadata_file(attic, name))
+    # a tag on another snapshot than the one that is new
+    another.sql("ALTER TABLE {}.test.copy CREATE TAG kept")
     another.append("test.copy", 10, 15)
     age(attic.path(name), but=".metadata.json")
     done = attic.run(name)
-    assert (done.metrics["files_taken"], done.metrics["metadata_files_beside"]) == (1, 1)
+    assert (done.metrics["files_taken"], done.metrics["metadata_files_beside"]) == (1, 2)
     assert another.sql("SELECT count(*) FROM {}.test.copy").collect()[0][0] == 10
 
 
