@@ -63,16 +63,17 @@ Each step is one task per group of tables; a table that needs nothing costs a lo
 _NIGHTLY = """
 Puts the files of **{tables}** in the catalog `{catalog}` in order.
 
-1. `sort_data_files` sorts by key where too many files hold the same keys.
-2. `compact_data_files` joins small files and drops deleted rows.
-3. `rewrite_manifests` makes planning cheap again.
-4. `tag_snapshots` keeps a tag on the last snapshot of each of the past days.
-5. `expire_snapshots` removes old snapshots and the files that only they held.
-6. `clean_side_tables` removes what nobody needs from the tables that ingestion keeps beside them: remembered deletes,
+1. `rewrite_delete_files` does as in the hourly DAG, to the end.
+2. `sort_data_files` sorts by key where too many files hold the same keys.
+3. `compact_data_files` joins small files and drops deleted rows.
+4. `rewrite_manifests` makes planning cheap again.
+5. `tag_snapshots` keeps a tag on the last snapshot of each of the past days.
+6. `expire_snapshots` removes old snapshots and the files that only they held.
+7. `clean_side_tables` removes what nobody needs from the tables that ingestion keeps beside them: remembered deletes,
    files read, quarantine, parked rounds.
-7. `remove_documents` removes specs and reports of jobs that are older than `documents_max_age`, unless that is 0.
+8. `remove_documents` removes specs and reports of jobs that are older than `documents_max_age`, unless that is 0.
 
-Steps 2, 3 and 5 also work on the files of these tables, and on history tables.
+Steps 3, 4 and 6 also work on the files of these tables, and on history tables.
 """
 
 
@@ -102,12 +103,13 @@ def hourly_governance_dag(config: LakeConfig) -> DAG:
 
 
 def nightly_governance_dag(config: LakeConfig) -> DAG:
-    """Sort, compact, rewrite manifests, tag the day, expire snapshots, clean the tables beside, remove old documents.
+    """Rewrite delete files, sort, compact, rewrite manifests, tag the day, expire snapshots, clean up beside tables.
 
     :param config: needs ``tables`` or ``targets``.
     :raises ValueError: if it has neither, or only targets that stand for many tables.
     """
     steps: Steps = (
+        (RewriteDeleteFilesOperator, {}),
         (SortDataFilesOperator, {}),
         (CompactDataFilesOperator, {}),
         (RewriteManifestsOperator, {}),

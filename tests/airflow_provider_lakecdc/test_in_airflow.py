@@ -141,8 +141,8 @@ class TestTheProvidersDags:
             (
                 "lakecdc_nightly_governance",
                 [
-                    *("sort_data_files", "compact_data_files", "rewrite_manifests", "tag_snapshots"),
-                    *("expire_snapshots", "clean_side_tables"),
+                    *("rewrite_delete_files", "sort_data_files", "compact_data_files", "rewrite_manifests"),
+                    *("tag_snapshots", "expire_snapshots", "clean_side_tables"),
                 ],
             ),
             ("lakecdc_weekly_governance", ["remove_orphan_files", "compute_statistics"]),
@@ -175,7 +175,8 @@ class TestTheProvidersDags:
         run = install("lakecdc_nightly_governance", dag_file("lakecdc_nightly_governance")).test()
         assert run.state == "failed"
         assert states(run) == {
-            "sort_data_files": ["failed"],
+            "rewrite_delete_files": ["failed"],
+            "sort_data_files": ["success"],
             "compact_data_files": ["failed"],
             "rewrite_manifests": ["success"],
             "tag_snapshots": ["success"],
@@ -186,9 +187,9 @@ class TestTheProvidersDags:
         }
         assert [call["spec"]["tables"] for call in spark_submit.calls] == [
             ["shop.orders", "shop.items", "a.b"],
-            *[["shop.orders", "a.b"]] * 5,
+            *[["shop.orders", "a.b"]] * 6,
         ]
-        beside = [call["spec"]["options"]["side_tables"] for call in spark_submit.calls[1:-1]]
+        beside = [call["spec"]["options"]["side_tables"] for call in spark_submit.calls[2:-1]]
         assert ["a.lakecdc_quarantine" in names for names in beside] == [True, False, False, False]
         # tags are kept of the tables themselves alone
         assert ["shop.lakecdc_quarantine" in names for names in beside] == [True, True, False, True]

@@ -56,6 +56,7 @@ STEPS = {
         "expire_snapshots",
         "finished",
         "remove_documents",
+        "rewrite_delete_files",
         "rewrite_manifests",
         "sort_data_files",
         "tag_snapshots",

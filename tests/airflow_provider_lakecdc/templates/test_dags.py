@@ -123,8 +123,8 @@ class TestEveryDag:
         (
             nightly_governance_dag,
             [
-                *("sort_data_files", "compact_data_files", "rewrite_manifests", "tag_snapshots", "expire_snapshots"),
-                *("clean_side_tables", "remove_documents"),
+                *("rewrite_delete_files", "sort_data_files", "compact_data_files", "rewrite_manifests"),
+                *("tag_snapshots", "expire_snapshots", "clean_side_tables", "remove_documents"),
             ],
         ),
         (weekly_governance_dag, ["expire_partitions", "remove_orphan_files", "compute_statistics"]),
