@@ -41,36 +41,31 @@ def health_of(table: Table, branch: str = MAIN) -> TableHealth | None:
 
 def _live_files(table: Table, manifests: Sequence[ManifestFile]) -> Iterator[LiveFile]:
     unpartitioned = {number for number, spec in table.specs().items() if spec.is_unpartitioned()}
-    puffins: set[str] = set()
     with ThreadPoolExecutor(_THREADS) as pool:
         for manifest, entries in zip(manifests, pool.map(partial(_entries, table), manifests), strict=True):
             for entry in entries:
-                yield _live_file(entry, manifest.partition_spec_id in unpartitioned, puffins)
+                yield _live_file(entry, manifest.partition_spec_id in unpartitioned)
 
 
 def _entries(table: Table, manifest: ManifestFile) -> list[ManifestEntry]:
     return manifest.fetch_manifest_entry(table.io)
 
 
-def _live_file(entry: ManifestEntry, everywhere: bool, puffins: set[str]) -> LiveFile:
+def _live_file(entry: ManifestEntry, everywhere: bool) -> LiveFile:
     """A manifest's entry.
 
     :param everywhere: whether equality deletes of its partition spec apply to all partitions.
-    :param puffins: files of deletion vectors that have been counted.
     """
     file = entry.data_file
-    content, size = _content(file), file.file_size_in_bytes
-    if content is Content.DELETION_VECTOR:
-        # one file holds the vectors of many data files
-        size = 0 if file.file_path in puffins else size
-        puffins.add(file.file_path)
+    content = _content(file)
     return LiveFile(
         content,
         None if content is Content.EQUALITY_DELETES and everywhere else partition_of(file),
-        size,
+        file.file_size_in_bytes,
         file.record_count,
         entry.sequence_number or 0,
         _location(file, content),
+        file.file_path if content is Content.DELETION_VECTOR else None,
     )
 
 

@@ -32,17 +32,12 @@ def clustering(table: IcebergTable) -> SortOrder:
 
 def sorted_snapshots(table: IcebergTable, order: SortOrder) -> set[int]:
     """Snapshots whose files were sorted by an order: those noted in the table, and those its ancestors still tell."""
-    told = order.describe()
-    found = {s.id for s in table.ancestors() if s.summary.get(names.SORTED_BY) == told}
-    recorded = _recorded(table)
-    return found | {int(i) for i in recorded.get("snapshots", ()) if recorded.get("order") == told}
+    return _told_by(table, order, names.SORTED_BY)
 
 
-def sorting_snapshots(table: IcebergTable, order: SortOrder) -> set[int]:
-    """Snapshots in whose files the rows are sorted by an order, as far as ancestors and the table's note tell."""
-    told = order.describe()
-    compacted = {s.id for s in table.ancestors() if s.summary.get(names.ROWS_SORTED_BY) == told}
-    return compacted | sorted_snapshots(table, order)
+def snapshots_with_sorted_rows(table: IcebergTable, order: SortOrder) -> set[int]:
+    """The same, and those that compaction made: rows are sorted within each file, whatever the files' ranges."""
+    return _told_by(table, order, names.SORTED_BY, names.ROWS_SORTED_BY)
 
 
 def depth_reached(table: IcebergTable, order: SortOrder) -> float | None:
@@ -71,6 +66,12 @@ def record_sorted(table: IcebergTable, order: SortOrder, snapshots: Collection[i
     }
     if note != _recorded(table):
         table.update_properties({names.SORTED_LAYOUT: json.dumps(note)})
+
+
+def _told_by(table: IcebergTable, order: SortOrder, *entries: str) -> set[int]:
+    told, recorded = order.describe(), _recorded(table)
+    found = {s.id for s in table.ancestors() if told in (s.summary.get(entry) for entry in entries)}
+    return found | {int(i) for i in recorded.get("snapshots", ()) if recorded.get("order") == told}
 
 
 def _recorded(table: IcebergTable) -> dict[str, Any]:

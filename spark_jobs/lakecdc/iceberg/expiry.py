@@ -17,7 +17,7 @@ from lakecdc.iceberg.bulk import java_calls
 from lakecdc.iceberg.commit import told_as_conflict
 from lakecdc.iceberg.forwarding import OBJECT, OBJECTS, Forwarding, Handles
 from lakecdc.iceberg.history import read_history
-from lakecdc.iceberg.jvm import jvm
+from lakecdc.iceberg.jvm import jvm, spark_actions
 from lakecdc.iceberg.refs import put_refs
 from lakecdc.iceberg.retry import MetadataMovedError, retried
 
@@ -119,11 +119,10 @@ def delete_unreachable(table: IcebergTable, before: History, after: History) -> 
     for key in _BY_SNAPSHOT:
         went = [entry for entry in before.document.get(key, []) if entry["snapshot-id"] in gone]
         both[key] = [*after.document.get(key, []), *went]
-    view = jvm(table.spark)
     first, second = (_parsed(table, after.location, document) for document in (both, after.document))
     operations = _in_turn(table, first, second)
-    action = view.org.apache.iceberg.spark.actions.SparkActions.get(table.spark._jsparkSession)
-    action = action.expireSnapshots(view.org.apache.iceberg.BaseTable(operations, table.name))
+    seen = jvm(table.spark).org.apache.iceberg.BaseTable(operations, table.name)
+    action = spark_actions(table.spark).expireSnapshots(seen)
     result = action.option("stream-results", "true").execute()
     return Deleted(
         int(result.deletedDataFilesCount()),

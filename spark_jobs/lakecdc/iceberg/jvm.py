@@ -51,6 +51,11 @@ def jvm(spark: SparkSession) -> Any:
     return _names(spark._jvm)
 
 
+def spark_actions(spark: SparkSession) -> Any:
+    """Iceberg's Java ``SparkActions`` of a session."""
+    return jvm(spark).org.apache.iceberg.spark.actions.SparkActions.get(spark._jsparkSession)
+
+
 def know_pyspark_names(spark: SparkSession) -> None:
     """Tell the JVM where the classes are that PySpark asks for by their last name alone.
 

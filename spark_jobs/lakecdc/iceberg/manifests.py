@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame
 from lakecdc.iceberg.bulk import java_calls
 from lakecdc.iceberg.commit import commit_transaction
 from lakecdc.iceberg.file_io import discard_files
-from lakecdc.iceberg.jvm import jvm
+from lakecdc.iceberg.jvm import jvm, spark_actions
 from lakecdc.metadata import names
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ def stage_manifests(table: IcebergTable, spec_ids: Sequence[int], summary: Mappi
     transaction, mark = table.java.newTransaction(), str(uuid.uuid4())
     inside = transaction.table()
     base = inside.currentSnapshot()
-    actions = jvm(table.spark).org.apache.iceberg.spark.actions.SparkActions.get(table.spark._jsparkSession)
+    actions = spark_actions(table.spark)
     try:
         for spec_id in spec_ids:
             action = actions.rewriteManifests(inside).specId(spec_id)

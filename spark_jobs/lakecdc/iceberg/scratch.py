@@ -14,6 +14,7 @@ from lakecdc.iceberg.jvm import listed
 from lakecdc.iceberg.retry import retried
 from lakecdc.iceberg.table import MAIN
 from lakecdc.metadata import names
+from lakecdc.sql import quoted_column
 
 if TYPE_CHECKING:
     from lakecdc.iceberg.fence import PositionFence
@@ -41,6 +42,11 @@ def branch(table: IcebergTable, base: Snapshot) -> Iterator[str]:
         yield name
     finally:
         remove(table, [name])
+
+
+def sql_name(table: IcebergTable, name: str) -> str:
+    """A branch as Spark SQL writes to it."""
+    return f"{table.sql_name}.{quoted_column('branch_' + name)}"
 
 
 def publish(

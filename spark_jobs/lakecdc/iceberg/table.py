@@ -221,6 +221,14 @@ def exists(spark: SparkSession, catalog: str, name: str) -> bool:
         raise _unloadable(name, error) from error
 
 
+def open_if_there(spark: SparkSession, catalog: str, name: str) -> IcebergTable | None:
+    """Load a table; None if the catalog has none of that name.
+
+    :raises SourceUnavailableError: if the table's metadata cannot be loaded.
+    """
+    return IcebergTable(spark, catalog, name) if exists(spark, catalog, name) else None
+
+
 def _unloadable(name: str, error: Exception) -> SourceUnavailableError:
     return SourceUnavailableError(
         f"The table cannot be loaded: {java_message(error)}",

@@ -19,7 +19,7 @@ from pyspark.sql import functions as F
 from lakecdc.contract.errors import InputError
 from lakecdc.iceberg import definition
 from lakecdc.iceberg.row_deletes import count_rows, delete_rows
-from lakecdc.iceberg.table import IcebergTable, exists
+from lakecdc.iceberg.table import IcebergTable, open_if_there
 from lakecdc.ingest.excluded import key_without, value_without
 from lakecdc.ingest.formats.changes import REJECTED, exact_json, row_key
 from lakecdc.ingest.formats.kept_rows import kept_json
@@ -346,7 +346,7 @@ def oldest_orders(table: IcebergTable, target: str) -> list[str | None]:
 
 def open_quarantine(spark: SparkSession, catalog: str, name: str) -> IcebergTable | None:
     """The quarantine, or None if nothing was ever kept."""
-    return IcebergTable(spark, catalog, name) if exists(spark, catalog, name) else None
+    return open_if_there(spark, catalog, name)
 
 
 def _create(spark: SparkSession, catalog: str, name: str) -> IcebergTable:

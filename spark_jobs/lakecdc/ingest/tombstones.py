@@ -17,7 +17,7 @@ from lakecdc.iceberg import definition
 from lakecdc.iceberg.commit import RowChanges, append_changes
 from lakecdc.iceberg.fence import PositionFence
 from lakecdc.iceberg.staging import discard
-from lakecdc.iceberg.table import IcebergTable, exists
+from lakecdc.iceberg.table import IcebergTable, open_if_there
 from lakecdc.ingest.apply.arrow_files import refusal
 from lakecdc.ingest.apply.packed import stage_remembered
 from lakecdc.ingest.fold import is_suspect
@@ -122,8 +122,7 @@ def _void_below(position: Position) -> str:
 
 
 def _open(target: IcebergTable) -> IcebergTable | None:
-    name = target.name + SUFFIX
-    return IcebergTable(target.spark, target.catalog, name) if exists(target.spark, target.catalog, name) else None
+    return open_if_there(target.spark, target.catalog, target.name + SUFFIX)
 
 
 def _made(target: IcebergTable, key: Sequence[str]) -> IcebergTable:

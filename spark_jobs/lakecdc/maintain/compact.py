@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from lakecdc.contract.options import CompactDataFilesOptions
 from lakecdc.contract.report import TableReport
 from lakecdc.iceberg.bloom_columns import bloom_filter_columns, without_bloom_filters
-from lakecdc.iceberg.clustering import clustering, sorting_snapshots
+from lakecdc.iceberg.clustering import clustering, snapshots_with_sorted_rows
 from lakecdc.iceberg.definition import current_spec_id, unpartitioned_specs
 from lakecdc.iceberg.scan import specs_by_dropped_columns
 from lakecdc.maintain.geometry import geometry
@@ -48,8 +48,8 @@ def _compact(table: IcebergTable, options: CompactDataFilesOptions, start: Snaps
     chosen = quiet if options.older_specs else quiet | older
     unfiltered = _unfiltered(table, chosen) if options.add_bloom_filters else set()
     units, counts = compaction_units(chosen, options, target, large, geometry(order), unfiltered)
-    if order.ascends:
-        units = sequences(units, sorting_snapshots(table, order), current_spec_id(table))
+    if units and order.ascends:
+        units = sequences(units, snapshots_with_sorted_rows(table, order), current_spec_id(table))
     counts |= {"partitions_being_written": len(written)} if options.quiet_seconds else {}
     moving, left = moving_units(of_dropped, options, target)
     counts |= {

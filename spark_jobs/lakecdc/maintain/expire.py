@@ -38,12 +38,14 @@ class Needs:
     """Snapshots of ``main`` that must stay, newest first, by who needs them.
 
     :param silent: names of the consumers that count no more.
+    :param stale: tags of dead jobs, which count no more.
     """
 
     positions: list[Snapshot]
     jobs: list[Snapshot]
     consumers: list[Snapshot]
     silent: list[str]
+    stale: list[str]
 
     def all(self) -> dict[int, Snapshot]:
         """All of them by id."""
@@ -96,7 +98,7 @@ def plan(table: IcebergTable, asked_ms: int, retain_last: int) -> ExpiryPlan:
     """
     history = read_history(table)
     keep_last = max(retain_last, int(history.properties.get(_MIN_SNAPSHOTS, 1)), 1)
-    ancestors, stale = history.ancestors(), stale_tags(history.refs, history.snapshots.get)
+    ancestors = history.ancestors()
     carrier = nearest_carrier((s.id, s.summary) for s in ancestors)
     needs = _needs(history, ancestors, carrier)
     needed = needs.all()
@@ -116,10 +118,10 @@ def plan(table: IcebergTable, asked_ms: int, retain_last: int) -> ExpiryPlan:
         "snapshots_kept_for_jobs": len(by_age & {s.id for s in needs.jobs}),
         "snapshots_kept_for_consumers": len(by_age & {s.id for s in needs.consumers}),
         "silent_consumers": needs.silent,
-        "stale_job_tags": len(stale),
+        "stale_job_tags": len(needs.stale),
         "older_than": _iso(cutoff),
     }
-    return ExpiryPlan(Expiry(history, cutoff, keep_last, expired, refs), stale, carrier, counts)
+    return ExpiryPlan(Expiry(history, cutoff, keep_last, expired, refs), needs.stale, carrier, counts)
 
 
 def _needs(history: History, ancestors: list[Snapshot], carrier: Carrier | None) -> Needs:
@@ -137,6 +139,7 @@ def _needs(history: History, ancestors: list[Snapshot], carrier: Carrier | None)
         down_to(ancestors, jobs),
         down_to(ancestors, [c.snapshot_id for c in consumers if c not in silent]),
         sorted(c.name for c in silent),
+        stale,
     )
 
 

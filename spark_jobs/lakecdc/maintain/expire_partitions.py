@@ -154,7 +154,7 @@ def _delete_rows(table: IcebergTable, plan: ExpiryPlan) -> tuple[Snapshot, dict[
     carrier = nearest_carrier((s.id, s.summary) for s in table.ancestors())
     fence = PositionFence(carrier.text if carrier else None, floor=KnownFloor(table, plan.known))
     with scratch.branch(table, plan.head) as branch:
-        name = f"{table.sql_name}.{quoted_column('branch_' + branch)}"
+        name = scratch.sql_name(table, branch)
         table.spark.sql(f"DELETE FROM {name} WHERE {_old_rows(plan)}")
         made = table.refresh().head(branch)
         failpoints.reach("before_commit")

@@ -62,12 +62,12 @@ def _of_report(table: IcebergTable, report: TableReport, job: str) -> dict[str, 
     before, after = (table.snapshot(int(id)) if id else None for id in (report.snapshot_before, report.snapshot_after))
     states = [("before", before), ("after", after)]
     live = max((_live_files(snapshot.summary) for _, snapshot in states if snapshot), default=0)
-    look = state_of if before != after and live <= MOST_FILES else totals_of
+    is_whole = before != after and live <= MOST_FILES
     found = {
         f"{name}_{moment}": value
         for moment, snapshot in states
         if snapshot
-        for name, value in look(table, snapshot).items()
+        for name, value in (state_of(table, snapshot) if is_whole else totals_of(snapshot)).items()
     }
     if live > MOST_FILES and before != after:
         found["numbers_left_out"] = f"{live} live files are more than {MOST_FILES}"
@@ -76,9 +76,8 @@ def _of_report(table: IcebergTable, report: TableReport, job: str) -> dict[str, 
     return found
 
 
-def totals_of(table: IcebergTable, snapshot: Snapshot) -> dict[str, Any]:
+def totals_of(snapshot: Snapshot) -> dict[str, Any]:
     """Counts of a snapshot, from its summary alone."""
-    del table
     found = asdict(from_summary(snapshot.summary))
     return {**{name: value for name, value in found.items() if name != "records"}, "rows": found["records"]}
 
@@ -89,7 +88,7 @@ def state_of(table: IcebergTable, snapshot: Snapshot) -> dict[str, Any]:
     of_key = column_order(table, key).fields if key else ()
     unpartitioned = unpartitioned_specs(table)
     rows = live_entries(table, snapshot.id, [*order.fields, *of_key])
-    totals = totals_of(table, snapshot)
+    totals = totals_of(snapshot)
     found = health.measured(
         live_files(rows, unpartitioned),
         target_file_bytes=target_file_bytes(table.properties, totals["bytes"]),
@@ -168,17 +167,21 @@ def live_files(rows: Sequence[Any], unpartitioned: Iterable[int]) -> Iterator[Li
 
     :param unpartitioned: specs whose equality deletes apply to every partition.
     """
-    everywhere, puffins = set(unpartitioned), set[str]()
+    everywhere = set(unpartitioned)
     for row in rows:
-        content, size = _content(row), row.file_size_in_bytes
-        if content is Content.DELETION_VECTOR:
-            # one file holds the vectors of many data files
-            size = 0 if row.file_path in puffins else size
-            puffins.add(row.file_path)
+        content = _content(row)
         wide = content is Content.EQUALITY_DELETES and row.spec_id in everywhere
         scope = None if wide else (row.spec_id, row.partition)
         location = row.file_path if content is Content.DATA else row.referenced
-        yield LiveFile(content, scope, size, row.record_count, row.sequence_number or 0, location)
+        yield LiveFile(
+            content,
+            scope,
+            row.file_size_in_bytes,
+            row.record_count,
+            row.sequence_number or 0,
+            location,
+            row.file_path if content is Content.DELETION_VECTOR else None,
+        )
 
 
 def _content(row: Any) -> Content:

@@ -19,7 +19,7 @@ from lakecdc.iceberg import scratch
 from lakecdc.iceberg.fence import PositionFence
 from lakecdc.iceberg.row_deletes import count_rows
 from lakecdc.iceberg.scratch import HeadMovedError
-from lakecdc.iceberg.table import IcebergTable, exists
+from lakecdc.iceberg.table import IcebergTable, open_if_there
 from lakecdc.ingest import quarantine, tombstones
 from lakecdc.ingest.sources.postgres import parking
 from lakecdc.metadata import names
@@ -59,8 +59,7 @@ class Cleaning:
 
     def beside(self, name: str) -> IcebergTable | None:
         """A table beside the target; None if there is none."""
-        spark, catalog = self.target.spark, self.target.catalog
-        return IcebergTable(spark, catalog, name) if exists(spark, catalog, name) else None
+        return open_if_there(self.target.spark, self.target.catalog, name)
 
     def tell(self, kind: str, before: int, removed: int, because: str, how: str = "removed") -> None:
         """Note what was there of a kind and what has gone.
@@ -169,7 +168,7 @@ def _delete_as_of(table: IcebergTable, base: Snapshot, where: str, values: dict[
     :raises HeadMovedError: it has.
     """
     with scratch.branch(table, base) as branch:
-        name = f"{table.sql_name}.{quoted_column('branch_' + branch)}"
+        name = scratch.sql_name(table, branch)
         table.spark.sql(f"DELETE FROM {name} WHERE {where}", values)
         failpoints.reach("before_side_table_delete")
         scratch.publish(table, branch, base, PositionFence(None), {names.JOB: JOB})

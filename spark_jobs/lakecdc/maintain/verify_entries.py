@@ -34,7 +34,10 @@ def check_entries(table: IcebergTable, staged: StagedManifests) -> None:
     counted = told_counts(staged.before, staged.after)
     if counted:
         raise _refusal(table, counted)
-    old, new = live_entries(table.metadata("entries", staged.base)), live_entries(staged_entries(table, staged))
+    old, new = (
+        comparable_entries(table.metadata("entries", staged.base)),
+        comparable_entries(staged_entries(table, staged)),
+    )
     wanted = Proof(tuple(old.columns), "all entries")
     if old.columns == new.columns and read_back(old, wanted) == read_back(new, wanted):
         return
@@ -42,7 +45,7 @@ def check_entries(table: IcebergTable, staged: StagedManifests) -> None:
     raise _refusal(table, told_difference(lost, found))
 
 
-def live_entries(entries: DataFrame) -> DataFrame:
+def comparable_entries(entries: DataFrame) -> DataFrame:
     """Live entries of the metadata table ``entries``, each fact a column that can be compared."""
     from pyspark.sql import functions as F
 

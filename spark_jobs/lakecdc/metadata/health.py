@@ -34,10 +34,11 @@ class LiveFile:
     """One live file of a snapshot, as its manifest has it.
 
     :param scope: the partition, that is partition spec and values; None for equality deletes that apply everywhere.
-    :param bytes: its size; of a deletion vector that of its blob.
+    :param bytes: its size; of a deletion vector that of the Puffin file that holds it.
     :param sequence: data sequence number.
     :param location: of a data file its own; of position deletes that of the one data file they refer to, if that is
         known; a deletion vector refers to one in any case.
+    :param puffin: where the Puffin file is that holds a deletion vector, perhaps with those of other data files.
     """
 
     content: Content
@@ -46,6 +47,7 @@ class LiveFile:
     rows: int
     sequence: int
     location: str | None = None
+    puffin: str | None = None
 
 
 @dataclass(frozen=True)
@@ -139,7 +141,7 @@ def measured(
         files_by_size=_by_size(data, target_file_bytes),
         files_needed=_files_needed(data, target_file_bytes),
         rows=sum(file.rows for file in data),
-        delete_bytes=sum(file.bytes for file in known) - sum(file.bytes for file in data),
+        delete_bytes=_delete_bytes(kinds),
         equality_delete_files=len(kinds[Content.EQUALITY_DELETES]),
         equality_deletes=sum(file.rows for file in kinds[Content.EQUALITY_DELETES]),
         position_delete_files=len(kinds[Content.POSITION_DELETES]),
@@ -153,6 +155,13 @@ def measured(
         manifests=len(manifests),
         manifest_bytes=sum(manifests),
     )
+
+
+def _delete_bytes(kinds: Mapping[Content, Sequence[LiveFile]]) -> int:
+    """Bytes of all delete files, those that hold several deletion vectors counted once."""
+    files = [file for kind, found in kinds.items() if kind is not Content.DATA for file in found]
+    puffins = {file.puffin: file.bytes for file in files if file.puffin is not None}
+    return sum(file.bytes for file in files if file.puffin is None) + sum(puffins.values())
 
 
 def _saturated(amount: float, half: float) -> float:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from py4j.protocol import MEMORY_COMMAND_NAME
 
 from lakecdc.iceberg.bulk import COLLECTION, OBJECT, JavaCalls, java_calls
 from lakecdc.iceberg.jvm import gateway, jvm
 from tests.conftest import Lake
+from tests.lakecdc.iceberg.java_commands import sent_commands
 
 TEXTS = ["", "a", "a,b", 'quoted "b"', "two\nlines", "zero\0", "ä€😀", "\\u0041"]
 
@@ -81,17 +81,8 @@ def _closing(lake: Lake, invoke: Any, handle: Any) -> Any:
     return invoke.MethodHandleProxies.asInterfaceInstance(closeable, alone)
 
 
-def test_a_thousand_objects_take_few_calls(lake: Lake, calls: JavaCalls, monkeypatch: pytest.MonkeyPatch) -> None:
-    client = gateway(lake.spark)._gateway_client
-    sent, send = list[str](), client.send_command
-
-    def counted(command: str, *rest: Any, **more: Any) -> Any:
-        # what Python has collected is told to the JVM at any time
-        if not command.startswith(MEMORY_COMMAND_NAME):
-            sent.append(command)
-        return send(command, *rest, **more)
-
-    monkeypatch.setattr(client, "send_command", counted)
-    objects = calls.sent(range(1000))
-    assert calls.rows(objects, calls.it) == [[number] for number in range(1000)]
+def test_a_thousand_objects_take_few_calls(lake: Lake, calls: JavaCalls) -> None:
+    with sent_commands(lake.spark) as sent:
+        objects = calls.sent(range(1000))
+        assert calls.rows(objects, calls.it) == [[number] for number in range(1000)]
     assert 0 < len(sent) < 100

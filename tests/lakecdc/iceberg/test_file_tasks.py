@@ -8,11 +8,12 @@ import pytest
 
 from lakecdc.iceberg import file_tasks
 from lakecdc.iceberg.file_tasks import FileTask, java_tasks, others_of, planned_tasks
-from lakecdc.iceberg.jvm import gateway, iterate, listed
+from lakecdc.iceberg.jvm import iterate, listed
 from lakecdc.iceberg.live_deletes import EqualityDelete, PositionDelete, Scopes, live_deletes
 from lakecdc.iceberg.pairs import pairs_with, planned_without
 from lakecdc.iceberg.table import IcebergTable
 from tests.conftest import Lake
+from tests.lakecdc.iceberg.java_commands import sent_commands
 from tests.lakecdc.iceberg.metadata_only import append, delete
 
 FILES = [f"file:///data/{number}-ä,\"'.parquet" for number in range(7)]
@@ -126,25 +127,16 @@ def test_pairs_are_dropped_once_they_are_too_many(table: IcebergTable, monkeypat
     assert [location for location, _ in _deletes(java_tasks(tasks, "others"))] == [t.location for t in tasks]
 
 
-def test_thousands_of_data_files_take_hundreds_of_calls(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_thousands_of_data_files_take_hundreds_of_calls(lake: Lake) -> None:
     name = lake.new_name("planned")
     lake.sql(f"CREATE TABLE lake.{name} (id bigint) USING iceberg TBLPROPERTIES ('format-version'='2')")
     table = lake.table(name)
     append(table, [f"old-{number}" for number in range(5000)])
     delete(table, "equality", key=1)
     append(table, [f"new-{number}" for number in range(5000)])
-    client = gateway(lake.spark)._gateway_client
-    sent, send = list[str](), client.send_command
-
-    def counted(command: str, *rest: Any, **more: Any) -> Any:
-        # py4j also tells the JVM what Python's collector has thrown away, whenever it does so
-        if not command.startswith("m\n"):
-            sent.append(command)
-        return send(command, *rest, **more)
-
-    monkeypatch.setattr(client, "send_command", counted)
-    equality, _, tasks = planned(table.refresh())
-    assert len(java_tasks(tasks, "paired")) == len(tasks) == 5000
+    with sent_commands(lake.spark) as sent:
+        equality, _, tasks = planned(table.refresh())
+        assert len(java_tasks(tasks, "paired")) == len(tasks) == 5000
     assert (len(equality), {task.equality_deletes for task in tasks}) == (1, {1})
     assert len(sent) < 1000
 

@@ -9,15 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from py4j.protocol import MEMORY_COMMAND_NAME
 
 from lakecdc.contract.errors import ConflictError
-from lakecdc.iceberg.jvm import gateway, jvm
+from lakecdc.iceberg.jvm import jvm
 from lakecdc.iceberg.refs import Ref, change_refs, read_refs
 from lakecdc.maintain.expire import expire_snapshots
 from lakecdc.metadata import names
 from lakecdc.metadata.consumers import Consumer
 from tests.conftest import Lake
+from tests.lakecdc.iceberg.java_commands import sent_commands
 from tests.lakecdc.maintain.support import (
     append,
     create,
@@ -108,23 +108,12 @@ def test_no_file_goes_that_somebody_came_to_need_after_the_commit(lake: Lake, mo
     assert duckdb_rows(lake, name) == [(1, "x", 1)]
 
 
-def test_no_call_to_java_for_each_snapshot(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    client = gateway(lake.spark)._gateway_client
-    sent, send = list[str](), client.send_command
-
-    def counted(command: str, *rest: Any, **more: Any) -> Any:
-        # what Python has collected is told to the JVM at any time
-        if not command.startswith(MEMORY_COMMAND_NAME):
-            sent.append(command)
-        return send(command, *rest, **more)
-
+def test_no_call_to_java_for_each_snapshot(lake: Lake) -> None:
     calls = []
     for count in (5, 10, 30):
         name = create(lake, 2)
         make_snapshots(lake, name, count)
-        with monkeypatch.context() as patch:
-            sent.clear()
-            patch.setattr(client, "send_command", counted)
+        with sent_commands(lake.spark) as sent:
             report = run(lake, expire_snapshots, name, **options(retain_last=3))
         calls.append(len(sent))
         assert report.metrics["snapshots_expired"] == count - 1

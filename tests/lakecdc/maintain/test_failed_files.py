@@ -31,7 +31,7 @@ def test_files_of_a_failed_proof_stay_where_they_are_asked_for() -> None:
 
 
 def test_a_folder_is_named_as_such_and_many_files_by_the_first() -> None:
-    assert "kept in s3://b/t/work/, until" in after(VerificationError("x"), ["s3://b/t/work/"])[1]
+    assert "kept in s3://b/t/staged/, until" in after(VerificationError("x"), ["s3://b/t/staged/"])[1]
     many = [f"s3://b/t/{n}.avro" for n in range(7)]
     assert "in s3://b/t/ (0.avro, 1.avro, 2.avro and 4 more, which" in after(VerificationError("x"), many)[1]
     assert "written no files" in after(VerificationError("x"), [])[1]

@@ -96,3 +96,9 @@ def test_scores_lie_between_nothing_and_everything(files: list[LiveFile], snapsh
 def test_one_more_equality_delete_never_betters_a_score(files: list[LiveFile]) -> None:
     named = [replace(f, location=str(n)) if f.content is Content.DATA else f for n, f in enumerate(files)]
     assert health(*named, deletes(Content.EQUALITY_DELETES, 5)).score <= health(*named).score
+
+
+def test_a_puffin_file_counts_once_however_many_vectors_it_holds() -> None:
+    vectors = [replace(deletes(Content.DELETION_VECTOR, 2), bytes=50, puffin=file) for file in ("a", "a", "b")]
+    found = health(data(), deletes(Content.EQUALITY_DELETES, 2), *vectors)
+    assert (found.deletion_vectors, found.delete_bytes) == (3, 1 + 50 + 50)

@@ -107,7 +107,7 @@ def _attempt(
     if (carrier.text if carrier else None) != started_from:
         raise ConflictError(fence.errorMessage(), table=table.name, hint="Nothing was published; run again.")
     with scratch.branch(table, base) as branch:
-        name = f"{table.sql_name}.{quoted_column('branch_' + branch)}"
+        name = scratch.sql_name(table, branch)
         if batch.truncate_order:
             # rows without an order key are older than any event
             older = f"coalesce({ORDER_COLUMN}, '') < :order"

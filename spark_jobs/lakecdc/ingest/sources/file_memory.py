@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from lakecdc.contract.errors import InputError
 from lakecdc.iceberg import definition
-from lakecdc.iceberg.table import IcebergTable, exists
+from lakecdc.iceberg.table import IcebergTable, open_if_there
 from lakecdc.local_relation import local_relation
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ def extended(
 
 def _follow(spark: SparkSession, catalog: str, table: str, chapter: str) -> frozenset[str]:
     name = table + SUFFIX
-    beside = IcebergTable(spark, catalog, name) if exists(spark, catalog, name) else None
+    beside = open_if_there(spark, catalog, name)
     rows = spark.table(beside.sql_name).select("chapter", "previous", "file").collect() if beside else []
     files: dict[str, set[str]] = {}
     previous: dict[str, str] = {}
@@ -123,7 +123,7 @@ def _follow(spark: SparkSession, catalog: str, table: str, chapter: str) -> froz
 
 def _write(spark: SparkSession, catalog: str, table: str, chapter: str, previous: str, files: Iterable[str]) -> None:
     name = table + SUFFIX
-    beside = IcebergTable(spark, catalog, name) if exists(spark, catalog, name) else _create(spark, catalog, name)
+    beside = open_if_there(spark, catalog, name) or _create(spark, catalog, name)
     if not spark.table(beside.sql_name).where(f"chapter = '{chapter}'").isEmpty():
         return
     rows = [(chapter, previous, file) for file in sorted(files)]
