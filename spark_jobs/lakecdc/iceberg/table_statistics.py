@@ -1,13 +1,14 @@
-"""Statistics files of a table, which Iceberg's own procedures make: distinct values of columns, and partitions."""
+"""Statistics files of a table, which Iceberg's own actions make: distinct values of columns, and partitions."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from lakecdc.iceberg.jvm import listed, mapping
-from lakecdc.sql import literal, quoted
+from lakecdc.iceberg.commit import told_as_conflict
+from lakecdc.iceberg.jvm import java_array, listed, mapping, spark_actions
 
 if TYPE_CHECKING:
     from lakecdc.iceberg.table import IcebergTable
@@ -46,20 +47,32 @@ def partition_statistics(table: IcebergTable) -> set[int]:
 
 
 def compute_columns(table: IcebergTable, snapshot_id: int, columns: Sequence[str]) -> None:
-    """Make and register the statistics of columns for a snapshot, which reads these columns."""
-    listing = ", ".join(literal(column) for column in columns)
-    _call(table, f"compute_table_stats({_target(table, snapshot_id)}, columns => array({listing}))")
+    """Make and register the statistics of columns for a snapshot, which reads these columns.
+
+    :raises ConflictError: other writers were faster at every attempt that the table allows.
+    """
+    names = java_array(table.spark, "java.lang.String", columns)
+    action = spark_actions(table.spark).computeTableStats(table.java).columns(names).snapshot(snapshot_id)
+    with _registered(table):
+        action.execute()
 
 
 def compute_partitions(table: IcebergTable, snapshot_id: int) -> None:
-    """Make and register the statistics of partitions for a snapshot, from the manifests that earlier ones lack."""
-    _call(table, f"compute_partition_stats({_target(table, snapshot_id)})")
+    """Make and register the statistics of partitions for a snapshot, from the manifests that earlier ones lack.
+
+    Iceberg makes one attempt to register them, with the metadata that the table had before they were made
+    (``SetPartitionStatistics`` of 1.12); the commit of a transaction makes as many as any other commit.
+
+    :raises ConflictError: other writers were faster at every attempt that the table allows.
+    """
+    transaction = table.java.newTransaction()
+    spark_actions(table.spark).computePartitionStats(transaction.table()).snapshot(snapshot_id).execute()
+    with _registered(table):
+        transaction.commitTransaction()
 
 
-def _target(table: IcebergTable, snapshot_id: int) -> str:
-    return f"table => {literal(quoted(table.name))}, snapshot_id => {snapshot_id}"
-
-
-def _call(table: IcebergTable, procedure: str) -> None:
-    table.spark.sql(f"CALL {quoted(table.catalog)}.system.{procedure}").collect()
+@contextmanager
+def _registered(table: IcebergTable) -> Iterator[None]:
+    with told_as_conflict(table, "The statistics were not registered", "The table is as it was; run again."):
+        yield
     table.refresh()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Iterable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from lakecdc.contract.errors import InputError
@@ -18,12 +19,14 @@ from lakecdc.iceberg.table_statistics import (
     compute_partitions,
     partition_statistics,
 )
-from lakecdc.maintain.rewrite import nothing
+from lakecdc.maintain.rewrite import from_head, nothing
+from lakecdc.maintain.start_tag import start_tag
 
 if TYPE_CHECKING:
     from lakecdc.contract.spec import JobSpec
     from lakecdc.iceberg.table import IcebergTable, Snapshot
 
+JOB = "compute_statistics"
 _CHANGES = ("added-records", "deleted-records", "added-position-deletes", "added-equality-deletes")
 
 
@@ -32,12 +35,12 @@ def compute_statistics(table: IcebergTable, spec: JobSpec) -> TableReport:
 
     :raises InputError: a column of the options does not exist.
     """
-    options = spec.options
-    assert isinstance(options, ComputeStatisticsOptions)
-    ancestors = list(table.refresh().ancestors())
-    if not ancestors:
-        return nothing(table, "the table has no snapshot")
-    head, columns = ancestors[0], _columns(table, options)
+    assert isinstance(spec.options, ComputeStatisticsOptions)
+    return from_head(table, partial(_compute, table, spec.options))
+
+
+def _compute(table: IcebergTable, options: ComputeStatisticsOptions, head: Snapshot) -> TableReport:
+    ancestors, columns = list(table.ancestors()), _columns(table, options)
     known = {id for id, found in column_statistics(table).items() if set(columns) <= set(found.distinct)}
     limit = options.min_changed_ratio * int(head.summary.get("total-records", 0))
     changed = {"columns": changed_rows(ancestors, known) if columns else 0.0}
@@ -50,10 +53,11 @@ def compute_statistics(table: IcebergTable, spec: JobSpec) -> TableReport:
     if options.dry_run:
         return nothing(table, "dry run: nothing was changed", head, **metrics)
     started = time.monotonic()
-    if "columns" in stale:
-        compute_columns(table, head.id, columns)
-    if "partitions" in stale:
-        compute_partitions(table, head.id)
+    with start_tag(table, head, JOB):
+        if "columns" in stale:
+            compute_columns(table, head.id, columns)
+        if "partitions" in stale:
+            compute_partitions(table, head.id)
     found = column_statistics(table).get(head.id)
     metrics |= {"distinct_values": found.distinct if found else {}, "seconds": round(time.monotonic() - started, 3)}
     return TableReport(table.name, "done", snapshot_before=str(head.id), snapshot_after=str(head.id), metrics=metrics)

@@ -9,10 +9,11 @@ import os
 import random
 import threading
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -28,13 +29,11 @@ from lakecdc.maintain.compact import compact_data_files
 from lakecdc.maintain.delete_files.job import rewrite_delete_files
 from lakecdc.maintain.expire import expire_snapshots
 from lakecdc.maintain.expire_partitions import expire_partitions
-from lakecdc.maintain.geometry import geometry
 from lakecdc.maintain.manifests import rewrite_manifests
 from lakecdc.maintain.measure import FileFacts, measure
 from lakecdc.maintain.orphans.job import RemoveOrphanFiles
 from lakecdc.maintain.orphans.locations import FOLDER
 from lakecdc.maintain.rebucket import rebucket
-from lakecdc.maintain.selection import average_depth
 from lakecdc.maintain.sort import sort_data_files
 from lakecdc.maintain.statistics import compute_statistics
 from lakecdc.maintain.tag import tag_snapshots
@@ -258,9 +257,9 @@ class Soak:
             self.planted[name] += 1
 
     def _compare(self, step: str, options: dict[str, Any], report: TableReport) -> None:
-        """Note commits of a report that have raised the overlap depth which the job has found.
+        """Note commits of a report after which keys lie in more files than the job has found them in.
 
-        Depth is that of partitions, and rows that move are in other ones.
+        That is told by partition, and rows that move are in other ones.
         """
         if step == "rebucket" or options.get("older_specs"):
             return
@@ -285,12 +284,10 @@ class Soak:
             )
             # what others have committed since the job began it has neither found nor changed
             unseen = {location for location in before if before[location].added_by in of_others} & set(after)
-            depths = [
-                depth((f for f in files.values() if f.location not in unseen), order) for files in (before, after)
-            ]
+            changed = [[f for f in files.values() if f.location not in unseen] for files in (before, after)]
             self.measured += 1
-            if depths[1] > depths[0] + 1e-9:
-                self.deepened.append(f"{step} {options} of {report.table}: {depths}, {report.metrics}")
+            if places := deeper(*changed):
+                self.deepened.append(f"{step} {options} of {report.table}: {places}, {report.metrics}")
 
     def check(self) -> None:
         """What must hold once nobody writes any more."""
@@ -325,15 +322,31 @@ def run(lake: Lake, step: str, name: str, **options: Any) -> TableReport:
     return report
 
 
-def depth(files: Iterable[FileFacts], order: Any) -> float:
-    """Overlap depth of data files, by partition."""
-    partitions: dict[tuple[int, str], list[FileFacts]] = {}
+def deeper(before: Iterable[FileFacts], after: Iterable[FileFacts]) -> list[tuple[Any, ...]]:
+    """Where keys lie in more files than they did, and in more than one.
+
+    Average depth rises also when a file goes that overlapped no other, or when deleted rows do.
+
+    :return: spec, partition, begin and end of a piece of the order, and in how many files it lay and lies.
+    """
+    found = list[tuple[Any, ...]]()
+    was, by = _by_partition(before), _by_partition(after)
+    for partition, files in by.items():
+        ends = sorted({end for f in (*files, *was[partition]) for end in (f.lower, f.upper)})
+        # the piece from an end to itself matters to files that hold this one key
+        for low, high in itertools.chain(pairwise(ends), zip(ends, ends, strict=True)):
+            counts = [sum(f.lower <= low and high <= f.upper for f in each) for each in (was[partition], files)]
+            if counts[1] > max(counts[0], 1) and (low < high or any(f.lower == f.upper == low for f in files)):
+                found.append((*partition, low, high, counts))
+    return found
+
+
+def _by_partition(files: Iterable[FileFacts]) -> defaultdict[tuple[int, str], list[FileFacts]]:
+    found = defaultdict[tuple[int, str], list[FileFacts]](list)
     for file in files:
-        partitions.setdefault((file.spec_id, file.partition), []).append(file)
-    shape = geometry(order)
-    return average_depth(
-        [(shape.depth(f), sum(each.rows for each in f if not each.keyless)) for f in partitions.values()]
-    )
+        assert file.key_range.known, file
+        found[file.spec_id, file.partition].append(file)
+    return found
 
 
 def folder_of(lake: Lake, name: str) -> Path:
@@ -383,6 +396,17 @@ class Worker(threading.Thread):
         self._stop_asked.set()
         self.join()
         return self._error
+
+
+def test_what_counts_as_deeper() -> None:
+    def files(*ends: tuple[int, int]) -> list[FileFacts]:
+        return [FileFacts(f"{low}-{high}", 0, "{}", 1, 1, 1, lower=low, upper=high) for low, high in ends]
+
+    assert not deeper(files((0, 5), (0, 5), (9, 9)), files((0, 5), (0, 5)))
+    assert not deeper(files((0, 3), (5, 7)), files((0, 7)))
+    assert not deeper(files((0, 4), (2, 7)), files((0, 3), (3, 7)))
+    assert deeper(files((0, 3), (4, 4), (5, 7)), files((0, 7), (4, 4))) == [(0, "{}", 4, 4, [1, 2])]
+    assert deeper(files((0, 3), (2, 9), (8, 9)), files((0, 9), (2, 9))) == [(0, "{}", 3, 8, [1, 2])]
 
 
 @pytest.mark.services

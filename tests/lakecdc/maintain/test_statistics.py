@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
+from pyspark.sql import SparkSession
 
 from lakecdc.contract.errors import InputError, SpecError
 from lakecdc.contract.options import ComputeStatisticsOptions
+from lakecdc.iceberg import jvm, table_statistics
 from lakecdc.iceberg.table import Snapshot
 from lakecdc.maintain.statistics import changed_rows, compute_statistics
 from tests.conftest import Lake
@@ -57,3 +61,24 @@ def test_stale_statistics_are_computed(lake: Lake) -> None:
     assert run(lake, compute_statistics, name, columns=["id"]).outcome == "nothing"
     append(lake, name, 2000, 2020)
     assert run(lake, compute_statistics, name, columns=["id"]).metrics["distinct_values"] == {"id": 230}
+
+
+def test_a_commit_meanwhile_takes_no_statistics_away(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    name = create(lake, 2, "d")
+    fill(lake, name, files=2)
+    head = lake.table(name).head()
+    assert head is not None
+    others, actions = iter([(1000, 1010), (2000, 2010)]), jvm.spark_actions
+
+    def after_another(spark: SparkSession) -> Any:
+        append(lake, name, *next(others))
+        return actions(spark)
+
+    monkeypatch.setattr(table_statistics, "spark_actions", after_another)
+    report = run(lake, compute_statistics, name, columns=["id"])
+    assert report.outcome == "done", report.reason
+    metadata = lake.pyiceberg().load_table(name).metadata
+    assert metadata.current_snapshot_id != head.id
+    assert {f.snapshot_id for f in (*metadata.statistics, *metadata.partition_statistics)} == {head.id}
+    assert len(metadata.statistics) == len(metadata.partition_statistics) == 1
+    assert set(metadata.refs) == {"main"}
