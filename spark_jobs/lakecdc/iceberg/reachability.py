@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from lakecdc.contract.errors import ConflictError, InputError
 from lakecdc.iceberg.jvm import java_class_name, java_list, java_message, jvm, listed
+from lakecdc.iceberg.stored_files import told_as_vanished
 
 if TYPE_CHECKING:
     from lakecdc.iceberg.table import IcebergTable
@@ -57,9 +58,13 @@ def newest_metadata(table: IcebergTable, known: dict[str, Any] | None = None) ->
 
 
 def read_metadata(table: IcebergTable, location: str) -> dict[str, Any]:
-    """A metadata file below the table's location, whoever has written it."""
+    """A metadata file below the table's location, whoever has written it.
+
+    :raises VanishedError: there is no such file.
+    """
     parser = jvm(table.spark).org.apache.iceberg.TableMetadataParser
-    return _document(table, parser.read(table.java.io(), location))
+    with told_as_vanished(table):
+        return _document(table, parser.read(table.java.io(), location))
 
 
 def _document(table: IcebergTable, metadata: Any) -> dict[str, Any]:

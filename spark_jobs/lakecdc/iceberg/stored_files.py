@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +12,9 @@ from lakecdc.iceberg.jvm import java_class_name, java_list, java_message, jvm
 
 if TYPE_CHECKING:
     from lakecdc.iceberg.table import IcebergTable
+
+# names of Java's exceptions, and Iceberg's
+_MISSING = ("FileNotFoundException", "NoSuchFileException", "NotFoundException")
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +31,7 @@ class StoredFile:
 
 
 class VanishedError(ConflictError):
-    """A folder was deleted while it was listed."""
+    """A file or folder was deleted after it was listed."""
 
 
 class FileIoStorage:
@@ -53,14 +56,10 @@ class FileIoStorage:
                 name = self._io.getClass().getSimpleName()
                 raise UnsupportedError(f"Its FileIO, {name}, cannot list files.", table=self._table.name) from error
             raise
-        try:
+        with told_as_vanished(self._table):
             while files.hasNext():
                 file = files.next()
                 yield StoredFile(str(file.location()), int(file.size()), int(file.createdAtMillis()))
-        except Exception as error:
-            if _is_missing(error):
-                raise VanishedError(java_message(error)) from error
-            raise
 
     def find(self, locations: Collection[str]) -> dict[str, StoredFile]:
         """Those of the files that are there, as they are now, by location."""
@@ -108,8 +107,9 @@ def read_bytes(table: IcebergTable, location: str, size: int | None = None) -> b
     """A file's content.
 
     :param size: its first bytes alone.
+    :raises VanishedError: there is no such file.
     """
-    with closing(table.java.io().newInputFile(location).newStream()) as stream:
+    with told_as_vanished(table), closing(table.java.io().newInputFile(location).newStream()) as stream:
         return bytes(stream.readAllBytes() if size is None else stream.readNBytes(size))
 
 
@@ -119,7 +119,26 @@ def write_bytes(table: IcebergTable, location: str, content: bytes) -> None:
         stream.write(content)
 
 
+@contextmanager
+def told_as_vanished(table: IcebergTable) -> Iterator[None]:
+    """Read or list files that somebody else may delete.
+
+    :raises VanishedError: one is gone.
+    """
+    try:
+        yield
+    except Exception as error:
+        if _is_missing(error):
+            hint = "It was deleted meanwhile; run again."
+            raise VanishedError(java_message(error), table=table.name, hint=hint) from error
+        raise
+
+
 def _is_missing(error: Exception) -> bool:
-    # wrapped by some of Iceberg's file systems
     java = getattr(error, "java_exception", None)
-    return java is not None and "FileNotFoundException" in str(java.toString())
+    # wrapped by some of Iceberg's file systems
+    while java is not None:
+        if str(java.getClass().getSimpleName()) in _MISSING:
+            return True
+        java = java.getCause()
+    return False

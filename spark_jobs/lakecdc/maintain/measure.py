@@ -6,6 +6,7 @@ import bisect
 from collections import defaultdict
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 from lakecdc.iceberg.definition import unpartitioned_specs
@@ -13,6 +14,8 @@ from lakecdc.maintain.overlap import Box, ColumnBounds, KeyRange, column_range, 
 from lakecdc.sql import quoted_column
 
 if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
     from lakecdc.iceberg.sort_order import SortField, SortOrder
     from lakecdc.iceberg.table import IcebergTable
 
@@ -81,20 +84,34 @@ def measure(table: IcebergTable, snapshot_id: int, order: SortOrder) -> Partitio
     :param snapshot_id: the state to measure.
     :param order: where files lie in it is wanted.
     """
-    return by_partition(live_entries(table, snapshot_id, order.fields), unpartitioned_specs(table))
+    (rows,) = live_entries(table, [snapshot_id], order.fields)
+    return by_partition(rows, unpartitioned_specs(table))
 
 
-def live_entries(table: IcebergTable, snapshot_id: int, fields: Sequence[SortField]) -> list[Any]:
-    """A row for each live file of a snapshot, delete files included, with its bounds in some columns.
+def live_entries(table: IcebergTable, snapshot_ids: Sequence[int], fields: Sequence[SortField]) -> list[list[Any]]:
+    """For each of some snapshots, a row for each live file, delete files included, with its bounds in some columns.
+
+    They are read by one query, since to begin one takes longer than to read the manifests of most tables.
 
     :param fields: the columns.
     """
+    from pyspark.sql import DataFrame
+    from pyspark.sql import functions as F
+
+    frames = [_live_entries(table, id, fields).withColumn("nth", F.lit(n)) for n, id in enumerate(snapshot_ids)]
+    found: list[list[Any]] = [[] for _ in snapshot_ids]
+    for row in reduce(DataFrame.unionByName, frames).collect():
+        found[row.nth].append(row)
+    return found
+
+
+def _live_entries(table: IcebergTable, snapshot_id: int, fields: Sequence[SortField]) -> DataFrame:
     from pyspark.sql import functions as F
 
     entries = table.metadata("entries", snapshot_id).where("status < 2")
     bounds = [_bounds(entries.schema, field) for field in fields]
     partitioned = "partition" in _fields(entries.schema, "data_file")
-    rows = entries.select(
+    return entries.select(
         "snapshot_id",
         "sequence_number",
         "data_file.content",
@@ -109,7 +126,6 @@ def live_entries(table: IcebergTable, snapshot_id: int, fields: Sequence[SortFie
         # members of a struct, since an array would make one type of all
         F.struct(F.lit(0), *(F.expr(sql).alias(f"c{n}") for n, sql in enumerate(bounds))).alias("bounds"),
     )
-    return rows.collect()
 
 
 def by_partition(rows: Sequence[Any], unpartitioned: Collection[int], of_order: slice = slice(None)) -> Partitions:

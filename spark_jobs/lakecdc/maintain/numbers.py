@@ -31,6 +31,7 @@ from lakecdc.metadata.totals import from_summary
 
 if TYPE_CHECKING:
     from lakecdc.contract.report import TableReport
+    from lakecdc.iceberg.sort_order import SortField, SortOrder
     from lakecdc.iceberg.table import IcebergTable, Snapshot
 
 log = logging.getLogger(__name__)
@@ -63,12 +64,10 @@ def _of_report(table: IcebergTable, report: TableReport, job: str) -> dict[str, 
     states = [("before", before), ("after", after)]
     live = max((_live_files(snapshot.summary) for _, snapshot in states if snapshot), default=0)
     is_whole = before != after and live <= MOST_FILES
-    found = {
-        f"{name}_{moment}": value
-        for moment, snapshot in states
-        if snapshot
-        for name, value in (state_of(table, snapshot) if is_whole else totals_of(snapshot)).items()
-    }
+    told = [(moment, snapshot) for moment, snapshot in states if snapshot]
+    snapshots = [snapshot for _, snapshot in told]
+    numbers = states_of(table, snapshots) if is_whole and told else [totals_of(snapshot) for snapshot in snapshots]
+    found = {f"{name}_{moment}": n for (moment, _), each in zip(told, numbers, strict=True) for name, n in each.items()}
     if live > MOST_FILES and before != after:
         found["numbers_left_out"] = f"{live} live files are more than {MOST_FILES}"
     if after and before != after:
@@ -82,12 +81,18 @@ def totals_of(snapshot: Snapshot) -> dict[str, Any]:
     return {**{name: value for name, value in found.items() if name != "records"}, "rows": found["records"]}
 
 
-def state_of(table: IcebergTable, snapshot: Snapshot) -> dict[str, Any]:
-    """Counts of a snapshot, and how its files lie, from its manifests."""
+def states_of(table: IcebergTable, snapshots: Sequence[Snapshot]) -> list[dict[str, Any]]:
+    """Counts of snapshots, and how their files lie, from their manifests."""
     order, key = clustering(table), table.identifier_columns
     of_key = column_order(table, key).fields if key else ()
+    rows = live_entries(table, [snapshot.id for snapshot in snapshots], [*order.fields, *of_key])
+    return [_state(table, *each, order, of_key) for each in zip(snapshots, rows, strict=True)]
+
+
+def _state(
+    table: IcebergTable, snapshot: Snapshot, rows: Sequence[Any], order: SortOrder, of_key: Sequence[SortField]
+) -> dict[str, Any]:
     unpartitioned = unpartitioned_specs(table)
-    rows = live_entries(table, snapshot.id, [*order.fields, *of_key])
     totals = totals_of(snapshot)
     found = health.measured(
         live_files(rows, unpartitioned),
@@ -103,7 +108,7 @@ def state_of(table: IcebergTable, snapshot: Snapshot) -> dict[str, Any]:
         depths = [(shape.depth(files), sum(f.rows for f in files if not f.keyless)) for files in laid]
         numbers["overlap_depth"] = average_depth(depths)
     if of_key:
-        ids = {table.field_id(column) for column in key}
+        ids = {table.field_id(column) for column in table.identifier_columns}
         keyed = by_partition(rows, unpartitioned, slice(len(order.fields), None))
         numbers["lookup_files"] = lookup_files(keyed, partition_fields(table), ids)
     return numbers

@@ -6,11 +6,12 @@ import re
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from lakecdc.contract.errors import UnsupportedError
 from lakecdc.iceberg.reachability import read_metadata
-from lakecdc.iceberg.stored_files import StoredFile, read_bytes
+from lakecdc.iceberg.stored_files import StoredFile, VanishedError, read_bytes
 from lakecdc.maintain.orphans.locations import key, place
 from lakecdc.maintain.shared_files import refuse_shared_files
 
@@ -105,15 +106,19 @@ def keep_or_refuse(
             hint="Another catalog seems to write to the same files; unregister it there.",
         )
     for file in beside:
-        reachable.protect(read_metadata(table, file.location))
+        # commits remove old versions, and refused ones what they have written
+        with suppress(VanishedError):
+            reachable.protect(read_metadata(table, file.location))
     return len(beside)
 
 
 def _uuid(table: IcebergTable, location: str) -> str | None:
-    """The UUID in a metadata file; None if it has none, as a file that was never finished."""
-    found = _UUID.search(_plain(read_bytes(table, location, _HEAD_BYTES)))
-    found = found or _UUID.search(_plain(read_bytes(table, location)))
-    return found[1].decode() if found else None
+    """The UUID in a metadata file; None if it has none, as a file that was never finished or is gone."""
+    with suppress(VanishedError):
+        found = _UUID.search(_plain(read_bytes(table, location, _HEAD_BYTES)))
+        found = found or _UUID.search(_plain(read_bytes(table, location)))
+        return found[1].decode() if found else None
+    return None
 
 
 def _plain(content: bytes) -> bytes:

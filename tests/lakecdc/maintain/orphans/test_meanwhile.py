@@ -11,9 +11,12 @@ import pytest
 
 from lakecdc.contract.errors import ConflictError
 from lakecdc.iceberg.commit import RowChanges
+from lakecdc.iceberg.reachability import read_metadata
 from lakecdc.iceberg.staging import stage_rows
+from lakecdc.iceberg.stored_files import VanishedError
 from lakecdc.maintain.orphans import job
 from lakecdc.maintain.orphans.reachable import Reachable
+from lakecdc.maintain.orphans.search import search
 from tests.lakecdc.maintain.orphans.support import OLD, Attic, age, files, plant
 from tests.lakecdc.maintain.support import meanwhile
 
@@ -49,6 +52,28 @@ def test_metadata_is_read_again_before_each_batch(attic: Attic, monkeypatch: pyt
     report = attic.run(name)
     assert (report.metrics["files_taken"], report.metrics["files_spared"]) == (2, 2)
     assert attic.sql(f"SELECT count(*) FROM {{}}.{name}").collect()[0][0] == 20
+
+
+def test_metadata_that_a_commit_removes_meanwhile(attic: Attic, monkeypatch: pytest.MonkeyPatch) -> None:
+    name = attic.create(2)
+    attic.table(name).update_properties({"write.metadata.previous-versions-max": "1"})
+    for number in range(3):
+        attic.append(name, number, number + 1)
+    age(attic.path(name))
+    plant(attic.path(name), ["data/left.parquet"])
+    first = min(attic.path(name).glob("metadata/*.metadata.json"))
+    looked_for = search
+
+    def then_removed(*asked: Any) -> Any:
+        found = looked_for(*asked)
+        first.unlink()
+        return found
+
+    monkeypatch.setattr(job, "search", then_removed)
+    report = attic.run(name)
+    assert (report.metrics["files_taken"], report.metrics["metadata_files_beside"]) == (1, 0)
+    with pytest.raises(VanishedError, match=first.name):
+        read_metadata(attic.table(name), str(first))
 
 
 def test_a_table_that_is_made_anew_meanwhile(attic: Attic, monkeypatch: pytest.MonkeyPatch) -> None:
