@@ -39,8 +39,8 @@ _EXPIRED = (
 )
 _EXPIRED_ROWS = ("partitions_removed", "data_files_removed", "rows_removed", "bytes_removed")
 _ORPHANS = tuple(f"{what}_{how}" for how in ("taken", "deleted", "restored", "spared") for what in ("files", "bytes"))
-_CLEANED = ("quarantined_dismissed", "parked_rounds_removed", "remembered_deletes_removed")
-_BESIDE = ("quarantined_after", "parked_rounds_after", "remembered_deletes_after", "files_read")
+_CLEANED = ("quarantined_dismissed", "parked_rounds_removed", "remembered_deletes_removed", "files_read_removed")
+_BESIDE = ("quarantined_after", "parked_rounds_after", "remembered_deletes_after", "files_read_after")
 # of every job that maintains tables
 _WORK = ("bytes_written", "core_seconds")
 _STATE = (

@@ -21,11 +21,12 @@ from lakecdc.iceberg.row_deletes import count_rows
 from lakecdc.iceberg.scratch import HeadMovedError
 from lakecdc.iceberg.table import IcebergTable, open_if_there
 from lakecdc.ingest import quarantine, tombstones
+from lakecdc.ingest.sources import file_memory
 from lakecdc.ingest.sources.postgres import parking
 from lakecdc.metadata import names
 from lakecdc.metadata.names import quarantine_of
-from lakecdc.metadata.positions import Position, current_position, decode, nearest_carrier
-from lakecdc.sql import quoted_column
+from lakecdc.metadata.positions import Carrier, Position, current_position, decode, idle_position, nearest_carrier
+from lakecdc.sql import literal, quoted_column
 
 if TYPE_CHECKING:
     from lakecdc.contract.spec import JobSpec
@@ -52,10 +53,19 @@ class Cleaning:
     removed: int = 0
 
     @property
+    def carrier(self) -> Carrier | None:
+        """The newest snapshot of the target that carries a position."""
+        return nearest_carrier((s.id, s.summary) for s in self.target.ancestors())
+
+    @property
     def position(self) -> Position | None:
         """Where the target stands in its source."""
-        carrier = nearest_carrier((s.id, s.summary) for s in self.target.ancestors())
-        return current_position(carrier, self.target.properties)
+        return current_position(self.carrier, self.target.properties)
+
+    def positions_before(self) -> list[Position]:
+        """Positions of all snapshots of the target, to which it can be rolled back."""
+        stored = self.target.refresh().metadata("snapshots").selectExpr(f"summary['{names.POSITIONS}'] AS text")
+        return [decode(row["text"]) for row in stored.where("text IS NOT NULL").collect()]
 
     def beside(self, name: str) -> IcebergTable | None:
         """A table beside the target; None if there is none."""
@@ -125,34 +135,51 @@ def _parked_rounds(cleaning: Cleaning) -> None:
 
 def _remembered_deletes(cleaning: Cleaning) -> None:
     """Deletes that every event which can still come is newer than."""
-    target = cleaning.target
-    table = cleaning.beside(target.name + names.DELETES_SUFFIX)
+
+    def settled(_: IcebergTable) -> tuple[str, dict[str, Any]] | None:
+        # a message is quarantined before a delete that is newer is remembered, so that this order misses none
+        bound = _oldest_to_come(cleaning)
+        return (f"{quoted_column(ORDER_COLUMN)} < :bound", {"bound": bound}) if bound else None
+
+    because = "the source, or the quarantine, may have older events"
+    _clean_own(cleaning, "remembered_deletes", names.DELETES_SUFFIX, settled, because)
+
+
+def _clean_own(
+    cleaning: Cleaning,
+    kind: str,
+    suffix: str,
+    settled: Callable[[IcebergTable], tuple[str, dict[str, Any]] | None],
+    because: str,
+) -> None:
+    """Remove rows of a table that is the target's alone, unless ingestion adds some meanwhile: then look again.
+
+    :param settled: which rows nobody needs, as for :func:`count_rows`; None if that cannot be told.
+    :param because: why the rest stays.
+    """
+    table = cleaning.beside(cleaning.target.name + suffix)
     for attempt in range(_ATTEMPTS):
         base = table.refresh().head() if table else None
         if table is None or base is None:
             return
-        before = count_rows(table, "true", {})
-        # a message is quarantined before a delete that is newer is remembered, so that this order misses none
-        bound = _oldest_to_come(cleaning)
-        where = f"{quoted_column(ORDER_COLUMN)} < :bound"
-        count = count_rows(table, where, {"bound": bound}) if bound else 0
-        if count and not cleaning.options.dry_run:
+        before, found = count_rows(table, "true", {}), settled(table)
+        count = count_rows(table, *found) if found else 0
+        if found and count and not cleaning.options.dry_run:
             try:
-                _delete_as_of(table, base, where, {"bound": bound})
+                _delete_as_of(table, base, *found)
             except HeadMovedError:
                 if attempt == _ATTEMPTS - 1:
                     raise
                 continue
         if before:
-            cleaning.tell("remembered_deletes", before, count, "the source, or the quarantine, may have older events")
+            cleaning.tell(kind, before, count, because)
         return
 
 
 def _oldest_to_come(cleaning: Cleaning) -> str | None:
     """Order key that no event lies below which can still come; None if that cannot be told."""
     target, options = cleaning.target, cleaning.options
-    stored = target.refresh().metadata("snapshots").selectExpr(f"summary['{names.POSITIONS}'] AS text")
-    before = [decode(row["text"]) for row in stored.where("text IS NOT NULL").collect()]
+    before = cleaning.positions_before()
     bounds = [tombstones.oldest_to_come(cleaning.position, before)]
     # messages may wait in the one that is named now, or in that of before there was a name
     for name in {quarantine_of(target.name, options.quarantine_table), quarantine_of(target.name)}:
@@ -175,11 +202,27 @@ def _delete_as_of(table: IcebergTable, base: Snapshot, where: str, values: dict[
 
 
 def _files_read(cleaning: Cleaning) -> None:
-    """Files that have been read: a file is new unless it is among them, so that they all stay."""
-    table = cleaning.beside(cleaning.target.name + names.FILES_SUFFIX)
-    if table is not None and (count := count_rows(table, "true", {})):
-        cleaning.counts["files_read"] = count
-        cleaning.kept_because["files_read"] = "a file that is forgotten would be read again"
+    """Files that have been read, of chains that ingestion has begun anew without files that are gone.
+
+    All others stay: a file is new unless it is among them.
+    """
+
+    def settled(table: IcebergTable) -> tuple[str, dict[str, Any]] | None:
+        # what is written later is on no chain that has been replaced by then
+        chapters, stood_on = file_memory.links(table), cleaning.positions_before()
+        idle = idle_position(cleaning.target.properties)
+        newest = [file_memory.newest_chapter(found) for found in (*stood_on, idle)]
+        # a quiet stretch is not what holds off a run that began before it
+        carrier = cleaning.carrier
+        current = file_memory.newest_chapter(carrier.position if carrier else None)
+        try:
+            gone = file_memory.replaced(chapters, current, newest)
+        except KeyError:
+            return None
+        return (f"chapter IN ({', '.join(map(literal, sorted(gone)))})", {}) if gone else None
+
+    because = "a file that is forgotten would be read again"
+    _clean_own(cleaning, "files_read", names.FILES_SUFFIX, settled, because)
 
 
 def _quarantined(cleaning: Cleaning) -> None:

@@ -117,9 +117,17 @@ def current_position(carrier: Carrier | None, properties: Mapping[str, str]) -> 
     """
     if carrier is None:
         return None
+    return idle_position(properties, carrier) or carrier.position
+
+
+def idle_position(properties: Mapping[str, str], after: Carrier | None = None) -> Position | None:
+    """The position of a quiet stretch; None if there was none.
+
+    :param properties: the table's properties.
+    :param after: the carrier that it has to continue; default: any, a rolled-back one included.
+    """
     idle = properties.get(names.IDLE_POSITION)
-    if idle:
-        document = json.loads(idle)
-        if document["after_snapshot"] == str(carrier.snapshot_id):
-            return decode(json.dumps(document["position"]))
-    return carrier.position
+    document = json.loads(idle) if idle else None
+    if document is None or (after and document["after_snapshot"] != str(after.snapshot_id)):
+        return None
+    return decode(json.dumps(document["position"]))

@@ -166,7 +166,8 @@ def test_what_nobody_needs_goes_and_the_rest_is_told(lake: Lake) -> None:
         **{"parked_rounds_before": 2, "parked_rounds_removed": 1, "parked_rounds_after": 1},
         **{"quarantined_before": 3, "quarantined_dismissed": 1, "quarantined_after": 2},
         **{"remembered_deletes_before": 3, "remembered_deletes_removed": 1, "remembered_deletes_after": 2},
-        **{"files_read": 1, "dismissals": [{**dismiss[0], "rules": ("type",), "messages": 1}]},
+        **{"files_read_before": 1, "files_read_removed": 0, "files_read_after": 1},
+        **{"dismissals": [{**dismiss[0], "rules": ("type",), "messages": 1}]},
     }
     dry = beside.clean(dismiss=dismiss, dry_run=True)
     assert dry.outcome == "nothing" and dry.metrics.items() >= told.items()

@@ -17,6 +17,7 @@ from lakecdc.maintain.expire import expire_snapshots
 from lakecdc.maintain.manifests import rewrite_manifests
 from lakecdc.metadata.debt import DeleteDebt
 from lakecdc.metadata.names import side_tables
+from lakecdc.metadata.positions import Position
 from lakecdc.run import TableWork, each_table, run
 from tests.conftest import Lake
 from tests.lakecdc.maintain.support import count, create, delete_by_key, fill, spark_rows
@@ -37,7 +38,7 @@ def filled_side_tables(lake: Lake, target: str) -> list[str]:
         Parking(lake.spark, "lake")._create(parked)
     for batch in range(BATCHES):
         lake.sql(f"INSERT INTO lake.{deletes} VALUES ({batch}, 'order', now())")
-        lake.sql(f"INSERT INTO lake.{files} VALUES ('c{batch}', '', 'f')")
+        lake.sql(f"INSERT INTO lake.{files} VALUES ('c{batch}', '', 'f', null)")
         message = f"'{target}', 'p{batch}', 'type', 'no', now(), null, null, null, 't', 0, {batch}, X'00', X'FF'"
         lake.sql(f"INSERT INTO lake.{kept} VALUES ({message}, null, null, null)")
         lake.sql(f"INSERT INTO lake.{parked} (target, through, kind) VALUES ('{target}', {batch}, 'end')")
@@ -63,7 +64,8 @@ def test_they_are_compacted_rewritten_and_expired_with_their_target(lake: Lake) 
     assert [count(lake, name, 0) for name in beside[:2]] == [1, 1]
     assert {name: len(spark_rows(lake, name)) for name in beside} == rows
     # what ingestion asks of them
-    assert file_memory._follow(lake.spark, "lake", target, "c2") == {"f"}
+    position = Position("files", "files", {"chapter": "c2"})
+    assert file_memory.recall(lake.spark, "lake", target, position).all == {"f"}
     messages = quarantine.messages(IcebergTable(lake.spark, "lake", beside[2]), target)
     assert messages.count() == BATCHES
 

@@ -32,6 +32,8 @@ class FilesSource:
     :param records: ``value`` when a line (with ``debezium-avro`` a record of a container file) is one event, ``kafka``
         when a line is a dumped Kafka record (``topic, partition, offset, timestamp, key, value, headers``).
     :param max_files_per_run: bound on new files that one run takes up, in order of their names; 0 is no bound.
+    :param forget_gone_files: how many files a table remembers that are no longer under ``path`` before it forgets them;
+        0 forgets none. One that comes back after that is read again.
     :param max_batch_bytes: bytes of files in one micro-batch, as they are stored; a file is never cut; 0 is no bound.
     :param csv: settings of the format ``csv``.
     :param xml: settings of the format ``xml``, required there.
@@ -46,6 +48,7 @@ class FilesSource:
     records: Literal["value", "kafka"] = "value"
     max_files_per_run: int = 0
     max_batch_bytes: int = 4 * 1024 * 1024 * 1024
+    forget_gone_files: int = 0
     order_by: str | None = None
     unavailable_value: str = UNAVAILABLE_VALUE
     csv: CsvSettings | None = None
@@ -54,7 +57,7 @@ class FilesSource:
     timestamp_format: str | None = None
 
     def __post_init__(self) -> None:
-        for name in ("max_files_per_run", "max_batch_bytes"):
+        for name in ("max_files_per_run", "max_batch_bytes", "forget_gone_files"):
             if getattr(self, name) < 0:
                 raise SpecError(f"source.{name} is {getattr(self, name)}.", hint="It must be at least 0.")
         for name in ("csv", "xml", "text"):

@@ -1,16 +1,20 @@
 """Which files a table has read: fingerprints in its position, and in a table beside it once they are many.
 
-The table beside, ``<table>_lakecdc_files``, is only ever appended to: chapters of fingerprints, each with the chapter
-before it. The position names the newest chapter, so that chapters of interrupted, overtaken or rolled-back runs are on
-no chain that anybody follows.
+The table beside, ``<table>_lakecdc_files``, holds chapters of fingerprints, each with the chapter before it. The
+position names the newest chapter, so that chapters of interrupted, overtaken or rolled-back runs are on no chain that
+anybody follows. Ingestion only ever adds chapters. Where files are to be forgotten that are gone from the source, it
+begins a new chain without them, and ``clean_side_tables`` removes the one before once no snapshot stands on it.
+
+Only what was read under the source's present paths can be told to be gone: what was read under others is set apart
+at the end of every chain, and stays.
 """
 
 from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from lakecdc.contract.errors import InputError
@@ -28,6 +32,13 @@ SUFFIX = "_lakecdc_files"
 _BYTES = 8
 # fingerprints in a position; summaries are kept for every snapshot
 _MOST = 400
+#: column name, type, NOT NULL
+_COLUMNS = (
+    ("chapter", "string", True),
+    ("previous", "string", True),
+    ("file", "string", True),
+    ("instead", "string", False),
+)
 
 
 @dataclass(frozen=True)
@@ -36,24 +47,65 @@ class Memory:
 
     :param recent: fingerprints in its position.
     :param chapter: newest chapter in the table beside it; empty if there is none.
-    :param older: fingerprints of that chapter and those before it.
+    :param older: fingerprints of that chapter and those before it, as far as the last one that lasts.
     :param count: files read so far.
+    :param paths: fingerprint of the paths that ``recent`` and ``older`` were read under; empty if they were several, or
+        nobody has noted them.
+    :param lasts: newest of the chapters that are never shortened; empty if there is none.
+    :param lasting: fingerprints of that chapter and those before it.
     """
 
     recent: frozenset[str] = frozenset()
     chapter: str = ""
     older: frozenset[str] = frozenset()
     count: int = 0
+    paths: str = ""
+    lasts: str = ""
+    lasting: frozenset[str] = frozenset()
 
     @property
     def all(self) -> frozenset[str]:
         """Every fingerprint."""
-        return self.recent | self.older
+        return self.recent | self.older | self.lasting
 
     def offsets(self) -> dict[str, object]:
         """As it stands in a position."""
         found: dict[str, object] = {"seen": "".join(sorted(self.recent)), "count": self.count}
-        return found | ({"chapter": self.chapter} if self.chapter else {})
+        told = {"chapter": self.chapter, "paths": self.paths, "lasts": self.lasts}
+        return found | {name: value for name, value in told.items() if value}
+
+
+@dataclass(frozen=True)
+class Shown:
+    """What a source shows.
+
+    :param paths: fingerprint of the paths that it was listed by.
+    :param files: fingerprints of all files that are there; empty where none is to be forgotten.
+    :param forget_above: how many files that are gone may be remembered before they are forgotten; 0: all.
+    """
+
+    paths: str
+    files: frozenset[str] = frozenset()
+    forget_above: int = 0
+
+
+@dataclass(frozen=True)
+class Chapter:
+    """Fingerprints that are written at once.
+
+    :param previous: the chapter before it; empty if it is the first one.
+    :param instead: newest chapter of the chain that it takes the place of; empty if it goes on from ``previous``.
+    """
+
+    previous: str
+    files: frozenset[str] = frozenset()
+    instead: str = ""
+
+    @property
+    def name(self) -> str:
+        """The same for the same files in the same place, so that a run made again writes nothing twice."""
+        text = "".join((self.instead, self.previous, *sorted(self.files)))
+        return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 
 def fingerprint(name: str) -> str:
@@ -73,64 +125,130 @@ def recall(spark: SparkSession, catalog: str, table: str, position: Position | N
         raise InputError(
             "Its position is of a version of lakecdc before the first release.", table=table, hint="Load a new table."
         )
-    text, chapter = str(position.offsets.get("seen", "")), str(position.offsets.get("chapter", ""))
-    size = len(fingerprint(""))
+    text, size = str(position.offsets.get("seen", "")), len(fingerprint(""))
     recent = frozenset(text[i : i + size] for i in range(0, len(text), size))
-    older = _follow(spark, catalog, table, chapter) if chapter else frozenset()
-    return Memory(recent, chapter, older, int(position.offsets.get("count", len(recent))))
+    chapter, paths, lasts = (str(position.offsets.get(name, "")) for name in ("chapter", "paths", "lasts"))
+    found = _chapters(spark, catalog, table) if chapter else {}
+    try:
+        ends = chain(found, lasts)
+        begins = [name for name in chain(found, chapter) if name not in ends]
+    except KeyError as error:
+        raise InputError(
+            f"The table {table}{SUFFIX} no longer tells which files have been read.",
+            table=table,
+            hint="Roll it back to a snapshot that does, or load a new table.",
+        ) from error
+    older, lasting = (frozenset[str]().union(*(found[name].files for name in part)) for part in (begins, ends))
+    count = int(position.offsets.get("count", len(recent)))
+    return Memory(recent, chapter, older, count, paths, lasts, lasting)
 
 
-def extended(
-    spark: SparkSession, catalog: str, table: str, memory: Memory, names: Iterable[str], *, keep: bool
-) -> Memory:
-    """The memory with further files; writes a chapter if they are too many for a position.
+def extended(memory: Memory, names: Iterable[str], shown: Shown) -> tuple[Memory, list[Chapter]]:
+    """The memory with further files, and the chapters that have to be written before a position names them.
 
-    :param keep: false where nothing may be written.
+    :param names: of files that the source shows and the memory lacks.
     """
     new = frozenset(fingerprint(name) for name in names)
-    recent, count = memory.recent | new, memory.count + len(new)
-    if len(recent) <= _MOST:
-        return Memory(recent, memory.chapter, memory.older, count)
-    # the same files after the same chapter are the same chapter, so that a run made again writes nothing twice
-    text = "".join((memory.chapter, *sorted(recent)))
-    chapter = hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
-    if keep:
-        _write(spark, catalog, table, chapter, memory.chapter, recent)
-    return Memory(frozenset(), chapter, memory.older | recent, count)
+    if not new:
+        return memory, []
+    memory, chapters = _under(shown, memory)
+    recent, count, next_ = memory.recent | new, memory.count + len(new), Chapter(memory.chapter)
+    gone = (memory.recent | memory.older) - shown.files
+    if shown.forget_above and len(gone) > shown.forget_above:
+        recent = (recent | memory.older) - gone
+        if memory.older:
+            next_ = Chapter(memory.lasts, instead=memory.chapter)
+            memory = replace(memory, older=frozenset())
+    if len(recent) <= _MOST and not next_.instead:
+        return replace(memory, recent=recent, count=count), chapters
+    next_ = replace(next_, files=recent)
+    older = memory.older | recent
+    return replace(memory, recent=frozenset(), chapter=next_.name, older=older, count=count), [*chapters, next_]
 
 
-def _follow(spark: SparkSession, catalog: str, table: str, chapter: str) -> frozenset[str]:
+def _under(shown: Shown, memory: Memory) -> tuple[Memory, list[Chapter]]:
+    """The memory as one of today's paths: what was read under others lasts, as nobody can tell what of it is gone."""
+    if memory.paths == shown.paths or not memory.count:
+        return replace(memory, paths=shown.paths), []
+    if not shown.forget_above:
+        return replace(memory, paths=""), []
+    chapters = [Chapter(memory.chapter, memory.recent)] if memory.recent else []
+    lasts = chapters[0].name if chapters else memory.chapter
+    return Memory(chapter=lasts, count=memory.count, paths=shown.paths, lasts=lasts, lasting=memory.all), chapters
+
+
+def chain(chapters: Mapping[str, Chapter], newest: str) -> list[str]:
+    """Names of a chapter and those before it; none if there is no newest.
+
+    :raises KeyError: if one of them is not there.
+    """
+    found = []
+    while newest:
+        found.append(newest)
+        newest = chapters[newest].previous
+    return found
+
+
+def replaced(chapters: Mapping[str, Chapter], current: str, stood_on: Iterable[str]) -> set[str]:
+    """Chapters that nobody follows and no run can come to follow, since the table stands on a chain in their place.
+
+    A run that began before that chain stands on one of them, and the table's position refuses its commit. A chapter
+    that goes on from the present chain, or is to take its place, may be of a run that is about to commit: it stays.
+
+    :param current: newest chapter that the newest snapshot with a position names.
+    :param stood_on: newest chapters that all positions name which the table can have, that one included.
+    :raises KeyError: if a chapter is not there that is on a chain.
+    """
+    live = {name for newest in {current, *stood_on} for name in chain(chapters, newest)}
+    found: set[str] = set()
+    left = [chapters[name].instead for name in chain(chapters, current)]
+    while left:
+        name = left.pop()
+        # what an earlier run has removed has taken with it what it took the place of
+        while name in chapters and name not in live | found:
+            found.add(name)
+            left.append(chapters[name].instead)
+            name = chapters[name].previous
+    # chapters of runs that were interrupted before they could commit
+    while more := {n for n, c in chapters.items() if n not in live | found and {c.previous, c.instead} & found}:
+        found |= more
+    return found
+
+
+def links(beside: IcebergTable) -> dict[str, Chapter]:
+    """Every chapter of a table, without its files."""
+    instead = "instead" if "instead" in beside.column_names else "CAST(null AS string)"
+    rows = beside.spark.table(beside.sql_name).selectExpr("chapter", "previous", f"{instead} AS instead").distinct()
+    return {row["chapter"]: Chapter(row["previous"], instead=row["instead"] or "") for row in rows.collect()}
+
+
+def newest_chapter(position: Position | None) -> str:
+    """The newest chapter that a position names; empty if none."""
+    return str(position.offsets.get("chapter", "")) if position and position.source == "files" else ""
+
+
+def write(spark: SparkSession, catalog: str, table: str, chapters: Iterable[Chapter]) -> None:
+    """Write chapters, as far as they are not there."""
     name = table + SUFFIX
-    beside = open_if_there(spark, catalog, name)
+    for chapter in chapters:
+        beside = open_if_there(spark, catalog, name) or _create(spark, catalog, name)
+        definition.evolve(beside, [(column, kind) for column, kind, _ in _COLUMNS])
+        if spark.table(beside.sql_name).where(f"chapter = '{chapter.name}'").isEmpty():
+            rows = [(chapter.name, chapter.previous, file, chapter.instead or None) for file in sorted(chapter.files)]
+            found = local_relation(spark, rows, ", ".join(f"{column} {kind}" for column, kind, _ in _COLUMNS))
+            found.coalesce(1).writeTo(beside.sql_name).append()
+
+
+def _chapters(spark: SparkSession, catalog: str, table: str) -> dict[str, Chapter]:
+    beside = open_if_there(spark, catalog, table + SUFFIX)
     rows = spark.table(beside.sql_name).select("chapter", "previous", "file").collect() if beside else []
     files: dict[str, set[str]] = {}
     previous: dict[str, str] = {}
     for row in rows:
         files.setdefault(row["chapter"], set()).add(row["file"])
         previous[row["chapter"]] = row["previous"]
-    found: set[str] = set()
-    while chapter:
-        if chapter not in files:
-            raise InputError(
-                f"The table {name} no longer tells which files have been read.",
-                table=table,
-                hint="Roll it back to a snapshot that does, or load a new table.",
-            )
-        found |= files[chapter]
-        chapter = previous[chapter]
-    return frozenset(found)
-
-
-def _write(spark: SparkSession, catalog: str, table: str, chapter: str, previous: str, files: Iterable[str]) -> None:
-    name = table + SUFFIX
-    beside = open_if_there(spark, catalog, name) or _create(spark, catalog, name)
-    if not spark.table(beside.sql_name).where(f"chapter = '{chapter}'").isEmpty():
-        return
-    rows = [(chapter, previous, file) for file in sorted(files)]
-    found = local_relation(spark, rows, "chapter string, previous string, file string")
-    found.coalesce(1).writeTo(beside.sql_name).append()
+    return {name: Chapter(previous[name], frozenset(found)) for name, found in files.items()}
 
 
 def _create(spark: SparkSession, catalog: str, name: str) -> IcebergTable:
-    columns = [("chapter", "string", True), ("previous", "string", True), ("file", "string", True)]
-    return definition.create_side_table(spark, catalog, name, columns)
+    return definition.create_side_table(spark, catalog, name, _COLUMNS)

@@ -18,7 +18,7 @@ from lakecdc.ingest.formats.native.pieces import Lines, long_line
 from lakecdc.ingest.formats.rows.changes import RowReading, decode_cells
 from lakecdc.ingest.sources.avro_files import container_messages
 from lakecdc.ingest.sources.file_batches import Queue, sizes
-from lakecdc.ingest.sources.file_memory import Memory, extended, fingerprint, recall
+from lakecdc.ingest.sources.file_memory import Memory, Shown, extended, fingerprint, recall, write
 from lakecdc.ingest.sources.file_records import cells_of_files, lines, list_files, scan_of_lines
 from lakecdc.ingest.sources.message_batches import (
     known_key,
@@ -78,6 +78,7 @@ class Files:
         self._feeds: dict[str, _Feed] = {}
         self._files: list[str] = []
         self._sizes: dict[str, int] = {}
+        self._shown: Shown | None = None
 
     def start(self, positions: Mapping[str, Position | None], recorded: Mapping[str, Position]) -> None:
         """List the files and find out which of them each table has not seen.
@@ -141,12 +142,20 @@ class Files:
             feed.memory = recall(self.spark, catalog, target.table, feed.position)
             feed.count = feed.memory.count
         memory = feed.memory
-        new = self._new_files(target.table, feed, memory)
-        keep = not self.spec.options.dry_run
-        feed.extended = extended(self.spark, catalog, target.table, memory, new, keep=keep)
+        if feed.recorded is None:
+            new = self._new_files(feed, memory)
+            feed.extended, chapters = extended(memory, new, self._listing())
+            if not self.spec.options.dry_run:
+                write(self.spark, catalog, target.table, chapters)
+        else:
+            # what it forgot is forgotten, whatever the source shows by now
+            feed.extended = recall(self.spark, catalog, target.table, feed.recorded)
+            new = self._files_again(target.table, memory, feed.extended)
         read_through = feed.position.read_through if feed.position else None
         after = Position("files", _IDENTITY, feed.extended.offsets(), read_through)
         facts: dict[str, object] = {"files_read": memory.count - feed.count + len(new)}
+        if forgotten := len(memory.all) + len(new) - len(feed.extended.all):
+            facts["files_forgotten"] = forgotten
         if not new:
             columns = tuple(Column(k, "string") for k in target.key)
             return TableBatch(target, target.key, columns, None, after, in_order=False, facts=facts)
@@ -163,21 +172,21 @@ class Files:
         # rows that arrival alone puts in order lie above all that came before
         return replace(batch, in_order=self.source.has_rows and self.source.order_by is None)
 
-    def _new_files(self, table: str, feed: _Feed, memory: Memory) -> list[str]:
-        """The files of a table's batch, in order of their names.
+    def _new_files(self, feed: _Feed, memory: Memory) -> list[str]:
+        """The files of a table's batch, in order of their names."""
+        if not feed.queue:
+            seen = memory.all
+            feed.queue = self._queue([name for name in self._files if fingerprint(name) not in seen])
+        return feed.queue.take(self._sizes, self.source.max_batch_bytes)
 
-        :raises InputError: if a file of an interrupted batch is gone.
+    def _files_again(self, table: str, memory: Memory, recorded: Memory) -> list[str]:
+        """The files of an interrupted batch.
+
+        :param recorded: the memory as it was to be then.
+        :raises InputError: if one of them is gone.
         """
-        if feed.queue:
-            return feed.queue.take(self._sizes, self.source.max_batch_bytes)
-        seen = memory.all
-        new = [name for name in self._files if fingerprint(name) not in seen]
-        if feed.recorded is None:
-            feed.queue = self._queue(new)
-            return feed.queue.take(self._sizes, self.source.max_batch_bytes)
-        recorded = recall(self.spark, self.spec.catalog.name, table, feed.recorded)
-        wanted = recorded.all - seen
-        again = [name for name in new if fingerprint(name) in wanted]
+        wanted = recorded.all - memory.all
+        again = [name for name in self._files if fingerprint(name) in wanted]
         if len(again) < len(wanted):
             raise InputError(
                 f"An interrupted run has written {len(wanted)} files to the history table and not to this one, and "
@@ -186,6 +195,15 @@ class Files:
                 hint="Put the files back, then run again.",
             )
         return again
+
+    def _listing(self) -> Shown:
+        """What the source has shown in this run; nothing can be told to be gone while a path shows no file."""
+        if self._shown is None:
+            paths, bound = self.source.paths, self.source.forget_gone_files
+            told = bound and (len(paths) == 1 or all(list_files(self.spark, [path]) for path in paths))
+            files = frozenset(fingerprint(name) for name in self._files) if told else frozenset[str]()
+            self._shown = Shown(fingerprint("\n".join(sorted(paths))), files, bound if told else 0)
+        return self._shown
 
     def _queue(self, new: list[str]) -> Queue:
         """What a table takes up in this run."""

@@ -33,7 +33,7 @@ def test_of_postgres_that_may_be_nothing(name: str) -> None:
         changed(POSTGRES, name, -1).check_targets(())
 
 
-@pytest.mark.parametrize("name", ["max_batch_bytes", "max_files_per_run"])
+@pytest.mark.parametrize("name", ["max_batch_bytes", "max_files_per_run", "forget_gone_files"])
 def test_of_files(name: str) -> None:
     changed(FILES, name, 0)
     with pytest.raises(SpecError, match=f"source.{name} is -1"):
