@@ -1,4 +1,4 @@
-"""Letting the ingest job end or pause at a named moment, in this process or as a script of its own."""
+"""Letting a job end or pause at a named moment, in this process or as a script of its own."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 
 from lakecdc import failpoints
 
-SCRIPT = Path(__file__).parents[3] / "spark_jobs" / "ingest.py"
+SCRIPTS = Path(__file__).parents[3] / "spark_jobs"
 # a start of Spark on a busy machine
 _SECONDS = 300
 
@@ -30,7 +30,7 @@ def act_at(monkeypatch: pytest.MonkeyPatch, failpoint: str) -> None:
 
 
 class Run:
-    """One run of the script.
+    """One run of a job's script.
 
     :param folder: takes spec and report.
     :param spec: the spec document.
@@ -41,8 +41,9 @@ class Run:
         self.report_file = folder / "report-of-process.json"
         spec_file = folder / "spec-of-process.json"
         spec_file.write_text(json.dumps(spec))
+        script = SCRIPTS / f"{spec['job']}.py"
         environment = {**os.environ, failpoints.VARIABLE: failpoint, "SPARK_MASTER": "local[1]"}
-        command = [sys.executable, str(SCRIPT), "--spec", str(spec_file), "--report", str(self.report_file)]
+        command = [sys.executable, str(script), "--spec", str(spec_file), "--report", str(self.report_file)]
         with (folder / "log-of-process.txt").open("ab") as log:
             self.process = subprocess.Popen(command, env=environment, stderr=log, stdout=log)
 

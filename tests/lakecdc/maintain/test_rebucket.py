@@ -17,6 +17,7 @@ from lakecdc.maintain.delete_files.job import rewrite_delete_files
 from lakecdc.maintain.rebucket import rebucket, wanted_buckets
 from tests.conftest import Lake
 from tests.lakecdc.ingest.apply.support import final_rows
+from tests.lakecdc.ingest.killing import Run
 from tests.lakecdc.maintain.fed import Fed, deleted_by_somebody
 from tests.lakecdc.maintain.support import append, create, duckdb_rows, metadata_location, run, spark_rows
 from tests.versions import V2, V3
@@ -111,6 +112,31 @@ def test_what_a_run_has_left_the_next_one_moves(lake: Lake, monkeypatch: pytest.
     assert (report.outcome, report.metrics["commits"], report.metrics["buckets_before"]) == ("done", 3, 8)
     assert buckets_of(lake, name) == {8: 8} and moments["rebucket_changed"] == 1
     assert spark_rows(lake, name) == rows == duckdb_rows(lake, name)
+
+
+@pytest.mark.parametrize(
+    ("moment", "left"),
+    [
+        ("rewrite_before_commit@2", {4: 3, 8: 2}),
+        pytest.param("rebucket_changed", {4: 4}, marks=pytest.mark.soak),
+        pytest.param("rewrite_staged@3", {4: 2, 8: 4}, marks=pytest.mark.soak),
+    ],
+)
+def test_killed_between_commits_the_next_run_goes_on(
+    lake: Lake, tmp_path: Path, moment: str, left: dict[int, int]
+) -> None:
+    name = create(lake, 2, "bucket(4, id)")
+    append(lake, name, 0, 2000)
+    rows, options = spark_rows(lake, name), {"target_bucket_bytes": target_for(lake, name, 8), "max_group_bytes": 1}
+    spec = lake.spec("rebucket", name, options=options)
+    assert Run(tmp_path, spec, f"{moment}=kill").was_killed()
+    # the session keeps tables for a while
+    lake.sql(f"REFRESH TABLE lake.{name}")
+    assert buckets_of(lake, name) == left and spark_rows(lake, name) == rows == duckdb_rows(lake, name)
+    report = run(lake, rebucket, name, **options)
+    assert (report.outcome, report.metrics["buckets_before"], report.metrics["commits"]) == ("done", 8, left[4])
+    assert buckets_of(lake, name) == {8: 8} and spark_rows(lake, name) == rows == duckdb_rows(lake, name)
+    assert run(lake, rebucket, name, **options).outcome == "nothing"
 
 
 def test_tables_that_it_leaves_alone(lake: Lake) -> None:
