@@ -9,5 +9,12 @@ import pytest
 
 
 def on_demand(cases: Iterable[Any], *, in_ci: Container[Any]) -> list[Any]:
-    """Parameters of a test, marked to be run on demand unless they are for CI."""
-    return [case if case in in_ci else pytest.param(case, marks=pytest.mark.soak) for case in cases]
+    """Parameters of a test, marked to be run on demand unless they are for CI.
+
+    :param cases: a value each, or a tuple of the values of several parameters.
+    """
+    return [case if case in in_ci else _soak(*case if isinstance(case, tuple) else (case,)) for case in cases]
+
+
+def _soak(*values: Any) -> Any:
+    return pytest.param(*values, marks=pytest.mark.soak)

@@ -20,6 +20,7 @@ from tests.conftest import Lake
 from tests.lakecdc.ingest.histories import History, lines
 from tests.lakecdc.maintain.support import meanwhile
 from tests.lakecdc.maintain.support import run as run_maintenance
+from tests.on_demand import on_demand
 
 COLUMNS = "id, name, n, doc"
 
@@ -207,7 +208,7 @@ def test_events_of_several_tables_need_a_name(lake: Lake, tmp_path: Path) -> Non
     assert rows(lake, name) == by_key(two.expected())
 
 
-@pytest.mark.parametrize("engine", ["auto", "jvm"])
+@pytest.mark.parametrize("engine", on_demand(("auto", "jvm"), in_ci=("auto",)))
 def test_every_table_takes_the_rows_of_its_own_source_table(lake: Lake, tmp_path: Path, engine: str) -> None:
     names = [lake.new_name("own") for _ in "ab"]
     source = {"type": "files", "path": f"{tmp_path}/*.jsonl", "format": "maxwell-json"}
@@ -226,7 +227,7 @@ def test_every_table_takes_the_rows_of_its_own_source_table(lake: Lake, tmp_path
     assert [rows(lake, name, "id") for name in names] == [[(0,), (2,)], [(1,), (3,)]]
 
 
-@pytest.mark.parametrize("engine", ["auto", "jvm"])
+@pytest.mark.parametrize("engine", on_demand(("auto", "jvm"), in_ci=("jvm",)))
 def test_a_table_of_the_same_name_in_another_schema_stops_a_later_batch(
     lake: Lake, tmp_path: Path, engine: str
 ) -> None:

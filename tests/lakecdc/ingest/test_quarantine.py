@@ -22,6 +22,7 @@ from lakecdc.ingest.order import RANK_READ, order_key
 from lakecdc.metadata.positions import Position
 from lakecdc.run import failure, run
 from tests.conftest import Lake
+from tests.on_demand import on_demand
 
 
 def event(lsn: int, op: str, row: dict[str, Any]) -> str:
@@ -92,7 +93,7 @@ def test_too_many_bad_messages_fail_the_table_and_nothing_is_written(lake: Lake,
     assert not lake.sql(f"SHOW TABLES IN lake.test LIKE '{fed.name.partition('.')[2]}'").collect()
 
 
-@pytest.mark.parametrize("engine", ["auto", "jvm"])
+@pytest.mark.parametrize("engine", on_demand(("auto", "jvm"), in_ci=("auto",)))
 def test_messages_that_cannot_be_read_count_among_all(lake: Lake, tmp_path: Path, engine: str) -> None:
     fed = Fed(lake, tmp_path, n="int")
     good = [event(n, "c", {"id": n, "n": n}) for n in range(18)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from decimal import Decimal
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 Types = dict[str, str]
-ENGINES = pytest.mark.parametrize("engine", ["auto", "jvm"])
+ENGINES = ("auto", "jvm")
 NARROW = {"id": "int", "f": "float", "d": "decimal(10,2)"}
 WIDE = {"id": "bigint", "f": "double", "d": "decimal(12,2)"}
 _CONNECT = {"int": "int32", "bigint": "int64", "float": "float", "double": "double", "text": "string"}
@@ -55,6 +56,10 @@ def debezium(number: int, types: Types, row: dict[str, Any], table: str = "t", *
 
 
 MAKE = {"canal-json": canal, "debezium-json": debezium}
+# each format and each engine once
+FED, IN_CI = [*product(MAKE, ENGINES)], [("debezium-json", "auto"), ("canal-json", "jvm")]
+NEW = [*product(MAKE, ENGINES, (False, True))]
+NEW_IN_CI = [(name, engine, (name, engine) in IN_CI) for name, engine in FED]
 
 
 class Fed:
@@ -87,8 +92,7 @@ class Fed:
         return sorted(self.lake.duckdb_rows(self.target["table"], "id, f, d"))
 
 
-@ENGINES
-@pytest.mark.parametrize("name", MAKE)
+@pytest.mark.parametrize(("name", "engine"), on_demand(FED, in_ci=IN_CI))
 def test_columns_widen_with_their_source(lake: Lake, tmp_path: Path, name: str, engine: str) -> None:
     fed = Fed(lake, tmp_path, name, engine)
     first = {"id": 1, "f": 1.5, "d": 12.25}
@@ -111,8 +115,7 @@ def test_columns_widen_with_their_source(lake: Lake, tmp_path: Path, name: str, 
     assert sorted(lake.duckdb_rows(f"{fed.target['table']}_lakecdc_deletes", "id")) == [(7,), (2**40,)]
 
 
-@ENGINES
-@pytest.mark.parametrize("name", on_demand(MAKE, in_ci=("debezium-json",)))
+@pytest.mark.parametrize(("name", "engine"), on_demand(FED, in_ci=IN_CI[:1]))
 def test_what_iceberg_cannot_widen_stops_the_table(lake: Lake, tmp_path: Path, name: str, engine: str) -> None:
     fed = Fed(lake, tmp_path, name, engine)
     assert fed.take((NARROW, {"id": 1, "f": 1.5, "d": 12.25})).outcome == "done"
@@ -129,9 +132,7 @@ def test_what_iceberg_cannot_widen_stops_the_table(lake: Lake, tmp_path: Path, n
     assert fed.rows() == [(1, 2.5, Decimal("12.50"))]
 
 
-@ENGINES
-@pytest.mark.parametrize("name", MAKE)
-@pytest.mark.parametrize("shards", [False, True], ids=["table", "shards"])
+@pytest.mark.parametrize(("name", "engine", "shards"), on_demand(NEW, in_ci=NEW_IN_CI))
 def test_the_types_of_a_new_table_hold_all_that_come_first(
     spark: SparkSession, name: str, engine: str, shards: bool
 ) -> None:
@@ -148,7 +149,7 @@ def test_the_types_of_a_new_table_hold_all_that_come_first(
         spark.catalog.clearCache()
 
 
-@ENGINES
+@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("change", on_demand(["int text", "bigint double", "text int"], in_ci=["bigint double"]))
 def test_other_changes_of_a_type(spark: SparkSession, engine: str, change: str) -> None:
     old, new = change.split()
@@ -162,8 +163,9 @@ def test_other_changes_of_a_type(spark: SparkSession, engine: str, change: str) 
     spark.catalog.clearCache()
 
 
-@ENGINES
-@pytest.mark.parametrize("is_new", [True, False], ids=["new", "known"])
+@pytest.mark.parametrize(
+    ("engine", "is_new"), on_demand(product(ENGINES, (True, False)), in_ci=[("auto", True), ("jvm", False)])
+)
 def test_a_damaged_type_spoils_its_own_message_alone(spark: SparkSession, engine: str, is_new: bool) -> None:
     types = {"id": "int(11)", "v": "decimal(10,2)"}
     damaged: list[Types] = [types | {"id": "ilt(11)"}, types | {"v": "decimal(1,22)"}, {"id": "int(11)", "w": "int"}]
