@@ -138,7 +138,8 @@ def _is_missing(error: Exception) -> bool:
     java = getattr(error, "java_exception", None)
     # wrapped by some of Iceberg's file systems
     while java is not None:
-        if str(java.getClass().getSimpleName()) in _MISSING:
+        # Hadoop asks the local file system for permissions by a command, and tells what that printed
+        if str(java.getClass().getSimpleName()) in _MISSING or "No such file or directory" in str(java.getMessage()):
             return True
         java = java.getCause()
     return False

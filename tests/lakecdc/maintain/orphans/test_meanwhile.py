@@ -13,7 +13,7 @@ from lakecdc.contract.errors import ConflictError
 from lakecdc.iceberg.commit import RowChanges
 from lakecdc.iceberg.reachability import read_metadata
 from lakecdc.iceberg.staging import stage_rows
-from lakecdc.iceberg.stored_files import VanishedError
+from lakecdc.iceberg.stored_files import FileIoStorage, VanishedError
 from lakecdc.maintain.orphans import job
 from lakecdc.maintain.orphans.reachable import Reachable
 from lakecdc.maintain.orphans.search import search
@@ -74,6 +74,17 @@ def test_metadata_that_a_commit_removes_meanwhile(attic: Attic, monkeypatch: pyt
     assert (report.metrics["files_taken"], report.metrics["metadata_files_beside"]) == (1, 0)
     with pytest.raises(VanishedError, match=first.name):
         read_metadata(attic.table(name), str(first))
+
+
+def test_files_that_go_while_they_are_listed(attic: Attic) -> None:
+    name = attic.create(2)
+    plant(attic.path(name), [f"data/{number}.parquet" for number in range(3)])
+    listing = FileIoStorage(attic.table(name)).walk(f"{attic.table(name).location}/data")
+    next(listing)
+    for path in attic.path(name).glob("data/*"):
+        path.unlink()
+    with pytest.raises(VanishedError):
+        list(listing)
 
 
 def test_a_table_that_is_made_anew_meanwhile(attic: Attic, monkeypatch: pytest.MonkeyPatch) -> None:
