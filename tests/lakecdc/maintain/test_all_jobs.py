@@ -305,14 +305,24 @@ class Soak:
             self._explained(ground.name)
 
     def _explained(self, name: str) -> None:
-        """Every file below the table's location is in use, or one that the search for orphans would have found."""
+        """Every file below the table's location is in use, or one that the search for orphans finds once it is old.
+
+        Only metadata may be among the latter, besides what was planted: Iceberg's retries of commits leave a manifest
+        now and then, and statistics of a snapshot that are made twice the first file.
+        """
         there = {path for path in folder_of(self.lake, name).rglob("*") if path.is_file() and FOLDER not in path.parts}
         left = {
             path for path in there - set(map(Path, reachable(self.lake, name))) if path.suffix not in (".json", ".crc")
         }
-        assert len(left) == self.planted[name], sorted(map(str, left))[:10]
+        planted = {path for path in left if path.name.startswith("left ")}
+        others = left - planted
+        print(f"{name}: {len(others)} metadata files are left")
+        assert len(planted) == self.planted[name]
+        assert {path.parent.name for path in others} <= {"metadata"}, sorted(map(str, others))[:10]
+        for path in others:
+            os.utime(path, (time.time() - 30 * DAY,) * 2)
         report = run(self.lake, "remove_orphan_files", name, dry_run=True)
-        assert report.metrics["orphan_files"] == self.planted[name], report.metrics
+        assert report.metrics["orphan_files"] == len(left), (report.metrics, sorted(map(str, left)))
 
 
 def run(lake: Lake, step: str, name: str, **options: Any) -> TableReport:
