@@ -17,6 +17,7 @@ from lakecdc.contract.report import JobReport, TableReport
 from lakecdc.contract.runtime import source_packages
 from lakecdc.contract.spec import JobSpec, loads, parse_spec
 from lakecdc.logs import log_handler
+from lakecdc.metadata.names import APPLICATION_PREFIX
 from lakecdc.row_values import without_values
 from lakecdc.session import open_session
 
@@ -66,7 +67,7 @@ def run(spec: JobSpec, work: Work, started: str | None = None) -> JobReport:
     """
     started = started or reports.now()
     try:
-        spark = open_session(spec.catalog, f"lakecdc {spec.job}", source_packages(spec.source))
+        spark = open_session(spec.catalog, f"{APPLICATION_PREFIX}{spec.job}", source_packages(spec.source))
         tables = work(spark, spec)
         application = spark.sparkContext.applicationId
     except Exception as error:

@@ -49,21 +49,13 @@ def bloom_filter_columns(table: IcebergTable) -> list[str]:
     return wanted
 
 
-def with_bloom_filters(table: IcebergTable, columns: Sequence[str]) -> Any:
-    """The Java table as it would be if its writers had to make the filters: an uncommitted transaction's.
+def bloom_filter_properties(table: IcebergTable, columns: Sequence[str]) -> dict[str, str]:
+    """The table properties with which Iceberg's writers make the filters.
 
     Each filter becomes as large as the distinct values of its column need, unless the table says otherwise.
     """
-    if not columns:
-        return table.java
-    transaction = table.java.newTransaction()
-    update = transaction.updateProperties()
-    for column in columns:
-        update.set(f"{_ENABLED}{column}", "true")
-    if _ADAPTIVE not in table.properties:
-        update.set(_ADAPTIVE, "true")
-    update.commit()
-    return transaction.table()
+    wanted = {f"{_ENABLED}{column}": "true" for column in columns}
+    return wanted | ({_ADAPTIVE: "true"} if wanted and _ADAPTIVE not in table.properties else {})
 
 
 def without_bloom_filters(table: IcebergTable, columns: Sequence[str], locations: Collection[str]) -> set[str]:

@@ -10,10 +10,13 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from lakecdc.iceberg.jvm import java_class_name, java_message, listed, mapping
+from lakecdc.metadata.marked_folders import mark
+from lakecdc.metadata.names import APPLICATION_PREFIX
 from lakecdc.unwanted_imports import without_pandas
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO, InputFile, OutputFile
+    from pyspark.sql import SparkSession
 
     from lakecdc.iceberg.table import IcebergTable
 
@@ -45,13 +48,23 @@ def to_pyiceberg(properties: Mapping[str, str]) -> dict[str, str]:
     return found
 
 
+def marked_location(table: IcebergTable, below: str = "") -> str:
+    """A location for data and delete files, where the table's location provider puts new ones.
+
+    One of its folders is named after the job and the Spark application, see ``lakecdc.metadata.marked_folders``.
+
+    :param below: path behind that folder.
+    """
+    name = "/".join(filter(None, (_folder_of(table.spark), below)))
+    return str(table.java.locationProvider().newDataLocation(name))
+
+
 def new_folder(table: IcebergTable, purpose: str) -> str:
-    """A location that nothing else uses, where the table's location provider puts new files.
+    """A location that nothing else uses, in the application's folder.
 
     :param purpose: first part of the folder's name.
     """
-    name = f"{purpose}-{uuid.uuid4()}"
-    return str(table.java.locationProvider().newDataLocation(name))
+    return marked_location(table, f"{purpose}-{uuid.uuid4()}")
 
 
 @contextmanager
@@ -109,6 +122,12 @@ def reaches(location: str) -> bool:
     Partition values are no matter, Iceberg escapes them in the locations that it makes.
     """
     return not {"#", "?"}.intersection(location)
+
+
+def _folder_of(spark: SparkSession) -> str:
+    # of the session: a process may run several jobs, one after another, in one application
+    job, context = str(spark.conf.get("spark.app.name")), spark.sparkContext
+    return mark(job.removeprefix(APPLICATION_PREFIX), context.startTime, context.applicationId).folder
 
 
 def _file_io(properties: Mapping[str, str], location: str) -> FileIO:

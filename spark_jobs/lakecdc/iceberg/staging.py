@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from lakecdc.contract.errors import LakecdcError
+from lakecdc.iceberg.file_io import marked_location
 from lakecdc.iceberg.jvm import int_array, java_list, jvm, listed, table_cache
 
 if TYPE_CHECKING:
@@ -15,19 +17,25 @@ if TYPE_CHECKING:
 
     from lakecdc.iceberg.table import IcebergTable
 
+_DATA_PATH = "write.data.path"
+
 
 def stage_rows(
-    table: IcebergTable, rows: DataFrame, *, group: str | None = None, **options: str | int | None
+    table: IcebergTable,
+    rows: DataFrame,
+    *,
+    properties: Mapping[str, str] = MappingProxyType({}),
+    **options: str | int | None,
 ) -> list[Any]:
     """Write rows as data files of the table, uncommitted.
 
     :param rows: columns by the names of the table's schema.
-    :param group: id of staged scan tasks that these rows rewrite; default: a new one.
+    :param properties: table properties that hold for these files alone.
     :param options: Iceberg write options, ``_`` for ``-``, such as ``output_spec_id`` or
         ``target_file_size_bytes``.
     :return: Java ``DataFile`` objects for a commit of this session.
     """
-    return _stage(table, table.java, rows, group or str(uuid.uuid4()), options)
+    return _stage(table, table.java, rows, properties, options)
 
 
 def stage_equality_deletes(table: IcebergTable, keys: DataFrame, key: Sequence[str], spec_id: int) -> list[Any]:
@@ -41,23 +49,22 @@ def stage_equality_deletes(table: IcebergTable, keys: DataFrame, key: Sequence[s
     :param spec_id: an equality delete reaches only files of its own spec.
     :return: Java ``DeleteFile`` objects for a commit of this session.
     """
-    data_files = _stage(table, _key_only(table, key), keys, str(uuid.uuid4()), {"output_spec_id": spec_id})
+    data_files = _stage(table, _key_only(table, key), keys, {}, {"output_spec_id": spec_id})
     ids = int_array(table.spark, [table.field_id(column) for column in key])
     return [_as_equality_delete(table, data_file, ids) for data_file in data_files]
 
 
 @contextmanager
-def staged_tasks(table: IcebergTable, tasks: Sequence[Any], written_as: Any = None) -> Iterator[str]:
+def staged_tasks(table: IcebergTable, tasks: Sequence[Any]) -> Iterator[str]:
     """Make scan tasks readable with ``spark.read.format("iceberg").load(group)`` for a while.
 
     :param tasks: Java ``FileScanTask`` objects of the table.
-    :param written_as: Java table whose properties hold for what is staged in the group; default: the table itself.
-    :return: the group id, to read with and to pass to :func:`stage_rows`.
+    :return: the group id, to read with.
     """
     group = str(uuid.uuid4())
     cache = table_cache(table.spark)
     manager = jvm(table.spark).org.apache.iceberg.spark.ScanTaskSetManager.get()
-    cache.add(group, written_as or table.java)
+    cache.add(group, table.java)
     manager.stageTasks(table.java, group, java_list(table.spark, tasks))
     try:
         yield group
@@ -73,13 +80,15 @@ def discard(table: IcebergTable, files: Sequence[Any]) -> None:
 
 
 def _stage(
-    table: IcebergTable, java_table: Any, rows: DataFrame, group: str, options: dict[str, str | int | None]
+    table: IcebergTable,
+    java_table: Any,
+    rows: DataFrame,
+    properties: Mapping[str, str],
+    options: dict[str, str | int | None],
 ) -> list[Any]:
-    cache = table_cache(table.spark)
+    group, cache = str(uuid.uuid4()), table_cache(table.spark)
     coordinator = jvm(table.spark).org.apache.iceberg.spark.FileRewriteCoordinator.get()
-    known = bool(cache.contains(group))
-    if not known:
-        cache.add(group, java_table)
+    cache.add(group, _in_marked_folder(table, java_table, properties))
     try:
         writer = (
             rows.write.format("iceberg")
@@ -91,12 +100,22 @@ def _stage(
             if value is not None:
                 writer = writer.option(name.replace("_", "-"), str(value))
         writer.save(group)
-        files = listed(coordinator.fetchNewFiles(java_table, group))
-        coordinator.clearRewrite(java_table, group)
+        files = listed(coordinator.fetchNewFiles(table.java, group))
+        coordinator.clearRewrite(table.java, group)
         return files
     finally:
-        if not known:
-            cache.remove(group)
+        cache.remove(group)
+
+
+def _in_marked_folder(table: IcebergTable, java_table: Any, properties: Mapping[str, str]) -> Any:
+    """A Java table as it would be if new files had to go to the application's folder.
+
+    Not by a transaction, which would load the table once more.
+    """
+    apache, operations = jvm(table.spark).org.apache, table.java.operations()
+    wanted = {**properties, _DATA_PATH: marked_location(table)}
+    metadata = apache.iceberg.TableMetadata.buildFrom(java_table.operations().current()).setProperties(wanted).build()
+    return apache.iceberg.BaseTable(operations.temp(metadata), table.java.name())
 
 
 def _key_only(table: IcebergTable, key: Sequence[str]) -> Any:

@@ -14,7 +14,7 @@ from lakecdc import failpoints
 from lakecdc.contract.errors import ConflictError, InputError, LakecdcError
 from lakecdc.contract.options import RewritingOptions
 from lakecdc.contract.report import TableReport
-from lakecdc.iceberg.bloom_columns import bloom_filter_columns, with_bloom_filters
+from lakecdc.iceberg.bloom_columns import bloom_filter_columns, bloom_filter_properties
 from lakecdc.iceberg.commit import replace_data_files
 from lakecdc.iceberg.definition import current_spec_id
 from lakecdc.iceberg.rewrite_guard import EqualityDeleteGuard, refusal_in_sight
@@ -248,20 +248,18 @@ class Rewrite:
         from pyspark.sql import Observation
 
         seen = Observation()
-        written_as = with_bloom_filters(self.table, self.bloom_filters)
         with ExitStack() as stack:
-            group = stack.enter_context(staged_tasks(self.table, tasks, written_as))
             if batch[0].in_sequence:
                 parts = [[self.tasks[file.location] for file in unit.files] for unit in batch]
                 groups = [stack.enter_context(staged_tasks(self.table, part)) for part in parts]
                 rows = self._observed(read_in_sequence(self.session, groups), seen)
             else:
-                plain = read_staged(self.session, group)
+                plain = read_staged(self.session, stack.enter_context(staged_tasks(self.table, tasks)))
                 rows = arrange(self._observed(plain, seen), batch, self.plan.order, plain, self.plan.partitions_by)
             files = stage_rows(
                 self.table,
                 rows.drop("_lakecdc_hash"),
-                group=group,
+                properties=bloom_filter_properties(self.table, self.bloom_filters),
                 output_spec_id=self.spec_id,
                 # rows that lie by partition need no file open for each
                 fanout_enabled=None if not self.plan.partitions_by else "false",

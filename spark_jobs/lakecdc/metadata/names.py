@@ -55,6 +55,8 @@ MERGE_BRANCH_PREFIX = "lakecdc_merge_"
 TRUNCATED = "lakecdc.truncated-at"
 #: table property: the column and the moment below which a table's rows have expired (see ``floor``)
 EXPIRED_BELOW = "lakecdc.expired-below"
+#: what comes before the job in the name of a Spark application
+APPLICATION_PREFIX = "lakecdc "
 #: ends of the names of the tables beside a target: its remembered deletes, and the files it has read
 DELETES_SUFFIX = "_lakecdc_deletes"
 FILES_SUFFIX = "_lakecdc_files"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from lakecdc.iceberg.file_io import discard_folder, new_folder, output, storage_properties, to_pyiceberg
@@ -32,7 +33,7 @@ def test_written_files_lie_below_the_data_location_and_can_be_discarded(lake: La
     lake.sql(f"CREATE TABLE lake.{name} (id int) USING iceberg")
     table = lake.table(name)
     folder = new_folder(table, "deletes")
-    assert folder.startswith(f"{table.location}/data/deletes-")
+    assert re.fullmatch(rf"{table.location}/data/lakecdc-\w+-\d{{8}}T\d{{6}}Z-\w+/deletes-[^/]+", folder)
     location = f"{folder}/Zürich %2F €.parquet"
     with output(storage_properties(table), location).create() as stream:
         stream.write(b"abc")

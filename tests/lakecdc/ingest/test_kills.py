@@ -9,6 +9,7 @@ import pytest
 
 from lakecdc.contract.spec import parse_spec
 from lakecdc.ingest.job import ingest
+from lakecdc.metadata.marked_folders import mark_in
 from lakecdc.run import run
 from tests.conftest import Lake
 from tests.lakecdc.ingest.histories import History, lines
@@ -32,6 +33,8 @@ def test_killed_and_run_again(lake: Lake, tmp_path: Path, moment: str, then: str
     spec = spec_of(lake, tmp_path, name)
     assert Run(tmp_path, spec, f"{moment}=kill").was_killed()
     assert outcome(spec) == then
+    written = [row[0] for row in lake.table(name).metadata("files").select("file_path").collect()]
+    assert {"ingest"} == {found.job if (found := mark_in(location)) else None for location in written}
     assert sorted(lake.duckdb_rows(name, "id, name, n, doc")) == history.expected()
 
 

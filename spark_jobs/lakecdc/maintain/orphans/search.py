@@ -14,11 +14,14 @@ from lakecdc.contract.errors import ConflictError
 from lakecdc.iceberg.stored_files import StoredFile, VanishedError
 from lakecdc.maintain.orphans.locations import is_hidden, is_table_metadata, place, relative
 from lakecdc.maintain.orphans.storage import TableStorage
+from lakecdc.metadata.marked_folders import Mark, mark_in
 
 log = logging.getLogger(__name__)
 _ATTEMPTS = 5
 _IN_MEMORY = 32 * 1024**2
 _EXAMPLES = 10
+# writers that are told, and those that are known, of a table that was never cleaned
+_WRITERS, _MOST_WRITERS = 20, 10_000
 
 
 def _spool() -> IO[str]:
@@ -30,6 +33,7 @@ class Found:
     """What lies below a table's folders.
 
     :param metadata_files: versions of table metadata, which are never touched.
+    :param writers: who has left orphans, as far as folders are marked, with the number of files and of bytes.
     """
 
     counts: dict[str, int] = field(
@@ -43,16 +47,24 @@ class Found:
     )
     metadata_files: list[StoredFile] = field(default_factory=list)
     examples: list[str] = field(default_factory=list)
+    writers: dict[Mark, list[int]] = field(default_factory=dict)
     # most tables have few, a table that was never cleaned may have millions
     _orphans: IO[str] = field(default_factory=_spool)
 
-    def add_orphan(self, file: StoredFile) -> None:
-        """Note a file that nothing explains."""
+    def add_orphan(self, file: StoredFile, name: str) -> None:
+        """Note a file that nothing explains.
+
+        :param name: relative to the table's folder.
+        """
         self._orphans.write(json.dumps([file.location, file.bytes, file.modified_ms]) + "\n")
         self.counts["orphan_files"] += 1
         self.counts["orphan_bytes"] += file.bytes
         if len(self.examples) < _EXAMPLES:
             self.examples.append(file.location)
+        writer = mark_in(name)
+        if writer is not None and (writer in self.writers or len(self.writers) < _MOST_WRITERS):
+            left = self.writers.setdefault(writer, [0, 0])
+            left[0], left[1] = left[0] + 1, left[1] + file.bytes
 
     def batches(self, size: int) -> Iterator[list[StoredFile]]:
         """The orphans, so many at a time."""
@@ -62,7 +74,12 @@ class Found:
 
     def metrics(self) -> dict[str, Any]:
         """For the report."""
-        return {**self.counts, "orphan_examples": self.examples}
+        most = sorted(self.writers.items(), key=lambda each: (-each[1][1], each[0].start))[:_WRITERS]
+        told = [
+            {"job": writer.job, "started": writer.started, "application": writer.application, "files": n, "bytes": size}
+            for writer, (n, size) in most
+        ]
+        return {**self.counts, "orphan_examples": self.examples, "orphan_writers": told}
 
 
 @dataclass(frozen=True)
@@ -124,4 +141,4 @@ def _judge(question: Question, file: StoredFile, name: str, found: Found) -> Non
     elif file.modified_ms >= question.before_ms:
         counts["files_too_young"] += 1
     elif not question.waiting(file.location):
-        found.add_orphan(file)
+        found.add_orphan(file, name)

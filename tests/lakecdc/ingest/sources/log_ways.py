@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -81,5 +82,6 @@ def assert_same_events(lake: Lake, tables: list[str], columns: str, events: int)
 def files_of(lake: Lake, table: str) -> list[tuple[str, str, int]]:
     """What wrote a table's data files (``ingest`` and ``events`` are tasks), their partitions and numbers of rows."""
     files = lake.pyiceberg().load_table(table).inspect.data_files().to_pylist()
-    writers = [file["file_path"].rpartition("/data/")[2].split("-")[0] for file in files]
+    names = [re.sub("^lakecdc-[^/]+/", "", file["file_path"].rpartition("/data/")[2]) for file in files]
+    writers = [name.split("-")[0] for name in names]
     return sorted((w, str(file["partition"]), file["record_count"]) for w, file in zip(writers, files, strict=True))

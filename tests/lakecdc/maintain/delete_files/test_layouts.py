@@ -135,7 +135,7 @@ def test_odd_locations_and_row_lineage(lake: Lake, engine: str) -> None:
     assert convert(lake, name, readers=("pyiceberg",), engine=engine).metrics["positions"] == 6
     assert lake.sql(lineage).collect() == before
     vectors = lake.table(name).metadata("files").where("content = 1").select("file_path").collect()
-    assert all(re.search(r"/data/[01]{4}/[01]{4}/[01]{4}/[01]{8}/deletes-", row[0]) for row in vectors)
+    assert all(re.search(r"/data/[01]{4}/[01]{4}/[01]{4}/[01]{8}/lakecdc-[^/]+/deletes-", row[0]) for row in vectors)
 
 
 def test_location_that_tasks_cannot_write_to_is_refused(lake: Lake) -> None:

@@ -47,9 +47,12 @@ class Listing:
             yield StoredFile(location(number), 10, 0)
 
 
+def question(explained: object) -> Question:
+    return Question("t", ["s3://lake/shop/orders"], explained, 1, set(), lambda _: False)  # type: ignore[arg-type]
+
+
 def looked_through(explained: object, count: int, breaks: int = 0) -> Found:
-    question = Question("t", ["s3://lake/shop/orders"], explained, 1, set(), lambda _: False)  # type: ignore[arg-type]
-    return search(question, Listing(count, breaks))  # type: ignore[arg-type]
+    return search(question(explained), Listing(count, breaks))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("count", on_demand((20_000, 10_000_000), in_ci=(20_000,)))
@@ -57,6 +60,18 @@ def test_ten_million_names_fit_into_a_gigabyte(count: int) -> None:
     done = subprocess.run([sys.executable, "-c", MEMORY, str(count)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert int(done.stdout) < 1024**3
+
+
+def test_who_has_left_orphans_is_told_of_the_largest() -> None:
+    folders = [f"data/lakecdc-ingest-202601{day:02}T000000Z-app{day}" for day in range(1, 25)]
+    names = [f"{folder}/load-1/{n}.parquet" for day, folder in enumerate(folders, 1) for n in range(day)]
+    found = Found()
+    for name in [*names, "data/x"]:
+        found.add_orphan(StoredFile(f"s3://lake/shop/orders/{name}", 10, 0), name)
+    told = found.metrics()
+    assert told["orphan_files"] == len(names) + 1
+    most = {"job": "ingest", "started": "2026-01-24T00:00:00+00:00", "application": "app24", "files": 24, "bytes": 240}
+    assert (told["orphan_writers"][0], len(told["orphan_writers"])) == (most, 20)
 
 
 def test_a_listing_that_breaks_off_begins_anew() -> None:

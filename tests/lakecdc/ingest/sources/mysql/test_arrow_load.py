@@ -115,4 +115,4 @@ def test_what_arrow_does_not_take_is_for_spark(
     assert shop.lake.sql(f"SELECT count(*) FROM lake.{shop.schema}.odd").first()[0] == (3 if kind == "date" else 2)
     assert report.metrics.get("zero_dates", 0) == (kind == "date"), "what is read twice is counted once"
     data = Path(shop.lake.table(f"{shop.schema}.odd").location.removeprefix("file:")) / "data"
-    assert not list(data.glob("load-*")), "what the tasks had written was left"
+    assert not list(data.glob("lakecdc-*/load-*")), "what the tasks had written was left"

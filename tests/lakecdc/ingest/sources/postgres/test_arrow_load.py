@@ -124,4 +124,4 @@ def test_what_arrow_does_not_take_is_for_spark(
         assert report.metrics["full_load_engine"].startswith(f"jvm: {why}")
         assert shop.lake.sql(f"SELECT count(*) FROM lake.{shop.schema}.odd").first()[0] == 2
     data = Path(shop.lake.table(f"{shop.schema}.odd").location.removeprefix("file:")) / "data"
-    assert not list(data.glob("load-*")), "what the tasks had written was left"
+    assert not list(data.glob("lakecdc-*/load-*")), "what the tasks had written was left"

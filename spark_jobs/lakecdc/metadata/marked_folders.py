@@ -1,0 +1,61 @@
+"""Names of the folders that a Spark application writes its data and delete files to.
+
+Committed files stay there. Of files that no commit took, the name tells who left them.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+_START = "%Y%m%dT%H%M%SZ"
+# in some layouts Iceberg puts a hash and a hyphen before the folder's name
+_NAME = re.compile(r"\blakecdc-(?P<job>\w+)-(?P<start>\d{8}T\d{6}Z)-(?P<application>[A-Za-z0-9]+)/", re.ASCII)
+_OTHER = re.compile(r"\W+", re.ASCII)
+_LONGEST = 12
+
+
+@dataclass(frozen=True)
+class Mark:
+    """Who writes.
+
+    :param job: letters, digits and underscores.
+    :param start: when its Spark application started, such as ``20260104T033000Z``.
+    :param application: the end of the application's id, letters and digits.
+    """
+
+    job: str
+    start: str
+    application: str
+
+    @property
+    def folder(self) -> str:
+        """The folder's name."""
+        return f"lakecdc-{self.job}-{self.start}-{self.application}"
+
+    @property
+    def started(self) -> str:
+        """The start in ISO-8601; as it stands if it is no time."""
+        try:
+            return datetime.strptime(self.start, _START).replace(tzinfo=UTC).isoformat()
+        except ValueError:
+            return self.start
+
+
+def mark(job: str, started_ms: int, application: str) -> Mark:
+    """The mark of an application.
+
+    :param job: what it is called; what does not suit a folder's name becomes an underscore.
+    :param started_ms: milliseconds since 1970.
+    :param application: Spark's id of it.
+    """
+    start = datetime.fromtimestamp(started_ms / 1000, UTC).strftime(_START)
+    short = re.sub("[^A-Za-z0-9]", "", application)[-_LONGEST:]
+    return Mark(_OTHER.sub("_", job).strip("_") or "job", start, short or "0")
+
+
+def mark_in(location: str) -> Mark | None:
+    """The mark in the location of a file; None if none of its folders has one."""
+    found = _NAME.search(location)
+    return Mark(**found.groupdict()) if found else None
