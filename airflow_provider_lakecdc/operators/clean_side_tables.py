@@ -15,6 +15,7 @@ class CleanSideTablesOperator(LakecdcJobOperator):
     :param quarantine_table: as for the ingest task.
     :param dismiss: messages in quarantine that nobody wants to replay, each with the fields of
         ``lakecdc.contract.options.Dismissal``.
+    :param forget_tables: targets that exist no more, whose rows go from the tables that ``tables`` share with them.
     :param dry_run: look and count, change nothing.
     :param fail_on: outcomes that fail the task although they are not failures, such as ``nothing``.
     :param kwargs: see :class:`LakecdcJobOperator`; ``tables`` are the targets.
@@ -27,6 +28,7 @@ class CleanSideTablesOperator(LakecdcJobOperator):
         *,
         quarantine_table: str | None = None,
         dismiss: Sequence[Mapping[str, Any]] = (),
+        forget_tables: Sequence[str] = (),
         dry_run: bool | str = False,
         fail_on: Sequence[Outcome] = (),
         **kwargs: Any,
@@ -34,6 +36,7 @@ class CleanSideTablesOperator(LakecdcJobOperator):
         options = {
             "quarantine_table": quarantine_table,
             "dismiss": dismiss,
+            "forget_tables": forget_tables,
             "dry_run": dry_run,
             "fail_on": fail_on,
         }

@@ -468,10 +468,12 @@ class CleanSideTablesOptions(JobOptions):
     :param quarantine_table: as for ``ingest``.
     :param dismiss: messages in quarantine that nobody wants to replay; those of tables that this run does not clean
         stay.
+    :param forget_tables: targets that exist no more, whose rows go from the tables that cleaned ones share with them.
     """
 
     quarantine_table: str | None = None
     dismiss: tuple[Dismissal, ...] = ()
+    forget_tables: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         check_quarantine_table(self.quarantine_table)

@@ -17,9 +17,9 @@ from lakecdc.contract.report import TableReport
 from lakecdc.contract.target import ORDER_COLUMN
 from lakecdc.iceberg import scratch
 from lakecdc.iceberg.fence import PositionFence
-from lakecdc.iceberg.row_deletes import count_rows
+from lakecdc.iceberg.row_deletes import count_rows, delete_rows
 from lakecdc.iceberg.scratch import HeadMovedError
-from lakecdc.iceberg.table import IcebergTable, open_if_there
+from lakecdc.iceberg.table import IcebergTable, exists, open_if_there
 from lakecdc.ingest import quarantine, tombstones
 from lakecdc.ingest.sources import file_memory
 from lakecdc.ingest.sources.postgres import parking
@@ -41,12 +41,14 @@ class Cleaning:
     """The cleaning of the tables beside one target.
 
     :param target: the table that is fed.
+    :param tables: all that the run cleans.
     :param counts: for the report.
     :param kept_because: by kind of row, why some stay.
     :param removed: rows that have gone, or would in a dry run.
     """
 
     target: IcebergTable
+    tables: tuple[str, ...]
     options: CleanSideTablesOptions
     counts: dict[str, Any] = field(default_factory=dict)
     kept_because: dict[str, str] = field(default_factory=dict)
@@ -86,7 +88,7 @@ class Cleaning:
 def clean_side_tables(table: IcebergTable, spec: JobSpec) -> TableReport:
     """Remove what nobody needs from the tables beside one target.
 
-    :raises SpecError: messages are to be dismissed that nobody can have seen yet.
+    :raises SpecError: messages are to be dismissed that nobody can have seen yet, or a target forgotten that is there.
     :raises UnsupportedError: the table is one of those itself.
     """
     options = spec.options
@@ -96,9 +98,10 @@ def clean_side_tables(table: IcebergTable, spec: JobSpec) -> TableReport:
             "It is one of lakecdc's own tables.", table=table.name, hint="Name the target that it stands beside."
         )
     _refuse_unseen(options, table.name)
+    _refuse_existing(table, options)
     started, head = time.monotonic(), table.refresh().head()
     at = str(head.id) if head else None
-    cleaning, error = Cleaning(table, options), None
+    cleaning, error = Cleaning(table, spec.tables, options), None
     try:
         for clean in _KINDS:
             clean(cleaning)
@@ -246,6 +249,58 @@ def _quarantined(cleaning: Cleaning) -> None:
     cleaning.tell("quarantined", before, count, because, "dismissed")
 
 
+def _of_missing_targets(cleaning: Cleaning) -> None:
+    """Rows of targets that exist no more, in tables that several share: told once, with the first target that shares.
+
+    Nobody but a person can tell a table that was dropped from one that is to be made once its messages can be read.
+    """
+    target, options = cleaning.target, cleaning.options
+    shared: list[tuple[str, str, Callable[[str], str]]] = [
+        ("quarantined", "*", lambda name: quarantine_of(name, options.quarantine_table)),
+        ("parked_rounds", "DISTINCT through", parking.table_name),
+    ]
+    missing: dict[str, dict[str, Any]] = {}
+    for kind, counted, of in shared:
+        name = of(target.name)
+        if target.name != next(other for other in cleaning.tables if of(other) == name):
+            continue
+        if (table := cleaning.beside(name)) is None:
+            continue
+        statement = f"SELECT target, count({counted}) AS number FROM {table.sql_name} GROUP BY target"
+        for row in table.spark.sql(statement).collect():
+            if row["target"] in cleaning.tables or _is_there(target, row["target"]):
+                continue
+            forgotten = row["target"] in options.forget_tables
+            if forgotten and not options.dry_run:
+                failpoints.reach("before_side_table_delete")
+                delete_rows(table, "target = :target", {"target": row["target"]})
+            cleaning.removed += int(row["number"]) if forgotten else 0
+            told = missing.setdefault(row["target"], {"table": row["target"], "forgotten": forgotten})
+            told[kind] = int(row["number"])
+    if missing:
+        cleaning.counts["missing_targets"] = [missing[name] for name in sorted(missing)]
+    if not all(told["forgotten"] for told in missing.values()):
+        cleaning.kept_because["missing_targets"] = "they may be made yet, unless forget_tables names them"
+
+
+def _is_there(beside: IcebergTable, name: str) -> bool:
+    try:
+        return exists(beside.spark, beside.catalog, name)
+    except LakecdcError:
+        # it is, and cannot be read
+        return True
+
+
+def _refuse_existing(table: IcebergTable, options: CleanSideTablesOptions) -> None:
+    for name in options.forget_tables:
+        if _is_there(table, name):
+            raise SpecError(
+                f"The table {name} is to be forgotten, and it exists.",
+                table=table.name,
+                hint="Take it out of options.forget_tables, or drop it first.",
+            )
+
+
 def _refuse_unseen(options: CleanSideTablesOptions, table: str) -> None:
     now = datetime.now(UTC)
     for told in options.dismiss:
@@ -258,4 +313,7 @@ def _refuse_unseen(options: CleanSideTablesOptions, table: str) -> None:
 
 
 # remembered deletes come before the dismissals: a replay that has begun may still enter what these let go
-_KINDS: tuple[Callable[[Cleaning], None], ...] = (_parked_rounds, _remembered_deletes, _quarantined, _files_read)
+_KINDS: tuple[Callable[[Cleaning], None], ...] = (
+    *(_parked_rounds, _remembered_deletes, _quarantined, _files_read),
+    _of_missing_targets,
+)

@@ -115,12 +115,12 @@ class Beside:
         changes = RowChanges(stage_rows(table, rows), summary={"lakecdc.positions": position.encode()})
         append_changes(table, changes, _fence(table))
 
-    def park(self, *rounds: Parked) -> None:
+    def park(self, *rounds: Parked, target: str = "") -> None:
         parked = f"{self.namespace}.{PARKED}"
         if not self.lake.spark.catalog.tableExists(f"lake.{parked}"):
             Parking(self.lake.spark, "lake")._create(parked)
         for one in rounds:
-            row = f"'{self.name}' AS target, {one.through} AS through, {{}} AS kind, {{}} AS summary"
+            row = f"'{target or self.name}' AS target, {one.through} AS through, {{}} AS kind, {{}} AS summary"
             end = json.dumps(one.to_json())
             table = f"lake.{parked} (target, through, kind, summary)"
             self.lake.sql(f"INSERT INTO {table} SELECT {row.format(repr('c'), 'null')}")
@@ -175,7 +175,8 @@ def test_what_nobody_needs_goes_and_the_rest_is_told(lake: Lake) -> None:
 
     report = beside.clean(dismiss=dismiss)
     assert report.outcome == "done" and report.metrics.items() >= told.items()
-    assert set(report.metrics["kept_because"]) == {"parked_rounds", "quarantined", "remembered_deletes", "files_read"}
+    stay = {"parked_rounds", "quarantined", "remembered_deletes", "files_read", "missing_targets"}
+    assert set(report.metrics["kept_because"]) == stay
     assert head(lake, beside.name) == target_head
     # another reader than the one that has deleted
     mine = lake.duckdb_rows(f"{beside.namespace}.{PARKED}", "target, through, kind")
@@ -216,8 +217,43 @@ def test_deletes_stay_while_a_message_may_be_older_or_ingestion_is_at_work(
     assert beside.remembered() == []
 
 
+def test_rows_of_targets_that_are_gone_wait_for_a_word(lake: Lake) -> None:
+    beside, other = Beside(lake, stands("0/5")), create(lake, 2)
+    gone, never = f"{beside.namespace}.gone", f"{beside.namespace}.never_made"
+    for target in (beside.name, other, gone, never):
+        beside.keep(target, ("type", "2026-01-01", None), ("type", "2026-01-02", None))
+    beside.park(a_round(7), a_round(8), target=gone)
+
+    def missing(report: Any) -> list[dict[str, Any]]:
+        # other tests share the tables of parked rounds
+        return [told for told in report.metrics.get("missing_targets", []) if told["table"] in (gone, never)]
+
+    def clean(**options: Any) -> list[Any]:
+        document = lake.spec(
+            "clean_side_tables", beside.name, other, options={"quarantine_table": beside.kept, **options}
+        )
+        return [clean_side_tables(lake.table(name), parse_spec(document)) for name in (beside.name, other)]
+
+    told = [
+        {"table": gone, "forgotten": False, "quarantined": 2, "parked_rounds": 2},
+        {"table": never, "forgotten": False, "quarantined": 2},
+    ]
+    first, second = clean()
+    assert missing(first) == told and "missing_targets" in first.metrics["kept_because"]
+    assert missing(second) == [], "they are told once"
+    told[0]["forgotten"] = True
+    assert missing(clean(forget_tables=[gone], dry_run=True)[0]) == told
+    first, second = clean(forget_tables=[gone])
+    assert (first.outcome, missing(first), second.outcome) == ("done", told, "nothing")
+    assert {row[0] for row in lake.duckdb_rows(beside.kept, "target")} == {beside.name, other, never}
+    assert gone not in {row[0] for row in lake.duckdb_rows(f"{beside.namespace}.{PARKED}", "target")}
+    assert missing(clean(forget_tables=[gone])[0]) == told[1:]
+
+
 def test_what_nobody_can_mean_is_refused(lake: Lake) -> None:
     name = create(lake, 2)
+    with pytest.raises(SpecError, match="to be forgotten, and it exists"):
+        run(lake, clean_side_tables, name, forget_tables=[f"{name}_not_there", name])
     future = (datetime.now(UTC) + timedelta(hours=1)).isoformat()
     with pytest.raises(SpecError, match="yet to come"):
         run(lake, clean_side_tables, name, dismiss=[dismissal(table=name, seen_before=future)])
