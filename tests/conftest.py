@@ -28,6 +28,14 @@ os.environ.setdefault("JDK_JAVA_OPTIONS", SHORT_LIVED_JVM)
 _DRIVERS = packages({"type": "sql", "uri": "postgresql://localhost/", "warehouse": "file:"})
 for _name, _value in spark_classes.environment(more=_DRIVERS).items():
     os.environ.setdefault(_name, _value)
+# compiling each expression for a handful of rows is a sixth of a run
+INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+
+
+def interpreted() -> dict[str, str]:
+    """The variable with which jobs of other processes compile no queries; without it they keep Spark's way."""
+    java = (os.environ["JDK_JAVA_OPTIONS"], *(f"-D{name}={value}" for name, value in INTERPRETED.items()))
+    return {"JDK_JAVA_OPTIONS": " ".join(java)}
 
 
 @dataclass
@@ -125,9 +133,8 @@ def lake(lake_folder: Path, request: pytest.FixtureRequest) -> Iterator[Lake]:
         patch.setenv("PYSPARK_SUBMIT_ARGS", f"{arguments} pyspark-shell")
         found.spark = open_session(Catalog(CATALOG, found.properties), "lakecdc-tests", drivers)
     found.spark.conf.set("spark.sql.shuffle.partitions", "4")
-    # compiling each expression for a handful of rows is a sixth of the run; jobs started as processes keep Spark's way
-    found.spark.conf.set("spark.sql.codegen.wholeStage", "false")
-    found.spark.conf.set("spark.sql.codegen.factoryMode", "NO_CODEGEN")
+    for name, value in INTERPRETED.items():
+        found.spark.conf.set(name, value)
     yield found
     found.spark.stop()
 

@@ -21,6 +21,7 @@ from demo.settings import REPOSITORY, Settings
 from demo.shop import TABLES
 from demo.source import start_again
 from local_services.process import port_answers
+from tests.conftest import interpreted
 
 pytestmark = [pytest.mark.demo, pytest.mark.timeout(1800)]
 ROWS, HOURS = 2_000, 2
@@ -53,7 +54,7 @@ def shown(settings: Settings) -> Shown:
     """A run with the web page, looked at and interrupted."""
     knobs = {"DEMO_ROWS": str(ROWS), "DEMO_HOURS": str(HOURS), "DEMO_FOLDER": str(settings.folder)}
     paths = os.pathsep.join(filter(None, [str(REPOSITORY / "spark_jobs"), os.environ.get("PYTHONPATH")]))
-    environment = {**os.environ, **knobs, "PYTHONPATH": paths}
+    environment = {**os.environ, **interpreted(), **knobs, "PYTHONPATH": paths}
     command = [sys.executable, "-m", "demo", "--ui"]
     process = subprocess.Popen(command, cwd=REPOSITORY, env=environment, stdout=subprocess.PIPE, text=True)
     try:
