@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any
+from urllib.parse import urlsplit
 from uuid import UUID
 
 import pytest
@@ -115,6 +116,14 @@ def convert(lake: Lake, name: str, readers: Collection[str] = READERS, **options
 def count(lake: Lake, name: str, content: int) -> int:
     """Live files of one content: 0 data, 1 position deletes and vectors, 2 equality deletes."""
     return int(lake.table(name).metadata("entries").where(f"status < 2 AND data_file.content = {content}").count())
+
+
+def row_groups(lake: Lake, name: str) -> list[int]:
+    """How many row groups each live data file has."""
+    from pyarrow.parquet import ParquetFile
+
+    files = lake.table(name).metadata("files").where("content = 0").select("file_path").collect()
+    return [ParquetFile(urlsplit(path).path).num_row_groups for (path,) in files]
 
 
 def _sorted(rows: Iterable[tuple[Any, ...]]) -> Rows:

@@ -9,7 +9,7 @@ import pytest
 from lakecdc.maintain.delete_files import match_join
 from lakecdc.maintain.delete_files.key_lookup import KeyColumn
 from tests.conftest import Lake
-from tests.lakecdc.maintain.delete_files.support import change, convert, count, create, insert, spark_rows
+from tests.lakecdc.maintain.delete_files.support import change, convert, count, create, insert, row_groups, spark_rows
 from tests.on_demand import on_demand
 
 
@@ -45,7 +45,7 @@ def test_plain_keys_are_not_joined(lake: Lake, joined: list[int], left: list[int
         "id bigint, t string, d date, ts timestamp, tz timestamp_ntz, n decimal(12, 2), b boolean, i int",
         3,
         "bucket(2, id)",
-        write__parquet__row_group_size_bytes="2000",
+        **{"write__parquet__row-group-size-bytes": "2000"},
     )
     values = (
         "id, IF(id % 7 = 0, NULL, concat('k', id % 50)) AS t, date_add(DATE'1960-01-01', cast(id AS int)) AS d, "
@@ -53,6 +53,7 @@ def test_plain_keys_are_not_joined(lake: Lake, joined: list[int], left: list[int
         "cast(id / 4 AS decimal(12, 2)) AS n, id % 2 = 0 AS b, cast(id % 9 AS int) AS i"
     )
     insert(lake, name, f"SELECT {values} FROM range(3000)")
+    assert min(row_groups(lake, name)) > 1
     change(lake, name, ["id"], "SELECT id * 13 AS id FROM range(40)")
     change(lake, name, ["id", "t"], "SELECT id, CAST(NULL AS string) AS t FROM range(0, 100, 7)")
     rest = ["id", "d", "ts", "tz", "n", "b", "i"]
