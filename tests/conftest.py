@@ -123,7 +123,8 @@ def lake(lake_folder: Path, request: pytest.FixtureRequest) -> Iterator[Lake]:
     found = Lake(None, lake_folder)  # type: ignore[arg-type]
     drivers = source_packages(JdbcSource("jdbc:postgresql://localhost/", "changed"))
     drivers += source_packages(FilesSource("unused", "debezium-avro"))
-    arguments = "--driver-memory 2g"
+    # of the application, not of this session: jobs make sessions of their own, which begin with the application's
+    arguments = " ".join(["--driver-memory 2g", *(f"--conf {name}={value}" for name, value in INTERPRETED.items())])
     if any(item.get_closest_marker("services") for item in request.session.items):
         drivers.append(KAFKA_READER)
         arguments += f" {kafka_jars.spark_arguments()}"
@@ -133,8 +134,6 @@ def lake(lake_folder: Path, request: pytest.FixtureRequest) -> Iterator[Lake]:
         patch.setenv("PYSPARK_SUBMIT_ARGS", f"{arguments} pyspark-shell")
         found.spark = open_session(Catalog(CATALOG, found.properties), "lakecdc-tests", drivers)
     found.spark.conf.set("spark.sql.shuffle.partitions", "4")
-    for name, value in INTERPRETED.items():
-        found.spark.conf.set(name, value)
     yield found
     found.spark.stop()
 

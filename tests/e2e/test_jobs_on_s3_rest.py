@@ -19,6 +19,7 @@ from lakecdc.contract import runtime
 from local_services import spark_classes
 from local_services.iceberg_rest import IcebergRest
 from local_services.s3 import S3Server
+from tests.conftest import interpreted
 from tests.lakecdc.ingest.histories import History, lines
 from tests.on_demand import on_demand
 
@@ -71,7 +72,7 @@ class ByHand:
     def run(self, job: str, parts: dict[str, Any]) -> list[dict[str, Any]]:
         """Run a job in the one process of all that are run so."""
         self._write(job, parts)
-        self._shared = process = self._shared or self._start("-c", ONE_AFTER_ANOTHER)
+        self._shared = process = self._shared or self._start("-c", ONE_AFTER_ANOTHER, **interpreted())
         assert process.stdin is not None and process.stdout is not None
         print(JOBS / f"{job}.py", file=process.stdin, flush=True)
         for line in process.stdout:
@@ -94,9 +95,9 @@ class ByHand:
         spec = {"version": 1, "job": job, "catalog": {"name": "lake", "properties": properties}, **parts}
         self.s3.client().put_object(Bucket="documents", Key=f"{job}/spec.json", Body=json.dumps(spec).encode())
 
-    def _start(self, *arguments: str) -> subprocess.Popen[str]:
+    def _start(self, *arguments: str, **variables: str) -> subprocess.Popen[str]:
         environment = {**os.environ, **self.s3.aws_environment, SECRET: self.s3.secret_key, "SPARK_MASTER": "local[2]"}
-        environment |= spark_classes.environment(more=runtime.packages(self.rest.properties))
+        environment |= spark_classes.environment(more=runtime.packages(self.rest.properties)) | variables
         return subprocess.Popen(
             [sys.executable, *arguments],
             env=environment,
