@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 from airflow_provider_lakecdc.tables import MAIN, branch_snapshots, partition_of, summary_of
 from lakecdc.metadata import totals
 from lakecdc.metadata.file_sizes import target_file_bytes
-from lakecdc.metadata.health import Content, LiveFile, TableHealth, measured
+from lakecdc.metadata.health import TableHealth, measured
+from lakecdc.metadata.live_files import PATH_ID, Content, LiveFile
 
 if TYPE_CHECKING:
     from pyiceberg.manifest import DataFile, ManifestEntry, ManifestFile
@@ -18,8 +19,6 @@ if TYPE_CHECKING:
 
 # reading waits for the store, decoding for Python
 _THREADS = 4
-#: field id of ``file_path`` in position-delete files (Iceberg specification, reserved field ids)
-_PATH_ID = 2147483546
 
 
 def health_of(table: Table, branch: str = MAIN) -> TableHealth | None:
@@ -83,5 +82,5 @@ def _location(file: DataFile, content: Content) -> str | None:
     """A data file's own location, or that of the one data file that both bounds of position deletes name."""
     if content is Content.DATA:
         return file.file_path
-    lower, upper = ((bounds or {}).get(_PATH_ID) for bounds in (file.lower_bounds, file.upper_bounds))
+    lower, upper = ((bounds or {}).get(PATH_ID) for bounds in (file.lower_bounds, file.upper_bounds))
     return lower.decode() if content is Content.POSITION_DELETES and lower and lower == upper else None

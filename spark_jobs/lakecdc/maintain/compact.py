@@ -13,11 +13,12 @@ from lakecdc.iceberg.clustering import clustering, snapshots_with_sorted_rows
 from lakecdc.iceberg.definition import current_spec_id, unpartitioned_specs
 from lakecdc.iceberg.scan import specs_by_dropped_columns
 from lakecdc.maintain.geometry import geometry
-from lakecdc.maintain.measure import Partitions, measure
+from lakecdc.maintain.measure import measure
 from lakecdc.maintain.older_specs import by_spec, count, destination, units_of, without
 from lakecdc.maintain.rewrite import RewritePlan, execute, from_head, joined, target_bytes
 from lakecdc.maintain.selection import apart, compaction_units, moving_units, sequences, still_written
 from lakecdc.metadata import names
+from lakecdc.metadata.file_facts import Partitions
 from lakecdc.metadata.file_sizes import written_file_bytes
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from lakecdc.contract.options import SpaceFillingCurve
-from lakecdc.maintain.measure import FileFacts
-from lakecdc.maintain.overlap import (
+from lakecdc.metadata.file_facts import FileFacts
+from lakecdc.metadata.overlap import (
     Box,
     KeyRange,
     box_depth,

@@ -10,29 +10,29 @@ import bisect
 import itertools
 import json
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from lakecdc.iceberg.clustering import clustering
-from lakecdc.iceberg.definition import unpartitioned_specs
 from lakecdc.iceberg.manifests import manifests
 from lakecdc.iceberg.partition_fields import Fields, partition_fields
 from lakecdc.iceberg.sort_order import column_order
 from lakecdc.maintain.geometry import geometry
-from lakecdc.maintain.measure import FileFacts, Partitions, by_partition, live_entries
-from lakecdc.maintain.overlap import overlap_depth
+from lakecdc.maintain.measure import live_files
 from lakecdc.maintain.selection import average_depth
 from lakecdc.metadata import health, names
+from lakecdc.metadata.file_facts import FileFacts, Partitions, by_partition
 from lakecdc.metadata.file_sizes import target_file_bytes
-from lakecdc.metadata.health import Content, LiveFile
+from lakecdc.metadata.overlap import overlap_depth
 from lakecdc.metadata.totals import from_summary
 
 if TYPE_CHECKING:
     from lakecdc.contract.report import TableReport
     from lakecdc.iceberg.sort_order import SortField, SortOrder
     from lakecdc.iceberg.table import IcebergTable, Snapshot
+    from lakecdc.metadata.live_files import LiveFile
 
 log = logging.getLogger(__name__)
 
@@ -62,7 +62,7 @@ def with_numbers(table: IcebergTable, report: TableReport, job: str, core_second
 def _of_report(table: IcebergTable, report: TableReport, job: str) -> dict[str, Any]:
     before, after = (table.snapshot(int(id)) if id else None for id in (report.snapshot_before, report.snapshot_after))
     states = [("before", before), ("after", after)]
-    live = max((_live_files(snapshot.summary) for _, snapshot in states if snapshot), default=0)
+    live = max((_file_count(snapshot.summary) for _, snapshot in states if snapshot), default=0)
     is_whole = before != after and live <= MOST_FILES
     told = [(moment, snapshot) for moment, snapshot in states if snapshot]
     snapshots = [snapshot for _, snapshot in told]
@@ -85,17 +85,16 @@ def states_of(table: IcebergTable, snapshots: Sequence[Snapshot]) -> list[dict[s
     """Counts of snapshots, and how their files lie, from their manifests."""
     order, key = clustering(table), table.identifier_columns
     of_key = column_order(table, key).fields if key else ()
-    rows = live_entries(table, [snapshot.id for snapshot in snapshots], [*order.fields, *of_key])
-    return [_state(table, *each, order, of_key) for each in zip(snapshots, rows, strict=True)]
+    found = live_files(table, [snapshot.id for snapshot in snapshots], [*order.fields, *of_key])
+    return [_state(table, *each, order, of_key) for each in zip(snapshots, found, strict=True)]
 
 
 def _state(
-    table: IcebergTable, snapshot: Snapshot, rows: Sequence[Any], order: SortOrder, of_key: Sequence[SortField]
+    table: IcebergTable, snapshot: Snapshot, files: Sequence[LiveFile], order: SortOrder, of_key: Sequence[SortField]
 ) -> dict[str, Any]:
-    unpartitioned = unpartitioned_specs(table)
     totals = totals_of(snapshot)
     found = health.measured(
-        live_files(rows, unpartitioned),
+        files,
         target_file_bytes=target_file_bytes(table.properties, totals["bytes"]),
         snapshots=0,
         manifests=[manifest.bytes for manifest in manifests(table, snapshot.id)],
@@ -104,12 +103,12 @@ def _state(
     numbers["score"] = found.score
     if order.fields:
         shape = geometry(order)
-        laid = by_partition(rows, unpartitioned, slice(len(order.fields))).values()
+        laid = by_partition(files, slice(len(order.fields))).values()
         depths = [(shape.depth(files), sum(f.rows for f in files if not f.keyless)) for files in laid]
         numbers["overlap_depth"] = average_depth(depths)
     if of_key:
         ids = {table.field_id(column) for column in table.identifier_columns}
-        keyed = by_partition(rows, unpartitioned, slice(len(order.fields), None))
+        keyed = by_partition(files, slice(len(order.fields), None))
         numbers["lookup_files"] = lookup_files(keyed, partition_fields(table), ids)
     return numbers
 
@@ -167,35 +166,7 @@ def covering(ranges: Sequence[tuple[Any, Any, int]]) -> float:
     return found / max(sum(rows for _, _, rows in ranges), 1)
 
 
-def live_files(rows: Sequence[Any], unpartitioned: Iterable[int]) -> Iterator[LiveFile]:
-    """Rows of a snapshot's live files as the definition of health takes them.
-
-    :param unpartitioned: specs whose equality deletes apply to every partition.
-    """
-    everywhere = set(unpartitioned)
-    for row in rows:
-        content = _content(row)
-        wide = content is Content.EQUALITY_DELETES and row.spec_id in everywhere
-        scope = None if wide else (row.spec_id, row.partition)
-        location = row.file_path if content is Content.DATA else row.referenced
-        yield LiveFile(
-            content,
-            scope,
-            row.file_size_in_bytes,
-            row.record_count,
-            row.sequence_number or 0,
-            location,
-            row.file_path if content is Content.DELETION_VECTOR else None,
-        )
-
-
-def _content(row: Any) -> Content:
-    if row.content == 1:
-        return Content.DELETION_VECTOR if row.file_format.upper() == "PUFFIN" else Content.POSITION_DELETES
-    return Content.DATA if row.content == 0 else Content.EQUALITY_DELETES
-
-
-def _live_files(summary: Mapping[str, str]) -> int:
+def _file_count(summary: Mapping[str, str]) -> int:
     totals = from_summary(summary)
     return totals.data_files + totals.delete_files
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 from lakecdc.iceberg.definition import current_spec_id, transformed, unpartitioned_specs
 from lakecdc.iceberg.delete_writers import foreign_deletes
 from lakecdc.iceberg.partition_fields import Fields, partition_fields
-from lakecdc.maintain.measure import Partitions
 from lakecdc.maintain.moving import Destination, moved
 from lakecdc.maintain.selection import apart
+from lakecdc.metadata.file_facts import Partitions
 
 if TYPE_CHECKING:
     from lakecdc.iceberg.table import IcebergTable, Snapshot

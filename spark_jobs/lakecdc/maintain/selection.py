@@ -12,8 +12,8 @@ from typing import Any
 
 from lakecdc.contract.options import CompactDataFilesOptions, SortDataFilesOptions
 from lakecdc.maintain.geometry import Geometry, Linear
-from lakecdc.maintain.measure import FileFacts, Partitions
-from lakecdc.maintain.overlap import lies_behind
+from lakecdc.metadata.file_facts import FileFacts, Partitions
+from lakecdc.metadata.overlap import lies_behind
 from lakecdc.metadata.totals import SMALL_FILE_RATIO
 
 #: an average output file is at least this much above the size that would make it small again

@@ -15,10 +15,11 @@ from lakecdc.iceberg.scan import specs_by_dropped_columns
 from lakecdc.iceberg.sort_order import SortOrder, column_order
 from lakecdc.iceberg.table import MAIN
 from lakecdc.maintain.geometry import geometry
-from lakecdc.maintain.measure import Partitions, measure
+from lakecdc.maintain.measure import measure
 from lakecdc.maintain.rewrite import SUMMED, RewritePlan, execute, from_head, nothing, target_bytes
 from lakecdc.maintain.selection import apart, average_depth, sort_units
 from lakecdc.metadata import names
+from lakecdc.metadata.file_facts import Partitions
 
 if TYPE_CHECKING:
     from lakecdc.contract.spec import JobSpec

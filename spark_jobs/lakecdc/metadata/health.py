@@ -10,7 +10,8 @@ import math
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from enum import StrEnum
+
+from lakecdc.metadata.live_files import Content, LiveFile
 
 #: size classes of data files, by the share of the target size at which each ends
 _CLASSES = (("tiny", 0.125), ("small", 0.75), ("fit", 1.8), ("large", math.inf))
@@ -18,36 +19,6 @@ _CLASSES = (("tiny", 0.125), ("small", 0.75), ("fit", 1.8), ("large", math.inf))
 # positions are only merged, and a vector is one look-up of bits.
 _EQUALITY_COST, _POSITION_COST, _VECTOR_COST = 1.0, 0.2, 0.05
 _MANIFEST_BYTES = 8 * 1024**2
-
-
-class Content(StrEnum):
-    """Kinds of live files."""
-
-    DATA = "data files"
-    EQUALITY_DELETES = "equality deletes"
-    POSITION_DELETES = "position deletes"
-    DELETION_VECTOR = "deletion vectors"
-
-
-@dataclass(frozen=True)
-class LiveFile:
-    """One live file of a snapshot, as its manifest has it.
-
-    :param scope: the partition, that is partition spec and values; None for equality deletes that apply everywhere.
-    :param bytes: its size; of a deletion vector that of the Puffin file that holds it.
-    :param sequence: data sequence number.
-    :param location: of a data file its own; of position deletes that of the one data file they refer to, if that is
-        known; a deletion vector refers to one in any case.
-    :param puffin: where the Puffin file is that holds a deletion vector, perhaps with those of other data files.
-    """
-
-    content: Content
-    scope: Hashable
-    bytes: int
-    rows: int
-    sequence: int
-    location: str | None = None
-    puffin: str | None = None
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ from lakecdc.maintain.delete_files.job import rewrite_delete_files
 from lakecdc.maintain.expire import expire_snapshots
 from lakecdc.maintain.expire_partitions import expire_partitions
 from lakecdc.maintain.manifests import rewrite_manifests
-from lakecdc.maintain.measure import FileFacts, measure
+from lakecdc.maintain.measure import measure
 from lakecdc.maintain.orphans.job import RemoveOrphanFiles
 from lakecdc.maintain.orphans.locations import FOLDER
 from lakecdc.maintain.rebucket import rebucket
@@ -38,6 +38,7 @@ from lakecdc.maintain.sort import sort_data_files
 from lakecdc.maintain.statistics import compute_statistics
 from lakecdc.maintain.tag import tag_snapshots
 from lakecdc.metadata import names
+from lakecdc.metadata.file_facts import FileFacts
 from lakecdc.run import TableWork, each_table
 from tests.conftest import Lake
 from tests.lakecdc.ingest.apply.support import COLUMNS, final_rows

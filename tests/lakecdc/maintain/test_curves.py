@@ -15,9 +15,9 @@ from lakecdc.contract.errors import SpecError
 from lakecdc.contract.options import CompactDataFilesOptions, SortDataFilesOptions, SpaceFillingCurve
 from lakecdc.maintain.curves import CurveMap, Ranks, place_on
 from lakecdc.maintain.geometry import OnCurve
-from lakecdc.maintain.measure import FileFacts
-from lakecdc.maintain.overlap import Box, KeyRange, box_depth, boxes_joined, hull, overlap_depth
 from lakecdc.maintain.selection import compaction_units, sort_units
+from lakecdc.metadata.file_facts import FileFacts
+from lakecdc.metadata.overlap import Box, KeyRange, box_depth, boxes_joined, hull, overlap_depth
 
 CURVES: tuple[SpaceFillingCurve, ...] = ("zorder", "hilbert")
 

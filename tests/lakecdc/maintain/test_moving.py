@@ -6,9 +6,9 @@ import json
 from collections.abc import Iterable, Mapping
 
 from lakecdc.iceberg.partition_fields import Fields, PartitionField
-from lakecdc.maintain.measure import FileFacts, Partitions
 from lakecdc.maintain.moving import Destination, moved
 from lakecdc.maintain.selection import Unit
+from lakecdc.metadata.file_facts import FileFacts, Partitions
 
 MB = 1024**2
 

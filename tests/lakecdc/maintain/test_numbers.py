@@ -15,10 +15,10 @@ from lakecdc.iceberg.partition_fields import PartitionField
 from lakecdc.maintain import numbers
 from lakecdc.maintain.compact import compact_data_files
 from lakecdc.maintain.delete_files.job import rewrite_delete_files
-from lakecdc.maintain.measure import FileFacts
 from lakecdc.maintain.numbers import covering, lookup_files
-from lakecdc.maintain.overlap import ColumnBounds, column_range
 from lakecdc.maintain.sort import sort_data_files
+from lakecdc.metadata.file_facts import FileFacts
+from lakecdc.metadata.overlap import ColumnBounds, column_range
 from lakecdc.run import TableWork, each_table
 from tests.conftest import Lake
 from tests.lakecdc.maintain.support import append, create, delete_by_key, fill

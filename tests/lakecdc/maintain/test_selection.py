@@ -9,8 +9,6 @@ from itertools import pairwise
 import pytest
 
 from lakecdc.contract.options import CompactDataFilesOptions, SortDataFilesOptions
-from lakecdc.maintain.measure import FileFacts, Partitions
-from lakecdc.maintain.overlap import ColumnBounds, lexicographic_ends
 from lakecdc.maintain.selection import (
     Unit,
     batches,
@@ -20,6 +18,8 @@ from lakecdc.maintain.selection import (
     sort_units,
     still_written,
 )
+from lakecdc.metadata.file_facts import FileFacts, Partitions
+from lakecdc.metadata.overlap import ColumnBounds, lexicographic_ends
 
 TARGET = 1000
 SORT = SortDataFilesOptions()

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
+from lakecdc.metadata.live_files import PATH_ID
+
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
     from lakecdc.iceberg.live_deletes import DeleteKey
     from lakecdc.iceberg.table import IcebergTable, Snapshot
-
-_PATH_ID = 2147483546
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,7 @@ def _entries(table: IcebergTable, snapshot_id: int) -> DataFrame:
 
 def _data_file() -> Column:
     """The one data file a position-delete file names; writers of old say so by equal bounds of its paths only."""
-    low, high = (F.col(f"data_file.{side}_bounds")[_PATH_ID] for side in ("lower", "upper"))
+    low, high = (F.col(f"data_file.{side}_bounds")[PATH_ID] for side in ("lower", "upper"))
     return F.coalesce(
         F.col("data_file.referenced_data_file"), F.when(low == high, F.decode(low, "UTF-8")).otherwise(F.lit(None))
     )

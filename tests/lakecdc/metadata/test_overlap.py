@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from lakecdc.maintain.overlap import (
+from lakecdc.metadata.overlap import (
     ColumnBounds,
     KeyRange,
     lexicographic_ends,
