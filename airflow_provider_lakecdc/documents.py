@@ -60,6 +60,10 @@ class Documents:
         (folder / "spec.json").write_text(text)
         (folder / "report.json").unlink(missing_ok=True)
 
+    def write_report(self, report: JobReport) -> None:
+        """Write the report of what no Spark application was needed for, perhaps besides what one has reported."""
+        (ObjectStoragePath(self.folder) / "report.json").write_text(report.to_json())
+
     def read_report(self) -> JobReport | None:
         """The report, or None if the job left none or none that can be read."""
         path = ObjectStoragePath(self.folder) / "report.json"

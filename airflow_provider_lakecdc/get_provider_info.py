@@ -90,14 +90,22 @@ def _options() -> dict[str, Any]:
         ),
         "spark_conn_id": _option("Connection of type spark that jobs are submitted to.", default="spark_default"),
         "catalog_conn_id": _option("Connection of type iceberg whose catalog jobs work on.", default="iceberg_default"),
+        "look_first": _option(
+            "Whether workers look at the metadata of tables before they start Spark for them, and start none where "
+            "nothing is to be done. Switch it off where workers cannot reach the storage of the tables.",
+            kind="boolean",
+            default="True",
+        ),
     }
 
 
-def _option(description: str, *, default: str | None, example: str | None = None) -> dict[str, Any]:
+def _option(
+    description: str, *, default: str | None, example: str | None = None, kind: str = "string"
+) -> dict[str, Any]:
     return {
         "description": description,
         "version_added": "0.1.0",
-        "type": "string",
+        "type": kind,
         "example": example,
         "default": default,
     }

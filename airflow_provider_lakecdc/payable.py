@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from airflow_provider_lakecdc.tables import partition_of
+from airflow_provider_lakecdc.tables import partition_of, specs_by_dropped_columns
 from lakecdc.metadata.equality_keys import doubt
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def _left(table: Table, snapshot: Snapshot) -> Iterator[DataFile]:
     from pyiceberg.manifest import DataFileContent, ManifestContent
 
     manifests, kinds = snapshot.manifests(table.io), _column_types(table)
-    lost = _specs_by_dropped_columns(table) & {
+    lost = specs_by_dropped_columns(table) & {
         manifest.partition_spec_id
         for manifest in manifests
         if manifest.content == ManifestContent.DATA and (manifest.has_added_files() or manifest.has_existing_files())
@@ -65,14 +65,3 @@ def _column_types(table: Table) -> dict[int, str]:
     """Types of the top-level columns of all schemas, each in the newest one that has it."""
     schemas = [*(schema for _, schema in sorted(table.schemas().items())), table.schema()]
     return {field.field_id: str(field.field_type) for schema in schemas for field in schema.fields}
-
-
-def _specs_by_dropped_columns(table: Table) -> set[int]:
-    """Those whose partition values Iceberg's writers lose (``lakecdc.iceberg.scan.specs_by_dropped_columns``)."""
-    known = table.schema().field_ids
-    return {
-        number
-        for number, spec in table.specs().items()
-        for field in spec.fields
-        if field.source_id not in known and str(field.transform).startswith(("identity", "truncate"))
-    }

@@ -41,9 +41,18 @@ def config_file() -> str | None:
     return os.environ.get(CONFIG_FILE_VARIABLE) or _get("config_file", "") or None
 
 
+def look_first() -> bool:
+    """Whether workers look at tables before they start Spark, unless an operator says."""
+    return _switch("look_first", fallback=True)
+
+
 def _get(option: str, fallback: str) -> str:
     # the fallback also serves a checkout that is on the path without being installed
     return str(conf.get("lakecdc", option, fallback=fallback) or fallback)
+
+
+def _switch(option: str, *, fallback: bool) -> bool:
+    return bool(conf.getboolean("lakecdc", option, fallback=fallback))
 
 
 def _home() -> str:

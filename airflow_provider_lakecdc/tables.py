@@ -58,3 +58,14 @@ def summary_of(snapshot: Snapshot) -> Mapping[str, str]:
 def partition_of(file: DataFile) -> tuple[int, str]:
     """What tells a file's partition from all others: its partition spec and its values."""
     return file.spec_id, repr(file.partition)
+
+
+def specs_by_dropped_columns(table: Table) -> set[int]:
+    """Partition specs whose partition values Iceberg's writers lose (``lakecdc.iceberg.scan``)."""
+    known = table.schema().field_ids
+    return {
+        number
+        for number, spec in table.specs().items()
+        for field in spec.fields
+        if field.source_id not in known and str(field.transform).startswith(("identity", "truncate"))
+    }

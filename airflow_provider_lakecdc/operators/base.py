@@ -2,28 +2,31 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.sdk.exceptions import AirflowSkipException
 
-from airflow_provider_lakecdc import launcher, metrics, reporting, settings, shipping
+from airflow_provider_lakecdc import first_look, launcher, metrics, reporting, settings, shipping
 from airflow_provider_lakecdc.chaining import REPORT_KEY, failed_before
 from airflow_provider_lakecdc.documents import Documents
 from airflow_provider_lakecdc.failures import verdict
+from airflow_provider_lakecdc.first_look import FirstLook
 from airflow_provider_lakecdc.hooks.catalog import CatalogConnection, get_catalog
 from airflow_provider_lakecdc.links import REPORT_LINK_KEY, JobReportLink, report_address
 from airflow_provider_lakecdc.spark_submit import SubmitError, SubmitOperator
 from airflow_provider_lakecdc.submission import Submission, check_conf, check_spec, spec_document, table_list
 from lakecdc.contract import runtime
+from lakecdc.contract.report import JobReport, now
 from lakecdc.metadata.names import side_tables
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
     from pydantic import JsonValue
 
-    from lakecdc.contract.report import JobReport
+    from lakecdc.contract.spec import JobSpec
 
 #: for ``map_index_template``: a mapped task shows its tables instead of a number (Airflow keeps 250 characters)
 MAP_INDEX_TEMPLATE = "{{ task.tables | join(', ') | truncate(200) }}"
@@ -51,6 +54,8 @@ class LakecdcJobOperator(SubmitOperator):
     :param strict_run_conf: refuse a DAG run whose ``conf`` has keys that are no params of the DAG.
     :param after: ids of earlier tasks of the run that work on the same tables; a table that one of them has failed for
         is left out. Goes with ``trigger_rule="all_done"``.
+    :param look_first: look at the tables' metadata from the worker, and start Spark for those alone that may need the
+        job (``airflow_provider_lakecdc.first_look``); default: ``[lakecdc] look_first``.
     :param documents_uri: folder for spec and report; default: ``[lakecdc] documents_uri``. (templated)
     :param conn_id: connection of type ``spark``; default: ``[lakecdc] spark_conn_id``.
     :param application: the job's script, where it is not the installed one, such as ``local:///opt/jobs/ingest.py``.
@@ -83,6 +88,7 @@ class LakecdcJobOperator(SubmitOperator):
         only: str | Sequence[str] = (),
         strict_run_conf: bool = False,
         after: Sequence[str] = (),
+        look_first: bool | None = None,
         documents_uri: str | None = None,
         conn_id: str | None = None,
         name: str | None = None,
@@ -98,6 +104,7 @@ class LakecdcJobOperator(SubmitOperator):
         self.only = only
         self.strict_run_conf = strict_run_conf
         self.after = list(after)
+        self.look_first = settings.look_first() if look_first is None else look_first
         self.documents_uri = documents_uri or settings.documents_uri()
         self._documents: Documents | None = None
 
@@ -116,18 +123,17 @@ class LakecdcJobOperator(SubmitOperator):
         self.check_run(context)
         self._leave_out_unwanted()
         self._leave_out_failed(context)
-        job = self.prepare(context)
-        if job.driver_is_here:
-            launcher.refuse_early(job.spec, job.text, self._driver_environment(job))
-        submit_error = self._submit(context, job)
-        assert self._documents is not None
-        report = self._documents.read_report()
-        if report is not None or submit_error is None:
-            self._forget_external_id(context)
+        job, started = self.prepare(context), now()
+        found = self._look(context, job.spec)
+        report: JobReport | None
+        submit_error: SubmitError | None = None
+        if found.is_all_idle:
+            report = self._nothing(context, job, found, started)
+        else:
+            report, submit_error = self._run(context, job, found)
         if report is not None:
             self._publish(context, job, report)
-        fail_on = job.spec.options.fail_on
-        if failure := verdict(report, submit_error, fail_on):
+        if failure := verdict(report, submit_error, job.spec.options.fail_on):
             raise failure
         assert report is not None
         if submit_error is not None:
@@ -219,12 +225,62 @@ class LakecdcJobOperator(SubmitOperator):
         if not self.tables:
             raise AirflowSkipException("Earlier steps of this run have failed for every table of this group.")
 
-    def _submit(self, context: Context, submission: Submission) -> SubmitError | None:
-        submission.documents.write_spec(submission.text)
-        uri = submission.documents.report_uri
+    def _look(self, context: Context, spec: JobSpec) -> FirstLook:
+        """Tell which tables need nothing, unless a job of an earlier try may still be at work on them."""
+        if self.look_first and not self._has_external_id(context):
+            return first_look.look(get_catalog(self.catalog_conn_id), spec)
+        return FirstLook()
+
+    def _nothing(self, context: Context, job: Submission, found: FirstLook, started: str) -> JobReport:
+        """Report what needs no Spark.
+
+        :param started: ISO-8601 moment the look began.
+        """
+        self.log.info("No table needs %s: Spark is not started.", self.job)
+        self._write_spec(context, job)
+        report = JobReport(self.job, started, now(), tables=found.idle)
+        job.documents.write_report(report)
+        return report
+
+    def _run(self, context: Context, job: Submission, found: FirstLook) -> tuple[JobReport | None, SubmitError | None]:
+        """Submit the job for the tables that are left, and read its report, those of all others added."""
+        job = self._without_idle(context, job, found)
+        if job.driver_is_here:
+            launcher.refuse_early(job.spec, job.text, self._driver_environment(job))
+        submit_error = self._submit(context, job)
+        assert self._documents is not None
+        report = self._documents.read_report()
+        if report is not None or submit_error is None:
+            self._forget_external_id(context)
+        told = {table.table for table in report.tables} if report else set()
+        idle = [table for table in found.idle if table.table not in told]
+        if report is not None and idle:
+            report = dataclasses.replace(report, tables=(*report.tables, *idle))
+            self._documents.write_report(report)
+        return report, submit_error
+
+    def _without_idle(self, context: Context, job: Submission, found: FirstLook) -> Submission:
+        if not found.idle:
+            return job
+        self.log.info("%d tables need no %s: %s", len(found.idle), self.job, ", ".join(t.table for t in found.idle))
+        tables, beside = job.spec.tables, getattr(job.spec.options, "side_tables", ())
+        # a spec has a table at least, even if only side tables need the job
+        self.tables = [table for table in tables if table in found.left] or list(tables[:1])
+        if beside:
+            self.options["side_tables"] = [table for table in beside if table in found.left]
+        return self.prepare(context)
+
+    def _write_spec(self, context: Context, job: Submission) -> None:
+        """Write the spec, and tell where the report will be."""
+        job.documents.write_spec(job.text)
+        uri = job.documents.report_uri
         context["ti"].xcom_push(key=REPORT_URI_KEY, value=uri)
         if address := report_address(uri):
             context["ti"].xcom_push(key=REPORT_LINK_KEY, value=address)
+
+    def _submit(self, context: Context, submission: Submission) -> SubmitError | None:
+        self._write_spec(context, submission)
+        uri = submission.documents.report_uri
         self.log.info("Job %s for %d tables, report at %s", self.job, len(table_list(self.tables)), uri)
         try:
             with launcher.environment(submission.secrets):
@@ -251,6 +307,10 @@ class LakecdcJobOperator(SubmitOperator):
         reporting.raise_asset_events(context, self.outlets, self.catalog_conn_id, report, is_dry)
         if not is_dry:
             metrics.emit(context, self.catalog_conn_id, report)
+
+    def _has_external_id(self, context: Context) -> bool:
+        store = context.get("task_state_store")
+        return store is not None and any(store.get(key) for key in self.stored_keys)
 
     def _forget_external_id(self, context: Context) -> None:
         if (store := context.get("task_state_store")) is not None:

@@ -72,7 +72,7 @@ def test_every_setting_that_is_read_is_described() -> None:
         node.args[0].value
         for node in ast.walk(tree)
         if isinstance(node, ast.Call)
-        and getattr(node.func, "id", "") == "_get"
+        and getattr(node.func, "id", "") in ("_get", "_switch")
         and isinstance(node.args[0], ast.Constant)
     }
     assert read == set(get_provider_info()["config"]["lakecdc"]["options"])

@@ -14,30 +14,12 @@ from lakecdc.iceberg.commit import commit_transaction
 from lakecdc.iceberg.file_io import discard_files
 from lakecdc.iceberg.jvm import jvm, spark_actions
 from lakecdc.metadata import names
+from lakecdc.metadata.manifests import Manifest
 
 if TYPE_CHECKING:
     from lakecdc.iceberg.table import IcebergTable, Snapshot
 
 _MANIFEST_FILE = "org.apache.iceberg.ManifestFile"
-_TARGET = "commit.manifest.target-size-bytes"
-#: Iceberg's default of that property
-_DEFAULT_TARGET = 8 * 1024**2
-
-
-@dataclass(frozen=True)
-class Manifest:
-    """One manifest of a snapshot.
-
-    :param bytes: its size.
-    :param deletes: whether it lists delete files.
-    :param files: live files that it lists, as its manifest list has it.
-    """
-
-    path: str
-    spec_id: int
-    bytes: int
-    deletes: bool
-    files: int = 0
 
 
 @dataclass(frozen=True)
@@ -68,11 +50,6 @@ def manifests(table: IcebergTable, snapshot_id: int | None = None) -> list[Manif
     return _manifests_of(
         table, table.java.currentSnapshot() if snapshot_id is None else table.java.snapshot(snapshot_id)
     )
-
-
-def manifest_target_bytes(table: IcebergTable) -> int:
-    """Size of a manifest that Iceberg aims at."""
-    return int(table.properties.get(_TARGET, _DEFAULT_TARGET))
 
 
 def stage_manifests(table: IcebergTable, spec_ids: Sequence[int], summary: Mapping[str, str]) -> StagedManifests:

@@ -18,6 +18,7 @@ from lakecdc.maintain.older_specs import by_spec, count, destination, units_of, 
 from lakecdc.maintain.rewrite import RewritePlan, execute, from_head, joined, target_bytes
 from lakecdc.maintain.selection import apart, compaction_units, moving_units, sequences, still_written
 from lakecdc.metadata import names
+from lakecdc.metadata.compaction_reasons import none_speaks
 from lakecdc.metadata.file_facts import Partitions
 from lakecdc.metadata.file_sizes import written_file_bytes
 
@@ -61,11 +62,6 @@ def _compact(table: IcebergTable, options: CompactDataFilesOptions, start: Snaps
     to = destination(table)
     if options.older_specs:
         moving += units_of(table, older, to, target, options.max_group_bytes)
-    reason = (
-        f"no partition has {options.min_input_files} files below {options.small_file_ratio:g} of {target} bytes, "
-        f"enough small ones to fill a file, a file above {large:.0f} bytes, "
-        f"or one with {options.delete_ratio:g} of its rows deleted"
-    )
     stay = (
         f"{left} files of partition specs whose column was dropped stay: max_group_bytes is less than those of a spec"
     )
@@ -76,7 +72,7 @@ def _compact(table: IcebergTable, options: CompactDataFilesOptions, start: Snaps
         [*moving, *units],
         order,
         target,
-        reason,
+        none_speaks(options, target, large),
         counts,
         summary,
         left=joined(stay if left else None, found.remark) or None,

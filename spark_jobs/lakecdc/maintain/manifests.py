@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import math
 import time
-from collections import defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -15,12 +13,18 @@ from lakecdc.contract.options import RewriteManifestsOptions
 from lakecdc.contract.report import TableReport
 from lakecdc.iceberg import manifests as iceberg
 from lakecdc.iceberg.file_io import discard_files
-from lakecdc.iceberg.manifests import Manifest
 from lakecdc.iceberg.scan import specs_by_dropped_columns
 from lakecdc.maintain.failed_files import discarded_on_failure
 from lakecdc.maintain.rewrite import nothing
 from lakecdc.maintain.verify_entries import check_entries
 from lakecdc.metadata import names
+from lakecdc.metadata.manifests import (
+    Manifest,
+    manifest_target_bytes,
+    planned_manifests,
+    refusal,
+    worthwhile_specs,
+)
 
 if TYPE_CHECKING:
     from lakecdc.contract.spec import JobSpec
@@ -41,7 +45,7 @@ def rewrite_manifests(table: IcebergTable, spec: JobSpec) -> TableReport:
     assert isinstance(options, RewriteManifestsOptions)
     if head is None:
         return nothing(table, "the table has no snapshot")
-    found, target = iceberg.manifests(table), iceberg.manifest_target_bytes(table)
+    found, target = iceberg.manifests(table), manifest_target_bytes(table.properties)
     counts = _counts(found, "before")
     lost = specs_by_dropped_columns(table)
     kept = [m for m in found if m.spec_id not in lost]
@@ -73,45 +77,6 @@ def rewrite_manifests(table: IcebergTable, spec: JobSpec) -> TableReport:
         snapshot_after=str(after.id),
         metrics=facts | {"seconds": round(time.monotonic() - started, 3)},
     )
-
-
-def refusal(found: Sequence[Manifest], options: RewriteManifestsOptions, target: int) -> str | None:
-    """Why the manifests may stay as they are; None if they should be rewritten.
-
-    :param target: bytes per manifest that Iceberg aims at.
-    """
-    if len(found) < options.min_manifests:
-        return f"{len(found)} manifests are fewer than {options.min_manifests}"
-    average = sum(m.bytes for m in found) / max(1, len(found))
-    if average >= options.min_average_bytes:
-        return f"manifests have {average:.0f} bytes on average, not less than {options.min_average_bytes}"
-    if not worthwhile_specs(found, target):
-        return f"{len(found)} manifests are as few as their specs and the target size of {target} bytes allow"
-    return None
-
-
-def worthwhile_specs(found: Sequence[Manifest], target: int) -> list[int]:
-    """Partition specs whose data or delete manifests could be fewer."""
-    return sorted(
-        {spec for (spec, _), bytes_ in _sizes(found).items() if len(bytes_) > math.ceil(sum(bytes_) / target)}
-    )
-
-
-def planned_manifests(found: Sequence[Manifest], specs: Collection[int], target: int) -> int:
-    """How many manifests there are to be once those of some specs have been rewritten.
-
-    :param target: bytes per manifest that Iceberg aims at.
-    """
-    return sum(
-        math.ceil(sum(bytes_) / target) if spec in specs else len(bytes_) for (spec, _), bytes_ in _sizes(found).items()
-    )
-
-
-def _sizes(found: Sequence[Manifest]) -> dict[tuple[int, bool], list[int]]:
-    sizes: dict[tuple[int, bool], list[int]] = defaultdict(list)
-    for manifest in found:
-        sizes[manifest.spec_id, manifest.deletes].append(manifest.bytes)
-    return sizes
 
 
 def _counts(found: Sequence[Manifest], moment: str) -> dict[str, Any]:

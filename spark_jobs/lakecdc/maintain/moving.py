@@ -9,8 +9,9 @@ from dataclasses import dataclass
 
 from lakecdc.iceberg.partition_fields import Fields, PartitionField
 from lakecdc.maintain.geometry import position
-from lakecdc.maintain.selection import Unit, cut, newest_sequence, output_count
+from lakecdc.maintain.selection import Unit, cut, newest_sequence
 from lakecdc.metadata.file_facts import FileFacts, Partitions
+from lakecdc.metadata.file_sizes import output_count
 from lakecdc.metadata.totals import SMALL_FILE_RATIO
 
 

@@ -66,19 +66,17 @@ def _of_report(table: IcebergTable, report: TableReport, job: str) -> dict[str, 
     is_whole = before != after and live <= MOST_FILES
     told = [(moment, snapshot) for moment, snapshot in states if snapshot]
     snapshots = [snapshot for _, snapshot in told]
-    numbers = states_of(table, snapshots) if is_whole and told else [totals_of(snapshot) for snapshot in snapshots]
+    numbers = (
+        states_of(table, snapshots)
+        if is_whole and told
+        else [from_summary(snapshot.summary).numbers() for snapshot in snapshots]
+    )
     found = {f"{name}_{moment}": n for (moment, _), each in zip(told, numbers, strict=True) for name, n in each.items()}
     if live > MOST_FILES and before != after:
         found["numbers_left_out"] = f"{live} live files are more than {MOST_FILES}"
     if after and before != after:
         found["bytes_written"] = _written(table, before, after, job)
     return found
-
-
-def totals_of(snapshot: Snapshot) -> dict[str, Any]:
-    """Counts of a snapshot, from its summary alone."""
-    found = asdict(from_summary(snapshot.summary))
-    return {**{name: value for name, value in found.items() if name != "records"}, "rows": found["records"]}
 
 
 def states_of(table: IcebergTable, snapshots: Sequence[Snapshot]) -> list[dict[str, Any]]:
@@ -92,7 +90,7 @@ def states_of(table: IcebergTable, snapshots: Sequence[Snapshot]) -> list[dict[s
 def _state(
     table: IcebergTable, snapshot: Snapshot, files: Sequence[LiveFile], order: SortOrder, of_key: Sequence[SortField]
 ) -> dict[str, Any]:
-    totals = totals_of(snapshot)
+    totals = from_summary(snapshot.summary).numbers()
     found = health.measured(
         files,
         target_file_bytes=target_file_bytes(table.properties, totals["bytes"]),

@@ -12,12 +12,12 @@ from typing import Any
 
 from lakecdc.contract.options import CompactDataFilesOptions, SortDataFilesOptions
 from lakecdc.maintain.geometry import Geometry, Linear
+from lakecdc.metadata.compaction_reasons import Reasons, reasons
 from lakecdc.metadata.file_facts import FileFacts, Partitions
+from lakecdc.metadata.file_sizes import output_count
 from lakecdc.metadata.overlap import lies_behind
 from lakecdc.metadata.totals import SMALL_FILE_RATIO
 
-#: an average output file is at least this much above the size that would make it small again
-_MARGIN = 1.05
 _LINEAR = Linear()
 _MOST_SEQUENCES = 50
 
@@ -42,18 +42,6 @@ class Unit:
     def bytes(self) -> int:
         """Bytes to read."""
         return sum(file.bytes for file in self.files)
-
-
-def output_count(live_bytes: float, target: int, small_file_ratio: float) -> int:
-    """How many files to write so that each is near the target and none counts as small again.
-
-    :param live_bytes: estimated bytes of data to write.
-    :param target: bytes per file aimed at.
-    :param small_file_ratio: share of the target below which a file is small.
-    """
-    nearest = math.floor(live_bytes / target + 0.5)
-    without_small = math.floor(live_bytes / (target * max(small_file_ratio, SMALL_FILE_RATIO) * _MARGIN))
-    return max(1, min(nearest, without_small))
 
 
 def _outputs(files: Sequence[FileFacts], target: int, small_file_ratio: float) -> int:
@@ -82,24 +70,17 @@ def compaction_units(
     """
     units: list[Unit] = []
     outputs = partial(_outputs, target=target, small_file_ratio=options.small_file_ratio)
-    counts = dict.fromkeys(("small_files", "dirty_files", "large_files", "indebted_files", "unfiltered_files"), 0)
+    told: list[Reasons] = []
     for files in sorted(partitions.values(), key=newest_sequence):
-        dirty = {f.location for f in files if f.deleted and f.delete_ratio >= options.delete_ratio}
-        small = {f.location for f in files if f.bytes < target * options.small_file_ratio}
-        split = {f.location for f in files if f.live_bytes > large}
-        indebted = {f.location for f in files if 0 < options.max_equality_deletes < f.equality_deletes}
-        lacking = {f.location for f in files if f.location in unfiltered}
-        for name, found in zip(counts, (small, dirty, split, indebted, lacking), strict=True):
-            counts[name] += len(found)
-        dirty |= indebted | lacking
-        wanted = dirty | split | (small if _worth_packing(files, dirty, small, options, target) else set())
-        chosen = [f for f in files if f.location in wanted]
+        why = reasons(files, options, target, large, unfiltered)
+        told.append(why)
+        chosen = [f for f in files if f.location in why.wanted]
         chosen += geometry.lying_over(chosen, files, options.min_input_files)
         for part in cut(geometry.ordered(chosen), options.max_group_bytes):
             for run in geometry.runs(part, files, outputs):
-                if outputs(run) < len(run) or any(f.location in dirty | split for f in run):
+                if outputs(run) < len(run) or any(f.location in why.alone for f in run):
                     units.append(Unit(tuple(run), outputs(run)))
-    return units, {"partitions_examined": len(partitions), **counts}
+    return units, {"partitions_examined": len(partitions), **Reasons.counts(told)}
 
 
 def newest_sequence(files: Sequence[FileFacts]) -> int:
@@ -230,24 +211,6 @@ def batches(units: Sequence[Unit], max_bytes: int) -> list[list[Unit]]:
         found[-1].append(unit)
         size += unit.bytes
     return found
-
-
-def _worth_packing(
-    files: Sequence[FileFacts], dirty: set[str], small: set[str], options: CompactDataFilesOptions, target: int
-) -> bool:
-    """Tell whether the small files are many enough, or enough for a full file.
-
-    What is left of dirty files may be small too and is counted as it will be, or the next run would find it.
-    """
-    sizes = [f.live_bytes for f in files if f.location in small - dirty]
-    left = sum(f.live_bytes for f in files if f.location in dirty)
-    if left:
-        outputs = output_count(left, target, options.small_file_ratio)
-        if left / outputs < target * options.small_file_ratio:
-            sizes += [left / outputs] * outputs
-    if len(small) >= options.min_input_files or len(sizes) >= options.min_input_files:
-        return True
-    return len(sizes) > 1 and sum(sizes) >= target
 
 
 def cut(files: Sequence[FileFacts], max_bytes: int) -> list[list[FileFacts]]:

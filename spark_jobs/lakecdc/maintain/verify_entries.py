@@ -7,8 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from lakecdc.contract.errors import VerificationError
-from lakecdc.iceberg.manifests import Manifest, staged_entries
+from lakecdc.iceberg.manifests import staged_entries
 from lakecdc.maintain.verify_rows import Proof, read_back
+from lakecdc.metadata.manifests import Manifest
 from lakecdc.sql import quoted_column
 
 if TYPE_CHECKING:

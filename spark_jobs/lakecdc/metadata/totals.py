@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 #: files below this share of the target size count as small
 SMALL_FILE_RATIO = 0.75
@@ -27,6 +27,11 @@ class Totals:
     position_deletes: int
     records: int
     bytes: int
+
+    def numbers(self) -> dict[str, int]:
+        """The counts as reports have them."""
+        found = asdict(self)
+        return {**{name: value for name, value in found.items() if name != "records"}, "rows": found["records"]}
 
 
 def from_summary(summary: Mapping[str, str]) -> Totals:

@@ -15,12 +15,14 @@ from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import pytest
 from pyiceberg.manifest import ManifestEntryStatus
 
+from airflow_provider_lakecdc.first_look import look
 from lakecdc.contract.report import TableReport
 from lakecdc.contract.spec import JobSpec, parse_spec
 from lakecdc.iceberg.clustering import clustering
@@ -54,6 +56,8 @@ PATIENT = {"commit.retry.num-retries": "20", "commit.retry.min-wait-ms": "20"}
 _FIRST_OLD = 10_000
 #: steps that take away what others look at
 _UNDISTURBED = ("expire_snapshots", "foreign_expiry", "remove_orphan_files")
+#: times that a worker has told beforehand that there is nothing to do
+LOOKS: Counter[str] = Counter()
 Options = Callable[[random.Random], dict[str, Any]]
 
 
@@ -292,7 +296,7 @@ class Soak:
 
     def check(self) -> None:
         """What must hold once nobody writes any more."""
-        print(json.dumps(self.outcomes, indent=1))
+        print(json.dumps(self.outcomes, indent=1), "nothing foreseen:", dict(LOOKS))
         assert self.measured > 0 and not self.deepened, "\n".join(self.deepened)
         for ground in self.grounds:
             if "expire_partitions" in ground.steps:
@@ -327,9 +331,15 @@ class Soak:
 
 
 def run(lake: Lake, step: str, name: str, **options: Any) -> TableReport:
-    """Run a job on one table as its frame would."""
+    """Run a job on one table as its frame would; a worker that has looked before must not have missed its work."""
     job, work, _ = STEPS[step]
-    (report,) = each_table(work)(lake.spark, parse_spec(lake.spec(job, name, options=options)))
+    spec = parse_spec(lake.spec(job, name, options=options))
+    looked = look(SimpleNamespace(load=lake.pyiceberg), spec)  # type: ignore[arg-type]
+    (report,) = each_table(work)(lake.spark, spec)
+    for idle in looked.idle:
+        if idle.snapshot_before == report.snapshot_before:
+            assert report.outcome == "nothing", (step, options, idle, report)
+            LOOKS[job] += 1
     return report
 
 

@@ -12,11 +12,12 @@ from lakecdc.contract.errors import VerificationError
 from lakecdc.contract.options import RewriteManifestsOptions
 from lakecdc.iceberg import manifests
 from lakecdc.iceberg.jvm import iterate
-from lakecdc.iceberg.manifests import Manifest, StagedManifests, stage_manifests
-from lakecdc.maintain.manifests import planned_manifests, refusal, rewrite_manifests, worthwhile_specs
+from lakecdc.iceberg.manifests import StagedManifests, stage_manifests
+from lakecdc.maintain.manifests import rewrite_manifests
 from lakecdc.maintain.verify_entries import comparable_entries
 from lakecdc.maintain.verify_rows import Proof, read_back
 from lakecdc.metadata import names
+from lakecdc.metadata.manifests import Manifest, planned_manifests, refusal, worthwhile_specs
 from tests.conftest import Lake
 from tests.lakecdc.maintain.support import (
     append,

@@ -13,12 +13,12 @@ from lakecdc.maintain.selection import (
     Unit,
     batches,
     compaction_units,
-    output_count,
     sequences,
     sort_units,
     still_written,
 )
 from lakecdc.metadata.file_facts import FileFacts, Partitions
+from lakecdc.metadata.file_sizes import output_count
 from lakecdc.metadata.overlap import ColumnBounds, lexicographic_ends
 
 TARGET = 1000

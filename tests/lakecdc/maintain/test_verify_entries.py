@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from lakecdc.iceberg.manifests import Manifest
 from lakecdc.maintain.verify_entries import told_counts, told_difference
+from lakecdc.metadata.manifests import Manifest
 
 ENTRY = {"file_path": "a.parquet", "content_offset": None, "sequence_number": 3, "partition": '{"d":1}'}
 

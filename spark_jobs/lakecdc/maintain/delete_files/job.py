@@ -33,6 +33,7 @@ from lakecdc.maintain.phases import Phases
 from lakecdc.maintain.start_tag import start_tag
 from lakecdc.metadata import names
 from lakecdc.metadata.readers import readable_by
+from lakecdc.metadata.settled_deletes import NOTHING
 
 if TYPE_CHECKING:
     from lakecdc.contract.errors import LakecdcError
@@ -44,7 +45,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 JOB = "rewrite_delete_files"
-NOTHING = "There are no equality deletes, and no position deletes to merge."
 #: times a conflict is answered with a new plan before the job gives up
 ATTEMPTS = 3
 _PACKAGES = ("numpy", "pyarrow", "pyiceberg", "pyroaring")

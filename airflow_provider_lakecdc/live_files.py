@@ -1,0 +1,105 @@
+"""The live files of a snapshot as the Airflow side reads them: all of its manifests, through pyiceberg."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import TYPE_CHECKING
+
+from airflow_provider_lakecdc.tables import partition_of
+from lakecdc.metadata.live_files import PATH_ID, Content, LiveFile
+
+if TYPE_CHECKING:
+    from pyiceberg.manifest import DataFile, ManifestEntry, ManifestFile
+    from pyiceberg.table import Table
+
+# reading waits for the store, decoding for Python
+_THREADS = 4
+#: field id of the data file that a delete file names (Iceberg specification, data_file struct)
+_REFERENCED_ID = 143
+
+
+def live_files(table: Table, manifests: Sequence[ManifestFile]) -> Iterator[LiveFile]:
+    """The live files that manifests list, without bounds of columns.
+
+    :param manifests: of one snapshot.
+    """
+    unpartitioned = {number for number, spec in table.specs().items() if spec.is_unpartitioned()}
+    with ThreadPoolExecutor(_THREADS) as pool:
+        for manifest, entries in zip(manifests, pool.map(partial(_entries, table), manifests), strict=True):
+            for entry in entries:
+                yield _live_file(entry, manifest, manifest.partition_spec_id in unpartitioned)
+
+
+def _entries(table: Table, manifest: ManifestFile) -> list[ManifestEntry]:
+    """Entries with all fields of version 3; pyiceberg itself leaves out those that version 2 has not."""
+    from pyiceberg.avro.file import AvroFile
+    from pyiceberg.manifest import (
+        MANIFEST_ENTRY_SCHEMAS,
+        DataFile,
+        DataFileContent,
+        FileFormat,
+        ManifestEntry,
+        ManifestEntryStatus,
+    )
+
+    with AvroFile[ManifestEntry](
+        table.io.new_input(manifest.manifest_path),
+        MANIFEST_ENTRY_SCHEMAS[3],
+        read_types={-1: ManifestEntry, 2: DataFile},
+        read_enums={0: ManifestEntryStatus, 101: FileFormat, 134: DataFileContent},
+    ) as reader:
+        return [entry for entry in reader if entry.status != ManifestEntryStatus.DELETED]
+
+
+def _live_file(entry: ManifestEntry, manifest: ManifestFile, everywhere: bool) -> LiveFile:
+    """A manifest's entry.
+
+    :param everywhere: whether equality deletes of its partition spec apply to all partitions.
+    """
+    file = entry.data_file
+    file.spec_id = manifest.partition_spec_id
+    content = _content(file)
+    # an entry without one inherits its manifest's (Iceberg specification, sequence number inheritance)
+    sequence = manifest.sequence_number if entry.sequence_number is None else entry.sequence_number
+    return LiveFile(
+        content,
+        None if content is Content.EQUALITY_DELETES and everywhere else partition_of(file),
+        file.file_size_in_bytes,
+        file.record_count,
+        sequence or 0,
+        _location(file, content),
+        file.file_path if content is Content.DELETION_VECTOR else None,
+        sum((file.column_sizes or {}).values()),
+        entry.snapshot_id or manifest.added_snapshot_id or 0,
+    )
+
+
+def _content(file: DataFile) -> Content:
+    from pyiceberg.manifest import DataFileContent, FileFormat
+
+    if file.content == DataFileContent.DATA:
+        return Content.DATA
+    if file.content == DataFileContent.EQUALITY_DELETES:
+        return Content.EQUALITY_DELETES
+    return Content.DELETION_VECTOR if file.file_format == FileFormat.PUFFIN else Content.POSITION_DELETES
+
+
+def _location(file: DataFile, content: Content) -> str | None:
+    """A data file's own location, or the one that a delete file names, perhaps by equal bounds of its paths only."""
+    if content is Content.DATA:
+        return file.file_path
+    if content is Content.EQUALITY_DELETES:
+        return None
+    if (named := file[_referenced()]) is not None:
+        return str(named)
+    lower, upper = ((bounds or {}).get(PATH_ID) for bounds in (file.lower_bounds, file.upper_bounds))
+    return lower.decode() if lower and lower == upper else None
+
+
+def _referenced() -> int:
+    """Where an entry's data file has the location of the one that it names."""
+    from pyiceberg.manifest import DATA_FILE_TYPE
+
+    return [field.field_id for field in DATA_FILE_TYPE[3].fields].index(_REFERENCED_ID)

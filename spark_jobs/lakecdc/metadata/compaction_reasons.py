@@ -1,0 +1,108 @@
+"""What speaks for compacting data files: jobs choose files by it, and workers tell from it that there are none."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, fields
+
+from lakecdc.contract.options import CompactDataFilesOptions
+from lakecdc.metadata.file_facts import FileFacts
+from lakecdc.metadata.file_sizes import output_count
+
+
+@dataclass(frozen=True)
+class Reasons:
+    """Data files of one partition by what speaks for rewriting them, as locations.
+
+    :param dirty_files: files with many deleted rows.
+    :param large_files: files to be split.
+    :param indebted_files: files that too many equality deletes apply to.
+    :param unfiltered_files: files that lack Bloom filters.
+    :param is_worth_packing: whether the small files are many enough, or enough for a full file.
+    """
+
+    small_files: frozenset[str]
+    dirty_files: frozenset[str]
+    large_files: frozenset[str]
+    indebted_files: frozenset[str]
+    unfiltered_files: frozenset[str]
+    is_worth_packing: bool
+
+    @staticmethod
+    def counts(partitions: Iterable[Reasons]) -> dict[str, int]:
+        """How many files each reason speaks for, in all of some partitions."""
+        told, found = list(partitions), [f.name for f in fields(Reasons) if f.name != "is_worth_packing"]
+        return {name: sum(len(getattr(each, name)) for each in told) for name in found}
+
+    @property
+    def alone(self) -> frozenset[str]:
+        """Files that are worth a rewrite whatever comes with them."""
+        return self.dirty_files | self.large_files | self.indebted_files | self.unfiltered_files
+
+    @property
+    def wanted(self) -> frozenset[str]:
+        """All files that are worth a rewrite."""
+        return self.alone | (self.small_files if self.is_worth_packing else frozenset())
+
+
+def reasons(
+    files: Sequence[FileFacts],
+    options: CompactDataFilesOptions,
+    target: int,
+    large: float = math.inf,
+    unfiltered: Collection[str] = (),
+) -> Reasons:
+    """Sort a partition's data files by what speaks for rewriting them.
+
+    :param target: bytes per file aimed at.
+    :param large: bytes above which a file is split.
+    :param unfiltered: locations of files to be rewritten because they lack Bloom filters.
+    """
+    small = frozenset(f.location for f in files if f.bytes < target * options.small_file_ratio)
+    dirty = frozenset(f.location for f in files if f.deleted and f.delete_ratio >= options.delete_ratio)
+    indebted = frozenset(f.location for f in files if 0 < options.max_equality_deletes < f.equality_deletes)
+    lacking = frozenset(f.location for f in files if f.location in unfiltered)
+    return Reasons(
+        small,
+        dirty,
+        frozenset(f.location for f in files if f.live_bytes > large),
+        indebted,
+        lacking,
+        _is_worth_packing(files, dirty | indebted | lacking, small, options, target),
+    )
+
+
+def none_speaks(options: CompactDataFilesOptions, target: int, large: float) -> str:
+    """Why nothing is compacted, for the report.
+
+    :param target: bytes per file aimed at.
+    :param large: bytes above which a file is split.
+    """
+    return (
+        f"no partition has {options.min_input_files} files below {options.small_file_ratio:g} of {target} bytes, "
+        f"enough small ones to fill a file, a file above {large:.0f} bytes, "
+        f"or one with {options.delete_ratio:g} of its rows deleted"
+    )
+
+
+def _is_worth_packing(
+    files: Sequence[FileFacts],
+    dirty: Collection[str],
+    small: Collection[str],
+    options: CompactDataFilesOptions,
+    target: int,
+) -> bool:
+    """Tell whether the small files are many enough, or enough for a full file.
+
+    What is left of dirty files may be small too and is counted as it will be, or the next run would find it.
+    """
+    sizes = [f.live_bytes for f in files if f.location in small and f.location not in dirty]
+    left = sum(f.live_bytes for f in files if f.location in dirty)
+    if left:
+        outputs = output_count(left, target, options.small_file_ratio)
+        if left / outputs < target * options.small_file_ratio:
+            sizes += [left / outputs] * outputs
+    if len(small) >= options.min_input_files or len(sizes) >= options.min_input_files:
+        return True
+    return len(sizes) > 1 and sum(sizes) >= target

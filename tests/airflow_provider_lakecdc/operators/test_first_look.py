@@ -1,0 +1,161 @@
+"""Operators look at tables before they start Spark, and start it for those alone that may need the job."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from airflow_provider_lakecdc import first_look
+from airflow_provider_lakecdc.chaining import REPORT_KEY
+from airflow_provider_lakecdc.exceptions import LakecdcJobError
+from airflow_provider_lakecdc.operators.base import REPORT_URI_KEY, LakecdcJobOperator
+from airflow_provider_lakecdc.operators.compact_data_files import CompactDataFilesOperator
+from airflow_provider_lakecdc.operators.rewrite_delete_files import RewriteDeleteFilesOperator
+from airflow_provider_lakecdc.operators.rewrite_manifests import RewriteManifestsOperator
+from lakecdc.contract.report import parse_report
+from tests.airflow_provider_lakecdc.conftest import FakeSpark, changed
+from tests.airflow_provider_lakecdc.tables import FedTable
+
+Context = Any
+OPERATORS = (RewriteDeleteFilesOperator, CompactDataFilesOperator, RewriteManifestsOperator)
+
+
+@pytest.fixture
+def orders(lake: dict[str, str]) -> FedTable:
+    """A table that needs nothing."""
+    table = FedTable(lake)
+    table.ingest(None)
+    return table
+
+
+def operator(kind: type[LakecdcJobOperator], *tables: str, **arguments: Any) -> LakecdcJobOperator:
+    return kind(**{"task_id": "t", "catalog_conn_id": "lake", "tables": list(tables) or ["shop.orders"], **arguments})
+
+
+@pytest.mark.parametrize("kind", OPERATORS)
+def test_a_table_that_needs_nothing_starts_no_spark(
+    spark_submit: FakeSpark, context: Context, orders: FedTable, kind: type[LakecdcJobOperator]
+) -> None:
+    found = operator(kind).execute(context)
+    assert spark_submit.calls == []
+    head = str(orders.table.current_snapshot().snapshot_id)  # type: ignore[union-attr]
+    told = found["shop.orders"]
+    assert (told["outcome"], told["snapshot_before"], told["snapshot_after"]) == ("nothing", head, head)
+    assert told["reason"] and told["metrics"]["data_files_before"] == told["metrics"]["data_files_after"] == 1
+    # it is reported as any other run is
+    report = parse_report(json.loads(Path(urlsplit(context["ti"].xcom[REPORT_URI_KEY]).path).read_text()))
+    assert (report.job, report.spark_application_id, report.tables[0].outcome) == (kind.job_name, None, "nothing")
+    assert context["ti"].xcom[REPORT_KEY] == found
+
+
+def test_only_tables_that_may_need_it_go_to_spark(
+    spark_submit: FakeSpark, context: Context, orders: FedTable, lake: dict[str, str]
+) -> None:
+    items = FedTable(lake, "shop.items")
+    items.ingest(None)
+    items.delete(3)
+    task = operator(RewriteDeleteFilesOperator, "shop.orders", "shop.items", side_tables=["shop.orders_lakecdc_files"])
+    found = task.execute(context)
+    (call,) = spark_submit.calls
+    assert (call["spec"]["tables"], call["spec"]["options"]["side_tables"]) == (["shop.items"], [])
+    assert {name: facts["outcome"] for name, facts in found.items()} == {"shop.items": "done", "shop.orders": "nothing"}
+    text = Path(urlsplit(context["ti"].xcom[REPORT_URI_KEY]).path).read_text()
+    assert {table["table"] for table in json.loads(text)["tables"]} == set(found)
+
+
+def test_a_side_table_alone_starts_spark(
+    spark_submit: FakeSpark, context: Context, orders: FedTable, lake: dict[str, str]
+) -> None:
+    beside = FedTable(lake, "shop.orders_lakecdc_files")
+    for _ in range(5):
+        beside.ingest(None)
+    named = ["shop.orders_lakecdc_files", "shop.orders_lakecdc_deletes"]
+    spark_submit.behave({"shop.orders": {"outcome": "nothing"}, named[0]: {}})
+    found = operator(CompactDataFilesOperator, side_tables=named).execute(context)
+    (call,) = spark_submit.calls
+    assert (call["spec"]["tables"], call["spec"]["options"]["side_tables"]) == (["shop.orders"], named[:1])
+    assert {name: facts["outcome"] for name, facts in found.items()} == {"shop.orders": "nothing", named[0]: "done"}
+
+
+def with_small_files(table: FedTable) -> None:
+    for _ in range(4):
+        table.ingest(None)
+
+
+def with_equality_deletes(table: FedTable) -> None:
+    table.delete(1)
+
+
+def with_position_deletes_of_no_one_file(table: FedTable) -> None:
+    table.delete(1, by_position=True)
+
+
+def with_many_manifests(table: FedTable) -> None:
+    for _ in range(8):
+        table.ingest(None)
+
+
+@pytest.mark.parametrize(
+    ("kind", "change"),
+    [
+        (CompactDataFilesOperator, with_small_files),
+        (RewriteDeleteFilesOperator, with_equality_deletes),
+        (RewriteDeleteFilesOperator, with_position_deletes_of_no_one_file),
+        (RewriteManifestsOperator, with_many_manifests),
+    ],
+)
+def test_work_starts_spark(
+    spark_submit: FakeSpark, context: Context, orders: FedTable, kind: type[LakecdcJobOperator], change: Any
+) -> None:
+    change(orders)
+    assert operator(kind).execute(context)["shop.orders"]["outcome"] == "done"
+    assert len(spark_submit.calls) == 1
+
+
+def test_whoever_wants_the_job_itself_gets_it(
+    spark_submit: FakeSpark, context: Context, orders: FedTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    operator(CompactDataFilesOperator, look_first=False).execute(context)
+    # a dry run is for somebody who wants to see what the job measures
+    operator(CompactDataFilesOperator, dry_run=True).execute(context)
+    # whether a branch is missing is for the job to say
+    operator(CompactDataFilesOperator, branch="audit").execute(context)
+    monkeypatch.setenv("AIRFLOW__LAKECDC__LOOK_FIRST", "False")
+    operator(CompactDataFilesOperator).execute(context)
+    assert len(spark_submit.calls) == 4
+
+
+def test_what_cannot_be_looked_at_is_left_to_spark(
+    spark_submit: FakeSpark,
+    context: Context,
+    orders: FedTable,
+    lake: dict[str, str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    FedTable(lake, "shop.items").break_metadata()
+    found = operator(CompactDataFilesOperator, "shop.orders", "shop.items", "shop.absent").execute(context)
+    assert spark_submit.calls[0]["spec"]["tables"] == ["shop.items", "shop.absent"]
+    assert found["shop.orders"]["outcome"] == "nothing"
+    monkeypatch.setattr(first_look, "MOST_FILES", 0)
+    operator(CompactDataFilesOperator).execute(context)
+    assert spark_submit.calls[1]["spec"]["tables"] == ["shop.orders"]
+
+
+def test_a_job_of_an_earlier_try_is_taken_over_without_a_look(
+    spark_submit: FakeSpark, context: Context, orders: FedTable
+) -> None:
+    task = operator(CompactDataFilesOperator)
+    context["task_state_store"].set(task.stored_keys[0], "driver-1")
+    assert not task._look(context, task.prepare(context).spec).idle
+
+
+def test_an_outcome_that_is_to_fail_the_task_fails_it(
+    spark_submit: FakeSpark, context: Context, orders: FedTable
+) -> None:
+    with pytest.raises(LakecdcJobError, match="nothing"):
+        operator(CompactDataFilesOperator, fail_on=["nothing"]).execute(changed(context))
+    assert spark_submit.calls == []

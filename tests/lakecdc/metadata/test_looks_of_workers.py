@@ -1,0 +1,86 @@
+"""What workers see of tables that Spark wrote: pyiceberg reads what Iceberg tells of the same files.
+
+Health, the facts that jobs decide by, and whether there is anything to do.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+
+from airflow_provider_lakecdc.first_look import look
+from airflow_provider_lakecdc.health import health_of
+from airflow_provider_lakecdc.live_files import live_files
+from lakecdc.contract.spec import parse_spec
+from lakecdc.iceberg.sort_order import SortOrder
+from lakecdc.maintain import measure
+from lakecdc.maintain.compact import compact_data_files
+from lakecdc.maintain.delete_files.job import rewrite_delete_files
+from lakecdc.metadata.file_facts import FileFacts, Partitions, by_partition
+from lakecdc.run import TableWork
+from tests.conftest import Lake
+from tests.lakecdc.maintain.support import append, count, create, delete_by_key, run
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_deletes_of_each_kind(lake: Lake, version: int) -> None:
+    name = create(lake, version, partitioned_by="d")
+    for number in range(3):
+        append(lake, name, 100 * number, 100 * number + 100)
+    delete_by_key(lake, name, range(0, 100, 2), text="new")
+    before = health_of(lake.pyiceberg().load_table(name))
+    # one delete file of the partition 0, for its three older data files
+    assert before is not None and (before.data_files, before.equality_deletes, before.delete_file_reads) == (7, 50, 3)
+    assert run(lake, rewrite_delete_files, name).outcome == "done"
+    after = health_of(lake.pyiceberg().load_table(name))
+    assert after is not None and after.equality_delete_files == 0
+    kinds = {2: (1, 0), 3: (0, 1)}[version]
+    assert (after.position_delete_files, after.deletion_vectors) == kinds
+    assert sum(kinds) == count(lake, name, 1) == after.delete_file_reads
+    assert after.position_deletes == 50
+    assert after.lost["deletes"] < before.lost["deletes"]
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_workers_know_of_files_what_jobs_know(lake: Lake, version: int) -> None:
+    name = create(lake, version, partitioned_by="d")
+    for number in range(3):
+        append(lake, name, 100 * number, 100 * number + 100)
+    delete_by_key(lake, name, range(0, 100, 2), text="new")
+    assert run(lake, rewrite_delete_files, name).outcome == "done"
+    delete_by_key(lake, name, range(100, 120), text="newer")
+    table = lake.pyiceberg().load_table(name)
+    worker = by_partition(live_files(table, table.current_snapshot().manifests(table.io)))
+    jobs = lake.table(name)
+    head = jobs.head()
+    assert head is not None
+    found = nameless(worker)
+    assert found == nameless(measure.measure(jobs, head.id, SortOrder()))
+    assert sum(f.deleted for f in found) == 50 and any(f.equality_deletes for f in found)
+
+
+def nameless(partitions: Partitions) -> list[FileFacts]:
+    """Facts without the texts of partitions, which jobs and workers write differently."""
+    return sorted((replace(f, partition="") for files in partitions.values() for f in files), key=lambda f: f.location)
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_workers_see_that_there_is_nothing_left_to_do(lake: Lake, version: int) -> None:
+    name = create(lake, version)
+    for number in range(6):
+        append(lake, name, 100 * number, 100 * number + 100)
+    delete_by_key(lake, name, range(0, 10), text="new")
+
+    def needs(work: TableWork) -> bool:
+        job = work.__name__
+        spec = parse_spec(lake.spec(job, name))
+        return name in look(SimpleNamespace(load=lake.pyiceberg), spec).left  # type: ignore[arg-type]
+
+    # in this order, since compaction would take the deletes with it
+    for work in (rewrite_delete_files, compact_data_files):
+        assert needs(work)
+        assert run(lake, work, name).outcome == "done"
+        assert not needs(work)
+        assert run(lake, work, name).outcome == "nothing"
