@@ -58,7 +58,7 @@ Keeps **{tables}** in the catalog `{catalog}` fast between two nights.
 
 The tables that ingestion keeps beside them (remembered deletes, files read, quarantine, history) are compacted too.
 
-Each step is one task per group of tables; a table that needs nothing costs a look at its metadata.
+Each step is one task per group of tables; Spark starts for those that need something alone.
 """
 _NIGHTLY = """
 Puts the files of **{tables}** in the catalog `{catalog}` in order.
