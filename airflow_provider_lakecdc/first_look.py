@@ -6,7 +6,9 @@ The look is through pyiceberg, at metadata alone, and decides by what the jobs t
 
 from __future__ import annotations
 
+import itertools
 import logging
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -15,25 +17,30 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_lakecdc.live_files import live_files
+from airflow_provider_lakecdc.sorted_columns import sorted_columns
 from airflow_provider_lakecdc.tables import MAIN, branch_snapshots, specs_by_dropped_columns, summary_of
 from lakecdc.contract.options import (
     CompactDataFilesOptions,
-    JobOptions,
+    ExpireSnapshotsOptions,
     RewriteDeleteFilesOptions,
     RewriteManifestsOptions,
+    SortDataFilesOptions,
 )
 from lakecdc.contract.report import TableReport
 from lakecdc.metadata import names, totals
 from lakecdc.metadata.compaction_reasons import Reasons, none_speaks, reasons
+from lakecdc.metadata.expiry import cutoff_ms, may_expire, none_can_go
 from lakecdc.metadata.file_facts import by_partition
 from lakecdc.metadata.file_sizes import target_file_bytes, written_file_bytes
 from lakecdc.metadata.manifests import Manifest, manifest_target_bytes, refusal
+from lakecdc.metadata.order import UNSORTED, average_depth, in_order, keyed_rows, linear_depth
 from lakecdc.metadata.settled_deletes import NOTHING, are_settled
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
     from pyiceberg.manifest import ManifestFile
     from pyiceberg.table import Table
+    from pyiceberg.table.refs import SnapshotRef
     from pyiceberg.table.snapshots import Snapshot
 
     from airflow_provider_lakecdc.hooks.catalog import CatalogConnection
@@ -134,8 +141,7 @@ def _idle(table: Table, name: str, spec: JobSpec) -> TableReport | None:
 _Found = tuple[str, dict[str, Any]] | None
 
 
-def _deletes(table: Table, head: Snapshot, options: JobOptions) -> _Found:
-    assert isinstance(options, RewriteDeleteFilesOptions)
+def _deletes(table: Table, head: Snapshot, options: RewriteDeleteFilesOptions) -> _Found:
     if summary_of(head).get("total-delete-files") == "0":
         return NOTHING, {}
     manifests = _few_enough(table, head)
@@ -144,8 +150,7 @@ def _deletes(table: Table, head: Snapshot, options: JobOptions) -> _Found:
     return NOTHING, {}
 
 
-def _data_files(table: Table, head: Snapshot, options: JobOptions) -> _Found:
-    assert isinstance(options, CompactDataFilesOptions)
+def _data_files(table: Table, head: Snapshot, options: CompactDataFilesOptions) -> _Found:
     manifests = _few_enough(table, head)
     if manifests is None or (options.add_bloom_filters and names.BLOOM_FILTER_COLUMNS in table.properties):
         return None
@@ -162,8 +167,7 @@ def _data_files(table: Table, head: Snapshot, options: JobOptions) -> _Found:
     return none_speaks(options, target, large), {"partitions_examined": len(found), **Reasons.counts(found)}
 
 
-def _manifests(table: Table, head: Snapshot, options: JobOptions) -> _Found:
-    assert isinstance(options, RewriteManifestsOptions)
+def _manifests(table: Table, head: Snapshot, options: RewriteManifestsOptions) -> _Found:
     lost = specs_by_dropped_columns(table)
     found = [
         Manifest(m.manifest_path, m.partition_spec_id, m.manifest_length, m.content == 1)
@@ -172,6 +176,37 @@ def _manifests(table: Table, head: Snapshot, options: JobOptions) -> _Found:
     ]
     reason = refusal(found, options, manifest_target_bytes(table.properties))
     return (reason, {}) if reason else None
+
+
+def _order(table: Table, head: Snapshot, options: SortDataFilesOptions) -> _Found:
+    manifests, columns = _few_enough(table, head), sorted_columns(table, options)
+    if manifests is None or columns is None:
+        return None
+    if not columns:
+        return UNSORTED, {}
+    partitions, lost = by_partition(live_files(table, manifests, columns)), specs_by_dropped_columns(table)
+    kept = [files for (spec_id, _), files in partitions.items() if spec_id not in lost]
+    depths = [(linear_depth(files), keyed_rows(files)) for files in kept]
+    if any(depth > options.min_overlap_depth for depth, _ in depths):
+        return None
+    counts = {"partitions_examined": len(kept), "overlap_depth_before": average_depth(depths)}
+    return in_order(options), counts
+
+
+def _snapshots(table: Table, head: Snapshot, options: ExpireSnapshotsOptions) -> _Found:
+    refs = table.metadata.refs
+    if any(name.startswith(names.JOB_TAG_PREFIX) or _has_an_age(ref) for name, ref in refs.items()):
+        return None
+    last = (itertools.islice(branch_snapshots(table, name), options.retain_last) for name in refs)
+    kept = {snapshot.snapshot_id for snapshots in last for snapshot in snapshots}
+    kept |= {ref.snapshot_id for ref in refs.values()}
+    moments, cutoff = {s.snapshot_id: s.timestamp_ms for s in table.metadata.snapshots}, cutoff_ms(options, time.time())
+    return None if may_expire(moments, kept, cutoff) else (none_can_go(cutoff), {"snapshots": len(moments)})
+
+
+def _has_an_age(ref: SnapshotRef) -> bool:
+    """Whether a ref, or what it keeps, has rules of its own."""
+    return any((ref.max_ref_age_ms, ref.max_snapshot_age_ms, ref.min_snapshots_to_keep))
 
 
 def _few_enough(table: Table, head: Snapshot) -> list[ManifestFile] | None:
@@ -183,6 +218,8 @@ def _few_enough(table: Table, head: Snapshot) -> list[ManifestFile] | None:
 
 _LOOKS: dict[str, Callable[[Table, Snapshot, Any], _Found]] = {
     "rewrite_delete_files": _deletes,
+    "sort_data_files": _order,
     "compact_data_files": _data_files,
     "rewrite_manifests": _manifests,
+    "expire_snapshots": _snapshots,
 }

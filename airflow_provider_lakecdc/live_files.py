@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 from airflow_provider_lakecdc.tables import partition_of
 from lakecdc.metadata.live_files import PATH_ID, Content, LiveFile
+from lakecdc.metadata.overlap import ColumnBounds
 
 if TYPE_CHECKING:
     from pyiceberg.manifest import DataFile, ManifestEntry, ManifestFile
     from pyiceberg.table import Table
+    from pyiceberg.types import IcebergType
 
 # reading waits for the store, decoding for Python
 _THREADS = 4
@@ -20,16 +23,19 @@ _THREADS = 4
 _REFERENCED_ID = 143
 
 
-def live_files(table: Table, manifests: Sequence[ManifestFile]) -> Iterator[LiveFile]:
-    """The live files that manifests list, without bounds of columns.
+def live_files(table: Table, manifests: Sequence[ManifestFile], columns: Sequence[int] = ()) -> Iterator[LiveFile]:
+    """The live files that manifests list, with their bounds in some columns.
 
     :param manifests: of one snapshot.
+    :param columns: field ids of the columns, of primitive types.
     """
+    types = {column: table.schema().find_type(column) for column in columns}
     unpartitioned = {number for number, spec in table.specs().items() if spec.is_unpartitioned()}
     with ThreadPoolExecutor(_THREADS) as pool:
         for manifest, entries in zip(manifests, pool.map(partial(_entries, table), manifests), strict=True):
             for entry in entries:
-                yield _live_file(entry, manifest, manifest.partition_spec_id in unpartitioned)
+                found = _live_file(entry, manifest, manifest.partition_spec_id in unpartitioned)
+                yield replace(found, bounds=_bounds(entry.data_file, types)) if types else found
 
 
 def _entries(table: Table, manifest: ManifestFile) -> list[ManifestEntry]:
@@ -73,6 +79,27 @@ def _live_file(entry: ManifestEntry, manifest: ManifestFile, everywhere: bool) -
         file.file_path if content is Content.DELETION_VECTOR else None,
         sum((file.column_sizes or {}).values()),
         entry.snapshot_id or manifest.added_snapshot_id or 0,
+    )
+
+
+def _bounds(file: DataFile, types: Mapping[int, IcebergType]) -> tuple[ColumnBounds, ...]:
+    return tuple(_column_bounds(file, column, kind) for column, kind in types.items())
+
+
+def _column_bounds(file: DataFile, column: int, kind: IcebergType) -> ColumnBounds:
+    from pyiceberg.conversions import from_bytes
+    from pyiceberg.types import PrimitiveType
+
+    assert isinstance(kind, PrimitiveType)
+    lower, upper = ((bounds or {}).get(column) for bounds in (file.lower_bounds, file.upper_bounds))
+    values, nulls, nans = (
+        (counts or {}).get(column) for counts in (file.value_counts, file.null_value_counts, file.nan_value_counts)
+    )
+    return ColumnBounds(
+        None if lower is None else from_bytes(kind, lower),
+        None if upper is None else from_bytes(kind, upper),
+        nulls is not None and nulls == values,
+        nulls is not None and nulls + (nans or 0) == 0,
     )
 
 

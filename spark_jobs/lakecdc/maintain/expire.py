@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from lakecdc import failpoints
 from lakecdc.contract.errors import ConflictError, UnsupportedError, VerificationError
-from lakecdc.contract.fields import parse_moment
 from lakecdc.contract.options import ExpireSnapshotsOptions
 from lakecdc.contract.report import TableReport
 from lakecdc.iceberg.expiry import Deleted, Expiry, delete_unreachable, expire, missing_files, would_expire
@@ -21,6 +20,7 @@ from lakecdc.maintain.shared_files import refuse_shared_files
 from lakecdc.maintain.start_tag import job_tags, stale_tags
 from lakecdc.metadata import names
 from lakecdc.metadata.consumers import read_consumers
+from lakecdc.metadata.expiry import cutoff_ms, iso, none_can_go
 from lakecdc.metadata.positions import Carrier, nearest_carrier
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def expire_snapshots(table: IcebergTable, spec: JobSpec) -> TableReport:
     """
     options = spec.options
     assert isinstance(options, ExpireSnapshotsOptions)
-    asked = _cutoff_ms(options, time.time())
+    asked = cutoff_ms(options, time.time())
     head = table.refresh().head()
     if head is None:
         return nothing(table, "the table has no snapshot")
@@ -85,7 +85,7 @@ def expire_snapshots(table: IcebergTable, spec: JobSpec) -> TableReport:
     planned = plan(table, asked, options.retain_last)
     cutoff = planned.expiry.older_than_ms
     if not planned.expiry.expired and not planned.stale:
-        return nothing(table, f"no snapshot before {_iso(cutoff)} can go", head, **planned.counts)
+        return nothing(table, none_can_go(cutoff), head, **planned.counts)
     if options.dry_run:
         return nothing(table, "dry run: nothing was changed", head, **planned.counts | _estimate(table, planned.expiry))
     return _carry_out(table, planned, asked, options.retain_last)
@@ -119,7 +119,7 @@ def plan(table: IcebergTable, asked_ms: int, retain_last: int) -> ExpiryPlan:
         "snapshots_kept_for_consumers": len(by_age & {s.id for s in needs.consumers}),
         "silent_consumers": needs.silent,
         "stale_job_tags": len(needs.stale),
-        "older_than": _iso(cutoff),
+        "older_than": iso(cutoff),
     }
     return ExpiryPlan(Expiry(history, cutoff, keep_last, expired, refs), needs.stale, carrier, counts)
 
@@ -244,13 +244,3 @@ def _estimate(table: IcebergTable, planned: Expiry) -> dict[str, int]:
         "manifests": manifests,
         "manifest_lists": len(planned.expired),
     }
-
-
-def _cutoff_ms(options: ExpireSnapshotsOptions, now: float) -> int:
-    if options.older_than is None:
-        return int((now - options.max_age) * 1000)
-    return int(parse_moment(options.older_than, "options.older_than").timestamp() * 1000)
-
-
-def _iso(milliseconds: int) -> str:
-    return datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat(timespec="milliseconds")

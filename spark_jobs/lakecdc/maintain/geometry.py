@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from lakecdc.contract.options import SpaceFillingCurve
 from lakecdc.metadata.file_facts import FileFacts
+from lakecdc.metadata.order import linear_depth
 from lakecdc.metadata.overlap import (
     Box,
     KeyRange,
@@ -72,7 +73,7 @@ class Linear:
 
     def depth(self, files: Files) -> float:
         """See :class:`Geometry`."""
-        return overlap_depth([f.key_range for f in files if not f.keyless])
+        return linear_depth(files)
 
     def overlapping(self, files: Files, known: Collection[int]) -> list[list[FileFacts]]:
         """See :class:`Geometry`."""

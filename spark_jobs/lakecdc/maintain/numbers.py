@@ -21,10 +21,10 @@ from lakecdc.iceberg.partition_fields import Fields, partition_fields
 from lakecdc.iceberg.sort_order import column_order
 from lakecdc.maintain.geometry import geometry
 from lakecdc.maintain.measure import live_files
-from lakecdc.maintain.selection import average_depth
 from lakecdc.metadata import health, names
 from lakecdc.metadata.file_facts import FileFacts, Partitions, by_partition
 from lakecdc.metadata.file_sizes import target_file_bytes
+from lakecdc.metadata.order import average_depth, keyed_rows
 from lakecdc.metadata.overlap import overlap_depth
 from lakecdc.metadata.totals import from_summary
 
@@ -102,7 +102,7 @@ def _state(
     if order.fields:
         shape = geometry(order)
         laid = by_partition(files, slice(len(order.fields))).values()
-        depths = [(shape.depth(files), sum(f.rows for f in files if not f.keyless)) for files in laid]
+        depths = [(shape.depth(files), keyed_rows(files)) for files in laid]
         numbers["overlap_depth"] = average_depth(depths)
     if of_key:
         ids = {table.field_id(column) for column in table.identifier_columns}

@@ -15,6 +15,7 @@ from lakecdc.maintain.geometry import Geometry, Linear
 from lakecdc.metadata.compaction_reasons import Reasons, reasons
 from lakecdc.metadata.file_facts import FileFacts, Partitions
 from lakecdc.metadata.file_sizes import output_count
+from lakecdc.metadata.order import average_depth, keyed_rows
 from lakecdc.metadata.overlap import lies_behind
 from lakecdc.metadata.totals import SMALL_FILE_RATIO
 
@@ -145,7 +146,7 @@ def sort_units(
     known, units, depths, chosen, pieces = set(sorted_by), [], [], 0, 0
     for files in partitions.values():
         depth = geometry.depth(files)
-        depths.append((depth, sum(f.rows for f in files if not f.keyless)))
+        depths.append((depth, keyed_rows(files)))
         groups = geometry.overlapping(files, known) if depth > options.min_overlap_depth else []
         chosen += bool(groups)
         for group in groups:
@@ -185,12 +186,6 @@ def sequences(units: Sequence[Unit], sorted_in: Collection[int], spec_id: int) -
         )
         found += [Unit(tuple(f for f, _ in part), 1, in_sequence=True) for _, part in parts]
     return found
-
-
-def average_depth(depths: Sequence[tuple[float, int]]) -> float:
-    """Overlap depth of a table from depth and rows of its partitions."""
-    rows = sum(weight for _, weight in depths)
-    return round(sum(depth * weight for depth, weight in depths) / rows, 2) if rows else 1.0
 
 
 def batches(units: Sequence[Unit], max_bytes: int) -> list[list[Unit]]:

@@ -17,9 +17,10 @@ from lakecdc.iceberg.table import MAIN
 from lakecdc.maintain.geometry import geometry
 from lakecdc.maintain.measure import measure
 from lakecdc.maintain.rewrite import SUMMED, RewritePlan, execute, from_head, nothing, target_bytes
-from lakecdc.maintain.selection import apart, average_depth, sort_units
+from lakecdc.maintain.selection import apart, sort_units
 from lakecdc.metadata import names
 from lakecdc.metadata.file_facts import Partitions
+from lakecdc.metadata.order import UNSORTED, average_depth, in_order, keyed_rows
 
 if TYPE_CHECKING:
     from lakecdc.contract.spec import JobSpec
@@ -31,10 +32,6 @@ _FALLS = 0.9
 _OF_THE_FIRST = ("overlap_depth_before", "partitions_chosen", "groups_cut", "files_chosen", "bytes_chosen")
 # of each pass by itself, to be held against what it wrote
 _PREDICTED = ("files_planned", "bytes_planned")
-_UNSORTED = (
-    "there is nothing to sort by: the table has neither a sort order nor identifier fields; "
-    "give options.columns, or set an order with ALTER TABLE … WRITE ORDERED BY"
-)
 
 
 def sort_data_files(table: IcebergTable, spec: JobSpec) -> TableReport:
@@ -47,7 +44,7 @@ def sort_data_files(table: IcebergTable, spec: JobSpec) -> TableReport:
     assert isinstance(spec.options, SortDataFilesOptions)
     order = _wanted(table.refresh(), spec.options)
     if not order.fields:
-        return nothing(table, _UNSORTED, table.head())
+        return nothing(table, UNSORTED, table.head())
     passes = _passes(table, spec.options, order)
     if spec.options.branch == MAIN and not spec.options.dry_run and any(p.metrics.get("commits") for p in passes):
         partitions = measure(table.refresh(), int(passes[-1].snapshot_after or 0), order)
@@ -122,7 +119,7 @@ def _sort(
     partitions, left = apart(measure(table, start.id, order), specs_by_dropped_columns(table))
     units, counts = sort_units(partitions, options, target, sorted_snapshots(table, order), geometry(order))
     counts |= {"sorted_by": order.describe(), "files_left": sum(map(len, left.values()))}
-    reason = f"no partition's files overlap deeper than {options.min_overlap_depth:g}"
+    reason = in_order(options)
     reached = None if again else depth_reached(table, order)
     if units and reached and counts["overlap_depth_before"] <= reached / _FALLS:
         units, reason = [], f"files overlap no deeper than the last sort had to leave them ({reached:g})"
@@ -132,5 +129,5 @@ def _sort(
 
 
 def _depth(partitions: Partitions, order: SortOrder) -> float:
-    depths = [(geometry(order).depth(f), sum(k.rows for k in f if not k.keyless)) for f in partitions.values()]
+    depths = [(geometry(order).depth(f), keyed_rows(f)) for f in partitions.values()]
     return average_depth(depths)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -14,14 +15,22 @@ from airflow_provider_lakecdc.chaining import REPORT_KEY
 from airflow_provider_lakecdc.exceptions import LakecdcJobError
 from airflow_provider_lakecdc.operators.base import REPORT_URI_KEY, LakecdcJobOperator
 from airflow_provider_lakecdc.operators.compact_data_files import CompactDataFilesOperator
+from airflow_provider_lakecdc.operators.expire_snapshots import ExpireSnapshotsOperator
 from airflow_provider_lakecdc.operators.rewrite_delete_files import RewriteDeleteFilesOperator
 from airflow_provider_lakecdc.operators.rewrite_manifests import RewriteManifestsOperator
+from airflow_provider_lakecdc.operators.sort_data_files import SortDataFilesOperator
 from lakecdc.contract.report import parse_report
 from tests.airflow_provider_lakecdc.conftest import FakeSpark, changed
 from tests.airflow_provider_lakecdc.tables import FedTable
 
 Context = Any
-OPERATORS = (RewriteDeleteFilesOperator, CompactDataFilesOperator, RewriteManifestsOperator)
+OPERATORS = (
+    RewriteDeleteFilesOperator,
+    SortDataFilesOperator,
+    CompactDataFilesOperator,
+    RewriteManifestsOperator,
+    ExpireSnapshotsOperator,
+)
 
 
 @pytest.fixture
@@ -99,6 +108,12 @@ def with_many_manifests(table: FedTable) -> None:
         table.ingest(None)
 
 
+def with_a_job_at_work(table: FedTable) -> None:
+    head = table.table.current_snapshot()
+    assert head is not None
+    table.table.manage_snapshots().create_tag(head.snapshot_id, "lakecdc-job-sort_data_files-1").commit()
+
+
 @pytest.mark.parametrize(
     ("kind", "change"),
     [
@@ -106,6 +121,9 @@ def with_many_manifests(table: FedTable) -> None:
         (RewriteDeleteFilesOperator, with_equality_deletes),
         (RewriteDeleteFilesOperator, with_position_deletes_of_no_one_file),
         (RewriteManifestsOperator, with_many_manifests),
+        (partial(SortDataFilesOperator, columns=["absent"]), with_small_files),
+        (partial(ExpireSnapshotsOperator, max_age=0, retain_last=4), with_small_files),
+        (partial(ExpireSnapshotsOperator, max_age=0), with_a_job_at_work),
     ],
 )
 def test_work_starts_spark(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -14,10 +15,12 @@ from airflow_provider_lakecdc.first_look import look
 from airflow_provider_lakecdc.health import health_of
 from airflow_provider_lakecdc.live_files import live_files
 from lakecdc.contract.spec import parse_spec
-from lakecdc.iceberg.sort_order import SortOrder
+from lakecdc.iceberg.sort_order import column_order
 from lakecdc.maintain import measure
 from lakecdc.maintain.compact import compact_data_files
 from lakecdc.maintain.delete_files.job import rewrite_delete_files
+from lakecdc.maintain.expire import expire_snapshots
+from lakecdc.maintain.sort import sort_data_files
 from lakecdc.metadata.file_facts import FileFacts, Partitions, by_partition
 from lakecdc.run import TableWork
 from tests.conftest import Lake
@@ -52,12 +55,14 @@ def test_workers_know_of_files_what_jobs_know(lake: Lake, version: int) -> None:
     assert run(lake, rewrite_delete_files, name).outcome == "done"
     delete_by_key(lake, name, range(100, 120), text="newer")
     table = lake.pyiceberg().load_table(name)
-    worker = by_partition(live_files(table, table.current_snapshot().manifests(table.io)))
+    columns = [table.schema().find_field(column).field_id for column in ("d", "id", "v")]
+    worker = by_partition(live_files(table, table.current_snapshot().manifests(table.io), columns))
     jobs = lake.table(name)
     head = jobs.head()
     assert head is not None
     found = nameless(worker)
-    assert found == nameless(measure.measure(jobs, head.id, SortOrder()))
+    assert found == nameless(measure.measure(jobs, head.id, column_order(jobs, ["d", "id", "v"])))
+    assert all(f.bounded for f in found)
     assert sum(f.deleted for f in found) == 50 and any(f.equality_deletes for f in found)
 
 
@@ -72,15 +77,25 @@ def test_workers_see_that_there_is_nothing_left_to_do(lake: Lake, version: int) 
     for number in range(6):
         append(lake, name, 100 * number, 100 * number + 100)
     delete_by_key(lake, name, range(0, 10), text="new")
+    # compaction would take the deletes with it, and sorting the files
+    assert_done_once(lake, name, rewrite_delete_files)
+    assert_done_once(lake, name, compact_data_files)
+    append(lake, name, 0, 600)
+    assert_done_once(lake, name, sort_data_files, columns=["id"])
+    # what the table was last sorted by is kept in it
+    append(lake, name, 0, 600)
+    assert_done_once(lake, name, sort_data_files)
+    assert_done_once(lake, name, expire_snapshots, older_than="2099-01-01T00:00:00Z", retain_last=1)
 
-    def needs(work: TableWork) -> bool:
-        job = work.__name__
-        spec = parse_spec(lake.spec(job, name))
-        return name in look(SimpleNamespace(load=lake.pyiceberg), spec).left  # type: ignore[arg-type]
 
-    # in this order, since compaction would take the deletes with it
-    for work in (rewrite_delete_files, compact_data_files):
-        assert needs(work)
-        assert run(lake, work, name).outcome == "done"
-        assert not needs(work)
-        assert run(lake, work, name).outcome == "nothing"
+def assert_done_once(lake: Lake, name: str, work: TableWork, **options: Any) -> None:
+    """Workers leave a table to a job as long as it finds something to do."""
+    job = getattr(work, "__name__")  # noqa: B009
+    spec = parse_spec(lake.spec(job, name, options=options))
+    for outcome in ("done", "nothing"):
+        found = look(SimpleNamespace(load=lake.pyiceberg), spec)  # type: ignore[arg-type]
+        idle = {report.table: report.reason for report in found.idle}
+        assert (name in found.left, name in idle) == (outcome == "done", outcome == "nothing")
+        report = run(lake, work, name, **options)
+        assert report.outcome == outcome
+        assert idle.get(name) == (report.reason if outcome == "nothing" else None)

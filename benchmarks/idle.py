@@ -1,0 +1,117 @@
+"""What an hour costs where nothing is to be done: the look of a worker, and the same jobs on Spark.
+
+    python -m benchmarks.idle [--tables 50] [--files 20] [--large 10000]
+
+Tables whose files are as they should be, made by pyiceberg. Both jobs of the hourly DAG work on all of them: first as
+the operators do it, which look before they start Spark, then as a process of each job, which is what the operators
+would start without the look. Both must report every table as ``nothing``. Last, the look at one table of many files.
+The last line is JSON.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pyarrow as pa
+from pyiceberg.catalog.sql import SqlCatalog
+
+from airflow_provider_lakecdc.first_look import look
+from benchmarks.terminal import only_own_lines
+from lakecdc.contract.report import parse_report
+from lakecdc.contract.spec import parse_spec
+
+_ROOT = Path(__file__).resolve().parents[1]
+_CATALOG = "lake"
+_JOBS = ("rewrite_delete_files", "compact_data_files")
+
+
+class Bench:
+    """Tables that need nothing.
+
+    :param folder: of the catalog and the warehouse.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._properties = {
+            "type": "sql",
+            "uri": f"sqlite:///{folder}/catalog.db",
+            "warehouse": f"file://{folder}/warehouse",
+        }
+        self._catalog = self._open()
+        self._catalog.create_namespace("bench")
+
+    def make(self, name: str, files: int) -> None:
+        """Make a table with one file in each of its partitions."""
+        ids = pa.table({"id": pa.array(range(files), pa.int64()), "part": pa.array(range(files), pa.int32())})
+        table = self._catalog.create_table(name, ids.schema)
+        with table.update_spec() as update:
+            update.add_identity("part")
+        table.append(ids)
+
+    def look(self, tables: list[str]) -> dict[str, float]:
+        """Both jobs as their operators begin them."""
+        begun = time.monotonic()
+        for job in _JOBS:
+            found = look(SimpleNamespace(load=self._open), parse_spec(self._spec(job, tables)))  # type: ignore[arg-type]
+            assert len(found.idle) == len(tables) and found.is_all_idle
+        return {"seconds": round(time.monotonic() - begun, 2)}
+
+    def on_spark(self, tables: list[str]) -> dict[str, float]:
+        """Both jobs as processes, as spark-submit in client mode would run them."""
+        begun = time.monotonic()
+        environment = {**os.environ, "PYTHONPATH": str(_ROOT / "spark_jobs")}
+        for job in _JOBS:
+            spec, report = (self._folder / f"{job}.{kind}.json" for kind in ("spec", "report"))
+            spec.write_text(json.dumps(self._spec(job, tables)))
+            script = str(_ROOT / "spark_jobs" / f"{job}.py")
+            command = [sys.executable, script, "--spec", spec.as_uri(), "--report", report.as_uri()]
+            subprocess.run(command, check=True, env=environment)
+            told = parse_report(json.loads(report.read_text()))
+            assert {table.outcome for table in told.tables} == {"nothing"} and len(told.tables) == len(tables)
+        return {"seconds": round(time.monotonic() - begun, 2)}
+
+    def _open(self) -> SqlCatalog:
+        return SqlCatalog(_CATALOG, **{key: value for key, value in self._properties.items() if key != "type"})
+
+    def _spec(self, job: str, tables: list[str]) -> dict[str, Any]:
+        catalog = {"name": _CATALOG, "properties": self._properties}
+        return {"version": 1, "job": job, "catalog": catalog, "tables": tables, "options": {}}
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--tables", type=int, default=50)
+    parser.add_argument("--files", type=int, default=20, help="data files of each")
+    parser.add_argument("--large", type=int, default=10_000, help="data files of one more table")
+    parser.add_argument("--folder", type=Path, default=Path("build/bench/idle"))
+    arguments = parser.parse_args()
+    folder = arguments.folder.resolve()
+    shutil.rmtree(folder, ignore_errors=True)
+    (folder / "warehouse").mkdir(parents=True)
+    with only_own_lines(folder / "output.log"):
+        bench = Bench(folder)
+        tables = [f"bench.table_{number}" for number in range(arguments.tables)]
+        for name in tables:
+            bench.make(name, arguments.files)
+        print(f"{len(tables)} tables of {arguments.files} files")
+        found = {"look": bench.look(tables), "spark": bench.on_spark(tables)}
+        times = round(found["spark"]["seconds"] / found["look"]["seconds"], 1)
+        bench.make("bench.large", arguments.large)
+        large = {"files": arguments.large, **bench.look(["bench.large"])}
+        facts = {"tables": len(tables), "files": arguments.files, "cores": os.cpu_count()}
+        print(json.dumps({"name": "bench-idle", **found, "times_faster": times, "large": large, **facts}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,40 @@
+"""Until when snapshots expire, and whether one may that is so old."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from datetime import UTC, datetime
+
+from lakecdc.contract.fields import parse_moment
+from lakecdc.contract.options import ExpireSnapshotsOptions
+
+
+def cutoff_ms(options: ExpireSnapshotsOptions, now: float) -> int:
+    """The moment before which snapshots are to expire, in milliseconds since 1970.
+
+    :param now: seconds since 1970.
+    :raises SpecError: ``older_than`` is no moment.
+    """
+    if options.older_than is None:
+        return int((now - options.max_age) * 1000)
+    return int(parse_moment(options.older_than, "options.older_than").timestamp() * 1000)
+
+
+def may_expire(snapshots: Mapping[int, int], kept: Collection[int], cutoff: int) -> bool:
+    """Whether any snapshot may expire, who needs it not considered.
+
+    :param snapshots: of the table: milliseconds since 1970 by id.
+    :param kept: those that tags and branches name, and the last ones of each branch that stay whatever their age.
+    :param cutoff: see :func:`cutoff_ms`.
+    """
+    return any(moment < cutoff and snapshot not in kept for snapshot, moment in snapshots.items())
+
+
+def none_can_go(cutoff: int) -> str:
+    """Why nothing expires, for the report."""
+    return f"no snapshot before {iso(cutoff)} can go"
+
+
+def iso(milliseconds: int) -> str:
+    """A moment in ISO-8601."""
+    return datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat(timespec="milliseconds")
