@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -160,6 +161,26 @@ class TestTheProvidersDags:
         # a quarantine, parked log and two tables of each target, for each job that works on them
         of_side_tables = {"compact_data_files", "rewrite_manifests", "expire_snapshots", "remove_orphan_files"}
         assert len(beside) == 6 * len(of_side_tables & {*steps})
+
+    @pytest.mark.parametrize(
+        ("name", "jobs"),
+        [
+            ("lakecdc_hourly_governance", set()),
+            ("lakecdc_nightly_governance", {"tag_snapshots", "clean_side_tables"}),
+        ],
+    )
+    def test_tables_that_need_nothing(
+        self, install: Install, spark_submit: FakeSpark, lake: dict[str, str], name: str, jobs: set[str]
+    ) -> None:
+        for table in ("shop.orders", "shop.items"):
+            FedTable(lake, table).ingest(FIVE)
+        once = {"finished", "remove_documents"}
+        run = install(name, dag_file(name)).test()
+        assert run.state == "success"
+        assert {state for found in states(run).values() for state in found} == {"success"}
+        assert {call["spec"]["job"] for call in spark_submit.calls} == jobs
+        outcomes = Counter(facts["outcome"] for report in xcoms(run.run_id)["report"] for facts in report.values())
+        assert outcomes["nothing"] == 2 * (len(states(run)) - len(once & {*states(run)}) - len(jobs))
 
     def test_a_failing_table_ends_its_own_chain_only(
         self, install: Install, spark_submit: FakeSpark, config: dict[str, Any], tmp_path: Path
