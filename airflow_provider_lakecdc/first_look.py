@@ -32,7 +32,7 @@ from lakecdc.metadata.compaction_reasons import Reasons, none_speaks, reasons
 from lakecdc.metadata.expiry import cutoff_ms, may_expire, none_can_go
 from lakecdc.metadata.file_facts import by_partition
 from lakecdc.metadata.file_sizes import target_file_bytes, written_file_bytes
-from lakecdc.metadata.manifests import Manifest, manifest_target_bytes, refusal
+from lakecdc.metadata.manifests import Manifest, manifest_counts, manifest_target_bytes, refusal
 from lakecdc.metadata.order import UNSORTED, average_depth, in_order, keyed_rows, linear_depth
 from lakecdc.metadata.settled_deletes import NOTHING, are_settled
 
@@ -172,10 +172,10 @@ def _manifests(table: Table, head: Snapshot, options: RewriteManifestsOptions) -
     found = [
         Manifest(m.manifest_path, m.partition_spec_id, m.manifest_length, m.content == 1)
         for m in head.manifests(table.io)
-        if m.partition_spec_id not in lost
     ]
-    reason = refusal(found, options, manifest_target_bytes(table.properties))
-    return (reason, {}) if reason else None
+    kept = [manifest for manifest in found if manifest.spec_id not in lost]
+    reason = refusal(kept, options, manifest_target_bytes(table.properties))
+    return (reason, manifest_counts(found, "before")) if reason else None
 
 
 def _order(table: Table, head: Snapshot, options: SortDataFilesOptions) -> _Found:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from lakecdc import failpoints
 from lakecdc.contract.errors import ConflictError
@@ -19,7 +18,7 @@ from lakecdc.maintain.rewrite import nothing
 from lakecdc.maintain.verify_entries import check_entries
 from lakecdc.metadata import names
 from lakecdc.metadata.manifests import (
-    Manifest,
+    manifest_counts,
     manifest_target_bytes,
     planned_manifests,
     refusal,
@@ -46,7 +45,7 @@ def rewrite_manifests(table: IcebergTable, spec: JobSpec) -> TableReport:
     if head is None:
         return nothing(table, "the table has no snapshot")
     found, target = iceberg.manifests(table), manifest_target_bytes(table.properties)
-    counts = _counts(found, "before")
+    counts = manifest_counts(found, "before")
     lost = specs_by_dropped_columns(table)
     kept = [m for m in found if m.spec_id not in lost]
     reason = refusal(kept, options, target)
@@ -69,7 +68,7 @@ def rewrite_manifests(table: IcebergTable, spec: JobSpec) -> TableReport:
         # after any other failure of a commit it is not certain that no snapshot refers to them
         discarding()
         raise
-    facts = counts | _counts(staged.after, "after") | {"specs": worth_it}
+    facts = counts | manifest_counts(staged.after, "after") | {"specs": worth_it}
     return TableReport(
         table.name,
         "done",
@@ -77,11 +76,3 @@ def rewrite_manifests(table: IcebergTable, spec: JobSpec) -> TableReport:
         snapshot_after=str(after.id),
         metrics=facts | {"seconds": round(time.monotonic() - started, 3)},
     )
-
-
-def _counts(found: Sequence[Manifest], moment: str) -> dict[str, Any]:
-    return {
-        f"manifests_{moment}": len(found),
-        f"delete_manifests_{moment}": sum(m.deletes for m in found),
-        f"average_bytes_{moment}": round(sum(m.bytes for m in found) / len(found)) if found else 0,
-    }

@@ -74,3 +74,15 @@ def _sizes(found: Sequence[Manifest]) -> dict[tuple[int, bool], list[int]]:
     for manifest in found:
         sizes[manifest.spec_id, manifest.deletes].append(manifest.bytes)
     return sizes
+
+
+def manifest_counts(found: Sequence[Manifest], moment: str) -> dict[str, int]:
+    """Numbers of a table's manifests for the report.
+
+    :param moment: ``before`` or ``after``.
+    """
+    return {
+        f"manifests_{moment}": len(found),
+        f"delete_manifests_{moment}": sum(m.deletes for m in found),
+        f"average_bytes_{moment}": round(sum(m.bytes for m in found) / len(found)) if found else 0,
+    }
