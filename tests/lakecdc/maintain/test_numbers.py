@@ -148,6 +148,6 @@ def test_numbers_that_cannot_be_had_fail_nothing(lake: Lake, monkeypatch: pytest
     def broken(*_: object) -> None:
         raise OSError("no manifest")
 
-    monkeypatch.setattr(numbers, "totals_of", broken)
+    monkeypatch.setattr(numbers, "from_summary", broken)
     report = run(lake, compact_data_files, name)
     assert report.outcome == "nothing" and "partitions_examined" in report.metrics
