@@ -47,7 +47,8 @@ OF_SIDE_TABLES = (
 Steps = tuple[tuple[type[LakecdcJobOperator], dict[str, Any]], ...]
 _FAILURES = """
 A table that a step has failed for is left out of the later steps of that run; all other tables go on. `finished` then
-does not run, which makes the whole run a failed one.
+does not run, which makes the whole run a failed one. (`expire_partitions` has groups of its own: what it has failed for
+goes on too.)
 """
 _HOURLY = """
 Keeps **{tables}** in the catalog `{catalog}` fast between two nights.
@@ -144,12 +145,18 @@ def _chained(config: LakeConfig, kind: str, doc: str, steps: Steps, *, with_docu
     doc = doc.format(tables=", ".join(tables), catalog=config.catalog) + _FAILURES
     with new_dag(config, kind, doc, run_params(tables)) as dag:
         tasks: list[BaseOperator | MappedOperator] = []
+        of_step: dict[str, list[list[str]]] = {}
         for operator, defaults in steps:
-            earlier = {"after": [task.task_id for task in tasks], "trigger_rule": TriggerRule.ALL_DONE} if tasks else {}
+            groups = _groups(config, operator)
+            tables = [group["tables"] for group in groups]
+            # a step of other groups has no map index that tells what became of these tables
+            after = [task_id for task_id, others in of_step.items() if others == tables]
+            earlier = {"after": after, "trigger_rule": TriggerRule.ALL_DONE} if tasks else {}
+            of_step[operator.job_name] = tables
             step = mapped_step(
                 operator,
                 config,
-                _groups(config, operator),
+                groups,
                 config.job_options(kind, operator.job_name, **defaults),
                 with_side_tables=operator in OF_SIDE_TABLES,
                 **earlier,

@@ -222,13 +222,28 @@ class TestTheProvidersDags:
         assert states(run)["compact_data_files"] == ["skipped", "skipped"]
         assert len(spark_submit.calls) == 2
 
+    def test_tables_without_a_retention_are_searched_for_orphans_too(
+        self, install: Install, spark_submit: FakeSpark, config: dict[str, Any], tmp_path: Path
+    ) -> None:
+        retention = {"shop.items": {"time_column": "at", "max_age": 86400}}
+        (tmp_path / "config.json").write_text(json.dumps({**config, "retention": retention}))
+        run = install("lakecdc_weekly_governance", dag_file("lakecdc_weekly_governance")).test()
+        assert run.state == "success"
+        twice = ["success", "success"]
+        assert states(run) == {
+            "expire_partitions": ["success"],
+            "remove_orphan_files": twice,
+            "compute_statistics": twice,
+            "finished": ["success"],
+        }
+
     def test_a_run_is_narrowed_by_its_conf(self, install: Install, spark_submit: FakeSpark) -> None:
         dag = install("lakecdc_nightly_governance", dag_file("lakecdc_nightly_governance"))
         run = dag.test(run_conf={"tables": ["shop.items"], "dry_run": True})
         assert run.state == "success"
         found = states(run)
-        assert found.pop("remove_documents") == ["success"]
-        assert {tuple(of_step) for of_step in found.values()} == {("skipped", "success"), ("skipped",)}
+        assert found.pop("remove_documents") == found.pop("finished") == ["success"]
+        assert {tuple(of_step) for of_step in found.values()} == {("skipped", "success")}
         assert {tuple(call["spec"]["tables"]) for call in spark_submit.calls} == {("shop.items",)}
         assert all(call["spec"]["options"]["dry_run"] is True for call in spark_submit.calls)
 
