@@ -28,6 +28,7 @@ _OPERATORS = (
     "consumer",
     "announce",
     "remove_documents",
+    "discover_tables",
 )
 #: each with a trigger of the same name
 _SENSORS = ("polling", "watermark", "delete_debt", "snapshot")

@@ -54,6 +54,7 @@ class LakecdcJobOperator(SubmitOperator):
     :param strict_run_conf: refuse a DAG run whose ``conf`` has keys that are no params of the DAG.
     :param after: ids of earlier tasks of the run that work on the same tables; a table that one of them has failed for
         is left out. Goes with ``trigger_rule="all_done"``.
+    :param is_found: the tables are those that ``DiscoverTablesOperator`` has found; a task without any is skipped.
     :param look_first: look at the tables' metadata from the worker, and start Spark for those alone that may need the
         job (``airflow_provider_lakecdc.first_look``); default: ``[lakecdc] look_first``.
     :param documents_uri: folder for spec and report; default: ``[lakecdc] documents_uri``. (templated)
@@ -88,6 +89,7 @@ class LakecdcJobOperator(SubmitOperator):
         only: str | Sequence[str] = (),
         strict_run_conf: bool = False,
         after: Sequence[str] = (),
+        is_found: bool = False,
         look_first: bool | None = None,
         documents_uri: str | None = None,
         conn_id: str | None = None,
@@ -104,6 +106,7 @@ class LakecdcJobOperator(SubmitOperator):
         self.only = only
         self.strict_run_conf = strict_run_conf
         self.after = list(after)
+        self.is_found = is_found
         self.look_first = settings.look_first() if look_first is None else look_first
         self.documents_uri = documents_uri or settings.documents_uri()
         self._documents: Documents | None = None
@@ -121,6 +124,7 @@ class LakecdcJobOperator(SubmitOperator):
         if self.strict_run_conf:
             check_conf(context["dag_run"].conf, list(context["dag"].params))
         self.check_run(context)
+        self._leave_out_forbidden(context)
         self._leave_out_unwanted()
         self._leave_out_failed(context)
         job, started = self.prepare(context), now()
@@ -201,6 +205,12 @@ class LakecdcJobOperator(SubmitOperator):
     def _driver_environment(self, submission: Submission) -> dict[str, str]:
         given = {name: str(value) for name, value in (self.env_vars or {}).items()}
         return {**os.environ, **submission.secrets, **given}
+
+    def _leave_out_forbidden(self, context: Context) -> None:
+        """Skip a group that nothing may be done to, and tell later steps that nothing has failed."""
+        if self.is_found and not table_list(self.tables):
+            context["ti"].xcom_push(key=REPORT_KEY, value={})
+            raise AirflowSkipException("This job may be done to no table of this group.")
 
     def _leave_out_unwanted(self) -> None:
         if not (wanted := table_list(self.only)):

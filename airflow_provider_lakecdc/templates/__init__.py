@@ -5,6 +5,7 @@ from airflow_provider_lakecdc.templates import ingest_dag, load_config
 dag = ingest_dag(load_config())
 """
 
+from airflow_provider_lakecdc.grouping import groups_of_tables
 from airflow_provider_lakecdc.templates.config import (
     LakeConfig,
     Retention,
@@ -18,7 +19,6 @@ from airflow_provider_lakecdc.templates.governance import (
     nightly_governance_dag,
     weekly_governance_dag,
 )
-from airflow_provider_lakecdc.templates.groups import groups_of_tables
 from airflow_provider_lakecdc.templates.ingest import ingest_dag
 
 __all__ = [

@@ -18,6 +18,7 @@ The same objects can be built in a DAG file or read from JSON (:func:`load_confi
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
@@ -33,6 +34,7 @@ from lakecdc.contract.fields import check_zone, parse, refuse_unknown
 from lakecdc.contract.options import OPTIONS
 from lakecdc.contract.spec import FEEDING_JOBS
 from lakecdc.metadata.names import quarantine_of
+from lakecdc.metadata.policy import TablePolicy, is_pattern, matching
 
 DAGS = ("ingest", "hourly_governance", "nightly_governance", "weekly_governance")
 # Airflow's own words for cron expressions
@@ -130,8 +132,10 @@ class LakeConfig:
     :param source_conn_id: connection with the source's address and login, of the same type as the source; for ``jdbc``
         one of type ``postgres``, ``mysql``, ``sqlite`` or ``jdbc``.
     :param targets: the ``target`` objects of the ingest spec, one per table.
-    :param tables: tables to maintain; default: those of the targets and their history tables. The tables that
-        ingestion keeps beside them need not be named.
+    :param tables: tables to maintain, and patterns of them: ``*`` and ``?`` stand for what they do in names of files,
+        and ``!`` in front leaves out what matches. Default: those of the targets and their history tables. The tables
+        that ingestion keeps beside them need not be named.
+    :param policy: by pattern, what may be done to tables that only a pattern has found; without it they are listed.
     :param spark: how jobs are submitted.
     :param options: options of jobs, by ``<job>`` or, with precedence, by ``<dag>.<job>``.
     :param retention: by table, whose old rows the weekly DAG removes; all other tables keep all of theirs.
@@ -155,6 +159,7 @@ class LakeConfig:
     tables: tuple[str, ...] = ()
     spark: SparkConfig = field(default_factory=SparkConfig)
     options: dict[str, dict[str, Any]] = field(default_factory=dict)
+    policy: dict[str, TablePolicy] = field(default_factory=dict)
     retention: dict[str, Retention] = field(default_factory=dict)
     statistics: bool = True
     documents_max_age: float = 90 * 24 * 3600.0
@@ -172,7 +177,7 @@ class LakeConfig:
         refuse_unknown(self.options, known, "options")
         for name, options in self.options.items():
             parse(OPTIONS[name.rpartition(".")[2]], options, f"options.{name}")
-        refuse_unknown(self.retention, set(self.maintained_tables), "retention")
+        self._check_tables()
         if not (self.documents_max_age == 0 or self.documents_max_age >= YOUNGEST_DOCUMENT):
             raise SpecError(
                 f"documents_max_age is {self.documents_max_age}, less than {YOUNGEST_DOCUMENT:.0f} seconds, a day.",
@@ -182,6 +187,16 @@ class LakeConfig:
             datetime.fromisoformat(self.start_date)
         except ValueError as error:
             raise SpecError(f"start_date is {self.start_date!r}, which is no ISO-8601 moment.") from error
+
+    def _check_tables(self) -> None:
+        if self.policy and not self.finds_tables:
+            raise SpecError(
+                "policy is for tables that a pattern finds, and tables has no pattern.",
+                hint='Add one, such as "shop.*"; to tables that are named, everything may be done.',
+            )
+        known = [*self.maintained_tables, *self.fed_patterns]
+        unknown = [table for table in self.retention if not matching(known, [table])]
+        refuse_unknown(dict.fromkeys(unknown), set(self.maintained_tables), "retention")
 
     @property
     def catalog(self) -> str:
@@ -195,8 +210,22 @@ class LakeConfig:
 
     @property
     def maintained_tables(self) -> list[str]:
-        """Tables that are maintained: those that are named, or the targets and the history tables beside them."""
-        return list(self.tables) or [*self.target_tables, *self.history_tables.values()]
+        """Tables and patterns of tables that are maintained: what is named, or the targets and their history tables."""
+        return list(self.tables) or [name for name in self._fed if "{" not in name]
+
+    @property
+    def fed_patterns(self) -> list[str]:
+        """Patterns of the tables that are maintained because a target stands for them, such as ``shop.{table}``."""
+        return [] if self.tables else [re.sub(r"\{[^}]*\}", "*", name) for name in self._fed if "{" in name]
+
+    @property
+    def finds_tables(self) -> bool:
+        """Whether only the catalog can tell which tables are maintained."""
+        return bool(self.fed_patterns) or any(is_pattern(name) for name in self.tables)
+
+    @property
+    def _fed(self) -> list[str]:
+        return [*self.target_tables, *self.history_tables.values()]
 
     @property
     def history_tables(self) -> dict[str, str]:

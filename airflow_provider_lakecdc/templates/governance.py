@@ -4,15 +4,19 @@ files that nothing refers to and statistics.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from airflow.sdk import DAG, BaseOperator, TriggerRule, chain
 from airflow.sdk.definitions.mappedoperator import MappedOperator
 
+from airflow_provider_lakecdc.grouping import groups_of_tables
 from airflow_provider_lakecdc.operators.base import LakecdcJobOperator
 from airflow_provider_lakecdc.operators.clean_side_tables import CleanSideTablesOperator
 from airflow_provider_lakecdc.operators.compact_data_files import CompactDataFilesOperator
 from airflow_provider_lakecdc.operators.compute_statistics import ComputeStatisticsOperator
+from airflow_provider_lakecdc.operators.discover_tables import DiscoverTablesOperator
 from airflow_provider_lakecdc.operators.expire_partitions import ExpirePartitionsOperator
 from airflow_provider_lakecdc.operators.expire_snapshots import ExpireSnapshotsOperator
 from airflow_provider_lakecdc.operators.remove_documents import RemoveDocumentsOperator
@@ -22,10 +26,17 @@ from airflow_provider_lakecdc.operators.rewrite_manifests import RewriteManifest
 from airflow_provider_lakecdc.operators.sort_data_files import SortDataFilesOperator
 from airflow_provider_lakecdc.operators.tag_snapshots import TagSnapshotsOperator
 from airflow_provider_lakecdc.retry_policy import retry_policy
-from airflow_provider_lakecdc.templates.config import LakeConfig
-from airflow_provider_lakecdc.templates.groups import groups_by_retention, groups_of_tables
+from airflow_provider_lakecdc.templates.config import LakeConfig, Retention
 from airflow_provider_lakecdc.templates.params import IS_DRY_RUN, run_params
-from airflow_provider_lakecdc.templates.steps import finish, mapped_step, new_dag
+from airflow_provider_lakecdc.templates.steps import (
+    Groups,
+    finish,
+    found_by,
+    listed,
+    mapped_step,
+    new_dag,
+    with_side_tables,
+)
 
 #: the hourly compaction stays out of the writers' way: only plainly small or mostly dead files, and not for long
 LIGHT_COMPACTION: dict[str, Any] = {
@@ -94,7 +105,7 @@ def hourly_governance_dag(config: LakeConfig) -> DAG:
     """Rewrite delete files, then a light compaction.
 
     :param config: needs ``tables`` or ``targets``.
-    :raises ValueError: if it has neither, or only targets that stand for many tables.
+    :raises ValueError: if it has neither.
     """
     steps: Steps = (
         (RewriteDeleteFilesOperator, HOURLY_DELETES),
@@ -107,7 +118,7 @@ def nightly_governance_dag(config: LakeConfig) -> DAG:
     """Rewrite delete files, sort, compact, rewrite manifests, tag the day, expire snapshots, clean up beside tables.
 
     :param config: needs ``tables`` or ``targets``.
-    :raises ValueError: if it has neither, or only targets that stand for many tables.
+    :raises ValueError: if it has neither.
     """
     steps: Steps = (
         (RewriteDeleteFilesOperator, {}),
@@ -125,7 +136,7 @@ def weekly_governance_dag(config: LakeConfig) -> DAG:
     """Expire old rows of the tables that have a retention, look for orphan files, compute stale statistics.
 
     :param config: needs ``tables`` or ``targets``.
-    :raises ValueError: if it has neither, or only targets that stand for many tables.
+    :raises ValueError: if it has neither.
     """
     steps: Steps = ((RemoveOrphanFilesOperator, WEEKLY_ORPHANS),)
     if config.retention:
@@ -136,37 +147,81 @@ def weekly_governance_dag(config: LakeConfig) -> DAG:
 
 
 def _chained(config: LakeConfig, kind: str, doc: str, steps: Steps, *, with_documents: bool = False) -> DAG:
-    tables = config.maintained_tables
-    if patterns := [name for name in tables if "{" in name]:
-        raise ValueError(
-            f"The target {patterns[0]!r} stands for many tables, and which they are is only known to the job: "
-            'list the tables to maintain under "tables".'
-        )
-    doc = doc.format(tables=", ".join(tables), catalog=config.catalog) + _FAILURES
-    with new_dag(config, kind, doc, run_params(tables)) as dag:
-        tasks: list[BaseOperator | MappedOperator] = []
-        of_step: dict[str, list[list[str]]] = {}
+    names = [*config.maintained_tables, *config.fed_patterns]
+    doc = doc.format(tables=", ".join(names), catalog=config.catalog) + _FAILURES
+    with new_dag(config, kind, doc, run_params(None if config.finds_tables else names)) as dag:
+        found = _discovery(config, kind, [operator for operator, _ in steps]) if config.finds_tables else None
+        tasks: list[BaseOperator | MappedOperator] = [found] if found else []
+        worked: list[str] = []
         for operator, defaults in steps:
-            groups = _groups(config, operator)
-            tables = [group["tables"] for group in groups]
-            # a step of other groups has no map index that tells what became of these tables
-            after = [task_id for task_id, others in of_step.items() if others == tables]
-            earlier = {"after": after, "trigger_rule": TriggerRule.ALL_DONE} if tasks else {}
-            of_step[operator.job_name] = tables
-            step = mapped_step(
-                operator,
-                config,
-                groups,
-                config.job_options(kind, operator.job_name, **defaults),
-                with_side_tables=operator in OF_SIDE_TABLES,
-                **earlier,
-            )
-            tasks.append(step)
+            options = config.job_options(kind, operator.job_name, **defaults)
+            # these have groups of their own, and no map index that tells what became of a group of the others
+            is_apart = operator is ExpirePartitionsOperator
+            earlier = {"after": [] if is_apart else list(worked), "trigger_rule": TriggerRule.ALL_DONE} if tasks else {}
+            groups = _groups(config, operator, options, found)
+            tasks.append(mapped_step(operator, config, groups, options, **earlier))
+            worked += [] if is_apart else [operator.job_name]
         if with_documents:
             tasks.append(_documents(config))
         chain(*tasks)
         finish(tasks)
     return dag
+
+
+def _groups(
+    config: LakeConfig,
+    operator: type[LakecdcJobOperator],
+    options: dict[str, Any],
+    found: DiscoverTablesOperator | None,
+) -> Groups:
+    """What a step is mapped over.
+
+    :param options: of the step; further side tables among them go into the groups.
+    :param found: the task that tells it, where the configuration does not.
+    """
+    size, more = config.tables_per_application, options.get("side_tables", ())
+    if operator is ExpirePartitionsOperator:
+        return listed(_groups_by_retention(config.retention, size))
+    if found is not None:
+        return found_by(found, operator.job_name)
+    groups = listed([{"tables": group} for group in groups_of_tables(config.maintained_tables, size)])
+    return with_side_tables(groups, config, more) if operator in OF_SIDE_TABLES else groups
+
+
+def _groups_by_retention(retention: Mapping[str, Retention], tables_per_application: int = 0) -> list[dict[str, Any]]:
+    """Arguments of the tasks that remove old rows: tables that keep theirs alike are in one group.
+
+    :param retention: by table.
+    """
+    alike: dict[Retention, list[str]] = {}
+    for table, kept in retention.items():
+        alike.setdefault(kept, []).append(table)
+    return [
+        {"tables": group, **asdict(kept)}
+        for kept, tables in alike.items()
+        for group in groups_of_tables(tables, tables_per_application)
+    ]
+
+
+def _discovery(config: LakeConfig, kind: str, operators: Sequence[type[LakecdcJobOperator]]) -> DiscoverTablesOperator:
+    """The task that finds the tables, and what may be done to each."""
+    own = [name for name in config.quarantine_tables if "{" not in name]
+    return DiscoverTablesOperator(
+        task_id="discover",
+        tables=config.maintained_tables,
+        fed=config.fed_patterns,
+        policy={pattern: asdict(policy) for pattern, policy in config.policy.items()},
+        jobs=[operator.job_name for operator in operators if operator is not ExpirePartitionsOperator],
+        beside={
+            operator.job_name: [*own, *config.job_options(kind, operator.job_name).get("side_tables", ())]
+            for operator in operators
+            if operator in OF_SIDE_TABLES
+        },
+        history=config.history_tables,
+        tables_per_application=config.tables_per_application,
+        catalog_conn_id=config.catalog,
+        retry_policy=retry_policy(),
+    )
 
 
 def _documents(config: LakeConfig) -> BaseOperator:
@@ -178,10 +233,3 @@ def _documents(config: LakeConfig) -> BaseOperator:
         trigger_rule=TriggerRule.ALL_DONE,
         retry_policy=retry_policy(),
     )
-
-
-def _groups(config: LakeConfig, operator: type[LakecdcJobOperator]) -> list[dict[str, Any]]:
-    size = config.tables_per_application
-    if operator is ExpirePartitionsOperator:
-        return groups_by_retention(config.retention, size)
-    return [{"tables": group} for group in groups_of_tables(config.maintained_tables, size)]

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from airflow.sdk import DAG, TriggerRule
 
+from airflow_provider_lakecdc.grouping import groups_of_tables
 from airflow_provider_lakecdc.hooks.source import stand_in
 from airflow_provider_lakecdc.operators.announce import AnnounceOperator
 from airflow_provider_lakecdc.operators.ingest import IngestOperator
 from airflow_provider_lakecdc.retry_policy import retry_policy
 from airflow_provider_lakecdc.templates import params
 from airflow_provider_lakecdc.templates.config import LakeConfig
-from airflow_provider_lakecdc.templates.groups import groups_of_tables
-from airflow_provider_lakecdc.templates.steps import finish, mapped_step, new_dag
+from airflow_provider_lakecdc.templates.steps import finish, listed, mapped_step, new_dag
 from lakecdc.contract.sources import parse_source
 from lakecdc.contract.spec import LOADED_SOURCES
 from lakecdc.contract.target import parse_targets
@@ -59,7 +59,7 @@ def ingest_dag(config: LakeConfig) -> DAG:
         step = mapped_step(
             IngestOperator,
             config,
-            [{"tables": group} for group in groups_of_tables(config.target_tables, size)],
+            listed([{"tables": group} for group in groups_of_tables(config.target_tables, size)]),
             {**reload, **config.job_options("ingest", "ingest")},
             source=config.source,
             targets=list(config.targets),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from airflow.sdk import Param
 
@@ -12,10 +13,10 @@ IS_DRY_RUN = "{{ params.dry_run }}"
 RELOADED = "{{ (params.reload or []) | join(',') }}"
 
 
-def run_params(tables: Sequence[str]) -> dict[str, Param]:
+def run_params(tables: Sequence[str] | None) -> dict[str, Param]:
     """The DAG's params; Airflow refuses values that do not fit before it makes a run.
 
-    :param tables: those that a run can be narrowed to.
+    :param tables: those that a run can be narrowed to; None if only the run can tell.
     """
     return {
         "tables": _some_of(tables, "Tables", "Work on these tables alone; leave it empty for all of them."),
@@ -34,6 +35,9 @@ def reload_param(tables: Sequence[str]) -> dict[str, Param]:
     return {"reload": _some_of(tables, "Reload", text)}
 
 
-def _some_of(tables: Sequence[str], title: str, text: str) -> Param:
-    names = {"type": "string", "enum": list(tables)}
-    return Param(None, type=["null", "array"], items=names, examples=list(tables), title=title, description=text)
+def _some_of(tables: Sequence[str] | None, title: str, text: str) -> Param:
+    known: dict[str, Any] = {} if tables is None else {"enum": list(tables)}
+    shown: dict[str, Any] = {} if tables is None else {"examples": list(tables)}
+    return Param(
+        None, type=["null", "array"], items={"type": "string", **known}, title=title, description=text, **shown
+    )

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
 from airflow.providers.standard.operators.empty import EmptyOperator
-from airflow.sdk import DAG, BaseOperator, CronDataIntervalTimetable, Param, TriggerRule
+from airflow.sdk import DAG, BaseOperator, CronDataIntervalTimetable, Param, TriggerRule, XComArg
 from airflow.sdk.definitions.mappedoperator import MappedOperator
 
+from airflow_provider_lakecdc.grouping import tables_beside
 from airflow_provider_lakecdc.operators.base import MAP_INDEX_TEMPLATE, LakecdcJobOperator
+from airflow_provider_lakecdc.operators.discover_tables import DiscoverTablesOperator
 from airflow_provider_lakecdc.retry_policy import retry_policy
 from airflow_provider_lakecdc.templates import params
 from airflow_provider_lakecdc.templates.config import LakeConfig
-from airflow_provider_lakecdc.templates.groups import tables_beside
 
 #: the task that is done if every other has succeeded; it decides the state of the run
 FINISHED = "finished"
@@ -67,32 +69,69 @@ def timetable(cron: str | None, timezone: str) -> CronDataIntervalTimetable | No
     return CronDataIntervalTimetable(cron, timezone) if cron else None
 
 
+@dataclass(frozen=True)
+class Groups:
+    """What a step is mapped over.
+
+    :param arguments: of each task, by group of tables; or the XCom that has them.
+    :param own: names of the arguments that differ between tasks, and so are none of the step's.
+    :param are_found: a task of the run has found the tables.
+    """
+
+    arguments: list[dict[str, Any]] | XComArg
+    own: frozenset[str]
+    are_found: bool = False
+
+
+def listed(groups: Sequence[Mapping[str, Any]]) -> Groups:
+    """Groups that are known when the DAG is made.
+
+    :param groups: arguments of each task of its own: its ``tables``, and perhaps options that go before the others.
+    """
+    return Groups([dict(group) for group in groups], frozenset(name for group in groups for name in group))
+
+
+def with_side_tables(groups: Groups, config: LakeConfig, more: Sequence[str] = ()) -> Groups:
+    """Groups that are known, with the tables that ingestion keeps beside them, where these exist.
+
+    :param more: further tables, which go with the first group.
+    """
+    assert isinstance(groups.arguments, list)
+    shared = [*config.quarantine_tables, *more]
+    beside = tables_beside([group["tables"] for group in groups.arguments], config.history_tables, shared)
+    return listed([{**group, "side_tables": names} for group, names in zip(groups.arguments, beside, strict=True)])
+
+
+def found_by(discovery: DiscoverTablesOperator, job: str) -> Groups:
+    """Groups that a task finds when the DAG runs; side tables are among their arguments.
+
+    :param job: its job.
+    """
+
+    # not a partial: Airflow shows the source of what it maps by
+    def of_job(group: dict[str, Any]) -> Any:
+        return group[job]
+
+    return Groups(discovery.output.map(of_job), frozenset({"tables", "side_tables"}), are_found=True)
+
+
 def mapped_step(
     operator: type[LakecdcJobOperator],
     config: LakeConfig,
-    groups: Sequence[Mapping[str, Any]],
-    options: dict[str, Any],
-    *,
-    with_side_tables: bool = False,
+    groups: Groups,
+    options: Mapping[str, Any],
     **arguments: Any,
 ) -> MappedOperator:
     """One step of a DAG: a task per group of tables, named after its job.
 
-    :param groups: arguments of each task of its own: its ``tables``, and perhaps options that go before the others.
+    :param groups: of tables.
     :param options: the job's options, as arguments of the operator.
-    :param with_side_tables: work on the tables that ingestion keeps beside them as well, where they exist.
     :param arguments: further arguments of the operator.
     """
-    mapped = [dict(group) for group in groups]
-    own = {name for group in mapped for name in group}
-    options = {name: value for name, value in options.items() if name not in own}
-    if with_side_tables:
-        shared = [*config.quarantine_tables, *options.pop("side_tables", ())]
-        beside = tables_beside([group["tables"] for group in mapped], config.history_tables, shared)
-        mapped = [{**group, "side_tables": names} for group, names in zip(mapped, beside, strict=True)]
+    common = {name: value for name, value in options.items() if name not in groups.own}
     pool = {"pool": config.pool} if config.pool else {}
     # one that is configured to be dry stays dry
-    dry_run = options.get("dry_run") or params.IS_DRY_RUN
+    dry_run = common.get("dry_run") or params.IS_DRY_RUN
     return operator.partial(
         task_id=operator.job_name,
         catalog_conn_id=config.catalog,
@@ -100,8 +139,9 @@ def mapped_step(
         retry_policy=retry_policy(),
         **config.spark.arguments(),
         **pool,
-        **{**options, "dry_run": dry_run},
+        **{**common, "dry_run": dry_run},
         only=params.ONLY_TABLES,
+        is_found=groups.are_found,
         strict_run_conf=True,
         **arguments,
-    ).expand_kwargs(mapped)
+    ).expand_kwargs(groups.arguments)

@@ -50,9 +50,14 @@ class FedTable:
     """
 
     def __init__(self, properties: dict[str, str], name: str = "shop.orders") -> None:
-        self.catalog = SqlCatalog("lake", **{key: value for key, value in properties.items() if key != "type"})
+        self.catalog = self.open(properties)
         self.catalog.create_namespace_if_not_exists("shop")
         self.table: Table = self.catalog.create_table(name, ROW.schema)
+
+    @staticmethod
+    def open(properties: dict[str, str]) -> SqlCatalog:
+        """The catalog that the properties describe."""
+        return SqlCatalog("lake", **{key: value for key, value in properties.items() if key != "type"})
 
     def break_metadata(self) -> None:
         """Make the metadata unreadable."""

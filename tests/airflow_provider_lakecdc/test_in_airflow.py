@@ -39,7 +39,7 @@ def install(monkeypatch: pytest.MonkeyPatch) -> Any:
 
     yield put
     for path in files:
-        path.unlink()
+        path.unlink(missing_ok=True)
 
 
 @pytest.fixture
@@ -236,6 +236,48 @@ class TestTheProvidersDags:
             "compute_statistics": twice,
             "finished": ["success"],
         }
+
+    def test_tables_that_a_pattern_finds(
+        self, install: Install, spark_submit: FakeSpark, config: dict[str, Any], lake: dict[str, str], tmp_path: Path
+    ) -> None:
+        for name in ("orders", "items", "tmp_1", "others"):
+            FedTable(lake, f"shop.{name}").delete(1)
+        changes = {
+            "tables": ["shop.*", "!shop.tmp_*", "crm.people"],
+            "policy": {"shop.*": {"allow": ["compact_data_files"]}, "shop.others": {"allow": []}},
+        }
+        (tmp_path / "config.json").write_text(json.dumps({**config, **changes}))
+        dag = install("lakecdc_hourly_governance", dag_file("lakecdc_hourly_governance"))
+        run = dag.test()
+        assert run.state == "success"
+        done = {"discover": ["success"], "finished": ["success"]}
+        assert states(run) == {
+            "rewrite_delete_files": ["success", "skipped", "skipped"],
+            "compact_data_files": ["success"] * 3,
+            **done,
+        }
+        asked = sorted((call["spec"]["job"], call["spec"]["tables"]) for call in spark_submit.calls)
+        assert asked == [("compact_data_files", ["crm.people"]), ("rewrite_delete_files", ["crm.people"])]
+        (told,) = xcoms(run.run_id)["tables"]
+        assert told["shop.others"] == {"jobs": []} and "shop.tmp_1" not in told
+        # one that comes later needs no other DAG
+        FedTable(lake, "shop.later").ingest(None)
+        assert states(dag.test())["compact_data_files"] == ["success"] * 4
+        (tmp_path / "config.json").write_text(json.dumps({**config, "tables": ["nothing.*"]}))
+        none = install("lakecdc_hourly_governance", dag_file("lakecdc_hourly_governance")).test()
+        assert none.state == "success"
+        assert states(none) == {"rewrite_delete_files": ["skipped"], "compact_data_files": ["skipped"], **done}
+
+    def test_a_catalog_that_cannot_be_listed_fails_the_run(
+        self, install: Install, spark_submit: FakeSpark, config: dict[str, Any], tmp_path: Path
+    ) -> None:
+        (tmp_path / "config.json").write_text(json.dumps({**config, "tables": ["*"]}))
+        (tmp_path / "catalog.db").write_text("no database")
+        run = install("lakecdc_nightly_governance", dag_file("lakecdc_nightly_governance")).test()
+        assert run.state == "failed" and spark_submit.calls == []
+        found = states(run)
+        assert found.pop("discover") == ["failed"] and found.pop("remove_documents") == ["success"]
+        assert {tuple(of_step) for of_step in found.values()} == {("upstream_failed",)}
 
     def test_a_run_is_narrowed_by_its_conf(self, install: Install, spark_submit: FakeSpark) -> None:
         dag = install("lakecdc_nightly_governance", dag_file("lakecdc_nightly_governance"))

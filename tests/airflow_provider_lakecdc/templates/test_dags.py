@@ -14,6 +14,7 @@ from airflow.sdk.exceptions import ParamValidationError
 from airflow.serialization.serialized_objects import DagSerialization, LazyDeserializedDAG
 
 from airflow_provider_lakecdc.assets import tables_alias
+from airflow_provider_lakecdc.operators.discover_tables import DiscoverTablesOperator
 from airflow_provider_lakecdc.operators.remove_documents import RemoveDocumentsOperator
 from airflow_provider_lakecdc.templates import (
     LakeConfig,
@@ -27,6 +28,7 @@ from airflow_provider_lakecdc.templates.config import Retention, Schedules
 from airflow_provider_lakecdc.templates.steps import FINISHED
 from lakecdc.contract.errors import SpecError
 from lakecdc.contract.options import OPTIONS
+from lakecdc.metadata.policy import TablePolicy
 
 POSTGRES = {"type": "postgres", "slot": "s"}
 TARGETS = tuple({"table": f"shop.t{i}", "key": ["id"]} for i in range(3))
@@ -342,9 +344,31 @@ def test_a_source_and_targets_are_needed() -> None:
         ingest_dag(LakeConfig(source=POSTGRES))
 
 
-def test_a_target_that_stands_for_many_tables_cannot_say_what_to_maintain() -> None:
-    targets = ({"table": "lake.{schema}_{table}", "source_tables": ["shop.*"]},)
-    with pytest.raises(ValueError, match='"tables"'):
-        hourly_governance_dag(config(targets=targets))
-    dag = hourly_governance_dag(config(targets=targets, tables=("lake.shop_orders",)))
-    assert groups(dag.task_dict["rewrite_delete_files"]) == [["lake.shop_orders"]]
+@pytest.mark.parametrize("factory", [hourly_governance_dag, nightly_governance_dag, weekly_governance_dag])
+def test_what_only_the_catalog_can_tell_is_found_by_a_task(factory: Any) -> None:
+    targets = ({"table": "lake.{schema}_{table}", "source_tables": ["shop.*"], "history_table": "old.{table}_h"},)
+    dag = factory(config(targets=targets, retention={"lake.shop_t1": Retention("at", 86400.0)}))
+    discover = dag.task_dict["discover"]
+    assert isinstance(discover, DiscoverTablesOperator) and list(dag.roots) == [discover]
+    assert (discover.tables, discover.fed) == ([], ["lake.*_*", "old.*_h"])
+    mapped = [task for task in dag.tasks if isinstance(task, MappedOperator) and task.task_id != "expire_partitions"]
+    assert {task.task_id for task in mapped} == set(discover.jobs)
+    assert all(task.partial_kwargs["is_found"] for task in mapped)
+    assert "enum" not in dag.params.get_param("tables").schema["items"]
+    named = factory(config(targets=targets, tables=("lake.shop_orders",)))
+    assert "discover" not in named.task_dict
+
+
+def test_patterns_and_policies_go_to_the_task_that_finds_tables() -> None:
+    policy = {"shop.*": TablePolicy(("compact_data_files",))}
+    tables = ("shop.*", "!shop.tmp_*", "crm.people")
+    options = {"compact_data_files": {"side_tables": ["x.more"]}}
+    dag = hourly_governance_dag(config(tables=tables, policy=policy, options=options, tables_per_application=5))
+    discover: Any = dag.task_dict["discover"]
+    assert discover.tables == list(tables) and discover.policy == {"shop.*": {"allow": ("compact_data_files",)}}
+    assert discover.beside == {"compact_data_files": ["x.more"]}
+    assert (discover.tables_per_application, discover.catalog_conn_id) == (5, "lake")
+    with pytest.raises(SpecError, match="no pattern"):
+        config(tables=("crm.people",), policy=policy)
+    with pytest.raises(SpecError, match="retention"):
+        config(tables=tables, retention={"hr.x": Retention("at", 1.0)})

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
-from typing import Any
 
-from airflow_provider_lakecdc.templates.config import Retention
 from lakecdc.metadata.names import side_tables
 
 
@@ -27,21 +24,6 @@ def groups_of_tables(tables: Sequence[str], tables_per_application: int = 0) -> 
     return [list(tables[start : start + size]) for start in range(0, len(tables), size)]
 
 
-def groups_by_retention(retention: Mapping[str, Retention], tables_per_application: int = 0) -> list[dict[str, Any]]:
-    """Arguments of the tasks that remove old rows: tables that keep theirs alike are in one group.
-
-    :param retention: by table.
-    """
-    alike: dict[Retention, list[str]] = {}
-    for table, kept in retention.items():
-        alike.setdefault(kept, []).append(table)
-    return [
-        {"tables": group, **asdict(kept)}
-        for kept, tables in alike.items()
-        for group in groups_of_tables(tables, tables_per_application)
-    ]
-
-
 def tables_beside(
     groups: Sequence[Sequence[str]], history: Mapping[str, str], shared: Sequence[str] = ()
 ) -> list[list[str]]:
@@ -52,10 +34,11 @@ def tables_beside(
     :param shared: tables beside all of them; they go with the first group.
     """
     taken = {table for group in groups for table in group}
+    first = next((number for number, group in enumerate(groups) if group), 0)
     found: list[list[str]] = []
     for number, group in enumerate(groups):
         beside = [name for table in group for name in (*side_tables(table), *_history(table, history))]
-        named = dict.fromkeys([*beside, *(shared if number == 0 else ())])
+        named = dict.fromkeys([*beside, *(shared if number == first else ())])
         found.append([name for name in named if name not in taken])
         taken |= set(named)
     return found
