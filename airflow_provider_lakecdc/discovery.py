@@ -78,13 +78,23 @@ def discover(catalog: CatalogConnection, wanted: Wanted) -> dict[str, Discovered
     return found | {name: judged[name] for name in others}
 
 
-def _tables(catalog: Catalog, namespace: tuple[str, ...] = ()) -> Iterator[str]:
-    for below in catalog.list_namespaces(namespace):
-        if below == namespace:
-            continue
-        for name in catalog.list_tables(below):
+def _tables(catalog: Catalog) -> Iterator[str]:
+    waiting = list(catalog.list_namespaces())
+    while waiting:
+        namespace = waiting.pop()
+        for name in catalog.list_tables(namespace):
             yield ".".join(name)
-        yield from _tables(catalog, below)
+        waiting += [below for below in _below(catalog, namespace) if len(below) > len(namespace)]
+
+
+def _below(catalog: Catalog, namespace: tuple[str, ...]) -> list[tuple[str, ...]]:
+    from pyiceberg.exceptions import BadRequestError, NoSuchNamespaceError
+
+    try:
+        return list(catalog.list_namespaces(namespace))
+    except (BadRequestError, NoSuchNamespaceError, NotImplementedError):
+        # some catalogs have one level, and take the question amiss
+        return []
 
 
 def _judged(catalog: CatalogConnection, wanted: Wanted, tables: Sequence[str]) -> dict[str, Discovered]:

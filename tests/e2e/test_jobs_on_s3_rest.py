@@ -10,12 +10,16 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
+from airflow_provider_lakecdc.discovery import Wanted, discover
+from airflow_provider_lakecdc.first_look import look
 from lakecdc.contract import runtime
+from lakecdc.contract.spec import parse_spec
 from local_services import spark_classes
 from local_services.iceberg_rest import IcebergRest
 from local_services.s3 import S3Server
@@ -174,6 +178,18 @@ def test_every_job_once(by_hand: ByHand) -> None:
     reports = {job: by_hand.run(job, {"tables": TABLES, "options": given}) for job, given in options.items()}
     assert [t["outcome"] for t in reports["compact_data_files"]] == ["done", "done"]
     assert by_hand.rows("shop.v2") == by_hand.rows("shop.v3") == history.expected()
+    assert_workers_see_it(by_hand, options)
+
+
+def assert_workers_see_it(by_hand: ByHand, options: dict[str, dict[str, Any]]) -> None:
+    """Workers find what ingestion has made, and see that the jobs have left nothing to do."""
+    workers: Any = SimpleNamespace(load=by_hand.catalog)
+    found = discover(workers, Wanted((), ("shop.*",), {}))
+    assert {name for name, each in found.items() if each.jobs} == set(TABLES)
+    for job in ("compact_data_files", "sort_data_files"):
+        spec = {"version": 1, "job": job, "catalog": {"name": "lake"}, "tables": TABLES, "options": options[job]}
+        looked = look(workers, parse_spec(spec))
+        assert ({table.table for table in looked.idle}, looked.left) == (set(TABLES), frozenset()), job
 
 
 @pytest.mark.parametrize("count", on_demand((2_000, 50_000), in_ci=(2_000,)))
