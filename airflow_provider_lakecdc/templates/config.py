@@ -237,7 +237,9 @@ class LakeConfig:
         """Quarantines with a name of their own, which cannot be told from their targets' names."""
         named = {self.job_options("ingest", job).get("quarantine_table"): None for job in FEEDING_JOBS}
         fed = self.target_tables or self.tables
-        return list(dict.fromkeys(quarantine_of(table, str(name)) for name in named if name for table in fed))
+        found = dict.fromkeys(quarantine_of(table, str(name)) for name in named if name for table in fed)
+        # that of a table which a pattern stands for is not known here
+        return [name for name in found if "{" not in name and not is_pattern(name)]
 
     @property
     def first_day(self) -> datetime:

@@ -205,7 +205,6 @@ def _groups_by_retention(retention: Mapping[str, Retention], tables_per_applicat
 
 def _discovery(config: LakeConfig, kind: str, operators: Sequence[type[LakecdcJobOperator]]) -> DiscoverTablesOperator:
     """The task that finds the tables, and what may be done to each."""
-    own = [name for name in config.quarantine_tables if "{" not in name]
     return DiscoverTablesOperator(
         task_id="discover",
         tables=config.maintained_tables,
@@ -213,7 +212,10 @@ def _discovery(config: LakeConfig, kind: str, operators: Sequence[type[LakecdcJo
         policy={pattern: asdict(policy) for pattern, policy in config.policy.items()},
         jobs=[operator.job_name for operator in operators if operator is not ExpirePartitionsOperator],
         beside={
-            operator.job_name: [*own, *config.job_options(kind, operator.job_name).get("side_tables", ())]
+            operator.job_name: [
+                *config.quarantine_tables,
+                *config.job_options(kind, operator.job_name).get("side_tables", ()),
+            ]
             for operator in operators
             if operator in OF_SIDE_TABLES
         },

@@ -200,6 +200,9 @@ def test_quarantines_of_their_own_are_maintained_too() -> None:
     options = {"ingest": {"quarantine_table": "bad.{table}"}}
     dag = nightly_governance_dag(config(targets=targets, options=options))
     assert {"bad.a", "bad.b"} <= set(beside(dag.task_dict["expire_snapshots"])[0])
+    options = {"ingest": {"quarantine_table": "bad.{table}"}, "replay_quarantine": {"quarantine_table": "bad.all"}}
+    found: Any = nightly_governance_dag(config(targets=(), tables=("shop.*", "crm.a"), options=options))
+    assert found.task_dict["discover"].beside["expire_snapshots"] == ["bad.a", "bad.all"]
     cleaning: Any = dag.task_dict["clean_side_tables"]
     assert cleaning.unmap({"tables": ["shop.a"]}).options["quarantine_table"] == "bad.{table}"
 
