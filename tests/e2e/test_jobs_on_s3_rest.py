@@ -169,7 +169,7 @@ def test_every_job_once(by_hand: ByHand) -> None:
     converted = by_hand.run("rewrite_delete_files", {"tables": TABLES})
     assert [t["outcome"] for t in converted] == ["done", "done"]
     assert by_hand.rows("shop.v2") == by_hand.rows("shop.v3") == history.expected()
-    options = {
+    options: dict[str, dict[str, Any]] = {
         "compact_data_files": {"min_input_files": 2},
         "sort_data_files": {"min_overlap_depth": 1.0},
         "rewrite_manifests": {"min_manifests": 1},
