@@ -29,6 +29,7 @@ class TableReport:
     :param snapshot_before: id of the head before, as text because JavaScript cannot hold 64 bits.
     :param snapshot_after: id of the head after.
     :param metrics: numbers and facts by name; bytes, seconds and counts say so in their names.
+    :param job: the step of a job of several steps that this is of; None if it is the report's own job.
     """
 
     table: str
@@ -38,6 +39,7 @@ class TableReport:
     snapshot_before: str | None = None
     snapshot_after: str | None = None
     metrics: dict[str, Any] = field(default_factory=dict)
+    job: str | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "reason", mask(self.reason) if self.reason else self.reason)
