@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -12,26 +12,45 @@ if TYPE_CHECKING:
 REPORT_KEY = "report"
 
 
-def failed_before(context: Context, tables: Sequence[str], after: Sequence[str]) -> dict[str, str]:
+def failed_before(
+    context: Context, tables: Sequence[str], after: Sequence[str], planned_by: str | None = None
+) -> dict[str, str]:
     """Which tables an earlier step of this run has not got through.
 
-    A step of the same map index has worked on the same group of tables. If it has left no report, nothing is known of
-    any of its tables, and all of them count as failed.
+    If no task of a step that was to work on a table has left a report of it, nothing is known of it, and it counts as
+    failed.
 
-    :param after: task ids of the earlier steps.
+    :param after: task ids of the earlier steps, which are the names of their jobs where there is a plan.
+    :param planned_by: id of the task whose plan says which tables they were to work on; without one, on all.
     :return: what happened, by table.
     """
+    plan = context["ti"].xcom_pull(task_ids=planned_by) if planned_by and after else None
     found: dict[str, str] = {}
     for task_id in after:
-        report = context["ti"].xcom_pull(task_ids=task_id, key=REPORT_KEY, map_indexes=context["ti"].map_index)
-        for table, reason in _failures(report, tables, task_id):
+        planned = tables if plan is None else [name for name in tables if name in _tables(plan, task_id)]
+        for table, reason in _failures(reports_of(context, task_id), planned, task_id):
             found.setdefault(table, reason)
     return found
 
 
-def _failures(report: Mapping[str, Any] | None, tables: Sequence[str], task_id: str) -> Iterator[tuple[str, str]]:
+def reports_of(context: Context, task_id: str) -> dict[str, Mapping[str, Any]]:
+    """What the tasks of a step of this run have reported, by table."""
+    pulled = context["ti"].xcom_pull(task_ids=task_id, key=REPORT_KEY)
+    # that of a mapped task is one for each group of tables
+    reports = [pulled] if isinstance(pulled, Mapping) else pulled or ()
+    return {table: facts for report in reports if report for table, facts in report.items()}
+
+
+def _tables(plan: Iterable[Mapping[str, Mapping[str, Any]]], job: str) -> set[str]:
+    tasks = [of_job for each in plan if (of_job := each.get(job))]
+    beside = [name for task in tasks for name in task.get("policy_options", {}).get("side_tables", ())]
+    return {*(name for task in tasks for name in task["tables"]), *beside}
+
+
+def _failures(reported: Mapping[str, Any], tables: Sequence[str], task_id: str) -> Iterator[tuple[str, str]]:
     for table in tables:
-        if report is None:
-            yield table, f"{task_id} left no report"
-        elif report.get(table, {}).get("outcome") in ("failed", "conflict"):
-            yield table, f"{task_id}: {report[table].get('reason', report[table]['outcome'])}"
+        facts = reported.get(table)
+        if facts is None:
+            yield table, f"{task_id} left no report of it"
+        elif facts.get("outcome") in ("failed", "conflict"):
+            yield table, f"{task_id}: {facts.get('reason', facts['outcome'])}"

@@ -64,6 +64,16 @@ class Documents:
         """Write the report of what no Spark application was needed for, perhaps besides what one has reported."""
         (ObjectStoragePath(self.folder) / "report.json").write_text(report.to_json())
 
+    def write(self, name: str, text: str) -> str:
+        """Write another document of the try; the URI by which :func:`read_document` finds it.
+
+        :param name: of the file.
+        """
+        folder = ObjectStoragePath(self.folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+        return f"{self.folder}/{name}"
+
     def read_report(self) -> JobReport | None:
         """The report, or None if the job left none or none that can be read."""
         path = ObjectStoragePath(self.folder) / "report.json"
@@ -75,6 +85,14 @@ class Documents:
         except SpecError:
             # half a report means that the job died while it wrote: the same as none
             return None
+
+
+def read_document(uri: str) -> Any:
+    """What :meth:`Documents.write` has written, decoded.
+
+    :raises SpecError: it is no JSON.
+    """
+    return loads(ObjectStoragePath(uri).read_text())
 
 
 def without_connection(uri: str) -> str:

@@ -28,7 +28,9 @@ _OPERATORS = (
     "consumer",
     "announce",
     "remove_documents",
-    "discover_tables",
+    "assess_tables",
+    "plan",
+    "report",
 )
 #: each with a trigger of the same name
 _SENSORS = ("polling", "watermark", "delete_debt", "snapshot")

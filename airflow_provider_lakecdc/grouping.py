@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-
-from lakecdc.metadata.names import side_tables
+from collections.abc import Sequence
 
 
 def groups_of_tables(tables: Sequence[str], tables_per_application: int = 0) -> list[list[str]]:
@@ -22,27 +20,3 @@ def groups_of_tables(tables: Sequence[str], tables_per_application: int = 0) -> 
         raise ValueError("No table is given; a mapped task over nothing would be skipped without a word.")
     size = tables_per_application or len(tables)
     return [list(tables[start : start + size]) for start in range(0, len(tables), size)]
-
-
-def tables_beside(
-    groups: Sequence[Sequence[str]], history: Mapping[str, str], shared: Sequence[str] = ()
-) -> list[list[str]]:
-    """Side tables of the tables of each group, every one in one group only: two jobs on one table would conflict.
-
-    :param groups: tables in groups.
-    :param history: history table by target.
-    :param shared: tables beside all of them; they go with the first group.
-    """
-    taken = {table for group in groups for table in group}
-    first = next((number for number, group in enumerate(groups) if group), 0)
-    found: list[list[str]] = []
-    for number, group in enumerate(groups):
-        beside = [name for table in group for name in (*side_tables(table), *_history(table, history))]
-        named = dict.fromkeys([*beside, *(shared if number == first else ())])
-        found.append([name for name in named if name not in taken])
-        taken |= set(named)
-    return found
-
-
-def _history(table: str, history: Mapping[str, str]) -> list[str]:
-    return [history[table]] if table in history else []

@@ -11,11 +11,13 @@ from typing import Any
 from airflow_provider_lakecdc.get_provider_info import get_provider_info
 from airflow_provider_lakecdc.templates.config import LakeConfig, Retention, Schedules, SparkConfig
 from demo.settings import REPOSITORY
+from lakecdc.metadata.policy import TablePolicy, Window
 
 PAGE = REPOSITORY / "docs" / "settings.md"
 _TABLE = re.compile(r"(<!-- made from (\w+) -->\n).*?(?=<!-- until here -->)", re.DOTALL)
 _PARAMETER = re.compile(r":param (\w+): (.*?)(?=\n\s*:param|\Z)", re.DOTALL)
-_CLASSES: dict[str, type[Any]] = {found.__name__: found for found in (LakeConfig, SparkConfig, Retention, Schedules)}
+_DESCRIBED = (LakeConfig, SparkConfig, Retention, Schedules, TablePolicy, Window)
+_CLASSES: dict[str, type[Any]] = {found.__name__: found for found in _DESCRIBED}
 
 
 def with_tables(page: str) -> str:

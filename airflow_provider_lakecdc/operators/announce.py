@@ -11,7 +11,7 @@ from airflow.sdk.exceptions import AirflowSkipException
 from airflow_provider_lakecdc import settings
 from airflow_provider_lakecdc.announced import last_announced, unannounced_write
 from airflow_provider_lakecdc.assets import table_asset, tables_alias
-from airflow_provider_lakecdc.chaining import REPORT_KEY
+from airflow_provider_lakecdc.chaining import reports_of
 from airflow_provider_lakecdc.exceptions import JobClusterError
 from airflow_provider_lakecdc.hooks.catalog import CatalogConnection, get_catalog
 from airflow_provider_lakecdc.submission import table_list
@@ -66,7 +66,7 @@ class AnnounceOperator(BaseOperator):
         """
         if str(self.is_dry).lower() == "true":
             raise AirflowSkipException("A dry run has changed nothing.")
-        reports = self._reports(context)
+        reports = {name: facts for task in self.after for name, facts in reports_of(context, task).items()}
         catalog = get_catalog(self.catalog_conn_id)
         names = list(dict.fromkeys([*table_list(self.tables), *reports]))
         events = {name: self._event(catalog, name, reports.get(name, {})) for name in names}
@@ -78,15 +78,6 @@ class AnnounceOperator(BaseOperator):
         announced = {name: str(event["snapshot_after"]) for name, event in events.items() if event}
         self.log.info("Announced: %s", announced or "nothing, no table was written")
         return announced
-
-    def _reports(self, context: Context) -> dict[str, Mapping[str, Any]]:
-        found: dict[str, Mapping[str, Any]] = {}
-        for task_id in self.after:
-            pulled = context["ti"].xcom_pull(task_ids=task_id, key=REPORT_KEY)
-            # that of a mapped task is one per group of tables
-            for report in [pulled] if isinstance(pulled, Mapping) else pulled or ():
-                found.update(report or {})
-        return found
 
     def _event(self, catalog: CatalogConnection, name: str, reported: Mapping[str, Any]) -> dict[str, Any] | None:
         """What is to be announced of a table, empty if nothing; None if it cannot be looked at."""

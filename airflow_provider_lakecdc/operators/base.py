@@ -54,7 +54,10 @@ class LakecdcJobOperator(SubmitOperator):
     :param strict_run_conf: refuse a DAG run whose ``conf`` has keys that are no params of the DAG.
     :param after: ids of earlier tasks of the run that work on the same tables; a table that one of them has failed for
         is left out. Goes with ``trigger_rule="all_done"``.
-    :param is_found: the tables are those that ``DiscoverTablesOperator`` has found; a task without any is skipped.
+    :param planned_by: id of the task of a ``PlanOperator`` whose plan names the tables of this task and of those
+        before it; a task without any is skipped.
+    :param policy_options: options that go before ``options``, as the policy of the tables has them. (templated)
+    :param predicted_core_seconds: what each job is predicted to take, by job and table.
     :param look_first: look at the tables' metadata from the worker, and start Spark for those alone that may need the
         job (``airflow_provider_lakecdc.first_look``); default: ``[lakecdc] look_first``.
     :param documents_uri: folder for spec and report; default: ``[lakecdc] documents_uri``. (templated)
@@ -73,6 +76,7 @@ class LakecdcJobOperator(SubmitOperator):
         "only",
         "catalog_conn_id",
         "options",
+        "policy_options",
         "documents_uri",
     )
     template_fields_renderers: ClassVar[dict[str, str]] = {"options": "json", "conf": "json"}
@@ -89,7 +93,9 @@ class LakecdcJobOperator(SubmitOperator):
         only: str | Sequence[str] = (),
         strict_run_conf: bool = False,
         after: Sequence[str] = (),
-        is_found: bool = False,
+        planned_by: str | None = None,
+        policy_options: Mapping[str, Any] | None = None,
+        predicted_core_seconds: Mapping[str, Mapping[str, float]] | None = None,
         look_first: bool | None = None,
         documents_uri: str | None = None,
         conn_id: str | None = None,
@@ -106,7 +112,9 @@ class LakecdcJobOperator(SubmitOperator):
         self.only = only
         self.strict_run_conf = strict_run_conf
         self.after = list(after)
-        self.is_found = is_found
+        self.planned_by = planned_by
+        self.policy_options = dict(policy_options or {})
+        self.predicted_core_seconds = dict(predicted_core_seconds or {})
         self.look_first = settings.look_first() if look_first is None else look_first
         self.documents_uri = documents_uri or settings.documents_uri()
         self._documents: Documents | None = None
@@ -124,7 +132,7 @@ class LakecdcJobOperator(SubmitOperator):
         if self.strict_run_conf:
             check_conf(context["dag_run"].conf, list(context["dag"].params))
         self.check_run(context)
-        self._leave_out_forbidden(context)
+        self._take_up_plan()
         self._leave_out_unwanted()
         self._leave_out_failed(context)
         job, started = self.prepare(context), now()
@@ -206,11 +214,10 @@ class LakecdcJobOperator(SubmitOperator):
         given = {name: str(value) for name, value in (self.env_vars or {}).items()}
         return {**os.environ, **submission.secrets, **given}
 
-    def _leave_out_forbidden(self, context: Context) -> None:
-        """Skip a group that nothing may be done to, and tell later steps that nothing has failed."""
-        if self.is_found and not table_list(self.tables):
-            context["ti"].xcom_push(key=REPORT_KEY, value={})
-            raise AirflowSkipException("This job may be done to no table of this group.")
+    def _take_up_plan(self) -> None:
+        if self.planned_by is not None and not table_list(self.tables):
+            raise AirflowSkipException("The plan has nothing for this task.")
+        self.options |= self.policy_options
 
     def _leave_out_unwanted(self) -> None:
         if not (wanted := table_list(self.only)):
@@ -225,7 +232,7 @@ class LakecdcJobOperator(SubmitOperator):
 
     def _leave_out_failed(self, context: Context) -> None:
         tables, beside = table_list(self.tables), table_list(self.options.get("side_tables", ()))
-        if not (failed := failed_before(context, [*tables, *beside], self.after)):
+        if not (failed := failed_before(context, [*tables, *beside], self.after, self.planned_by)):
             return
         for table, reason in failed.items():
             self.log.warning("%s is left out, because an earlier step has failed for it: %s", table, reason)

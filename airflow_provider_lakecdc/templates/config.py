@@ -135,7 +135,10 @@ class LakeConfig:
     :param tables: tables to maintain, and patterns of them: ``*`` and ``?`` stand for what they do in names of files,
         and ``!`` in front leaves out what matches. Default: those of the targets and their history tables. The tables
         that ingestion keeps beside them need not be named.
-    :param policy: by pattern, what may be done to tables that only a pattern has found; without it they are listed.
+    :param policy: by pattern, what holds for tables: what may be done to those that only a pattern has found (without
+        it they are looked at alone), options, windows, approvals.
+    :param budgets: by DAG, the core-minutes that a run may be predicted to take; what is worth most goes first.
+        Default: no limit.
     :param spark: how jobs are submitted.
     :param options: options of jobs, by ``<job>`` or, with precedence, by ``<dag>.<job>``.
     :param retention: by table, whose old rows the weekly DAG removes; all other tables keep all of theirs.
@@ -160,6 +163,7 @@ class LakeConfig:
     spark: SparkConfig = field(default_factory=SparkConfig)
     options: dict[str, dict[str, Any]] = field(default_factory=dict)
     policy: dict[str, TablePolicy] = field(default_factory=dict)
+    budgets: dict[str, float] = field(default_factory=dict)
     retention: dict[str, Retention] = field(default_factory=dict)
     statistics: bool = True
     documents_max_age: float = 90 * 24 * 3600.0
@@ -178,6 +182,12 @@ class LakeConfig:
         for name, options in self.options.items():
             parse(OPTIONS[name.rpartition(".")[2]], options, f"options.{name}")
         self._check_tables()
+        refuse_unknown(self.budgets, {*DAGS} - {"ingest"}, "budgets")
+        for dag, minutes in self.budgets.items():
+            if not minutes > 0:
+                raise SpecError(
+                    f"budgets.{dag} is {minutes}, not above 0 core-minutes.", hint="Leave it out for no limit."
+                )
         if not (self.documents_max_age == 0 or self.documents_max_age >= YOUNGEST_DOCUMENT):
             raise SpecError(
                 f"documents_max_age is {self.documents_max_age}, less than {YOUNGEST_DOCUMENT:.0f} seconds, a day.",
@@ -189,11 +199,6 @@ class LakeConfig:
             raise SpecError(f"start_date is {self.start_date!r}, which is no ISO-8601 moment.") from error
 
     def _check_tables(self) -> None:
-        if self.policy and not self.finds_tables:
-            raise SpecError(
-                "policy is for tables that a pattern finds, and tables has no pattern.",
-                hint='Add one, such as "shop.*"; to tables that are named, everything may be done.',
-            )
         known = [*self.maintained_tables, *self.fed_patterns]
         unknown = [table for table in self.retention if not matching(known, [table])]
         refuse_unknown(dict.fromkeys(unknown), set(self.maintained_tables), "retention")

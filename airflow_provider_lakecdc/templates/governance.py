@@ -4,39 +4,32 @@ files that nothing refers to and statistics.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
 from airflow.sdk import DAG, BaseOperator, TriggerRule, chain
 from airflow.sdk.definitions.mappedoperator import MappedOperator
 
-from airflow_provider_lakecdc.grouping import groups_of_tables
+from airflow_provider_lakecdc.operators.assess_tables import AssessTablesOperator
 from airflow_provider_lakecdc.operators.base import LakecdcJobOperator
 from airflow_provider_lakecdc.operators.clean_side_tables import CleanSideTablesOperator
 from airflow_provider_lakecdc.operators.compact_data_files import CompactDataFilesOperator
 from airflow_provider_lakecdc.operators.compute_statistics import ComputeStatisticsOperator
-from airflow_provider_lakecdc.operators.discover_tables import DiscoverTablesOperator
 from airflow_provider_lakecdc.operators.expire_partitions import ExpirePartitionsOperator
 from airflow_provider_lakecdc.operators.expire_snapshots import ExpireSnapshotsOperator
+from airflow_provider_lakecdc.operators.plan import PLAN_KEY, PlanOperator
 from airflow_provider_lakecdc.operators.remove_documents import RemoveDocumentsOperator
 from airflow_provider_lakecdc.operators.remove_orphan_files import RemoveOrphanFilesOperator
+from airflow_provider_lakecdc.operators.report import ReportOperator
 from airflow_provider_lakecdc.operators.rewrite_delete_files import RewriteDeleteFilesOperator
 from airflow_provider_lakecdc.operators.rewrite_manifests import RewriteManifestsOperator
 from airflow_provider_lakecdc.operators.sort_data_files import SortDataFilesOperator
 from airflow_provider_lakecdc.operators.tag_snapshots import TagSnapshotsOperator
 from airflow_provider_lakecdc.retry_policy import retry_policy
-from airflow_provider_lakecdc.templates.config import LakeConfig, Retention
-from airflow_provider_lakecdc.templates.params import IS_DRY_RUN, run_params
-from airflow_provider_lakecdc.templates.steps import (
-    Groups,
-    finish,
-    found_by,
-    listed,
-    mapped_step,
-    new_dag,
-    with_side_tables,
-)
+from airflow_provider_lakecdc.templates.config import LakeConfig
+from airflow_provider_lakecdc.templates.params import IS_DRY_RUN, ONLY_TABLES, run_params
+from airflow_provider_lakecdc.templates.steps import finish, mapped_step, new_dag, planned
 
 #: the hourly compaction stays out of the writers' way: only plainly small or mostly dead files, and not for long
 LIGHT_COMPACTION: dict[str, Any] = {
@@ -57,9 +50,11 @@ OF_SIDE_TABLES = (
 #: operators in the order of work, each with the options that the template prefers
 Steps = tuple[tuple[type[LakecdcJobOperator], dict[str, Any]], ...]
 _FAILURES = """
+`assess` looks at each table's metadata, `plan` chooses what is done, and each step is one task per group of tables:
+Spark starts for those alone that need something. `report` tells what came of it.
+
 A table that a step has failed for is left out of the later steps of that run; all other tables go on. `finished` then
-does not run, which makes the whole run a failed one. (`expire_partitions` has groups of its own: what it has failed for
-goes on too.)
+does not run, which makes the whole run a failed one.
 """
 _HOURLY = """
 Keeps **{tables}** in the catalog `{catalog}` fast between two nights.
@@ -69,8 +64,6 @@ Keeps **{tables}** in the catalog `{catalog}` fast between two nights.
 2. `compact_data_files` joins plainly small files, for a bounded time.
 
 The tables that ingestion keeps beside them (remembered deletes, files read, quarantine, history) are compacted too.
-
-Each step is one task per group of tables; Spark starts for those that need something alone.
 """
 _NIGHTLY = """
 Puts the files of **{tables}** in the catalog `{catalog}` in order.
@@ -148,19 +141,20 @@ def weekly_governance_dag(config: LakeConfig) -> DAG:
 
 def _chained(config: LakeConfig, kind: str, doc: str, steps: Steps, *, with_documents: bool = False) -> DAG:
     names = [*config.maintained_tables, *config.fed_patterns]
+    if not names:
+        raise ValueError("Governance needs tables, or targets of ingestion.")
     doc = doc.format(tables=", ".join(names), catalog=config.catalog) + _FAILURES
+    options = {step: config.job_options(kind, step.job_name, **preferred) for step, preferred in steps}
     with new_dag(config, kind, doc, run_params(None if config.finds_tables else names)) as dag:
-        found = _discovery(config, kind, [operator for operator, _ in steps]) if config.finds_tables else None
-        tasks: list[BaseOperator | MappedOperator] = [found] if found else []
+        assessed = _assessment(config, options)
+        plan = _plan(config, kind, assessed, [step.job_name for step in options])
+        tasks: list[BaseOperator | MappedOperator] = [assessed, plan]
         worked: list[str] = []
-        for operator, defaults in steps:
-            options = config.job_options(kind, operator.job_name, **defaults)
-            # these have groups of their own, and no map index that tells what became of a group of the others
-            is_apart = operator is ExpirePartitionsOperator
-            earlier = {"after": [] if is_apart else list(worked), "trigger_rule": TriggerRule.ALL_DONE} if tasks else {}
-            groups = _groups(config, operator, options, found)
-            tasks.append(mapped_step(operator, config, groups, options, **earlier))
-            worked += [] if is_apart else [operator.job_name]
+        for step, of_step in options.items():
+            earlier = {"after": list(worked), "trigger_rule": TriggerRule.ALL_DONE} if worked else {}
+            tasks.append(mapped_step(step, config, planned(plan, step.job_name), of_step, **earlier))
+            worked.append(step.job_name)
+        tasks.append(_report(plan, worked))
         if with_documents:
             tasks.append(_documents(config))
         chain(*tasks)
@@ -168,60 +162,57 @@ def _chained(config: LakeConfig, kind: str, doc: str, steps: Steps, *, with_docu
     return dag
 
 
-def _groups(
-    config: LakeConfig,
-    operator: type[LakecdcJobOperator],
-    options: dict[str, Any],
-    found: DiscoverTablesOperator | None,
-) -> Groups:
-    """What a step is mapped over.
+def _assessment(
+    config: LakeConfig, options: Mapping[type[LakecdcJobOperator], Mapping[str, Any]]
+) -> AssessTablesOperator:
+    """The task that looks at the tables.
 
-    :param options: of the step; further side tables among them go into the groups.
-    :param found: the task that tells it, where the configuration does not.
+    :param options: of each step.
     """
-    size, more = config.tables_per_application, options.get("side_tables", ())
-    if operator is ExpirePartitionsOperator:
-        return listed(_groups_by_retention(config.retention, size))
-    if found is not None:
-        return found_by(found, operator.job_name)
-    groups = listed([{"tables": group} for group in groups_of_tables(config.maintained_tables, size)])
-    return with_side_tables(groups, config, more) if operator in OF_SIDE_TABLES else groups
-
-
-def _groups_by_retention(retention: Mapping[str, Retention], tables_per_application: int = 0) -> list[dict[str, Any]]:
-    """Arguments of the tasks that remove old rows: tables that keep theirs alike are in one group.
-
-    :param retention: by table.
-    """
-    alike: dict[Retention, list[str]] = {}
-    for table, kept in retention.items():
-        alike.setdefault(kept, []).append(table)
-    return [
-        {"tables": group, **asdict(kept)}
-        for kept, tables in alike.items()
-        for group in groups_of_tables(tables, tables_per_application)
-    ]
-
-
-def _discovery(config: LakeConfig, kind: str, operators: Sequence[type[LakecdcJobOperator]]) -> DiscoverTablesOperator:
-    """The task that finds the tables, and what may be done to each."""
-    return DiscoverTablesOperator(
-        task_id="discover",
+    given = {step.job_name: dict(of_step) for step, of_step in options.items()}
+    beside = {
+        step.job_name: [*config.quarantine_tables, *given[step.job_name].pop("side_tables", ())]
+        for step in options
+        if step in OF_SIDE_TABLES
+    }
+    own = {table: asdict(kept) for table, kept in config.retention.items()}
+    return AssessTablesOperator(
+        task_id="assess",
         tables=config.maintained_tables,
         fed=config.fed_patterns,
         policy={pattern: asdict(policy) for pattern, policy in config.policy.items()},
-        jobs=[operator.job_name for operator in operators if operator is not ExpirePartitionsOperator],
-        beside={
-            operator.job_name: [
-                *config.quarantine_tables,
-                *config.job_options(kind, operator.job_name).get("side_tables", ()),
-            ]
-            for operator in operators
-            if operator in OF_SIDE_TABLES
-        },
+        steps=given,
+        beside=beside,
+        own={ExpirePartitionsOperator.job_name: own} if ExpirePartitionsOperator in options else {},
         history=config.history_tables,
-        tables_per_application=config.tables_per_application,
+        only=ONLY_TABLES,
+        zone=config.schedules.timezone,
+        strict_run_conf=True,
         catalog_conn_id=config.catalog,
+        retry_policy=retry_policy(),
+    )
+
+
+def _plan(config: LakeConfig, kind: str, assessed: AssessTablesOperator, jobs: list[str]) -> PlanOperator:
+    """The task that chooses what is done."""
+    minutes = config.budgets.get(kind)
+    return PlanOperator(
+        task_id="plan",
+        assessment=assessed.output,
+        jobs=jobs,
+        budget_core_seconds=None if minutes is None else 60 * minutes,
+        tables_per_application=config.tables_per_application,
+        retry_policy=retry_policy(),
+    )
+
+
+def _report(plan: PlanOperator, jobs: list[str]) -> BaseOperator:
+    """The task that tells what came of the plan, whatever came of it."""
+    return ReportOperator(
+        task_id="report",
+        plan=f"{{{{ ti.xcom_pull(task_ids='{plan.task_id}', key='{PLAN_KEY}') or '' }}}}",
+        after=jobs,
+        trigger_rule=TriggerRule.ALL_DONE,
         retry_policy=retry_policy(),
     )
 

@@ -11,7 +11,7 @@ from airflow_provider_lakecdc.operators.ingest import IngestOperator
 from airflow_provider_lakecdc.retry_policy import retry_policy
 from airflow_provider_lakecdc.templates import params
 from airflow_provider_lakecdc.templates.config import LakeConfig
-from airflow_provider_lakecdc.templates.steps import finish, listed, mapped_step, new_dag
+from airflow_provider_lakecdc.templates.steps import Groups, finish, mapped_step, new_dag
 from lakecdc.contract.sources import parse_source
 from lakecdc.contract.spec import LOADED_SOURCES
 from lakecdc.contract.target import parse_targets
@@ -59,11 +59,12 @@ def ingest_dag(config: LakeConfig) -> DAG:
         step = mapped_step(
             IngestOperator,
             config,
-            listed([{"tables": group} for group in groups_of_tables(config.target_tables, size)]),
+            Groups([{"tables": group} for group in groups_of_tables(config.target_tables, size)]),
             {**reload, **config.job_options("ingest", "ingest")},
             source=config.source,
             targets=list(config.targets),
             source_conn_id=config.source_conn_id,
+            only=params.ONLY_TABLES,
             # runs of a backfill begin all at once, whatever the DAG's limit of runs
             max_active_tis_per_dag=1 if by_time else None,
         )

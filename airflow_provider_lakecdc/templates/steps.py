@@ -11,9 +11,8 @@ from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.sdk import DAG, BaseOperator, CronDataIntervalTimetable, Param, TriggerRule, XComArg
 from airflow.sdk.definitions.mappedoperator import MappedOperator
 
-from airflow_provider_lakecdc.grouping import tables_beside
 from airflow_provider_lakecdc.operators.base import MAP_INDEX_TEMPLATE, LakecdcJobOperator
-from airflow_provider_lakecdc.operators.discover_tables import DiscoverTablesOperator
+from airflow_provider_lakecdc.operators.plan import PlanOperator
 from airflow_provider_lakecdc.retry_policy import retry_policy
 from airflow_provider_lakecdc.templates import params
 from airflow_provider_lakecdc.templates.config import LakeConfig
@@ -74,45 +73,24 @@ class Groups:
     """What a step is mapped over.
 
     :param arguments: of each task, by group of tables; or the XCom that has them.
-    :param own: names of the arguments that differ between tasks, and so are none of the step's.
-    :param are_found: a task of the run has found the tables.
+    :param planned_by: id of the task that plans them, if one does.
     """
 
     arguments: list[dict[str, Any]] | XComArg
-    own: frozenset[str]
-    are_found: bool = False
+    planned_by: str | None = None
 
 
-def listed(groups: Sequence[Mapping[str, Any]]) -> Groups:
-    """Groups that are known when the DAG is made.
+def planned(plan: PlanOperator, job: str) -> Groups:
+    """Groups that a task plans when the DAG runs.
 
-    :param groups: arguments of each task of its own: its ``tables``, and perhaps options that go before the others.
-    """
-    return Groups([dict(group) for group in groups], frozenset(name for group in groups for name in group))
-
-
-def with_side_tables(groups: Groups, config: LakeConfig, more: Sequence[str] = ()) -> Groups:
-    """Groups that are known, with the tables that ingestion keeps beside them, where these exist.
-
-    :param more: further tables, which go with the first group.
-    """
-    assert isinstance(groups.arguments, list)
-    shared = [*config.quarantine_tables, *more]
-    beside = tables_beside([group["tables"] for group in groups.arguments], config.history_tables, shared)
-    return listed([{**group, "side_tables": names} for group, names in zip(groups.arguments, beside, strict=True)])
-
-
-def found_by(discovery: DiscoverTablesOperator, job: str) -> Groups:
-    """Groups that a task finds when the DAG runs; side tables are among their arguments.
-
-    :param job: its job.
+    :param job: of the step.
     """
 
     # not a partial: Airflow shows the source of what it maps by
     def of_job(group: dict[str, Any]) -> Any:
-        return group[job]
+        return group[job] or {"tables": []}
 
-    return Groups(discovery.output.map(of_job), frozenset({"tables", "side_tables"}), are_found=True)
+    return Groups(plan.output.map(of_job), plan.task_id)
 
 
 def mapped_step(
@@ -128,10 +106,9 @@ def mapped_step(
     :param options: the job's options, as arguments of the operator.
     :param arguments: further arguments of the operator.
     """
-    common = {name: value for name, value in options.items() if name not in groups.own}
     pool = {"pool": config.pool} if config.pool else {}
     # one that is configured to be dry stays dry
-    dry_run = common.get("dry_run") or params.IS_DRY_RUN
+    dry_run = options.get("dry_run") or params.IS_DRY_RUN
     return operator.partial(
         task_id=operator.job_name,
         catalog_conn_id=config.catalog,
@@ -139,9 +116,8 @@ def mapped_step(
         retry_policy=retry_policy(),
         **config.spark.arguments(),
         **pool,
-        **{**common, "dry_run": dry_run},
-        only=params.ONLY_TABLES,
-        is_found=groups.are_found,
+        **{**options, "dry_run": dry_run},
+        planned_by=groups.planned_by,
         strict_run_conf=True,
         **arguments,
     ).expand_kwargs(groups.arguments)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -152,15 +151,11 @@ class TestTheProvidersDags:
     def test_governance(self, install: Install, spark_submit: FakeSpark, name: str, steps: list[str]) -> None:
         run = install(name, dag_file(name)).test()
         assert run.state == "success"
-        once = {"finished": ["success"]}
+        once = dict.fromkeys(("assess", "plan", "report", "finished"), ["success"])
         if "nightly" in name:
             once["remove_documents"] = ["success"]
         assert states(run) == {**{step: ["success", "success"] for step in steps}, **once}
         assert [call["spec"]["job"] for call in spark_submit.calls] == [step for step in steps for _ in range(2)]
-        beside = [name for call in spark_submit.calls for name in call["spec"]["options"].get("side_tables", ())]
-        # a quarantine, parked log and two tables of each target, for each job that works on them
-        of_side_tables = {"compact_data_files", "rewrite_manifests", "expire_snapshots", "remove_orphan_files"}
-        assert len(beside) == 6 * len(of_side_tables & {*steps})
 
     @pytest.mark.parametrize(
         ("name", "jobs"),
@@ -174,16 +169,19 @@ class TestTheProvidersDags:
     ) -> None:
         for table in ("shop.orders", "shop.items"):
             FedTable(lake, table).ingest(FIVE)
-        once = {"finished", "remove_documents"}
         run = install(name, dag_file(name)).test()
         assert run.state == "success"
-        assert {state for found in states(run).values() for state in found} == {"success"}
+        ran = {*jobs, "assess", "plan", "report", "finished", "remove_documents"}
+        assert {(task in ran, state) for task, found in states(run).items() for state in found} == {
+            (True, "success"),
+            (False, "skipped"),
+        }
         assert {call["spec"]["job"] for call in spark_submit.calls} == jobs
-        outcomes = Counter(facts["outcome"] for report in xcoms(run.run_id)["report"] for facts in report.values())
-        assert outcomes["nothing"] == 2 * (len(states(run)) - len(once & {*states(run)}) - len(jobs))
+        (assessment,) = xcoms(run.run_id)["tables"]
+        assert {facts["score"] for facts in assessment.values()} == {100.0}
 
     def test_a_failing_table_ends_its_own_chain_only(
-        self, install: Install, spark_submit: FakeSpark, config: dict[str, Any], tmp_path: Path
+        self, install: Install, spark_submit: FakeSpark, config: dict[str, Any], lake: dict[str, str], tmp_path: Path
     ) -> None:
         together = {
             **config,
@@ -191,6 +189,10 @@ class TestTheProvidersDags:
             "targets": [*config["targets"], {"table": "a.b", "key": ["k"]}],
         }
         (tmp_path / "config.json").write_text(json.dumps(together))
+        FedTable.open(lake).create_namespace("a")
+        quarantine = FedTable(lake, "a.lakecdc_quarantine")
+        for _ in range(9):
+            quarantine.ingest(FIVE)
         failed = {"outcome": "failed", "failure_class": "bad input", "reason": "no"}
         spark_submit.behave({"shop.items": failed, "a.lakecdc_quarantine": failed}, exit=4)
         run = install("lakecdc_nightly_governance", dag_file("lakecdc_nightly_governance")).test()
@@ -205,15 +207,21 @@ class TestTheProvidersDags:
             "clean_side_tables": ["success"],
             "remove_documents": ["success"],
             "finished": ["upstream_failed"],
+            **dict.fromkeys(("assess", "plan", "report"), ["success"]),
         }
         assert [call["spec"]["tables"] for call in spark_submit.calls] == [
             ["shop.orders", "shop.items", "a.b"],
             *[["shop.orders", "a.b"]] * 6,
         ]
-        beside = [call["spec"]["options"]["side_tables"] for call in spark_submit.calls[2:-1]]
-        assert ["a.lakecdc_quarantine" in names for names in beside] == [True, False, False, False]
-        # tags are kept of the tables themselves alone
-        assert ["shop.lakecdc_quarantine" in names for names in beside] == [True, True, False, True]
+        # the plan has it for the manifests as well
+        beside = [call["spec"]["options"].get("side_tables") or [] for call in spark_submit.calls]
+        assert beside == [[], [], ["a.lakecdc_quarantine"], [], [], [], []]
+        (told,) = [x for x in xcoms(run.run_id)["return_value"] if "outcomes" in x]
+        assert told["outcomes"] == {"done": 14, "failed": 2, "left out": 7}
+        assert told["failed"] == {
+            "rewrite_delete_files shop.items": "no",
+            "compact_data_files a.lakecdc_quarantine": "no",
+        }
 
     def test_a_group_of_which_nothing_is_known_is_left_alone(self, install: Install, spark_submit: FakeSpark) -> None:
         spark_submit.behave(report=False, exit=1)
@@ -231,7 +239,8 @@ class TestTheProvidersDags:
         assert run.state == "success"
         twice = ["success", "success"]
         assert states(run) == {
-            "expire_partitions": ["success"],
+            **dict.fromkeys(("assess", "plan", "report"), ["success"]),
+            "expire_partitions": ["success", "skipped"],
             "remove_orphan_files": twice,
             "compute_statistics": twice,
             "finished": ["success"],
@@ -250,19 +259,18 @@ class TestTheProvidersDags:
         dag = install("lakecdc_hourly_governance", dag_file("lakecdc_hourly_governance"))
         run = dag.test()
         assert run.state == "success"
-        done = {"discover": ["success"], "finished": ["success"]}
-        assert states(run) == {
-            "rewrite_delete_files": ["success", "skipped", "skipped"],
-            "compact_data_files": ["success"] * 3,
-            **done,
-        }
+        done = dict.fromkeys(("assess", "plan", "report", "finished"), ["success"])
+        assert states(run) == {"rewrite_delete_files": ["success"], "compact_data_files": ["success"], **done}
         asked = sorted((call["spec"]["job"], call["spec"]["tables"]) for call in spark_submit.calls)
         assert asked == [("compact_data_files", ["crm.people"]), ("rewrite_delete_files", ["crm.people"])]
         (told,) = xcoms(run.run_id)["tables"]
-        assert told["shop.others"] == {"jobs": []} and "shop.tmp_1" not in told
+        assert told["shop.others"]["jobs"] == [] and "shop.tmp_1" not in told
         # one that comes later needs no other DAG
-        FedTable(lake, "shop.later").ingest(None)
-        assert states(dag.test())["compact_data_files"] == ["success"] * 4
+        later = FedTable(lake, "shop.later")
+        for _ in range(12):
+            later.ingest(None)
+        assert states(dag.test())["compact_data_files"] == ["success"] * 2
+        assert ["shop.later"] in [call["spec"]["tables"] for call in spark_submit.calls]
         (tmp_path / "config.json").write_text(json.dumps({**config, "tables": ["nothing.*"]}))
         none = install("lakecdc_hourly_governance", dag_file("lakecdc_hourly_governance")).test()
         assert none.state == "success"
@@ -276,7 +284,8 @@ class TestTheProvidersDags:
         run = install("lakecdc_nightly_governance", dag_file("lakecdc_nightly_governance")).test()
         assert run.state == "failed" and spark_submit.calls == []
         found = states(run)
-        assert found.pop("discover") == ["failed"] and found.pop("remove_documents") == ["success"]
+        assert found.pop("assess") == ["failed"]
+        assert [found.pop(task) for task in ("remove_documents", "report")] == [["success"]] * 2
         assert {tuple(of_step) for of_step in found.values()} == {("upstream_failed",)}
 
     def test_a_run_is_narrowed_by_its_conf(self, install: Install, spark_submit: FakeSpark) -> None:
@@ -284,8 +293,7 @@ class TestTheProvidersDags:
         run = dag.test(run_conf={"tables": ["shop.items"], "dry_run": True})
         assert run.state == "success"
         found = states(run)
-        assert found.pop("remove_documents") == found.pop("finished") == ["success"]
-        assert {tuple(of_step) for of_step in found.values()} == {("skipped", "success")}
+        assert {tuple(of_step) for of_step in found.values()} == {("success",)}
         assert {tuple(call["spec"]["tables"]) for call in spark_submit.calls} == {("shop.items",)}
         assert all(call["spec"]["options"]["dry_run"] is True for call in spark_submit.calls)
 

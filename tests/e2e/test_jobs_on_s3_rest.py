@@ -16,7 +16,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from airflow_provider_lakecdc.discovery import Wanted, discover
+from airflow_provider_lakecdc.assessment import Steps, assess
+from airflow_provider_lakecdc.discovery import Wanted
 from airflow_provider_lakecdc.first_look import look
 from lakecdc.contract import runtime
 from lakecdc.contract.spec import parse_spec
@@ -184,8 +185,8 @@ def test_every_job_once(by_hand: ByHand) -> None:
 def assert_workers_see_it(by_hand: ByHand, options: dict[str, dict[str, Any]]) -> None:
     """Workers find what ingestion has made, and see that the jobs have left nothing to do."""
     workers: Any = SimpleNamespace(load=by_hand.catalog)
-    found = discover(workers, Wanted((), ("shop.*",), {}))
-    assert {name for name, each in found.items() if each.jobs} == set(TABLES)
+    found = assess(workers, Wanted((), ("shop.*",)), Steps(options))
+    assert {each.table for each in found.tables if each.jobs} == set(TABLES)
     for job in ("compact_data_files", "sort_data_files"):
         spec = {"version": 1, "job": job, "catalog": {"name": "lake"}, "tables": TABLES, "options": options[job]}
         looked = look(workers, parse_spec(spec))

@@ -96,19 +96,21 @@ def _state(
         target_file_bytes=target_file_bytes(table.properties, totals["bytes"]),
         snapshots=0,
         manifests=[manifest.bytes for manifest in manifests(table, snapshot.id)],
+        overlap_depth=_overlap_depth(files, order) if order.fields else None,
     )
-    numbers = {**totals, **{name: n for name, n in asdict(found).items() if name not in _NO_STATE}}
+    numbers = {**totals, **{name: n for name, n in asdict(found).items() if name not in _NO_STATE and n is not None}}
     numbers["score"] = found.score
-    if order.fields:
-        shape = geometry(order)
-        laid = by_partition(files, slice(len(order.fields))).values()
-        depths = [(shape.depth(files), keyed_rows(files)) for files in laid]
-        numbers["overlap_depth"] = average_depth(depths)
     if of_key:
         ids = {table.field_id(column) for column in table.identifier_columns}
         keyed = by_partition(files, slice(len(order.fields), None))
         numbers["lookup_files"] = lookup_files(keyed, partition_fields(table), ids)
     return numbers
+
+
+def _overlap_depth(files: Sequence[LiveFile], order: SortOrder) -> float:
+    shape = geometry(order)
+    laid = by_partition(files, slice(len(order.fields))).values()
+    return average_depth([(shape.depth(files), keyed_rows(files)) for files in laid])
 
 
 def lookup_files(partitions: Partitions, specs: Mapping[int, Fields], key: Iterable[int]) -> float:

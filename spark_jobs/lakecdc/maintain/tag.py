@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
-from datetime import UTC, date, datetime, timedelta
+from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
-from zoneinfo import ZoneInfo
 
 from lakecdc.contract.errors import InputError
 from lakecdc.contract.options import RefChange, TagSnapshotsOptions
 from lakecdc.contract.report import TableReport
 from lakecdc.iceberg.refs import Ref, change_refs, read_refs
 from lakecdc.maintain.rewrite import nothing
-from lakecdc.metadata import names
+from lakecdc.metadata.periodic_tags import AS_WANTED, newest_by, periodic_tags
 
 if TYPE_CHECKING:
     from lakecdc.contract.spec import JobSpec
@@ -32,7 +31,10 @@ def tag_snapshots(table: IcebergTable, spec: JobSpec) -> TableReport:
     if not ancestors:
         return nothing(table, "the table has no snapshot")
     refs, now = read_refs(table), datetime.now(UTC)
-    wanted = periodic(options, ancestors, refs, now)
+    wanted: dict[str, Ref | None] = {
+        tag: None if snapshot is None else Ref(snapshot, "tag")
+        for tag, snapshot in periodic_tags(options, _moments(ancestors), refs, now).items()
+    }
     forward = [change.name for change in options.changes if change.action == "fast_forward"]
     wanted |= {change.name: _asked(table, change, ancestors, refs) for change in options.changes}
     wanted = {name: ref for name, ref in wanted.items() if ref != refs.get(name)}
@@ -44,7 +46,7 @@ def tag_snapshots(table: IcebergTable, spec: JobSpec) -> TableReport:
         "changed": sorted(wanted),
     }
     if not wanted:
-        return nothing(table, "all tags and branches are as they should be", ancestors[0], **metrics)
+        return nothing(table, AS_WANTED, ancestors[0], **metrics)
     if options.dry_run:
         return nothing(table, "dry run: nothing was changed", ancestors[0], **metrics)
     change_refs(table, wanted, forward)
@@ -53,47 +55,8 @@ def tag_snapshots(table: IcebergTable, spec: JobSpec) -> TableReport:
     return TableReport(table.name, "done", snapshot_before=str(ancestors[0].id), snapshot_after=after, metrics=metrics)
 
 
-def periodic(
-    options: TagSnapshotsOptions, ancestors: Sequence[Snapshot], refs: Iterable[str], now: datetime
-) -> dict[str, Ref | None]:
-    """The tags of past days and months that have to be made or dropped.
-
-    A tag stays where it was put. A day or month whose snapshots have all expired gets none.
-
-    :param ancestors: of the head of ``main``, newest first.
-    :param refs: names of the tags there are.
-    :param now: the present moment; only periods that are over by then have a last snapshot.
-    """
-    today = now.astimezone(ZoneInfo(options.zone)).date()
-    ends = {names.DAY_TAG_PREFIX + day.isoformat(): day + timedelta(1) for day in _days(today, options.days)}
-    ends |= {names.MONTH_TAG_PREFIX + f"{first:%Y-%m}": _next_month(first) for first in _months(today, options.months)}
-    kept = (names.DAY_TAG_PREFIX, names.MONTH_TAG_PREFIX)
-    wanted: dict[str, Ref | None] = {tag: None for tag in refs if tag.startswith(kept) and tag not in ends}
-    for tag in ends.keys() - set(refs):
-        midnight = datetime(ends[tag].year, ends[tag].month, ends[tag].day, tzinfo=ZoneInfo(options.zone))
-        if found := newest_by(ancestors, midnight):
-            wanted[tag] = Ref(found.id, "tag")
-    return wanted
-
-
-def newest_by(ancestors: Sequence[Snapshot], moment: datetime) -> Snapshot | None:
-    """The newest snapshot that was there before a moment."""
-    return next((s for s in ancestors if s.timestamp_ms < moment.timestamp() * 1000), None)
-
-
-def _days(today: date, count: int) -> Iterator[date]:
-    return (today - timedelta(number) for number in range(1, count + 1))
-
-
-def _months(today: date, count: int) -> Iterator[date]:
-    first = today.replace(day=1)
-    for _ in range(count):
-        first = (first - timedelta(1)).replace(day=1)
-        yield first
-
-
-def _next_month(first: date) -> date:
-    return (first + timedelta(31)).replace(day=1)
+def _moments(ancestors: Sequence[Snapshot]) -> list[tuple[int, int]]:
+    return [(snapshot.id, snapshot.timestamp_ms) for snapshot in ancestors]
 
 
 def _asked(table: IcebergTable, change: RefChange, ancestors: Sequence[Snapshot], refs: dict[str, Ref]) -> Ref | None:
@@ -132,7 +95,9 @@ def _snapshot(table: IcebergTable, change: RefChange, ancestors: Sequence[Snapsh
             moment = datetime.fromisoformat(to)
         except ValueError:
             moment = None
-        found = newest_by(ancestors, moment if moment.tzinfo else moment.replace(tzinfo=UTC)) if moment else None
+        if moment:
+            by_then = newest_by(_moments(ancestors), moment if moment.tzinfo else moment.replace(tzinfo=UTC))
+            found = None if by_then is None else table.snapshot(by_then)
     if found is None:
         raise InputError(
             f"There is no snapshot {to!r} for {change.name!r}.",

@@ -1,4 +1,4 @@
-"""Until when snapshots expire, and whether one may that is so old."""
+"""Until when snapshots expire, and which are so old."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ def cutoff_ms(options: ExpireSnapshotsOptions, now: float) -> int:
     return int(parse_moment(options.older_than, "options.older_than").timestamp() * 1000)
 
 
-def may_expire(snapshots: Mapping[int, int], kept: Collection[int], cutoff: int) -> bool:
-    """Whether any snapshot may expire, who needs it not considered.
+def old_enough(snapshots: Mapping[int, int], kept: Collection[int], cutoff: int) -> list[int]:
+    """Snapshots that may expire, who needs them not considered.
 
     :param snapshots: of the table: milliseconds since 1970 by id.
     :param kept: those that tags and branches name, and the last ones of each branch that stay whatever their age.
     :param cutoff: see :func:`cutoff_ms`.
     """
-    return any(moment < cutoff and snapshot not in kept for snapshot, moment in snapshots.items())
+    return [snapshot for snapshot, moment in snapshots.items() if moment < cutoff and snapshot not in kept]
 
 
 def none_can_go(cutoff: int) -> str:

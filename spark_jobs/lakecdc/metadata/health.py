@@ -17,7 +17,7 @@ from lakecdc.metadata.live_files import Content, LiveFile
 _CLASSES = (("tiny", 0.125), ("small", 0.75), ("fit", 1.8), ("large", math.inf))
 # What one delete file costs a scan of one data file, an equality delete being 1: its keys are compared with every row,
 # positions are only merged, and a vector is one look-up of bits.
-_EQUALITY_COST, _POSITION_COST, _VECTOR_COST = 1.0, 0.2, 0.05
+EQUALITY_COST, POSITION_COST, VECTOR_COST = 1.0, 0.2, 0.05
 _MANIFEST_BYTES = 8 * 1024**2
 
 
@@ -33,6 +33,7 @@ class TableHealth:
     :param delete_file_reads: delete files that a scan of the whole table applies, each counted once for every data file
         that it applies to.
     :param delete_read_cost: the same, with position deletes counted a fifth and deletion vectors a twentieth.
+    :param overlap_depth: files that may hold one key, on average over the partitions; None if there is no order.
     """
 
     target_file_bytes: int
@@ -52,6 +53,7 @@ class TableHealth:
     snapshots: int
     manifests: int
     manifest_bytes: int
+    overlap_depth: float | None = None
 
     @property
     def score(self) -> float:
@@ -71,39 +73,47 @@ class TableHealth:
 def lost_points(health: TableHealth) -> dict[str, float]:
     """What drags a score down, in points.
 
-    - ``deletes``, up to 50: half of it at four equality deletes for each data file (readers of one data file with ten
+    - ``deletes``, up to 45: half of it at four equality deletes for each data file (readers of one data file with ten
       delete files take some six times as long as without any, apache/iceberg-go #852).
-    - ``small_files``, up to 35: the share of data files that need not be; a dozen of them at least count in full.
-    - ``manifests``, up to 10: half of it at a hundred manifests more than their bytes need.
+    - ``small_files``, up to 30: the share of data files that need not be; a dozen of them at least count in full.
+    - ``overlap``, up to 12: half of it where a key may lie in five files.
+    - ``manifests``, up to 8: half of it at a hundred manifests more than their bytes need.
     - ``snapshots``, up to 5: half of it at a thousand.
     """
     spare_files = max(0, health.data_files - health.files_needed)
     spare_manifests = max(0, health.manifests - math.ceil(health.manifest_bytes / _MANIFEST_BYTES))
     found = {
-        "deletes": 50 * _saturated(health.delete_read_cost / max(health.data_files, 1), 4),
-        "small_files": 35 * spare_files / max(health.data_files, 1) * min(1.0, spare_files / 12),
-        "manifests": 10 * _saturated(spare_manifests, 100),
+        "deletes": 45 * _saturated(health.delete_read_cost / max(health.data_files, 1), 4),
+        "small_files": 30 * spare_files / max(health.data_files, 1) * min(1.0, spare_files / 12),
+        "overlap": 12 * _saturated(max(0.0, (health.overlap_depth or 1.0) - 1), 4),
+        "manifests": 8 * _saturated(spare_manifests, 100),
         "snapshots": 5 * _saturated(max(0, health.snapshots - 1), 1000),
     }
     return {name: round(points, 1) for name, points in found.items()}
 
 
 def measured(
-    files: Iterable[LiveFile], *, target_file_bytes: int, snapshots: int, manifests: Sequence[int]
+    files: Iterable[LiveFile],
+    *,
+    target_file_bytes: int,
+    snapshots: int,
+    manifests: Sequence[int],
+    overlap_depth: float | None = None,
 ) -> TableHealth:
     """Measure a snapshot from its live files.
 
     :param snapshots: that the table keeps.
     :param manifests: bytes of each of the snapshot's manifests.
+    :param overlap_depth: of its files, if they have an order.
     """
     known = list(files)
     kinds = {kind: [file for file in known if file.content is kind] for kind in Content}
     data = kinds[Content.DATA]
     reads = _delete_file_reads(kinds)
     cost = (
-        reads[Content.EQUALITY_DELETES] * _EQUALITY_COST
-        + reads[Content.POSITION_DELETES] * _POSITION_COST
-        + reads[Content.DELETION_VECTOR] * _VECTOR_COST
+        reads[Content.EQUALITY_DELETES] * EQUALITY_COST
+        + reads[Content.POSITION_DELETES] * POSITION_COST
+        + reads[Content.DELETION_VECTOR] * VECTOR_COST
     )
     return TableHealth(
         target_file_bytes=target_file_bytes,
@@ -125,6 +135,7 @@ def measured(
         snapshots=snapshots,
         manifests=len(manifests),
         manifest_bytes=sum(manifests),
+        overlap_depth=overlap_depth,
     )
 
 

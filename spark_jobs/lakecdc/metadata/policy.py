@@ -1,13 +1,19 @@
-"""What may be done to which tables: patterns of names, and policies that tables inherit by them."""
+"""What may be done to which tables, how and when: policies that tables inherit by patterns of their names.
+
+A table's own properties tighten its policy, and never loosen what a policy says of things that are gone for good.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime, time
 from fnmatch import fnmatchcase
+from typing import Any
 
 from lakecdc.contract.errors import SpecError
-from lakecdc.contract.fields import refuse_unknown
+from lakecdc.contract.fields import parse, parse_moment, refuse_unknown
+from lakecdc.contract.options import OPTIONS
 
 #: jobs that keep tables fast, and change neither rows nor what can be read of the past
 KEEPING = (
@@ -20,27 +26,123 @@ KEEPING = (
 )
 #: jobs that take something away for good
 REMOVING = ("expire_snapshots", "clean_side_tables", "remove_orphan_files")
-#: table property of a team: jobs, with commas between, that may be done to its table; ``none`` is no job
-ALLOW = "lakecdc.policy.allow"
+#: removes rows, of the tables alone that have a retention
+EXPIRE_PARTITIONS = "expire_partitions"
+#: prefix of the table properties by which a team governs its own table
+OWN = "lakecdc.policy."
+#: table property: jobs, with commas between, that may be done to the table; ``none`` is no job
+ALLOW = f"{OWN}allow"
+#: table property: jobs, with commas between, that wait for a person, besides those of the configuration
+APPROVE = f"{OWN}approve"
+#: table property: seconds for which ``expire_snapshots`` keeps snapshots at least
+MIN_SNAPSHOT_AGE = f"{OWN}min-snapshot-age"
+#: table property: how often the table is read, another table being 1
+READS = f"{OWN}reads"
 _WILD = "*?["
 
 
 @dataclass(frozen=True)
-class TablePolicy:
-    """What may be done to the tables that a pattern matches.
+class Window:
+    """A time of day in which a table may be worked on.
 
-    :param allow: jobs of the governance DAGs; ``*`` is all of them.
+    :param begins: ``HH:MM``.
+    :param ends: ``HH:MM``; before ``begins`` it is on the next day.
     """
 
-    allow: tuple[str, ...] = ()
+    begins: str
+    ends: str
 
     def __post_init__(self) -> None:
-        refuse_unknown(dict.fromkeys(self.allow), {*KEEPING, *REMOVING, "*"}, "allow")
+        for text in (self.begins, self.ends):
+            try:
+                time.fromisoformat(text)
+            except ValueError as error:
+                raise SpecError(f"A window has {text!r}, which is no time of day.", hint='Write "22:30".') from error
+
+    def holds(self, moment: datetime) -> bool:
+        """Whether it holds a moment, told in the zone of the window."""
+        begins, ends, at = time.fromisoformat(self.begins), time.fromisoformat(self.ends), moment.time()
+        return begins <= at < ends if begins <= ends else at >= begins or at < ends
+
+
+@dataclass(frozen=True)
+class TablePolicy:
+    """What holds for the tables that a pattern matches. What it leaves out, they inherit from wider patterns.
+
+    :param allow: jobs that may be done to tables which only a pattern has found; ``*`` is all of them.
+    :param approve: jobs that wait for a person; those of wider patterns wait too.
+    :param options: options by job, before those that the configuration gives to all tables.
+    :param window: time of day, in the zone of ``schedules``, in which the tables may be worked on.
+    :param reads: how often they are read, other tables being 1; what spares much-read tables goes first.
+    :param max_wait: seconds for which work may be put off because others are worth more.
+    :param owner: whom to ask.
+    """
+
+    allow: tuple[str, ...] | None = None
+    approve: tuple[str, ...] = ()
+    options: dict[str, dict[str, Any]] = field(default_factory=dict)
+    window: Window | None = None
+    reads: float | None = None
+    max_wait: float | None = None
+    owner: str | None = None
+
+    def __post_init__(self) -> None:
+        refuse_unknown(dict.fromkeys(self.allow or ()), {*KEEPING, *REMOVING, "*"}, "allow")
+        refuse_unknown(dict.fromkeys(self.approve), {*REMOVING, EXPIRE_PARTITIONS}, "approve")
+        refuse_unknown(self.options, {*KEEPING, *REMOVING}, "options")
+        for job, options in self.options.items():
+            parse(OPTIONS[job], options, f"options.{job}")
+        for name in ("reads", "max_wait"):
+            if (value := getattr(self, name)) is not None and not value >= 0:
+                raise SpecError(f"{name} is {value}, not 0 or more.")
 
     @property
-    def jobs(self) -> frozenset[str]:
-        """The jobs that may be done."""
+    def jobs(self) -> frozenset[str] | None:
+        """The jobs that may be done; None if it says nothing of them."""
+        if self.allow is None:
+            return None
         return frozenset((*KEEPING, *REMOVING) if "*" in self.allow else self.allow)
+
+
+@dataclass(frozen=True)
+class Governed:
+    """What holds for one table.
+
+    :param jobs: that may be done to it.
+    :param approve: those that wait for a person.
+    :param own_options: options by job that go before those given to all tables.
+    :param window: time of day in which it may be worked on.
+    :param reads: how often it is read, other tables being 1.
+    :param max_wait: seconds for which work may be put off because other work is worth more.
+    :param min_snapshot_age: seconds for which snapshots are kept, whatever options say.
+    """
+
+    jobs: frozenset[str]
+    approve: frozenset[str] = frozenset()
+    own_options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    min_snapshot_age: float = 0.0
+    window: Window | None = None
+    reads: float = 1.0
+    max_wait: float | None = None
+    owner: str | None = None
+
+    def options(self, job: str, given: Mapping[str, Any], now: datetime) -> dict[str, Any]:
+        """Options of a job for this table.
+
+        :param given: those that all tables have.
+        :param now: with a zone.
+        """
+        found = {**given, **self.own_options.get(job, {})}
+        if job == "expire_snapshots" and self.min_snapshot_age:
+            asked = OPTIONS[job](**found)
+            older_than = asked.older_than  # type: ignore[attr-defined]
+            age = (now - parse_moment(older_than, "older_than")).total_seconds() if older_than else asked.max_age  # type: ignore[attr-defined]
+            found |= {"older_than": None, "max_age": max(age, self.min_snapshot_age)}
+        return found
+
+
+#: what holds for a table of which nobody says more than that it is governed
+EVERYTHING = Governed(frozenset((*KEEPING, *REMOVING)))
 
 
 def is_pattern(name: str) -> bool:
@@ -65,32 +167,81 @@ def matching(entries: Iterable[str], tables: Iterable[str]) -> list[str]:
     ]
 
 
-def allowed(policies: Mapping[str, TablePolicy], table: str, properties: Mapping[str, str]) -> frozenset[str]:
-    """Jobs that may be done to a table which nobody has named.
-
-    The most specific pattern decides. The table's own property, if it has one, decides instead, but for jobs that
-    remove something: these it can forbid and not allow.
+def inherited(policies: Mapping[str, TablePolicy], table: str, *, is_named: bool) -> Governed:
+    """What the configuration says of a table: of each field what the most specific pattern has.
 
     :param policies: by pattern of ``namespace.name``, such as ``*``, ``shop.*`` and ``shop.orders``.
-    :param properties: the table's.
-    :raises SpecError: the table's property names no job.
+    :param is_named: somebody has named the table, or ingestion feeds it, so that everything may be done to it; else
+        nothing may, but what ``allow`` says.
     """
-    found = [pattern for pattern in policies if fnmatchcase(table, pattern)]
-    jobs = policies[max(found, key=_specificity)].jobs if found else frozenset[str]()
-    if (own := properties.get(ALLOW)) is None:
-        return jobs
-    named = _named(own, table)
-    return (named & frozenset(KEEPING)) | (named & jobs)
+    found = sorted((pattern for pattern in policies if fnmatchcase(table, pattern)), key=_specificity)
+    governed = EVERYTHING if is_named else replace(EVERYTHING, jobs=frozenset())
+    for policy in (policies[pattern] for pattern in found):
+        own = {
+            name: value
+            for name in ("window", "reads", "max_wait", "owner")
+            if (value := getattr(policy, name)) is not None
+        }
+        governed = replace(
+            governed,
+            jobs=governed.jobs if is_named or policy.jobs is None else policy.jobs,
+            approve=governed.approve | {*policy.approve},
+            own_options=_merged(governed.own_options, policy.options),
+            **own,
+        )
+    return governed
 
 
-def _named(text: str, table: str) -> frozenset[str]:
-    parts: Sequence[str] = [part.strip() for part in text.split(",") if part.strip()]
-    if parts == ["none"]:
-        return frozenset()
-    try:
-        return TablePolicy(tuple(parts)).jobs
-    except SpecError as error:
-        raise SpecError(f"Its property {ALLOW} is {text!r}: {error}", table=table) from error
+def tightened(governed: Governed, table: str, properties: Mapping[str, str]) -> Governed:
+    """What the table's own properties make of it.
+
+    :param properties: the table's.
+    :raises SpecError: a property that nobody knows, or that says nothing.
+    """
+    own = {name: value for name, value in properties.items() if name.startswith(OWN)}
+    for name, value in own.items():
+        try:
+            refuse_unknown({name: value}, set(_PROPERTIES), "its properties")
+            governed = _PROPERTIES[name](governed, value)
+        except (SpecError, ValueError) as error:
+            raise SpecError(f"Its property {name} is {value!r}: {error}", table=table) from error
+    return governed
+
+
+def _allow(governed: Governed, value: str) -> Governed:
+    """Allow what keeps the table fast, and of what removes something only what the configuration allows too."""
+    named = frozenset[str]() if value.strip() == "none" else TablePolicy(_listed(value)).jobs or frozenset[str]()
+    return replace(governed, jobs=(named & frozenset(KEEPING)) | (named & governed.jobs))
+
+
+def _approve(governed: Governed, value: str) -> Governed:
+    return replace(governed, approve=governed.approve | {*TablePolicy(approve=_listed(value)).approve})
+
+
+def _min_snapshot_age(governed: Governed, value: str) -> Governed:
+    return replace(governed, min_snapshot_age=float(value))
+
+
+def _reads(governed: Governed, value: str) -> Governed:
+    return replace(governed, reads=TablePolicy(reads=float(value)).reads or 0.0)
+
+
+_PROPERTIES: dict[str, Callable[[Governed, str], Governed]] = {
+    ALLOW: _allow,
+    APPROVE: _approve,
+    MIN_SNAPSHOT_AGE: _min_snapshot_age,
+    READS: _reads,
+}
+
+
+def _listed(text: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in text.split(",") if part.strip())
+
+
+def _merged(
+    options: Mapping[str, Mapping[str, Any]], more: Mapping[str, Mapping[str, Any]]
+) -> dict[str, Mapping[str, Any]]:
+    return {job: {**options.get(job, {}), **more.get(job, {})} for job in (*options, *more)}
 
 
 def _specificity(pattern: str) -> tuple[bool, int]:

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from airflow_provider_lakecdc import first_look
+from airflow_provider_lakecdc import looks
 from airflow_provider_lakecdc.chaining import REPORT_KEY
 from airflow_provider_lakecdc.exceptions import LakecdcJobError
 from airflow_provider_lakecdc.operators.base import REPORT_URI_KEY, LakecdcJobOperator
@@ -158,7 +158,7 @@ def test_what_cannot_be_looked_at_is_left_to_spark(
     found = operator(CompactDataFilesOperator, "shop.orders", "shop.items", "shop.absent").execute(context)
     assert spark_submit.calls[0]["spec"]["tables"] == ["shop.items", "shop.absent"]
     assert found["shop.orders"]["outcome"] == "nothing"
-    monkeypatch.setattr(first_look, "MOST_FILES", 0)
+    monkeypatch.setattr(looks, "MOST_FILES", 0)
     operator(CompactDataFilesOperator).execute(context)
     assert spark_submit.calls[1]["spec"]["tables"] == ["shop.orders"]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 from datetime import timedelta
 from typing import Any
 
@@ -14,7 +15,6 @@ from airflow.sdk.exceptions import ParamValidationError
 from airflow.serialization.serialized_objects import DagSerialization, LazyDeserializedDAG
 
 from airflow_provider_lakecdc.assets import tables_alias
-from airflow_provider_lakecdc.operators.discover_tables import DiscoverTablesOperator
 from airflow_provider_lakecdc.operators.remove_documents import RemoveDocumentsOperator
 from airflow_provider_lakecdc.templates import (
     LakeConfig,
@@ -27,9 +27,12 @@ from airflow_provider_lakecdc.templates import (
 from airflow_provider_lakecdc.templates.config import Retention, Schedules
 from airflow_provider_lakecdc.templates.steps import FINISHED
 from lakecdc.contract.errors import SpecError
+from lakecdc.contract.fields import parse
 from lakecdc.contract.options import OPTIONS
-from lakecdc.metadata.policy import TablePolicy
+from lakecdc.metadata.policy import TablePolicy, Window
 
+#: tasks that work on no table
+APART = (FINISHED, "announce", "remove_documents")
 POSTGRES = {"type": "postgres", "slot": "s"}
 TARGETS = tuple({"table": f"shop.t{i}", "key": ["id"]} for i in range(3))
 
@@ -40,7 +43,7 @@ def config(**changes: Any) -> LakeConfig:
 
 
 def steps(dag: Any) -> list[MappedOperator]:
-    found = [task for task in dag.tasks if task.task_id not in (FINISHED, "announce", "remove_documents")]
+    found = [task for task in dag.tasks if task.task_id not in ("assess", "plan", "report", *APART)]
     assert all(isinstance(task, MappedOperator) for task in found)
     return found
 
@@ -114,32 +117,33 @@ class TestEveryDag:
         assert sorted(stored.task_dict) == sorted(dag.task_dict)
         for name, task in stored.task_dict.items():
             assert task.downstream_task_ids == dag.task_dict[name].downstream_task_ids
-            assert "tables" in task.template_fields or name in (FINISHED, "remove_documents")
+            assert "tables" in task.template_fields or name in ("plan", "report", *APART)
 
 
 @pytest.mark.parametrize(
     ("factory", "order"),
     [
         (ingest_dag, ["ingest", "announce"]),
-        (hourly_governance_dag, ["rewrite_delete_files", "compact_data_files"]),
+        (hourly_governance_dag, ["assess", "plan", "rewrite_delete_files", "compact_data_files", "report"]),
         (
             nightly_governance_dag,
             [
+                *("assess", "plan"),
                 *("rewrite_delete_files", "sort_data_files", "compact_data_files", "rewrite_manifests"),
-                *("tag_snapshots", "expire_snapshots", "clean_side_tables", "remove_documents"),
+                *("tag_snapshots", "expire_snapshots", "clean_side_tables", "report", "remove_documents"),
             ],
         ),
-        (weekly_governance_dag, ["expire_partitions", "remove_orphan_files", "compute_statistics"]),
+        (
+            weekly_governance_dag,
+            ["assess", "plan", "expire_partitions", "remove_orphan_files", "compute_statistics", "report"],
+        ),
     ],
 )
 def test_the_steps_are_chained_in_order(factory: Any, order: list[str]) -> None:
     dag = factory(config(retention=RETENTION))
-    (task,) = dag.roots
-    found = [task.task_id]
-    while following := [task for task in task.downstream_list if task.task_id != FINISHED]:
-        (task,) = following
-        found.append(task.task_id)
-    assert found == order
+    assert [task.task_id for task in dag.topological_sort()] == [*order, FINISHED]
+    for before, behind in itertools.pairwise([*order, FINISHED]):
+        assert behind in dag.task_dict[before].downstream_task_ids
 
 
 @pytest.mark.parametrize("factory", [hourly_governance_dag, nightly_governance_dag, weekly_governance_dag])
@@ -150,85 +154,79 @@ def test_steps_go_on_after_failures_and_the_last_task_judges_the_run(factory: An
     assert dag.task_dict[FINISHED].trigger_rule == "none_failed"
     order = list(dag.topological_sort())
     assert dag.task_dict[FINISHED].upstream_task_ids == {task.task_id for task in order[:-1]}
-    for number, task in enumerate([task for task in order if task in chained]):
-        earlier = [before.task_id for before in order[:number]]
-        alike = [name for name in earlier if groups(dag.task_dict[name]) == groups(task)]
-        assert task.unmap({"tables": []}).after == alike
-        assert set(earlier) - set(alike) <= {"expire_partitions"}
+    for number, task in enumerate(chained):
+        earlier = [before.task_id for before in chained[:number]]
+        unmapped: Any = task.unmap({"tables": []})
+        assert (unmapped.after, unmapped.planned_by) == (earlier, "plan")
         assert task.partial_kwargs.get("trigger_rule", "all_success") == ("all_done" if earlier else "all_success")
+    report: Any = dag.task_dict["report"]
+    assert (report.after, report.trigger_rule) == ([task.task_id for task in chained], "all_done")
 
 
 def groups(task: Any) -> list[list[str]]:
     return [each["tables"] for each in task.expand_input.value]
 
 
-def beside(task: Any) -> list[list[str]]:
-    return [each.get("side_tables", []) for each in task.expand_input.value]
+def assessed(dag: Any) -> Any:
+    return dag.task_dict["assess"]
 
 
-def test_maintenance_is_mapped_over_groups() -> None:
-    for task in steps(nightly_governance_dag(config(tables_per_application=2))):
-        assert groups(task) == [["shop.t0", "shop.t1"], ["shop.t2"]]
+def test_the_plan_cuts_tables_into_groups_within_its_budget() -> None:
+    dag: Any = nightly_governance_dag(config(tables_per_application=2, budgets={"nightly_governance": 30.0}))
+    plan = dag.task_dict["plan"]
+    assert (plan.tables_per_application, plan.budget_core_seconds) == (2, 1800.0)
+    assert plan.jobs == [task.task_id for task in steps(dag)] == list(assessed(dag).steps)
+    unlimited: Any = hourly_governance_dag(config())
+    assert unlimited.task_dict["plan"].budget_core_seconds is None
+    with pytest.raises(SpecError, match="hourly_governance"):
+        config(budgets={"hourly": 1.0})
+    with pytest.raises(SpecError, match="above 0"):
+        config(budgets={"hourly_governance": 0.0})
 
 
 def test_tables_beside_those_that_are_fed_can_be_maintained() -> None:
-    for task in steps(hourly_governance_dag(config(tables=("x.y",)))):
-        assert groups(task) == [["x.y"]]
+    assert assessed(hourly_governance_dag(config(tables=("x.y",)))).tables == ["x.y"]
 
 
-def test_side_tables_go_with_their_targets_and_every_one_in_one_group_only() -> None:
-    targets = ({"table": "shop.a", "key": ["id"], "history_table": "shop.h"}, {"table": "shop.b"}, {"table": "x.c"})
+def test_side_tables_of_a_job_are_for_that_job_alone() -> None:
+    targets = ({"table": "shop.a", "key": ["id"], "history_table": "shop.h"}, {"table": "shop.b"})
     options = {"ingest": {"quarantine_table": "bad.all"}, "expire_snapshots": {"side_tables": ["x.more"]}}
-    tables = tuple(target["table"] for target in targets)
-    dag = nightly_governance_dag(config(targets=targets, tables=tables, tables_per_application=1, options=options))
-    assert beside(dag.task_dict["sort_data_files"]) == [[], [], []]
-    for job in ("compact_data_files", "rewrite_manifests", "expire_snapshots"):
-        shared = ["shop.lakecdc_quarantine", "shop.lakecdc_parked"]
-        own = ["shop.a_lakecdc_deletes", "shop.a_lakecdc_files", *shared, "shop.h", "bad.all"]
-        assert beside(dag.task_dict[job]) == [
-            [*own, "x.more"] if job == "expire_snapshots" else own,
-            ["shop.b_lakecdc_deletes", "shop.b_lakecdc_files"],
-            ["x.c_lakecdc_deletes", "x.c_lakecdc_files", "x.lakecdc_quarantine", "x.lakecdc_parked"],
-        ]
-    assert beside(hourly_governance_dag(config(tables=("x.c",))).task_dict["compact_data_files"])[0][0] == (
-        "x.c_lakecdc_deletes"
-    )
+    task = assessed(nightly_governance_dag(config(targets=targets, tables=("shop.a", "shop.b"), options=options)))
+    assert task.beside == {
+        "compact_data_files": ["bad.all"],
+        "rewrite_manifests": ["bad.all"],
+        "expire_snapshots": ["bad.all", "x.more"],
+    }
+    assert task.history == {"shop.a": "shop.h"}
+    assert "side_tables" not in task.steps["expire_snapshots"]
 
 
 def test_quarantines_of_their_own_are_maintained_too() -> None:
     targets = ({"table": "shop.a", "key": ["id"]}, {"table": "shop.b", "key": ["id"]})
     options = {"ingest": {"quarantine_table": "bad.{table}"}}
     dag = nightly_governance_dag(config(targets=targets, options=options))
-    assert {"bad.a", "bad.b"} <= set(beside(dag.task_dict["expire_snapshots"])[0])
+    assert assessed(dag).beside["expire_snapshots"] == ["bad.a", "bad.b"]
     options = {"ingest": {"quarantine_table": "bad.{table}"}, "replay_quarantine": {"quarantine_table": "bad.all"}}
-    found: Any = nightly_governance_dag(config(targets=(), tables=("shop.*", "crm.a"), options=options))
-    assert found.task_dict["discover"].beside["expire_snapshots"] == ["bad.a", "bad.all"]
+    found = nightly_governance_dag(config(targets=(), tables=("shop.*", "crm.a"), options=options))
+    assert assessed(found).beside["expire_snapshots"] == ["bad.a", "bad.all"]
     cleaning: Any = dag.task_dict["clean_side_tables"]
     assert cleaning.unmap({"tables": ["shop.a"]}).options["quarantine_table"] == "bad.{table}"
 
 
 def test_old_rows_are_removed_where_the_configuration_says_so_and_nowhere_else() -> None:
     assert "expire_partitions" not in weekly_governance_dag(config()).task_dict
-    alike = Retention("at", 86400.0)
-    retention = {"shop.t0": alike, "shop.t1": Retention("day", 3600.0, allow_row_deletes=True), "shop.t2": alike}
-    options = {"expire_partitions": {"max_partitions": 9, "allow_row_deletes": True}}
-    dag = weekly_governance_dag(config(retention=retention, options=options))
-    tasks: dict[str, Any] = dict(dag.task_dict)
-    expiry, orphans = tasks["expire_partitions"], tasks["remove_orphan_files"]
-    assert groups(expiry) == [["shop.t0", "shop.t2"], ["shop.t1"]]
-    found = [expiry.unmap(each).options for each in expiry.expand_input.value]
-    assert [(o["time_column"], o["max_age"], o["allow_row_deletes"], o["max_partitions"]) for o in found] == [
-        ("at", 86400.0, False, 9),
-        ("day", 3600.0, True, 9),
-    ]
-    assert groups(orphans) == [["shop.t0", "shop.t1", "shop.t2"]]
-    assert "shop.lakecdc_quarantine" in beside(orphans)[0]
+    assert assessed(hourly_governance_dag(config(retention=RETENTION))).own == {}
+    options = {"expire_partitions": {"max_partitions": 9}}
+    dag: Any = weekly_governance_dag(config(retention=RETENTION, options=options))
+    kept = {"time_column": "at", "max_age": 86400.0, "allow_row_deletes": False}
+    assert assessed(dag).own == {"expire_partitions": {"shop.t1": kept}}
+    assert dag.task_dict["expire_partitions"].unmap({"tables": []}).options["max_partitions"] == 9
 
 
 def test_statistics_are_computed_of_the_tables_alone_unless_the_configuration_leaves_them_out() -> None:
     dag: Any = weekly_governance_dag(config(options={"compute_statistics": {"columns": ["id"]}}))
     task = dag.task_dict["compute_statistics"]
-    assert groups(task) == [["shop.t0", "shop.t1", "shop.t2"]] and beside(task) == [[]]
+    assert "compute_statistics" not in dag.task_dict["assess"].beside
     assert task.unmap({"tables": []}).options["columns"] == ["id"]
     left = weekly_governance_dag(config(statistics=False))
     assert [task.task_id for task in steps(left)] == ["remove_orphan_files"]
@@ -249,13 +247,6 @@ def test_orphans_are_only_told_unless_the_configuration_says_otherwise() -> None
 
     assert is_dry() is True and is_dry(longest_job=9.0) is True
     assert is_dry(dry_run=False) == "{{ params.dry_run }}"
-
-
-def test_a_side_table_that_is_maintained_itself_is_not_one_beside() -> None:
-    targets = ({"table": "shop.a", "key": ["id"], "history_table": "shop.h"},)
-    (task,) = [t for t in nightly_governance_dag(config(targets=targets)).tasks if t.task_id == "expire_snapshots"]
-    assert groups(task) == [["shop.a", "shop.h"]]
-    assert "shop.h" not in beside(task)[0]
 
 
 def test_the_tables_of_a_replication_slot_stay_together() -> None:
@@ -351,27 +342,17 @@ def test_a_source_and_targets_are_needed() -> None:
 def test_what_only_the_catalog_can_tell_is_found_by_a_task(factory: Any) -> None:
     targets = ({"table": "lake.{schema}_{table}", "source_tables": ["shop.*"], "history_table": "old.{table}_h"},)
     dag = factory(config(targets=targets, retention={"lake.shop_t1": Retention("at", 86400.0)}))
-    discover = dag.task_dict["discover"]
-    assert isinstance(discover, DiscoverTablesOperator) and list(dag.roots) == [discover]
-    assert (discover.tables, discover.fed) == ([], ["lake.*_*", "old.*_h"])
-    mapped = [task for task in dag.tasks if isinstance(task, MappedOperator) and task.task_id != "expire_partitions"]
-    assert {task.task_id for task in mapped} == set(discover.jobs)
-    assert all(task.partial_kwargs["is_found"] for task in mapped)
+    assert (assessed(dag).tables, assessed(dag).fed) == ([], ["lake.*_*", "old.*_h"])
     assert "enum" not in dag.params.get_param("tables").schema["items"]
     named = factory(config(targets=targets, tables=("lake.shop_orders",)))
-    assert "discover" not in named.task_dict
+    assert named.params.get_param("tables").schema["items"]["enum"] == ["lake.shop_orders"]
 
 
 def test_patterns_and_policies_go_to_the_task_that_finds_tables() -> None:
-    policy = {"shop.*": TablePolicy(("compact_data_files",))}
+    policy = {"shop.*": TablePolicy(("compact_data_files",), window=Window("22:00", "06:00"))}
     tables = ("shop.*", "!shop.tmp_*", "crm.people")
-    options = {"compact_data_files": {"side_tables": ["x.more"]}}
-    dag = hourly_governance_dag(config(tables=tables, policy=policy, options=options, tables_per_application=5))
-    discover: Any = dag.task_dict["discover"]
-    assert discover.tables == list(tables) and discover.policy == {"shop.*": {"allow": ("compact_data_files",)}}
-    assert discover.beside == {"compact_data_files": ["x.more"]}
-    assert (discover.tables_per_application, discover.catalog_conn_id) == (5, "lake")
-    with pytest.raises(SpecError, match="no pattern"):
-        config(tables=("crm.people",), policy=policy)
+    task = assessed(hourly_governance_dag(config(tables=tables, policy=policy, schedules=Schedules(timezone="CET"))))
+    assert (task.tables, task.zone, task.catalog_conn_id) == (list(tables), "CET", "lake")
+    assert {pattern: parse(TablePolicy, each, "policy") for pattern, each in task.policy.items()} == policy
     with pytest.raises(SpecError, match="retention"):
         config(tables=tables, retention={"hr.x": Retention("at", 1.0)})

@@ -12,7 +12,8 @@ from lakecdc.contract.options import TagSnapshotsOptions
 from lakecdc.contract.spec import parse_spec
 from lakecdc.iceberg.refs import Ref, read_refs
 from lakecdc.iceberg.table import Snapshot
-from lakecdc.maintain.tag import periodic, tag_snapshots
+from lakecdc.maintain.tag import tag_snapshots
+from lakecdc.metadata.periodic_tags import periodic_tags
 from tests.conftest import Lake
 from tests.lakecdc.maintain.support import append, create, head, metadata_location, run
 
@@ -28,8 +29,7 @@ def snapshots(*moments: str) -> list[Snapshot]:
 
 def tagged(options: TagSnapshotsOptions, ancestors: list[Snapshot], *refs: str) -> dict[str, int | None]:
     """Tags to be made, with their snapshots, and dropped."""
-    wanted = periodic(options, ancestors, refs, NOW)
-    return {name: ref.snapshot_id if ref else None for name, ref in wanted.items()}
+    return periodic_tags(options, [(s.id, s.timestamp_ms) for s in ancestors], refs, NOW)
 
 
 def test_each_past_day_gets_its_last_snapshot() -> None:

@@ -2,10 +2,27 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
+
 import pytest
 
 from lakecdc.contract.errors import SpecError
-from lakecdc.metadata.policy import ALLOW, KEEPING, REMOVING, TablePolicy, allowed, matching
+from lakecdc.metadata.policy import (
+    ALLOW,
+    APPROVE,
+    KEEPING,
+    MIN_SNAPSHOT_AGE,
+    OWN,
+    READS,
+    REMOVING,
+    TablePolicy,
+    Window,
+    inherited,
+    matching,
+    tightened,
+)
+
+NOW = datetime(2026, 1, 31, tzinfo=UTC)
 
 TABLES = ["crm.people", "shop.items", "shop.orders", "shop.tmp_1", "shop.eu.orders"]
 
@@ -43,8 +60,10 @@ POLICIES = {
     ],
 )
 def test_the_most_specific_pattern_decides(table: str, jobs: set[str]) -> None:
-    assert allowed(POLICIES, table, {}) == jobs
-    assert allowed({}, table, {}) == set()
+    assert inherited(POLICIES, table, is_named=False).jobs == jobs
+    assert inherited({}, table, is_named=False).jobs == set()
+    # what somebody has named is governed, whatever patterns say
+    assert inherited(POLICIES, table, is_named=True).jobs == {*KEEPING, *REMOVING}
 
 
 @pytest.mark.parametrize(
@@ -57,11 +76,61 @@ def test_the_most_specific_pattern_decides(table: str, jobs: set[str]) -> None:
     ],
 )
 def test_a_team_may_allow_what_removes_nothing_and_forbid_the_rest(table: str, own: str, jobs: set[str]) -> None:
-    assert allowed(POLICIES, table, {ALLOW: own}) == jobs
+    assert tightened(inherited(POLICIES, table, is_named=False), table, {ALLOW: own}).jobs == jobs
+
+
+def test_each_field_is_inherited_by_itself() -> None:
+    policies = {
+        "shop.orders": TablePolicy(
+            reads=9, approve=("expire_snapshots",), options={"compact_data_files": {"branch": "x"}}
+        ),
+        "*": TablePolicy(window=Window("22:00", "06:00"), owner="lake", approve=("remove_orphan_files",)),
+        "shop.*": TablePolicy(owner="shop", options={"compact_data_files": {"min_input_files": 9, "branch": "y"}}),
+    }
+    found = inherited(policies, "shop.orders", is_named=True)
+    assert (found.reads, found.owner, found.window) == (9, "shop", Window("22:00", "06:00"))
+    assert found.approve == {"expire_snapshots", "remove_orphan_files"}
+    assert found.options("compact_data_files", {"delete_ratio": 0.5, "branch": "z"}, NOW) == {
+        "delete_ratio": 0.5,
+        "min_input_files": 9,
+        "branch": "x",
+    }
+    assert inherited(policies, "crm.people", is_named=True).owner == "lake"
+
+
+def test_a_team_keeps_more_of_the_past_and_never_less() -> None:
+    governed = inherited({}, "shop.items", is_named=True)
+    own = tightened(governed, "shop.items", {MIN_SNAPSHOT_AGE: "864000", APPROVE: "expire_snapshots", READS: "3"})
+    assert own.approve == {"expire_snapshots"} and own.reads == 3
+    assert own.options("expire_snapshots", {"max_age": 60.0}, NOW)["max_age"] == 864000
+    assert own.options("expire_snapshots", {"max_age": 1e9}, NOW)["max_age"] == 1e9
+    older = own.options("expire_snapshots", {"older_than": (NOW - timedelta(1)).isoformat()}, NOW)
+    assert (older["older_than"], older["max_age"]) == (None, 864000)
+    assert own.options("compact_data_files", {}, NOW) == {}
+
+
+@pytest.mark.parametrize(
+    ("at", "begins", "ends", "holds"),
+    [
+        ("05:59", "22:00", "06:00", True),
+        ("06:00", "22:00", "06:00", False),
+        ("22:00", "22:00", "06:00", True),
+        ("12:00", "09:00", "17:00", True),
+        ("08:59", "09:00", "17:00", False),
+    ],
+)
+def test_windows_may_go_over_midnight(at: str, begins: str, ends: str, holds: bool) -> None:
+    assert Window(begins, ends).holds(datetime.fromisoformat(f"2026-01-01T{at}+00:00")) is holds
 
 
 def test_words_that_are_no_jobs_are_refused() -> None:
     with pytest.raises(SpecError, match="compact_data_files"):
         TablePolicy(("compact",))
-    with pytest.raises(SpecError, match="shop.items"):
-        allowed(POLICIES, "shop.items", {ALLOW: "compaction"})
+    with pytest.raises(SpecError, match="min_input_files"):
+        TablePolicy(options={"compact_data_files": {"min_files": 1}})
+    with pytest.raises(SpecError, match="time of day"):
+        Window("22", "midnight")
+    governed = inherited({}, "shop.items", is_named=True)
+    for wrong in ({ALLOW: "compaction"}, {f"{OWN}alow": "*"}, {READS: "often"}):
+        with pytest.raises(SpecError, match=r"shop\.items"):
+            tightened(governed, "shop.items", wrong)

@@ -1,0 +1,357 @@
+"""What tables need, what may be done to them, and how healthy they are: one look at each through pyiceberg."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime
+from functools import partial
+from typing import TYPE_CHECKING, Any
+from zoneinfo import ZoneInfo
+
+from airflow_provider_lakecdc.discovery import Wanted, find
+from airflow_provider_lakecdc.looks import Idle, OpenTable, Untold, look_at
+from airflow_provider_lakecdc.tables import branch_snapshots, snapshot_facts
+from lakecdc.contract import fields
+from lakecdc.contract.options import OPTIONS, SortDataFilesOptions
+from lakecdc.metadata import names
+from lakecdc.metadata.expiry import iso
+from lakecdc.metadata.last_write import last_write
+from lakecdc.metadata.plan import Action, Skipped
+from lakecdc.metadata.policy import Governed, inherited, matching, tightened
+from lakecdc.metadata.work import Work
+
+if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog
+    from pyiceberg.table import Table
+
+    from airflow_provider_lakecdc.hooks.catalog import CatalogConnection
+
+log = logging.getLogger(__name__)
+
+#: seconds for which work may be put off, unless a policy says
+MAX_WAIT = 7 * 24 * 3600.0
+_THREADS = 4
+_SORT = "sort_data_files"
+_EVERY_RUN = "it is done whatever it costs"
+#: jobs that may be put off; of the others nobody reads faster, and what they promise cannot wait
+_AT_LEISURE = ("rewrite_delete_files", "sort_data_files", "compact_data_files", "rewrite_manifests")
+_CLEAN = "clean_side_tables"
+
+
+@dataclass(frozen=True)
+class Steps:
+    """The jobs that tables may need.
+
+    :param options: of each job, in the order of work, as all tables have them.
+    :param beside: jobs that tables beside the others need too, each with further ones of these.
+    :param own: tables that a job is for alone, with the options that each has; all other jobs are for all tables.
+    """
+
+    options: Mapping[str, Mapping[str, Any]]
+    beside: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    own: Mapping[str, Mapping[str, Mapping[str, Any]]] = field(default_factory=dict)
+
+    def for_table(self, table: str) -> dict[str, dict[str, Any]]:
+        """Jobs that are for a table, with their options."""
+        return {
+            job: {**options, **self.own.get(job, {}).get(table, {})}
+            for job, options in self.options.items()
+            if job not in self.own or table in self.own[job]
+        }
+
+
+@dataclass(frozen=True)
+class Assessed:
+    """One table.
+
+    :param table: ``namespace.name``.
+    :param beside: the table that it stands beside; None if it stands for itself.
+    :param owner: whom to ask.
+    :param jobs: that may be done to it.
+    :param approve: those that wait for a person.
+    :param health: facts of its health; None if nobody could look.
+    :param idle: jobs that it needs not, with the reason.
+    :param error: why nobody could look.
+    """
+
+    table: str
+    beside: str | None = None
+    owner: str | None = None
+    jobs: tuple[str, ...] = ()
+    approve: tuple[str, ...] = ()
+    health: dict[str, Any] | None = None
+    idle: dict[str, str] = field(default_factory=dict)
+    error: str | None = None
+
+
+@dataclass(frozen=True)
+class Assessment:
+    """Tables, what could be done to them, and what could not, for other reasons than that they need nothing.
+
+    :param measured_at: ISO-8601 moment.
+    """
+
+    measured_at: str
+    tables: tuple[Assessed, ...] = ()
+    actions: tuple[Action, ...] = ()
+    skipped: tuple[Skipped, ...] = ()
+
+    def to_json(self) -> str:
+        """The document that the next task reads."""
+        return json.dumps(asdict(self), default=str)
+
+
+def parse_assessment(document: Mapping[str, Any]) -> Assessment:
+    """Read an assessment back.
+
+    :raises SpecError: it is none.
+    """
+    return fields.parse(Assessment, document, "assessment")
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """A table that is to be looked at.
+
+    :param owner: the table that it stands beside; None if it stands for itself.
+    :param jobs: that are for it, if it stands beside another.
+    """
+
+    table: str
+    owner: Assessed | None = None
+    jobs: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class _Answer:
+    assessed: Assessed
+    actions: tuple[Action, ...] = ()
+    skipped: tuple[Skipped, ...] = ()
+
+
+@dataclass(frozen=True)
+class _Question:
+    """What is asked of every table.
+
+    :param moment: now, in the zone of the windows of policies.
+    """
+
+    wanted: Wanted
+    steps: Steps
+    moment: datetime
+
+    def governed(self, asked: _Asked, properties: Mapping[str, str]) -> Governed:
+        """What holds for a table."""
+        name, owner = asked.table, asked.owner
+        if owner is not None:
+            return Governed(frozenset(owner.jobs), frozenset(owner.approve), owner=owner.owner)
+        is_fed = names.LAYOUT in properties and bool(matching(self.wanted.fed, [name]))
+        is_named = is_fed or name in self.wanted.named
+        return tightened(inherited(self.wanted.policies, name, is_named=is_named), name, properties)
+
+    def options(self, asked: _Asked, governed: Governed) -> dict[str, dict[str, Any]]:
+        """Options of the jobs that are for a table and may be done to it."""
+        found = self.steps.for_table(asked.table)
+        if asked.owner is not None:
+            found = {job: options for job, options in found.items() if job in asked.jobs}
+        return {
+            job: governed.options(job, options, self.moment)
+            for job, options in found.items()
+            if job in governed.jobs or job in self.steps.own
+        }
+
+    def own_options(self, job: str, options: Mapping[str, Any]) -> dict[str, Any]:
+        """Those of a job's options that not all tables have."""
+        given = self.steps.options[job]
+        return {name: value for name, value in options.items() if name not in given or value != given[name]}
+
+
+def assess(
+    catalog: CatalogConnection,
+    wanted: Wanted,
+    steps: Steps,
+    *,
+    history: Mapping[str, str] | None = None,
+    only: Sequence[str] = (),
+    zone: str = "UTC",
+) -> Assessment:
+    """Look at tables, and at those that stand beside them.
+
+    A table that cannot be looked at is left to the jobs if it is named, and left alone if only a pattern has found it.
+
+    :param history: history table by target.
+    :param only: work on these of the tables alone, and on those beside them; empty is all of them.
+    :param zone: of the windows of policies.
+    """
+    moment = datetime.now(UTC)
+    question = _Question(wanted, steps, moment.astimezone(ZoneInfo(zone)))
+    asked = [_Asked(name) for name in find(catalog, wanted) if not only or name in only]
+    found = _side_by_side(catalog, question, asked)
+    beside = _beside([each.assessed for each in found], steps, history or {}, with_shared=not only)
+    found += _side_by_side(catalog, question, beside)
+    if steps.beside and not only:
+        found = _without_cleaning(found, {name for more in steps.beside.values() for name in more})
+    return Assessment(
+        moment.isoformat(timespec="milliseconds"),
+        tuple(each.assessed for each in found),
+        tuple(action for each in found for action in each.actions),
+        tuple(skipped for each in found for skipped in each.skipped),
+    )
+
+
+def _side_by_side(catalog: CatalogConnection, question: _Question, asked: Sequence[_Asked]) -> list[_Answer]:
+    """Look in several threads; clients of some catalogs are not for several of them, so that each has its own."""
+    parts = [part for number in range(_THREADS) if (part := asked[number::_THREADS])]
+    with ThreadPoolExecutor(_THREADS) as pool:
+        answers = pool.map(partial(_answers, catalog, question), parts)
+        found = {each.assessed.table: each for part in answers for each in part}
+    return [found[each.table] for each in asked if each.table in found]
+
+
+def _beside(tables: Sequence[Assessed], steps: Steps, history: Mapping[str, str], *, with_shared: bool) -> list[_Asked]:
+    """Tables that ingestion may keep beside others, each with the first of those that it stands beside.
+
+    :param with_shared: also those that the configuration names, of which nobody knows what they stand beside.
+    """
+    found: dict[str, _Asked] = {}
+    every = frozenset(steps.beside)
+    for each in tables:
+        kept = [history[each.table]] if each.table in history else []
+        for name in (*names.side_tables(each.table), *kept):
+            found.setdefault(name, _Asked(name, each, every))
+    first = next((each for each in tables if each.jobs), None)
+    if with_shared and first is not None:
+        for name in dict.fromkeys(name for more in steps.beside.values() for name in more):
+            jobs = frozenset(job for job, more in steps.beside.items() if name in more)
+            found.setdefault(name, _Asked(name, first, jobs))
+    known = {each.table for each in tables}
+    return [asked for name, asked in found.items() if name not in known and asked.jobs]
+
+
+def _without_cleaning(found: Sequence[_Answer], shared: Collection[str]) -> list[_Answer]:
+    """Leave ``clean_side_tables`` out for tables that have none beside them.
+
+    :param found: all of them, those beside others included.
+    :param shared: tables that may stand beside any.
+    """
+    there = {each.assessed.table for each in found if each.assessed.beside}
+    return [
+        each if there & {*names.side_tables(each.assessed.table), *shared} else _without(each, _CLEAN) for each in found
+    ]
+
+
+def _without(answer: _Answer, job: str) -> _Answer:
+    actions = tuple(action for action in answer.actions if action.job != job)
+    return replace(answer, actions=actions, skipped=tuple(each for each in answer.skipped if each.job != job))
+
+
+def _answers(catalog: CatalogConnection, question: _Question, asked: Sequence[_Asked]) -> list[_Answer]:
+    found: dict[str, _Answer | None] = {}
+    try:
+        with closing(catalog.load()) as opened:
+            for each in asked:
+                found[each.table] = _answer(opened, question, each)
+    except Exception as error:
+        log.warning("The catalog cannot be read from here; what it has is left to Spark.", exc_info=True)
+        found |= {each.table: _unseen(question, each, error) for each in asked if each.table not in found}
+    return [answer for answer in found.values() if answer is not None]
+
+
+def _answer(catalog: Catalog, question: _Question, asked: _Asked) -> _Answer | None:
+    """What one table needs; None if it stands beside another, and does not exist."""
+    from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
+
+    try:
+        return _looked_at(catalog.load_table(asked.table), question, asked)
+    except (NoSuchTableError, NoSuchNamespaceError) as error:
+        return None if asked.owner else _unseen(question, asked, error)
+    except Exception as error:
+        # one table never stops the others
+        log.warning("%s cannot be looked at from here.", asked.table, exc_info=True)
+        return _unseen(question, asked, error)
+
+
+def _looked_at(table: Table, question: _Question, asked: _Asked) -> _Answer:
+    governed = question.governed(asked, table.properties)
+    options = question.options(asked, governed)
+    typed: dict[str, Any] = {job: OPTIONS[job](**given) for job, given in options.items()}
+    opened = OpenTable(table, order=typed.get(_SORT, SortDataFilesOptions()))
+    looks = {job: look_at(opened, job, typed[job]) for job in options}
+    idle = {job: look.reason for job, look in looks.items() if isinstance(look, Idle)}
+    needed = {job: look for job, look in looks.items() if not isinstance(look, Idle)}
+    assessed = replace(_assessed(asked, governed), health=_health(opened), idle=idle)
+    window = governed.window
+    if window is not None and not window.holds(question.moment):
+        reason = f"it is worked on from {window.begins} to {window.ends} alone"
+        return _Answer(assessed, skipped=tuple(Skipped(asked.table, job, reason) for job in needed))
+    return _Answer(
+        assessed,
+        tuple(
+            replace(
+                _action(asked.table, job, look, governed.reads),
+                due=_due(opened, job, look, governed, question.moment),
+                options=question.own_options(job, options[job]),
+            )
+            for job, look in needed.items()
+        ),
+    )
+
+
+def _assessed(asked: _Asked, governed: Governed) -> Assessed:
+    beside = asked.owner.table if asked.owner else None
+    return Assessed(asked.table, beside, governed.owner, tuple(sorted(governed.jobs)), tuple(sorted(governed.approve)))
+
+
+def _health(opened: OpenTable) -> dict[str, Any] | None:
+    if opened.head is None or not opened.is_small:
+        return None
+    snapshots = [snapshot_facts(snapshot) for snapshot in branch_snapshots(opened.table)]
+    written = last_write(snapshots, opened.table.properties)
+    maintained = next((each for each in snapshots if each.is_maintenance), None)
+    return {
+        **opened.health.facts(),
+        "written_at": written.written_at if written else None,
+        "source_time": written.source_time if written else None,
+        "maintained_at": iso(maintained.timestamp_ms) if maintained else None,
+    }
+
+
+def _action(table: str, job: str, look: Work | Untold, reads: float) -> Action:
+    if isinstance(look, Untold):
+        return Action(table, job, look.reason)
+    benefit = round(look.benefit * reads, 2)
+    return Action(table, job, look.reason, benefit, look.core_seconds, look.core_seconds, look.bytes)
+
+
+def _due(opened: OpenTable, job: str, look: Work | Untold, governed: Governed, now: datetime) -> str | None:
+    """Why work can be put off no longer; None if it can.
+
+    It has waited since the job was last at work there, or for as long as the table's snapshots go back.
+    """
+    if job not in _AT_LEISURE or isinstance(look, Untold):
+        return _EVERY_RUN
+    limit = MAX_WAIT if governed.max_wait is None else governed.max_wait
+    snapshots = [snapshot_facts(snapshot) for snapshot in branch_snapshots(opened.table)]
+    done = next((each for each in snapshots if each.summary.get(names.JOB) == job), snapshots[-1])
+    waited = now.timestamp() - done.timestamp_ms / 1000
+    return f"it has waited for {waited / 3600:.0f} hours, of at most {limit / 3600:g}" if waited > limit else None
+
+
+def _unseen(question: _Question, asked: _Asked, error: Exception) -> _Answer:
+    """What is done to a table that nobody could look at: jobs tell what is wrong with one that is named."""
+    told = f"{type(error).__name__}: {error}"
+    if asked.owner is None and asked.table not in question.wanted.named:
+        return _Answer(Assessed(asked.table, error=told))
+    governed = question.governed(asked, {})
+    actions = tuple(
+        Action(
+            asked.table, job, f"nobody could look at it: {told}", due=_EVERY_RUN, options=question.own_options(job, o)
+        )
+        for job, o in question.options(asked, governed).items()
+    )
+    return _Answer(replace(_assessed(asked, governed), error=told), actions)

@@ -1,0 +1,126 @@
+"""The operator that chooses what governance does in a run, without Spark."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections import Counter
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import BaseOperator
+
+from airflow_provider_lakecdc import settings
+from airflow_provider_lakecdc.assessment import Assessment, parse_assessment
+from airflow_provider_lakecdc.documents import Documents, read_document
+from airflow_provider_lakecdc.grouping import groups_of_tables
+from lakecdc.metadata.plan import Action, Plan, choose
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+#: XCom with the URI of the plan
+PLAN_KEY = "plan"
+
+
+class PlanOperator(BaseOperator):
+    """Chooses which jobs are done on which tables: what is due, then what spares readers most for what it costs.
+
+    The return value is what the steps are mapped over: a list whose entries have, by job, the arguments of one task of
+    that job. What is left out is told in the log with the reason. The XCom ``plan`` has the URI of the plan.
+
+    :param assessment: URI that ``AssessTablesOperator`` has returned. (templated)
+    :param jobs: jobs that are mapped over what is chosen.
+    :param budget_core_seconds: what all that is chosen may be predicted to take; None is no limit.
+    :param tables_per_application: tables of a task; 0 puts all of a job into one.
+    :param documents_uri: folder for the plan; default: ``[lakecdc] documents_uri``. (templated)
+    :param kwargs: arguments of ``BaseOperator``.
+    """
+
+    template_fields: Sequence[str] = ("assessment", "documents_uri")
+    ui_color = "#d9ecf2"
+
+    def __init__(
+        self,
+        *,
+        assessment: Any,
+        jobs: Sequence[str],
+        budget_core_seconds: float | None = None,
+        tables_per_application: int = 0,
+        documents_uri: str | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.assessment = assessment
+        self.jobs = list(jobs)
+        self.budget_core_seconds = budget_core_seconds
+        self.tables_per_application = tables_per_application
+        self.documents_uri = documents_uri or settings.documents_uri()
+
+    def execute(self, context: Context) -> list[dict[str, dict[str, Any]]]:
+        """Choose.
+
+        :return: arguments by job, of one task of each.
+        """
+        assessment = parse_assessment(read_document(self.assessment))
+        plan = choose(assessment.actions, assessment.skipped, self.budget_core_seconds)
+        self._tell(plan)
+        uri = Documents.of_try(self.documents_uri, context).write("plan.json", json.dumps(plan.facts()))
+        context["ti"].xcom_push(key=PLAN_KEY, value=uri)
+        return tasks_of(plan, assessment, self.jobs, self.tables_per_application)
+
+    def _tell(self, plan: Plan) -> None:
+        limit = "" if plan.budget_core_seconds is None else f" of {plan.budget_core_seconds:g}"
+        self.log.info("%d actions, predicted to take %g core-seconds%s:", len(plan.chosen), plan.core_seconds, limit)
+        for action in plan.chosen:
+            cost = "?" if action.core_seconds is None else f"{action.core_seconds:g}"
+            due = f"; {action.due}" if action.due else ""
+            self.log.info("%s %s: %s core-s, %s%s", action.job, action.table, cost, action.reason, due)
+        for reason, count in Counter(skipped.reason for skipped in plan.skipped).most_common():
+            first = next(skipped for skipped in plan.skipped if skipped.reason == reason)
+            self.log.info("left out: %s %s and %d others: %s", first.job, first.table, count - 1, reason)
+
+
+def tasks_of(
+    plan: Plan, assessment: Assessment, jobs: Sequence[str], tables_per_application: int = 0
+) -> list[dict[str, dict[str, Any]]]:
+    """What the tasks of each job are told: those of one position in all jobs are in one entry.
+
+    Tables whose options differ have tasks of their own.
+
+    :param tables_per_application: tables of a task; 0 puts all that have the same options into one.
+    """
+    beside = {each.table for each in assessment.tables if each.beside is not None}
+    order = {each.table: number for number, each in enumerate(assessment.tables)}
+    by_job = {
+        job: _tasks(
+            sorted(plan.of_job(job), key=lambda action: order.get(action.table, 0)), beside, tables_per_application
+        )
+        for job in jobs
+    }
+    found = itertools.zip_longest(*by_job.values(), fillvalue={})
+    return [dict(zip(by_job, each, strict=True)) for each in found]
+
+
+def _tasks(actions: Sequence[Action], beside: set[str], tables_per_application: int) -> list[dict[str, Any]]:
+    alike: dict[str, list[Action]] = {}
+    for action in actions:
+        alike.setdefault(json.dumps(action.options, sort_keys=True, default=str), []).append(action)
+    groups = (
+        [by_table[name] for name in group]
+        for found in alike.values()
+        for by_table in [{action.table: action for action in found}]
+        for group in groups_of_tables(list(by_table), tables_per_application)
+    )
+    return [_task(group, beside) for group in groups]
+
+
+def _task(actions: Sequence[Action], beside: set[str]) -> dict[str, Any]:
+    tables = [action.table for action in actions if action.table not in beside]
+    more = [action.table for action in actions if action.table in beside]
+    # those beside the tables that need nothing are tables like any other
+    found: dict[str, Any] = {"tables": tables or more, "policy_options": dict(actions[0].options)}
+    if tables and more:
+        found["policy_options"]["side_tables"] = more
+    predicted = {action.table: action.core_seconds for action in actions if action.core_seconds is not None}
+    return {**found, "predicted_core_seconds": {actions[0].job: predicted}} if predicted else found

@@ -1,0 +1,94 @@
+"""The operator that tells what came of a plan, without Spark."""
+
+from __future__ import annotations
+
+import statistics
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import BaseOperator
+
+from airflow_provider_lakecdc.chaining import reports_of
+from airflow_provider_lakecdc.documents import read_document
+from lakecdc.metadata.plan import Action, Plan, parse_plan
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+
+class ReportOperator(BaseOperator):
+    """Holds what the steps of a run have done against what was planned. It stands behind them, with ``all_done``.
+
+    The return value counts the ``outcomes``, and has ``predicted_core_seconds`` and ``core_seconds`` of the actions
+    that tell both, ``prediction_error`` (the median of what each was off by, as a share of what it took), the
+    ``failed`` ones with their reasons, and how many were ``left_out``.
+
+    :param plan: URI of the plan; empty if there is none. (templated)
+    :param after: ids of the tasks of the steps, which are the names of their jobs.
+    :param kwargs: arguments of ``BaseOperator``.
+    """
+
+    template_fields: Sequence[str] = ("plan",)
+    ui_color = "#d9ecf2"
+
+    def __init__(self, *, plan: str, after: Sequence[str], **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.plan = plan
+        self.after = list(after)
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Read the plan and the steps' reports."""
+        if not self.plan:
+            self.log.warning("There is no plan: nothing was done.")
+            return {"outcomes": {}}
+        plan = parse_plan(read_document(self.plan))
+        found: list[tuple[Action, Mapping[str, Any]]] = []
+        failed: set[str] = set()
+        for job in self.after:
+            reported = reports_of(context, job)
+            of_job = plan.of_job(job)
+            found += [(action, reported.get(action.table) or _unreported(action.table in failed)) for action in of_job]
+            failed |= {action.table for action, facts in found if facts["outcome"] in _FAILED}
+        report = summary(plan, found)
+        self.log.info("%s", ", ".join(f"{n} {outcome}" for outcome, n in report["outcomes"].items()) or "nothing")
+        for what, reason in report["failed"].items():
+            self.log.warning("%s: %s", what, reason)
+        return report
+
+
+_NO_REPORT, _LEFT_OUT = "no report", "left out"
+_FAILED = ("failed", "conflict", _NO_REPORT)
+
+
+def _unreported(has_failed: bool) -> dict[str, Any]:
+    """What is told of a table that a step has not reported.
+
+    :param has_failed: an earlier step has failed for it.
+    """
+    return {"outcome": _LEFT_OUT if has_failed else _NO_REPORT}
+
+
+def summary(plan: Plan, found: Sequence[tuple[Action, Mapping[str, Any]]]) -> dict[str, Any]:
+    """What came of a plan.
+
+    :param found: its actions, each with what its job has reported of the table.
+    """
+    known = [
+        (action.core_seconds, facts["metrics"]["core_seconds"])
+        for action, facts in found
+        if facts["outcome"] == "done" and action.core_seconds and facts.get("metrics", {}).get("core_seconds")
+    ]
+    errors = [abs(predicted - taken) / taken for predicted, taken in known]
+    return {
+        "outcomes": dict(Counter(facts["outcome"] for _, facts in found)),
+        "failed": {
+            f"{action.job} {action.table}": facts.get("reason", facts["outcome"])
+            for action, facts in found
+            if facts["outcome"] in _FAILED
+        },
+        "left_out": len(plan.skipped),
+        "predicted_core_seconds": round(sum(predicted for predicted, _ in known), 2),
+        "core_seconds": round(sum(taken for _, taken in known), 2),
+        "prediction_error": round(statistics.median(errors), 3) if errors else None,
+    }

@@ -1,0 +1,105 @@
+"""Which jobs are done on which tables, if not everything fits: what spares readers most for what it costs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from lakecdc.contract import fields
+
+
+@dataclass(frozen=True)
+class Action:
+    """One job that one table may need.
+
+    :param reason: what speaks for it.
+    :param benefit: opened files that readers are spared (:class:`lakecdc.metadata.work.Work`), weighed by how much the
+        table is read.
+    :param core_seconds: what it is predicted to take; None if only the job can tell.
+    :param guessed_core_seconds: the same before it was corrected by what jobs have taken.
+    :param due: why it cannot wait, if it cannot.
+    :param options: options of the job that the table's policy prefers.
+    """
+
+    table: str
+    job: str
+    reason: str
+    benefit: float = 0.0
+    core_seconds: float | None = None
+    guessed_core_seconds: float | None = None
+    bytes: int = 0
+    due: str | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def worth(self) -> float:
+        """Opened files that readers are spared for a core-second."""
+        return self.benefit / max(self.core_seconds or 0.0, 0.01)
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """One job that is not done on one table, and why."""
+
+    table: str
+    job: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is done, and what is not.
+
+    :param chosen: in the order in which they were chosen.
+    :param budget_core_seconds: what they were to take at most; None is no limit.
+    """
+
+    chosen: tuple[Action, ...] = ()
+    skipped: tuple[Skipped, ...] = ()
+    budget_core_seconds: float | None = None
+
+    @property
+    def core_seconds(self) -> float:
+        """What all that is done is predicted to take, as far as that can be told."""
+        return round(sum(action.core_seconds or 0.0 for action in self.chosen), 2)
+
+    def of_job(self, job: str) -> list[Action]:
+        """What is done by one job, in the order of choice."""
+        return [action for action in self.chosen if action.job == job]
+
+    def facts(self) -> dict[str, Any]:
+        """As JSON."""
+        return asdict(self)
+
+
+def parse_plan(document: Mapping[str, Any]) -> Plan:
+    """Read a plan back.
+
+    :raises SpecError: it is none.
+    """
+    return fields.parse(Plan, document, "plan")
+
+
+def choose(actions: Iterable[Action], skipped: Sequence[Skipped] = (), budget: float | None = None) -> Plan:
+    """Choose what is due and what only a job can tell, then what is worth most, as long as the budget lasts.
+
+    What does not fit is passed over for what does. It is chosen once it has become due.
+
+    :param skipped: what has been left out already.
+    :param budget: core-seconds; None is no limit.
+    """
+    waiting = list(actions)
+    must = [action for action in waiting if action.due or action.core_seconds is None]
+    may = [action for action in waiting if not (action.due or action.core_seconds is None)]
+    chosen, left_out = list(must), list(skipped)
+    left = None if budget is None else budget - sum(action.core_seconds or 0.0 for action in must)
+    for action in sorted(may, key=lambda a: (-a.worth, a.core_seconds or 0.0, a.table)):
+        needed = action.core_seconds or 0.0
+        if left is None or needed <= left:
+            chosen.append(action)
+            left = None if left is None else left - needed
+        else:
+            reason = f"predicted to take {needed:g} core-seconds, and {max(left, 0.0):.1f} of the budget are left"
+            left_out.append(Skipped(action.table, action.job, reason))
+    return Plan(tuple(chosen), tuple(left_out), budget)

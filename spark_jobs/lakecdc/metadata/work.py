@@ -1,0 +1,127 @@
+"""What a job would have to do to a table: what readers gain by it and what it costs, told from metadata.
+
+What it costs is a first guess, made of measurements on one machine (docs/benchmarks.md); what jobs have really taken
+corrects it (:mod:`lakecdc.metadata.calibration`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from lakecdc.metadata.file_facts import FileFacts
+from lakecdc.metadata.health import POSITION_COST, VECTOR_COST, TableHealth
+from lakecdc.metadata.manifests import Manifest
+
+# core-seconds of a job on one table, however little there is to do
+_START = 0.5
+_PER_FILE, _PER_DELETE_FILE, _PER_DELETE, _PER_MATCHED_ROW = 0.03, 0.01, 4e-6, 6e-8
+_PER_COMPACTED_BYTE, _PER_SORTED_BYTE = 4e-8, 8e-8
+_PER_MANIFEST, _PER_SNAPSHOT = 0.02, 0.002
+# opened manifests are small, and are read for the planning of a scan alone
+_OF_A_MANIFEST = 0.1
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a job would do to one table.
+
+    :param reason: what speaks for it.
+    :param benefit: files that a read of the whole table, or of one key, opens less afterwards; a delete file counts
+        once for each data file that it applies to, by what it costs there.
+    :param core_seconds: what it is guessed to take.
+    :param bytes: of files that are read and written again.
+    """
+
+    reason: str
+    benefit: float
+    core_seconds: float
+    bytes: int
+
+    def facts(self) -> dict[str, Any]:
+        """As JSON."""
+        return asdict(self)
+
+
+def of_delete_files(health: TableHealth, files: Iterable[FileFacts], format_version: int) -> Work:
+    """Rewriting delete files: each data file that has some keeps one, or a vector.
+
+    :param files: facts of all data files.
+    """
+    touched = [file for file in files if file.equality_deletes or file.deleted]
+    left = len(touched) * (VECTOR_COST if format_version >= 3 else POSITION_COST)
+    count = health.equality_delete_files + health.position_delete_files + health.deletion_vectors
+    deletes = health.equality_deletes + health.position_deletes
+    matched = sum(file.rows for file in touched) if health.equality_deletes else 0
+    return Work(
+        f"{health.equality_delete_files} equality-delete files and {count - health.equality_delete_files} others, "
+        f"applied {health.delete_file_reads} times by a scan",
+        round(max(0.0, health.delete_read_cost - left), 2),
+        _rounded(_START + _PER_DELETE_FILE * count + _PER_DELETE * deletes + _PER_MATCHED_ROW * matched),
+        health.delete_bytes,
+    )
+
+
+def of_compaction(chosen: Sequence[FileFacts], target_file_bytes: int) -> Work:
+    """Rewriting data files into as many as they need."""
+    size = sum(file.bytes for file in chosen)
+    needed = max(1, math.ceil(sum(file.live_bytes for file in chosen) / target_file_bytes))
+    spared = len(chosen) - needed + sum(1 for file in chosen if file.deleted)
+    return Work(
+        f"{len(chosen)} files of {size} bytes would be about {needed}",
+        float(max(0, spared)),
+        _rounded(_START + _PER_FILE * len(chosen) + _PER_COMPACTED_BYTE * size),
+        size,
+    )
+
+
+def of_sorting(partitions: Collection[tuple[float, Sequence[FileFacts]]], depth: float) -> Work:
+    """Sorting the files of partitions, until a key lies in one of them.
+
+    :param partitions: those to be sorted, each with the overlap depth of its files.
+    :param depth: of the whole table.
+    """
+    size = sum(file.bytes for _, files in partitions for file in files)
+    count = sum(len(files) for _, files in partitions)
+    deepest = max(found for found, _ in partitions)
+    return Work(
+        f"{count} files in {len(partitions)} partitions overlap, up to {deepest:.1f} at one key",
+        round(max(0.0, depth - 1), 2),
+        _rounded(_START + _PER_FILE * count + _PER_SORTED_BYTE * size),
+        size,
+    )
+
+
+def of_manifests(found: Sequence[Manifest], planned: int) -> Work:
+    """Rewriting manifests.
+
+    :param planned: how many there are to be.
+    """
+    return Work(
+        f"{len(found)} manifests would be {planned}",
+        round(_OF_A_MANIFEST * (len(found) - planned), 2),
+        _rounded(_START + _PER_MANIFEST * len(found)),
+        sum(manifest.bytes for manifest in found),
+    )
+
+
+def of_expiry(snapshots: int) -> Work:
+    """Expiring snapshots: readers gain nothing, storage does.
+
+    :param snapshots: that are old enough.
+    """
+    return Work(f"{snapshots} snapshots are old enough", 0.0, _rounded(_START + _PER_SNAPSHOT * snapshots), 0)
+
+
+def of_tags(refs: int) -> Work:
+    """Making and dropping tags of days and months.
+
+    :param refs: how many.
+    """
+    return Work(f"{refs} tags of past days and months are to be made or dropped", 0.0, _START, 0)
+
+
+def _rounded(core_seconds: float) -> float:
+    return round(core_seconds, 2)

@@ -1,0 +1,132 @@
+"""What tables need, told by one look at each."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from airflow_provider_lakecdc.assessment import Assessment, Steps, assess, parse_assessment
+from airflow_provider_lakecdc.discovery import Wanted
+from airflow_provider_lakecdc.operators.plan import tasks_of
+from lakecdc.contract.spec import loads
+from lakecdc.metadata.plan import Action, choose
+from lakecdc.metadata.policy import TablePolicy, Window
+from tests.airflow_provider_lakecdc.tables import FedTable
+
+JOBS = ("rewrite_delete_files", "compact_data_files", "expire_snapshots", "clean_side_tables")
+BESIDE: dict[str, list[str]] = {"compact_data_files": [], "expire_snapshots": ["shop.more"]}
+
+
+@pytest.fixture
+def shop(lake: dict[str, str]) -> Any:
+    """Makes tables of a catalog, with so many small files each, and assesses them."""
+
+    def make(**files: int) -> SimpleNamespace:
+        for name, count in files.items():
+            table = FedTable(lake, f"shop.{name}")
+            for _ in range(count):
+                table.ingest(None)
+        return SimpleNamespace(load=lambda: FedTable.open(lake))
+
+    return make
+
+
+def needs(found: Assessment) -> set[tuple[str, str]]:
+    return {(action.table.removeprefix("shop."), action.job) for action in found.actions}
+
+
+def steps(**own: Any) -> Steps:
+    return Steps({job: {} for job in JOBS}, BESIDE, own)
+
+
+def test_only_what_needs_something_is_to_be_done(shop: Any) -> None:
+    found = assess(shop(orders=6, items=1), Wanted(("shop.orders", "shop.items")), steps())
+    assert needs(found) == {("orders", "compact_data_files")}
+    (action,) = found.actions
+    assert action.benefit == 5 and action.core_seconds == action.guessed_core_seconds and action.core_seconds
+    assert "6 files" in action.reason and action.due is None
+    items = found.tables[1]
+    assert items.idle.keys() == set(JOBS) - {"clean_side_tables"}
+    assert items.health and items.health["score"] == 100 and items.health["written_at"]
+    assert parse_assessment(loads(found.to_json())) == found
+
+
+def test_tables_beside_others_need_what_is_for_them(shop: Any) -> None:
+    catalog = shop(orders=1, orders_lakecdc_deletes=6, more=6, history=6)
+    found = assess(catalog, Wanted(("shop.orders",)), steps(), history={"shop.orders": "shop.history"})
+    assert needs(found) == {
+        ("orders_lakecdc_deletes", "compact_data_files"),
+        ("history", "compact_data_files"),
+        ("orders", "clean_side_tables"),
+    }
+    assert {each.table: each.beside for each in found.tables}["shop.orders_lakecdc_deletes"] == "shop.orders"
+    # that of the configuration is for one of the jobs alone, and it needs nothing of that
+    assert next(each for each in found.tables if each.table == "shop.more").idle.keys() == {"expire_snapshots"}
+    narrowed = assess(catalog, Wanted(("shop.orders",)), steps(), only=("shop.orders",))
+    assert {each.table for each in narrowed.tables} == {"shop.orders", "shop.orders_lakecdc_deletes"}
+    (tasks,) = tasks_of(choose(found.actions), found, JOBS)
+    assert tasks["compact_data_files"]["tables"] == ["shop.orders_lakecdc_deletes", "shop.history"]
+    assert tasks["rewrite_delete_files"] == {}
+
+
+def test_policies_say_when_and_how(shop: Any) -> None:
+    now = datetime.now(UTC)
+    begins, ends = (f"{now + timedelta(hours=hours):%H:%M}" for hours in (2, 3))
+    policies = {
+        "*": TablePolicy(options={"compact_data_files": {"min_input_files": 7}}, reads=4),
+        "shop.b": TablePolicy(window=Window(begins, ends)),
+        "shop.c": TablePolicy(options={"compact_data_files": {"min_input_files": 3}}, max_wait=0),
+    }
+    found = assess(shop(a=7, b=7, c=6, d=6), Wanted(tuple(f"shop.{name}" for name in "abcd"), (), policies), steps())
+    assert needs(found) == {("a", "compact_data_files"), ("c", "compact_data_files")}
+    a, c = found.actions
+    assert (a.benefit, a.options, a.due) == (24, {"min_input_files": 7}, None)
+    assert c.options == {"min_input_files": 3} and c.due and "waited" in c.due
+    assert [(each.table, each.job) for each in found.skipped] == [("shop.b", "compact_data_files")]
+    assert f"from {begins} to {ends}" in found.skipped[0].reason
+    # tables whose options differ have tasks of their own
+    tasks = tasks_of(choose(found.actions), found, JOBS)
+    assert [each["compact_data_files"]["tables"] for each in tasks] == [["shop.a"], ["shop.c"]]
+    assert tasks[1]["compact_data_files"]["policy_options"] == {"min_input_files": 3}
+    predicted = tasks[0]["compact_data_files"]["predicted_core_seconds"]
+    assert predicted == {"compact_data_files": {"shop.a": a.core_seconds}}
+
+
+def test_rows_expire_of_tables_with_a_retention_alone(shop: Any) -> None:
+    kept = {"time_column": "at", "max_age": 86400.0, "allow_row_deletes": False}
+    jobs = Steps({"expire_partitions": {"max_partitions": 9}}, own={"expire_partitions": {"shop.a": kept}})
+    found = assess(shop(a=1, b=1), Wanted(("shop.a", "shop.b")), jobs)
+    assert needs(found) == {("a", "expire_partitions")}
+    assert found.actions[0].options == kept
+
+
+def test_a_table_that_cannot_be_looked_at_is_left_to_the_jobs_if_it_is_named(shop: Any, lake: dict[str, str]) -> None:
+    catalog = shop(fine=6)
+    for name in ("broken", "found"):
+        FedTable(lake, f"shop.{name}").break_metadata()
+    wanted = Wanted(("shop.fine", "shop.broken", "shop.f*", "x.absent"), (), {"*": TablePolicy(("*",))})
+    found = assess(catalog, wanted, Steps({"compact_data_files": {}}))
+    assert needs(found) == {(name, "compact_data_files") for name in ("fine", "broken", "x.absent")}
+    assert all(a.due and a.core_seconds is None for a in found.actions if a.table != "shop.fine")
+    told = {each.table: each.error for each in found.tables}
+    assert told["shop.found"] and told["shop.fine"] is None
+    unreadable: Any = SimpleNamespace(load=lambda: 1 / 0)
+    blind = assess(unreadable, Wanted(("shop.fine",)), steps())
+    assert needs(blind) >= {("fine", job) for job in JOBS}
+    # whether there are tables beside it only the jobs can tell
+    (tasks,) = tasks_of(choose(blind.actions), blind, JOBS)
+    assert tasks["compact_data_files"]["tables"] == ["shop.fine"]
+    assert "shop.orders_lakecdc_files" not in tasks["compact_data_files"]["policy_options"]["side_tables"]
+    assert "shop.fine_lakecdc_files" in tasks["compact_data_files"]["policy_options"]["side_tables"]
+
+
+def test_tasks_are_cut_by_job() -> None:
+    actions = [Action(name, "sort_data_files", "why") for name in "abc"] + [Action("c", "rewrite_manifests", "why")]
+    assessment = Assessment("", ())
+    tasks = tasks_of(choose(actions), assessment, ["sort_data_files", "rewrite_manifests"], 2)
+    assert [each["sort_data_files"].get("tables") for each in tasks] == [["a", "b"], ["c"]]
+    assert [each["rewrite_manifests"].get("tables") for each in tasks] == [["c"], None]
+    assert tasks_of(choose([]), assessment, ["sort_data_files"]) == []

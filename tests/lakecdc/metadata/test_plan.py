@@ -1,0 +1,56 @@
+"""What is done, if not everything fits."""
+
+from __future__ import annotations
+
+import json
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lakecdc.metadata.plan import Action, Plan, Skipped, choose, parse_plan
+
+
+def action(table: str, benefit: float = 1.0, core_seconds: float | None = 1.0, due: str | None = None) -> Action:
+    return Action(table, "compact_data_files", "why", benefit, core_seconds, core_seconds, due=due)
+
+
+def chosen(plan: Plan) -> list[str]:
+    return [each.table for each in plan.chosen]
+
+
+def test_without_a_budget_everything_is_done_what_is_worth_most_first() -> None:
+    plan = choose([action("small", 1, 10), action("large", 50, 10), action("cheap", 10, 0.1)])
+    assert chosen(plan) == ["cheap", "large", "small"] and not plan.skipped
+
+
+def test_a_budget_goes_to_what_is_worth_most_and_what_does_not_fit_is_passed_over() -> None:
+    earlier = Skipped("w", "sort_data_files", "outside its window")
+    plan = choose([action("a", 10, 10), action("b", 99, 100), action("c", 8, 40)], [earlier], 60)
+    assert chosen(plan) == ["a", "c"]
+    assert plan.skipped[0] == earlier
+    assert plan.skipped[1].table == "b" and "100 core-seconds, and 50.0 of the budget" in plan.skipped[1].reason
+    assert plan.core_seconds == 50
+
+
+def test_what_is_due_and_what_only_a_job_can_tell_is_done_whatever_the_budget() -> None:
+    plan = choose([action("worth", 99, 1), action("due", 0, 50, "waited"), action("untold", 0, None)], budget=10)
+    assert chosen(plan) == ["due", "untold"]
+    # the due ones have used it up
+    assert plan.skipped[0].table == "worth" and "0.0 of the budget" in plan.skipped[0].reason
+
+
+def test_plans_are_read_back() -> None:
+    plan = choose([action("a"), action("b", due="waited"), action("c", core_seconds=None)], budget=1.5)
+    assert parse_plan(json.loads(json.dumps(plan.facts()))) == plan
+
+
+COSTS = st.floats(0, 1000)
+
+
+@given(st.lists(st.tuples(COSTS, COSTS, st.booleans()), max_size=30), st.floats(0, 3000))
+def test_nothing_is_lost_and_no_budget_is_exceeded(found: list[tuple[float, float, bool]], budget: float) -> None:
+    actions = [action(str(n), benefit, cost, "due" if due else None) for n, (benefit, cost, due) in enumerate(found)]
+    plan = choose(actions, budget=budget)
+    assert sorted([*chosen(plan), *(each.table for each in plan.skipped)]) == sorted(a.table for a in actions)
+    must = sum(each.core_seconds or 0 for each in actions if each.due)
+    assert sum(each.core_seconds or 0 for each in plan.chosen) <= max(budget, must) + 1e-6
