@@ -288,4 +288,6 @@ def parse_config(document: Mapping[str, Any]) -> LakeConfig:
 
     :raises SpecError: an unknown key or a value of the wrong type.
     """
-    return parse(LakeConfig, document, "the configuration")
+    # what an editor checks the file by is none of our business
+    known = {name: value for name, value in document.items() if name != "$schema"}
+    return parse(LakeConfig, known, "the configuration")

@@ -7,14 +7,17 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 from croniter import croniter
 
 from airflow_provider_lakecdc.templates import Schedules, groups_of_tables, load_config, parse_config
 from airflow_provider_lakecdc.templates.config import DAGS
+from airflow_provider_lakecdc.templates.schema import config_schema
 from lakecdc.contract.errors import SpecError
 from lakecdc.contract.options import OPTIONS
 
+ROOT = Path(__file__).resolve().parents[3]
 FULL: dict[str, Any] = {
     "catalog_conn_id": "lake",
     "source_conn_id": "shop_db",
@@ -106,6 +109,28 @@ def test_an_unusable_file_is_an_error_and_not_the_example(tmp_path: Path, conten
 
 def test_every_job_can_be_given_options() -> None:
     assert parse_config({"options": {job: {"dry_run": True} for job in OPTIONS}})
+
+
+def test_the_published_schema_is_that_of_the_code_and_takes_what_the_code_takes() -> None:
+    published = json.loads((ROOT / "docs" / "lakecdc.schema.json").read_text())
+    assert published == json.loads(json.dumps(config_schema()))
+    jsonschema.Draft202012Validator.check_schema(published)
+    check = jsonschema.Draft202012Validator(published).is_valid
+    policy = {"shop.*": {"allow": ["*"], "window": {"begins": "22:00", "ends": "06:00"}, "reads": 3}}
+    right = {**FULL, "policy": policy, "$schema": "lakecdc.schema.json"}
+    assert check(right) and check({}) and parse_config(right)
+    mistakes: list[dict[str, Any]] = [
+        {"tabels": []},
+        {"policy": {"*": {"alow": []}}},
+        {"options": {"compact_data_files": {"min_files": 1}}},
+        {"options": {"weekly.compact_data_files": {}}},
+        {"budgets": {"ingest": 1}},
+        {"retention": {"shop.orders": {"time_column": "at"}}},
+    ]
+    for wrong in mistakes:
+        assert not check(wrong), wrong
+        with pytest.raises(SpecError):
+            parse_config(wrong)
 
 
 @pytest.mark.parametrize(

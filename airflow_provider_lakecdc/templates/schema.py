@@ -1,0 +1,88 @@
+"""The JSON schema of the configuration, made from the classes that read it.
+
+``python -m airflow_provider_lakecdc.templates.schema`` prints it; ``docs/lakecdc.schema.json`` is what it prints.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+import types
+import typing
+from collections.abc import Mapping
+from typing import Any
+
+from airflow_provider_lakecdc.templates.config import DAGS, LakeConfig
+from lakecdc.contract.options import OPTIONS
+
+_PARAMETER = re.compile(r":param (\w+): (.*?)(?=\n\s*:(?:param|raises)|\Z)", re.DOTALL)
+_SCALARS: dict[Any, str] = {str: "string", bool: "boolean", int: "integer", float: "number"}
+
+
+def config_schema() -> dict[str, Any]:
+    """The schema of what :func:`airflow_provider_lakecdc.templates.load_config` reads, for editors and checks in CI.
+
+    What a source or a target may have is not in it; ``docs/`` has it, and the ingest DAG refuses what is wrong.
+    """
+    found = _of_class(LakeConfig)
+    jobs = {job: {"$ref": f"#/$defs/{job}"} for job in OPTIONS}
+    by_dag = {f"{dag}.{job}": schema for dag in DAGS for job, schema in jobs.items()}
+    found["properties"]["options"] |= {"properties": {**jobs, **by_dag}, "additionalProperties": False}
+    policy = found["properties"]["policy"]["additionalProperties"]["properties"]
+    policy["options"] |= {"properties": jobs, "additionalProperties": False}
+    dags = {dag: {"type": "number", "exclusiveMinimum": 0} for dag in DAGS if dag != "ingest"}
+    found["properties"]["budgets"] |= {"properties": dags, "additionalProperties": False}
+    # so that editors which look for it may stay
+    found["properties"]["$schema"] = {"type": "string"}
+    definitions = {job: _of_class(options) for job, options in OPTIONS.items()}
+    schema = "https://json-schema.org/draft/2020-12/schema"
+    return {"$schema": schema, "title": "lakecdc", **found, "$defs": definitions}
+
+
+def _of_class(described: type[Any]) -> dict[str, Any]:
+    hints, meanings = typing.get_type_hints(described), _meanings(described)
+    fields = dataclasses.fields(described)
+    properties = {
+        each.name: _of_type(hints[each.name]) | _described(meanings.get(each.name)) for each in fields if each.init
+    }
+    required = [
+        each.name
+        for each in fields
+        if each.default is dataclasses.MISSING and each.default_factory is dataclasses.MISSING
+    ]
+    found = {"type": "object", "properties": properties, "additionalProperties": False}
+    return {**found, "required": required} if required else found
+
+
+def _meanings(described: type[Any]) -> dict[str, str]:
+    """What the fields mean, as the classes say it, those that are inherited from first."""
+    found: dict[str, str] = {}
+    for each in reversed(described.__mro__):
+        for name, text in _PARAMETER.findall(each.__doc__ or ""):
+            found[name] = " ".join(text.split()).replace("``", "`")
+    return found
+
+
+def _described(meaning: str | None) -> dict[str, str]:
+    return {"description": meaning} if meaning else {}
+
+
+def _of_type(hint: Any) -> dict[str, Any]:
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin is typing.Literal:
+        return {"enum": list(arguments)}
+    if origin in (typing.Union, types.UnionType):
+        kinds = [{"type": "null"} if each is type(None) else _of_type(each) for each in arguments]
+        return {"anyOf": kinds}
+    if origin is tuple:
+        return {"type": "array", "items": _of_type(arguments[0])}
+    if origin in (dict, Mapping) or hint in (dict, Mapping):
+        return {"type": "object", "additionalProperties": _of_type(arguments[1]) if arguments else True}
+    if dataclasses.is_dataclass(hint):
+        return _of_class(hint)  # type: ignore[arg-type]
+    return {"type": _SCALARS[hint]} if hint in _SCALARS else {}
+
+
+if __name__ == "__main__":
+    print(json.dumps(config_schema(), indent=1))
