@@ -190,9 +190,12 @@ def assess(
     """
     moment = datetime.now(UTC)
     question = _Question(wanted, steps, moment.astimezone(ZoneInfo(zone)))
-    asked = [_Asked(name) for name in find(catalog, wanted) if not only or name in only]
+    tables = find(catalog, wanted)
+    asked = [_Asked(name) for name in tables.tables if not only or name in only]
     found = _side_by_side(catalog, question, asked)
     beside = _beside([each.assessed for each in found], steps, history or {}, with_shared=not only)
+    if tables.there is not None:
+        beside = [each for each in beside if each.table in tables.there]
     found += _side_by_side(catalog, question, beside)
     if steps.beside and not only:
         found = _without_cleaning(found, {name for more in steps.beside.values() for name in more})

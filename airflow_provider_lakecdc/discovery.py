@@ -40,19 +40,30 @@ class Wanted:
         return bool(self.fed) or any(is_pattern(entry) for entry in self.tables)
 
 
-def find(catalog: CatalogConnection, wanted: Wanted) -> list[str]:
-    """Names of the tables that are wanted, those that are named first.
+@dataclass(frozen=True)
+class Found:
+    """Tables that are wanted.
 
-    Side tables are left out unless they are named, since they go with the tables that they stand beside. The catalog
-    is asked only where there are patterns.
+    :param tables: those that are named first; side tables are left out unless they are named, since they go with the
+        tables that they stand beside.
+    :param there: all tables of the catalog; None if it was not asked.
     """
+
+    tables: list[str]
+    there: frozenset[str] | None = None
+
+
+def find(catalog: CatalogConnection, wanted: Wanted) -> Found:
+    """Find the tables that are wanted. The catalog is asked only where there are patterns."""
     named = wanted.named
     if not wanted.has_patterns:
-        return named
+        return Found(named)
     with closing(catalog.load()) as opened:
         there = sorted(_tables(opened))
     found = matching((*wanted.tables, *wanted.fed), there)
-    return [*named, *(name for name in found if name not in {*named} and not is_side_table(name))]
+    known = {*named}
+    others = [name for name in found if name not in known and not is_side_table(name)]
+    return Found([*named, *others], frozenset(there))
 
 
 def _tables(catalog: Catalog) -> Iterator[str]:

@@ -31,11 +31,19 @@ def live_files(table: Table, manifests: Sequence[ManifestFile], columns: Sequenc
     """
     types = {column: table.schema().find_type(column) for column in columns}
     unpartitioned = {number for number, spec in table.specs().items() if spec.is_unpartitioned()}
+    for manifest, entries in zip(manifests, _all_entries(table, manifests), strict=True):
+        for entry in entries:
+            found = _live_file(entry, manifest, manifest.partition_spec_id in unpartitioned)
+            yield replace(found, bounds=_bounds(entry.data_file, types)) if types else found
+
+
+def _all_entries(table: Table, manifests: Sequence[ManifestFile]) -> Iterator[list[ManifestEntry]]:
+    """Entries of each manifest; of a table among thousands threads would cost more than they save."""
+    if len(manifests) < _THREADS:
+        yield from (_entries(table, manifest) for manifest in manifests)
+        return
     with ThreadPoolExecutor(_THREADS) as pool:
-        for manifest, entries in zip(manifests, pool.map(partial(_entries, table), manifests), strict=True):
-            for entry in entries:
-                found = _live_file(entry, manifest, manifest.partition_spec_id in unpartitioned)
-                yield replace(found, bounds=_bounds(entry.data_file, types)) if types else found
+        yield from pool.map(partial(_entries, table), manifests)
 
 
 def _entries(table: Table, manifest: ManifestFile) -> list[ManifestEntry]:

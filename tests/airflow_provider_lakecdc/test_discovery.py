@@ -38,7 +38,7 @@ def found(catalog: Any, *tables: str, fed: tuple[str, ...] = (), **policies: tup
     policy = {"shop.*" if name == "shop" else name: TablePolicy(jobs) for name, jobs in policies.items()}
     wanted = Wanted(tables, fed, policy)
     told = {each.table: each for each in assess(catalog, wanted, Steps({})).tables}
-    assert find(catalog, wanted) == list(told)
+    assert find(catalog, wanted).tables == list(told)
     return told
 
 
