@@ -58,6 +58,7 @@ def get_provider_info() -> dict[str, Any]:
         "triggers": [_modules(*(f"triggers.{name}" for name in _SENSORS))],
         "hooks": [_modules("hooks.catalog", "hooks.source")],
         "extra-links": [f"{_PACKAGE}.links.JobReportLink"],
+        "cli": [f"{_PACKAGE}.cli.definition.get_lakecdc_commands"],
         "config": {"lakecdc": {"description": "Settings of the lakecdc provider.", "options": _options()}},
     }
 

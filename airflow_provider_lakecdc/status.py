@@ -1,21 +1,14 @@
-"""How tables stand: deletes in them, engines that can read them, the last write, health. Metadata only, by pyiceberg.
-
-Also a command, which knows Airflow's connections: ``python -m airflow_provider_lakecdc.status lake shop.orders``.
-"""
+"""How tables stand: deletes, engines that can read them, the last write, health. Metadata alone, by pyiceberg."""
 
 from __future__ import annotations
 
-import argparse
-import json
 import logging
-import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_lakecdc.delete_debt import debt_of
 from airflow_provider_lakecdc.health import health_of
-from airflow_provider_lakecdc.hooks.catalog import get_catalog
 from airflow_provider_lakecdc.tables import MAIN, branch_snapshots, open_table, snapshot_facts
 from lakecdc.metadata import readers
 from lakecdc.metadata.last_write import last_write
@@ -83,27 +76,6 @@ def overview(statuses: Mapping[str, Mapping[str, Any]]) -> str:
     )
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Print the status of tables as JSON.
-
-    :return: 1 if one of them does not exist or cannot be read, else 0.
-    """
-    parser = argparse.ArgumentParser(prog="airflow_provider_lakecdc.status", description=main.__doc__)
-    parser.add_argument("catalog_conn_id", help="Airflow connection of type iceberg")
-    parser.add_argument("tables", nargs="+", help="namespace.name")
-    parser.add_argument(
-        "--partitions", action="store_true", help="when each partition was changed; reads all manifests"
-    )
-    parser.add_argument("--health", action="store_true", help="score and file sizes; reads the head's manifests")
-    asked = parser.parse_args(argv)
-    catalog = get_catalog(asked.catalog_conn_id)
-    wanted = {"partitions": asked.partitions, "health": asked.health}
-    found = {name: report_status(catalog, name, **wanted) for name in asked.tables}
-    json.dump(found, sys.stdout, indent=2)
-    print()
-    return int(any("error" in status for status in found.values()))
-
-
 def _status(table: Table, branch: str) -> dict[str, Any]:
     debt, version = debt_of(table, branch), table.format_version
     deletes = (debt.equality_delete_files, debt.position_delete_files)
@@ -144,7 +116,3 @@ def _row(name: str, status: Mapping[str, Any]) -> tuple[str, ...]:
     score = f"{status['health']['score']:.0f}" if status.get("health") else "-"
     refused = ", ".join(status["refused_by"])
     return name, f"v{status['format_version']}", equality, position, ready, refused, score, written
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -5,6 +5,7 @@ from __future__ import annotations
 # first of all: it points Airflow at an empty home before anything imports Airflow
 import tests.airflow_provider_lakecdc.home as home  # isort: skip
 
+import configparser
 import json
 import os
 import sys
@@ -85,6 +86,22 @@ def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     }
     connection(monkeypatch, "lake", conn_type="iceberg", extra={**properties, "s3.secret-access-key": CATALOG_SECRET})
     return properties
+
+
+@pytest.fixture
+def installed(tmp_path: Path) -> dict[str, str]:
+    """The environment of a process in which the provider is installed, made of what setup.cfg declares."""
+    declared = configparser.ConfigParser()
+    declared.read(home.REPOSITORY / "setup.cfg")
+    name, version = declared["metadata"]["name"], declared["metadata"]["version"]
+    folder = tmp_path / f"{name.replace('-', '_')}-{version}.dist-info"
+    folder.mkdir()
+    (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+    groups = declared["options.entry_points"]
+    text = "".join(f"[{group}]\n{entries.strip()}\n" for group, entries in groups.items())
+    (folder / "entry_points.txt").write_text(text)
+    path = [str(tmp_path), str(home.REPOSITORY), str(home.REPOSITORY / "spark_jobs")]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(path)}
 
 
 def connection(monkeypatch: pytest.MonkeyPatch, conn_id: str, **fields: Any) -> None:

@@ -2,32 +2,10 @@
 
 from __future__ import annotations
 
-import configparser
-import os
 import subprocess
 import sys
-from pathlib import Path
-
-import pytest
 
 from tests.airflow_provider_lakecdc import home
-
-
-@pytest.fixture
-def installed(tmp_path: Path) -> dict[str, str]:
-    """The environment of a process in which the provider is installed, made of what setup.cfg declares."""
-    declared = configparser.ConfigParser()
-    declared.read(home.REPOSITORY / "setup.cfg")
-    name, version = declared["metadata"]["name"], declared["metadata"]["version"]
-    folder = tmp_path / f"{name.replace('-', '_')}-{version}.dist-info"
-    folder.mkdir()
-    (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
-    groups = declared["options.entry_points"]
-    text = "".join(f"[{group}]\n{entries.strip()}\n" for group, entries in groups.items())
-    (folder / "entry_points.txt").write_text(text)
-    path = [str(tmp_path), str(home.REPOSITORY), str(home.REPOSITORY / "spark_jobs")]
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(path)}
-
 
 # one process for all three: each start of Airflow's command line takes seconds
 ASK = """

@@ -12,7 +12,7 @@ from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import LongType, NestedField
 
 from airflow_provider_lakecdc.hooks.catalog import get_catalog
-from airflow_provider_lakecdc.status import main, overview, read_status, tables_of
+from airflow_provider_lakecdc.status import overview, read_status, tables_of
 from lakecdc.metadata import names
 from tests.airflow_provider_lakecdc.tables import ROW, FedTable
 
@@ -76,7 +76,7 @@ def test_when_each_partition_was_changed(orders: FedTable) -> None:
     assert len(status(partitions=True)["partitions"]) == 1
 
 
-def test_health_is_measured_on_demand_and_told_by_score(orders: FedTable, capsys: pytest.CaptureFixture[str]) -> None:
+def test_health_is_measured_on_demand_and_told_by_score(orders: FedTable) -> None:
     assert status(health=True)["health"] is None and "health" not in status()
     for _ in range(3):
         orders.ingest(None)
@@ -87,8 +87,6 @@ def test_health_is_measured_on_demand_and_told_by_score(orders: FedTable, capsys
     assert (found["snapshots"], found["manifests"]) == (4, 4)
     assert found["score"] == pytest.approx(100 - sum(found["lost"].values())) and found["lost"]["deletes"] > 10
     assert f"  {found['score']:.0f}  " in overview({"shop.orders": status(health=True)})
-    assert main(["lake", "shop.orders", "--health"]) == 0
-    assert json.loads(capsys.readouterr().out)["shop.orders"]["health"] == found
 
 
 def test_tables_of_a_namespace(orders: FedTable, lake: dict[str, str]) -> None:
@@ -96,20 +94,3 @@ def test_tables_of_a_namespace(orders: FedTable, lake: dict[str, str]) -> None:
     orders.catalog.create_namespace("elsewhere")
     assert tables_of(get_catalog("lake"), "shop") == ["shop.items", "shop.orders"]
     assert tables_of(get_catalog("lake"), "elsewhere") == []
-
-
-def test_the_command_prints_json(orders: FedTable, capsys: pytest.CaptureFixture[str]) -> None:
-    orders.ingest(FIVE)
-    assert main(["lake", "shop.orders"]) == 0
-    assert json.loads(capsys.readouterr().out)["shop.orders"]["last_write"]["source_time"] == FIVE
-    assert main(["lake", "shop.orders", "shop.nothing"]) == 1
-    assert json.loads(capsys.readouterr().out)["shop.nothing"] == {"error": "There is no such table."}
-
-
-def test_the_command_tells_the_others_of_a_table_that_cannot_be_read(
-    orders: FedTable, lake: dict[str, str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    FedTable(lake, "shop.broken").break_metadata()
-    assert main(["lake", "shop.broken", "shop.orders"]) == 1
-    found = json.loads(capsys.readouterr().out)
-    assert list(found["shop.broken"]) == ["error"] and found["shop.orders"]["ready_for_v4"]

@@ -8,6 +8,7 @@ import inspect
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -19,6 +20,8 @@ import psycopg
 import pytest
 from rich.console import Console
 
+from airflow_provider_lakecdc.__main__ import parser
+from airflow_provider_lakecdc.cli.definition import get_lakecdc_commands
 from demo.readme import with_sample
 from demo.run import Demo
 from demo.settings import Settings
@@ -211,6 +214,26 @@ def test_every_operator_is_listed_with_its_arguments() -> None:
 def _in_order(arguments: list[str], given: list[str]) -> list[str]:
     assert set(arguments) <= set(given), f"{set(arguments) - set(given)} is no argument"
     return [name for name in given if name in arguments]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_commands_are_such_as_the_command_line_takes(page: Path) -> None:
+    lines = re.findall(
+        r"^(?: {4}|```bash\n)(?:airflow lakecdc|python -m airflow_provider_lakecdc) (.*)$", page.read_text(), re.M
+    )
+    for line in lines:
+        parser().parse_args(shlex.split(line, comments=True))
+    assert lines or page.stem != "cli"
+
+
+def test_every_command_is_described_with_its_options() -> None:
+    (group,) = get_lakecdc_commands()
+    page = (ROOT / "docs" / "cli.md").read_text()
+    common, *sections = re.split(r"^## ", page, flags=re.M)
+    assert [section.split()[0] for section in sections] == [command.name for command in group.subcommands]
+    for command, section in zip(group.subcommands, sections, strict=True):
+        options = {flag for argument in command.args for flag in argument.flags if flag.startswith("--")}
+        assert {option for option in options if f"`{option}`" not in common + section} == set()
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,1 @@
+"""The command line: ``airflow lakecdc …``, and the same as ``python -m airflow_provider_lakecdc …``."""

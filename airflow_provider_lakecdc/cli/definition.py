@@ -1,0 +1,64 @@
+"""The commands and their arguments, as Airflow's extension point for providers wants them.
+
+Airflow imports this module for each of its own commands, so it imports nothing but the types that they are told in;
+what a command needs is imported when it runs.
+"""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections.abc import Callable
+from typing import NoReturn
+
+from airflow.cli.cli_config import ActionCommand, Arg, GroupCommand
+
+_JSON = Arg(("--json",), action="store_true", help="Print JSON instead of a table.")
+_VERBOSE = Arg(("-v", "--verbose"), action="store_true", help="Show what is logged, and where an error comes from.")
+_CONFIG = Arg(
+    ("--config",),
+    metavar="FILE",
+    type=str,
+    help="Configuration of the DAGs; default: LAKECDC_CONFIG, then config_file of Airflow's section lakecdc.",
+)
+_CATALOG = Arg(
+    ("--catalog",),
+    metavar="CONN_ID",
+    help="Connection of type iceberg, instead of a configuration.",
+)
+_TABLES = Arg(
+    ("tables",),
+    nargs="*",
+    metavar="TABLE",
+    help="namespace.name, patterns such as 'shop.*', and '!*.tmp_*' for what these must not find.",
+)
+_PARTITIONS = Arg(
+    ("--partitions",), action="store_true", help="Also tell when each partition was changed; this reads all manifests."
+)
+
+
+def get_lakecdc_commands() -> list[GroupCommand]:
+    """The commands that the provider adds to ``airflow``."""
+    commands = (
+        _command(
+            "health",
+            "Tell which tables hurt their readers, worst first",
+            "Measures tables from their metadata, without Spark: those that are named,\n"
+            "else those of the configuration. Exit code 1: a table cannot be read.",
+            (_TABLES, _CONFIG, _CATALOG, _PARTITIONS),
+        ),
+    )
+    return [GroupCommand(name="lakecdc", help="Feed and govern Iceberg tables", subcommands=commands)]
+
+
+def _command(name: str, help: str, description: str, arguments: tuple[Arg, ...]) -> ActionCommand:
+    """A command whose function is ``main`` of the module that has its name."""
+    return ActionCommand(name, help, _running(name), (*arguments, _JSON, _VERBOSE), description)
+
+
+def _running(name: str) -> Callable[[Namespace], NoReturn]:
+    def run(asked: Namespace) -> NoReturn:
+        from airflow_provider_lakecdc.cli.running import run_command
+
+        run_command(name, asked)
+
+    return run

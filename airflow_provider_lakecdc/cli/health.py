@@ -1,0 +1,99 @@
+"""``health``: which tables hurt their readers, worst first, from metadata alone."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any
+
+from airflow_provider_lakecdc.cli.tables import selected
+from airflow_provider_lakecdc.cli.terminal import age, print_grid, print_json, print_lines
+from airflow_provider_lakecdc.status import report_status
+
+_THREADS = 4
+_HEADINGS = {
+    "table": "left",
+    "score": "right",
+    "lost to": "left",
+    "files": "right",
+    "needed": "right",
+    "eq": "right",
+    "pos": "right",
+    "dv": "right",
+    "written": "right",
+}
+_LEGEND = (
+    "eq equality-delete files, pos position-delete files, dv deletion vectors; needed: data files of the target size"
+)
+_POOR, _BAD = 80, 50
+# a loss of fewer points is not worth a line
+_WORTH = 0.5
+
+Status = Mapping[str, Any]
+
+
+def main(asked: Namespace) -> int:
+    """Measure tables and print them.
+
+    :return: 1 if one of them does not exist or cannot be read, else 0.
+    """
+    selection = selected(asked)
+    read = partial(report_status, selection.catalog, partitions=asked.partitions, health=True)
+    with ThreadPoolExecutor(_THREADS) as pool:
+        statuses = dict(zip(selection.tables, pool.map(read, selection.tables), strict=True))
+    statuses = dict(sorted(statuses.items(), key=lambda named: _score(named[1])))
+    if asked.json:
+        print_json(statuses)
+    else:
+        _show(statuses)
+    return int(any("error" in status for status in statuses.values()))
+
+
+def _score(status: Status) -> float:
+    """For the order: what cannot be read is worst, and a table without a snapshot hurts nobody."""
+    if "error" in status:
+        return -1.0
+    return float(status["health"]["score"]) if status["health"] else 101.0
+
+
+def _show(statuses: Mapping[str, Status]) -> None:
+    readable = {name: status for name, status in statuses.items() if "error" not in status}
+    if readable:
+        print_grid(_HEADINGS, map(_row, readable, readable.values()), [_style(each) for each in readable.values()])
+        print_lines("", _LEGEND)
+    for name, status in readable.items():
+        if status.get("partitions"):
+            print_lines("", f"{name} by partition")
+            headings = {"partition": "left", "records": "right", "last changed": "left"}
+            print_grid(headings, _partitions(status))
+    if errors := {name: status["error"] for name, status in statuses.items() if "error" in status}:
+        print_lines("", *(f"{name} cannot be read: {' '.join(error.split())}" for name, error in errors.items()))
+
+
+def _row(name: str, status: Status) -> list[str]:
+    written = age(status["last_write"]["written_at"] if status["last_write"] else None)
+    if (health := status["health"]) is None:
+        return [name, "-", "", "0", "0", "0", "0", "0", written]
+    lost = sorted(((points, what) for what, points in health["lost"].items() if points >= _WORTH), reverse=True)
+    counts = ("data_files", "files_needed", "equality_delete_files", "position_delete_files", "deletion_vectors")
+    numbers = [f"{health[count]:,}" for count in counts]
+    return [
+        name,
+        f"{health['score']:.0f}",
+        "\n".join(f"{what} {points:.0f}" for points, what in lost),
+        *numbers,
+        written,
+    ]
+
+
+def _style(status: Status) -> str:
+    score = _score(status)
+    return "red" if score < _BAD else "yellow" if score < _POOR else ""
+
+
+def _partitions(status: Status) -> Iterator[list[str]]:
+    for each in status["partitions"]:
+        values = ", ".join(f"{name}={value}" for name, value in each["partition"].items()) or "-"
+        yield [values, f"{each['records']:,}", each["last_changed"] or "-"]

@@ -1,0 +1,77 @@
+"""What all commands share: how they end. An error is one line that says what to do, and an exit code."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import os
+import sys
+import traceback
+from argparse import Namespace
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import NoReturn
+
+from airflow_provider_lakecdc.exceptions import LakecdcJobError
+from airflow_provider_lakecdc.launcher import environment
+from lakecdc.contract.errors import LakecdcError
+from lakecdc.contract.report import EXIT_BAD_INPUT, EXIT_CONFLICT
+from lakecdc.contract.secrets import mask
+
+#: by class of the failure; whatever is not listed is 1
+_EXIT_CODES = {"conflict": EXIT_CONFLICT, "bad input": EXIT_BAD_INPUT}
+_EXIT_UNKNOWN = 1
+# as shells report programs that a signal has ended
+_INTERRUPTED = 130
+# with which Airflow's own commands make it look for connections in its database too
+_KNOWS_CONNECTIONS = {"_AIRFLOW_PROCESS_CONTEXT": "server"}
+
+
+def run_command(name: str, asked: Namespace) -> NoReturn:
+    """Run ``main`` of a command's module and exit: with what it returns, or as its error wants.
+
+    :param name: of the module in this package.
+    :param asked: the command's arguments, ``verbose`` among them.
+    """
+    with _quiet(asked.verbose), environment(_KNOWS_CONNECTIONS):
+        try:
+            code = importlib.import_module(f"airflow_provider_lakecdc.cli.{name}").main(asked)
+            sys.stdout.flush()
+        except BrokenPipeError:
+            # the reader, such as head, has seen enough; what is still buffered must not fail at exit
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            code = 0
+        except KeyboardInterrupt:
+            code = _INTERRUPTED
+        except Exception as error:
+            if asked.verbose:
+                print(mask(traceback.format_exc()), file=sys.stderr)
+            print(f"Error: {one_line(error)}", file=sys.stderr)
+            code = _EXIT_CODES.get(getattr(error, "failure_class", ""), _EXIT_UNKNOWN)
+    sys.exit(code)
+
+
+def one_line(error: Exception) -> str:
+    """An error and its remedy in one line, secrets hidden."""
+    if isinstance(error, LakecdcJobError):
+        text = f"{error.message} {error.hint}" if error.hint else error.message
+    elif isinstance(error, LakecdcError):
+        text = str(error)
+    else:
+        text = f"{type(error).__name__}: {error}"
+    return mask(" ".join(text.split()))
+
+
+@contextmanager
+def _quiet(verbose: bool) -> Iterator[None]:
+    """Keep logs off the terminal, or with ``verbose`` off the standard output, which is the command's own."""
+    from airflow.cli.utils import redirect_stdout_log_handlers_to_stderr
+
+    before = logging.root.manager.disable
+    redirect_stdout_log_handlers_to_stderr()
+    if not verbose:
+        logging.disable(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logging.disable(before)

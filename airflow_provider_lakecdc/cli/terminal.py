@@ -1,0 +1,66 @@
+"""What commands print: JSON, or tables that fit a terminal and lose nothing in a pipe."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.table import Table as Grid
+from rich.text import Text
+
+# in a pipe nobody folds lines, and whatever reads them wants each row in one
+_ENDLESS = 10_000
+_UNITS = ((86400, "d"), (3600, "h"), (60, "min"))
+
+
+def print_json(document: Mapping[str, Any] | Sequence[Any]) -> None:
+    """Print a document for programs."""
+    print(json.dumps(document, indent=2, default=str))
+
+
+def print_lines(*lines: str) -> None:
+    """Print text as it is; a terminal folds long lines."""
+    console = _console()
+    for line in lines:
+        console.print(Text(line), soft_wrap=True)
+
+
+def print_grid(headings: Mapping[str, str], rows: Iterable[Sequence[str]], styles: Sequence[str] = ()) -> None:
+    """Print a table; a cell that is too wide is folded, never cut.
+
+    :param headings: of the columns, each with ``left`` or ``right``.
+    :param rows: a cell for each column; line ends within it stay on a terminal and become commas in a pipe.
+    :param styles: of the rows, in their order, such as ``red``.
+    """
+    console = _console()
+    grid = Grid(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False)
+    for heading, justify in headings.items():
+        # a left one may be folded, numbers stay whole
+        grid.add_column(heading, justify=justify, overflow="fold", no_wrap=justify == "right")  # type: ignore[arg-type]
+    for number, row in enumerate(rows):
+        cells = row if console.is_terminal else [", ".join(cell.splitlines()) for cell in row]
+        grid.add_row(*map(Text, cells), style=styles[number] if styles else None)
+    console.print(grid)
+
+
+def age(moment: str | None) -> str:
+    """How long ago a moment was, in its largest unit; ``-`` without one.
+
+    :param moment: ISO-8601 with a zone.
+    """
+    if moment is None:
+        return "-"
+    passed = max(datetime.now(UTC) - datetime.fromisoformat(moment), timedelta()).total_seconds()
+    number, unit = next(((passed / size, unit) for size, unit in _UNITS if passed >= size), (passed, "s"))
+    return f"{number:.0f} {unit}"
+
+
+def _console() -> Console:
+    console = Console(markup=False, highlight=False, emoji=False)
+    if not console.is_terminal:
+        console.width = _ENDLESS
+    return console

@@ -1,0 +1,155 @@
+"""The command ``health``, over real tables."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from airflow_provider_lakecdc.hooks.catalog import get_catalog
+from airflow_provider_lakecdc.status import read_status
+from tests.airflow_provider_lakecdc import home
+from tests.airflow_provider_lakecdc.cli.conftest import Lakecdc
+from tests.airflow_provider_lakecdc.tables import FedTable
+
+FIVE = "2026-01-01T05:00:00+00:00"
+LONG = "shop.orders_of_customers_from_before_the_second_migration"
+
+
+@pytest.fixture
+def shop(lake: dict[str, str]) -> FedTable:
+    """A healthy table, one in debt, and one that nobody has written to."""
+    FedTable(lake, "shop.items").ingest(FIVE)
+    orders = FedTable(lake)
+    for _ in range(4):
+        orders.ingest(FIVE)
+    orders.delete(7, 3)
+    FedTable(lake, "shop.empty")
+    return orders
+
+
+def config(folder: Path, monkeypatch: pytest.MonkeyPatch, **parts: Any) -> Path:
+    path = folder / "lakecdc.json"
+    path.write_text(json.dumps({"catalog_conn_id": "lake", **parts}))
+    monkeypatch.setenv("LAKECDC_CONFIG", str(path))
+    return path
+
+
+@pytest.mark.usefixtures("shop")
+def test_the_worst_table_comes_first_and_says_why(lakecdc: Lakecdc) -> None:
+    ended = lakecdc("health", "--catalog", "lake")
+    assert (ended.code, ended.err) == (0, "")
+    heading, _, orders, items, empty, *_ = ended.out.splitlines()
+    known = read_status(get_catalog("lake"), "shop.orders", health=True)
+    assert known is not None
+    lost = known["health"]["lost"]
+    named = f"deletes {lost['deletes']:.0f}, small_files {lost['small_files']:.0f}"
+    assert orders.split()[:2] == ["shop.orders", f"{known['health']['score']:.0f}"] and named in orders
+    assert re.findall(r"\b\d+\b", orders)[-6:-1] == ["4", "1", "2", "0", "0"]
+    assert items.startswith("shop.items") and " 100 " in items and empty.startswith("shop.empty")
+    # columns of numbers end below their headings
+    assert orders.index(" 4 ") + 2 == heading.index("files") + len("files")
+
+
+@pytest.mark.usefixtures("shop")
+def test_json_is_what_the_metadata_says(lakecdc: Lakecdc) -> None:
+    found = lakecdc("health", "shop.items", "shop.orders", "--catalog", "lake", "--json", "--partitions").document
+    assert list(found) == ["shop.orders", "shop.items"]
+    assert found["shop.orders"] == read_status(get_catalog("lake"), "shop.orders", health=True, partitions=True)
+    assert found["shop.orders"]["last_write"]["source_time"] == FIVE
+
+
+def test_a_table_that_cannot_be_read_does_not_stop_the_others(
+    lakecdc: Lakecdc, shop: FedTable, lake: dict[str, str]
+) -> None:
+    FedTable(lake, "shop.broken").break_metadata()
+    ended = lakecdc("health", "shop.*", "x.absent", "--catalog", "lake")
+    assert ended.code == 1 and "shop.orders " in ended.out and "shop.items " in ended.out
+    told = [line for line in ended.out.splitlines() if "cannot be read" in line]
+    assert len(told) == 2 and "Invalid JSON" in "".join(told) and "Traceback" not in ended.out + ended.err
+    assert "x.absent cannot be read: There is no such table." in told
+    document = lakecdc("health", "shop.*", "x.absent", "--catalog", "lake", "--json")
+    assert document.code == 1 and list(document.document)[:2] == ["x.absent", "shop.broken"]
+
+
+@pytest.mark.usefixtures("shop")
+def test_the_tables_of_the_configuration(
+    lakecdc: Lakecdc, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lake: dict[str, str]
+) -> None:
+    path = config(tmp_path, monkeypatch, tables=["shop.*", "!shop.empty"])
+    assert list(lakecdc("health", "--json").document) == ["shop.orders", "shop.items"]
+    # its catalog goes for tables that are named too
+    assert list(lakecdc("health", "shop.empty", "--json").document) == ["shop.empty"]
+    config(tmp_path, monkeypatch, targets=[{"table": "shop.{table}", "key": ["id"]}])
+    monkeypatch.delenv("LAKECDC_CONFIG")
+    FedTable.open(lake).create_namespace("other")
+    FedTable(lake, "other.table")
+    assert len(lakecdc("health", "--json", "--config", str(path)).document) == 3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ((), "Nobody has said which tables. Name tables,"),
+        (("--catalog", "nowhere"), "There is no connection 'nowhere' that describes the Iceberg catalog. Create it,"),
+        (("--config", "gone.json"), "The configuration gone.json cannot be read: No such file or directory."),
+        (("--config", "a", "--catalog", "b"), "Both --config and --catalog are given."),
+        (("--catalog", "lake", "crm.*"), "No table of the catalog 'lake' is found by crm.*."),
+    ],
+)
+@pytest.mark.usefixtures("lake")
+def test_bad_input_is_one_line_that_says_what_to_do(lakecdc: Lakecdc, arguments: tuple[str, ...], said: str) -> None:
+    ended = lakecdc("health", *arguments)
+    assert (ended.code, ended.out) == (4, "")
+    assert ended.err.startswith(f"Error: {said}") and ended.err.count("\n") == 1
+
+
+def test_a_catalog_that_does_not_answer_is_one_line_too(lakecdc: Lakecdc, shop: FedTable, tmp_path: Path) -> None:
+    (tmp_path / "catalog.db").write_text("no database")
+    ended = lakecdc("health", "shop.*", "--catalog", "lake")
+    assert ended.code == 1 and ended.err.startswith("Error: DatabaseError: ") and ended.err.count("\n") == 1
+    assert "Traceback" in lakecdc("health", "shop.*", "--catalog", "lake", "--verbose").err
+
+
+def test_a_terminal_of_80_columns_shows_everything(
+    lakecdc: Lakecdc, shop: FedTable, lake: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    FedTable(lake, LONG).ingest(FIVE)
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = [re.sub(r"\x1b\[[\d;]*m", "", line) for line in lakecdc("health", "--catalog", "lake").out.splitlines()]
+    rows = lines[: lines.index("")]
+    assert max(map(len, rows)) <= 80 and "…" not in "".join(rows)
+    assert LONG in "".join(line.split(" ")[0] for line in rows)
+    # each reason has a line of its own
+    assert [line for line in rows if "small_files" in line and "deletes" in line] == []
+
+
+def test_airflow_has_the_command(installed: dict[str, str], shop: FedTable, lake: dict[str, str]) -> None:
+    """By Airflow's own parser, with a connection that only Airflow's database has."""
+    stored = {"conn_type": "iceberg", "extra": json.dumps({**lake, "catalog_name": "lake"})}
+    ask = [
+        *("from airflow.models import Connection", "from airflow.utils.session import create_session"),
+        *("with create_session() as session:", f"    session.add(Connection('stored', **{stored!r}))"),
+    ]
+    subprocess.run([sys.executable, "-c", "\n".join(ask)], env=installed, check=True, cwd=home.HOME)
+    command = [sys.executable, "-m", "airflow", "lakecdc", "health", "shop.orders", "--catalog", "stored", "--json"]
+    done = subprocess.run(command, env=installed, capture_output=True, text=True, cwd=home.HOME)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["shop.orders"] == read_status(get_catalog("lake"), "shop.orders", health=True)
+
+
+def test_telling_airflow_of_the_commands_imports_none_of_them() -> None:
+    code = (
+        "import sys, airflow.cli.cli_config; before = {*sys.modules};"
+        "from airflow_provider_lakecdc.cli.definition import get_lakecdc_commands; get_lakecdc_commands();"
+        "print(*sorted({*sys.modules} - before))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    package = "airflow_provider_lakecdc"
+    assert {*done.stdout.split()} - {package} == {f"{package}.cli", f"{package}.cli.definition"}
