@@ -119,15 +119,28 @@ def refuse_early(spec: JobSpec, text: str, environment: Mapping[str, str]) -> No
     """
     if spec.job != "ingest" or getattr(spec.source, "type", None) not in _TRIED_EARLY:
         return
-    command = [sys.executable, "-m", "lakecdc.preflight"]
+    done = started_here("lakecdc.preflight", text, environment, _PREFLIGHT_SECONDS)
+    if done is not None and done.returncode == EXIT_BAD_INPUT:
+        raise JobBadInputError(done.stdout.strip(), hint="Spark has not been started. Mend it, then clear the task.")
+
+
+def started_here(
+    module: str, text: str, environment: Mapping[str, str], seconds: float
+) -> subprocess.CompletedProcess[str] | None:
+    """Run a program of the library in a Python of its own, since it may import what Airflow must not.
+
+    :param module: such as ``lakecdc.preflight``.
+    :param text: its standard input.
+    :param seconds: after which it is ended.
+    :return: how it has ended; None if it has not.
+    """
+    command = [sys.executable, "-m", module]
     try:
-        done = subprocess.run(
-            command, input=text, env=dict(environment), capture_output=True, text=True, timeout=_PREFLIGHT_SECONDS
+        return subprocess.run(
+            command, input=text, env=dict(environment), capture_output=True, text=True, timeout=seconds
         )
     except subprocess.TimeoutExpired:
-        return
-    if done.returncode == EXIT_BAD_INPUT:
-        raise JobBadInputError(done.stdout.strip(), hint="Spark has not been started. Mend it, then clear the task.")
+        return None
 
 
 @contextmanager

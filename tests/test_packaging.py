@@ -137,6 +137,12 @@ def test_setup_fetches_the_jars_that_sessions_ask_for(bootstrap: ModuleType) -> 
     assert {*on_s3, *source_packages(kafka)} == {*bootstrap.JARS, *bootstrap.SERVICE_JARS} - {local[-1]}
 
 
+def test_setup_and_check_take_the_same_versions_of_java(bootstrap: ModuleType) -> None:
+    from lakecdc.contract import runtime
+
+    assert (bootstrap.JAVA_OLDEST, bootstrap.JAVA_NEWEST) == (runtime.JAVA_OLDEST, runtime.JAVA_NEWEST)
+
+
 def test_jars_are_where_java_puts_them_whatever_home_says(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     from local_services import spark_classes
 

@@ -40,6 +40,13 @@ def get_lakecdc_commands() -> list[GroupCommand]:
     """The commands that the provider adds to ``airflow``."""
     commands = (
         _command(
+            "check",
+            "Look for what jobs need, and say what to do where it is missing",
+            "Looks at this machine, the connections, the catalog, the source and the configuration, without Spark.\n"
+            "Exit code 1: something is missing.",
+            (_CONFIG, _CATALOG),
+        ),
+        _command(
             "health",
             "Tell which tables hurt their readers, worst first",
             "Measures tables from their metadata, without Spark: those that are named,\n"

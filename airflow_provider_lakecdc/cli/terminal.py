@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -44,7 +45,11 @@ def print_grid(headings: Mapping[str, str], rows: Iterable[Sequence[str]], style
     for number, row in enumerate(rows):
         cells = row if console.is_terminal else [", ".join(cell.splitlines()) for cell in row]
         grid.add_row(*map(Text, cells), style=styles[number] if styles else None)
-    console.print(grid)
+    with console.capture() as drawn:
+        console.print(grid)
+    text = drawn.get()
+    # what reads a pipe has no use for the blanks that fill a column
+    console.file.write(text if console.is_terminal else re.sub(r" +$", "", text, flags=re.MULTILINE))
 
 
 def age(moment: str | None) -> str:

@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from lakecdc.contract.errors import InputError, LakecdcError, SpecError
+from lakecdc.contract.errors import InputError, LakecdcError, SourceUnavailableError, SpecError
 from lakecdc.contract.refusals import is_refusal
 from lakecdc.contract.report import EXIT_BAD_INPUT, EXIT_DONE
 from lakecdc.contract.secrets import mask, resolve
@@ -52,7 +52,7 @@ def check(spec: JobSpec) -> None:
     source = spec.source
     if isinstance(source, FilesSource):
         for path in source.paths:
-            _check_path(path)
+            check_path(path)
     elif isinstance(source, PostgresSource):
         from lakecdc.ingest.sources.postgres import connect as postgres
 
@@ -62,7 +62,7 @@ def check(spec: JobSpec) -> None:
 
         mysql.connect(mysql.address(source)).close()
     elif isinstance(source, JdbcSource):
-        _check_jdbc(source)
+        check_jdbc(source)
 
 
 def _check_catalog(catalog: Catalog) -> None:
@@ -75,10 +75,20 @@ def _check_catalog(catalog: Catalog) -> None:
         )
 
 
-def _check_path(path: str) -> None:
-    parts = urlsplit(path)
-    if parts.scheme not in ("", "file") or (not parts.scheme and any(name in os.environ for name in _HADOOP)):
+def is_local(path: str) -> bool:
+    """Whether a path of a ``files`` source lies in this machine's file system for certain."""
+    scheme = urlsplit(path).scheme
+    return scheme == "file" or (not scheme and not any(name in os.environ for name in _HADOOP))
+
+
+def check_path(path: str) -> None:
+    """Refuse a path of a ``files`` source whose folder is not there, as far as that can be told here.
+
+    :raises InputError: naming what is missing.
+    """
+    if not is_local(path):
         return
+    parts = urlsplit(path)
     local = unquote(parts.path) if parts.scheme else path
     # Hadoop's patterns have more than Python's: only what stands before the first of them is looked for
     fixed = re.split(r"[*?\[{\\]", local, maxsplit=1)[0]
@@ -88,7 +98,12 @@ def _check_path(path: str) -> None:
         raise InputError(f"source.path names {path}, but there is no {what} {found}.", hint="Correct source.path.")
 
 
-def _check_jdbc(source: JdbcSource) -> None:
+def check_jdbc(source: JdbcSource) -> None:
+    """Open the database of a ``jdbc`` source, where that can be done without its driver.
+
+    :raises InputError: it refuses the login, or its file is not there.
+    :raises SourceUnavailableError: it is out of reach.
+    """
     parts = urlsplit(source.url.removeprefix("jdbc:"))
     if source.dialect == "sqlite":
         file = source.url.removeprefix("jdbc:sqlite:").partition("?")[0].removeprefix("file:")
@@ -108,7 +123,7 @@ def _try_postgres(source: JdbcSource, host: str, port: int | None, database: str
     try:
         psycopg.connect(host=host, connect_timeout=_SECONDS, **given).close()
     except psycopg.OperationalError as error:
-        _refuse(source, error)
+        raise _refusal(source, error) from error
 
 
 def _try_mysql(source: JdbcSource, host: str, port: int | None, database: str) -> None:
@@ -119,15 +134,14 @@ def _try_mysql(source: JdbcSource, host: str, port: int | None, database: str) -
     try:
         pymysql.connect(host=host, connect_timeout=_SECONDS, **given).close()
     except (pymysql.MySQLError, OSError, RuntimeError) as error:
-        _refuse(source, error)
+        raise _refusal(source, error) from error
 
 
-def _refuse(source: JdbcSource, error: Exception) -> None:
+def _refusal(source: JdbcSource, error: Exception) -> LakecdcError:
     text = " ".join(str(error).split())
-    if is_refusal(text):
-        raise InputError(
-            f"The database at {source.url} cannot be queried: {text}", hint="Check url, user and password."
-        ) from error
+    return (InputError if is_refusal(text) else SourceUnavailableError)(
+        f"The database at {source.url} cannot be queried: {text}", hint="Check url, user and password."
+    )
 
 
 if __name__ == "__main__":

@@ -130,7 +130,8 @@ class KafkaIngest:
     def _opened(self, target: Target, position: Position | None, recorded: Position | None) -> Feed:
         if position is not None and position.source != kept.SOURCE:
             raise InputError(f"It has been fed from a source of type {position.source!r}.", table=target.table)
-        names = self._topics_of(target)
+        single = len(self.spec.targets) == 1
+        names = topology.topics_of(target, self.source, list(self._topology.topics), single=single)
         if position is None and self.source.start == "latest" and not self._exists(target):
             raise InputError(
                 'It does not exist, so that there is nothing to keep the place of "latest" in.',
@@ -140,24 +141,6 @@ class KafkaIngest:
         found = kept.decode(position) if position else Progress()
         found = topology.checked(found, names, self._topology, self.source, target)
         return Feed(target, names, position, found, kept.decode(recorded) if recorded else None)
-
-    def _topics_of(self, target: Target) -> list[str]:
-        missing = [name for name in self.source.topics if name not in self._topology.topics]
-        if missing:
-            raise InputError(
-                f"The topics {', '.join(missing)} do not exist.",
-                table=target.table,
-                hint="Check source.topics, and that the login may describe them.",
-            )
-        single = len(self.spec.targets) == 1
-        names = self.source.topics_of(target, list(self._topology.topics), single=single)
-        if not names and self.source.topics:
-            raise InputError(
-                f"None of the topics {', '.join(self.source.topics)} is called like it.",
-                table=target.table,
-                hint="Name the topics that feed it in source.routes.",
-            )
-        return names
 
     def _exists(self, target: Target) -> bool:
         return open_target(self.spark, self.spec.catalog.name, target.table) is not None

@@ -60,6 +60,29 @@ def survey(cluster: Cluster, source: KafkaSource) -> Topology:
     return Topology(topics, lows, highs, ends, starts, through.astimezone(UTC))
 
 
+def topics_of(target: Target, source: KafkaSource, there: Sequence[str], *, single: bool) -> list[str]:
+    """The topics that feed a target; none if later ones may.
+
+    :param there: topics that the source wants and that exist.
+    :param single: it is the spec's only target.
+    :raises InputError: a topic that is named does not exist, or none is called like the target.
+    """
+    if missing := [name for name in source.topics if name not in there]:
+        raise InputError(
+            f"The topics {', '.join(missing)} do not exist.",
+            table=target.table,
+            hint="Check source.topics, and that the login may describe them.",
+        )
+    names = source.topics_of(target, there, single=single)
+    if not names and source.topics:
+        raise InputError(
+            f"None of the topics {', '.join(source.topics)} is called like it.",
+            table=target.table,
+            hint="Name the topics that feed it in source.routes.",
+        )
+    return names
+
+
 def checked(
     progress: Progress, names: Sequence[str], topology: Topology, source: KafkaSource, target: Target
 ) -> Progress:

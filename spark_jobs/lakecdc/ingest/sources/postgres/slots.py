@@ -106,6 +106,18 @@ def find_slot(session: Session, name: str) -> Slot | None:
     return Slot(name, plugin, database, pid, lsn(confirmed or "0/0"), status == "lost", int(lag or 0))
 
 
+def check_ours(session: Session, slot: Slot) -> None:
+    """Refuse a slot that is not ours.
+
+    :raises InputError: another plugin or database.
+    """
+    if slot.plugin != "pgoutput" or slot.database != session.info.dbname:
+        raise InputError(
+            f"The slot {slot.name!r} belongs to database {slot.database} and plugin {slot.plugin}.",
+            hint="Choose another source.slot; this one was not made by lakecdc.",
+        )
+
+
 def usable_slot(session: Session, name: str) -> Slot | None:
     """The slot, once no process of an earlier run uses it any more; None if there is none.
 
@@ -117,11 +129,7 @@ def usable_slot(session: Session, name: str) -> Slot | None:
         slot = find_slot(session, name)
         if slot is None:
             return None
-        if slot.plugin != "pgoutput" or slot.database != session.info.dbname:
-            raise InputError(
-                f"The slot {name!r} belongs to database {slot.database} and plugin {slot.plugin}.",
-                hint="Choose another source.slot; this one was not made by lakecdc.",
-            )
+        check_ours(session, slot)
         if slot.active_pid is None:
             return slot
         if time.monotonic() > deadline:

@@ -1,0 +1,94 @@
+"""The catalog and the place of its tables: whether they answer and take writes."""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from typing import TYPE_CHECKING
+
+from airflow_provider_lakecdc.exceptions import JobClusterError
+from airflow_provider_lakecdc.hooks.catalog import get_catalog
+from lakecdc.contract.findings import Finding, summed, tried
+from lakecdc.contract.runtime import catalog_type
+from lakecdc.contract.secrets import resolve
+
+if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog
+
+    from airflow_provider_lakecdc.hooks.catalog import CatalogConnection
+
+#: property that a namespace is given and loses again
+PROBE = "lakecdc.check"
+_IS_PLACE = re.compile(r"^(\w[\w+.-]*:|/)")
+_REMEDY = "The login needs the right to make and change tables there."
+
+
+def findings(conn_id: str, namespaces: Sequence[str]) -> Iterator[Finding]:
+    """Look at a catalog, and write into it what is removed at once.
+
+    :param conn_id: connection of type ``iceberg``.
+    :param namespaces: that jobs write to.
+    """
+    found: list[CatalogConnection] = []
+    yield tried("catalog connection", _connection, conn_id, found)
+    opened: list[Catalog] = []
+    for catalog in found:
+        yield tried("catalog", _opened, catalog, opened)
+    for each in opened:
+        with closing(each):
+            written = [tried(f"namespace {name}", _namespace, each, name) for name in namespaces]
+            yield from summed("namespaces", written, "take writes")
+            yield tried("warehouse", _warehouse, each)
+
+
+def _connection(conn_id: str, found: list[CatalogConnection]) -> str:
+    catalog = get_catalog(conn_id)
+    found.append(catalog)
+    return f"{conn_id}, a catalog of type {catalog_type(catalog.properties)} named {catalog.name}"
+
+
+def _opened(connection: CatalogConnection, opened: list[Catalog]) -> str:
+    try:
+        catalog = connection.load()
+        known = len(catalog.list_namespaces())
+    except Exception as error:
+        raise JobClusterError(
+            f"It does not answer: {type(error).__name__}: {error}",
+            hint="Check the connection's host, login and extra; pyiceberg's drivers of databases are its extras sql-….",
+        ) from error
+    opened.append(catalog)
+    return f"it answers, and has {known} namespaces"
+
+
+def _namespace(catalog: Catalog, name: str) -> Finding | str:
+    if not catalog.namespace_exists(name):
+        remedy = "The first run makes it, if the login may."
+        return Finding(f"namespace {name}", "warn", "it is not there", remedy)
+    try:
+        catalog.update_namespace_properties(name, updates={PROBE: "1"})
+        catalog.update_namespace_properties(name, removals={PROBE})
+    except NotImplementedError:
+        return Finding(f"namespace {name}", "warn", "this catalog cannot be asked whether it takes writes", _REMEDY)
+    except Exception as error:
+        return Finding(f"namespace {name}", "fail", f"it takes no writes: {type(error).__name__}: {error}", _REMEDY)
+    return "it takes writes"
+
+
+def _warehouse(catalog: Catalog) -> Finding | str:
+    from pyiceberg.io import load_file_io
+
+    place = str(resolve(catalog.properties, "catalog").get("warehouse", ""))
+    if not _IS_PLACE.match(place):
+        return "the catalog itself says where tables lie"
+    path = f"{place.rstrip('/')}/lakecdc_check_{uuid.uuid4()}"
+    try:
+        files = load_file_io(catalog.properties, path)
+        with files.new_output(path).create() as stream:
+            stream.write(b"lakecdc")
+        files.delete(path)
+    except Exception as error:
+        remedy = "Workers look at tables' metadata there, and jobs write to it: see the connection's properties."
+        return Finding("warehouse", "fail", f"{place} takes no files: {type(error).__name__}: {error}", remedy)
+    return f"{place} takes files"

@@ -1,0 +1,99 @@
+"""What Airflow is told: the Spark connection, the folder of documents, the configuration of the DAGs."""
+
+from __future__ import annotations
+
+import os
+import socket
+import uuid
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from airflow_provider_lakecdc import launcher, settings
+from airflow_provider_lakecdc.exceptions import JobBadInputError, JobClusterError
+from airflow_provider_lakecdc.hooks.lookup import find_connection
+from lakecdc.contract.findings import Finding
+
+if TYPE_CHECKING:
+    from airflow.sdk import DAG
+
+    from airflow_provider_lakecdc.launcher import SparkTarget
+    from airflow_provider_lakecdc.templates.config import LakeConfig
+
+_SECONDS = 5
+_PORTS = {"spark": 7077, "https": 443, "http": 80}
+
+
+def spark_connection(conn_id: str, deploy_mode: str | None, found: list[SparkTarget]) -> Finding | str:
+    """The connection that jobs are submitted to, and whether its master answers.
+
+    :param found: takes what the connection says.
+    :raises JobBadInputError: there is none.
+    :raises JobClusterError: its master does not answer.
+    """
+    target = launcher.spark_target(conn_id, deploy_mode)
+    found.append(target)
+    mode = "cluster" if target.cluster_mode else "client"
+    text = f"{conn_id}, master {target.master}, {mode} mode"
+    kind = find_connection(conn_id, "", "").conn_type
+    if kind != "spark":
+        return Finding("spark connection", "fail", f"{text}, is of type {kind!r}", "Give it the type 'spark'.")
+    if target.master == "yarn" and not {"HADOOP_CONF_DIR", "YARN_CONF_DIR"} & {*os.environ}:
+        return Finding("spark connection", "fail", text, "YARN is found by HADOOP_CONF_DIR or YARN_CONF_DIR: set one.")
+    for place in _places(target.master):
+        try:
+            socket.create_connection(place, _SECONDS).close()
+        except OSError as error:
+            raise JobClusterError(
+                f"{text}: {place[0]}:{place[1]} does not answer: {error}.",
+                hint="Check host and port of the connection.",
+            ) from error
+    return text
+
+
+def documents(target: SparkTarget | None) -> Finding | str:
+    """The folder of specs and reports.
+
+    :param target: where drivers run; None if that is not known.
+    :raises JobBadInputError: it takes no files.
+    """
+    from airflow.sdk import ObjectStoragePath
+
+    uri = settings.documents_uri()
+    name = f"check-{uuid.uuid4()}"
+    try:
+        folder = ObjectStoragePath(uri)
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text("lakecdc")
+        (folder / name).unlink()
+    except Exception as error:
+        raise JobBadInputError(
+            f"{uri} takes no files: {type(error).__name__}: {error}.",
+            hint="Set [lakecdc] documents_uri to a folder that workers may write to.",
+        ) from error
+    if target and target.cluster_mode and uri.startswith("file:"):
+        remedy = "Set [lakecdc] documents_uri to object storage: the driver runs on another machine."
+        return Finding("documents", "fail", f"{uri} is a folder of this machine alone", remedy)
+    return f"{uri} takes files"
+
+
+def dags(config: LakeConfig) -> Finding | str:
+    """The DAGs of a configuration, made as the DAG files make them."""
+    from airflow_provider_lakecdc import templates
+
+    makers: list[Callable[[LakeConfig], DAG]] = [templates.ingest_dag] if config.source and config.targets else []
+    if config.tables or config.targets:
+        governing = (templates.hourly_governance_dag, templates.nightly_governance_dag, templates.weekly_governance_dag)
+        makers += governing
+    if not makers:
+        remedy = "Name tables, or source and targets (docs/settings.md)."
+        return Finding("configuration", "fail", "it has neither tables nor targets", remedy)
+    return ", ".join(make(config).dag_id for make in makers)
+
+
+def _places(master: str) -> list[tuple[str, int]]:
+    """Hosts and ports that have to answer; of several standalone masters any one may be down."""
+    url = urlsplit(master.removeprefix("k8s://"))
+    if "," in master or url.scheme not in _PORTS or not url.hostname:
+        return []
+    return [(url.hostname, url.port or _PORTS[url.scheme])]

@@ -1,0 +1,96 @@
+"""``check``: whether all that jobs need is there, and what to do where it is not."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from airflow_provider_lakecdc import settings
+from airflow_provider_lakecdc.checks import catalog, deployment, machine, source
+from airflow_provider_lakecdc.cli.tables import configuration
+from airflow_provider_lakecdc.cli.terminal import print_grid, print_json
+from airflow_provider_lakecdc.exceptions import JobBadInputError
+from airflow_provider_lakecdc.hooks.catalog import get_catalog
+from airflow_provider_lakecdc.templates.config import LakeConfig, SparkConfig
+from lakecdc.contract import runtime
+from lakecdc.contract.findings import Finding, tried
+
+if TYPE_CHECKING:
+    from airflow_provider_lakecdc.launcher import SparkTarget
+    from lakecdc.contract.spec import JobSpec
+
+_STYLES = {"ok": "", "warn": "yellow", "fail": "red"}
+
+
+def main(asked: Namespace) -> int:
+    """Look at everything and print what was found.
+
+    :return: 1 if something is missing that jobs need, else 0.
+    """
+    found = list(_findings(asked))
+    if asked.json:
+        print_json([finding.facts() for finding in found])
+    else:
+        _show(found)
+    return int(any(finding.state == "fail" for finding in found))
+
+
+def _findings(asked: Namespace) -> Iterator[Finding]:
+    yield machine.packages()
+    yield machine.java()
+    configs: list[LakeConfig] = []
+    if not asked.catalog:
+        yield tried("configuration", _configuration, asked, configs)
+    config = configs[0] if configs else None
+    spark = config.spark if config else SparkConfig()
+    targets: list[SparkTarget] = []
+    conn_id = spark.conn_id or settings.spark_conn_id()
+    yield tried("spark connection", deployment.spark_connection, conn_id, spark.deploy_mode, targets)
+    for target in targets:
+        yield from machine.spark(target)
+    yield tried("documents", deployment.documents, targets[0] if targets else None)
+    conn_id = config.catalog if config else asked.catalog or settings.catalog_conn_id()
+    yield from catalog.findings(conn_id, _namespaces(config))
+    specs: list[JobSpec] = []
+    if config and config.source and config.targets:
+        yield from source.findings(config, specs)
+    yield tried("jars", _jars, conn_id, spark, specs)
+
+
+def _configuration(asked: Namespace, configs: list[LakeConfig]) -> Finding | str:
+    config = configuration(asked)
+    if config is None:
+        remedy = "It names source and tables for the DAGs of the wheel: docs/getting-started.md, step 5."
+        return Finding("configuration", "warn", "nobody has set one, so that no source is looked at", remedy)
+    configs.append(config)
+    return deployment.dags(config)
+
+
+def _namespaces(config: LakeConfig | None) -> list[str]:
+    named = [*config.maintained_tables, *config.target_tables] if config else []
+    found = dict.fromkeys(name.rpartition(".")[0] for name in named if not name.startswith("!"))
+    return [name for name in found if name and not any(sign in name for sign in "*?[{")]
+
+
+def _jars(conn_id: str, spark: SparkConfig, specs: Sequence[JobSpec]) -> Finding:
+    try:
+        properties = get_catalog(conn_id).properties
+    except JobBadInputError:
+        # which has a line of its own
+        properties = {}
+    needed = [*runtime.packages(properties), *(jar for spec in specs for jar in runtime.source_packages(spec.source))]
+    needed += [each.strip() for each in (spark.packages or "").split(",") if each.strip()]
+    conf = {name: str(value) for name, value in spark.conf.items()}
+    return machine.jars(list(dict.fromkeys(needed)), conf, spark.repositories)
+
+
+def _show(found: Sequence[Finding]) -> None:
+    rows, styles = [], []
+    for finding in found:
+        rows.append([finding.state, finding.check, finding.found])
+        styles.append(_STYLES[finding.state])
+        if finding.remedy:
+            rows.append(["", "", f"→ {finding.remedy}"])
+            styles.append("")
+    print_grid({"": "left", "check": "left", "found": "left"}, rows, styles)
