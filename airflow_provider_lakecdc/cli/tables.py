@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from airflow_provider_lakecdc import settings
-from airflow_provider_lakecdc.discovery import Wanted, discover
+from airflow_provider_lakecdc.discovery import Wanted, find
 from airflow_provider_lakecdc.hooks.catalog import get_catalog
 from lakecdc.contract.errors import InputError, SpecError
-from lakecdc.metadata.policy import is_pattern
 
 if TYPE_CHECKING:
     from airflow_provider_lakecdc.hooks.catalog import CatalogConnection
@@ -61,7 +60,7 @@ def selected(asked: Namespace) -> Selection:
     else:
         wanted = Wanted(tuple(config.maintained_tables), tuple(config.fed_patterns), config.policy)
     catalog = get_catalog(config.catalog if config else asked.catalog or settings.catalog_conn_id())
-    tables = _found(catalog, wanted)
+    tables = list(dict.fromkeys(find(catalog, wanted).tables))
     if not tables:
         entries = ", ".join((*wanted.tables, *wanted.fed))
         raise InputError(
@@ -70,9 +69,3 @@ def selected(asked: Namespace) -> Selection:
             "extra.",
         )
     return Selection(catalog, tables)
-
-
-def _found(catalog: CatalogConnection, wanted: Wanted) -> list[str]:
-    if wanted.fed or any(is_pattern(entry) for entry in wanted.tables):
-        return list(discover(catalog, wanted))
-    return list(dict.fromkeys(wanted.tables))
