@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import re
+import uuid
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import ObjectStoragePath
 
 from lakecdc.contract.errors import SpecError
-from lakecdc.contract.report import JobReport, parse_report
+from lakecdc.contract.report import JobReport, now, parse_report
 from lakecdc.contract.spec import loads
 
 if TYPE_CHECKING:
@@ -17,8 +19,20 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
+class Submitted:
+    """The Spark application that a try has submitted.
+
+    :param id: unique, also before Spark has a name for it.
+    :param at: ISO-8601 moment.
+    """
+
+    id: str
+    at: str
+
+
+@dataclass(frozen=True)
 class Documents:
-    """The two documents of one try.
+    """The documents of one try: spec, report, and which application these are of.
 
     Every try has its own folder: a report that an earlier try, perhaps still alive, writes late is never taken for
     this one's.
@@ -59,6 +73,15 @@ class Documents:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "spec.json").write_text(text)
         (folder / "report.json").unlink(missing_ok=True)
+
+    def write_application(self) -> None:
+        """Note that an application is submitted; one that another try takes over remains the same."""
+        found = {"id": str(uuid.uuid4()), "at": now()}
+        (ObjectStoragePath(self.folder) / "application.json").write_text(json.dumps(found))
+
+    def read_application(self) -> Submitted:
+        """The application that was submitted last with these documents."""
+        return Submitted(**json.loads((ObjectStoragePath(self.folder) / "application.json").read_text()))
 
     def write_report(self, report: JobReport) -> None:
         """Write the report of what no Spark application was needed for, perhaps besides what one has reported."""

@@ -100,6 +100,12 @@ def _options() -> dict[str, Any]:
             kind="boolean",
             default="True",
         ),
+        "audit": _option(
+            "Whether operators write down what each Spark application has done, in the table lakecdc.audit of the "
+            "catalog, which is made when it is first needed.",
+            kind="boolean",
+            default="True",
+        ),
     }
 
 

@@ -14,7 +14,7 @@ from fsspec.core import url_to_fs
 
 #: seconds; a job that runs needs its documents, and so do the steps after it
 YOUNGEST_DOCUMENT = 24 * 3600.0
-_NAMES = ("spec.json", "report.json")
+_NAMES = ("spec.json", "report.json", "application.json")
 _TRY = re.compile(r"try-\d+\Z")
 # what the file systems of fsspec call the moment of the last write
 _WRITTEN = ("mtime", "LastModified", "last_modified", "updated")

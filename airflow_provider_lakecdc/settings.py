@@ -46,6 +46,11 @@ def look_first() -> bool:
     return _switch("look_first", fallback=True)
 
 
+def audit() -> bool:
+    """Whether operators write down in the lake what each Spark application has done."""
+    return _switch("audit", fallback=True)
+
+
 def _get(option: str, fallback: str) -> str:
     # the fallback also serves a checkout that is on the path without being installed
     return str(conf.get("lakecdc", option, fallback=fallback) or fallback)

@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from airflow.sdk.exceptions import AirflowSkipException
 
 from airflow_provider_lakecdc import first_look, launcher, metrics, reporting, settings, shipping
+from airflow_provider_lakecdc.audit import Application, Run, record_application
 from airflow_provider_lakecdc.chaining import REPORT_KEY, failed_before
 from airflow_provider_lakecdc.documents import Documents
+from airflow_provider_lakecdc.exceptions import LakecdcJobError
 from airflow_provider_lakecdc.failures import verdict
 from airflow_provider_lakecdc.first_look import FirstLook
 from airflow_provider_lakecdc.hooks.catalog import CatalogConnection, get_catalog
@@ -57,9 +59,10 @@ class LakecdcJobOperator(SubmitOperator):
     :param planned_by: id of the task of a ``PlanOperator`` whose plan names the tables of this task and of those
         before it; a task without any is skipped.
     :param policy_options: options that go before ``options``, as the policy of the tables has them. (templated)
-    :param predicted_core_seconds: what each job is predicted to take, by job and table.
     :param look_first: look at the tables' metadata from the worker, and start Spark for those alone that may need the
         job (``airflow_provider_lakecdc.first_look``); default: ``[lakecdc] look_first``.
+    :param predicted_core_seconds: by job, then table, what the plan expects the tables to take, for the audit.
+        (templated)
     :param documents_uri: folder for spec and report; default: ``[lakecdc] documents_uri``. (templated)
     :param conn_id: connection of type ``spark``; default: ``[lakecdc] spark_conn_id``.
     :param application: the job's script, where it is not the installed one, such as ``local:///opt/jobs/ingest.py``.
@@ -77,9 +80,14 @@ class LakecdcJobOperator(SubmitOperator):
         "catalog_conn_id",
         "options",
         "policy_options",
+        "predicted_core_seconds",
         "documents_uri",
     )
-    template_fields_renderers: ClassVar[dict[str, str]] = {"options": "json", "conf": "json"}
+    template_fields_renderers: ClassVar[dict[str, str]] = {
+        "options": "json",
+        "conf": "json",
+        "predicted_core_seconds": "json",
+    }
     operator_extra_links = (JobReportLink(),)
     ui_color = "#d9ecf2"
 
@@ -95,8 +103,8 @@ class LakecdcJobOperator(SubmitOperator):
         after: Sequence[str] = (),
         planned_by: str | None = None,
         policy_options: Mapping[str, Any] | None = None,
-        predicted_core_seconds: Mapping[str, Mapping[str, float]] | None = None,
         look_first: bool | None = None,
+        predicted_core_seconds: Mapping[str, Mapping[str, float]] | None = None,
         documents_uri: str | None = None,
         conn_id: str | None = None,
         name: str | None = None,
@@ -114,8 +122,8 @@ class LakecdcJobOperator(SubmitOperator):
         self.after = list(after)
         self.planned_by = planned_by
         self.policy_options = dict(policy_options or {})
-        self.predicted_core_seconds = dict(predicted_core_seconds or {})
         self.look_first = settings.look_first() if look_first is None else look_first
+        self.predicted_core_seconds = predicted_core_seconds
         self.documents_uri = documents_uri or settings.documents_uri()
         self._documents: Documents | None = None
 
@@ -264,9 +272,8 @@ class LakecdcJobOperator(SubmitOperator):
         job = self._without_idle(context, job, found)
         if job.driver_is_here:
             launcher.refuse_early(job.spec, job.text, self._driver_environment(job))
-        submit_error = self._submit(context, job)
+        report, submit_error = self._audited(context, job)
         assert self._documents is not None
-        report = self._documents.read_report()
         if report is not None or submit_error is None:
             self._forget_external_id(context)
         told = {table.table for table in report.tables} if report else set()
@@ -275,6 +282,39 @@ class LakecdcJobOperator(SubmitOperator):
             report = dataclasses.replace(report, tables=(*report.tables, *idle))
             self._documents.write_report(report)
         return report, submit_error
+
+    def _audited(self, context: Context, job: Submission) -> tuple[JobReport | None, SubmitError | None]:
+        """Submit the job and read its report, and write down in the lake what has become of it."""
+        self._write_spec(context, job)
+        job.documents.write_application()
+        try:
+            submit_error = self._submit(context, job)
+            assert self._documents is not None
+            report = self._documents.read_report()
+        except BaseException as error:
+            # a task that runs out of time, say; its application has been started
+            self._record(context, job, None, LakecdcJobError(f"The task has ended before its job: {error!r}"))
+            raise
+        self._record(context, job, report, None if report else verdict(None, submit_error))
+        return report, submit_error
+
+    def _record(
+        self, context: Context, job: Submission, report: JobReport | None, failure: LakecdcJobError | None
+    ) -> None:
+        if not settings.audit():
+            return
+        try:
+            documents = self._documents or job.documents
+            submitted = documents.read_application()
+            run = Run.of(context, self.owner)
+            predicted = self.predicted_core_seconds or {}
+            dry = job.spec.options.dry_run
+            application = Application(
+                submitted.id, run, self.job, job.spec.tables, submitted.at, report, failure, predicted, dry
+            )
+            record_application(get_catalog(self.catalog_conn_id), application)
+        except Exception:
+            self.log.warning("What has become of the job is missing in the audit.", exc_info=True)
 
     def _without_idle(self, context: Context, job: Submission, found: FirstLook) -> Submission:
         if not found.idle:
@@ -296,7 +336,6 @@ class LakecdcJobOperator(SubmitOperator):
             context["ti"].xcom_push(key=REPORT_LINK_KEY, value=address)
 
     def _submit(self, context: Context, submission: Submission) -> SubmitError | None:
-        self._write_spec(context, submission)
         uri = submission.documents.report_uri
         self.log.info("Job %s for %d tables, report at %s", self.job, len(table_list(self.tables)), uri)
         try:

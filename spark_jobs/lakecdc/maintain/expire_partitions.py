@@ -241,7 +241,7 @@ def _column(table: IcebergTable, name: str | None) -> Field:
 
 
 def _refuse_side_table(table: IcebergTable) -> None:
-    if names.is_side_table(table.name):
+    if names.is_side_table(table.name) and not names.is_lake_table(table.name):
         raise UnsupportedError("It is one of lakecdc's own tables, whose rows do not go by age.", table=table.name)
 
 

@@ -64,14 +64,26 @@ FILES_SUFFIX = "_lakecdc_files"
 QUARANTINE = "lakecdc_quarantine"
 #: name of the table that keeps the log of a namespace's failing tables
 PARKED = "lakecdc_parked"
+#: namespace of the tables of the lake as a whole: what jobs have done, and how tables have fared
+LAKE_NAMESPACE = "lakecdc"
+AUDIT = f"{LAKE_NAMESPACE}.audit"
+HEALTH = f"{LAKE_NAMESPACE}.health"
 
 
-def is_side_table(table: str) -> bool:
-    """Tell whether a table is called as those are that ingestion makes beside its targets.
+def is_lake_table(table: str) -> bool:
+    """Tell whether a table is one of the lake as a whole.
 
     :param table: ``namespace.name``.
     """
-    return table.lower().endswith((DELETES_SUFFIX, FILES_SUFFIX, f".{QUARANTINE}", f".{PARKED}"))
+    return table.lower().startswith(f"{LAKE_NAMESPACE}.")
+
+
+def is_side_table(table: str) -> bool:
+    """Tell whether a table is called as lakecdc calls its own: beside a target of ingestion, or of the lake as a whole.
+
+    :param table: ``namespace.name``.
+    """
+    return is_lake_table(table) or table.lower().endswith((DELETES_SUFFIX, FILES_SUFFIX, f".{QUARANTINE}", f".{PARKED}"))
 
 
 def quarantine_of(table: str, named: str | None = None) -> str:

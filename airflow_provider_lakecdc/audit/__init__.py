@@ -1,0 +1,21 @@
+"""What jobs have done and how tables have fared, kept as Iceberg tables ``lakecdc.audit`` and ``lakecdc.health``.
+
+Rows are written by the Airflow side through pyiceberg, so that an application that has died has its rows too. What
+cannot be written waits beside the documents of jobs, and the next writer delivers it.
+"""
+
+from airflow_provider_lakecdc.audit.application import Application, Run
+from airflow_provider_lakecdc.audit.reading import health_history, history
+from airflow_provider_lakecdc.audit.recording import record_application, record_health
+from airflow_provider_lakecdc.audit.rows import AuditRow, HealthRow
+
+__all__ = [
+    "Application",
+    "AuditRow",
+    "HealthRow",
+    "Run",
+    "health_history",
+    "history",
+    "record_application",
+    "record_health",
+]

@@ -1,0 +1,126 @@
+"""One Spark application that an operator has started, and the rows that tell of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from airflow_provider_lakecdc.audit.rows import AuditRow
+from lakecdc.contract.report import JobReport, TableReport, now
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+    from airflow_provider_lakecdc.exceptions import LakecdcJobError
+
+
+@dataclass(frozen=True)
+class Run:
+    """The try of a task that an application belongs to, in Airflow's words.
+
+    :param map_index: None if the task is not mapped.
+    :param triggering_user_name: None if nobody has triggered the run.
+    """
+
+    dag_id: str
+    run_id: str
+    task_id: str
+    try_number: int
+    map_index: int | None = None
+    owner: str | None = None
+    triggering_user_name: str | None = None
+
+    @classmethod
+    def of(cls, context: Context, owner: str | None) -> Run:
+        """The try that runs."""
+        ti = context["ti"]
+        mapped = None if ti.map_index is None or ti.map_index < 0 else ti.map_index
+        user = getattr(context.get("dag_run"), "triggering_user_name", None)
+        return cls(ti.dag_id, ti.run_id, ti.task_id, ti.try_number, mapped, owner, user)
+
+
+@dataclass(frozen=True)
+class Application:
+    """One Spark application.
+
+    :param id: unique; the rows of an id are written once.
+    :param job: that was submitted.
+    :param tables: it was to work on, side tables not among them.
+    :param started_at: ISO-8601 moment of its submission.
+    :param report: what it has reported, if anything.
+    :param failure: why there is no report.
+    :param predicted_core_seconds: by job, then table.
+    """
+
+    id: str
+    run: Run
+    job: str
+    tables: tuple[str, ...]
+    started_at: str
+    report: JobReport | None = None
+    failure: LakecdcJobError | None = None
+    predicted_core_seconds: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    is_dry_run: bool = False
+
+    def rows(self) -> list[AuditRow]:
+        """One row for each table and step that the job has reported, and for each table that it came to no more."""
+        report = self.report or JobReport(
+            self.job, self.started_at, now(), error=self._reason, failure_class=self._kind
+        )
+        return [self._row(number, report, table) for number, table in enumerate(self._tables(report))]
+
+    @property
+    def _reason(self) -> str:
+        return self.failure.message if self.failure else "The job left no report."
+
+    @property
+    def _kind(self) -> str:
+        return self.failure.failure_class if self.failure else "unknown"
+
+    def _tables(self, report: JobReport) -> Iterator[TableReport]:
+        yield from report.tables
+        told = {table.table for table in report.tables}
+        for name in self.tables if report.error else ():
+            if name not in told:
+                yield TableReport(name, "failed", report.error, report.failure_class)
+
+    def _row(self, number: int, report: JobReport, table: TableReport) -> AuditRow:
+        job, metrics = table.job or report.job, table.metrics
+        return AuditRow(
+            row_id=f"{self.id}/{number}",
+            application=self.id,
+            job=job,
+            table=table.table,
+            started_at=datetime.fromisoformat(report.started_at),
+            finished_at=datetime.fromisoformat(report.finished_at),
+            outcome=table.outcome,
+            is_dry_run=self.is_dry_run,
+            **vars(self.run),
+            spark_application_id=report.spark_application_id,
+            failure_class=table.failure_class,
+            reason=table.reason,
+            snapshot_before=table.snapshot_before,
+            snapshot_after=table.snapshot_after,
+            predicted_core_seconds=_number(self.predicted_core_seconds.get(job, {}).get(table.table)),
+            core_seconds=_number(metrics.get("core_seconds")),
+            bytes_read=_whole(metrics.get("bytes_read")),
+            bytes_written=_whole(metrics.get("bytes_written")),
+            proof=_text(metrics.get("verified")),
+            metrics=metrics,
+        )
+
+
+def _number(value: Any) -> float | None:
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def _whole(value: Any) -> int | None:
+    found = _number(value)
+    return None if found is None else int(found)
+
+
+def _text(value: Any) -> str | None:
+    return value if value is None or isinstance(value, str) else json.dumps(value, default=str)

@@ -1,0 +1,65 @@
+"""The rows of the two tables. What a column means is said here alone: it becomes its doc in the table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Annotated, Any
+
+
+@dataclass(frozen=True)
+class AuditRow:
+    """What one step of a Spark application did to one table. Snapshot ids are text, as in reports."""
+
+    row_id: Annotated[str, "the application and a number"]
+    application: Annotated[str, "id of the application, also lakecdc.commit-id of the snapshot that its rows came with"]
+    job: Annotated[str, "the job, or the step of a job of several steps"]
+    table: Annotated[str, "namespace.name"]
+    started_at: Annotated[datetime, "when the job began; without a report, when it was submitted"]
+    finished_at: Annotated[datetime, "when the job ended; the rows are partitioned by its day (UTC)"]
+    outcome: Annotated[str, "done, nothing, skipped, unsupported, conflict or failed"]
+    is_dry_run: Annotated[bool, "nothing was changed, whatever the outcome says"]
+    dag_id: Annotated[str, "DAG that the application belongs to"]
+    run_id: Annotated[str, "its run"]
+    task_id: Annotated[str, "its task"]
+    try_number: Annotated[int, "the task's try"]
+    map_index: Annotated[int | None, "of a mapped task"] = None
+    owner: Annotated[str | None, "owner of the task"] = None
+    triggering_user_name: Annotated[str | None, "who triggered the run, if somebody did"] = None
+    spark_application_id: Annotated[str | None, "as Spark calls the application"] = None
+    failure_class: Annotated[str | None, "conflict, bad input, cluster or unknown"] = None
+    reason: Annotated[str | None, "why, unless it is plainly done"] = None
+    snapshot_before: Annotated[str | None, "id of the head before"] = None
+    snapshot_after: Annotated[str | None, "id of the head after"] = None
+    predicted_core_seconds: Annotated[float | None, "core_seconds that the plan expected"] = None
+    core_seconds: Annotated[float | None, "seconds that tasks kept a core busy"] = None
+    bytes_read: Annotated[int | None, "bytes of the files that were rewritten"] = None
+    bytes_written: Annotated[int | None, "bytes of all new files"] = None
+    proof: Annotated[str | None, "what was proven before the commit, or why it was not"] = None
+    metrics: Annotated[Mapping[str, Any], "all metrics of the report, as JSON"] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class HealthRow:
+    """How a table was at some moment, see ``lakecdc.metadata.health.TableHealth``."""
+
+    row_id: Annotated[str, "the measurement and a number"]
+    table: Annotated[str, "namespace.name"]
+    measured_at: Annotated[datetime, "when it was measured; the rows are partitioned by its day (UTC)"]
+    score: Annotated[float, "from 100, nothing to gain, down to 0"]
+    lost: Annotated[Mapping[str, Any], "points that the score lacks, by reason, as JSON"] = field(default_factory=dict)
+    data_files: Annotated[int | None, "live data files"] = None
+    data_bytes: Annotated[int | None, "their bytes"] = None
+    delete_file_reads: Annotated[
+        int | None, "delete files that a scan of the table applies, each once for every data file that it applies to"
+    ] = None
+    delete_read_cost: Annotated[
+        float | None, "the same, position deletes counted a fifth and deletion vectors a twentieth"
+    ] = None
+    equality_delete_files: Annotated[int | None, "live files of equality deletes"] = None
+    position_delete_files: Annotated[int | None, "live files of position deletes"] = None
+    deletion_vectors: Annotated[int | None, "live deletion vectors"] = None
+    snapshots: Annotated[int | None, "snapshots that the table keeps"] = None
+    manifests: Annotated[int | None, "manifests of the head"] = None
+    facts: Annotated[Mapping[str, Any], "all else that was measured, as JSON"] = field(default_factory=dict)

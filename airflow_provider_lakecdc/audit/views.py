@@ -1,0 +1,96 @@
+"""What people ask of the rows: which table hurts, what jobs cost, what they saved. What ran is the rows themselves."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass
+from datetime import UTC, date
+
+from airflow_provider_lakecdc.audit.rows import AuditRow, HealthRow
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a job took on a table in a day (UTC).
+
+    :param runs: applications that came to the table.
+    :param failed: of them, with the outcomes failed and conflict.
+    :param predicted_core_seconds: of those runs that were planned.
+    """
+
+    day: date
+    table: str
+    job: str
+    runs: int
+    failed: int
+    core_seconds: float
+    predicted_core_seconds: float
+    bytes_read: int
+    bytes_written: int
+
+
+@dataclass(frozen=True)
+class Saving:
+    """What a job has taken off a table's readers, its numbers before less those after, added up over its runs."""
+
+    table: str
+    job: str
+    delete_read_cost: float
+    delete_files: float
+    data_files: float
+    core_seconds: float
+
+
+def hurting(rows: Iterable[HealthRow]) -> list[HealthRow]:
+    """The latest row of each table, the worst first."""
+    latest: dict[str, HealthRow] = {}
+    for row in rows:
+        if row.table not in latest or latest[row.table].measured_at < row.measured_at:
+            latest[row.table] = row
+    return sorted(latest.values(), key=lambda row: (row.score, row.table))
+
+
+def costs(rows: Iterable[AuditRow]) -> list[Cost]:
+    """What was spent by day, table and job, the latest day first and in it the dearest."""
+    groups: dict[tuple[date, str, str], list[AuditRow]] = defaultdict(list)
+    for row in rows:
+        groups[row.finished_at.astimezone(UTC).date(), row.table, row.job].append(row)
+    found = [
+        Cost(
+            *key,
+            runs=len(each),
+            failed=sum(row.outcome in ("failed", "conflict") for row in each),
+            core_seconds=round(sum(row.core_seconds or 0 for row in each), 3),
+            predicted_core_seconds=round(sum(row.predicted_core_seconds or 0 for row in each), 3),
+            bytes_read=sum(row.bytes_read or 0 for row in each),
+            bytes_written=sum(row.bytes_written or 0 for row in each),
+        )
+        for key, each in groups.items()
+    ]
+    return sorted(found, key=lambda cost: (-cost.day.toordinal(), -cost.core_seconds, cost.table, cost.job))
+
+
+def savings(rows: Iterable[AuditRow]) -> list[Saving]:
+    """What was taken off readers by table and job, the most first; of runs that changed the table."""
+    groups: dict[Hashable, list[AuditRow]] = defaultdict(list)
+    for row in rows:
+        if row.outcome == "done" and not row.is_dry_run:
+            groups[row.table, row.job].append(row)
+    found = [
+        Saving(
+            each[0].table,
+            each[0].job,
+            delete_read_cost=_saved(each, "delete_read_cost"),
+            delete_files=_saved(each, "delete_files"),
+            data_files=_saved(each, "data_files"),
+            core_seconds=round(sum(row.core_seconds or 0 for row in each), 3),
+        )
+        for each in groups.values()
+    ]
+    return sorted(found, key=lambda s: (-s.delete_read_cost, -s.delete_files, -s.data_files, s.table, s.job))
+
+
+def _saved(rows: Iterable[AuditRow], number: str) -> float:
+    pairs = [(row.metrics.get(f"{number}_before"), row.metrics.get(f"{number}_after")) for row in rows]
+    return round(sum(before - after for before, after in pairs if before is not None and after is not None), 3)

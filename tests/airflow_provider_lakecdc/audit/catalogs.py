@@ -1,0 +1,60 @@
+"""Catalogs on SQLite that lose answers or give none; pyiceberg loads them by ``py-catalog-impl``."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, ClassVar
+
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException
+
+from airflow_provider_lakecdc.hooks.catalog import CatalogConnection
+
+
+def of_class(catalog: CatalogConnection, kind: type[SqlCatalog]) -> CatalogConnection:
+    """The same catalog, seen through another class."""
+    implementation = {"py-catalog-impl": f"{kind.__module__}.{kind.__name__}"}
+    return replace(catalog, properties={**without_type(catalog), **implementation})
+
+
+def without_type(catalog: CatalogConnection) -> dict[str, Any]:
+    """Properties of a catalog but its type, which goes with no class."""
+    return {name: value for name, value in catalog.properties.items() if name != "type"}
+
+
+class Refusing(SqlCatalog):
+    """Every commit lands, and its repetition by something on the way is refused."""
+
+    def commit_table(self, *arguments: Any) -> Any:
+        super().commit_table(*arguments)
+        raise CommitFailedException("The branch main has changed.")
+
+
+class Silent(SqlCatalog):
+    """Every commit lands, and the answer is lost."""
+
+    def commit_table(self, *arguments: Any) -> Any:
+        super().commit_table(*arguments)
+        raise CommitStateUnknownException("504 Gateway Timeout")
+
+
+class Late(SqlCatalog):
+    """Commits land only when they are asked to."""
+
+    held: ClassVar[list[Callable[[], Any]]] = []
+
+    def commit_table(self, *arguments: Any) -> Any:
+        self.held.append(lambda: super(Late, self).commit_table(*arguments))
+        raise CommitStateUnknownException("504 Gateway Timeout")
+
+
+class Hanging(SqlCatalog):
+    """Nothing is answered until the test ends."""
+
+    over: ClassVar[threading.Event] = threading.Event()
+
+    def load_table(self, identifier: Any) -> Any:
+        self.over.wait()
+        return super().load_table(identifier)

@@ -1,0 +1,50 @@
+"""What people ask of the rows."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, date, datetime, timedelta
+
+from airflow_provider_lakecdc.audit import AuditRow, HealthRow
+from airflow_provider_lakecdc.audit.views import Cost, Saving, costs, hurting, savings
+
+NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
+ROW = AuditRow(
+    *("a/0", "a", "compact_data_files", "shop.orders", NOON, NOON, "done", False, "d", "r", "t", 1),
+    core_seconds=2.0,
+    bytes_read=100,
+    bytes_written=60,
+    metrics={
+        "data_files_before": 9,
+        "data_files_after": 2,
+        "delete_read_cost_before": 4.5,
+        "delete_read_cost_after": 0,
+    },
+)
+
+
+def test_the_latest_health_of_each_table_the_worst_first() -> None:
+    rows = [HealthRow(f"m/{table}{age}", table, NOON - timedelta(days=age), score)
+            for table, age, score in (("a", 1, 10.0), ("a", 0, 90.0), ("b", 0, 50.0), ("b", 3, 99.0))]  # fmt: skip
+    assert [(row.table, row.score) for row in hurting(rows)] == [("b", 50.0), ("a", 90.0)]
+
+
+def test_costs_by_day_table_and_job() -> None:
+    failed = replace(ROW, outcome="failed", core_seconds=None, bytes_read=None, bytes_written=None)
+    planned = replace(ROW, predicted_core_seconds=1.5)
+    before = replace(ROW, finished_at=NOON - timedelta(days=1), core_seconds=99.0)
+    other = replace(ROW, job="sort_data_files", core_seconds=30.0)
+    assert costs([ROW, failed, planned, before, other]) == [
+        Cost(date(2026, 3, 1), "shop.orders", "sort_data_files", 1, 0, 30.0, 0, 100, 60),
+        Cost(date(2026, 3, 1), "shop.orders", "compact_data_files", 3, 1, 4.0, 1.5, 200, 120),
+        Cost(date(2026, 2, 28), "shop.orders", "compact_data_files", 1, 0, 99.0, 0, 100, 60),
+    ]
+
+
+def test_savings_of_what_was_changed() -> None:
+    idle, dry = replace(ROW, outcome="nothing"), replace(ROW, is_dry_run=True)
+    expiry = replace(ROW, job="expire_snapshots", metrics={"data_files_before": 2})
+    assert savings([ROW, idle, dry, expiry, ROW]) == [
+        Saving("shop.orders", "compact_data_files", 9.0, 0, 14, 4.0),
+        Saving("shop.orders", "expire_snapshots", 0, 0, 0, 2.0),
+    ]
