@@ -83,10 +83,12 @@ def _attempt(catalog: Catalog, batch: Batch) -> None:
     trial = _Trial(table)
     try:
         files = write_data_files(trial.table, batch.table.stored(batch.rows))
-        with trial.table.transaction() as transaction:
-            with transaction.update_snapshot({names.COMMIT_ID: batch.id}).fast_append() as append:
-                for file in files:
-                    append.append_data_file(file)
+        with (
+            trial.table.transaction() as transaction,
+            transaction.update_snapshot({names.COMMIT_ID: batch.id}).fast_append() as append,
+        ):
+            for file in files:
+                append.append_data_file(file)
     except CommitFailedException:
         if not holds(table.refresh(), batch):
             # its head is none any more, so that it cannot land later either

@@ -84,7 +84,7 @@ def _record(catalog: CatalogConnection, make: Callable[[], Batch]) -> bool:
             else:
                 done.set()
         except Exception:
-            log.warning("Rows of the audit could not be written now; what is in the outbox goes later.", exc_info=True)
+            log.warning("Not all rows of the audit could be written; what is in the outbox goes later.", exc_info=True)
 
     # neither a catalog nor a store that does not answer may hold up the task, nor the end of its process
     worker = threading.Thread(target=work, name="lakecdc-audit", daemon=True)

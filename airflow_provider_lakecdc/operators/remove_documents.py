@@ -10,15 +10,20 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import BaseOperator
 
 from airflow_provider_lakecdc import settings
+from airflow_provider_lakecdc.audit.outbox import undelivered
 from airflow_provider_lakecdc.exceptions import JobBadInputError
 from airflow_provider_lakecdc.old_documents import YOUNGEST_DOCUMENT, remove_documents
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
+_SHOWN = 10
+
 
 class RemoveDocumentsOperator(BaseOperator):
     """Removes specs and reports of tries that were over long ago, of all DAGs that keep theirs in the same folder.
+
+    Rows of the audit that could not be delivered since then stay, and are warned of.
 
     :param max_age: seconds since a try wrote its last document; not less than a day. (templated)
     :param documents_uri: folder of the documents; default: ``[lakecdc] documents_uri``. (templated)
@@ -45,7 +50,8 @@ class RemoveDocumentsOperator(BaseOperator):
     def execute(self, context: Context) -> dict[str, int]:
         """Remove them.
 
-        :return: ``documents`` and ``bytes`` that have gone, or would in a dry run, and documents ``kept``.
+        :return: ``documents`` and ``bytes`` that have gone, or would in a dry run, documents ``kept``, and those that
+            are ``undelivered`` for that long.
         :raises JobBadInputError: they are to go within a day.
         """
         age = float(self.max_age)
@@ -55,7 +61,18 @@ class RemoveDocumentsOperator(BaseOperator):
                 hint="Jobs that run need theirs.",
             )
         dry_run = str(self.is_dry).lower() == "true"
-        found = remove_documents(self.documents_uri, datetime.now(UTC) - timedelta(seconds=age), dry_run=dry_run)
+        before = datetime.now(UTC) - timedelta(seconds=age)
+        found, waiting = (
+            remove_documents(self.documents_uri, before, dry_run=dry_run),
+            undelivered(self.documents_uri, before),
+        )
         done = "would go" if dry_run else "have gone"
         self.log.info("%d documents (%d bytes) %s, %d stay", found.documents, found.bytes, done, found.kept)
-        return asdict(found)
+        if waiting:
+            self.log.warning(
+                "%d documents with rows of the audit have waited as long, and stay. Once their catalog takes rows, the "
+                "next job of its connection delivers them; where the catalog is no more, remove them: %s",
+                len(waiting),
+                ", ".join(waiting[:_SHOWN]),
+            )
+        return {**asdict(found), "undelivered": len(waiting)}

@@ -83,7 +83,9 @@ def is_side_table(table: str) -> bool:
 
     :param table: ``namespace.name``.
     """
-    return is_lake_table(table) or table.lower().endswith((DELETES_SUFFIX, FILES_SUFFIX, f".{QUARANTINE}", f".{PARKED}"))
+    return is_lake_table(table) or table.lower().endswith(
+        (DELETES_SUFFIX, FILES_SUFFIX, f".{QUARANTINE}", f".{PARKED}")
+    )
 
 
 def quarantine_of(table: str, named: str | None = None) -> str:

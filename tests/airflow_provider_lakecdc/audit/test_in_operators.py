@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -129,13 +128,16 @@ def test_no_application_no_row(
     spark_submit: FakeSpark, context: Any, catalog: CatalogConnection, lake: dict[str, str]
 ) -> None:
     FedTable(lake).ingest(None)
-    needless = {"task_id": "t", "catalog_conn_id": "lake", "tables": ["shop.orders"]}
-    assert ExpireSnapshotsOperator(**needless).execute(context)["shop.orders"]["outcome"] == "nothing"
+
+    def expire(*tables: str) -> ExpireSnapshotsOperator:
+        return ExpireSnapshotsOperator(task_id="t", catalog_conn_id="lake", tables=tables)
+
+    assert expire("shop.orders").execute(context)["shop.orders"]["outcome"] == "nothing"
     with pytest.raises(JobBadInputError):
         rewrite(engine="magic").execute(context)
     assert spark_submit.calls == [] and history(catalog) == []
     # beside one that has work, an idle table has none either
-    ExpireSnapshotsOperator(**{**needless, "tables": ["shop.orders", "shop.items"]}).execute(context)
+    expire("shop.orders", "shop.items").execute(context)
     assert [row.table for row in history(catalog)] == ["shop.items"]
 
 
@@ -148,11 +150,10 @@ def test_it_can_be_switched_off(
 
 
 def test_no_trouble_with_it_fails_a_task(
-    spark_submit: FakeSpark, context: Any, tmp_path: Path, catalog: CatalogConnection, caplog: pytest.LogCaptureFixture
+    spark_submit: FakeSpark, context: Any, tmp_path: Path, catalog: CatalogConnection
 ) -> None:
     (tmp_path / "catalog.db").write_text("This is no database, and longer than the header of one.")
-    with caplog.at_level(logging.WARNING):
-        assert rewrite(look_first=False).execute(context)["shop.orders"]["outcome"] == "done"
+    assert rewrite(look_first=False).execute(context)["shop.orders"]["outcome"] == "done"
     (document,) = (tmp_path / "documents" / "lakecdc_outbox").rglob("*.json")
     assert [row["table"] for row in json.loads(document.read_text())["rows"]] == TABLES
 

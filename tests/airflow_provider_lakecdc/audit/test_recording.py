@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyiceberg.catalog.sql import SqlCatalog
 
 from airflow_provider_lakecdc.audit import (
     Application,
@@ -24,6 +24,8 @@ from airflow_provider_lakecdc.audit.batch import Batch
 from airflow_provider_lakecdc.audit.commit import append_once
 from airflow_provider_lakecdc.audit.lake_tables import AUDIT, HEALTH, LAKE_TABLES
 from airflow_provider_lakecdc.hooks.catalog import CatalogConnection
+from airflow_provider_lakecdc.operators.remove_documents import RemoveDocumentsOperator
+from airflow_provider_lakecdc.tables import summary_of
 from lakecdc.contract.report import TableReport
 from lakecdc.metadata import names
 from lakecdc.metadata.health import measured
@@ -69,14 +71,18 @@ def test_an_application_is_one_commit_with_its_id(catalog: CatalogConnection) ->
     first = application(*(TableReport(f"shop.t{number}", "nothing") for number in range(3)))
     assert all(record_application(catalog, found) for found in (first, first, application()))
     snapshots = catalog.load().load_table(AUDIT.name).metadata.snapshots
-    assert [snapshot.summary["added-records"] for snapshot in snapshots] == ["3", "1"]
-    assert snapshots[0].summary[names.COMMIT_ID] == first.id
+    assert [summary_of(snapshot)["added-records"] for snapshot in snapshots] == ["3", "1"]
+    assert summary_of(snapshots[0])[names.COMMIT_ID] == first.id
     assert len(all_rows(catalog)) == 4
 
 
 def test_health_is_one_commit_and_keeps_what_has_no_column(catalog: CatalogConnection) -> None:
     health = measured([], target_file_bytes=1, snapshots=2, manifests=[10, 20])
-    rows = {"shop.orders": {**health.facts(), "age": 5}, "shop.new": {"score": None}, "shop.items": health.facts()}
+    rows: dict[str, dict[str, Any]] = {
+        "shop.orders": {**health.facts(), "age": 5},
+        "shop.new": {"score": None},
+        "shop.items": health.facts(),
+    }
     moment = datetime(2026, 3, 1, 23, 30, tzinfo=UTC)
     assert record_health(catalog, moment, rows)
     items, orders = sorted(health_history(catalog), key=lambda row: row.table)
@@ -136,7 +142,7 @@ def test_a_commit_that_comes_late_is_too_late(catalog: CatalogConnection) -> Non
 
 
 def test_files_of_commits_that_have_not_landed_are_removed(catalog: CatalogConnection, tmp_path: Path) -> None:
-    class Refused(catalogs.SqlCatalog):
+    class Refused(SqlCatalog):
         """Refuses a commit, as another writer comes first."""
 
         def commit_table(self, *arguments: Any) -> Any:
@@ -185,11 +191,10 @@ class TestOutbox:
         return database.unlink
 
     def test_the_next_writer_delivers_what_is_left(
-        self, catalog: CatalogConnection, tmp_path: Path, broken: Callable[[], None], caplog: pytest.LogCaptureFixture
+        self, catalog: CatalogConnection, tmp_path: Path, broken: Callable[[], None]
     ) -> None:
         applications = [application() for _ in range(3)]
-        with caplog.at_level(logging.WARNING):
-            assert not any(record_application(catalog, found) for found in applications[:2])
+        assert not any(record_application(catalog, found) for found in applications[:2])
         broken()
         assert len(waiting(tmp_path)) == 2
         # which a writer may still have in its hands
@@ -242,6 +247,18 @@ class TestOutbox:
         other = replace(catalog, properties={**catalog.properties, **place}, references={**catalog.references, **place})
         assert record_application(other, application())
         assert len(all_rows(other)) == 1 and len(waiting(tmp_path)) == 1
+
+    def test_what_is_left_for_long_is_told_and_kept(
+        self, catalog: CatalogConnection, tmp_path: Path, broken: Callable[[], None], capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        assert not record_application(catalog, application())
+        base = f"file://{tmp_path}/documents"
+        operator = RemoveDocumentsOperator(task_id="t", documents_uri=base)
+        assert operator.execute({})["undelivered"] == 0
+        left_long_ago(tmp_path)
+        assert operator.execute({}) == {"documents": 0, "bytes": 0, "kept": 0, "undelivered": 1}
+        (document,) = waiting(tmp_path)
+        assert str(document) in capsys.readouterr().out
 
     def test_without_an_outbox_rows_are_written_all_the_same(self, catalog: CatalogConnection, tmp_path: Path) -> None:
         (tmp_path / "documents").write_text("a file, no folder")
