@@ -35,6 +35,13 @@ _PARTITIONS = Arg(
     ("--partitions",), action="store_true", help="Also tell when each partition was changed; this reads all manifests."
 )
 
+_DAG = Arg(
+    ("--dag",),
+    choices=("hourly", "nightly", "weekly"),
+    default="nightly",
+    help="Governance DAG whose run is planned; default: nightly.",
+)
+
 
 def get_lakecdc_commands() -> list[GroupCommand]:
     """The commands that the provider adds to ``airflow``."""
@@ -52,6 +59,13 @@ def get_lakecdc_commands() -> list[GroupCommand]:
             "Measures tables from their metadata, without Spark: those that are named,\n"
             "else those of the configuration. Exit code 1: a table cannot be read.",
             (_TABLES, _CONFIG, _CATALOG, _PARTITIONS),
+        ),
+        _command(
+            "plan",
+            "Tell what governance would do now, what it would take, and why",
+            "Looks at tables and chooses as the governance DAGs do, and does nothing.\n"
+            "Exit code 1: a table cannot be looked at.",
+            (_TABLES, _CONFIG, _DAG),
         ),
     )
     return [GroupCommand(name="lakecdc", help="Feed and govern Iceberg tables", subcommands=commands)]

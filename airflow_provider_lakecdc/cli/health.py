@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from airflow_provider_lakecdc.cli.tables import selected
-from airflow_provider_lakecdc.cli.terminal import age, print_grid, print_json, print_lines
+from airflow_provider_lakecdc.cli.terminal import age, print_errors, print_grid, print_json, print_lines
 from airflow_provider_lakecdc.status import report_status
 
 _THREADS = 4
@@ -69,7 +69,8 @@ def _show(statuses: Mapping[str, Status]) -> None:
             headings = {"partition": "left", "records": "right", "last changed": "left"}
             print_grid(headings, _partitions(status))
     if errors := {name: status["error"] for name, status in statuses.items() if "error" in status}:
-        print_lines("", *(f"{name} cannot be read: {' '.join(error.split())}" for name, error in errors.items()))
+        print_lines("")
+        print_errors(errors, "read")
 
 
 def _row(name: str, status: Status) -> list[str]:

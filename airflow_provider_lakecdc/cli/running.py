@@ -18,9 +18,10 @@ from lakecdc.contract.errors import LakecdcError
 from lakecdc.contract.report import EXIT_BAD_INPUT, EXIT_CONFLICT
 from lakecdc.contract.secrets import mask
 
-#: by class of the failure; whatever is not listed is 1
-_EXIT_CODES = {"conflict": EXIT_CONFLICT, "bad input": EXIT_BAD_INPUT}
-_EXIT_UNKNOWN = 1
+#: by class of a failure, where it has a code of its own
+EXIT_CODES = {"conflict": EXIT_CONFLICT, "bad input": EXIT_BAD_INPUT}
+#: of all other failures
+EXIT_UNKNOWN = 1
 # as shells report programs that a signal has ended
 _INTERRUPTED = 130
 # with which Airflow's own commands make it look for connections in its database too
@@ -47,7 +48,7 @@ def run_command(name: str, asked: Namespace) -> NoReturn:
             if asked.verbose:
                 print(mask(traceback.format_exc()), file=sys.stderr)
             print(f"Error: {one_line(error)}", file=sys.stderr)
-            code = _EXIT_CODES.get(getattr(error, "failure_class", ""), _EXIT_UNKNOWN)
+            code = EXIT_CODES.get(getattr(error, "failure_class", ""), EXIT_UNKNOWN)
     sys.exit(code)
 
 
@@ -65,13 +66,19 @@ def one_line(error: Exception) -> str:
 @contextmanager
 def _quiet(verbose: bool) -> Iterator[None]:
     """Keep logs off the terminal, or with ``verbose`` off the standard output, which is the command's own."""
+    import structlog
     from airflow.cli.utils import redirect_stdout_log_handlers_to_stderr
 
-    before = logging.root.manager.disable
     redirect_stdout_log_handlers_to_stderr()
-    if not verbose:
-        logging.disable(logging.CRITICAL)
+    if verbose:
+        yield
+        return
+    disabled, wrapper = logging.root.manager.disable, structlog.get_config()["wrapper_class"]
+    logging.disable(logging.CRITICAL)
+    # operators have loggers of another kind
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
     try:
         yield
     finally:
-        logging.disable(before)
+        structlog.configure(wrapper_class=wrapper)
+        logging.disable(disabled)

@@ -32,9 +32,10 @@ def configuration(asked: Namespace) -> LakeConfig | None:
 
     :raises SpecError: it is wrong, or both are named.
     """
-    if asked.config and asked.catalog:
+    catalog = getattr(asked, "catalog", None)
+    if asked.config and catalog:
         raise SpecError("Both --config and --catalog are given.", hint="The configuration names its catalog itself.")
-    if asked.catalog or not (asked.config or settings.config_file()):
+    if catalog or not (asked.config or settings.config_file()):
         return None
     # imports all operators, which takes a while
     from airflow_provider_lakecdc.templates.config import load_config
@@ -56,11 +57,11 @@ def selected(asked: Namespace) -> Selection:
             f"{settings.CONFIG_FILE_VARIABLE} or [lakecdc] config_file.",
         )
     if asked.tables or config is None:
-        wanted = Wanted(tuple(asked.tables) or ("*",), (), {})
+        wanted = Wanted(tuple(dict.fromkeys(asked.tables)) or ("*",))
     else:
-        wanted = Wanted(tuple(config.maintained_tables), tuple(config.fed_patterns), config.policy)
+        wanted = Wanted(tuple(config.maintained_tables), tuple(config.fed_patterns))
     catalog = get_catalog(config.catalog if config else asked.catalog or settings.catalog_conn_id())
-    tables = list(dict.fromkeys(find(catalog, wanted).tables))
+    tables = list(find(catalog, wanted).tables)
     if not tables:
         entries = ", ".join((*wanted.tables, *wanted.fed))
         raise InputError(

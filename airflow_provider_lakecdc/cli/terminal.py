@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -30,6 +31,14 @@ def print_lines(*lines: str) -> None:
         console.print(Text(line), soft_wrap=True)
 
 
+def print_errors(errors: Mapping[str, str], what: str) -> None:
+    """Print what is wrong with each of some tables, a line for each.
+
+    :param what: what cannot be done with them, such as ``read``.
+    """
+    print_lines(*(f"{name} cannot be {what}: {' '.join(error.split())}" for name, error in errors.items()))
+
+
 def print_grid(headings: Mapping[str, str], rows: Iterable[Sequence[str]], styles: Sequence[str] = ()) -> None:
     """Print a table; a cell that is too wide is folded, never cut.
 
@@ -50,6 +59,17 @@ def print_grid(headings: Mapping[str, str], rows: Iterable[Sequence[str]], style
     text = drawn.get()
     # what reads a pipe has no use for the blanks that fill a column
     console.file.write(text if console.is_terminal else re.sub(r" +$", "", text, flags=re.MULTILINE))
+
+
+@contextmanager
+def waiting(what: str) -> Iterator[None]:
+    """Show a person what is being waited for, on the standard error."""
+    console = Console(stderr=True, markup=False, highlight=False)
+    if console.is_terminal:
+        with console.status(what):
+            yield
+    else:
+        yield
 
 
 def age(moment: str | None) -> str:

@@ -88,17 +88,24 @@ class AssessTablesOperator(BaseOperator):
         """
         if self.strict_run_conf:
             check_conf(context["dag_run"].conf, list(context["dag"].params))
+        found = self.assessed(table_list(self.only))
+        self._tell(context, found)
+        return Documents.of_try(self.documents_uri, context).write("assessment.json", found.to_json())
+
+    def assessed(self, only: Sequence[str] = ()) -> Assessment:
+        """The assessment itself, which needs no DAG run.
+
+        :param only: look at these of the tables alone; empty is all of them.
+        """
         policies = {pattern: parse(TablePolicy, each, f"policy.{pattern}") for pattern, each in self.policy.items()}
-        found = assess(
+        return assess(
             get_catalog(self.catalog_conn_id),
             Wanted(tuple(self.tables), tuple(self.fed), policies),
             Steps({job: typed_options(job, options) for job, options in self.steps.items()}, self.beside, self.own),
             history=self.history,
-            only=table_list(self.only),
+            only=only,
             zone=self.zone,
         )
-        self._tell(context, found)
-        return Documents.of_try(self.documents_uri, context).write("assessment.json", found.to_json())
 
     def _tell(self, context: Context, found: Assessment) -> None:
         shown = sorted(found.tables, key=lambda each: (each.health or {}).get("score", -1.0))[:_MOST_SHOWN]

@@ -1,0 +1,89 @@
+"""The command ``plan``, over real tables."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.airflow_provider_lakecdc.cli.conftest import Ended, Lakecdc
+from tests.airflow_provider_lakecdc.tables import FedTable
+
+Plan = Callable[..., Ended]
+ALL = {"shop.*": {"allow": ["*"]}}
+
+
+@pytest.fixture
+def plan(lakecdc: Lakecdc, tmp_path: Path, lake: dict[str, str]) -> Plan:
+    """Plans a configuration over a table with many small files, one with deletes, and one that needs nothing."""
+    for name, files in {"orders": 12, "items": 1, "people": 1}.items():
+        table = FedTable(lake, f"shop.{name}")
+        for _ in range(files):
+            table.ingest(None)
+        if name == "people":
+            table.delete(7, 3)
+
+    def run(*arguments: str, **parts: Any) -> Ended:
+        path = tmp_path / "lakecdc.json"
+        path.write_text(json.dumps({"catalog_conn_id": "lake", "tables": ["shop.*"], "policy": ALL, **parts}))
+        return lakecdc("plan", "--config", str(path), *arguments)
+
+    return run
+
+
+def chosen(ended: Ended) -> set[tuple[str, str]]:
+    return {(each["table"].removeprefix("shop."), each["job"]) for each in ended.document["chosen"]}
+
+
+def test_what_a_run_would_do_and_why(plan: Plan) -> None:
+    ended = plan("--dag", "hourly")
+    assert (ended.code, ended.err) == (0, "")
+    lines = ended.out.splitlines()
+    (compacted,) = [line for line in lines if "compact_data_files" in line]
+    assert compacted.startswith("shop.orders ") and "12 files of" in compacted
+    assert any(line.startswith("shop.people  rewrite_delete_files") for line in lines)
+    assert lines[-1].startswith("lakecdc_hourly_governance would take ") and "; 1 tables need nothing." in lines[-1]
+    document = plan("--dag", "hourly", "--json").document
+    assert document["dag"] == "lakecdc_hourly_governance" and document["errors"] == {} and document["core_seconds"] > 0
+    # the night has steps of its own, and is what is asked for without a word
+    night = plan("--json")
+    assert night.document["dag"] == "lakecdc_nightly_governance"
+    assert ("orders", "rewrite_manifests") in chosen(night) and ("items", "compact_data_files") not in chosen(night)
+
+
+def test_only_some_tables(plan: Plan) -> None:
+    assert chosen(plan("--json", "--dag", "hourly", "shop.p*")) == {("people", "rewrite_delete_files")}
+    ended = plan("crm.*")
+    assert ended.code == 4 and ended.err.startswith("Error: Governance works on none of crm.*.")
+
+
+def test_what_does_not_fit_a_budget_is_told(plan: Plan) -> None:
+    everything = plan("--dag", "hourly", "--json")
+    assert chosen(everything) == {("orders", "compact_data_files"), ("people", "rewrite_delete_files")}
+    least = min(each["core_seconds"] for each in everything.document["chosen"])
+    budgets = {"hourly_governance": (least + 0.01) / 60}
+    bounded = plan("--dag", "hourly", "--json", budgets=budgets)
+    assert len(chosen(bounded)) == 1 and "of the budget are left" in bounded.document["skipped"][0]["reason"]
+    assert "Left out:" in plan("--dag", "hourly", budgets=budgets).out
+
+
+def test_what_nobody_has_allowed_is_not_planned(plan: Plan) -> None:
+    assert chosen(plan("--json", policy={"shop.*": {"allow": ["rewrite_delete_files"]}})) == {
+        ("people", "rewrite_delete_files")
+    }
+
+
+def test_a_table_that_cannot_be_looked_at(plan: Plan, lake: dict[str, str]) -> None:
+    FedTable(lake, "shop.broken").break_metadata()
+    ended = plan("--dag", "hourly")
+    assert ended.code == 1 and "shop.orders" in ended.out
+    (told,) = [line for line in ended.out.splitlines() if line.startswith("shop.broken")]
+    assert told.startswith("shop.broken cannot be looked at: ValidationError: ")
+
+
+def test_it_needs_a_configuration(lakecdc: Lakecdc) -> None:
+    ended = lakecdc("plan")
+    assert (ended.code, ended.out) == (4, "") and "There is no configuration" in ended.err
