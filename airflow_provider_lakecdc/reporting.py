@@ -77,15 +77,21 @@ def _facts(table: TableReport) -> dict[str, Any]:
 
 
 def _row(table: TableReport) -> Sequence[str]:
-    details = [table.reason] if table.reason else []
-    details += _details(table.metrics)
     return (
         table.table,
         table.outcome,
         table.snapshot_before or "-",
         table.snapshot_after or "-",
-        ", ".join(details),
+        details(_facts(table)),
     )
+
+
+def details(facts: Mapping[str, Any]) -> str:
+    """Reason and metrics of a table in one line.
+
+    :param facts: one of :func:`compact`.
+    """
+    return ", ".join([*([facts["reason"]] if "reason" in facts else []), *_details(facts.get("metrics", {}))])
 
 
 def _details(metrics: Mapping[str, Any]) -> Iterator[str]:

@@ -35,6 +35,16 @@ _PARTITIONS = Arg(
     ("--partitions",), action="store_true", help="Also tell when each partition was changed; this reads all manifests."
 )
 
+_JOB = Arg(("job",), metavar="JOB", help="Such as compact_data_files; docs/job-contract.md has all.")
+_ONLY = Arg(
+    ("--tables",),
+    nargs="+",
+    default=[],
+    metavar="TABLE",
+    help="namespace.name and patterns; default: those of the configuration.",
+)
+_OPTIONS = Arg(("--options",), metavar="JSON", default="{}", help="Options of the job, before the configuration's.")
+_DRY_RUN = Arg(("--dry-run",), action="store_true", help="Plan and measure, change nothing.")
 _DAG = Arg(
     ("--dag",),
     choices=("hourly", "nightly", "weekly"),
@@ -66,6 +76,13 @@ def get_lakecdc_commands() -> list[GroupCommand]:
             "Looks at tables and chooses as the governance DAGs do, and does nothing.\n"
             "Exit code 1: a table cannot be looked at.",
             (_TABLES, _CONFIG, _DAG),
+        ),
+        _command(
+            "run",
+            "Run one job now, outside any DAG run",
+            "Submits the job as its operator does, waits for its end, and tells what came of it.\n"
+            "Exit code 1: it failed, 3: another writer was faster, 4: bad input.",
+            (_JOB, _ONLY, _OPTIONS, _DRY_RUN, _CONFIG, _CATALOG),
         ),
     )
     return [GroupCommand(name="lakecdc", help="Feed and govern Iceberg tables", subcommands=commands)]

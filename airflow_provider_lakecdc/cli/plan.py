@@ -76,7 +76,7 @@ def _narrowed(found: Assessment, tables: list[str]) -> Assessment:
 
 def _show(dag: str, found: Assessment, plan: Plan) -> None:
     limit = "" if plan.budget_core_seconds is None else f" of {plan.budget_core_seconds:g}"
-    worked = {each.table for each in (*plan.chosen, *plan.skipped)}
+    worked = {action.table for action in plan.chosen} | {left.table for left in plan.skipped}
     idle = sum(each.table not in worked and not each.error for each in found.tables)
     if plan.chosen:
         headings = {"table": "left", "job": "left", "core-s": "right", "spares": "right", "why": "left"}

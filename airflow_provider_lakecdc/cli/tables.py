@@ -57,11 +57,11 @@ def selected(asked: Namespace) -> Selection:
             f"{settings.CONFIG_FILE_VARIABLE} or [lakecdc] config_file.",
         )
     if asked.tables or config is None:
-        wanted = Wanted(tuple(dict.fromkeys(asked.tables)) or ("*",))
+        wanted = Wanted(tuple(asked.tables) or ("*",))
     else:
         wanted = Wanted(tuple(config.maintained_tables), tuple(config.fed_patterns))
     catalog = get_catalog(config.catalog if config else asked.catalog or settings.catalog_conn_id())
-    tables = list(find(catalog, wanted).tables)
+    tables = list(dict.fromkeys(find(catalog, wanted).tables))
     if not tables:
         entries = ", ".join((*wanted.tables, *wanted.fed))
         raise InputError(
