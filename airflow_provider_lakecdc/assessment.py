@@ -198,7 +198,9 @@ def assess(
         beside = [each for each in beside if each.table in tables.there]
     found += _side_by_side(catalog, question, beside)
     if steps.beside and not only:
-        found = _without_cleaning(found, {name for more in steps.beside.values() for name in more})
+        found = _without_cleaning(
+            found, {name for more in steps.beside.values() for name in more if not names.is_lake_table(name)}
+        )
     return Assessment(
         moment.isoformat(timespec="milliseconds"),
         tuple(each.assessed for each in found),

@@ -41,6 +41,15 @@ def reports_of(context: Context, task_id: str) -> dict[str, Mapping[str, Any]]:
     return {table: facts for report in reports if report for table, facts in report.items()}
 
 
+def steps_of(context: Context, task_id: str) -> dict[str, dict[str, Mapping[str, Any]]]:
+    """What a task that does the work of several has reported: by job, then table."""
+    found: dict[str, dict[str, Mapping[str, Any]]] = {}
+    for table, facts in reports_of(context, task_id).items():
+        for job, of_step in facts.get("steps", {}).items():
+            found.setdefault(job, {})[table] = of_step
+    return found
+
+
 def _tables(plan: Iterable[Mapping[str, Mapping[str, Any]]], job: str) -> set[str]:
     tasks = [of_job for each in plan if (of_job := each.get(job))]
     beside = [name for task in tasks for name in task.get("policy_options", {}).get("side_tables", ())]

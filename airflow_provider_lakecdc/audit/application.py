@@ -53,6 +53,7 @@ class Application:
     :param report: what it has reported, if anything.
     :param failure: why there is no report.
     :param predicted_core_seconds: by job, then table.
+    :param guessed_core_seconds: the same before they were corrected by what jobs have taken.
     """
 
     id: str
@@ -63,6 +64,7 @@ class Application:
     report: JobReport | None = None
     failure: LakecdcJobError | None = None
     predicted_core_seconds: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    guessed_core_seconds: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     is_dry_run: bool = False
 
     def rows(self) -> list[AuditRow]:
@@ -105,6 +107,7 @@ class Application:
             snapshot_before=table.snapshot_before,
             snapshot_after=table.snapshot_after,
             predicted_core_seconds=_number(self.predicted_core_seconds.get(job, {}).get(table.table)),
+            guessed_core_seconds=_number(self.guessed_core_seconds.get(job, {}).get(table.table)),
             core_seconds=_number(metrics.get("core_seconds")),
             bytes_read=_whole(metrics.get("bytes_read")),
             bytes_written=_whole(metrics.get("bytes_written")),

@@ -13,7 +13,7 @@ from airflow_provider_lakecdc.cli.terminal import print_errors, print_grid, prin
 from airflow_provider_lakecdc.operators.assess_tables import AssessTablesOperator
 from airflow_provider_lakecdc.operators.plan import PlanOperator
 from lakecdc.contract.errors import InputError, SpecError
-from lakecdc.metadata.plan import Action, Plan, choose
+from lakecdc.metadata.plan import Action, Plan
 from lakecdc.metadata.policy import matching
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def main(asked: Namespace) -> int:
     assert isinstance(assess, AssessTablesOperator) and isinstance(chosen, PlanOperator)
     found = assess.assessed()
     found = _narrowed(found, asked.tables)
-    plan = choose(found.actions, found.skipped, chosen.budget_core_seconds)
+    plan = chosen.chosen(found)
     unseen = {each.table: each.error for each in found.tables if each.error}
     if asked.json:
         print_json({"dag": dag.dag_id, **plan.facts(), "core_seconds": plan.core_seconds, "errors": unseen})

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator
 
 from airflow_provider_lakecdc import settings
 from airflow_provider_lakecdc.assessment import Assessment, Steps, assess
+from airflow_provider_lakecdc.audit import record_health
 from airflow_provider_lakecdc.discovery import Wanted
 from airflow_provider_lakecdc.documents import Documents
 from airflow_provider_lakecdc.hooks.catalog import get_catalog
@@ -90,6 +92,9 @@ class AssessTablesOperator(BaseOperator):
             check_conf(context["dag_run"].conf, list(context["dag"].params))
         found = self.assessed(table_list(self.only))
         self._tell(context, found)
+        if settings.audit():
+            measured = {each.table: each.health for each in found.tables if each.health}
+            record_health(get_catalog(self.catalog_conn_id), datetime.fromisoformat(found.measured_at), measured)
         return Documents.of_try(self.documents_uri, context).write("assessment.json", found.to_json())
 
     def assessed(self, only: Sequence[str] = ()) -> Assessment:

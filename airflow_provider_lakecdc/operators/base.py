@@ -63,6 +63,7 @@ class LakecdcJobOperator(SubmitOperator):
         job (``airflow_provider_lakecdc.first_look``); default: ``[lakecdc] look_first``.
     :param predicted_core_seconds: by job, then table, what the plan expects the tables to take, for the audit.
         (templated)
+    :param guessed_core_seconds: the same before they were corrected by what jobs have taken. (templated)
     :param documents_uri: folder for spec and report; default: ``[lakecdc] documents_uri``. (templated)
     :param conn_id: connection of type ``spark``; default: ``[lakecdc] spark_conn_id``.
     :param application: the job's script, where it is not the installed one, such as ``local:///opt/jobs/ingest.py``.
@@ -81,12 +82,14 @@ class LakecdcJobOperator(SubmitOperator):
         "options",
         "policy_options",
         "predicted_core_seconds",
+        "guessed_core_seconds",
         "documents_uri",
     )
     template_fields_renderers: ClassVar[dict[str, str]] = {
         "options": "json",
         "conf": "json",
         "predicted_core_seconds": "json",
+        "guessed_core_seconds": "json",
     }
     operator_extra_links = (JobReportLink(),)
     ui_color = "#d9ecf2"
@@ -105,6 +108,7 @@ class LakecdcJobOperator(SubmitOperator):
         policy_options: Mapping[str, Any] | None = None,
         look_first: bool | None = None,
         predicted_core_seconds: Mapping[str, Mapping[str, float]] | None = None,
+        guessed_core_seconds: Mapping[str, Mapping[str, float]] | None = None,
         documents_uri: str | None = None,
         conn_id: str | None = None,
         name: str | None = None,
@@ -124,6 +128,7 @@ class LakecdcJobOperator(SubmitOperator):
         self.policy_options = dict(policy_options or {})
         self.look_first = settings.look_first() if look_first is None else look_first
         self.predicted_core_seconds = predicted_core_seconds
+        self.guessed_core_seconds = guessed_core_seconds
         self.documents_uri = documents_uri or settings.documents_uri()
         self._documents: Documents | None = None
 
@@ -307,10 +312,17 @@ class LakecdcJobOperator(SubmitOperator):
             documents = self._documents or job.documents
             submitted = documents.read_application()
             run = Run.of(context, self.owner)
-            predicted = self.predicted_core_seconds or {}
-            dry = job.spec.options.dry_run
             application = Application(
-                submitted.id, run, self.job, job.spec.tables, submitted.at, report, failure, predicted, dry
+                submitted.id,
+                run,
+                self.job,
+                job.spec.tables,
+                submitted.at,
+                report,
+                failure,
+                predicted_core_seconds=self.predicted_core_seconds or {},
+                guessed_core_seconds=self.guessed_core_seconds or {},
+                is_dry_run=job.spec.options.dry_run,
             )
             record_application(get_catalog(self.catalog_conn_id), application)
         except Exception:

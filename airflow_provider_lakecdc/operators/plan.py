@@ -5,20 +5,28 @@ from __future__ import annotations
 import itertools
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator
 
 from airflow_provider_lakecdc import settings
 from airflow_provider_lakecdc.assessment import Assessment, parse_assessment
+from airflow_provider_lakecdc.audit import history
 from airflow_provider_lakecdc.documents import Documents, read_document
 from airflow_provider_lakecdc.grouping import groups_of_tables
+from airflow_provider_lakecdc.hooks.catalog import get_catalog
+from lakecdc.contract.spec import GOVERN
+from lakecdc.metadata.calibration import Calibration, Run, calibrated
 from lakecdc.metadata.plan import Action, Plan, choose
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
+# how far back, and how many runs of jobs, predictions go by
+_DAYS, _MOST_ROWS = 30, 5000
 #: XCom with the URI of the plan
 PLAN_KEY = "plan"
 
@@ -33,11 +41,15 @@ class PlanOperator(BaseOperator):
     :param jobs: jobs that are mapped over what is chosen.
     :param budget_core_seconds: what all that is chosen may be predicted to take; None is no limit.
     :param tables_per_application: tables of a task; 0 puts all of a job into one.
+    :param options: options of each job as all tables have them. With these there is one task for all jobs: it is told
+        the ``steps`` of a ``GovernOperator``.
+    :param catalog_conn_id: connection of type ``iceberg``, whose ``lakecdc.audit`` tells what jobs have taken; default:
+        ``[lakecdc] catalog_conn_id``. (templated)
     :param documents_uri: folder for the plan; default: ``[lakecdc] documents_uri``. (templated)
     :param kwargs: arguments of ``BaseOperator``.
     """
 
-    template_fields: Sequence[str] = ("assessment", "documents_uri")
+    template_fields: Sequence[str] = ("assessment", "catalog_conn_id", "documents_uri")
     ui_color = "#d9ecf2"
 
     def __init__(
@@ -47,10 +59,14 @@ class PlanOperator(BaseOperator):
         jobs: Sequence[str],
         budget_core_seconds: float | None = None,
         tables_per_application: int = 0,
+        options: Mapping[str, Mapping[str, Any]] | None = None,
+        catalog_conn_id: str | None = None,
         documents_uri: str | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
+        self.catalog_conn_id = catalog_conn_id or settings.catalog_conn_id()
+        self.options = None if options is None else dict(options)
         self.assessment = assessment
         self.jobs = list(jobs)
         self.budget_core_seconds = budget_core_seconds
@@ -63,11 +79,37 @@ class PlanOperator(BaseOperator):
         :return: arguments by job, of one task of each.
         """
         assessment = parse_assessment(read_document(self.assessment))
-        plan = choose(assessment.actions, assessment.skipped, self.budget_core_seconds)
+        plan = self.chosen(assessment)
         self._tell(plan)
         uri = Documents.of_try(self.documents_uri, context).write("plan.json", json.dumps(plan.facts()))
         context["ti"].xcom_push(key=PLAN_KEY, value=uri)
-        return tasks_of(plan, assessment, self.jobs, self.tables_per_application)
+        tasks = tasks_of(plan, assessment, self.jobs, self.tables_per_application)
+        return tasks if self.options is None else one_task(tasks, self.options)
+
+    def chosen(self, assessment: Assessment) -> Plan:
+        """Choose, with what jobs have taken before to predict by."""
+        known = self._calibration()
+        actions = [
+            action
+            if action.guessed_core_seconds is None
+            else replace(action, core_seconds=known.corrected(action.job, action.table, action.guessed_core_seconds))
+            for action in assessment.actions
+        ]
+        return choose(actions, assessment.skipped, self.budget_core_seconds)
+
+    def _calibration(self) -> Calibration:
+        try:
+            since = datetime.now(UTC) - timedelta(days=_DAYS)
+            rows = history(get_catalog(self.catalog_conn_id), since=since, limit=_MOST_ROWS)
+        except Exception:
+            # a plan by guesses is better than none
+            self.log.warning("What jobs have taken so far cannot be read: it is guessed.", exc_info=True)
+            return Calibration()
+        return calibrated(
+            Run(row.job, row.table, row.guessed_core_seconds, row.core_seconds)
+            for row in rows
+            if row.outcome == "done" and not row.is_dry_run and row.guessed_core_seconds and row.core_seconds
+        )
 
     def _tell(self, plan: Plan) -> None:
         limit = "" if plan.budget_core_seconds is None else f" of {plan.budget_core_seconds:g}"
@@ -102,6 +144,28 @@ def tasks_of(
     return [dict(zip(by_job, each, strict=True)) for each in found]
 
 
+def one_task(
+    tasks: Sequence[Mapping[str, Mapping[str, Any]]], options: Mapping[str, Mapping[str, Any]]
+) -> list[dict[str, dict[str, Any]]]:
+    """What one task is told that does the work of all, step by step in one Spark application.
+
+    :param tasks: as :func:`tasks_of` has them.
+    :param options: of each job as all tables have them.
+    """
+    steps: list[dict[str, Any]] = []
+    predicted: dict[str, dict[str, float]] = {}
+    guessed: dict[str, dict[str, float]] = {}
+    for job, of_job in options.items():
+        for task in (each[job] for each in tasks if each.get(job)):
+            merged = {**of_job, **task["policy_options"]}
+            steps.append({"job": job, "tables": task["tables"], "options": merged})
+            predicted[job] = predicted.get(job, {}) | task["predicted_core_seconds"][job]
+            guessed[job] = guessed.get(job, {}) | task["guessed_core_seconds"][job]
+    tables = list(dict.fromkeys(table for step in steps for table in step["tables"]))
+    costs = {"predicted_core_seconds": predicted, "guessed_core_seconds": guessed}
+    return [{GOVERN: {"tables": tables, "steps": steps, **costs}}] if steps else []
+
+
 def _tasks(actions: Sequence[Action], beside: set[str], tables_per_application: int) -> list[dict[str, Any]]:
     alike: dict[str, list[Action]] = {}
     for action in actions:
@@ -122,5 +186,10 @@ def _task(actions: Sequence[Action], beside: set[str]) -> dict[str, Any]:
     found: dict[str, Any] = {"tables": tables or more, "policy_options": dict(actions[0].options)}
     if tables and more:
         found["policy_options"]["side_tables"] = more
-    predicted = {action.table: action.core_seconds for action in actions if action.core_seconds is not None}
-    return {**found, "predicted_core_seconds": {actions[0].job: predicted}} if predicted else found
+    told = [action for action in actions if action.core_seconds is not None]
+    job = actions[0].job
+    return {
+        **found,
+        "predicted_core_seconds": {job: {action.table: action.core_seconds for action in told}},
+        "guessed_core_seconds": {job: {action.table: action.guessed_core_seconds for action in told}},
+    }

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator
 
-from airflow_provider_lakecdc.chaining import reports_of
+from airflow_provider_lakecdc.chaining import reports_of, steps_of
 from airflow_provider_lakecdc.documents import read_document
 from lakecdc.metadata.plan import Action, Plan, parse_plan
 
@@ -25,17 +25,19 @@ class ReportOperator(BaseOperator):
     ``failed`` ones with their reasons, and how many were ``left_out``.
 
     :param plan: URI of the plan; empty if there is none. (templated)
-    :param after: ids of the tasks of the steps, which are the names of their jobs.
+    :param jobs: of the steps, in the order of work.
+    :param one_task: id of the task that does all of them; None if each has a task of its name.
     :param kwargs: arguments of ``BaseOperator``.
     """
 
     template_fields: Sequence[str] = ("plan",)
     ui_color = "#d9ecf2"
 
-    def __init__(self, *, plan: str, after: Sequence[str], **kwargs: Any) -> None:
+    def __init__(self, *, plan: str, jobs: Sequence[str], one_task: str | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.plan = plan
-        self.after = list(after)
+        self.jobs = list(jobs)
+        self.one_task = one_task
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Read the plan and the steps' reports."""
@@ -45,8 +47,7 @@ class ReportOperator(BaseOperator):
         plan = parse_plan(read_document(self.plan))
         found: list[tuple[Action, Mapping[str, Any]]] = []
         failed: set[str] = set()
-        for job in self.after:
-            reported = reports_of(context, job)
+        for job, reported in self._reports(context).items():
             of_job = plan.of_job(job)
             found += [(action, reported.get(action.table) or _unreported(action.table in failed)) for action in of_job]
             failed |= {action.table for action, facts in found if facts["outcome"] in _FAILED}
@@ -55,6 +56,13 @@ class ReportOperator(BaseOperator):
         for what, reason in report["failed"].items():
             self.log.warning("%s: %s", what, reason)
         return report
+
+    def _reports(self, context: Context) -> dict[str, dict[str, Mapping[str, Any]]]:
+        """What has been reported, by job and table."""
+        if self.one_task is None:
+            return {job: reports_of(context, job) for job in self.jobs}
+        told = steps_of(context, self.one_task)
+        return {job: told.get(job, {}) for job in self.jobs}
 
 
 _NO_REPORT, _LEFT_OUT = "no report", "left out"

@@ -147,6 +147,8 @@ class LakeConfig:
         keep theirs in ``[lakecdc] documents_uri``; not less than a day, and 0 keeps them.
     :param schedules: when the DAGs run.
     :param tables_per_application: tables that share one Spark application; 0 is all of them.
+    :param one_application: do all that a governance DAG has planned in one task and Spark application (``govern``),
+        instead of one for each step and group of tables.
     :param pool: Airflow pool of all tasks, to bound what runs on one catalog or cluster at once.
     :param dag_id_prefix: the DAGs are called ``<prefix>_ingest`` and so on.
     :param start_date: ISO-8601; nothing is scheduled before it.
@@ -169,6 +171,7 @@ class LakeConfig:
     documents_max_age: float = 90 * 24 * 3600.0
     schedules: Schedules = field(default_factory=Schedules)
     tables_per_application: int = 0
+    one_application: bool = False
     pool: str | None = None
     dag_id_prefix: str = "lakecdc"
     start_date: str = "2026-01-01T00:00:00+00:00"

@@ -18,6 +18,7 @@ from airflow_provider_lakecdc.operators.compact_data_files import CompactDataFil
 from airflow_provider_lakecdc.operators.compute_statistics import ComputeStatisticsOperator
 from airflow_provider_lakecdc.operators.expire_partitions import ExpirePartitionsOperator
 from airflow_provider_lakecdc.operators.expire_snapshots import ExpireSnapshotsOperator
+from airflow_provider_lakecdc.operators.govern import GovernOperator
 from airflow_provider_lakecdc.operators.plan import PLAN_KEY, PlanOperator
 from airflow_provider_lakecdc.operators.remove_documents import RemoveDocumentsOperator
 from airflow_provider_lakecdc.operators.remove_orphan_files import RemoveOrphanFilesOperator
@@ -30,6 +31,7 @@ from airflow_provider_lakecdc.retry_policy import retry_policy
 from airflow_provider_lakecdc.templates.config import LakeConfig
 from airflow_provider_lakecdc.templates.params import IS_DRY_RUN, ONLY_TABLES, run_params
 from airflow_provider_lakecdc.templates.steps import finish, mapped_step, new_dag, planned
+from lakecdc.metadata.names import AUDIT, HEALTH
 
 #: the hourly compaction stays out of the writers' way: only plainly small or mostly dead files, and not for long
 LIGHT_COMPACTION: dict[str, Any] = {
@@ -147,19 +149,34 @@ def _chained(config: LakeConfig, kind: str, doc: str, steps: Steps, *, with_docu
     options = {step: config.job_options(kind, step.job_name, **preferred) for step, preferred in steps}
     with new_dag(config, kind, doc, run_params(None if config.finds_tables else names)) as dag:
         assessed = _assessment(config, options)
-        plan = _plan(config, kind, assessed, [step.job_name for step in options])
-        tasks: list[BaseOperator | MappedOperator] = [assessed, plan]
-        worked: list[str] = []
-        for step, of_step in options.items():
-            earlier = {"after": list(worked), "trigger_rule": TriggerRule.ALL_DONE} if worked else {}
-            tasks.append(mapped_step(step, config, planned(plan, step.job_name), of_step, **earlier))
-            worked.append(step.job_name)
-        tasks.append(_report(plan, worked))
+        plan = _plan(config, kind, assessed, options)
+        work = [_one_step(config, plan)] if config.one_application else _steps(config, plan, options)
+        tasks: list[BaseOperator | MappedOperator] = [assessed, plan, *work, _report(config, plan)]
         if with_documents:
             tasks.append(_documents(config))
         chain(*tasks)
         finish(tasks)
     return dag
+
+
+def _steps(
+    config: LakeConfig, plan: PlanOperator, options: Mapping[type[LakecdcJobOperator], Mapping[str, Any]]
+) -> list[MappedOperator]:
+    """The tasks that do the work, one after another.
+
+    :param options: of each step.
+    """
+    found: list[MappedOperator] = []
+    for step, of_step in options.items():
+        before = [task.task_id for task in found]
+        earlier = {"after": before, "trigger_rule": TriggerRule.ALL_DONE} if before else {}
+        found.append(mapped_step(step, config, planned(plan, step.job_name), of_step, **earlier))
+    return found
+
+
+def _one_step(config: LakeConfig, plan: PlanOperator) -> MappedOperator:
+    """The task that does all of it in one Spark application."""
+    return mapped_step(GovernOperator, config, planned(plan, GovernOperator.job_name), {})
 
 
 def _assessment(
@@ -171,7 +188,7 @@ def _assessment(
     """
     given = {step.job_name: dict(of_step) for step, of_step in options.items()}
     beside = {
-        step.job_name: [*config.quarantine_tables, *given[step.job_name].pop("side_tables", ())]
+        step.job_name: [*config.quarantine_tables, *given[step.job_name].pop("side_tables", ()), AUDIT, HEALTH]
         for step in options
         if step in OF_SIDE_TABLES
     }
@@ -193,25 +210,36 @@ def _assessment(
     )
 
 
-def _plan(config: LakeConfig, kind: str, assessed: AssessTablesOperator, jobs: list[str]) -> PlanOperator:
-    """The task that chooses what is done."""
+def _plan(
+    config: LakeConfig,
+    kind: str,
+    assessed: AssessTablesOperator,
+    options: Mapping[type[LakecdcJobOperator], Mapping[str, Any]],
+) -> PlanOperator:
+    """The task that chooses what is done.
+
+    :param options: of each step.
+    """
     minutes = config.budgets.get(kind)
     return PlanOperator(
         task_id="plan",
         assessment=assessed.output,
-        jobs=jobs,
+        jobs=[step.job_name for step in options],
         budget_core_seconds=None if minutes is None else 60 * minutes,
         tables_per_application=config.tables_per_application,
+        options={step.job_name: dict(given) for step, given in options.items()} if config.one_application else None,
+        catalog_conn_id=config.catalog,
         retry_policy=retry_policy(),
     )
 
 
-def _report(plan: PlanOperator, jobs: list[str]) -> BaseOperator:
+def _report(config: LakeConfig, plan: PlanOperator) -> BaseOperator:
     """The task that tells what came of the plan, whatever came of it."""
     return ReportOperator(
         task_id="report",
         plan=f"{{{{ ti.xcom_pull(task_ids='{plan.task_id}', key='{PLAN_KEY}') or '' }}}}",
-        after=jobs,
+        jobs=plan.jobs,
+        one_task=GovernOperator.job_name if config.one_application else None,
         trigger_rule=TriggerRule.ALL_DONE,
         retry_policy=retry_policy(),
     )
