@@ -17,8 +17,7 @@ def failed_before(
 ) -> dict[str, str]:
     """Which tables an earlier step of this run has not got through.
 
-    If no task of a step that was to work on a table has left a report of it, nothing is known of it, and it counts as
-    failed.
+    If a step has left no report, or none of a table that its plan names, nothing is known of it: it counts as failed.
 
     :param after: task ids of the earlier steps, which are the names of their jobs where there is a plan.
     :param planned_by: id of the task whose plan says which tables they were to work on; without one, on all.
@@ -27,8 +26,9 @@ def failed_before(
     plan = context["ti"].xcom_pull(task_ids=planned_by) if planned_by and after else None
     found: dict[str, str] = {}
     for task_id in after:
-        planned = tables if plan is None else [name for name in tables if name in _tables(plan, task_id)]
-        for table, reason in _failures(reports_of(context, task_id), planned, task_id):
+        reported = reports_of(context, task_id)
+        asked = _tables(plan, task_id) if plan is not None else (*reported,) if reported else tables
+        for table, reason in _failures(reported, [name for name in tables if name in asked], task_id):
             found.setdefault(table, reason)
     return found
 

@@ -53,7 +53,9 @@ def verdict(
         return None
     reasons = [report.error] if report.error else []
     reasons += [table.line for table in report.tables if counts_as_failure(table, fail_on)]
-    total = f"{len(reasons)} of {len(report.tables)} tables" if report.tables and not report.error else "the whole job"
+    failed = {table.table for table in report.tables if counts_as_failure(table, fail_on)}
+    named = {table.table for table in report.tables}
+    total = f"{len(failed)} of {len(named)} tables" if report.tables and not report.error else "the whole job"
     lines = "\n".join(f"  {reason}" for reason in reasons)
     return CLASSES[kind](f"{report.job} failed ({kind}) for {total}:\n{lines}", hint=_CLASS_HINTS[kind], report=report)
 

@@ -122,8 +122,8 @@ def emit(context: Context, catalog_conn_id: str, report: JobReport) -> None:
     :param catalog_conn_id: a tag.
     """
     try:
-        common = {**context["ti"].stats_tags, "job": report.job, "catalog": catalog_conn_id}
         for table in report.tables:
+            common = {**context["ti"].stats_tags, "job": table.job or report.job, "catalog": catalog_conn_id}
             for measurement in measurements(report, table):
                 _send(measurement, {**common, "table": table.table, **measurement.tags})
     except Exception:
@@ -131,16 +131,17 @@ def emit(context: Context, catalog_conn_id: str, report: JobReport) -> None:
 
 
 def measurements(report: JobReport, table: TableReport) -> Iterator[Measurement]:
-    """What is sent of one table; a number that the report lacks is left out."""
+    """What is sent of one table, under the name of its step; a number that the report lacks is left out."""
     yield Measurement("counter", TABLES, 1, {"outcome": table.outcome})
-    prefix = f"lakecdc.{report.job}"
+    job = table.job or report.job
+    prefix = f"lakecdc.{job}"
     for kind, names in (("counter", COUNTERS), ("gauge", GAUGES)):
-        for name in names.get(report.job, ()):
+        for name in names.get(job, ()):
             if (value := _number(table.metrics.get(name))) is not None:
                 yield Measurement(kind, f"{prefix}.{name}", value)  # type: ignore[arg-type]
     if seconds := _seconds(table):
         yield Measurement("timer", f"{prefix}.{DURATION}", seconds * 1000)
-    if report.job in _FEEDING:
+    if job in _FEEDING:
         yield from _of_feeding(prefix, report, table)
 
 

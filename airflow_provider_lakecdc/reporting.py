@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import Asset, AssetAlias
@@ -13,21 +14,28 @@ from lakecdc.contract.report import JobReport, TableReport
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
+    from lakecdc.contract.spec import JobSpec
+
 _HEADINGS = ("table", "outcome", "snapshot before", "snapshot after", "details")
+# what of several steps is said of their table: the first of these that there is
+_GRAVEST = ("failed", "conflict", "done", "skipped", "unsupported", "nothing")
 
 
 def compact(report: JobReport) -> dict[str, dict[str, Any]]:
     """The report as XCom holds it: facts by table, empty ones left out.
 
-    Snapshot ids are text, because JavaScript cannot hold 64 bits.
+    Of a job of several steps the facts of a table are those of all its steps together, and ``steps`` has each one's by
+    the step's job. Snapshot ids are text, because JavaScript cannot hold 64 bits.
     """
-    return {table.table: _facts(table) for table in report.tables}
+    return {table: _facts_of_steps(steps) for table, steps in _by_table(report.tables).items()}
 
 
 def summary(report: JobReport) -> str:
-    """The report as a table for the log, one line per Iceberg table."""
+    """The report as a table for the log, one line per Iceberg table, or per table and step."""
     rows = [_HEADINGS, *(_row(table) for table in report.tables)]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(_HEADINGS) - 1)]
+    if any(table.job for table in report.tables):
+        rows = [("step", *_HEADINGS), *((table.job or "", *_row(table)) for table in report.tables)]
+    widths = [max(map(len, cells)) for cells in list(zip(*rows, strict=True))[:-1]]
     lines = [
         "  ".join([*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[-1]]).rstrip()
         for row in rows
@@ -37,31 +45,59 @@ def summary(report: JobReport) -> str:
 
 
 def raise_asset_events(
-    context: Context, outlets: Iterable[Any], catalog_conn_id: str, report: JobReport, job_is_dry: bool
+    context: Context, outlets: Iterable[Any], catalog_conn_id: str, report: JobReport, changed: JobReport
 ) -> None:
-    """Put each table's facts on the events of the operator's outlets.
+    """Put each table's facts on the events of the operator's outlets, at most one of each table.
 
     Airflow raises the event of every plain asset among the outlets when the task succeeds; for those only the extra is
     filled in. Through an alias only tables that have changed get an event.
 
     :param outlets: the operator's outlets.
     :param catalog_conn_id: names the tables' assets.
-    :param job_is_dry: nothing was changed, whatever the outcomes say.
+    :param changed: the report without what dry runs say that they would have done (:func:`without_plans`).
     """
-    tables = {table_asset(catalog_conn_id, table.table).uri: table for table in report.tables}
+    facts = {table_asset(catalog_conn_id, name).uri: _extra(report, name, of) for name, of in compact(report).items()}
     alias = tables_alias(catalog_conn_id).name
     for outlet in outlets:
-        if isinstance(outlet, Asset) and outlet.uri in tables:
-            context["outlet_events"][outlet].extra.update(_extra(report, tables[outlet.uri]))
-        elif isinstance(outlet, AssetAlias) and outlet.name == alias and not job_is_dry:
-            for table in report.tables:
-                if table.outcome == "done":
-                    asset = table_asset(catalog_conn_id, table.table)
-                    context["outlet_events"][outlet].add(asset, extra=_extra(report, table))
+        if isinstance(outlet, Asset) and outlet.uri in facts:
+            context["outlet_events"][outlet].extra.update(facts[outlet.uri])
+        elif isinstance(outlet, AssetAlias) and outlet.name == alias:
+            for name in dict.fromkeys(table.table for table in changed.tables if table.outcome == "done"):
+                asset = table_asset(catalog_conn_id, name)
+                context["outlet_events"][outlet].add(asset, extra=facts[asset.uri])
 
 
-def _extra(report: JobReport, table: TableReport) -> dict[str, Any]:
-    return {"table": table.table, "job": report.job, **_facts(table)}
+def without_plans(report: JobReport, spec: JobSpec) -> JobReport:
+    """The report without what dry runs, whatever they call the outcome, have only planned."""
+    return replace(report, tables=tuple(table for table in report.tables if spec.changes(table.job, table.table)))
+
+
+def _extra(report: JobReport, table: str, facts: Mapping[str, Any]) -> dict[str, Any]:
+    return {"table": table, "job": report.job, **facts}
+
+
+def _by_table(tables: Iterable[TableReport]) -> dict[str, list[TableReport]]:
+    found: dict[str, list[TableReport]] = {}
+    for table in tables:
+        found.setdefault(table.table, []).append(table)
+    return found
+
+
+def _facts_of_steps(steps: Sequence[TableReport]) -> dict[str, Any]:
+    """Facts of one table: how the gravest of its steps has ended, and what was its head before and is after all."""
+    if not any(step.job for step in steps):
+        return _facts(steps[-1])
+    gravest = min(steps, key=lambda step: _GRAVEST.index(step.outcome))
+    before = [step.snapshot_before for step in steps if step.snapshot_before]
+    after = [step.snapshot_after for step in steps if step.snapshot_after]
+    whole = replace(
+        gravest,
+        reason=f"{gravest.job}: {gravest.reason}" if gravest.reason else None,
+        snapshot_before=before[0] if before else None,
+        snapshot_after=after[-1] if after else None,
+        metrics={},
+    )
+    return {**_facts(whole), "steps": {step.job: _facts(step) for step in steps}}
 
 
 def _facts(table: TableReport) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from airflow_provider_lakecdc.hooks.catalog import CatalogConnection
 from lakecdc.contract.errors import SpecError
 from lakecdc.contract.fields import refuse_unknown
 from lakecdc.contract.options import OPTIONS
-from lakecdc.contract.spec import VERSION, JobSpec, parse_spec
+from lakecdc.contract.spec import GOVERN, VERSION, JobSpec, parse_spec
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,10 @@ def check_conf(conf: Mapping[str, Any] | None, known: Sequence[str]) -> None:
 def typed_options(job: str, options: Mapping[str, Any]) -> dict[str, Any]:
     """Options with the text that templates leave turned into numbers, switches and lists where the job wants those."""
     hints = get_type_hints(OPTIONS[job]) if job in OPTIONS else {}
-    return {name: _typed(value, hints.get(name)) for name, value in options.items()}
+    typed = {name: _typed(value, hints.get(name)) for name, value in options.items()}
+    if job == GOVERN:
+        typed["steps"] = [_typed_step(s) if isinstance(s, Mapping) else s for s in typed.get("steps", ())]
+    return typed
 
 
 def table_list(tables: str | Sequence[str]) -> list[str]:
@@ -95,6 +98,16 @@ def table_list(tables: str | Sequence[str]) -> list[str]:
         # Jinja renders a list in Python's notation
         return [str(table) for table in json.loads(text.replace("'", '"'))]
     return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def _typed_step(step: Any) -> Any:
+    """A step of ``govern`` with its tables and options typed; what is none is left to the contract."""
+    typed = dict(step)
+    if isinstance(step.get("tables"), str):
+        typed["tables"] = table_list(step["tables"])
+    if isinstance(step.get("options"), Mapping):
+        typed["options"] = typed_options(str(step.get("job")), step["options"])
+    return typed
 
 
 def _typed(value: Any, hint: Any) -> Any:

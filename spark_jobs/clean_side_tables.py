@@ -2,8 +2,7 @@
 
 import sys
 
-from lakecdc.maintain.side_tables import clean_side_tables
-from lakecdc.run import each_table, main
+from lakecdc.run import main
 
 if __name__ == "__main__":
-    sys.exit(main("clean_side_tables", each_table(clean_side_tables)))
+    sys.exit(main("clean_side_tables"))

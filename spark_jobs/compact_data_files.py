@@ -2,8 +2,7 @@
 
 import sys
 
-from lakecdc.maintain.compact import compact_data_files
-from lakecdc.run import each_table, main
+from lakecdc.run import main
 
 if __name__ == "__main__":
-    sys.exit(main("compact_data_files", each_table(compact_data_files)))
+    sys.exit(main("compact_data_files"))

@@ -2,8 +2,7 @@
 
 import sys
 
-from lakecdc.maintain.statistics import compute_statistics
-from lakecdc.run import each_table, main
+from lakecdc.run import main
 
 if __name__ == "__main__":
-    sys.exit(main("compute_statistics", each_table(compute_statistics)))
+    sys.exit(main("compute_statistics"))

@@ -2,8 +2,7 @@
 
 import sys
 
-from lakecdc.maintain.expire_partitions import expire_partitions
-from lakecdc.run import each_table, main
+from lakecdc.run import main
 
 if __name__ == "__main__":
-    sys.exit(main("expire_partitions", each_table(expire_partitions)))
+    sys.exit(main("expire_partitions"))

@@ -2,8 +2,7 @@
 
 import sys
 
-from lakecdc.maintain.expire import expire_snapshots
-from lakecdc.run import each_table, main
+from lakecdc.run import main
 
 if __name__ == "__main__":
-    sys.exit(main("expire_snapshots", each_table(expire_snapshots)))
+    sys.exit(main("expire_snapshots"))

@@ -2,8 +2,7 @@
 
 import sys
 
-from lakecdc.ingest.job import ingest
 from lakecdc.run import main
 
 if __name__ == "__main__":
-    sys.exit(main("ingest", ingest))
+    sys.exit(main("ingest"))

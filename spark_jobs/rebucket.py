@@ -2,8 +2,7 @@
 
 import sys
 
-from lakecdc.maintain.rebucket import rebucket
-from lakecdc.run import each_table, main
+from lakecdc.run import main
 
 if __name__ == "__main__":
-    sys.exit(main("rebucket", each_table(rebucket)))
+    sys.exit(main("rebucket"))

@@ -2,8 +2,7 @@
 
 import sys
 
-from lakecdc.maintain.orphans.job import RemoveOrphanFiles
-from lakecdc.run import each_table, main
+from lakecdc.run import main
 
 if __name__ == "__main__":
-    sys.exit(main("remove_orphan_files", each_table(RemoveOrphanFiles())))
+    sys.exit(main("remove_orphan_files"))

@@ -2,8 +2,7 @@
 
 import sys
 
-from lakecdc.maintain.delete_files.job import rewrite_delete_files
-from lakecdc.run import each_table, main
+from lakecdc.run import main
 
 if __name__ == "__main__":
-    sys.exit(main("rewrite_delete_files", each_table(rewrite_delete_files)))
+    sys.exit(main("rewrite_delete_files"))

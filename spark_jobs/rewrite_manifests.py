@@ -2,8 +2,7 @@
 
 import sys
 
-from lakecdc.maintain.manifests import rewrite_manifests
-from lakecdc.run import each_table, main
+from lakecdc.run import main
 
 if __name__ == "__main__":
-    sys.exit(main("rewrite_manifests", each_table(rewrite_manifests)))
+    sys.exit(main("rewrite_manifests"))

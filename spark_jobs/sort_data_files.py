@@ -2,8 +2,7 @@
 
 import sys
 
-from lakecdc.maintain.sort import sort_data_files
-from lakecdc.run import each_table, main
+from lakecdc.run import main
 
 if __name__ == "__main__":
-    sys.exit(main("sort_data_files", each_table(sort_data_files)))
+    sys.exit(main("sort_data_files"))

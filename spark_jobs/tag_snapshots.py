@@ -2,8 +2,7 @@
 
 import sys
 
-from lakecdc.maintain.tag import tag_snapshots
-from lakecdc.run import each_table, main
+from lakecdc.run import main
 
 if __name__ == "__main__":
-    sys.exit(main("tag_snapshots", each_table(tag_snapshots)))
+    sys.exit(main("tag_snapshots"))

@@ -175,6 +175,19 @@ class LakecdcJobOperator(SubmitOperator):
         """
         return {}
 
+    def named_tables(self) -> tuple[list[str], list[str]]:
+        """The tables to work on, and the side tables."""
+        return table_list(self.tables), table_list(self.options.get("side_tables", ()))
+
+    def keep_tables(self, tables: Sequence[str], beside: Sequence[str]) -> None:
+        """Leave out all other tables.
+
+        :param beside: side tables.
+        """
+        self.tables = list(tables)
+        if "side_tables" in self.options:
+            self.options["side_tables"] = list(beside)
+
     def prepare(self, context: Context | None = None) -> Submission:
         """Build and check the spec and set what spark-submit is called with. Nothing is written.
 
@@ -235,25 +248,23 @@ class LakecdcJobOperator(SubmitOperator):
     def _leave_out_unwanted(self) -> None:
         if not (wanted := table_list(self.only)):
             return
-        tables, beside = table_list(self.tables), table_list(self.options.get("side_tables", ()))
-        self.tables = [table for table in tables if table in wanted]
-        if not self.tables:
+        tables, beside = self.named_tables()
+        asked = [table for table in tables if table in wanted]
+        if not asked:
             raise AirflowSkipException("None of the tables of this group is asked for.")
-        if beside:
-            theirs = {name for table in self.tables for name in side_tables(table)}
-            self.options["side_tables"] = [table for table in beside if table in theirs]
+        theirs = {name for table in asked for name in side_tables(table)}
+        self.keep_tables(asked, [table for table in beside if table in theirs])
 
     def _leave_out_failed(self, context: Context) -> None:
-        tables, beside = table_list(self.tables), table_list(self.options.get("side_tables", ()))
+        tables, beside = self.named_tables()
         if not (failed := failed_before(context, [*tables, *beside], self.after, self.planned_by)):
             return
         for table, reason in failed.items():
             self.log.warning("%s is left out, because an earlier step has failed for it: %s", table, reason)
-        self.tables = [table for table in tables if table not in failed]
-        if beside:
-            self.options["side_tables"] = [table for table in beside if table not in failed]
-        if not self.tables:
+        left = [table for table in tables if table not in failed]
+        if not left:
             raise AirflowSkipException("Earlier steps of this run have failed for every table of this group.")
+        self.keep_tables(left, [table for table in beside if table not in failed])
 
     def _look(self, context: Context, spec: JobSpec) -> FirstLook:
         """Tell which tables need nothing, unless a job of an earlier try may still be at work on them."""
@@ -332,11 +343,10 @@ class LakecdcJobOperator(SubmitOperator):
         if not found.idle:
             return job
         self.log.info("%d tables need no %s: %s", len(found.idle), self.job, ", ".join(t.table for t in found.idle))
-        tables, beside = job.spec.tables, getattr(job.spec.options, "side_tables", ())
+        tables, beside = self.named_tables()
         # a spec has a table at least, even if only side tables need the job
-        self.tables = [table for table in tables if table in found.left] or list(tables[:1])
-        if beside:
-            self.options["side_tables"] = [table for table in beside if table in found.left]
+        left = [table for table in tables if table in found.left] or tables[:1]
+        self.keep_tables(left, [table for table in beside if table in found.left])
         return self.prepare(context)
 
     def _write_spec(self, context: Context, job: Submission) -> None:
@@ -349,7 +359,7 @@ class LakecdcJobOperator(SubmitOperator):
 
     def _submit(self, context: Context, submission: Submission) -> SubmitError | None:
         uri = submission.documents.report_uri
-        self.log.info("Job %s for %d tables, report at %s", self.job, len(table_list(self.tables)), uri)
+        self.log.info("Job %s for %d tables, report at %s", self.job, len(submission.spec.tables), uri)
         try:
             with launcher.environment(submission.secrets):
                 self.submit_and_wait(context)
@@ -371,10 +381,9 @@ class LakecdcJobOperator(SubmitOperator):
         self.log.info("%s", reporting.summary(report))
         # the return value does not come about when the task fails, and a failure is when facts are wanted
         context["ti"].xcom_push(key=REPORT_KEY, value=reporting.compact(report))
-        is_dry = submission.spec.options.dry_run
-        reporting.raise_asset_events(context, self.outlets, self.catalog_conn_id, report, is_dry)
-        if not is_dry:
-            metrics.emit(context, self.catalog_conn_id, report)
+        changed = reporting.without_plans(report, submission.spec)
+        reporting.raise_asset_events(context, self.outlets, self.catalog_conn_id, report, changed)
+        metrics.emit(context, self.catalog_conn_id, changed)
 
     def _has_external_id(self, context: Context) -> bool:
         store = context.get("task_state_store")

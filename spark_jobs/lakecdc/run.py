@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import logging
 from collections.abc import Callable
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING
 
 from lakecdc import documents
@@ -31,12 +32,43 @@ log = logging.getLogger(__name__)
 Work = Callable[["SparkSession", JobSpec], list[TableReport]]
 TableWork = Callable[["IcebergTable", JobSpec], TableReport]
 
+#: where the work of each job is, which is imported when it begins
+WORK = {
+    "ingest": "lakecdc.ingest.job:ingest",
+    "replay_quarantine": "lakecdc.ingest.job:ingest",
+    "govern": "lakecdc.maintain.govern:govern",
+}
+#: the same of jobs that work on one table after another; of a class each run makes an object
+TABLE_WORK = {
+    "rewrite_delete_files": "lakecdc.maintain.delete_files.job:rewrite_delete_files",
+    "sort_data_files": "lakecdc.maintain.sort:sort_data_files",
+    "compact_data_files": "lakecdc.maintain.compact:compact_data_files",
+    "rebucket": "lakecdc.maintain.rebucket:rebucket",
+    "rewrite_manifests": "lakecdc.maintain.manifests:rewrite_manifests",
+    "compute_statistics": "lakecdc.maintain.statistics:compute_statistics",
+    "tag_snapshots": "lakecdc.maintain.tag:tag_snapshots",
+    "expire_snapshots": "lakecdc.maintain.expire:expire_snapshots",
+    "expire_partitions": "lakecdc.maintain.expire_partitions:expire_partitions",
+    "remove_orphan_files": "lakecdc.maintain.orphans.job:RemoveOrphanFiles",
+    "clean_side_tables": "lakecdc.maintain.side_tables:clean_side_tables",
+}
 
-def main(job: str, work: Work, argv: list[str] | None = None) -> int:
+
+def work_of(job: str) -> Work:
+    """What a job does, given the session and the spec.
+
+    :param job: its name.
+    """
+    if job in WORK:
+        return resolve_name(WORK[job])
+    work = resolve_name(TABLE_WORK[job])
+    return each_table(work() if isinstance(work, type) else work)
+
+
+def main(job: str, argv: list[str] | None = None) -> int:
     """Run a job from the command line.
 
     :param job: its name.
-    :param work: what it does, given the session and the spec.
     :return: the exit code: 0 fine, 3 conflict, 4 bad input, 1 anything else.
     """
     parser = argparse.ArgumentParser(prog=job, description=f"lakecdc job {job} (job contract version 1)")
@@ -50,7 +82,7 @@ def main(job: str, work: Work, argv: list[str] | None = None) -> int:
     started, spec = reports.now(), None
     try:
         spec = parse_spec(loads(documents.read_text(arguments.spec)), job)
-        report = run(spec, work, started)
+        report = run(spec, work_of(job), started)
     except Exception as error:
         report = _stopped(job, started, error)
     documents.write_text(arguments.report, report.to_json())
@@ -90,7 +122,7 @@ def each_table(do: TableWork) -> Work:
         from lakecdc.maintain.numbers import with_numbers
 
         results = []
-        for name in dict.fromkeys((*spec.tables, *getattr(spec.options, "side_tables", ()))):
+        for name in dict.fromkeys((*spec.tables, *spec.side_tables)):
             try:
                 if name not in spec.tables and not exists(spark, spec.catalog.name, name):
                     continue

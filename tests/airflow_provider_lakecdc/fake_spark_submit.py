@@ -33,6 +33,11 @@ if behaviour["report"] is not None:
     outcomes = behaviour["report"]["tables"]
     # a side table that nothing is said of does not exist
     tables += [table for table in spec["options"].get("side_tables", []) if table in outcomes]
+    steps = [
+        {**outcomes.get(f"{step['job']} {table}", {}), "table": table, "job": step["job"]}
+        for step in spec["options"].get("steps", [])
+        for table in step.get("tables", tables)
+    ]
     report = {
         "version": 1,
         "job": spec["job"],
@@ -41,14 +46,13 @@ if behaviour["report"] is not None:
         "spark_application_id": "local-1",
         "tables": [
             {
-                "table": table,
                 "outcome": "done",
                 "snapshot_before": "9007199254740993",
                 "snapshot_after": "9007199254740995",
                 "metrics": {"rows": 3},
-                **outcomes.get(table, {}),
+                **facts,
             }
-            for table in tables
+            for facts in steps or [{"table": table, **outcomes.get(table, {})} for table in tables]
         ],
     }
     report.update({key: value for key, value in behaviour["report"].items() if key != "tables"})

@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 from airflow.sdk import DAG
 
+from airflow_provider_lakecdc.audit import health_history, history
+from airflow_provider_lakecdc.hooks.catalog import get_catalog
 from airflow_provider_lakecdc.watermark import read_watermark
 from lakecdc.metadata import names
 from tests.airflow_provider_lakecdc import home
@@ -154,29 +156,26 @@ class TestTheProvidersDags:
         once = dict.fromkeys(("assess", "plan", "report", "finished"), ["success"])
         if "nightly" in name:
             once["remove_documents"] = ["success"]
-        assert states(run) == {**{step: ["success", "success"] for step in steps}, **once}
-        assert [call["spec"]["job"] for call in spark_submit.calls] == [step for step in steps for _ in range(2)]
+        # nothing stands beside the tables
+        ran = [step for step in steps if step != "clean_side_tables"]
+        done = {step: ["success" if step in ran else "skipped"] * 2 for step in steps}
+        assert states(run) == {**done, **once}
+        assert [call["spec"]["job"] for call in spark_submit.calls] == [step for step in ran for _ in range(2)]
 
-    @pytest.mark.parametrize(
-        ("name", "jobs"),
-        [
-            ("lakecdc_hourly_governance", set()),
-            ("lakecdc_nightly_governance", {"tag_snapshots", "clean_side_tables"}),
-        ],
-    )
+    @pytest.mark.parametrize("name", ["lakecdc_hourly_governance", "lakecdc_nightly_governance"])
     def test_tables_that_need_nothing(
-        self, install: Install, spark_submit: FakeSpark, lake: dict[str, str], name: str, jobs: set[str]
+        self, install: Install, spark_submit: FakeSpark, lake: dict[str, str], name: str
     ) -> None:
         for table in ("shop.orders", "shop.items"):
             FedTable(lake, table).ingest(FIVE)
         run = install(name, dag_file(name)).test()
         assert run.state == "success"
-        ran = {*jobs, "assess", "plan", "report", "finished", "remove_documents"}
+        ran = {"assess", "plan", "report", "finished", "remove_documents"}
         assert {(task in ran, state) for task, found in states(run).items() for state in found} == {
             (True, "success"),
             (False, "skipped"),
         }
-        assert {call["spec"]["job"] for call in spark_submit.calls} == jobs
+        assert spark_submit.calls == []
         (assessment,) = xcoms(run.run_id)["tables"]
         assert {facts["score"] for facts in assessment.values()} == {100.0}
 
@@ -211,17 +210,50 @@ class TestTheProvidersDags:
         }
         assert [call["spec"]["tables"] for call in spark_submit.calls] == [
             ["shop.orders", "shop.items", "a.b"],
-            *[["shop.orders", "a.b"]] * 6,
+            *[["shop.orders", "a.b"]] * 5,
+            # of these alone it is known that something stands beside them
+            ["a.b"],
         ]
         # the plan has it for the manifests as well
         beside = [call["spec"]["options"].get("side_tables") or [] for call in spark_submit.calls]
         assert beside == [[], [], ["a.lakecdc_quarantine"], [], [], [], []]
         (told,) = [x for x in xcoms(run.run_id)["return_value"] if "outcomes" in x]
-        assert told["outcomes"] == {"done": 14, "failed": 2, "left out": 7}
+        assert told["outcomes"] == {"done": 13, "failed": 2, "left out": 6}
         assert told["failed"] == {
             "rewrite_delete_files shop.items": "no",
             "compact_data_files a.lakecdc_quarantine": "no",
         }
+
+    def test_one_application_does_what_is_planned(
+        self,
+        install: Install,
+        spark_submit: FakeSpark,
+        config: dict[str, Any],
+        lake: dict[str, str],
+        tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        monkeypatch.setenv("AIRFLOW__LAKECDC__AUDIT", "True")
+        (tmp_path / "config.json").write_text(json.dumps({**config, "one_application": True}))
+        dag = install("lakecdc_hourly_governance", dag_file("lakecdc_hourly_governance"))
+        for name, files in (("shop.orders", 12), ("shop.items", 1)):
+            table = FedTable(lake, name)
+            for _ in range(files):
+                table.ingest(FIVE)
+        run = dag.test()
+        assert run.state == "success"
+        assert states(run) == dict.fromkeys(("assess", "plan", "govern", "report", "finished"), ["success"])
+        (call,) = spark_submit.calls
+        (step,) = call["spec"]["options"]["steps"]
+        assert (call["spec"]["job"], step["job"], step["tables"]) == ("govern", "compact_data_files", ["shop.orders"])
+        assert step["options"]["min_input_files"] == 10
+        (told,) = [x for x in xcoms(run.run_id)["return_value"] if "outcomes" in x]
+        assert told["outcomes"] == {"done": 1}
+        # what the plan has predicted is held against what the job takes
+        (row,) = history(get_catalog("lake"))
+        assert (row.job, row.table, row.outcome) == ("compact_data_files", "shop.orders", "done")
+        assert row.guessed_core_seconds and row.predicted_core_seconds == row.guessed_core_seconds
+        assert {each.table for each in health_history(get_catalog("lake"))} == {"shop.orders", "shop.items"}
 
     def test_a_group_of_which_nothing_is_known_is_left_alone(self, install: Install, spark_submit: FakeSpark) -> None:
         spark_submit.behave(report=False, exit=1)

@@ -17,9 +17,11 @@ from typing import Any
 import pytest
 
 from airflow_provider_lakecdc.metrics import COUNTERS, DERIVED, DURATION, GAUGES, TABLES, emit
+from airflow_provider_lakecdc.operators.govern import GovernOperator
 from airflow_provider_lakecdc.operators.rewrite_delete_files import RewriteDeleteFilesOperator
 from lakecdc.contract.options import OPTIONS
 from lakecdc.contract.report import JobReport, TableReport
+from lakecdc.contract.spec import FEEDING_JOBS, GOVERN
 from tests.airflow_provider_lakecdc import home
 from tests.airflow_provider_lakecdc.conftest import FakeSpark, TaskInstance, changed
 
@@ -137,6 +139,23 @@ def test_operators_send_them_but_not_of_a_dry_run(statsd: StatsdServer, spark_su
     }
 
 
+@pytest.mark.usefixtures("lake")
+def test_what_steps_have_done_is_sent_as_of_their_jobs(
+    statsd: StatsdServer, spark_submit: FakeSpark, context: Any
+) -> None:
+    facts = {"rewrite_delete_files shop.orders": {"metrics": {"positions": 7, "seconds": 1.5}}}
+    spark_submit.behave({**facts, "remove_orphan_files shop.orders": {"metrics": {"orphan_files": 3}}})
+    steps = [{"job": "rewrite_delete_files"}, {"job": "remove_orphan_files"}]
+    GovernOperator(task_id="t", catalog_conn_id="lake", tables=["shop.orders"], steps=steps).execute(context)
+    tags = "job=rewrite_delete_files,catalog=lake,table=shop.orders"
+    # the other one is a dry run
+    assert statsd.lines() == {
+        f"airflow.lakecdc.tables,{tags},outcome=done": "1|c",
+        f"airflow.lakecdc.rewrite_delete_files.positions,{tags}": "7|c",
+        f"airflow.lakecdc.rewrite_delete_files.duration,{tags}": "1500|ms",
+    }
+
+
 def test_without_metrics_and_with_broken_ones_nothing_happens(
     context: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -227,12 +246,14 @@ def test_every_name_is_documented() -> None:
     text = (home.REPOSITORY / "docs" / "metrics.md").read_text()
     rows = re.findall(r"^\| (.+?) \| (counter|gauge|timer) \|", text, re.MULTILINE)
     documented = {(name, kind) for names, kind in rows for name in re.findall(r"`([^`]+)`", names)}
-    sent = {(TABLES, "counter")} | {(f"lakecdc.{job}.{DURATION}", "timer") for job in OPTIONS}
+    # what a job of several steps has done is sent as its steps'
+    single = set(OPTIONS) - {GOVERN}
+    sent = {(TABLES, "counter")} | {(f"lakecdc.{job}.{DURATION}", "timer") for job in single}
     for kind, by_job in (("counter", COUNTERS), ("gauge", GAUGES)):
         sent |= {(f"lakecdc.{job}.{name}", kind) for job, names in by_job.items() for name in names}
     sent |= {(f"lakecdc.{job}.{n}", kind) for job in ("ingest", "replay_quarantine") for n, kind in DERIVED.items()}
-    jobs = {job: {(n.replace("<job>", job), k) for n, k in documented if "<job>" in n} for job in OPTIONS}
-    for job in set(OPTIONS) - {"ingest", "replay_quarantine"}:
+    jobs = {job: {(n.replace("<job>", job), k) for n, k in documented if "<job>" in n} for job in single}
+    for job in single - set(FEEDING_JOBS):
         jobs[job] |= {(n.replace("<maintenance job>", job), k) for n, k in documented if "<maintenance job>" in n}
     plain = {(name, kind) for name, kind in documented if "<" not in name}
     replayed = {(n.replace(".ingest.", ".replay_quarantine."), k) for n, k in plain if ".ingest." in n}

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
 from lakecdc.contract.errors import SpecError
 from lakecdc.contract.fields import check_zone, parse_moment
@@ -523,6 +523,31 @@ class RemoveOrphanFilesOptions(MaintenanceOptions):
         return max(self.min_age, 2 * self.longest_job)
 
 
+@dataclass(frozen=True)
+class Step:
+    """One step of ``govern``: a job that maintains tables.
+
+    :param job: its name; none that feeds tables, nor ``govern``.
+    :param tables: ``namespace.name`` of each table to work on; default: those of the spec.
+    :param options: the job's own options.
+    """
+
+    job: str
+    tables: tuple[str, ...] | None = None
+    options: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class GovernOptions(JobOptions):
+    """Options of ``govern``.
+
+    :param dry_run: all steps plan and measure and change nothing; otherwise each goes by its own option.
+    :param steps: what to do, in the order of work.
+    """
+
+    steps: tuple[Step, ...] = ()
+
+
 OPTIONS: dict[str, type[JobOptions]] = {
     "ingest": IngestOptions,
     "replay_quarantine": ReplayQuarantineOptions,
@@ -537,4 +562,5 @@ OPTIONS: dict[str, type[JobOptions]] = {
     "expire_partitions": ExpirePartitionsOptions,
     "remove_orphan_files": RemoveOrphanFilesOptions,
     "clean_side_tables": CleanSideTablesOptions,
+    "govern": GovernOptions,
 }

@@ -54,11 +54,12 @@ class TableReport:
 
     @property
     def line(self) -> str:
-        """What happened, in one line that names the table once."""
+        """What happened, in one line that names the table once, behind the step if there are several."""
+        step = f"{self.job}: " if self.job else ""
         if not self.reason:
-            return f"{self.table}: {self.outcome}"
+            return f"{step}{self.table}: {self.outcome}"
         named = about(self.table, self.reason) == self.reason
-        return f"{self.outcome}: {self.reason}" if named else f"{self.table}: {self.outcome}: {self.reason}"
+        return f"{step}{self.outcome}: {self.reason}" if named else f"{step}{self.table}: {self.outcome}: {self.reason}"
 
 
 @dataclass(frozen=True)
@@ -67,7 +68,7 @@ class JobReport:
 
     :param started_at: ISO-8601 in UTC.
     :param finished_at: the same.
-    :param tables: one report per table.
+    :param tables: one report per table, or per table and step.
     :param error: why the job stopped before it came to any table.
     :param failure_class: class of that error.
     """

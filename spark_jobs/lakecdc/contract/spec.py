@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from lakecdc.contract import fields
 from lakecdc.contract.errors import SpecError
-from lakecdc.contract.options import OPTIONS, JobOptions
+from lakecdc.contract.options import OPTIONS, GovernOptions, JobOptions, Step
 from lakecdc.contract.secrets import refuse_literals
 from lakecdc.contract.sources import Source, parse_source
 from lakecdc.contract.target import Target, parse_targets
@@ -19,6 +19,8 @@ from lakecdc.metadata.names import quarantine_of
 VERSION = 1
 #: jobs whose specs have a source and targets
 FEEDING_JOBS = ("ingest", "replay_quarantine")
+#: the job that does several jobs' work in one application
+GOVERN = "govern"
 _CATALOG_NAME = re.compile(r"[A-Za-z_]\w*\Z")
 #: sources that load a table in full before they follow its changes
 LOADED_SOURCES = ("postgres", "mysql")
@@ -43,10 +45,11 @@ class JobSpec:
 
     :param job: name of the job, the script's name without ``.py``.
     :param catalog: where the tables live.
-    :param tables: ``namespace.name`` of each table to work on.
+    :param tables: ``namespace.name`` of each table to work on; of ``govern`` those of all steps.
     :param options: the job's own options, already typed.
     :param source: where changes come from (``FEEDING_JOBS`` only).
     :param targets: how each table is to be fed (``FEEDING_JOBS`` only).
+    :param steps: what to do one after another (``govern`` only), each as the spec of its own job.
     """
 
     job: str
@@ -55,6 +58,22 @@ class JobSpec:
     options: JobOptions
     source: Source | None = None
     targets: tuple[Target, ...] = ()
+    steps: tuple[JobSpec, ...] = ()
+
+    @property
+    def side_tables(self) -> tuple[str, ...]:
+        """Tables to work on besides, each only if it exists."""
+        return getattr(self.options, "side_tables", ())
+
+    def changes(self, job: str | None, table: str) -> bool:
+        """Whether what is reported of a table is more than the plan of a dry run.
+
+        :param job: the step that the report is of; None if the job has no steps.
+        """
+        if job is None or not self.steps:
+            return not self.options.dry_run
+        doing = [step for step in self.steps if step.job == job and table in (*step.tables, *step.side_tables)]
+        return any(not step.options.dry_run for step in doing)
 
 
 def parse_spec(document: Any, job: str | None = None) -> JobSpec:
@@ -72,12 +91,8 @@ def parse_spec(document: Any, job: str | None = None) -> JobSpec:
     name = fields.coerce(str, document.get("job"), "job")
     if name not in OPTIONS or (job and name != job):
         raise SpecError(f"The spec is for job {name!r}.", hint=f"This script runs {job or ', '.join(OPTIONS)}.")
-    options = fields.parse(OPTIONS[name], document.get("options", {}), "options")
-    tables = fields.coerce(tuple[str, ...], document.get("tables", []), "tables")
-    for table in tables:
-        check_table_name(table, "tables")
-    for table in getattr(options, "side_tables", ()):
-        check_table_name(table, "options.side_tables")
+    options = _parse_options(name, document.get("options", {}))
+    tables = _parse_tables(document.get("tables", []))
     catalog = parse_catalog(document.get("catalog"))
     if name in FEEDING_JOBS:
         targets = parse_targets(document.get("target"))
@@ -89,9 +104,69 @@ def parse_spec(document: Any, job: str | None = None) -> JobSpec:
     for key in ("source", "target"):
         if key in document:
             raise SpecError(f"{key!r} belongs to the job {FEEDING_JOBS[0]!r}, not to {name!r}.")
+    if isinstance(options, GovernOptions):
+        steps = _parse_steps(catalog, tables, options)
+        return JobSpec(name, catalog, _tables_of(steps), options, steps=steps)
     if not tables:
         raise SpecError("tables names no table.", hint='Give at least one, such as "tables": ["shop.orders"].')
     return JobSpec(name, catalog, tables, options)
+
+
+def _parse_options(job: str, document: Any) -> JobOptions:
+    options = fields.parse(OPTIONS[job], document, "options")
+    for table in getattr(options, "side_tables", ()):
+        check_table_name(table, "options.side_tables")
+    return options
+
+
+def _parse_tables(document: Any) -> tuple[str, ...]:
+    tables: tuple[str, ...] = fields.coerce(tuple[str, ...], document, "tables")
+    for table in tables:
+        check_table_name(table, "tables")
+    return tables
+
+
+def _parse_steps(catalog: Catalog, tables: tuple[str, ...], options: GovernOptions) -> tuple[JobSpec, ...]:
+    """The steps of ``govern``, each as strict as a spec of its own, with the step named in what is refused.
+
+    :param tables: of steps that name none.
+    """
+    if not options.steps:
+        raise SpecError(
+            "options.steps names no step.", hint='Give at least one, such as "steps": [{"job": "compact_data_files"}].'
+        )
+    steps, seen = [], set[tuple[str, str]]()
+    for number, step in enumerate(options.steps):
+        try:
+            found = _parse_step(catalog, tables, step, options.dry_run)
+            for table in (*found.tables, *found.side_tables):
+                if (found.job, table) in seen:
+                    raise SpecError("An earlier step does the same job to it.", table=table)
+            seen |= {(found.job, table) for table in (*found.tables, *found.side_tables)}
+        except SpecError as error:
+            raise SpecError(f"options.steps[{number}], {step.job}: {error}", **error.attributes) from error
+        steps.append(found)
+    return tuple(steps)
+
+
+def _parse_step(catalog: Catalog, tables: tuple[str, ...], step: Step, dry_run: bool) -> JobSpec:
+    known = [job for job in OPTIONS if job not in (*FEEDING_JOBS, GOVERN)]
+    if step.job not in known:
+        raise SpecError("This job can be no step.", hint=f"A step is one of {', '.join(known)}.")
+    options = _parse_options(step.job, step.options)
+    if options.fail_on:
+        raise SpecError("fail_on is for all steps.", hint="Give it in the options of the whole job.")
+    named = tables if step.tables is None else _parse_tables(step.tables)
+    if step.tables is None and not named:
+        raise SpecError("Neither the step nor the spec names a table.", hint='Add "tables" to one of them.')
+    return JobSpec(step.job, catalog, named, replace(options, dry_run=options.dry_run or dry_run))
+
+
+def _tables_of(steps: tuple[JobSpec, ...]) -> tuple[str, ...]:
+    tables = tuple(dict.fromkeys(table for step in steps for table in step.tables))
+    if not tables:
+        raise SpecError("No step names a table.", hint='Give at least one, such as "tables": ["shop.orders"].')
+    return tables
 
 
 def _check_reload(reload: tuple[str, ...], source: Any, targets: tuple[Target, ...]) -> None:

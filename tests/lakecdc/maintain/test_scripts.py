@@ -16,6 +16,7 @@ from tests.lakecdc.maintain.support import count, create, fill
 
 SCRIPTS = Path(__file__).parents[3] / "spark_jobs"
 JOBS = [
+    "govern",
     *("sort_data_files", "compact_data_files", "rewrite_manifests", "tag_snapshots", "expire_snapshots"),
     *("remove_orphan_files", "expire_partitions", "rebucket", "compute_statistics", "clean_side_tables"),
 ]

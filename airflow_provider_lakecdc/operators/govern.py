@@ -1,0 +1,69 @@
+"""The operator of the job that does several jobs' work in one Spark application."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+from airflow_provider_lakecdc.exceptions import JobBadInputError
+from airflow_provider_lakecdc.operators.base import LakecdcJobOperator
+from airflow_provider_lakecdc.submission import table_list
+from lakecdc.contract.options import Outcome
+
+
+class GovernOperator(LakecdcJobOperator):
+    """Does several maintenance jobs one after another, in one Spark application and with one report.
+
+    A table that one step has failed for is left out of the later ones; all others go on. In the return value each
+    table has the outcome of all its steps together, and below ``steps`` that of each by its job.
+
+    :param steps: what to do in the order of work, each with the fields of ``lakecdc.contract.options.Step``: ``job``,
+        and perhaps ``tables`` and ``options``. (templated)
+    :param dry_run: all steps plan and measure, and change nothing.
+    :param fail_on: outcomes of any step that fail the task although they are not failures, such as ``skipped``.
+    :param kwargs: see :class:`LakecdcJobOperator`; ``tables`` are those of the steps that name none.
+    """
+
+    job_name: ClassVar[str] = "govern"
+
+    def __init__(
+        self,
+        *,
+        steps: Sequence[Mapping[str, Any]] = (),
+        dry_run: bool | str = False,
+        fail_on: Sequence[Outcome] = (),
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(options={"steps": steps, "dry_run": dry_run, "fail_on": fail_on}, **kwargs)
+
+    def named_tables(self) -> tuple[list[str], list[str]]:
+        """The tables and the side tables of all steps."""
+        tables = [table for step in self._steps for table in self._tables_of(step)]
+        beside = [table for step in self._steps for table in _beside(step)]
+        return list(dict.fromkeys(tables)), list(dict.fromkeys(beside))
+
+    def keep_tables(self, tables: Sequence[str], beside: Sequence[str]) -> None:
+        """Leave out all other tables of each step."""
+        self.options["steps"] = [self._kept(step, tables, beside) for step in self._steps]
+        self.tables = list(tables)
+
+    @property
+    def _steps(self) -> list[Mapping[str, Any]]:
+        steps = self.options["steps"]
+        if isinstance(steps, str) or not all(isinstance(step, Mapping) for step in steps):
+            raise JobBadInputError("steps must be a list of objects, each with the key job.")
+        return list(steps)
+
+    def _kept(self, step: Mapping[str, Any], tables: Sequence[str], beside: Sequence[str]) -> dict[str, Any]:
+        options = dict(step.get("options", {}))
+        if found := _beside(step):
+            options["side_tables"] = [table for table in found if table in beside]
+        return {**step, "tables": [table for table in self._tables_of(step) if table in tables], "options": options}
+
+    def _tables_of(self, step: Mapping[str, Any]) -> list[str]:
+        own = step.get("tables")
+        return table_list(self.tables if own is None else own)
+
+
+def _beside(step: Mapping[str, Any]) -> list[str]:
+    return table_list(step.get("options", {}).get("side_tables", ()))

@@ -1,0 +1,8 @@
+"""Do several maintenance jobs one after another: ``govern.py --spec URI --report URI``."""
+
+import sys
+
+from lakecdc.run import main
+
+if __name__ == "__main__":
+    sys.exit(main("govern"))

@@ -1,0 +1,96 @@
+"""Several jobs in one application: each table goes as far as its own steps let it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from lakecdc.contract.report import JobReport
+from lakecdc.contract.spec import parse_spec
+from lakecdc.metadata.marked_folders import mark_in
+from lakecdc.run import TABLE_WORK, run, work_of
+from tests.conftest import Lake
+from tests.lakecdc.maintain.support import count, create, delete_by_key, duckdb_rows, fill, head, live_files
+
+MISSING = "test.not_there"
+
+
+def govern(lake: Lake, steps: list[dict[str, Any]], *tables: str, **options: Any) -> JobReport:
+    return run(parse_spec(lake.spec("govern", *tables, options={"steps": steps, **options})), work_of("govern"))
+
+
+def outcomes(report: JobReport) -> list[tuple[str | None, str, str]]:
+    return [(found.job, found.table, found.outcome) for found in report.tables]
+
+
+@pytest.fixture
+def orders(lake: Lake) -> str:
+    """A table with small files and equality deletes."""
+    name = create(lake, 2)
+    fill(lake, name)
+    delete_by_key(lake, name, range(0, 500, 50), "new")
+    return name
+
+
+def test_a_table_is_left_out_once_a_step_has_failed_for_it_and_all_others_go_on(lake: Lake, orders: str) -> None:
+    other = create(lake, 3, columns="id bigint NOT NULL, v string, d int, e int")
+    lake.sql(f"INSERT INTO lake.{other} VALUES (1, 'a', 0, 0)")
+    beside = create(lake, 2)
+    fill(lake, beside)
+    rows = duckdb_rows(lake, orders)
+    steps: list[dict[str, Any]] = [
+        {"job": "rewrite_delete_files"},
+        # orders has no such column
+        {"job": "sort_data_files", "tables": [orders, other], "options": {"columns": ["e"]}},
+        {"job": "compact_data_files", "options": {"side_tables": [beside, "test.not_made_yet"]}},
+        {"job": "rewrite_manifests", "tables": [beside]},
+    ]
+    report = govern(lake, steps, orders, MISSING, other)
+    assert outcomes(report) == [
+        ("rewrite_delete_files", orders, "done"),
+        ("rewrite_delete_files", MISSING, "failed"),
+        ("rewrite_delete_files", other, "nothing"),
+        ("sort_data_files", orders, "failed"),
+        ("sort_data_files", other, "nothing"),
+        ("compact_data_files", other, "nothing"),
+        ("compact_data_files", beside, "done"),
+        ("compact_data_files", orders, "skipped"),
+        ("compact_data_files", MISSING, "skipped"),
+        ("rewrite_manifests", beside, "nothing"),
+    ]
+    assert report.exit_code() == 4 and report.error is None and report.spark_application_id
+    told = {(found.job, found.table): found for found in report.tables}
+    assert "sort_data_files has not got through: " in str(told["compact_data_files", orders].reason)
+    assert "no such table" in str(told["compact_data_files", MISSING].reason)
+    assert told["rewrite_delete_files", orders].snapshot_after == str(head(lake, orders))
+    assert told["rewrite_delete_files", orders].metrics["core_seconds"] > 0
+    assert count(lake, orders, 2) == 0 and count(lake, beside, 0) == 1
+    assert duckdb_rows(lake, orders) == rows
+    # who has left a file is told by its folder, as if the job had been alone
+    marks = {mark_in(location) for location in live_files(lake, beside)}
+    assert {found and found.job for found in marks} == {"compact_data_files"}
+
+
+def test_a_dry_run_changes_nothing(lake: Lake, orders: str) -> None:
+    before = head(lake, orders)
+    steps = [{"job": "rewrite_delete_files"}, {"job": "compact_data_files"}]
+    report = govern(lake, steps, orders, dry_run=True)
+    assert [found.job for found in report.tables] == [step["job"] for step in steps]
+    assert head(lake, orders) == before and report.exit_code() == 0
+
+
+def test_a_step_that_cannot_begin_is_no_trouble_of_the_next_one(
+    lake: Lake, orders: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(TABLE_WORK, "rebucket", "lakecdc.maintain.not_installed:rebucket")
+    other = create(lake, 2)
+    fill(lake, other)
+    steps: list[dict[str, Any]] = [{"job": "rebucket", "tables": [orders]}, {"job": "compact_data_files"}]
+    report = govern(lake, steps, orders, other)
+    assert outcomes(report) == [
+        ("rebucket", orders, "failed"),
+        ("compact_data_files", other, "done"),
+        ("compact_data_files", orders, "skipped"),
+    ]
+    assert "not_installed" in str(report.tables[0].reason)
