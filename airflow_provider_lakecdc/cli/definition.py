@@ -10,7 +10,7 @@ from argparse import Namespace
 from collections.abc import Callable
 from typing import NoReturn
 
-from airflow.cli.cli_config import ActionCommand, Arg, GroupCommand
+from airflow.cli.cli_config import ActionCommand, Arg, GroupCommand, positive_int
 
 _JSON = Arg(("--json",), action="store_true", help="Print JSON instead of a table.")
 _VERBOSE = Arg(("-v", "--verbose"), action="store_true", help="Show what is logged, and where an error comes from.")
@@ -35,6 +35,10 @@ _PARTITIONS = Arg(
     ("--partitions",), action="store_true", help="Also tell when each partition was changed; this reads all manifests."
 )
 
+_SINCE = Arg(("--since",), metavar="MOMENT", help="ISO-8601, without a zone UTC; or how long ago, such as 36h or 7d.")
+_LIMIT = Arg(
+    ("--limit",), type=positive_int(allow_zero=False), default=100, metavar="N", help="Rows at most; default 100."
+)
 _JOB = Arg(("job",), metavar="JOB", help="Such as compact_data_files; docs/job-contract.md has all.")
 _ONLY = Arg(
     ("--tables",),
@@ -69,6 +73,12 @@ def get_lakecdc_commands() -> list[GroupCommand]:
             "Measures tables from their metadata, without Spark: those that are named,\n"
             "else those of the configuration. Exit code 1: a table cannot be read.",
             (_TABLES, _CONFIG, _CATALOG, _PARTITIONS),
+        ),
+        _command(
+            "history",
+            "Tell what jobs have done to tables, the newest first",
+            "Reads the audit in the lake, the table lakecdc.audit.",
+            (_TABLES, _SINCE, _LIMIT, _CONFIG, _CATALOG),
         ),
         _command(
             "plan",

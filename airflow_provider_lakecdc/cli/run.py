@@ -13,6 +13,8 @@ from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
 
+from airflow.utils.platform import getuser
+
 from airflow_provider_lakecdc.cli.running import EXIT_CODES, EXIT_UNKNOWN, one_line
 from airflow_provider_lakecdc.cli.tables import configuration
 from airflow_provider_lakecdc.cli.terminal import print_grid, print_json, print_lines, waiting
@@ -30,7 +32,7 @@ from lakecdc.contract.report import EXIT_BAD_INPUT, EXIT_CONFLICT, EXIT_DONE
 from lakecdc.contract.spec import FEEDING_JOBS, loads
 from lakecdc.metadata.plan import choose
 
-#: what stands for the ids of DAG and run in the folder of documents and in metrics
+#: what stands for the id of a DAG in the folder of documents, in metrics and in the audit
 DAG_ID = "lakecdc_run"
 # which of several exit codes a report has (docs/job-contract.md)
 _GRAVEST = (EXIT_UNKNOWN, EXIT_BAD_INPUT, EXIT_CONFLICT)
@@ -164,7 +166,7 @@ def _operator(job: str, config: LakeConfig, arguments: Mapping[str, Any]) -> Lak
 
 def _execute(operator: LakecdcJobOperator, number: int, result: Result) -> None:
     ti = _TaskInstance(operator.task_id, number)
-    run = SimpleNamespace(run_type="manual", run_id=ti.run_id, conf={})
+    run = SimpleNamespace(run_type="manual", run_id=ti.run_id, conf={}, triggering_user_name=getuser())
     context: Any = {"ti": ti, "dag_run": run, "outlet_events": {}}
     try:
         # what is logged meanwhile, if anything, is none of the command's own output

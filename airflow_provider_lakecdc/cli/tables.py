@@ -43,6 +43,11 @@ def configuration(asked: Namespace) -> LakeConfig | None:
     return load_config(asked.config)
 
 
+def catalog_of(asked: Namespace, config: LakeConfig | None) -> CatalogConnection:
+    """The catalog of the configuration, else the one that is named, else ``[lakecdc] catalog_conn_id``."""
+    return get_catalog(config.catalog if config else asked.catalog or settings.catalog_conn_id())
+
+
 def selected(asked: Namespace) -> Selection:
     """Find the tables: those that are named, else those of the configuration, else all of the catalog that is named.
 
@@ -60,7 +65,7 @@ def selected(asked: Namespace) -> Selection:
         wanted = Wanted(tuple(asked.tables) or ("*",))
     else:
         wanted = Wanted(tuple(config.maintained_tables), tuple(config.fed_patterns))
-    catalog = get_catalog(config.catalog if config else asked.catalog or settings.catalog_conn_id())
+    catalog = catalog_of(asked, config)
     tables = list(dict.fromkeys(find(catalog, wanted).tables))
     if not tables:
         entries = ", ".join((*wanted.tables, *wanted.fed))

@@ -21,7 +21,7 @@ _UNITS = ((86400, "d"), (3600, "h"), (60, "min"))
 
 def print_json(document: Mapping[str, Any] | Sequence[Any]) -> None:
     """Print a document for programs."""
-    print(json.dumps(document, indent=2, default=str))
+    print(json.dumps(document, indent=2, default=_text))
 
 
 def print_lines(*lines: str) -> None:
@@ -82,6 +82,10 @@ def age(moment: str | None) -> str:
     passed = max(datetime.now(UTC) - datetime.fromisoformat(moment), timedelta()).total_seconds()
     number, unit = next(((passed / size, unit) for size, unit in _UNITS if passed >= size), (passed, "s"))
     return f"{number:.0f} {unit}"
+
+
+def _text(value: Any) -> str:
+    return value.isoformat() if isinstance(value, datetime) else str(value)
 
 
 def _console() -> Console:

@@ -1,0 +1,78 @@
+"""``history``: what jobs have done to tables, from the audit in the lake."""
+
+from __future__ import annotations
+
+import re
+import sys
+from argparse import Namespace
+from dataclasses import asdict
+from datetime import UTC, datetime, timedelta
+
+from airflow_provider_lakecdc.audit import AuditRow, history
+from airflow_provider_lakecdc.cli.tables import catalog_of, configuration
+from airflow_provider_lakecdc.cli.terminal import age, print_grid, print_json, print_lines
+from airflow_provider_lakecdc.hooks.catalog import CatalogConnection
+from lakecdc.contract.errors import SpecError
+from lakecdc.metadata.policy import is_pattern, matching
+
+_HEADINGS = {"ended": "right", "job": "left", "table": "left", "outcome": "left", "core-s": "right", "why": "left"}
+_UNITS = {"min": "minutes", "h": "hours", "d": "days"}
+_AGE = re.compile(r"(\d+) ?(min|h|d)")
+_STYLES = {"failed": "red", "conflict": "yellow"}
+
+
+def main(asked: Namespace) -> int:
+    """Print the rows, the newest first.
+
+    :return: 0, also where nothing has been recorded.
+    """
+    since = _moment(asked.since) if asked.since else None
+    rows = _rows(catalog_of(asked, configuration(asked)), asked.tables, since, asked.limit)
+    if asked.json:
+        print_json([asdict(row) for row in rows])
+    elif rows:
+        print_grid(_HEADINGS, map(_cells, rows), [_STYLES.get(row.outcome, "") for row in rows])
+        print_lines("", "core-s: core-seconds that it took, of how many were predicted")
+    else:
+        print_lines("Nothing has been recorded of that.")
+    return 0
+
+
+def _rows(catalog: CatalogConnection, tables: list[str], since: datetime | None, limit: int) -> list[AuditRow]:
+    """Rows of some tables, the newest first.
+
+    :param tables: names and patterns; empty is all of them.
+    """
+    if not tables:
+        return history(catalog, since=since, limit=limit)
+    if any(is_pattern(entry) for entry in tables):
+        # which tables there have been, only the rows know
+        everything = history(catalog, since=since, limit=sys.maxsize)
+        wanted = {*matching(tables, {row.table for row in everything})}
+        return [row for row in everything if row.table in wanted][:limit]
+    found = [row for table in dict.fromkeys(tables) for row in history(catalog, table, since, limit)]
+    return sorted(found, key=lambda row: (row.finished_at, row.row_id), reverse=True)[:limit]
+
+
+def _moment(text: str) -> datetime:
+    """The moment that ``--since`` means.
+
+    :param text: ISO-8601, without a zone UTC; or how long ago, such as ``36h``.
+    :raises SpecError: it is neither.
+    """
+    if ago := _AGE.fullmatch(text.strip()):
+        return datetime.now(UTC) - timedelta(**{_UNITS[ago[2]]: int(ago[1])})
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise SpecError(
+            f"--since is {text!r}, which is no moment.", hint="Write 2026-01-31, 2026-01-31T06:00+01:00, 36h or 7d."
+        ) from error
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
+def _cells(row: AuditRow) -> list[str]:
+    taken = "-" if row.core_seconds is None else f"{row.core_seconds:,.1f}"
+    predicted = "" if row.predicted_core_seconds is None else f" of {row.predicted_core_seconds:,.1f}"
+    outcome = f"{row.outcome} (dry)" if row.is_dry_run else row.outcome
+    return [age(row.finished_at.isoformat()), row.job, row.table, outcome, f"{taken}{predicted}", row.reason or ""]
