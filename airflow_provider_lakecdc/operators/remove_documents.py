@@ -13,6 +13,7 @@ from airflow_provider_lakecdc import settings
 from airflow_provider_lakecdc.audit.outbox import undelivered
 from airflow_provider_lakecdc.exceptions import JobBadInputError
 from airflow_provider_lakecdc.old_documents import YOUNGEST_DOCUMENT, remove_documents
+from airflow_provider_lakecdc.submission import check_conf
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -28,6 +29,7 @@ class RemoveDocumentsOperator(BaseOperator):
     :param max_age: seconds since a try wrote its last document; not less than a day. (templated)
     :param documents_uri: folder of the documents; default: ``[lakecdc] documents_uri``. (templated)
     :param is_dry: count them, remove none. (templated)
+    :param strict_run_conf: refuse a DAG run whose ``conf`` has keys that are no params of the DAG.
     :param kwargs: arguments of ``BaseOperator``.
     """
 
@@ -40,20 +42,24 @@ class RemoveDocumentsOperator(BaseOperator):
         max_age: float | str = 90 * 24 * 3600.0,
         documents_uri: str | None = None,
         is_dry: bool | str = False,
+        strict_run_conf: bool = False,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         self.max_age = max_age
         self.documents_uri = documents_uri or settings.documents_uri()
         self.is_dry = is_dry
+        self.strict_run_conf = strict_run_conf
 
     def execute(self, context: Context) -> dict[str, int]:
         """Remove them.
 
         :return: ``documents`` and ``bytes`` that have gone, or would in a dry run, documents ``kept``, and those that
             are ``undelivered`` for that long.
-        :raises JobBadInputError: they are to go within a day.
+        :raises JobBadInputError: they are to go within a day, or the run's ``conf`` is refused.
         """
+        if self.strict_run_conf:
+            check_conf(context["dag_run"].conf, list(context["dag"].params))
         age = float(self.max_age)
         if not age >= YOUNGEST_DOCUMENT:
             raise JobBadInputError(

@@ -251,6 +251,8 @@ def _documents(config: LakeConfig) -> BaseOperator:
         task_id="remove_documents",
         max_age=config.documents_max_age,
         is_dry=IS_DRY_RUN,
+        # it goes on after a failure, and so after the refusal of another task
+        strict_run_conf=True,
         trigger_rule=TriggerRule.ALL_DONE,
         retry_policy=retry_policy(),
     )

@@ -329,12 +329,15 @@ class TestTheProvidersDags:
         assert {tuple(call["spec"]["tables"]) for call in spark_submit.calls} == {("shop.items",)}
         assert all(call["spec"]["options"]["dry_run"] is True for call in spark_submit.calls)
 
+    @pytest.mark.parametrize("name", ["lakecdc_ingest", "lakecdc_nightly_governance"])
     def test_a_key_that_nobody_looks_at_is_refused(
-        self, install: Install, spark_submit: FakeSpark, capfd: pytest.CaptureFixture[str]
+        self, install: Install, spark_submit: FakeSpark, capfd: pytest.CaptureFixture[str], name: str
     ) -> None:
-        run = install("lakecdc_ingest", dag_file("lakecdc_ingest")).test(run_conf={"table": ["shop.items"]})
+        run = install(name, dag_file(name)).test(run_conf={"table": ["shop.items"], "dry_run": True})
         assert run.state == "failed" and spark_submit.calls == []
         assert "Did you mean 'tables'" in capfd.readouterr().out
+        # what goes on after failures has not been told what was meant either
+        assert states(run).get("remove_documents", ["failed"]) == ["failed"]
 
     def test_a_cleared_run_submits_again(self, install: Install, spark_submit: FakeSpark) -> None:
         from airflow.sdk import timezone

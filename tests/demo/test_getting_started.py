@@ -69,7 +69,7 @@ def environment(home: Path, *programs: Path) -> dict[str, str]:
     return {"PIP_CACHE_DIR": cache, "PIP_INDEX_URL": setup_program().package_index(), **own}
 
 
-def test_its_files_make_three_dags(tmp_path: Path) -> None:
+def test_its_files_make_four_dags(tmp_path: Path) -> None:
     script = "".join(text for _, text in blocks("files")) + f"python -c '{PARSE}' $AIRFLOW_HOME/dags\n"
     done = subprocess.run(
         ["bash", "-euc", script],

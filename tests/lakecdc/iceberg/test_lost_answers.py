@@ -5,6 +5,8 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections.abc import Iterator
+from contextlib import suppress
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -23,7 +25,7 @@ from tests.conftest import Lake
 from tests.lakecdc.iceberg.faults.postgres import lossy_way
 from tests.lakecdc.iceberg.faults.sqlite import lossy_driver
 from tests.lakecdc.iceberg.faults.strikes import Fault
-from tests.lakecdc.iceberg.faults.work import KINDS, Place, some_of, survive
+from tests.lakecdc.iceberg.faults.work import KINDS, Place, rows_of, some_of, survive
 from tests.lakecdc.ingest.apply.support import in_batches
 from tests.lakecdc.ingest.histories import History, lines
 
@@ -60,6 +62,11 @@ def test_sqlite_loses_an_answer(sqlite: Place, kind: str) -> None:
     survive(sqlite, KINDS[kind], Fault("answer"))
 
 
+@pytest.mark.parametrize("kind", some_of("append", "compaction"))
+def test_sqlite_loses_a_request(sqlite: Place, kind: str) -> None:
+    survive(sqlite, KINDS[kind], Fault("request"))
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_postgres_loses_an_answer(postgres: Place, kind: str) -> None:
     survive(postgres, KINDS[kind], Fault("answer"))
@@ -68,6 +75,28 @@ def test_postgres_loses_an_answer(postgres: Place, kind: str) -> None:
 @pytest.mark.parametrize("kind", some_of("append", "merge-publish", "compaction"))
 def test_postgres_loses_a_request(postgres: Place, kind: str) -> None:
     survive(postgres, KINDS[kind], Fault("request"))
+
+
+@pytest.mark.parametrize("lost", ["answer", "request"])
+@pytest.mark.parametrize("kind", some_of("append"))
+def test_the_connection_ends_wherever_the_catalog_is_asked(postgres: Place, kind: str, lost: str) -> None:
+    for nth in count(1):
+        name = postgres.create()
+        KINDS[kind].prepare(postgres, name)
+        before = postgres.rows(name)
+        postgres.strikes.arm(Fault(lost, nth=nth, anything=True))
+        with suppress(LakecdcError, Py4JJavaError, PySparkException):
+            KINDS[kind].act(postgres, name)
+        is_over = not postgres.strikes.struck
+        postgres.strikes.disarm()
+        if postgres.rows(name) != KINDS[kind].after:
+            assert not is_over and postgres.rows(name) == before
+            KINDS[kind].act(postgres, name)
+        postgres.upsert(name, rows_of([100]))
+        assert postgres.rows(name) == KINDS[kind].after + rows_of([100])
+        if is_over:
+            assert nth > 4
+            break
 
 
 @pytest.mark.parametrize(

@@ -25,8 +25,8 @@ class _Way:
     def _there(self) -> None:
         with suppress(OSError):
             while data := self._client.recv(1 << 16):
-                if any(commit in data for commit in COMMITS):
-                    self._fault = self._strikes.next()
+                commits = any(commit in data for commit in COMMITS)
+                self._fault = self._strikes.next(commits=commits) or self._fault
                 if self._fault is not None and self._fault.lost == "request":
                     break
                 self._server.sendall(data)

@@ -11,7 +11,8 @@ class Fault:
     """What happens to one commit on its way.
 
     :param lost: ``answer``: the catalog carries it out and cannot say so; ``request``: it never gets there.
-    :param nth: which of the commits from now on.
+    :param nth: which of the commits from now on, or of all that is asked of the catalog.
+    :param anything: whatever is asked counts, not commits alone.
     :param status: what the client is told by a gateway instead of the catalog; 0: the connection ends.
     :param retry_after: whether the gateway asks for another try.
     :param outage: whether the catalog stays away afterwards.
@@ -22,10 +23,11 @@ class Fault:
     status: int = 0
     retry_after: bool = False
     outage: bool = False
+    anything: bool = False
 
 
 class Strikes:
-    """Counts commits, and says which of them a fault strikes.
+    """Counts what is asked of a catalog, and says when a fault strikes.
 
     :ivar struck: whether it has.
     :ivar down: whether the catalog is away.
@@ -38,15 +40,25 @@ class Strikes:
         self.struck = self.down = False
 
     def arm(self, fault: Fault) -> None:
-        """Let a fault strike one of the next commits."""
+        """Let a fault strike what comes next."""
         with self._lock:
             self._fault, self._left, self.struck = fault, fault.nth, False
 
-    def next(self) -> Fault | None:
-        """The fault of a commit that is on its way; None if it gets through."""
+    def disarm(self) -> None:
+        """Let everything through."""
         with self._lock:
+            self._fault = None
+
+    def next(self, *, commits: bool = True) -> Fault | None:
+        """The fault of what is on its way; None if it gets through.
+
+        :param commits: it is a commit.
+        """
+        with self._lock:
+            if self._fault is None or not (commits or self._fault.anything):
+                return None
             self._left -= 1
-            if self._fault is None or self._left:
+            if self._left:
                 return None
             self.struck, self.down = True, self._fault.outage
             return self._fault

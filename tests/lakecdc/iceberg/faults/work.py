@@ -16,13 +16,17 @@ from lakecdc.contract.errors import LakecdcError
 from lakecdc.contract.spec import Catalog, parse_spec
 from lakecdc.iceberg import manifests, refs, scratch
 from lakecdc.iceberg.commit import RowChanges, append_changes, remove_files, row_filter
+from lakecdc.iceberg.definition import current_spec_id
 from lakecdc.iceberg.fence import FloorFence, KnownFloor, PositionFence
+from lakecdc.iceberg.partition_fields import change_buckets, partition_fields
 from lakecdc.iceberg.staging import stage_equality_deletes, stage_rows
 from lakecdc.iceberg.table import IcebergTable
+from lakecdc.iceberg.table_statistics import column_statistics, partition_statistics
 from lakecdc.maintain.compact import compact_data_files
 from lakecdc.maintain.delete_files.job import rewrite_delete_files
 from lakecdc.maintain.expire import expire_snapshots
 from lakecdc.maintain.sort import sort_data_files
+from lakecdc.maintain.statistics import compute_statistics
 from lakecdc.metadata import names
 from lakecdc.metadata.positions import nearest_carrier
 from lakecdc.run import TableWork
@@ -183,6 +187,24 @@ def _properties(place: Place, name: str) -> None:
     assert place.table(name).properties["a"] == "1"
 
 
+def _partitioned(place: Place, name: str) -> None:
+    place.statement("ALTER TABLE {} ADD PARTITION FIELD bucket(2, id)", name)
+
+
+def _buckets(place: Place, name: str) -> None:
+    table = place.table(name)
+    spec_id = current_spec_id(table)
+    change_buckets(table, spec_id, partition_fields(table)[spec_id][-1], 4)
+    table = place.table(name)
+    assert [field.buckets for field in partition_fields(table)[current_spec_id(table)]] == [4]
+
+
+def _statistics(place: Place, name: str) -> None:
+    place.maintain(name, compute_statistics, columns=["id"])
+    table, head = place.table(name), place.table(name).head()
+    assert head is not None and head.id in column_statistics(table).keys() & partition_statistics(table)
+
+
 def _old_files(place: Place, name: str) -> None:
     table = place.table(name)
     rows = row_filter(table, "v", "greaterThanOrEqual", "old")
@@ -213,6 +235,9 @@ KINDS: Mapping[str, Kind] = {
     "old-files": Kind(_old_files, NEW, _two_files),
     "tag": Kind(_tag, OLD),
     "properties": Kind(_properties, OLD),
+    "buckets": Kind(_buckets, OLD, _partitioned),
+    "statistics": Kind(_statistics, OLD, _partitioned, nth=2),
+    "partition-statistics": Kind(_statistics, OLD, _partitioned, nth=3),
     "insert": Kind(lambda place, name: place.frame(NEW).writeTo(f"{place.catalog}.{name}").append(), BOTH),
     "delete": Kind(lambda place, name: place.statement("DELETE FROM {} WHERE id < 2", name), OLD[2:]),
 }

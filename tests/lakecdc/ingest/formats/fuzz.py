@@ -10,6 +10,8 @@ from pathlib import Path
 from tests.lakecdc.ingest.formats.stories import ENCODINGS, LONGER
 
 COUNT = 10_000
+#: what is fuzzed, and its format; ``rows`` are plain JSON objects
+FORMATS = {**{name: format for name, (format, _, _) in ENCODINGS.items()}, "rows": "json"}
 #: what decoders stumble over, put in somewhere
 _TOKENS = [
     *(b"\0", b"\\u0000", b"\\ud800", b"\xff", b"\xc3", b"\xf4\x90\x80\x80", b"\xef\xbb\xbf", b"\\", b'"', b"'", b"`"),
@@ -49,16 +51,23 @@ def mutated_bytes(rng: random.Random, message: bytes) -> bytes:
 def messages(name: str, count: int, seed: int) -> Iterator[tuple[bytes, bool]]:
     """Messages of an encoding of the stories, and whether they are as a tool would write them.
 
-    :param name: of one of ``ENCODINGS``.
+    :param name: one of ``FORMATS``.
     """
-    rng, encode = random.Random(f"{name} {seed}"), ENCODINGS[name][1]
-    lines = [line.encode() for line in encode(LONGER if name != "debezium-mysql-schema" else ENCODINGS[name][2])]
+    rng, lines = random.Random(f"{name} {seed}"), [line.encode() for line in _lines(name)]
     for number in range(count):
         if number % 10 == 0:
             yield rng.choice(lines), True
         bad = mutated(rng, rng.choice(lines))
         if len(bad.strip()) > 2:
             yield bad, False
+
+
+def _lines(name: str) -> list[str]:
+    if name == "rows":
+        return [json.dumps(after) for _, images in LONGER for _, after in images if after]
+    _, encode, story = ENCODINGS[name]
+    # one whose messages have a schema describes the columns of its own story
+    return encode(story if name.endswith("schema") else LONGER)
 
 
 def written(path: Path, found: Sequence[tuple[bytes, bool]]) -> dict[int, tuple[bytes, bool]]:

@@ -30,8 +30,7 @@ from lakecdc.ingest.order import arrival_of
 from lakecdc.ingest.sources import file_records
 from lakecdc.ingest.sources.avro_files import container_messages
 from tests.lakecdc.ingest.formats.avro import Document, Record, Schemas, decode_avro, envelope_schema, key_schema
-from tests.lakecdc.ingest.formats.fuzz import is_json, is_utf8, messages, mutated, mutated_bytes, written
-from tests.lakecdc.ingest.formats.stories import ENCODINGS
+from tests.lakecdc.ingest.formats.fuzz import FORMATS, is_json, is_utf8, messages, mutated, mutated_bytes, written
 from tests.on_demand import on_demand
 
 TYPES = {"id": "bigint", "name": "string", "description": "string", "weight": "double"}
@@ -51,7 +50,7 @@ def places(found: Decoded) -> tuple[set[int], set[int]]:
     return applied, rejected
 
 
-@pytest.mark.parametrize("name", on_demand([n for n in ENCODINGS if "schema" not in n], in_ci=["debezium-mysql"]))
+@pytest.mark.parametrize("name", on_demand(FORMATS, in_ci=["debezium-mysql"]))
 def test_mutated_messages(spark: SparkSession, tmp_path: Path, name: str) -> None:
     path = tmp_path / "in.jsonl"
     written(path, list(messages(name, 2000, 1)))
@@ -60,7 +59,7 @@ def test_mutated_messages(spark: SparkSession, tmp_path: Path, name: str) -> Non
     good = {text for text, is_good in messages(name, 2000, 1) if is_good}
     # a type that a message tells wrongly stops a table that has none chosen
     target = Target("lake.products", key=("id",), columns=TYPES, source_tables=(".*",), source_column="of")
-    found = decode(lambda: from_values(lines), ENCODINGS[name][0], target, Reading(1), Known(TYPES, engine="jvm"))
+    found = decode(lambda: from_values(lines), FORMATS[name], target, Reading(1), Known(TYPES, engine="jvm"))
     applied, rejected = places(found)
     assert applied | rejected <= {*texts} and len(applied) > 200
     passed_over = [text for arrival, text in texts.items() if arrival not in applied | rejected]

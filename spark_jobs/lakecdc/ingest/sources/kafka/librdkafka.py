@@ -16,6 +16,8 @@ from lakecdc.contract.secrets import mask
 from lakecdc.ingest.sources.kafka.cluster import Place, Topic
 
 _SECONDS = 30.0
+# Java's client keeps its connections alive by itself
+_ALIVE = {"socket.keepalive.enable": True}
 # while the leader of a partition changes, as in the first moments of a topic
 _PASSING = (KafkaError.LEADER_NOT_AVAILABLE, KafkaError.NOT_LEADER_FOR_PARTITION)
 
@@ -32,7 +34,7 @@ class LibrdkafkaCluster:
         self._complaint = ""
         isolation = str(settings.get("isolation.level", "read_committed")).upper()
         self._isolation = IsolationLevel[isolation]
-        client: dict[str, Any] = {**self.settings, "error_cb": self._complain, "log_level": 0}
+        client: dict[str, Any] = {**_ALIVE, **self.settings, "error_cb": self._complain, "log_level": 0}
         try:
             self._admin = AdminClient(client)
         except KafkaException as error:
@@ -121,6 +123,7 @@ def consumer_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
     :param settings: client settings, secrets resolved.
     """
     return {
+        **_ALIVE,
         "isolation.level": "read_committed",
         # bounds what one task holds beside the rows it hands on
         "queued.max.messages.kbytes": 32768,

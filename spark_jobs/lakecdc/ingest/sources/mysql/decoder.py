@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from lakecdc.ingest.sources.mysql import gtid, statements
 from lakecdc.ingest.sources.mysql.column_names import ColumnNames
 from lakecdc.ingest.sources.mysql.place import Place
-from lakecdc.ingest.sources.mysql.rows import Image, Rows, UnreadableError
+from lakecdc.ingest.sources.mysql.rows import UNREADABLE, Image, Rows, UnreadableError
 from lakecdc.ingest.sources.mysql.table_map import LayoutError, LogColumn, Named, length, read_columns, table_name
 from lakecdc.ingest.sources.mysql.values import Codec
 
@@ -254,7 +254,7 @@ class Decoder:
             self._deadline = self._deadline or time.monotonic() + (self._limits.seconds or float("inf"))
             try:
                 self._take(event)
-            except (struct.error, LookupError, ValueError, OverflowError, RecursionError) as error:
+            except UNREADABLE as error:
                 if isinstance(error, LogError):
                     raise
                 raise LogError(f"The event at {self._file}:{self._at} cannot be read: {error!r}.") from error
@@ -435,7 +435,7 @@ class Decoder:
         except LayoutError as error:
             self.summary.lost.setdefault(number, str(error))
             return None
-        except (ValueError, IndexError, KeyError) as error:
+        except UNREADABLE as error:
             self.summary.lost.setdefault(number, f"has columns in the log that cannot be read: {error}")
             return None
         if why := names.described([column.name for column in columns]):
@@ -462,7 +462,7 @@ class Decoder:
             self._read_rows(layout, event, end, kind, start, (position, seconds))
         except LogError:
             raise
-        except (ValueError, IndexError, KeyError, struct.error) as error:
+        except UNREADABLE as error:
             # what has been taken of the event has no end
             self._rows.pop(layout, None)
             self.summary.lost.setdefault(layout.table, f"has rows at {self._file}:{start} that cannot be read: {error}")

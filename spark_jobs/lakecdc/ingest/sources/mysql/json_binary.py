@@ -6,8 +6,10 @@ type, and a value; offsets within objects and arrays count from the value's firs
 
 from __future__ import annotations
 
+import math
 import struct
 from base64 import b64encode
+from collections.abc import Iterator
 from decimal import Decimal
 from json.encoder import encode_basestring
 
@@ -33,16 +35,18 @@ def json_document(prefix: int) -> Codec:
     :param prefix: bytes of the length that stands before the value.
     """
     # an empty value is what a strict server never stores and an IGNORE does
-    return Codec(lambda raw: _text(raw[0], raw, 1) if raw else "null", prefix=prefix)
+    return Codec(lambda raw: _text(raw[0], raw, 1, iter(raw)) if raw else "null", prefix=prefix)
 
 
-def _text(kind: int, raw: bytes, at: int) -> str:
+def _text(kind: int, raw: bytes, at: int, left: Iterator[int]) -> str:
     """The text of a value.
 
+    :param left: ends when more members have been read than the document can have. Each has bytes of its own, while
+        offsets in a damaged one may lead to the same members again and again.
     :raises ValueError: a type that is not known.
     """
     if kind <= 3:
-        return _container(raw, at, large=bool(kind & 1), is_object=kind < 2)
+        return _container(raw, at, left, large=bool(kind & 1), is_object=kind < 2)
     if kind == _STRING:
         size, at = _length(raw, at)
         return str(encode_basestring(raw[at : at + size].decode()))
@@ -58,7 +62,7 @@ def _text(kind: int, raw: bytes, at: int) -> str:
     raise ValueError(f"the JSON type {kind} is not known")
 
 
-def _container(raw: bytes, at: int, *, large: bool, is_object: bool) -> str:
+def _container(raw: bytes, at: int, left: Iterator[int], *, large: bool, is_object: bool) -> str:
     head, key = _LARGE if large else _SMALL
     width = 4 if large else 2
     # what fits into an entry stands there instead of an offset
@@ -68,11 +72,13 @@ def _container(raw: bytes, at: int, *, large: bool, is_object: bool) -> str:
     entries = keys + count * key.size if is_object else keys
     found = []
     for number in range(count):
+        if next(left, None) is None:
+            raise ValueError("the JSON document has more members than bytes")
         entry = entries + number * (1 + width)
         kind, value = raw[entry], entry + 1
         if kind not in inline:
             value = at + int.from_bytes(raw[value : value + width], "little")
-        text = _text(kind, raw, value)
+        text = _text(kind, raw, value, left)
         if is_object:
             offset, size = key.unpack_from(raw, keys + number * key.size)
             text = f"{encode_basestring(raw[at + offset : at + offset + size].decode())}: {text}"
@@ -92,7 +98,12 @@ def _length(raw: bytes, at: int) -> tuple[int, int]:
 
 
 def real_text(value: float) -> str:
-    """A double with the fewest digits that tell it, as MySQL's ``my_gcvt`` writes them."""
+    """A double with the fewest digits that tell it, as MySQL's ``my_gcvt`` writes them.
+
+    :raises ValueError: it is none of JSON's numbers.
+    """
+    if not math.isfinite(value):
+        raise ValueError(f"{value} is no number of JSON")
     sign, digits, exponent = Decimal(repr(value)).normalize().as_tuple()
     assert isinstance(exponent, int)
     text, point = "".join(map(str, digits)), len(digits) + exponent

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from bisect import bisect_right
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,8 @@ SCHEMA = (
 )
 _NAMES = [part.split()[0] for part in SCHEMA.split(", ")]
 
+#: what Python raises over bytes that are not what they should be
+UNREADABLE = (struct.error, LookupError, ArithmeticError, ValueError, RecursionError)
 #: values of a row as they stand in the log; null is None
 Image = list[bytes | None]
 
@@ -130,14 +133,14 @@ class Rows:
         if codec.many is not None:
             try:
                 return codec.many(present)
-            except (ValueError, IndexError):
+            except UNREADABLE:
                 # its own codec can read it, or tell what is wrong
                 pass
         found: list[str | None] = []
         for number, value in enumerate(values):
             try:
                 found += [codec.text(value)] if value is not None else []
-            except (ValueError, IndexError, KeyError) as error:
+            except UNREADABLE as error:
                 row = int(np.flatnonzero(there)[number])
                 event = bisect_right(self._events, row, key=lambda begun: begun[0]) - 1
                 raise UnreadableError(f"has rows at {self._events[event][1]} that cannot be read: {error}") from error

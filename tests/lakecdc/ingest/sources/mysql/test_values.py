@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import random
 import struct
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -14,6 +16,8 @@ from lakecdc.ingest.sources.mysql.json_binary import json_document
 from lakecdc.ingest.sources.mysql.place import FILE_STEP, Place
 from lakecdc.ingest.sources.mysql.rows import Image, Rows, UnreadableError
 from lakecdc.ingest.sources.mysql.values import Codec
+from tests.lakecdc.ingest.formats.fuzz import mutated_bytes
+from tests.on_demand import on_demand
 
 
 @pytest.mark.parametrize(
@@ -167,6 +171,77 @@ def test_bytes_that_are_no_character_are_refused(raw: str) -> None:
 
 def test_a_set_that_python_lacks_has_no_reader() -> None:
     assert values.reader("armscii8") is None
+
+
+def in_json(value: Any) -> tuple[int, bytes]:
+    """Type and bytes of a value of MySQL's binary JSON."""
+    if isinstance(value, bytes):
+        return 15, bytes([12, len(value)]) + value
+    if isinstance(value, str):
+        return 12, bytes([len(value)]) + value.encode()
+    if isinstance(value, float):
+        return 11, struct.pack("<d", value)
+    if not isinstance(value, dict | list):
+        return (4, b"\0\0") if value is None else (5, struct.pack("<h", value))
+    names = "".join(value) if isinstance(value, dict) else ""
+    members = [in_json(member) for member in (value.values() if isinstance(value, dict) else value)]
+    place = 4 + (4 * len(members) if isinstance(value, dict) else 0) + 3 * len(members)
+    keys, entries, rest = b"", b"", names.encode()
+    for name in value if isinstance(value, dict) else ():
+        keys += struct.pack("<HH", place + names.index(name), len(name))
+    for kind, raw in members:
+        entries += bytes([kind]) + (raw if kind in (4, 5) else struct.pack("<H", place + len(rest)))
+        rest += b"" if kind in (4, 5) else raw
+    head = struct.pack("<HH", len(members), place + len(rest))
+    return 0 if isinstance(value, dict) else 2, head + keys + entries + rest
+
+
+def document(value: Any) -> bytes:
+    kind, raw = in_json(value)
+    return bytes([kind]) + raw
+
+
+MOMENT = struct.pack("<q", (((2024 * 13 + 5) << 5 | 17) << 17 | 10 << 12) << 24)
+DOCUMENTS = [{"a": 1, "b": [None, "x", 1.5, {"c": [[], "y"]}]}, [MOMENT, 1.5e300], "text", [[[[[[1]]]]]]]
+
+
+def test_the_documents_that_are_damaged_are_some() -> None:
+    found = [json_document(4).text(document(value)) for value in DOCUMENTS]
+    assert found == [
+        '{"a": 1, "b": [null, "x", 1.5, {"c": [[], "y"]}]}',
+        '["2024-05-17 10:00:00.000000", 1.5e300]',
+        '"text"',
+        "[[[[[[1]]]]]]",
+    ]
+
+
+@pytest.mark.parametrize("count", on_demand((3000, 100_000), in_ci=(3000,)))
+def test_a_damaged_value_ends_in_an_error_that_says_where(count: int) -> None:
+    rng, failed = random.Random(count), 0
+    codecs = [codec for codec, _ in AT_ONCE.values()] + [json_document(4)] * 20
+    for _ in range(count):
+        codec = rng.choice(codecs)
+        raw = document(rng.choice(DOCUMENTS)) if codec.prefix == 4 else rng.randbytes(codec.size)
+        rows = Rows(1, 0, [codec], [codec])
+        rows.begin("binlog.000001:7")
+        rows.add_new([mutated_bytes(rng, raw)])
+        rows.add("c", (7, 9), range(1))
+        try:
+            rows.batch()
+        except UnreadableError as error:
+            failed += 1
+            assert "has rows at binlog.000001:7 that cannot be read" in str(error)
+    assert failed > count // 10
+
+
+@pytest.mark.timeout(60)
+def test_json_whose_members_all_lead_to_the_same_ends() -> None:
+    level, members = b"", 9
+    for depth in range(12):
+        entries = (bytes([2]) + struct.pack("<H", 4 + 3 * members)) * members if depth else b"\4\0\0" * members
+        level = struct.pack("<HH", members, 0) + entries + level
+    with pytest.raises(ValueError, match="more members than"):
+        json_document(4).text(b"\2" + level)
 
 
 @pytest.mark.parametrize("raw", ["0d", "04", "000100ff00"])
