@@ -76,7 +76,7 @@ class Settings:
     @property
     def governed_hours(self) -> range:
         """Hours that hourly governance follows at once; after the others it stays away, so that debt builds up."""
-        return range(1, max(1, self.hours // 3) + 1)
+        return range(1, self.hours // 3 + 1)
 
 
 def shown(path: Path) -> str:
