@@ -139,11 +139,13 @@ class _Question:
     """What is asked of every table.
 
     :param moment: now, in the zone of the windows of policies.
+    :param is_dry: no job changes anything, whatever policies prefer.
     """
 
     wanted: Wanted
     steps: Steps
     moment: datetime
+    is_dry: bool = False
 
     def governed(self, asked: _Asked, properties: Mapping[str, str]) -> Governed:
         """What holds for a table."""
@@ -159,8 +161,9 @@ class _Question:
         found = self.steps.for_table(asked.table)
         if asked.owner is not None:
             found = {job: options for job, options in found.items() if job in asked.jobs}
+        dry = {"dry_run": True} if self.is_dry else {}
         return {
-            job: governed.options(job, options, self.moment)
+            job: {**governed.options(job, options, self.moment), **dry}
             for job, options in found.items()
             if job in governed.jobs or job in self.steps.own
         }
@@ -179,6 +182,7 @@ def assess(
     history: Mapping[str, str] | None = None,
     only: Sequence[str] = (),
     zone: str = "UTC",
+    is_dry: bool = False,
 ) -> Assessment:
     """Look at tables, and at those that stand beside them.
 
@@ -187,9 +191,10 @@ def assess(
     :param history: history table by target.
     :param only: work on these of the tables alone, and on those beside them; empty is all of them.
     :param zone: of the windows of policies.
+    :param is_dry: no job is to change anything, whatever policies prefer.
     """
     moment = datetime.now(UTC)
-    question = _Question(wanted, steps, moment.astimezone(ZoneInfo(zone)))
+    question = _Question(wanted, steps, moment.astimezone(ZoneInfo(zone)), is_dry)
     tables = find(catalog, wanted)
     asked = [_Asked(name) for name in tables.tables if not only or name in only]
     found = _side_by_side(catalog, question, asked)
@@ -301,10 +306,20 @@ def _looked_at(table: Table, question: _Question, asked: _Asked) -> _Answer:
                 _action(asked.table, job, look, governed.reads),
                 due=_due(opened, job, look, governed, question.moment),
                 options=question.own_options(job, options[job]),
+                approve=_waits(job, options[job], governed),
             )
             for job, look in needed.items()
         ),
     )
+
+
+def _waits(job: str, options: Mapping[str, Any], governed: Governed) -> bool:
+    """Whether a person is asked before a job takes something away.
+
+    A dry one takes nothing, and one that is held to a list takes what somebody has agreed to.
+    """
+    typed = OPTIONS[job](**options)
+    return job in governed.approve and not typed.dry_run and getattr(typed, "approved", None) is None
 
 
 def _assessed(asked: _Asked, governed: Governed) -> Assessed:
@@ -355,7 +370,12 @@ def _unseen(question: _Question, asked: _Asked, error: Exception) -> _Answer:
     governed = question.governed(asked, {})
     actions = tuple(
         Action(
-            asked.table, job, f"nobody could look at it: {told}", due=_EVERY_RUN, options=question.own_options(job, o)
+            asked.table,
+            job,
+            f"nobody could look at it: {told}",
+            due=_EVERY_RUN,
+            options=question.own_options(job, o),
+            approve=_waits(job, o, governed),
         )
         for job, o in question.options(asked, governed).items()
     )

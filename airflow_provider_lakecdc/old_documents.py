@@ -14,7 +14,7 @@ from fsspec.core import url_to_fs
 
 #: seconds; a job that runs needs its documents, and so do the steps after it
 YOUNGEST_DOCUMENT = 24 * 3600.0
-_NAMES = ("spec.json", "report.json", "application.json")
+_NAME = re.compile(r"(spec|report|application|assessment|plan)\.json\Z|findings-[\w.=~-]+\.jsonl\Z")
 _TRY = re.compile(r"try-\d+\Z")
 # what the file systems of fsspec call the moment of the last write
 _WRITTEN = ("mtime", "LastModified", "last_modified", "updated")
@@ -71,7 +71,7 @@ def _tries(fs: Any, dag: str) -> Iterator[tuple[str, dict[str, Mapping[str, Any]
     found: dict[str, dict[str, Mapping[str, Any]]] = {}
     for path, info in fs.find(dag, detail=True).items():
         folder, _, name = path.rpartition("/")
-        if name in _NAMES and _TRY.match(folder.rpartition("/")[2]):
+        if _NAME.match(name) and _TRY.match(folder.rpartition("/")[2]):
             found.setdefault(folder, {})[path] = info
     yield from found.items()
 

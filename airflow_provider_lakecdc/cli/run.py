@@ -116,6 +116,7 @@ def _governing(
         own=_own(job, named, config, options),
         history=config.history_tables,
         zone=config.schedules.timezone,
+        is_dry=asked.dry_run,
         catalog_conn_id=config.catalog,
     ).assessed()
     plan = choose(found.actions, found.skipped)

@@ -43,13 +43,14 @@ class AssessTablesOperator(BaseOperator):
     :param history: history table by target.
     :param only: look at these of the tables alone; empty is all of them. (templated)
     :param zone: time zone of the windows of policies.
+    :param is_dry: no job is to change anything, whatever policies prefer. (templated)
     :param strict_run_conf: refuse a DAG run whose ``conf`` has keys that are no params of the DAG.
     :param documents_uri: folder for the assessment; default: ``[lakecdc] documents_uri``. (templated)
     :param catalog_conn_id: connection of type ``iceberg``; default: ``[lakecdc] catalog_conn_id``. (templated)
     :param kwargs: arguments of ``BaseOperator``.
     """
 
-    template_fields: Sequence[str] = ("tables", "fed", "only", "documents_uri", "catalog_conn_id")
+    template_fields: Sequence[str] = ("tables", "fed", "only", "is_dry", "documents_uri", "catalog_conn_id")
     ui_color = "#d9ecf2"
 
     def __init__(
@@ -64,6 +65,7 @@ class AssessTablesOperator(BaseOperator):
         history: Mapping[str, str] | None = None,
         only: str | Sequence[str] = (),
         zone: str = "UTC",
+        is_dry: bool | str = False,
         strict_run_conf: bool = False,
         documents_uri: str | None = None,
         catalog_conn_id: str | None = None,
@@ -79,6 +81,7 @@ class AssessTablesOperator(BaseOperator):
         self.history = dict(history or {})
         self.only = only
         self.zone = zone
+        self.is_dry = is_dry
         self.strict_run_conf = strict_run_conf
         self.documents_uri = documents_uri or settings.documents_uri()
         self.catalog_conn_id = catalog_conn_id or settings.catalog_conn_id()
@@ -110,6 +113,7 @@ class AssessTablesOperator(BaseOperator):
             history=self.history,
             only=only,
             zone=self.zone,
+            is_dry=str(self.is_dry) == "True",
         )
 
     def _tell(self, context: Context, found: Assessment) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from airflow_provider_lakecdc.operators.base import LakecdcJobOperator
@@ -17,6 +17,7 @@ class ExpirePartitionsOperator(LakecdcJobOperator):
     :param older_than: rows from before this ISO-8601 moment are removed, instead of ``max_age``.
     :param max_partitions: partitions that one run removes at most, the oldest first.
     :param allow_row_deletes: remove rows also from files that hold rows which stay.
+    :param approved: by table, ``uri`` and ``sha256`` of the list of a dry run: nothing else is taken away.
     :param dry_run: plan and measure, change nothing.
     :param fail_on: outcomes that fail the task although they are not failures, such as ``unsupported``.
     :param kwargs: see :class:`LakecdcJobOperator`.
@@ -32,6 +33,7 @@ class ExpirePartitionsOperator(LakecdcJobOperator):
         older_than: str | None = None,
         max_partitions: int | str = 100,
         allow_row_deletes: bool | str = False,
+        approved: Mapping[str, Mapping[str, str]] | str | None = None,
         dry_run: bool | str = False,
         fail_on: Sequence[Outcome] = (),
         **kwargs: Any,
@@ -42,6 +44,7 @@ class ExpirePartitionsOperator(LakecdcJobOperator):
             "older_than": older_than,
             "max_partitions": max_partitions,
             "allow_row_deletes": allow_row_deletes,
+            "approved": approved,
             "dry_run": dry_run,
             "fail_on": fail_on,
         }

@@ -39,6 +39,8 @@ class PlanOperator(BaseOperator):
 
     :param assessment: URI that ``AssessTablesOperator`` has returned. (templated)
     :param jobs: jobs that are mapped over what is chosen.
+    :param asks: those of whose findings a person is asked, where the policy of a table wants that; their dry runs are
+        mapped over these tables, under the name of :func:`dry_run_of` the job.
     :param budget_core_seconds: what all that is chosen may be predicted to take; None is no limit.
     :param tables_per_application: tables of a task; 0 puts all of a job into one.
     :param options: options of each job as all tables have them. With these there is one task for all jobs: it is told
@@ -57,6 +59,7 @@ class PlanOperator(BaseOperator):
         *,
         assessment: Any,
         jobs: Sequence[str],
+        asks: Sequence[str] = (),
         budget_core_seconds: float | None = None,
         tables_per_application: int = 0,
         options: Mapping[str, Mapping[str, Any]] | None = None,
@@ -69,6 +72,7 @@ class PlanOperator(BaseOperator):
         self.options = None if options is None else dict(options)
         self.assessment = assessment
         self.jobs = list(jobs)
+        self.asks = list(asks)
         self.budget_core_seconds = budget_core_seconds
         self.tables_per_application = tables_per_application
         self.documents_uri = documents_uri or settings.documents_uri()
@@ -84,7 +88,10 @@ class PlanOperator(BaseOperator):
         uri = Documents.of_try(self.documents_uri, context).write("plan.json", json.dumps(plan.facts()))
         context["ti"].xcom_push(key=PLAN_KEY, value=uri)
         tasks = tasks_of(plan, assessment, self.jobs, self.tables_per_application)
-        return tasks if self.options is None else one_task(tasks, self.options)
+        tasks = tasks if self.options is None else one_task(tasks, self.options)
+        dry_runs = dry_runs_of(plan, assessment, self.asks, self.tables_per_application)
+        nothing: dict[str, dict[str, Any]] = {}
+        return [{**each, **dry} for each, dry in itertools.zip_longest(tasks, dry_runs, fillvalue=nothing)]
 
     def chosen(self, assessment: Assessment) -> Plan:
         """Choose, with what jobs have taken before to predict by."""
@@ -95,7 +102,7 @@ class PlanOperator(BaseOperator):
             else replace(action, core_seconds=known.corrected(action.job, action.table, action.guessed_core_seconds))
             for action in assessment.actions
         ]
-        return choose(actions, assessment.skipped, self.budget_core_seconds)
+        return choose(actions, assessment.skipped, self.budget_core_seconds, self.asks)
 
     def _calibration(self) -> Calibration:
         try:
@@ -117,10 +124,16 @@ class PlanOperator(BaseOperator):
         for action in plan.chosen:
             cost = "?" if action.core_seconds is None else f"{action.core_seconds:g}"
             due = f"; {action.due}" if action.due else ""
+            due += "; a person is asked" if action.approve else ""
             self.log.info("%s %s: %s core-s, %s%s", action.job, action.table, cost, action.reason, due)
         for reason, count in Counter(skipped.reason for skipped in plan.skipped).most_common():
             first = next(skipped for skipped in plan.skipped if skipped.reason == reason)
             self.log.info("left out: %s %s and %d others: %s", first.job, first.table, count - 1, reason)
+
+
+def dry_run_of(job: str) -> str:
+    """Name of the dry run of a job that a person is asked about."""
+    return f"{job}_dry_run"
 
 
 def tasks_of(
@@ -128,20 +141,40 @@ def tasks_of(
 ) -> list[dict[str, dict[str, Any]]]:
     """What the tasks of each job are told: those of one position in all jobs are in one entry.
 
-    Tables whose options differ have tasks of their own.
+    Tables whose options differ have tasks of their own, and those of which a person is asked have none.
 
     :param tables_per_application: tables of a task; 0 puts all that have the same options into one.
     """
+    chosen = {job: [action for action in plan.of_job(job) if not action.approve] for job in jobs}
+    return _in_tasks(chosen, assessment, tables_per_application)
+
+
+def dry_runs_of(
+    plan: Plan, assessment: Assessment, asks: Sequence[str], tables_per_application: int = 0
+) -> list[dict[str, dict[str, Any]]]:
+    """What the tasks of the dry runs are told of whose findings a person is asked, as :func:`tasks_of` has others.
+
+    :param asks: their jobs.
+    """
+    chosen = {dry_run_of(job): [_dry(action) for action in plan.of_job(job) if action.approve] for job in asks}
+    return _in_tasks(chosen, assessment, tables_per_application)
+
+
+def _dry(action: Action) -> Action:
+    return replace(action, options={**action.options, "dry_run": True})
+
+
+def _in_tasks(
+    chosen: Mapping[str, Sequence[Action]], assessment: Assessment, tables_per_application: int
+) -> list[dict[str, dict[str, Any]]]:
     beside = {each.table for each in assessment.tables if each.beside is not None}
     order = {each.table: number for number, each in enumerate(assessment.tables)}
-    by_job = {
-        job: _tasks(
-            sorted(plan.of_job(job), key=lambda action: order.get(action.table, 0)), beside, tables_per_application
-        )
-        for job in jobs
+    by_name = {
+        name: _tasks(sorted(actions, key=lambda action: order.get(action.table, 0)), beside, tables_per_application)
+        for name, actions in chosen.items()
     }
-    found = itertools.zip_longest(*by_job.values(), fillvalue={})
-    return [dict(zip(by_job, each, strict=True)) for each in found]
+    found = itertools.zip_longest(*by_name.values(), fillvalue={})
+    return [dict(zip(by_name, each, strict=True)) for each in found]
 
 
 def one_task(

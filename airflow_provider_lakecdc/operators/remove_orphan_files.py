@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
 from airflow_provider_lakecdc.operators.base import LakecdcJobOperator
@@ -21,6 +21,7 @@ class RemoveOrphanFilesOperator(LakecdcJobOperator):
         left alone too.
     :param delay: seconds between taking away and deleting; not less than a day.
     :param run: id of the one run to restore or purge; default: all.
+    :param approved: by table, ``uri`` and ``sha256`` of the list of a dry run: nothing else is taken away.
     :param side_tables: further tables to work on, each only if it exists, such as
         ``lakecdc.metadata.names.side_tables("shop.orders")``.
     :param dry_run: look and count, change nothing; the default.
@@ -39,6 +40,7 @@ class RemoveOrphanFilesOperator(LakecdcJobOperator):
         delay: float | str = 7 * 24 * 3600.0,
         run: str | None = None,
         side_tables: str | Sequence[str] = (),
+        approved: Mapping[str, Mapping[str, str]] | str | None = None,
         dry_run: bool | str = True,
         fail_on: Sequence[Outcome] = (),
         **kwargs: Any,
@@ -50,6 +52,7 @@ class RemoveOrphanFilesOperator(LakecdcJobOperator):
             "delay": delay,
             "run": run,
             "side_tables": side_tables,
+            "approved": approved,
             "dry_run": dry_run,
             "fail_on": fail_on,
         }

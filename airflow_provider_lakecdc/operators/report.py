@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator
@@ -49,7 +49,7 @@ class ReportOperator(BaseOperator):
         failed: set[str] = set()
         for job, reported in self._reports(context).items():
             of_job = plan.of_job(job)
-            found += [(action, reported.get(action.table) or _unreported(action.table in failed)) for action in of_job]
+            found += [(action, reported.get(action.table) or _unreported(action, failed)) for action in of_job]
             failed |= {action.table for action, facts in found if facts["outcome"] in _FAILED}
         report = summary(plan, found)
         self.log.info("%s", ", ".join(f"{n} {outcome}" for outcome, n in report["outcomes"].items()) or "nothing")
@@ -65,16 +65,18 @@ class ReportOperator(BaseOperator):
         return {job: told.get(job, {}) for job in self.jobs}
 
 
-_NO_REPORT, _LEFT_OUT = "no report", "left out"
+_NO_REPORT, _LEFT_OUT, _ASKED = "no report", "left out", "a person is asked"
 _FAILED = ("failed", "conflict", _NO_REPORT)
 
 
-def _unreported(has_failed: bool) -> dict[str, Any]:
-    """What is told of a table that a step has not reported.
+def _unreported(action: Action, failed: Collection[str]) -> dict[str, Any]:
+    """What is told of an action that a step has not reported.
 
-    :param has_failed: an earlier step has failed for it.
+    :param failed: tables that an earlier step has failed for.
     """
-    return {"outcome": _LEFT_OUT if has_failed else _NO_REPORT}
+    if action.table in failed:
+        return {"outcome": _LEFT_OUT}
+    return {"outcome": _ASKED if action.approve else _NO_REPORT}
 
 
 def summary(plan: Plan, found: Sequence[tuple[Action, Mapping[str, Any]]]) -> dict[str, Any]:

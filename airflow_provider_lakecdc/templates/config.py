@@ -145,6 +145,8 @@ class LakeConfig:
     :param statistics: compute the statistics of columns and partitions in the weekly DAG.
     :param documents_max_age: seconds after which the nightly DAG removes specs and reports of jobs, of all DAGs that
         keep theirs in ``[lakecdc] documents_uri``; not less than a day, and 0 keeps them.
+    :param approval_timeout: seconds for which a question stands that ``approve`` of a policy asks for; no answer by
+        then is a no. The next run of the weekly DAG begins once all questions are answered or over.
     :param schedules: when the DAGs run.
     :param tables_per_application: tables that share one Spark application; 0 is all of them.
     :param one_application: do all that a governance DAG has planned in one task and Spark application (``govern``),
@@ -169,6 +171,7 @@ class LakeConfig:
     retention: dict[str, Retention] = field(default_factory=dict)
     statistics: bool = True
     documents_max_age: float = 90 * 24 * 3600.0
+    approval_timeout: float = 5 * 24 * 3600.0
     schedules: Schedules = field(default_factory=Schedules)
     tables_per_application: int = 0
     one_application: bool = False
@@ -196,10 +199,20 @@ class LakeConfig:
                 f"documents_max_age is {self.documents_max_age}, less than {YOUNGEST_DOCUMENT:.0f} seconds, a day.",
                 hint="Jobs that run need theirs; 0 keeps all of them.",
             )
+        self._check_approvals()
         try:
             datetime.fromisoformat(self.start_date)
         except ValueError as error:
             raise SpecError(f"start_date is {self.start_date!r}, which is no ISO-8601 moment.") from error
+
+    def _check_approvals(self) -> None:
+        if not self.approval_timeout > 0:
+            raise SpecError(f"approval_timeout is {self.approval_timeout}, not above 0 seconds.")
+        if 0 < self.documents_max_age <= self.approval_timeout and any(self.asks_about(job) for job in OPTIONS):
+            raise SpecError(
+                f"documents_max_age is {self.documents_max_age}, and approval_timeout {self.approval_timeout}.",
+                hint="The lists that a person is asked about would be gone before the answer.",
+            )
 
     def _check_tables(self) -> None:
         known = [*self.maintained_tables, *self.fed_patterns]
@@ -248,6 +261,10 @@ class LakeConfig:
         found = dict.fromkeys(quarantine_of(table, str(name)) for name in named if name for table in fed)
         # that of a table which a pattern stands for is not known here
         return [name for name in found if "{" not in name and not is_pattern(name)]
+
+    def asks_about(self, job: str) -> bool:
+        """Whether a person is asked about what a job finds in some table."""
+        return any(job in policy.approve for policy in self.policy.values())
 
     @property
     def first_day(self) -> datetime:

@@ -4,13 +4,15 @@ files that nothing refers to and statistics.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from datetime import timedelta
 from typing import Any
 
 from airflow.sdk import DAG, BaseOperator, TriggerRule, chain
 from airflow.sdk.definitions.mappedoperator import MappedOperator
 
+from airflow_provider_lakecdc.operators.approve import ApproveOperator
 from airflow_provider_lakecdc.operators.assess_tables import AssessTablesOperator
 from airflow_provider_lakecdc.operators.base import LakecdcJobOperator
 from airflow_provider_lakecdc.operators.clean_side_tables import CleanSideTablesOperator
@@ -19,7 +21,7 @@ from airflow_provider_lakecdc.operators.compute_statistics import ComputeStatist
 from airflow_provider_lakecdc.operators.expire_partitions import ExpirePartitionsOperator
 from airflow_provider_lakecdc.operators.expire_snapshots import ExpireSnapshotsOperator
 from airflow_provider_lakecdc.operators.govern import GovernOperator
-from airflow_provider_lakecdc.operators.plan import PLAN_KEY, PlanOperator
+from airflow_provider_lakecdc.operators.plan import PLAN_KEY, PlanOperator, dry_run_of
 from airflow_provider_lakecdc.operators.remove_documents import RemoveDocumentsOperator
 from airflow_provider_lakecdc.operators.remove_orphan_files import RemoveOrphanFilesOperator
 from airflow_provider_lakecdc.operators.report import ReportOperator
@@ -30,7 +32,7 @@ from airflow_provider_lakecdc.operators.tag_snapshots import TagSnapshotsOperato
 from airflow_provider_lakecdc.retry_policy import retry_policy
 from airflow_provider_lakecdc.templates.config import LakeConfig
 from airflow_provider_lakecdc.templates.params import IS_DRY_RUN, ONLY_TABLES, run_params
-from airflow_provider_lakecdc.templates.steps import finish, mapped_step, new_dag, planned
+from airflow_provider_lakecdc.templates.steps import Groups, finish, mapped_step, new_dag, planned
 from lakecdc.metadata.names import AUDIT, HEALTH
 
 #: the hourly compaction stays out of the writers' way: only plainly small or mostly dead files, and not for long
@@ -95,6 +97,11 @@ Removes what **{tables}** in the catalog `{catalog}` keep for nothing, and renew
   changed since the last time. With `statistics` set to false in the configuration there is no such task.
 """
 
+_APPROVALS = """
+Of the tables whose policy asks for it, `{job}_dry_run` finds what would go, `{job}_approval` asks a person, and
+`{job}_approved` takes what was approved and is found again. Other tables do not wait for that.
+"""
+
 
 def hourly_governance_dag(config: LakeConfig) -> DAG:
     """Rewrite delete files, then a light compaction.
@@ -146,16 +153,23 @@ def _chained(config: LakeConfig, kind: str, doc: str, steps: Steps, *, with_docu
     if not names:
         raise ValueError("Governance needs tables, or targets of ingestion.")
     doc = doc.format(tables=", ".join(names), catalog=config.catalog) + _FAILURES
+    doc += "".join(_APPROVALS.format(job=job.job_name) for job, _ in steps if config.asks_about(job.job_name))
     options = {step: config.job_options(kind, step.job_name, **preferred) for step, preferred in steps}
     with new_dag(config, kind, doc, run_params(None if config.finds_tables else names)) as dag:
         assessed = _assessment(config, options)
         plan = _plan(config, kind, assessed, options)
         work = [_one_step(config, plan)] if config.one_application else _steps(config, plan, options)
+        asked = [
+            task
+            for step, of_step in options.items()
+            if step.job_name in plan.asks
+            for task in _asked(config, plan, step, of_step, work)
+        ]
         tasks: list[BaseOperator | MappedOperator] = [assessed, plan, *work, _report(config, plan)]
         if with_documents:
             tasks.append(_documents(config))
         chain(*tasks)
-        finish(tasks)
+        finish([*tasks, *asked])
     return dag
 
 
@@ -177,6 +191,42 @@ def _steps(
 def _one_step(config: LakeConfig, plan: PlanOperator) -> MappedOperator:
     """The task that does all of it in one Spark application."""
     return mapped_step(GovernOperator, config, planned(plan, GovernOperator.job_name), {})
+
+
+def _asked(
+    config: LakeConfig,
+    plan: PlanOperator,
+    step: type[LakecdcJobOperator],
+    options: Mapping[str, Any],
+    work: Sequence[MappedOperator],
+) -> list[BaseOperator | MappedOperator]:
+    """A step for the tables of which a person is asked: its dry run, the question, and what was approved.
+
+    :param work: the tasks that work on all other tables.
+    """
+    found = mapped_step(
+        step,
+        config,
+        planned(plan, dry_run_of(step.job_name)),
+        {**options, "dry_run": True},
+        task_id=dry_run_of(step.job_name),
+        after=[task.task_id for task in work],
+        trigger_rule=TriggerRule.ALL_DONE,
+    )
+    approval = ApproveOperator(
+        task_id=f"{step.job_name}_approval",
+        job=step.job_name,
+        found_by=found.task_id,
+        planned_by=plan.task_id,
+        assessment=plan.assessment,
+        response_timeout=timedelta(seconds=config.approval_timeout),
+        # a table that could not be looked at keeps no other from being asked about
+        trigger_rule=TriggerRule.ALL_DONE,
+        retry_policy=retry_policy(),
+    )
+    approved = mapped_step(step, config, Groups(approval.output), options, task_id=f"{step.job_name}_approved")
+    chain(work[-1], found, approval, approved)
+    return [found, approval, approved]
 
 
 def _assessment(
@@ -204,6 +254,7 @@ def _assessment(
         history=config.history_tables,
         only=ONLY_TABLES,
         zone=config.schedules.timezone,
+        is_dry=IS_DRY_RUN,
         strict_run_conf=True,
         catalog_conn_id=config.catalog,
         retry_policy=retry_policy(),
@@ -225,6 +276,7 @@ def _plan(
         task_id="plan",
         assessment=assessed.output,
         jobs=[step.job_name for step in options],
+        asks=[step.job_name for step in options if config.asks_about(step.job_name)],
         budget_core_seconds=None if minutes is None else 60 * minutes,
         tables_per_application=config.tables_per_application,
         options={step.job_name: dict(given) for step, given in options.items()} if config.one_application else None,

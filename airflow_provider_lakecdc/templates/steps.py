@@ -88,7 +88,7 @@ def planned(plan: PlanOperator, job: str) -> Groups:
 
     # not a partial: Airflow shows the source of what it maps by
     def of_job(group: dict[str, Any]) -> Any:
-        return group[job] or {"tables": []}
+        return group.get(job) or {"tables": []}
 
     return Groups(plan.output.map(of_job), plan.task_id)
 
@@ -100,7 +100,7 @@ def mapped_step(
     options: Mapping[str, Any],
     **arguments: Any,
 ) -> MappedOperator:
-    """One step of a DAG: a task per group of tables, named after its job.
+    """One step of a DAG: a task per group of tables, named after its job unless ``arguments`` have a ``task_id``.
 
     :param groups: of tables.
     :param options: the job's options, as arguments of the operator.
@@ -110,7 +110,6 @@ def mapped_step(
     # one that is configured to be dry stays dry
     dry_run = options.get("dry_run") or params.IS_DRY_RUN
     return operator.partial(
-        task_id=operator.job_name,
         catalog_conn_id=config.catalog,
         map_index_template=MAP_INDEX_TEMPLATE,
         retry_policy=retry_policy(),
@@ -119,5 +118,5 @@ def mapped_step(
         **{**options, "dry_run": dry_run},
         planned_by=groups.planned_by,
         strict_run_conf=True,
-        **arguments,
+        **{"task_id": operator.job_name, **arguments},
     ).expand_kwargs(groups.arguments)

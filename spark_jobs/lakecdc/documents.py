@@ -1,9 +1,13 @@
-"""Reading the spec from, and writing the report to, wherever their URIs point."""
+"""Reading documents from, and writing them to, wherever their URIs point."""
 
 from __future__ import annotations
 
 import os
+import shutil
+from contextlib import AbstractContextManager, closing
+from io import BytesIO
 from pathlib import Path
+from typing import IO, Any
 from urllib.parse import unquote, urlsplit
 
 from lakecdc.contract.errors import InputError
@@ -15,20 +19,12 @@ def read_text(uri: str) -> str:
     :param uri: a local path, ``file://``, ``s3://`` or any scheme that pyarrow's filesystems know.
     :raises InputError: if it cannot be read.
     """
+    content = BytesIO()
+    read_into(content, uri)
     try:
-        path = _local(uri)
-        if path is not None:
-            return path.read_text(encoding="utf-8")
-        if uri.startswith(("s3://", "s3a://")):
-            bucket, key = _bucket_and_key(uri)
-            return _s3().get_object(Bucket=bucket, Key=key)["Body"].read().decode()
-        from pyarrow import fs
-
-        system, name = fs.FileSystem.from_uri(uri)
-        with system.open_input_stream(name) as stream:
-            return stream.read().decode()
-    except Exception as error:
-        raise InputError(f"{uri} cannot be read: {error}.") from error
+        return content.getvalue().decode()
+    except UnicodeDecodeError as error:
+        raise InputError(f"{uri} is no text: {error}.") from error
 
 
 def write_text(uri: str, text: str) -> None:
@@ -36,21 +32,65 @@ def write_text(uri: str, text: str) -> None:
 
     :param uri: as for :func:`read_text`.
     """
+    write_from(BytesIO(text.encode()), uri)
+
+
+def read_into(stream: IO[bytes], uri: str) -> None:
+    """Copy a document of any size into a stream.
+
+    :param uri: as for :func:`read_text`.
+    :raises InputError: if it cannot be read.
+    """
+    try:
+        with _opened(uri) as document:
+            shutil.copyfileobj(document, stream)
+    except Exception as error:
+        raise InputError(f"{uri} cannot be read: {error}.") from error
+
+
+def write_from(stream: IO[bytes], uri: str) -> None:
+    """Write a document of any size; a reader never sees half of a local one.
+
+    :param stream: is read from where it stands.
+    :param uri: as for :func:`read_text`.
+    """
     path = _local(uri)
     if path is not None:
         path.parent.mkdir(parents=True, exist_ok=True)
         partial = path.with_name(f".{path.name}.{os.getpid()}")
-        partial.write_text(text, encoding="utf-8")
+        with partial.open("wb") as document:
+            shutil.copyfileobj(stream, document)
         partial.replace(path)
     elif uri.startswith(("s3://", "s3a://")):
         bucket, key = _bucket_and_key(uri)
-        _s3().put_object(Bucket=bucket, Key=key, Body=text.encode())
+        _s3().put_object(Bucket=bucket, Key=key, Body=stream)
     else:
         from pyarrow import fs
 
         system, name = fs.FileSystem.from_uri(uri)
-        with system.open_output_stream(name) as stream:
-            stream.write(text.encode())
+        with system.open_output_stream(name) as document:
+            shutil.copyfileobj(stream, document)
+
+
+def folder_of(uri: str) -> str:
+    """The folder that a document lies in, without a slash at its end.
+
+    :param uri: as for :func:`read_text`.
+    """
+    return uri.rpartition("/")[0] if urlsplit(uri).scheme else str(Path(uri).absolute().parent)
+
+
+def _opened(uri: str) -> AbstractContextManager[Any]:
+    path = _local(uri)
+    if path is not None:
+        return path.open("rb")
+    if uri.startswith(("s3://", "s3a://")):
+        bucket, key = _bucket_and_key(uri)
+        return closing(_s3().get_object(Bucket=bucket, Key=key)["Body"])
+    from pyarrow import fs
+
+    system, name = fs.FileSystem.from_uri(uri)
+    return system.open_input_stream(name)
 
 
 def _local(uri: str) -> Path | None:

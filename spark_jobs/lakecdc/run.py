@@ -82,7 +82,7 @@ def main(job: str, argv: list[str] | None = None) -> int:
     started, spec = reports.now(), None
     try:
         spec = parse_spec(loads(documents.read_text(arguments.spec)), job)
-        report = run(spec, work_of(job), started)
+        report = run(spec.reported_to(documents.folder_of(arguments.report)), work_of(job), started)
     except Exception as error:
         report = _stopped(job, started, error)
     documents.write_text(arguments.report, report.to_json())

@@ -10,13 +10,14 @@ import pytest
 
 from airflow_provider_lakecdc.assessment import Assessment, Steps, assess, parse_assessment
 from airflow_provider_lakecdc.discovery import Wanted
-from airflow_provider_lakecdc.operators.plan import tasks_of
+from airflow_provider_lakecdc.operators.plan import dry_runs_of, tasks_of
 from lakecdc.contract.spec import loads
 from lakecdc.metadata.plan import Action, choose
-from lakecdc.metadata.policy import TablePolicy, Window
+from lakecdc.metadata.policy import APPROVE, TablePolicy, Window
 from tests.airflow_provider_lakecdc.tables import FedTable
 
 JOBS = ("rewrite_delete_files", "compact_data_files", "expire_snapshots", "clean_side_tables")
+ORPHANS = "remove_orphan_files"
 BESIDE: dict[str, list[str]] = {"compact_data_files": [], "expire_snapshots": ["shop.more"]}
 
 
@@ -101,6 +102,40 @@ def test_rows_expire_of_tables_with_a_retention_alone(shop: Any) -> None:
     found = assess(shop(a=1, b=1), Wanted(("shop.a", "shop.b")), jobs)
     assert needs(found) == {("a", "expire_partitions")}
     assert found.actions[0].options == kept
+
+
+def test_a_person_is_asked_where_the_configuration_or_the_table_wants_it(shop: Any) -> None:
+    jobs = Steps({ORPHANS: {"dry_run": False}}, {ORPHANS: []})
+    policies = {
+        "shop.a": TablePolicy(approve=(ORPHANS,)),
+        "shop.dry": TablePolicy(approve=(ORPHANS,), options={ORPHANS: {"dry_run": True}}),
+    }
+    catalog = shop(a=1, a_lakecdc_deletes=1, own=1, dry=1, free=1)
+    with catalog.load().load_table("shop.own").transaction() as changes:
+        changes.set_properties({APPROVE: ORPHANS})
+    wanted = Wanted(tuple(f"shop.{name}" for name in ("a", "own", "dry", "free")), (), policies)
+    found = assess(catalog, wanted, jobs)
+    # a dry run takes nothing away
+    assert {action.table for action in found.actions if action.approve} == {
+        *("shop.a", "shop.a_lakecdc_deletes", "shop.own")
+    }
+    plan = choose(found.actions, asks=[ORPHANS])
+    assert [each[ORPHANS]["tables"] for each in tasks_of(plan, found, [ORPHANS])] == [["shop.dry"], ["shop.free"]]
+    (dry,) = dry_runs_of(plan, found, [ORPHANS])
+    assert dry["remove_orphan_files_dry_run"]["tables"] == ["shop.a", "shop.own"]
+    assert dry["remove_orphan_files_dry_run"]["policy_options"] == {
+        **{"dry_run": True, "side_tables": ["shop.a_lakecdc_deletes"]}
+    }
+
+
+def test_a_policy_does_not_make_a_dry_run_a_real_one(shop: Any) -> None:
+    policies = {"*": TablePolicy(approve=(ORPHANS,), options={ORPHANS: {"dry_run": False}})}
+    catalog, wanted = shop(a=1), Wanted(("shop.a",), (), policies)
+    for given in ({"dry_run": True}, dict[str, Any]()):
+        (real,) = assess(catalog, wanted, Steps({ORPHANS: given})).actions
+        assert (real.approve, real.options) == (True, {"dry_run": False})
+        (dry,) = assess(catalog, wanted, Steps({ORPHANS: given}), is_dry=True).actions
+        assert dry.approve is False and {**given, **dry.options} == {"dry_run": True}
 
 
 def test_a_table_that_cannot_be_looked_at_is_left_to_the_jobs_if_it_is_named(shop: Any, lake: dict[str, str]) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from lakecdc.contract.errors import SpecError
+from lakecdc.contract.errors import InputError, SpecError
 from lakecdc.contract.fields import check_zone, parse_moment
 from lakecdc.metadata.names import RESERVED_REFS, quarantine_of
 
@@ -53,6 +53,40 @@ class MaintenanceOptions(JobOptions):
     """
 
     side_tables: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Approved:
+    """A list of what a dry run has found, to which a person has agreed.
+
+    :param uri: of the list, as the report of the dry run tells it.
+    :param sha256: digest of the list, in hexadecimal digits.
+    """
+
+    uri: str
+    sha256: str
+
+
+@dataclass(frozen=True)
+class ApprovableOptions(JobOptions):
+    """What a job takes that can be held to what a person has agreed to.
+
+    :param approved: by table, the list of a dry run: only what is found again and stands there is taken away. A list
+        that is no longer what it was is refused, and so is a table without one. Default: nobody is asked.
+    """
+
+    approved: dict[str, Approved] | None = None
+
+    def approval_of(self, table: str) -> Approved | None:
+        """The list that holds for a table; None if nobody is asked.
+
+        :raises InputError: there is none of this table.
+        """
+        if self.approved is None:
+            return None
+        if table not in self.approved:
+            raise InputError("Nobody has agreed to what would be taken away from it.", table=table)
+        return self.approved[table]
 
 
 @dataclass(frozen=True)
@@ -408,7 +442,7 @@ class ExpireSnapshotsOptions(MaintenanceOptions):
 
 
 @dataclass(frozen=True)
-class ExpirePartitionsOptions(JobOptions):
+class ExpirePartitionsOptions(ApprovableOptions):
     """Options of ``expire_partitions``. Without a column and an age nothing is removed: the job refuses to guess.
 
     :param time_column: column of dates or moments whose older rows are removed.
@@ -485,7 +519,7 @@ _SHORTEST_DELAY = 24 * 3600.0
 
 
 @dataclass(frozen=True)
-class RemoveOrphanFilesOptions(MaintenanceOptions):
+class RemoveOrphanFilesOptions(ApprovableOptions, MaintenanceOptions):
     """Options of ``remove_orphan_files``. It is dry by default: only ``"dry_run": false`` changes anything.
 
     :param dry_run: look and count, change nothing, whatever the action.
@@ -517,6 +551,8 @@ class RemoveOrphanFilesOptions(MaintenanceOptions):
             raise SpecError(f"options.delay is {self.delay}, less than {_SHORTEST_DELAY:.0f} seconds, a day.")
         if self.run and self.action == "remove":
             raise SpecError("options.run names a run to restore or purge, and options.action is 'remove'.")
+        if self.approved is not None and self.action == "restore":
+            raise SpecError("options.approved is of what is taken away, and options.action is 'restore'.")
 
     def seconds_kept(self) -> float:
         """Age up to which files are left alone."""

@@ -50,6 +50,7 @@ class JobSpec:
     :param source: where changes come from (``FEEDING_JOBS`` only).
     :param targets: how each table is to be fed (``FEEDING_JOBS`` only).
     :param steps: what to do one after another (``govern`` only), each as the spec of its own job.
+    :param documents: folder that the report will lie in, a URI; no key of the document.
     """
 
     job: str
@@ -59,6 +60,7 @@ class JobSpec:
     source: Source | None = None
     targets: tuple[Target, ...] = ()
     steps: tuple[JobSpec, ...] = ()
+    documents: str | None = None
 
     @property
     def side_tables(self) -> tuple[str, ...]:
@@ -74,6 +76,10 @@ class JobSpec:
             return not self.options.dry_run
         doing = [step for step in self.steps if step.job == job and table in (*step.tables, *step.side_tables)]
         return any(not step.options.dry_run for step in doing)
+
+    def reported_to(self, folder: str) -> JobSpec:
+        """The same with the folder that its report will lie in."""
+        return replace(self, documents=folder, steps=tuple(step.reported_to(folder) for step in self.steps))
 
 
 def parse_spec(document: Any, job: str | None = None) -> JobSpec:

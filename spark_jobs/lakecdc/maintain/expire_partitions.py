@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -18,6 +19,7 @@ from lakecdc.iceberg.definition import current_spec_id
 from lakecdc.iceberg.fence import FloorFence, KnownFloor, PositionFence
 from lakecdc.iceberg.scan import specs_losing_partitions
 from lakecdc.maintain.file_times import file_times, time_partitions
+from lakecdc.maintain.findings import Findings, approved_lines
 from lakecdc.maintain.rewrite import nothing
 from lakecdc.maintain.time_ranges import Cut, Unit, between_files, moment_of, through_files, time_of, unit_of
 from lakecdc.metadata import names
@@ -62,7 +64,8 @@ def expire_partitions(table: IcebergTable, spec: JobSpec) -> TableReport:
     """Remove the rows of one table that are older than wanted, and record the floor below which they stay away.
 
     :raises SpecError: no column or no age is given.
-    :raises InputError: there is no such column, it has no times, or the floor is another column's.
+    :raises InputError: there is no such column, it has no times, or the floor is another column's; nobody has agreed to
+        the removal, or to another one.
     :raises UnsupportedError: no file holds nothing but old rows, and rows may not be deleted one by one; or there are
         files of a partition column that was dropped.
     :raises ConflictError: other writers were faster, again and again.
@@ -71,11 +74,12 @@ def expire_partitions(table: IcebergTable, spec: JobSpec) -> TableReport:
     assert isinstance(options, ExpirePartitionsOptions)
     cutoff, started = _cutoff(options, datetime.now(UTC), table.name), time.monotonic()
     _refuse_side_table(table)
+    agreed = _approved_below(table, options)
     for attempt in range(_ATTEMPTS):
         head = table.refresh().head()
         if head is None:
             return nothing(table, "the table has no snapshot")
-        plan = _plan(table, options, cutoff, head)
+        plan = _plan(table, options, cutoff, head, agreed)
         if plan.cut.below is None or not plan.counts["rows_removed"]:
             return _nothing_to_remove(table, plan)
         if specs_losing_partitions(table, head.id):
@@ -85,7 +89,13 @@ def expire_partitions(table: IcebergTable, spec: JobSpec) -> TableReport:
                 hint="Run compact_data_files first, which moves their rows to the current spec.",
             )
         if options.dry_run:
-            return nothing(table, "dry run: nothing was changed", head, **plan.counts)
+            return nothing(
+                table,
+                "dry run: nothing was changed",
+                head,
+                **plan.counts,
+                **_findings(table, plan, spec).leave(spec, table.name),
+            )
         failpoints.reach("before_expiry")
         try:
             after, removed = (_delete_rows if plan.counts["row_deletes"] else _remove_files)(table, plan)
@@ -98,7 +108,9 @@ def expire_partitions(table: IcebergTable, spec: JobSpec) -> TableReport:
     raise AssertionError
 
 
-def _plan(table: IcebergTable, options: ExpirePartitionsOptions, cutoff: int, head: Snapshot) -> ExpiryPlan:
+def _plan(
+    table: IcebergTable, options: ExpirePartitionsOptions, cutoff: int, head: Snapshot, agreed: int | None
+) -> ExpiryPlan:
     column = _column(table, options.time_column)
     known, floor = table.properties.get(names.EXPIRED_BELOW), read_floor(table.properties, table.name)
     if floor is not None and floor.field_id != column.id:
@@ -110,11 +122,14 @@ def _plan(table: IcebergTable, options: ExpirePartitionsOptions, cutoff: int, he
         )
     unit = _unit(table, column)
     cutoff = unit_of(cutoff, unit) if unit in ("month", "year") or column.type == "date" else cutoff
+    cutoff = cutoff if agreed is None else min(cutoff, agreed)
     files = file_times(table, column, head.id, cutoff)
     cut = (through_files if options.allow_row_deletes else between_files)(files, cutoff, unit, options.max_partitions)
     wanted = _raised(floor, Floor(column.id, column.name, moment_of(cut.below))) if cut.below is not None else floor
+    times = [file.lower for file in (*cut.whole, *cut.mixed) if file.lower is not None]
     counts = {
         "cutoff": _iso(cutoff),
+        "oldest": _iso(min(times)) if times else None,
         "floor_before": _iso(time_of(floor.below)) if floor else None,
         "floor_after": _iso(time_of(wanted.below)) if wanted else None,
         "partitions_removed": cut.partitions,
@@ -127,6 +142,45 @@ def _plan(table: IcebergTable, options: ExpirePartitionsOptions, cutoff: int, he
     }
     plan = ExpiryPlan(head, column, cut, wanted, known, counts)
     return _with_rows(table, plan) if counts["row_deletes"] else plan
+
+
+def _findings(table: IcebergTable, plan: ExpiryPlan, spec: JobSpec) -> Findings:
+    """What a person is to agree to: that the rows go which are older than a moment."""
+    assert plan.cut.below is not None and isinstance(spec.options, ExpirePartitionsOptions)
+    found = Findings()
+    found.add({**plan.counts, "below": _iso(plan.cut.below), **_what_is_cut(table, spec.options)})
+    return found
+
+
+def _what_is_cut(table: IcebergTable, options: ExpirePartitionsOptions) -> dict[str, Any]:
+    """What has to be the same for an approval to hold."""
+    column = _column(table, options.time_column)
+    return {
+        "table_uuid": table.uuid,
+        "time_column": column.name,
+        "field_id": column.id,
+        "allow_row_deletes": options.allow_row_deletes,
+    }
+
+
+def _approved_below(table: IcebergTable, options: ExpirePartitionsOptions) -> int | None:
+    """The moment below which a person has agreed that rows go; None if nobody is asked.
+
+    :raises InputError: nobody has agreed, the list of it was changed, or it is of something else.
+    """
+    approved = options.approval_of(table.name)
+    if approved is None:
+        return None
+    (line,) = approved_lines(approved, table.name)
+    found = json.loads(line)
+    for name, value in _what_is_cut(table.refresh(), options).items():
+        if found[name] != value:
+            raise InputError(
+                f"Its {name} is {value!r}, and a person has agreed to a removal of {found[name]!r}.",
+                table=table.name,
+                hint="Nothing was removed. Make a dry run anew, and have its list approved.",
+            )
+    return time_of(parse_moment(found["below"], "below"))
 
 
 def _raised(floor: Floor | None, wanted: Floor) -> Floor:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from lakecdc.contract import fields
+
+_NOBODY_IS_ASKED = (
+    "a person has to approve it, and nobody is asked: a DAG does so if a policy of its configuration has approve"
+)
 
 
 @dataclass(frozen=True)
@@ -20,6 +24,7 @@ class Action:
     :param guessed_core_seconds: the same before it was corrected by what jobs have taken.
     :param due: why it cannot wait, if it cannot.
     :param options: options of the job that the table's policy prefers.
+    :param approve: a person is asked before anything is taken away.
     """
 
     table: str
@@ -31,6 +36,7 @@ class Action:
     bytes: int = 0
     due: str | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
+    approve: bool = False
 
     @property
     def worth(self) -> float:
@@ -65,7 +71,7 @@ class Plan:
         return round(sum(action.core_seconds or 0.0 for action in self.chosen), 2)
 
     def of_job(self, job: str) -> list[Action]:
-        """What is done by one job, in the order of choice."""
+        """What is done by one job, in the order of choice, what a person is asked of included."""
         return [action for action in self.chosen if action.job == job]
 
     def facts(self) -> dict[str, Any]:
@@ -81,18 +87,26 @@ def parse_plan(document: Mapping[str, Any]) -> Plan:
     return fields.parse(Plan, document, "plan")
 
 
-def choose(actions: Iterable[Action], skipped: Sequence[Skipped] = (), budget: float | None = None) -> Plan:
+def choose(
+    actions: Iterable[Action],
+    skipped: Sequence[Skipped] = (),
+    budget: float | None = None,
+    asks: Collection[str] = (),
+) -> Plan:
     """Choose what is due and what only a job can tell, then what is worth most, as long as the budget lasts.
 
     What does not fit is passed over for what does. It is chosen once it has become due.
 
     :param skipped: what has been left out already.
     :param budget: core-seconds; None is no limit.
+    :param asks: jobs of whose findings a person is asked; of the others, what waits for one is left out.
     """
-    waiting = list(actions)
+    found = list(actions)
+    unasked = [action for action in found if action.approve and action.job not in asks]
+    waiting = [action for action in found if not action.approve or action.job in asks]
     must = [action for action in waiting if action.due or action.core_seconds is None]
     may = [action for action in waiting if not (action.due or action.core_seconds is None)]
-    chosen, left_out = list(must), list(skipped)
+    chosen, left_out = list(must), [*skipped, *(Skipped(a.table, a.job, _NOBODY_IS_ASKED) for a in unasked)]
     left = None if budget is None else budget - sum(action.core_seconds or 0.0 for action in must)
     for action in sorted(may, key=lambda a: (-a.worth, a.core_seconds or 0.0, a.table)):
         needed = action.core_seconds or 0.0

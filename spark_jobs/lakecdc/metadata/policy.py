@@ -28,6 +28,8 @@ KEEPING = (
 REMOVING = ("expire_snapshots", "clean_side_tables", "remove_orphan_files")
 #: removes rows, of the tables alone that have a retention
 EXPIRE_PARTITIONS = "expire_partitions"
+#: jobs of whose findings a person can be asked: what they take away was somebody's rows, or may have been
+APPROVABLE = (EXPIRE_PARTITIONS, "remove_orphan_files")
 #: prefix of the table properties by which a team governs its own table
 OWN = "lakecdc.policy."
 #: table property: jobs, with commas between, that may be done to the table; ``none`` is no job
@@ -70,7 +72,8 @@ class TablePolicy:
     """What holds for the tables that a pattern matches. What it leaves out, they inherit from wider patterns.
 
     :param allow: jobs that may be done to tables which only a pattern has found; ``*`` is all of them.
-    :param approve: jobs that wait for a person; those of wider patterns wait too.
+    :param approve: jobs whose findings a person is asked about before anything goes, of ``expire_partitions`` and
+        ``remove_orphan_files``; those of wider patterns too.
     :param options: options by job, before those that the configuration gives to all tables.
     :param window: time of day, in the zone of ``schedules``, in which the tables may be worked on.
     :param reads: how often they are read, other tables being 1; what spares much-read tables goes first.
@@ -88,7 +91,12 @@ class TablePolicy:
 
     def __post_init__(self) -> None:
         refuse_unknown(dict.fromkeys(self.allow or ()), {*KEEPING, *REMOVING, "*"}, "allow")
-        refuse_unknown(dict.fromkeys(self.approve), {*REMOVING, EXPIRE_PARTITIONS}, "approve")
+        for job in self.approve:
+            if job not in APPROVABLE:
+                raise SpecError(
+                    f"approve names {job!r}, of which nobody can be asked.",
+                    hint=f"A person can be asked of {' and '.join(APPROVABLE)}.",
+                )
         refuse_unknown(self.options, {*KEEPING, *REMOVING}, "options")
         for job, options in self.options.items():
             parse(OPTIONS[job], options, f"options.{job}")

@@ -72,6 +72,22 @@ def test_a_dry_run(lakecdc: Lakecdc, spark_submit: FakeSpark) -> None:
     assert spark_submit.calls[0]["spec"]["options"]["dry_run"] is True
 
 
+@pytest.mark.usefixtures("shop")
+def test_nobody_is_asked_for_an_approval_but_one_can_be_given(
+    lakecdc: Lakecdc, spark_submit: FakeSpark, tmp_path: Path
+) -> None:
+    job = "remove_orphan_files"
+    policy = {"shop.orders": {"approve": [job], "options": {job: {"dry_run": False}}}}
+    run = ("run", job, "--config", config(tmp_path, policy=policy), "--tables", "shop.orders", "--json")
+    left = lakecdc(*run).document["tables"]["shop.orders"]
+    assert left["outcome"] == "skipped" and "nobody is asked" in left["reason"] and spark_submit.calls == []
+    approved = {"shop.orders": {"uri": "file:///found.jsonl", "sha256": "4f"}}
+    assert lakecdc(*run, "--options", json.dumps({"approved": approved})).code == 0
+    assert lakecdc(*run, "--dry-run").code == 0
+    held, dry = [call["spec"]["options"] for call in spark_submit.calls]
+    assert (held["approved"], held["dry_run"], dry["dry_run"]) == (approved, False, True)
+
+
 @pytest.mark.parametrize(
     ("failure_class", "outcome", "code"),
     [("conflict", "conflict", 3), ("bad input", "failed", 4), ("cluster", "failed", 1), ("unknown", "failed", 1)],

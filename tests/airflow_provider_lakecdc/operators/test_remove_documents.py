@@ -42,14 +42,16 @@ def test_those_of_tries_that_ended_long_ago_go(tmp_path: Path) -> None:
     assert removed(base) == {"documents": 0, "bytes": 0, "kept": 0}
     old = documents(folder, "d/old/t/0/try-1", 40, 39)
     killed = documents(folder, "d/old/t/1/try-1", 40)
+    (killed / "findings-a.b=20c.jsonl").write_text("{}")
+    os.utime(killed / "findings-a.b=20c.jsonl", (time.time() - 40 * DAY,) * 2)
     young = documents(folder, "d/young/t/try-1", 1, 1)
     # a job that took long: the spec is old, and what it says belongs to a report that is not
     long = documents(folder, "e/long/t/try-2", 11, 9)
     other = documents(folder, "e/notes/try", 40)
     (other / "mine.json").write_text("{}")
-    assert removed(base, is_dry="True") == {"documents": 3, "bytes": 6, "kept": 4}
+    assert removed(base, is_dry="True") == {"documents": 4, "bytes": 8, "kept": 4}
     assert old.exists()
-    assert removed(base) == {"documents": 3, "bytes": 6, "kept": 4}
+    assert removed(base) == {"documents": 4, "bytes": 8, "kept": 4}
     assert not killed.exists() and not (folder / "d/old").exists()
     assert {path.name for found in (young, long, other) for path in found.iterdir()} == {
         *("spec.json", "report.json", "mine.json")

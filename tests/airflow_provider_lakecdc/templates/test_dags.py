@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import itertools
 from datetime import timedelta
 from typing import Any
@@ -248,6 +249,35 @@ def test_orphans_are_only_told_unless_the_configuration_says_otherwise() -> None
 
     assert is_dry() is True and is_dry(longest_job=9.0) is True
     assert is_dry(dry_run=False) == "{{ params.dry_run }}"
+
+
+def test_a_person_is_asked_apart_from_the_chain_where_a_policy_says_so() -> None:
+    policy = {"shop.*": TablePolicy(approve=("remove_orphan_files",))}
+    given = config(retention=RETENTION, policy=policy, approval_timeout=3600.0)
+    dag: Any = weekly_governance_dag(given)
+    asked = [f"remove_orphan_files_{part}" for part in ("dry_run", "approval", "approved")]
+    without: Any = weekly_governance_dag(config(retention=RETENTION))
+    assert set(dag.task_dict) - set(without.task_dict) == set(asked)
+    for before, behind in itertools.pairwise(["compute_statistics", *asked, FINISHED]):
+        assert behind in dag.task_dict[before].downstream_task_ids
+    # nobody waits for an answer but what needs it
+    assert dag.task_dict["report"].upstream_task_ids == without.task_dict["report"].upstream_task_ids
+    found, approval, approved = (dag.task_dict[name] for name in asked)
+    assert found.partial_kwargs["dry_run"] is True
+    assert found.unmap({"tables": []}).after == ["expire_partitions", "remove_orphan_files", "compute_statistics"]
+    assert approval.response_timeout == timedelta(hours=1) and approval.defaults == ["none of them"]
+    assert approved.unmap({"tables": []}).job == "remove_orphan_files"
+    assert dag.task_dict["plan"].asks == ["remove_orphan_files"] and without.task_dict["plan"].asks == []
+    assert "remove_orphan_files_approval" in dag.doc_md
+    DagSerialization.deserialize_dag(DagSerialization.serialize_dag(dag))
+    one: Any = weekly_governance_dag(dataclasses.replace(given, one_application=True))
+    assert one.task_dict[asked[0]].upstream_task_ids == {"plan", "govern"}
+    assert one.task_dict[asked[0]].unmap({"tables": []}).after == ["govern"]
+    assert set(nightly_governance_dag(given).task_dict) == set(nightly_governance_dag(config()).task_dict)
+    with pytest.raises(SpecError, match="documents_max_age"):
+        config(policy=policy, documents_max_age=86400.0)
+    with pytest.raises(SpecError, match="approval_timeout"):
+        config(approval_timeout=0.0)
 
 
 def test_the_tables_of_a_replication_slot_stay_together() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -190,6 +191,33 @@ def test_ingestion_leaves_out_what_has_expired(lake: Lake, tmp_path: Path) -> No
     assert ids(lake, name) == {2, 3}
     fed.done(event(5, "u", {"id": 1, "at": new}))
     assert ids(lake, name) == {1, 2, 3}
+
+
+def test_no_more_expires_than_a_person_has_agreed_to(lake: Lake, tmp_path: Path) -> None:
+    name = make(lake, "timestamp", "days(at)")
+
+    def dry(**options: Any) -> dict[str, Any]:
+        spec = parse_spec(lake.spec("expire_partitions", name, options={**BELOW, "dry_run": True, **options}))
+        return expire_partitions(lake.table(name), replace(spec, documents=f"file://{tmp_path}")).metrics
+
+    told = dry(max_partitions=2)
+    assert (told["oldest"], told["partitions_removed"]) == ("2024-01-01T05:00:00+00:00", 2)
+    approved = {name: told["findings"]}
+    with pytest.raises(InputError, match="Nobody has agreed"):
+        run(lake, expire_partitions, name, **BELOW, approved={"a.b": told["findings"]})
+    with pytest.raises(InputError, match=r"allow_row_deletes is True.*have its list approved"):
+        run(lake, expire_partitions, name, **BELOW, allow_row_deletes=True, approved=approved)
+    # more would go by now, and some of it has gone already
+    assert run(lake, expire_partitions, name, time_column="at", older_than="2024-01-02").outcome == "done"
+    done = run(lake, expire_partitions, name, time_column="at", older_than="2024-01-06", approved=approved)
+    assert (done.outcome, done.metrics["floor_after"]) == ("done", "2024-01-03T00:00:00+00:00")
+    assert ids(lake, name) == {*range(6, 19)}
+    assert run(lake, expire_partitions, name, **BELOW, approved=approved).outcome == "nothing"
+    (document,) = tmp_path.iterdir()
+    document.write_text(document.read_text().replace("2024-01-03", "2024-01-05"))
+    with pytest.raises(InputError, match="not the one that was approved"):
+        run(lake, expire_partitions, name, **BELOW, approved=approved)
+    assert ids(lake, name) == {*range(6, 19)}
 
 
 @pytest.mark.parametrize(

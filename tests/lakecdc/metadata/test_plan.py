@@ -39,6 +39,17 @@ def test_what_is_due_and_what_only_a_job_can_tell_is_done_whatever_the_budget() 
     assert plan.skipped[0].table == "worth" and "0.0 of the budget" in plan.skipped[0].reason
 
 
+def test_what_nobody_is_asked_about_is_left_out() -> None:
+    waits = [
+        Action(name, job, "why", approve=True)
+        for name, job in (("a", "expire_partitions"), ("b", "remove_orphan_files"))
+    ]
+    plan = choose([*waits, Action("c", "expire_partitions", "why")], asks=["remove_orphan_files"])
+    assert chosen(plan) == ["b", "c"] and parse_plan(json.loads(json.dumps(plan.facts()))) == plan
+    (skipped,) = plan.skipped
+    assert skipped.table == "a" and "a person has to approve it" in skipped.reason
+
+
 def test_plans_are_read_back() -> None:
     plan = choose([action("a"), action("b", due="waited"), action("c", core_seconds=None)], budget=1.5)
     assert parse_plan(json.loads(json.dumps(plan.facts()))) == plan

@@ -82,14 +82,14 @@ def test_a_team_may_allow_what_removes_nothing_and_forbid_the_rest(table: str, o
 def test_each_field_is_inherited_by_itself() -> None:
     policies = {
         "shop.orders": TablePolicy(
-            reads=9, approve=("expire_snapshots",), options={"compact_data_files": {"branch": "x"}}
+            reads=9, approve=("expire_partitions",), options={"compact_data_files": {"branch": "x"}}
         ),
         "*": TablePolicy(window=Window("22:00", "06:00"), owner="lake", approve=("remove_orphan_files",)),
         "shop.*": TablePolicy(owner="shop", options={"compact_data_files": {"min_input_files": 9, "branch": "y"}}),
     }
     found = inherited(policies, "shop.orders", is_named=True)
     assert (found.reads, found.owner, found.window) == (9, "shop", Window("22:00", "06:00"))
-    assert found.approve == {"expire_snapshots", "remove_orphan_files"}
+    assert found.approve == {"expire_partitions", "remove_orphan_files"}
     assert found.options("compact_data_files", {"delete_ratio": 0.5, "branch": "z"}, NOW) == {
         "delete_ratio": 0.5,
         "min_input_files": 9,
@@ -100,8 +100,8 @@ def test_each_field_is_inherited_by_itself() -> None:
 
 def test_a_team_keeps_more_of_the_past_and_never_less() -> None:
     governed = inherited({}, "shop.items", is_named=True)
-    own = tightened(governed, "shop.items", {MIN_SNAPSHOT_AGE: "864000", APPROVE: "expire_snapshots", READS: "3"})
-    assert own.approve == {"expire_snapshots"} and own.reads == 3
+    own = tightened(governed, "shop.items", {MIN_SNAPSHOT_AGE: "864000", APPROVE: "remove_orphan_files", READS: "3"})
+    assert own.approve == {"remove_orphan_files"} and own.reads == 3
     assert own.options("expire_snapshots", {"max_age": 60.0}, NOW)["max_age"] == 864000
     assert own.options("expire_snapshots", {"max_age": 1e9}, NOW)["max_age"] == 1e9
     older = own.options("expire_snapshots", {"older_than": (NOW - timedelta(1)).isoformat()}, NOW)
@@ -128,9 +128,11 @@ def test_words_that_are_no_jobs_are_refused() -> None:
         TablePolicy(("compact",))
     with pytest.raises(SpecError, match="min_input_files"):
         TablePolicy(options={"compact_data_files": {"min_files": 1}})
+    with pytest.raises(SpecError, match="'expire_snapshots', of which nobody can be asked"):
+        TablePolicy(approve=("remove_orphan_files", "expire_snapshots"))
     with pytest.raises(SpecError, match="time of day"):
         Window("22", "midnight")
     governed = inherited({}, "shop.items", is_named=True)
-    for wrong in ({ALLOW: "compaction"}, {f"{OWN}alow": "*"}, {READS: "often"}):
+    for wrong in ({ALLOW: "compaction"}, {f"{OWN}alow": "*"}, {READS: "often"}, {APPROVE: "clean_side_tables"}):
         with pytest.raises(SpecError, match=r"shop\.items"):
             tightened(governed, "shop.items", wrong)

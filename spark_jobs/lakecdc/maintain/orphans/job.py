@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -13,17 +13,19 @@ from lakecdc.contract.errors import InputError, UnsupportedError
 from lakecdc.contract.options import Outcome, RemoveOrphanFilesOptions
 from lakecdc.contract.report import TableReport
 from lakecdc.iceberg.neighbours import Neighbour, folders, tables_of_catalog
+from lakecdc.maintain.findings import Findings, approved_lines, line_of
 from lakecdc.maintain.orphans.disposal import Disposal
 from lakecdc.maintain.orphans.guards import keep_or_refuse, refuse_shared, refuse_unsupported
-from lakecdc.maintain.orphans.ledger import Batch, Ledger, new_run
+from lakecdc.maintain.orphans.ledger import Batch, Ledger, Taken, new_run
 from lakecdc.maintain.orphans.locations import in_object_store, is_table_metadata
-from lakecdc.maintain.orphans.name_set import NameSet, name_hash
+from lakecdc.maintain.orphans.name_set import LineSet, NameSet, line_hash, name_hash
 from lakecdc.maintain.orphans.reachable import Reachable
 from lakecdc.maintain.orphans.search import Found, Question, apart, search
 from lakecdc.maintain.orphans.storage import TableStorage
 
 if TYPE_CHECKING:
     from lakecdc.contract.spec import JobSpec
+    from lakecdc.iceberg.stored_files import StoredFile
     from lakecdc.iceberg.table import IcebergTable
 
 #: files taken away between two looks at the table's metadata
@@ -45,7 +47,8 @@ class RemoveOrphanFiles:
 
         :raises UnsupportedError: it cannot be told what belongs to the table.
         :raises ConflictError: the table was dropped or made anew meanwhile.
-        :raises InputError: there is no such run to restore; a table of the catalog cannot be loaded.
+        :raises InputError: there is no such run to restore; a table of the catalog cannot be loaded; nobody has agreed
+            to what would be taken, or the list of that is no longer what it was.
         """
         options, started = spec.options, time.monotonic()
         assert isinstance(options, RemoveOrphanFilesOptions)
@@ -59,6 +62,7 @@ class RemoveOrphanFiles:
         outcome, reason = _judged(options, metrics)
         head = table.head()
         at = str(head.id) if head else None
+        metrics |= work.findings.leave(spec, table.name)
         metrics["seconds"] = round(time.monotonic() - started, 3)
         return TableReport(table.name, outcome, reason, snapshot_before=at, snapshot_after=at, metrics=metrics)
 
@@ -70,7 +74,10 @@ class RemoveOrphanFiles:
 
 
 class _Work:
-    """One table's run."""
+    """One table's run.
+
+    :ivar findings: what a dry run would take away or delete.
+    """
 
     def __init__(self, table: IcebergTable, options: RemoveOrphanFilesOptions, now_ms: int) -> None:
         self._table, self._options, self._now_ms = table, options, now_ms
@@ -79,6 +86,10 @@ class _Work:
         self._ledger = Ledger(table, self._storage)
         self._disposal = Disposal(table, self.folders, self._storage, self._ledger)
         self._reachable = Reachable(table)
+        self.findings = Findings()
+        approved = options.approval_of(table.name)
+        self._approved = LineSet(map(line_hash, approved_lines(approved, table.name))) if approved else None
+        self._not_approved = 0
 
     def remove(self) -> dict[str, Any]:
         """Delete what earlier runs took away long enough ago, and take away what is found now."""
@@ -97,7 +108,9 @@ class _Work:
         beside = keep_or_refuse(self._table, self._reachable.refresh(), found.metadata_files, self._reachable)
         if beside:
             found = search(question, self._storage)
-        metrics = {**found.metrics(), "metadata_files_beside": beside, "older_than": _iso(before_ms)}
+        oldest = None if found.oldest_ms is None else _iso(found.oldest_ms)
+        metrics = {**found.metrics(), "orphan_oldest": oldest}
+        metrics |= {"metadata_files_beside": beside, "older_than": _iso(before_ms)}
         return metrics | self._purge() | self._take(found)
 
     def purge(self) -> dict[str, Any]:
@@ -122,10 +135,15 @@ class _Work:
 
     def _take(self, found: Found) -> dict[str, Any]:
         run = new_run(self._now_ms)
-        if not self._options.dry_run:
+        if self._options.dry_run:
+            for files in found.batches(BATCH_FILES):
+                for file in files:
+                    self.findings.add(_entry(file))
+        else:
             for number, files in enumerate(found.batches(BATCH_FILES)):
                 self._reachable.refresh()
-                orphans = [file for file in files if file.location not in self._reachable]
+                agreed = [file for file in files if self._is_approved([_entry(file)])]
+                orphans = [file for file in agreed if file.location not in self._reachable]
                 failpoints.reach("before_orphans_are_taken")
                 batch = self._disposal.take(orphans, run, number, self._now_ms) if orphans else None
                 failpoints.reach("after_orphans_are_taken")
@@ -135,7 +153,16 @@ class _Work:
                     self._disposal.spare(batch, self._reachable)
         tallies = self._disposal.tallies.metrics()
         how = "sentenced" if in_object_store(self._table.location) else "moved"
+        if self._approved is not None:
+            tallies["files_not_approved"] = self._not_approved
         return tallies | ({"run": run, "taken_by": how} if tallies["files_taken"] else {})
+
+    def _is_approved(self, entries: Sequence[Mapping[str, Any]]) -> bool:
+        """Tell whether all of some files may go; nobody has agreed to a file that was written anew."""
+        if self._approved is None or all(line_of(entry) in self._approved for entry in entries):
+            return True
+        self._not_approved += len(entries)
+        return False
 
     def _purge(self) -> dict[str, Any]:
         due, waiting, runs = 0, 0, set()
@@ -151,7 +178,11 @@ class _Work:
                     table=self._table.name,
                     hint="The table was made anew. Restore that run, or delete its files if nobody needs them.",
                 )
-            if not self._options.dry_run:
+            entries = [_entry(file, batch.run) for file in batch.files]
+            if self._options.dry_run:
+                for entry in entries:
+                    self.findings.add(entry)
+            elif self._is_approved(entries):
                 self._reachable.refresh()
                 self._disposal.delete(batch, self._reachable)
         self._sweep(runs)
@@ -176,6 +207,15 @@ class _Work:
 def partition_fields(metadata: Mapping[str, Any]) -> set[str]:
     """Names of the partition fields of all specs, which are parts of folders' names."""
     return {part["name"] for spec in metadata["partition-specs"] for part in spec["fields"]}
+
+
+def _entry(file: StoredFile | Taken, deleted_of: str | None = None) -> dict[str, Any]:
+    """A file's line in the list of what a dry run would do.
+
+    :param deleted_of: id of the run that has taken the file, which would be deleted for good now.
+    """
+    entry = {"location": file.location, "bytes": file.bytes, "modified_ms": file.modified_ms}
+    return entry if deleted_of is None else {**entry, "deleted_of": deleted_of}
 
 
 def _judged(options: RemoveOrphanFilesOptions, metrics: dict[str, Any]) -> tuple[Outcome, str | None]:

@@ -1,4 +1,4 @@
-"""A set of file names of which only hashes are kept: eight bytes a name, for tables of many million files."""
+"""Sets of which only hashes are kept, of eight bytes each: for tables of many million files."""
 
 from __future__ import annotations
 
@@ -12,11 +12,8 @@ from lakecdc.maintain.orphans.locations import key
 _BUCKETS = 256
 
 
-class NameSet:
-    """Locations by what is common to all ways of writing them.
-
-    Two names with one hash, one in four billion billions, make an orphan pass for a live file, never the other way.
-    """
+class HashSet:
+    """A set of hashes."""
 
     def __init__(self, hashes: Iterable[int] = ()) -> None:
         self._sorted = [array("Q") for _ in range(_BUCKETS)]
@@ -24,7 +21,7 @@ class NameSet:
         self.update(hashes)
 
     def update(self, hashes: Iterable[int]) -> None:
-        """Add names by their hashes, which threads can make beside each other."""
+        """Add hashes, which threads can make beside each other."""
         for value in hashes:
             bucket = self._new[value >> 56]
             bucket.append(value)
@@ -32,8 +29,8 @@ class NameSet:
             if len(bucket) > 4096 + len(self._sorted[value >> 56]):
                 self._sort(value >> 56)
 
-    def __contains__(self, location: str) -> bool:
-        value = name_hash(location)
+    def has(self, value: int) -> bool:
+        """Whether a hash is among them."""
         number = value >> 56
         if self._new[number]:
             self._sort(number)
@@ -52,7 +49,28 @@ class NameSet:
         self._new[number] = array("Q")
 
 
+class NameSet(HashSet):
+    """Locations by what is common to all ways of writing them.
+
+    Two names with one hash, one in four billion billions, make an orphan pass for a live file, never the other way.
+    """
+
+    def __contains__(self, location: str) -> bool:
+        return self.has(name_hash(location))
+
+
+class LineSet(HashSet):
+    """Lines of a list."""
+
+    def __contains__(self, line: bytes) -> bool:
+        return self.has(line_hash(line))
+
+
+def line_hash(line: bytes) -> int:
+    """The hash that a set keeps of a line."""
+    return int.from_bytes(hashlib.blake2b(line, digest_size=8).digest(), "big")
+
+
 def name_hash(location: str) -> int:
     """The hash that a set keeps of a location."""
-    digest = hashlib.blake2b(key(location).encode("utf-8", "surrogatepass"), digest_size=8).digest()
-    return int.from_bytes(digest, "big")
+    return line_hash(key(location).encode("utf-8", "surrogatepass"))

@@ -33,6 +33,7 @@ class Found:
     """What lies below a table's folders.
 
     :param metadata_files: versions of table metadata, which are never touched.
+    :param oldest_ms: when the oldest orphan was written; None if there is none.
     :param writers: who has left orphans, as far as folders are marked, with the number of files and of bytes.
     """
 
@@ -47,6 +48,7 @@ class Found:
     )
     metadata_files: list[StoredFile] = field(default_factory=list)
     examples: list[str] = field(default_factory=list)
+    oldest_ms: int | None = None
     writers: dict[Mark, list[int]] = field(default_factory=dict)
     # most tables have few, a table that was never cleaned may have millions
     _orphans: IO[str] = field(default_factory=_spool)
@@ -59,6 +61,7 @@ class Found:
         self._orphans.write(json.dumps([file.location, file.bytes, file.modified_ms]) + "\n")
         self.counts["orphan_files"] += 1
         self.counts["orphan_bytes"] += file.bytes
+        self.oldest_ms = file.modified_ms if self.oldest_ms is None else min(self.oldest_ms, file.modified_ms)
         if len(self.examples) < _EXAMPLES:
             self.examples.append(file.location)
         writer = mark_in(name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import itertools
 import os
@@ -90,10 +91,11 @@ class Attic:
             urlsplit(self.table(name).location.replace("%", "%25").replace("?", "%3F")).path.replace("%25", "%")
         )
 
-    def run(self, name: str, *, now: float | None = None, **options: Any) -> TableReport:
+    def run(self, name: str, *, now: float | None = None, documents: Path | None = None, **options: Any) -> TableReport:
         """Run the job on a table.
 
         :param now: what the job takes for the time.
+        :param documents: where its report would lie.
         """
         spec = {
             "version": 1,
@@ -102,7 +104,8 @@ class Attic:
             "tables": [name],
             "options": {"dry_run": False, **options},
         }
-        return RemoveOrphanFiles(lambda: now or time.time())(self.table(name), parse_spec(spec))
+        parsed = dataclasses.replace(parse_spec(spec), documents=f"file://{documents}" if documents else None)
+        return RemoveOrphanFiles(lambda: now or time.time())(self.table(name), parsed)
 
 
 def age(folder: Path, seconds: float = OLD, but: str = "") -> None:
