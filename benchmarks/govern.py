@@ -3,8 +3,8 @@
     python -m benchmarks.govern [--tables 20] [--files 6]
 
 Tables of small files, made by pyiceberg. The steps of the nightly DAG are done in one application: first over some
-tables, since a JVM is slow at first, then over as many others as are asked for, where each table is compacted, and
-then once more over the same ones, where nothing is left but to look. The last line is JSON.
+tables, since a JVM is slow at first, then over as many others as are asked for, where each table is compacted, and then
+once more over the same ones, where nothing is left but to look. The last line is JSON.
 """
 
 from __future__ import annotations
@@ -13,15 +13,14 @@ import argparse
 import json
 import os
 import shutil
-import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pyarrow as pa
 from pyiceberg.catalog.sql import SqlCatalog
 
+from benchmarks.deletes import costs
 from benchmarks.terminal import only_own_lines
 from lakecdc.contract.spec import parse_spec
 from lakecdc.run import run, work_of
@@ -57,27 +56,20 @@ class Bench:
 
     def run(self, tables: list[str], compacted: int) -> dict[str, float]:
         """What a table costs; as many must be compacted, and nothing may fail."""
-        begun, cores = time.monotonic(), _core_seconds()
-        report = run(parse_spec(self._spec(tables)), work_of("govern"))
-        seconds, used = time.monotonic() - begun, _core_seconds() - cores
+        with costs() as cost:
+            report = run(parse_spec(self._spec(tables)), work_of("govern"))
         done = Counter(table.job for table in report.tables if table.outcome == "done")
         assert len(report.tables) == len(tables) * len(_STEPS) and done["compact_data_files"] == compacted, report
         assert report.exit_code() == 0, report
         return {
-            "seconds_per_table": round(seconds / len(tables), 2),
-            "core_seconds_per_table": round(used / len(tables), 2),
+            "seconds_per_table": round(cost.seconds / len(tables), 2),
+            "core_seconds_per_table": round(cost.core_seconds / len(tables), 2),
         }
 
     def _spec(self, tables: list[str]) -> dict[str, Any]:
         catalog = {"name": _CATALOG, "properties": {"type": "sql", **self._properties}}
         options = {"steps": [{"job": job} for job in _STEPS]}
         return {"version": 1, "job": "govern", "catalog": catalog, "tables": tables, "options": options}
-
-
-def _core_seconds() -> float:
-    """Of this process and of all that it has started: the driver's JVM and Spark's Python workers."""
-    me = psutil.Process()
-    return sum(sum(process.cpu_times()[:4]) for process in (me, *me.children(recursive=True)))
 
 
 def main() -> None:
