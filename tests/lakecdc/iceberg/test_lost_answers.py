@@ -28,6 +28,7 @@ from tests.lakecdc.iceberg.faults.strikes import Fault
 from tests.lakecdc.iceberg.faults.work import KINDS, Place, rows_of, some_of, survive
 from tests.lakecdc.ingest.apply.support import in_batches
 from tests.lakecdc.ingest.histories import History, lines
+from tests.on_demand import on_demand
 
 
 @pytest.fixture(autouse=True)
@@ -62,7 +63,7 @@ def test_sqlite_loses_an_answer(sqlite: Place, kind: str) -> None:
     survive(sqlite, KINDS[kind], Fault("answer"))
 
 
-@pytest.mark.parametrize("kind", some_of("append", "compaction"))
+@pytest.mark.parametrize("kind", some_of("append"))
 def test_sqlite_loses_a_request(sqlite: Place, kind: str) -> None:
     survive(sqlite, KINDS[kind], Fault("request"))
 
@@ -77,7 +78,7 @@ def test_postgres_loses_a_request(postgres: Place, kind: str) -> None:
     survive(postgres, KINDS[kind], Fault("request"))
 
 
-@pytest.mark.parametrize("lost", ["answer", "request"])
+@pytest.mark.parametrize("lost", on_demand(["answer", "request"], in_ci=["answer"]))
 @pytest.mark.parametrize("kind", some_of("append"))
 def test_the_connection_ends_wherever_the_catalog_is_asked(postgres: Place, kind: str, lost: str) -> None:
     for nth in count(1):

@@ -50,7 +50,7 @@ def places(found: Decoded) -> tuple[set[int], set[int]]:
     return applied, rejected
 
 
-@pytest.mark.parametrize("name", on_demand(FORMATS, in_ci=["debezium-mysql"]))
+@pytest.mark.parametrize("name", on_demand(FORMATS, in_ci=["debezium-mysql", "canal"]))
 def test_mutated_messages(spark: SparkSession, tmp_path: Path, name: str) -> None:
     path = tmp_path / "in.jsonl"
     written(path, list(messages(name, 2000, 1)))

@@ -62,6 +62,14 @@ def test_an_idle_table_moves_along(shop: Shop) -> None:
     assert set(shop.model.batches[-1][0].facts) == {"source_lag_seconds"} and set(facts) == {"slot_lag_bytes"}
 
 
+def test_the_lag_is_what_the_run_has_left(shop: Shop) -> None:
+    tables(shop, "one")
+    shop.run()
+    shop.sql("CREATE TABLE s.other AS SELECT repeat('x', 1000) AS v FROM generate_series(1, 4000)")
+    insert(shop, "one", 1)
+    assert shop.run().facts["slot_lag_bytes"] < 2_000_000
+
+
 def test_a_failing_table_that_keeps_too_much_is_given_up(shop: Shop) -> None:
     good, bad = tables(shop, "good", "bad")
     shop.run()
