@@ -67,7 +67,8 @@ def test_the_lag_is_what_the_run_has_left(shop: Shop) -> None:
     shop.run()
     shop.sql("CREATE TABLE s.other AS SELECT repeat('x', 1000) AS v FROM generate_series(1, 4000)")
     insert(shop, "one", 1)
-    assert shop.run().facts["slot_lag_bytes"] < 2_000_000
+    lag = shop.run().facts["slot_lag_bytes"]
+    assert isinstance(lag, int) and lag < 2_000_000
 
 
 def test_a_failing_table_that_keeps_too_much_is_given_up(shop: Shop) -> None:
