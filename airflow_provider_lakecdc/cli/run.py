@@ -21,7 +21,7 @@ from airflow_provider_lakecdc.cli.terminal import print_grid, print_json, print_
 from airflow_provider_lakecdc.exceptions import LakecdcJobError
 from airflow_provider_lakecdc.operators.assess_tables import AssessTablesOperator
 from airflow_provider_lakecdc.operators.base import REPORT_URI_KEY, LakecdcJobOperator
-from airflow_provider_lakecdc.operators.plan import tasks_of
+from airflow_provider_lakecdc.operators.plan import PlanOperator, tasks_of
 from airflow_provider_lakecdc.reporting import compact, details
 from airflow_provider_lakecdc.templates.config import LakeConfig
 from airflow_provider_lakecdc.templates.governance import OF_SIDE_TABLES
@@ -29,8 +29,7 @@ from lakecdc.contract.errors import InputError, SpecError
 from lakecdc.contract.fields import parse, refuse_unknown
 from lakecdc.contract.options import OPTIONS
 from lakecdc.contract.report import EXIT_BAD_INPUT, EXIT_CONFLICT, EXIT_DONE
-from lakecdc.contract.spec import FEEDING_JOBS, loads
-from lakecdc.metadata.plan import choose
+from lakecdc.contract.spec import FEEDING_JOBS, GOVERN, loads
 
 #: what stands for the id of a DAG in the folder of documents, in metrics and in the audit
 DAG_ID = "lakecdc_run"
@@ -67,6 +66,11 @@ def main(asked: Namespace) -> int:
     :return: 0 done, 1 failed, 3 a conflict, 4 bad input.
     """
     refuse_unknown({asked.job: None}, {*OPTIONS}, "the command")
+    if asked.job == GOVERN:
+        raise SpecError(
+            f"{GOVERN} does what a plan of a DAG run names.",
+            hint="Trigger a governance DAG with one_application, or run the jobs that airflow lakecdc plan tells.",
+        )
     config = configuration(asked) or LakeConfig(catalog_conn_id=asked.catalog)
     options = {**config.options.get(asked.job, {}), **loads(asked.options)}
     if asked.dry_run:
@@ -119,7 +123,7 @@ def _governing(
         is_dry=asked.dry_run,
         catalog_conn_id=config.catalog,
     ).assessed()
-    plan = choose(found.actions, found.skipped)
+    plan = PlanOperator(task_id="plan", assessment="", jobs=[job], catalog_conn_id=config.catalog).chosen(found)
     for table in found.tables:
         if job in table.idle:
             result.tables[table.table] = {"outcome": "nothing", "reason": table.idle[job]}

@@ -165,6 +165,7 @@ def test_tables_are_fed(lakecdc: Lakecdc, spark_submit: FakeSpark, tmp_path: Pat
         (("rebucket", "--options", '{"tolerence": 2}'), {}, "Did you mean 'tolerance'?"),
         (("rebucket", "--options", "[1"), {}, "JSON"),
         (("ingest",), {}, "ingest needs source and targets"),
+        (("govern",), {}, "govern does what a plan of a DAG run names."),
         (
             ("ingest",),
             {"source": {"type": "jdbc", "url": "jdbc:sqlite:/x", "cursor_column": "c"}, "targets": FILES["targets"]},
