@@ -20,6 +20,7 @@ from airflow_provider_lakecdc.operators.rewrite_delete_files import RewriteDelet
 from airflow_provider_lakecdc.operators.rewrite_manifests import RewriteManifestsOperator
 from airflow_provider_lakecdc.operators.sort_data_files import SortDataFilesOperator
 from lakecdc.contract.report import parse_report
+from lakecdc.metadata import names
 from tests.airflow_provider_lakecdc.conftest import FakeSpark, changed
 from tests.airflow_provider_lakecdc.tables import FedTable
 
@@ -114,9 +115,15 @@ def with_a_job_at_work(table: FedTable) -> None:
     table.table.manage_snapshots().create_tag(head.snapshot_id, "lakecdc-job-sort_data_files-1").commit()
 
 
+def with_declared_bloom_filters(table: FedTable) -> None:
+    with table.table.transaction() as transaction:
+        transaction.set_properties({names.BLOOM_FILTER_COLUMNS: "id"})
+
+
 @pytest.mark.parametrize(
     ("kind", "change"),
     [
+        (partial(CompactDataFilesOperator, add_bloom_filters=True), with_declared_bloom_filters),
         (CompactDataFilesOperator, with_small_files),
         (RewriteDeleteFilesOperator, with_equality_deletes),
         (RewriteDeleteFilesOperator, with_position_deletes_of_no_one_file),

@@ -10,7 +10,7 @@ import random
 import threading
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from itertools import pairwise
@@ -21,11 +21,14 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 from pyiceberg.manifest import ManifestEntryStatus
+from pyiceberg.transforms import BucketTransform
+from pyiceberg.types import LongType
 
 from airflow_provider_lakecdc.first_look import look
 from lakecdc.contract.report import TableReport
 from lakecdc.contract.spec import JobSpec, parse_spec
 from lakecdc.iceberg.clustering import clustering
+from lakecdc.iceberg.partition_fields import Fields, PartitionField, partition_fields
 from lakecdc.iceberg.table import IcebergTable, Snapshot
 from lakecdc.maintain.compact import compact_data_files
 from lakecdc.maintain.delete_files.job import rewrite_delete_files
@@ -33,6 +36,7 @@ from lakecdc.maintain.expire import expire_snapshots
 from lakecdc.maintain.expire_partitions import expire_partitions
 from lakecdc.maintain.manifests import rewrite_manifests
 from lakecdc.maintain.measure import measure
+from lakecdc.maintain.moving import one_bucket
 from lakecdc.maintain.orphans.job import RemoveOrphanFiles
 from lakecdc.maintain.orphans.locations import FOLDER
 from lakecdc.maintain.rebucket import rebucket
@@ -41,6 +45,7 @@ from lakecdc.maintain.statistics import compute_statistics
 from lakecdc.maintain.tag import tag_snapshots
 from lakecdc.metadata import names
 from lakecdc.metadata.file_facts import FileFacts
+from lakecdc.metadata.overlap import ColumnBounds, lexicographic_ends
 from lakecdc.run import TableWork, each_table
 from tests.conftest import Lake
 from tests.lakecdc.ingest.apply.support import COLUMNS, final_rows
@@ -262,12 +267,7 @@ class Soak:
             self.planted[name] += 1
 
     def _compare(self, step: str, options: dict[str, Any], report: TableReport) -> None:
-        """Note commits of a report after which keys lie in more files than the job has found them in.
-
-        That is told by partition, and rows that move are in other ones.
-        """
-        if step == "rebucket" or options.get("older_specs"):
-            return
+        """Note commits of a report after which keys lie in more files than the job has found them in."""
         table = self.lake.table(report.table)
         kept = list(table.ancestors())
         known = {s.id for s in kept}
@@ -283,15 +283,18 @@ class Soak:
             if snapshot.id in of_others or snapshot.parent_id not in known:
                 continue
             assert snapshot.parent_id is not None
-            before, after = (
+            old, new = (
                 {file.location: file for files in measure(table, id, order).values() for file in files}
                 for id in (snapshot.parent_id, snapshot.id)
             )
             # what others have committed since the job began it has neither found nor changed
-            unseen = {location for location in before if before[location].added_by in of_others} & set(after)
-            changed = [[f for f in files.values() if f.location not in unseen] for files in (before, after)]
+            unseen = {location for location in old if old[location].added_by in of_others} & set(new)
+            before, after = ([f for f in files.values() if f.location not in unseen] for files in (old, new))
             self.measured += 1
-            if places := deeper(*changed):
+            removed, added = ({a[place].spec_id for place in a.keys() - b.keys()} for a, b in ((old, new), (new, old)))
+            # rows that move lie in other partitions than before
+            moves = removed != added
+            if places := opened_more(before, after, partition_fields(table)) if moves else deeper(before, after):
                 self.deepened.append(f"{step} {options} of {report.table}: {places}, {report.metrics}")
 
     def check(self) -> None:
@@ -362,6 +365,30 @@ def deeper(before: Iterable[FileFacts], after: Iterable[FileFacts]) -> list[tupl
     return found
 
 
+def opened_more(
+    before: Sequence[FileFacts], after: Sequence[FileFacts], specs: Mapping[int, Fields]
+) -> list[tuple[int, int, int]]:
+    """Keys of tables in buckets whose look-up opens more files than it did, and more than one, whatever the specs.
+
+    :param specs: partition fields by spec.
+    :return: each key, and how many files its look-up opened and opens.
+    """
+    found = list[tuple[int, int, int]]()
+    ends = {end[0][1] for file in (*before, *after) for end in (file.lower, file.upper)}
+    for key in sorted(ends | {end + 1 for end in ends}):
+        was, opens = (sum(_may_hold(file, key, specs[file.spec_id]) for file in files) for files in (before, after))
+        if opens > max(was, 1):
+            found.append((key, was, opens))
+    return found
+
+
+def _may_hold(file: FileFacts, key: int, fields: Fields) -> bool:
+    bucket = one_bucket(fields)
+    assert bucket is not None and bucket.buckets is not None
+    of_key = BucketTransform(bucket.buckets).transform(LongType())(key)
+    return json.loads(file.partition)[bucket.name] == of_key and file.lower[0][1] <= key <= file.upper[0][1]
+
+
 def _by_partition(files: Iterable[FileFacts]) -> defaultdict[tuple[int, str], list[FileFacts]]:
     found = defaultdict[tuple[int, str], list[FileFacts]](list)
     for file in files:
@@ -428,6 +455,22 @@ def test_what_counts_as_deeper() -> None:
     assert not deeper(files((0, 4), (2, 7)), files((0, 3), (3, 7)))
     assert deeper(files((0, 3), (4, 4), (5, 7)), files((0, 7), (4, 4))) == [(0, "{}", 4, 4, [1, 2])]
     assert deeper(files((0, 3), (2, 9), (8, 9)), files((0, 9), (2, 9))) == [(0, "{}", 3, 8, [1, 2])]
+
+
+def test_what_look_ups_open_wherever_rows_have_moved() -> None:
+    def file(low: int, high: int, buckets: int, bucket: int) -> FileFacts:
+        lower, upper = lexicographic_ends([ColumnBounds(low, high)])
+        where = f'{{"id_bucket_{buckets}": {bucket}}}'
+        return FileFacts(f"{low}-{high} {where}", buckets, where, 1, 1, 1, lower=lower, upper=upper)
+
+    specs = {n: (PartitionField(f"id_bucket_{n}", 1, f"bucket[{n}]"),) for n in (1, 2)}
+    # of two buckets, 0, 1, 2 and 4 are in the first one by Iceberg's hash
+    split = [file(1, 9, 2, 0), file(0, 8, 2, 1)]
+    assert not opened_more([file(0, 9, 1, 0)], split, specs)
+    assert not opened_more(split, [file(0, 4, 1, 0), file(5, 9, 1, 0)], specs)
+    assert opened_more(split, [file(0, 8, 1, 0), file(1, 9, 1, 0)], specs)[:2] == [(1, 1, 2), (2, 1, 2)]
+    beside = [file(1, 3, 2, 0), file(0, 9, 1, 0)]
+    assert opened_more([file(0, 9, 1, 0)], beside, specs) == [(1, 1, 2), (2, 1, 2)]
 
 
 @pytest.mark.services
