@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from lakecdc.contract.errors import InputError, SpecError
+from lakecdc.contract.approval import ApprovableOptions
+from lakecdc.contract.errors import SpecError
 from lakecdc.contract.fields import check_zone, parse_moment
 from lakecdc.metadata.names import RESERVED_REFS, quarantine_of
 
@@ -53,40 +54,6 @@ class MaintenanceOptions(JobOptions):
     """
 
     side_tables: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class Approved:
-    """A list of what a dry run has found, to which a person has agreed.
-
-    :param uri: of the list, as the report of the dry run tells it.
-    :param sha256: digest of the list, in hexadecimal digits.
-    """
-
-    uri: str
-    sha256: str
-
-
-@dataclass(frozen=True)
-class ApprovableOptions(JobOptions):
-    """What a job takes that can be held to what a person has agreed to.
-
-    :param approved: by table, the list of a dry run: only what is found again and stands there is taken away. A list
-        that is no longer what it was is refused, and so is a table without one. Default: nobody is asked.
-    """
-
-    approved: dict[str, Approved] | None = None
-
-    def approval_of(self, table: str) -> Approved | None:
-        """The list that holds for a table; None if nobody is asked.
-
-        :raises InputError: there is none of this table.
-        """
-        if self.approved is None:
-            return None
-        if table not in self.approved:
-            raise InputError("Nobody has agreed to what would be taken away from it.", table=table)
-        return self.approved[table]
 
 
 @dataclass(frozen=True)
@@ -442,7 +409,7 @@ class ExpireSnapshotsOptions(MaintenanceOptions):
 
 
 @dataclass(frozen=True)
-class ExpirePartitionsOptions(ApprovableOptions):
+class ExpirePartitionsOptions(ApprovableOptions, JobOptions):
     """Options of ``expire_partitions``. Without a column and an age nothing is removed: the job refuses to guess.
 
     :param time_column: column of dates or moments whose older rows are removed.

@@ -17,7 +17,7 @@ from lakecdc import documents
 from lakecdc.contract.errors import InputError
 
 if TYPE_CHECKING:
-    from lakecdc.contract.options import Approved
+    from lakecdc.contract.approval import Approved
     from lakecdc.contract.spec import JobSpec
 
 _IN_MEMORY = 32 * 1024**2
