@@ -47,21 +47,25 @@ def parse(folder: Path = FOLDER, **environment: str) -> dict[str, object]:
     return found
 
 
+AROUND = ["assess", "finished", "plan", "report"]
 STEPS = {
     "ingest": ["announce", "finished", "ingest"],
-    "hourly_governance": ["compact_data_files", "finished", "rewrite_delete_files"],
+    "hourly_governance": sorted([*AROUND, "compact_data_files", "rewrite_delete_files"]),
     "nightly_governance": [
+        "assess",
         "clean_side_tables",
         "compact_data_files",
         "expire_snapshots",
         "finished",
+        "plan",
         "remove_documents",
+        "report",
         "rewrite_delete_files",
         "rewrite_manifests",
         "sort_data_files",
         "tag_snapshots",
     ],
-    "weekly_governance": ["compute_statistics", "finished", "remove_orphan_files"],
+    "weekly_governance": sorted([*AROUND, "compute_statistics", "remove_orphan_files"]),
 }
 
 
