@@ -31,6 +31,7 @@ _OPERATORS = (
     "remove_documents",
     "assess_tables",
     "plan",
+    "approve",
     "report",
 )
 #: each with a trigger of the same name

@@ -46,6 +46,11 @@ def test_a_dry_run_is_one_of_all_steps() -> None:
     assert govern(step("remove_orphan_files")).steps[0].options == RemoveOrphanFilesOptions()
 
 
+def test_steps_report_to_where_the_job_does() -> None:
+    told = govern(step("remove_orphan_files")).reported_to("s3://lake/try-1")
+    assert (told.documents, told.steps[0].documents) == ("s3://lake/try-1", "s3://lake/try-1")
+
+
 def test_what_a_dry_step_reports_is_no_change() -> None:
     dry = step(tables=["a.b"], options={"dry_run": True, "side_tables": ["a.s"]})
     parsed = govern(dry, step(tables=["a.c"]), step("rewrite_manifests"))
