@@ -5,7 +5,7 @@ BIN := .venv/bin
 # two processes, because a Spark session leaves a core idle half of the time; a file's tests share fixtures
 PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
-.PHONY: help setup demo demo-ui services test test-services test-soak bench-ingest bench-ingest-growth bench-deletes bench-lookup bench-idle bench-govern bench-full-load bench-transaction lint format lock wheel clean distclean
+.PHONY: help setup demo demo-ui services test test-services test-soak bench-ingest bench-ingest-growth bench-deletes bench-lookup bench-idle bench-assess bench-govern bench-full-load bench-transaction lint format lock wheel clean distclean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -56,6 +56,9 @@ bench-lookup: setup  ## measure what a key look-up opens before and after the ni
 
 bench-idle: setup  ## measure an hour in which nothing is to be done, with and without Spark; JSON on the last line
 	$(BIN)/python -m benchmarks.idle $(ARGS)
+
+bench-assess: setup  ## measure what it takes to assess a catalog of 10,000 tables and to plan; JSON on the last line
+	$(BIN)/python -m benchmarks.assess $(ARGS)
 
 bench-govern: setup  ## measure what one more table costs in one application of several steps; JSON on the last line
 	$(BIN)/python -m benchmarks.govern $(ARGS)
