@@ -15,9 +15,8 @@ from zoneinfo import ZoneInfo
 
 from airflow_provider_lakecdc.discovery import Wanted, find
 from airflow_provider_lakecdc.looks import Idle, OpenTable, Untold, look_at
-from airflow_provider_lakecdc.tables import branch_snapshots, snapshot_facts
 from lakecdc.contract import fields
-from lakecdc.contract.options import OPTIONS, SortDataFilesOptions
+from lakecdc.contract.options import OPTIONS, JobOptions, SortDataFilesOptions
 from lakecdc.metadata import names
 from lakecdc.metadata.expiry import iso
 from lakecdc.metadata.last_write import last_write
@@ -306,20 +305,19 @@ def _looked_at(table: Table, question: _Question, asked: _Asked) -> _Answer:
                 _action(asked.table, job, look, governed.reads),
                 due=_due(opened, job, look, governed, question.moment),
                 options=question.own_options(job, options[job]),
-                approve=_waits(job, options[job], governed),
+                approve=_waits(job, typed[job], governed),
             )
             for job, look in needed.items()
         ),
     )
 
 
-def _waits(job: str, options: Mapping[str, Any], governed: Governed) -> bool:
+def _waits(job: str, options: JobOptions, governed: Governed) -> bool:
     """Whether a person is asked before a job takes something away.
 
     A dry one takes nothing, and one that is held to a list takes what somebody has agreed to.
     """
-    typed = OPTIONS[job](**options)
-    return job in governed.approve and not typed.dry_run and getattr(typed, "approved", None) is None
+    return job in governed.approve and not options.dry_run and getattr(options, "approved", None) is None
 
 
 def _assessed(asked: _Asked, governed: Governed) -> Assessed:
@@ -330,9 +328,8 @@ def _assessed(asked: _Asked, governed: Governed) -> Assessed:
 def _health(opened: OpenTable) -> dict[str, Any] | None:
     if opened.head is None or not opened.is_small:
         return None
-    snapshots = [snapshot_facts(snapshot) for snapshot in branch_snapshots(opened.table)]
-    written = last_write(snapshots, opened.table.properties)
-    maintained = next((each for each in snapshots if each.is_maintenance), None)
+    written = last_write(opened.snapshots, opened.table.properties)
+    maintained = next((each for each in opened.snapshots if each.is_maintenance), None)
     return {
         **opened.health.facts(),
         "written_at": written.written_at if written else None,
@@ -356,8 +353,7 @@ def _due(opened: OpenTable, job: str, look: Work | Untold, governed: Governed, n
     if job not in _AT_LEISURE or isinstance(look, Untold):
         return _EVERY_RUN
     limit = MAX_WAIT if governed.max_wait is None else governed.max_wait
-    snapshots = [snapshot_facts(snapshot) for snapshot in branch_snapshots(opened.table)]
-    done = next((each for each in snapshots if each.summary.get(names.JOB) == job), snapshots[-1])
+    done = next((each for each in opened.snapshots if each.summary.get(names.JOB) == job), opened.snapshots[-1])
     waited = now.timestamp() - done.timestamp_ms / 1000
     return f"it has waited for {waited / 3600:.0f} hours, of at most {limit / 3600:g}" if waited > limit else None
 
@@ -375,7 +371,7 @@ def _unseen(question: _Question, asked: _Asked, error: Exception) -> _Answer:
             f"nobody could look at it: {told}",
             due=_EVERY_RUN,
             options=question.own_options(job, o),
-            approve=_waits(job, o, governed),
+            approve=_waits(job, OPTIONS[job](**o), governed),
         )
         for job, o in question.options(asked, governed).items()
     )

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_provider_lakecdc.live_files import live_files
 from airflow_provider_lakecdc.sorted_columns import sorted_columns
-from airflow_provider_lakecdc.tables import MAIN, branch_snapshots, specs_by_dropped_columns, summary_of
+from airflow_provider_lakecdc.tables import MAIN, branch_snapshots, snapshot_facts, specs_by_dropped_columns, summary_of
 from lakecdc.contract.options import (
     CompactDataFilesOptions,
     ExpireSnapshotsOptions,
@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from pyiceberg.table.refs import SnapshotRef
     from pyiceberg.table.snapshots import Snapshot
 
+    from lakecdc.metadata.last_write import SnapshotFacts
     from lakecdc.metadata.live_files import LiveFile
 
 #: live files of a table above which its manifests are left to Spark, whose tasks read them side by side
@@ -97,6 +98,11 @@ class OpenTable:
     def head(self) -> Snapshot | None:
         """The branch's newest snapshot; None if it has none."""
         return next(branch_snapshots(self.table, self.branch), None)
+
+    @cached_property
+    def snapshots(self) -> list[SnapshotFacts]:
+        """The branch's snapshots, from its head towards the root."""
+        return [snapshot_facts(snapshot) for snapshot in branch_snapshots(self.table, self.branch)]
 
     @cached_property
     def manifests(self) -> list[ManifestFile]:
@@ -250,7 +256,7 @@ def _snapshots(opened: OpenTable, options: ExpireSnapshotsOptions) -> Look:
 def _tags(opened: OpenTable, options: TagSnapshotsOptions) -> Look:
     if options.changes:
         return Untold("changes of tags and branches are asked for")
-    ancestors = [(s.snapshot_id, s.timestamp_ms) for s in branch_snapshots(opened.table)]
+    ancestors = [(s.snapshot_id, s.timestamp_ms) for s in opened.snapshots]
     wanted = periodic_tags(options, ancestors, opened.table.metadata.refs, datetime.now(UTC))
     return work.of_tags(len(wanted)) if wanted else Idle(AS_WANTED)
 
