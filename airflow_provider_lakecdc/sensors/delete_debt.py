@@ -15,6 +15,7 @@ from airflow_provider_lakecdc.sensors.polling import PollingSensor
 from airflow_provider_lakecdc.submission import table_list
 from airflow_provider_lakecdc.tables import MAIN
 from airflow_provider_lakecdc.triggers.delete_debt import DeleteDebtTrigger
+from lakecdc.contract.errors import SpecError
 from lakecdc.metadata.debt import DebtLimits
 
 if TYPE_CHECKING:
@@ -115,7 +116,7 @@ class DeleteDebtSensor(PollingSensor):
                 _number(self.max_position_delete_files),
                 _number(self.max_position_deletes),
             )
-        except ValueError as error:
+        except (SpecError, ValueError) as error:
             raise AirflowFailException(str(error)) from error
 
 

@@ -9,7 +9,6 @@ from airflow_provider_lakecdc.grouping import groups_of_tables
 from airflow_provider_lakecdc.templates.config import (
     LakeConfig,
     Retention,
-    Schedules,
     SparkConfig,
     load_config,
     parse_config,
@@ -20,6 +19,7 @@ from airflow_provider_lakecdc.templates.governance import (
     weekly_governance_dag,
 )
 from airflow_provider_lakecdc.templates.ingest import ingest_dag
+from airflow_provider_lakecdc.templates.schedules import Schedules
 
 __all__ = [
     "LakeConfig",

@@ -25,20 +25,15 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from croniter import croniter
-
 from airflow_provider_lakecdc import settings
 from airflow_provider_lakecdc.old_documents import YOUNGEST_DOCUMENT
+from airflow_provider_lakecdc.templates.schedules import DAGS, Schedules
 from lakecdc.contract.errors import SpecError
-from lakecdc.contract.fields import check_zone, parse, refuse_unknown
+from lakecdc.contract.fields import parse, refuse_unknown
 from lakecdc.contract.options import OPTIONS
 from lakecdc.contract.spec import FEEDING_JOBS
 from lakecdc.metadata.names import quarantine_of
 from lakecdc.metadata.policy import TablePolicy, is_pattern, matching
-
-DAGS = ("ingest", "hourly_governance", "nightly_governance", "weekly_governance")
-# Airflow's own words for cron expressions
-_PRESETS = ("@hourly", "@daily", "@weekly", "@monthly", "@quarterly", "@yearly")
 
 
 @dataclass(frozen=True)
@@ -93,34 +88,6 @@ class Retention:
     def __post_init__(self) -> None:
         if not self.max_age > 0:
             raise SpecError(f"The max_age of {self.time_column!r} is {self.max_age}, not above 0 seconds.")
-
-
-@dataclass(frozen=True)
-class Schedules:
-    """When the DAGs run, as cron expressions; None is never, but by hand.
-
-    :param ingest: schedule of the ingest DAG; a run follows the end of its interval.
-    :param hourly_governance: schedule of delete-file rewriting and light compaction.
-    :param nightly_governance: schedule of sorting, compaction, manifests, expiry and side tables.
-    :param weekly_governance: schedule of the expiry of old rows, the search for orphan files and the statistics.
-    :param timezone: zone the expressions are read in.
-    """
-
-    ingest: str | None = "0 * * * *"
-    hourly_governance: str | None = "30 * * * *"
-    nightly_governance: str | None = "10 2 * * *"
-    weekly_governance: str | None = "20 4 * * 0"
-    timezone: str = "UTC"
-
-    def __post_init__(self) -> None:
-        for dag in DAGS:
-            cron = getattr(self, dag)
-            if cron is not None and cron not in _PRESETS and not croniter.is_valid(cron):
-                raise SpecError(
-                    f"schedules.{dag} is {cron!r}, which is no cron expression.",
-                    hint='Write minute, hour, day of month, month, day of week, such as "30 * * * *"; null is never.',
-                )
-        check_zone(self.timezone, "schedules.timezone")
 
 
 @dataclass(frozen=True)
@@ -200,10 +167,26 @@ class LakeConfig:
                 hint="Jobs that run need theirs; 0 keeps all of them.",
             )
         self._check_approvals()
+        self._check_debt()
         try:
             datetime.fromisoformat(self.start_date)
         except ValueError as error:
             raise SpecError(f"start_date is {self.start_date!r}, which is no ISO-8601 moment.") from error
+
+    def _check_debt(self) -> None:
+        if not self.schedules.debt:
+            return
+        if self.finds_tables:
+            raise SpecError(
+                "schedules.debt waits for tables that are named, and only the catalog can tell some of these.",
+                hint="Name them in tables, or let events of assets start the DAG (schedules.assets).",
+            )
+        windows = [pattern for pattern, policy in self.policy.items() if policy.window]
+        if windows:
+            raise SpecError(
+                f"schedules.debt starts runs at any time, and the policy of {windows[0]!r} has a window.",
+                hint="Keep one of them: runs outside the window would follow one another and do nothing.",
+            )
 
     def _check_approvals(self) -> None:
         if not self.approval_timeout > 0:

@@ -30,9 +30,11 @@ from airflow_provider_lakecdc.operators.rewrite_manifests import RewriteManifest
 from airflow_provider_lakecdc.operators.sort_data_files import SortDataFilesOperator
 from airflow_provider_lakecdc.operators.tag_snapshots import TagSnapshotsOperator
 from airflow_provider_lakecdc.retry_policy import retry_policy
+from airflow_provider_lakecdc.sensors.delete_debt import DeleteDebtSensor
 from airflow_provider_lakecdc.templates.config import LakeConfig
 from airflow_provider_lakecdc.templates.params import IS_DRY_RUN, ONLY_TABLES, run_params
-from airflow_provider_lakecdc.templates.steps import Groups, finish, mapped_step, new_dag, planned
+from airflow_provider_lakecdc.templates.steps import Groups, awaited_debt, finish, mapped_step, new_dag, planned
+from lakecdc.metadata.debt import DebtLimits
 from lakecdc.metadata.names import AUDIT, HEALTH
 
 #: the hourly compaction stays out of the writers' way: only plainly small or mostly dead files, and not for long
@@ -51,6 +53,8 @@ OF_SIDE_TABLES = (
     *(CompactDataFilesOperator, RewriteManifestsOperator, ExpireSnapshotsOperator),
     RemoveOrphanFilesOperator,
 )
+# a lake that nobody writes to for a year is no failure
+_FOR_EVER = timedelta(days=3650).total_seconds()
 #: operators in the order of work, each with the options that the template prefers
 Steps = tuple[tuple[type[LakecdcJobOperator], dict[str, Any]], ...]
 _FAILURES = """
@@ -165,7 +169,9 @@ def _chained(config: LakeConfig, kind: str, doc: str, steps: Steps, *, with_docu
             if step.job_name in plan.asks
             for task in _asked(config, plan, step, of_step, work)
         ]
-        tasks: list[BaseOperator | MappedOperator] = [assessed, plan, *work, _report(config, plan)]
+        limits = awaited_debt(config, kind)
+        awaited = [_debt(config, limits)] if limits else []
+        tasks: list[BaseOperator | MappedOperator] = [*awaited, assessed, plan, *work, _report(config, plan)]
         if with_documents:
             tasks.append(_documents(config))
         chain(*tasks)
@@ -227,6 +233,19 @@ def _asked(
     approved = mapped_step(step, config, Groups(approval.output), options, task_id=f"{step.job_name}_approved")
     chain(work[-1], found, approval, approved)
     return [found, approval, approved]
+
+
+def _debt(config: LakeConfig, limits: DebtLimits) -> BaseOperator:
+    """The task that waits until it is worth a run."""
+    return DeleteDebtSensor(
+        task_id="debt",
+        tables=config.maintained_tables,
+        **asdict(limits),
+        catalog_conn_id=config.catalog,
+        deferrable=True,
+        timeout=_FOR_EVER,
+        retry_policy=retry_policy(),
+    )
 
 
 def _assessment(

@@ -12,6 +12,7 @@ from airflow_provider_lakecdc.retry_policy import retry_policy
 from airflow_provider_lakecdc.templates import params
 from airflow_provider_lakecdc.templates.config import LakeConfig
 from airflow_provider_lakecdc.templates.steps import Groups, finish, mapped_step, new_dag
+from lakecdc.contract.errors import SpecError
 from lakecdc.contract.sources import parse_source
 from lakecdc.contract.spec import LOADED_SOURCES
 from lakecdc.contract.target import parse_targets
@@ -46,6 +47,11 @@ def ingest_dag(config: LakeConfig) -> DAG:
     _check(config)
     kind = str(config.source.get("type"))
     by_time = kind == "jdbc" and config.source.get("interval", {}) is not None
+    if by_time and config.schedules.assets.get("ingest"):
+        raise SpecError(
+            "schedules.assets.ingest starts runs that have no data interval, and the source is read by it.",
+            hint='Leave it out, or set "interval": null of the source, which makes it a cursor.',
+        )
     interval = _BY_TIME if by_time else _CURSOR
     doc = _DOC.format(tables=", ".join(config.target_tables), catalog=config.catalog, source=kind, interval=interval)
     run_params = params.run_params(config.target_tables)

@@ -13,7 +13,8 @@ import typing
 from collections.abc import Mapping
 from typing import Any
 
-from airflow_provider_lakecdc.templates.config import DAGS, LakeConfig
+from airflow_provider_lakecdc.templates.config import LakeConfig
+from airflow_provider_lakecdc.templates.schedules import DAGS
 from lakecdc.contract.options import OPTIONS
 
 _PARAMETER = re.compile(r":param (\w+): (.*?)(?=\n\s*:(?:param|raises)|\Z)", re.DOTALL)

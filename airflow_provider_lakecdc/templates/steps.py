@@ -1,4 +1,4 @@
-"""What the DAG templates share: the DAG itself, its timetable, and a step mapped over groups of tables."""
+"""What the DAG templates share: the DAG itself, what starts it, and a step mapped over groups of tables."""
 
 from __future__ import annotations
 
@@ -8,14 +8,28 @@ from datetime import timedelta
 from typing import Any
 
 from airflow.providers.standard.operators.empty import EmptyOperator
-from airflow.sdk import DAG, BaseOperator, CronDataIntervalTimetable, Param, TriggerRule, XComArg
+from airflow.sdk import (
+    DAG,
+    Asset,
+    AssetAny,
+    AssetOrTimeSchedule,
+    BaseOperator,
+    CronDataIntervalTimetable,
+    Param,
+    TriggerRule,
+    XComArg,
+)
+from airflow.sdk.definitions.asset import BaseAsset
 from airflow.sdk.definitions.mappedoperator import MappedOperator
 
+from airflow_provider_lakecdc.assets import table_asset, tables_alias
 from airflow_provider_lakecdc.operators.base import MAP_INDEX_TEMPLATE, LakecdcJobOperator
 from airflow_provider_lakecdc.operators.plan import PlanOperator
 from airflow_provider_lakecdc.retry_policy import retry_policy
 from airflow_provider_lakecdc.templates import params
 from airflow_provider_lakecdc.templates.config import LakeConfig
+from airflow_provider_lakecdc.templates.schedules import TABLES
+from lakecdc.metadata.debt import DebtLimits
 
 #: the task that is done if every other has succeeded; it decides the state of the run
 FINISHED = "finished"
@@ -34,14 +48,14 @@ def new_dag(
 
     One run at a time: changes are applied in order, and two maintenance runs would only make each other conflict.
 
-    :param kind: one of ``config.DAGS``; names the DAG and picks its schedule.
+    :param kind: one of ``schedules.DAGS``; names the DAG and picks its schedule.
     :param doc: Markdown for Airflow's web page.
     :param run_params: what a run can be told.
     :param may_backfill: a run works on its data interval; else Airflow refuses to make a backfill.
     """
     return DAG(
         dag_id=f"{config.dag_id_prefix}_{kind}",
-        schedule=timetable(getattr(config.schedules, kind), config.schedules.timezone),
+        schedule=schedule_of(config, kind),
         start_date=config.first_day,
         catchup=False,
         max_active_runs=1,
@@ -54,6 +68,39 @@ def new_dag(
     )
 
 
+def schedule_of(config: LakeConfig, kind: str) -> Any:
+    """What starts a DAG: the clock, events of assets, both, or its own end where it waits for something itself.
+
+    Its timetable has a data interval, which those of a bare cron string do not have in Airflow 3.
+
+    :param kind: one of ``schedules.DAGS``.
+    """
+    if awaited_debt(config, kind):
+        return "@continuous"
+    schedules = config.schedules
+    cron = getattr(schedules, kind)
+    clock = CronDataIntervalTimetable(cron, schedules.timezone) if cron else None
+    assets = [asset for name in schedules.assets.get(kind, ()) for asset in _assets(config, name)]
+    if not assets:
+        return clock
+    any_of_them = AssetAny(*assets)
+    return AssetOrTimeSchedule(timetable=clock, assets=any_of_them) if clock else any_of_them
+
+
+def awaited_debt(config: LakeConfig, kind: str) -> DebtLimits | None:
+    """The delete debt for which the runs of a DAG begin by waiting, if they do."""
+    return config.schedules.debt if kind == "hourly_governance" else None
+
+
+def _assets(config: LakeConfig, name: str) -> list[BaseAsset]:
+    if name != TABLES:
+        return [Asset(uri=name)]
+    if config.finds_tables:
+        # through it the ingest DAGs raise the events of all tables of the catalog
+        return [tables_alias(config.catalog)]
+    return [table_asset(config.catalog, table) for table in config.maintained_tables]
+
+
 def finish(tasks: Sequence[BaseOperator | MappedOperator]) -> None:
     """End a DAG whose last step goes on after failures, and so cannot tell whether the run has succeeded.
 
@@ -61,11 +108,6 @@ def finish(tasks: Sequence[BaseOperator | MappedOperator]) -> None:
     """
     # groups that nobody has asked for are skipped
     list(tasks) >> EmptyOperator(task_id=FINISHED, trigger_rule=TriggerRule.NONE_FAILED)
-
-
-def timetable(cron: str | None, timezone: str) -> CronDataIntervalTimetable | None:
-    """A timetable whose runs have a data interval, which those of a bare cron string do not have in Airflow 3."""
-    return CronDataIntervalTimetable(cron, timezone) if cron else None
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,7 @@
-"""Backfills through JDBC as a user makes them: ``airflow backfill create`` under a real scheduler, with real Spark."""
+"""Backfills through JDBC as a user makes them: ``airflow backfill create`` under a real scheduler, with real Spark.
+
+What they write starts governance, which is scheduled on the tables' assets.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,25 +23,29 @@ from demo.settings import CATALOG, Settings
 from demo.web import WebPage
 from tests.readers import duckdb_rows
 
-pytestmark = [pytest.mark.soak, pytest.mark.timeout(1800)]
+pytestmark = pytest.mark.timeout(1800)
 
 DAG = "lakecdc_ingest"
 DAG_FILE = """
-from airflow_provider_lakecdc.templates import ingest_dag, load_config
+from airflow_provider_lakecdc.templates import hourly_governance_dag, ingest_dag, load_config
 
-dag = ingest_dag(load_config())
+fed = ingest_dag(load_config())
+governed = hourly_governance_dag(load_config())
 """
+GOVERNED = "lakecdc_hourly_governance"
 _SECONDS = 800.0
 
 
 class Shop:
-    """A table of orders in SQLite, its copy in the lake, and an Airflow that feeds it by the day.
+    """A table of orders in SQLite, its copy in the lake, and an Airflow that feeds it by the hour.
 
     :param settings: where everything lies.
+    :param hours: how many of the first day of the year are filled.
     """
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, hours: int) -> None:
         self.settings = settings
+        self.hours = hours
         self.source = sqlite3.connect(settings.folder / "shop.db", isolation_level=None)
         self.source.execute("CREATE TABLE orders (id INTEGER PRIMARY KEY, state TEXT, changed TIMESTAMP)")
         self.page: WebPage | None = None
@@ -81,15 +89,19 @@ class Shop:
         assert done.returncode == 0, done.stderr
 
     def backfill(self, *options: str) -> None:
-        """Make a backfill of the first three days of the year."""
-        days = ("--from-date", "2026-01-01", "--to-date", "2026-01-03")
+        """Make a backfill of the hours."""
+        hours = ("--from-date", at(0), "--to-date", at(self.hours - 1))
         # the scheduler notices some time after the last run that a backfill is complete, and there is but one at a time
         self._once(self._no_backfill_goes_on)
-        self.airflow("backfill", "create", "--dag-id", DAG, *days, *options)
+        self.airflow("backfill", "create", "--dag-id", DAG, *hours, *options)
 
-    def ask(self, path: str) -> Any:
-        """Ask Airflow's REST API for what there is of the DAG."""
-        return self._get(f"/dags/{DAG}{path}")
+    def ask(self, path: str, dag: str = DAG) -> Any:
+        """Ask Airflow's REST API for what there is of a DAG."""
+        return self._get(f"/dags/{dag}{path}")
+
+    def governed(self) -> Any:
+        """What has started the runs of governance and what has become of them, as soon as all have ended."""
+        return self._once(self._governed)
 
     def tasks(self, tries: int) -> list[dict[str, Any]]:
         """The ingest tasks of all runs by their start, as soon as every run has ended.
@@ -104,23 +116,31 @@ class Shop:
     def serve(self, page: WebPage) -> None:
         """Take up an Airflow that runs, and turn the DAG on once it is known there."""
         self.page, self._login = page, {"Authorization": f"Bearer {page.token()}"}
-        self._once(lambda: self.ask("").get("dag_id"))
-        self.airflow("dags", "unpause", "--yes", DAG)
+        for dag in (GOVERNED, DAG):
+            self._once(partial(self._is_known, dag))
+            self.airflow("dags", "unpause", "--yes", dag)
 
     def _get(self, path: str) -> Any:
         assert self.page is not None
         answer = httpx.get(f"{self.page.address}/api/v2{path}", headers=self._login, timeout=60)
         return answer.json() if answer.is_success else {}
 
+    def _is_known(self, dag: str) -> bool:
+        return "dag_id" in self.ask("", dag)
+
     def _no_backfill_goes_on(self) -> bool:
         found = self._get(f"/backfills?dag_id={DAG}")
         return "backfills" in found and all(backfill["completed_at"] for backfill in found["backfills"])
 
+    def _governed(self) -> Any:
+        runs = self.ask("/dagRuns", GOVERNED).get("dag_runs", [])
+        return {(run["run_type"], run["state"]) for run in runs} if runs and all(map(_over, runs)) else None
+
     def _ended(self, tries: int) -> Any:
         runs = self.ask("/dagRuns").get("dag_runs", [])
         tasks = self.ask("/dagRuns/~/taskInstances?task_id=ingest").get("task_instances", [])
-        of_backfill = [task["try_number"] for task in tasks if task["logical_date"] < "2026-01-04"]
-        is_over = of_backfill == [tries] * 3 and all(run["state"] in ("success", "failed") for run in runs)
+        of_backfill = [task["try_number"] for task in tasks if task["logical_date"] < "2026-01-02"]
+        is_over = of_backfill == [tries] * self.hours and all(map(_over, runs))
         return runs if is_over else None
 
     def _once(self, look: Callable[[], Any]) -> Any:
@@ -131,11 +151,25 @@ class Shop:
         return found
 
 
-@pytest.fixture
-def shop(tmp_path: Path) -> Iterator[Shop]:
-    """A shop with three days of orders."""
+def at(hour: int) -> str:
+    """The beginning of an hour as Airflow's command reads it."""
+    return f"2026-01-01T{hour:02}:00:00"
+
+
+def moment(hour: int, minute: int, day: int = 1) -> str:
+    """A moment of January as the source writes it."""
+    return f"2026-01-{day:02} {hour:02}:{minute:02}:00.000"
+
+
+def _over(run: dict[str, Any]) -> bool:
+    return run["state"] in ("success", "failed")
+
+
+@pytest.fixture(params=[3, pytest.param(24, marks=pytest.mark.soak)])
+def shop(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Shop]:
+    """A shop of which some hours are to be filled."""
     settings = Settings(folder=tmp_path)
-    found = Shop(settings)
+    found = Shop(settings, request.param)
     (settings.airflow_home / "dags").mkdir(parents=True)
     settings.logs.mkdir()
     (settings.airflow_home / "dags" / "ingest.py").write_text(DAG_FILE)
@@ -143,7 +177,11 @@ def shop(tmp_path: Path) -> Iterator[Shop]:
         "catalog_conn_id": CATALOG,
         "source": {"type": "jdbc", "url": f"jdbc:sqlite:{tmp_path}/shop.db", "cursor_column": "changed"},
         "targets": [{"table": "shop.orders", "source_table": "orders"}],
-        "schedules": {"ingest": "0 0 * * *"},
+        "schedules": {
+            "ingest": "0 * * * *",
+            "hourly_governance": None,
+            "assets": {"hourly_governance": ["tables"]},
+        },
         "retries": 0,
     }
     (settings.airflow_home / "lakecdc.json").write_text(json.dumps(config))
@@ -160,16 +198,18 @@ def one_by_one(tasks: list[dict[str, Any]]) -> bool:
     return len(tasks) >= 3 and all(before["end_date"] <= after["start_date"] for before, after in pairs)
 
 
-def test_its_runs_work_one_by_one_and_read_their_days_again_when_asked_to(shop: Shop) -> None:
-    for day in (1, 2, 3):
-        shop.set(day, "new", f"2026-01-0{day} 10:00:00.000")
-    shop.set(4, "of no day of these", "2026-01-04 00:00:00.000")
+def test_its_runs_work_one_by_one_and_read_their_hours_again_when_asked_to(shop: Shop) -> None:
+    for hour in range(shop.hours):
+        shop.set(hour, "new", moment(hour, 10))
+    behind = shop.hours
+    shop.set(behind, "of no hour of these", moment(behind % 24, 0, day=1 + behind // 24))
     shop.backfill()
     assert one_by_one(shop.tasks(1))
-    assert shop.copied() == shop.rows()[:3]
-    # one day has got a row more and another one has changed without its cursor
-    shop.set(5, "late", "2026-01-01 11:00:00.000")
-    shop.set(2, "corrected", "2026-01-02 10:00:00.000")
+    assert shop.copied() == shop.rows()[:behind]
+    # one hour has got a row more and another one has changed without its cursor
+    shop.set(behind + 1, "late", moment(0, 20))
+    shop.set(1, "corrected", moment(1, 10))
     shop.backfill("--reprocess-behavior", "completed")
     assert one_by_one(shop.tasks(2))
-    assert shop.copied() == [row for row in shop.rows() if row[0] != 4]
+    assert shop.copied() == [row for row in shop.rows() if row[0] != behind]
+    assert shop.governed() == {("asset_triggered", "success")}

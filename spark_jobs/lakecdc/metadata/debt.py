@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 
+from lakecdc.contract.errors import SpecError
 from lakecdc.metadata import totals
 
 #: totals that every writer may leave out (Iceberg specification, appendix F, optional snapshot summary fields)
@@ -42,7 +43,11 @@ class DeleteDebt:
 class DebtLimits:
     """The highest counts that are put up with; None is no limit.
 
-    :param max_equality_delete_files: see :class:`DeleteDebt`, as the others.
+    :param max_equality_delete_files: highest number of live equality-delete files.
+    :param max_equality_deletes: highest number of rows in them.
+    :param max_position_delete_files: highest number of live position-delete files and deletion vectors.
+    :param max_position_deletes: highest number of rows in them.
+    :raises SpecError: none is given, or one is negative.
     """
 
     max_equality_delete_files: int | None = None
@@ -54,7 +59,7 @@ class DebtLimits:
         given = [value for f in fields(self) if (value := getattr(self, f.name)) is not None]
         if not given or min(given) < 0:
             names = ", ".join(f.name for f in fields(self))
-            raise ValueError(f"At least one of {names} must be given, and none of them may be negative.")
+            raise SpecError(f"At least one of {names} must be given, and none of them may be negative.")
 
 
 def from_summaries(summaries: Sequence[Mapping[str, str]]) -> DeleteDebt | None:

@@ -12,12 +12,13 @@ import pytest
 from croniter import croniter
 
 from airflow_provider_lakecdc.templates import Schedules, groups_of_tables, load_config, parse_config
-from airflow_provider_lakecdc.templates.config import DAGS
+from airflow_provider_lakecdc.templates.schedules import DAGS
 from airflow_provider_lakecdc.templates.schema import config_schema
 from lakecdc.contract.errors import SpecError
 from lakecdc.contract.options import OPTIONS
 
 ROOT = Path(__file__).resolve().parents[3]
+NIGHT = {"begins": "22:00", "ends": "06:00"}
 FULL: dict[str, Any] = {
     "catalog_conn_id": "lake",
     "source_conn_id": "shop_db",
@@ -86,6 +87,19 @@ def test_options_of_a_dag_go_before_those_of_the_job_and_the_templates() -> None
         ({"schedules": {"ingest": "every hour"}}, "schedules.ingest is 'every hour'"),
         ({"documents_max_age": 3600}, "documents_max_age is 3600.*a day"),
         ({"schedules": {"nightly_governance": "61 * * * *"}}, "schedules.nightly_governance is '61"),
+        ({"schedules": {"assets": {"daily": []}}}, "Unknown key 'daily' in schedules.assets"),
+        ({"schedules": {"assets": {"ingest": ["tables"]}}}, "each run would start the next"),
+        ({"schedules": {"assets": {"ingest": ["shop.orders"]}}}, "'shop.orders', which is no URI"),
+        ({"schedules": {"debt": {}}}, "At least one of max_equality_delete_files"),
+        (
+            {"schedules": {"debt": {"max_equality_deletes": 1}, "assets": {"hourly_governance": ["tables"]}}},
+            "has debt and assets",
+        ),
+        ({"schedules": {"debt": {"max_equality_deletes": 1}}, "tables": ["shop.*"]}, "waits for tables that are named"),
+        (
+            {"schedules": {"debt": {"max_equality_deletes": 1}}, "policy": {"*": {"window": NIGHT}}},
+            "policy of '\\*' has a window",
+        ),
         ({"schedules": {"timezone": "Mars/Olympus"}}, "schedules.timezone is 'Mars/Olympus'"),
         ({"retention": {"shop.order": {"time_column": "at", "max_age": 1}}}, "shop.orders"),
         ({"retention": {"shop.orders": {"max_age": 1}}}, "retention.shop.orders.time_column is missing"),

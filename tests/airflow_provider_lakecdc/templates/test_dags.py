@@ -9,13 +9,13 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from airflow.sdk import CronDataIntervalTimetable, ExceptionRetryPolicy
+from airflow.sdk import Asset, AssetAny, AssetOrTimeSchedule, CronDataIntervalTimetable, ExceptionRetryPolicy
 from airflow.sdk.api.datamodels._generated import DagRunType
 from airflow.sdk.definitions.mappedoperator import MappedOperator
 from airflow.sdk.exceptions import ParamValidationError
 from airflow.serialization.serialized_objects import DagSerialization, LazyDeserializedDAG
 
-from airflow_provider_lakecdc.assets import tables_alias
+from airflow_provider_lakecdc.assets import table_asset, tables_alias
 from airflow_provider_lakecdc.operators.remove_documents import RemoveDocumentsOperator
 from airflow_provider_lakecdc.templates import (
     LakeConfig,
@@ -25,11 +25,13 @@ from airflow_provider_lakecdc.templates import (
     nightly_governance_dag,
     weekly_governance_dag,
 )
-from airflow_provider_lakecdc.templates.config import Retention, Schedules
+from airflow_provider_lakecdc.templates.config import Retention
+from airflow_provider_lakecdc.templates.schedules import Schedules
 from airflow_provider_lakecdc.templates.steps import FINISHED
 from lakecdc.contract.errors import SpecError
 from lakecdc.contract.fields import parse
 from lakecdc.contract.options import OPTIONS
+from lakecdc.metadata.debt import DebtLimits
 from lakecdc.metadata.policy import TablePolicy, Window
 
 #: tasks that work on no table
@@ -387,3 +389,48 @@ def test_patterns_and_policies_go_to_the_task_that_finds_tables() -> None:
     assert {pattern: parse(TablePolicy, each, "policy") for pattern, each in task.policy.items()} == policy
     with pytest.raises(SpecError, match="retention"):
         config(tables=tables, retention={"hr.x": Retention("at", 1.0)})
+
+
+GOVERNANCE = (hourly_governance_dag, nightly_governance_dag, weekly_governance_dag)
+
+
+def awaited(dag: Any) -> list[Any]:
+    """Assets of which any starts a run of a DAG that the clock does not start."""
+    DagSerialization.deserialize_dag(DagSerialization.serialize_dag(dag))
+    assert isinstance(dag.schedule, AssetAny)
+    return list(dag.schedule.objects)
+
+
+@pytest.mark.parametrize("factory", GOVERNANCE)
+def test_what_ingestion_has_written_starts_a_run(factory: Any) -> None:
+    kind = factory.__name__.removesuffix("_dag")
+    by_clock_too = factory(config(schedules=Schedules(assets={kind: ("tables",)})))
+    assert isinstance(by_clock_too.schedule, AssetOrTimeSchedule)
+    assert isinstance(by_clock_too.schedule.timetable, CronDataIntervalTimetable)
+    DagSerialization.deserialize_dag(DagSerialization.serialize_dag(by_clock_too))
+    no_clock: dict[str, Any] = {kind: None}
+    schedules = Schedules(assets={kind: ("tables", "s3://b/f")}, **no_clock)
+    fed = [table_asset("lake", f"shop.t{i}") for i in range(3)]
+    assert awaited(factory(config(schedules=schedules))) == [*fed, Asset(uri="s3://b/f")]
+    assert awaited(factory(config(tables=("shop.*",), schedules=schedules)))[0] == tables_alias("lake")
+
+
+def test_assets_start_ingestion_unless_it_reads_data_intervals() -> None:
+    schedules = Schedules(ingest=None, assets={"ingest": ("s3://landing/orders",)})
+    assert awaited(ingest_dag(config(schedules=schedules))) == [Asset(uri="s3://landing/orders")]
+    with pytest.raises(SpecError, match="no data interval"):
+        ingest_dag(config(source=BY_TIME, source_conn_id=None, schedules=schedules))
+    assert awaited(ingest_dag(config(source={**BY_TIME, "interval": None}, source_conn_id=None, schedules=schedules)))
+
+
+def test_the_hourly_dag_can_wait_for_debt() -> None:
+    schedules = Schedules(debt=DebtLimits(max_equality_delete_files=5))
+    dag: Any = hourly_governance_dag(config(schedules=schedules))
+    assert dag.schedule == "@continuous"
+    order = [task.task_id for task in dag.topological_sort()]
+    assert order == ["debt", "assess", "plan", "rewrite_delete_files", "compact_data_files", "report", FINISHED]
+    debt = dag.task_dict["debt"]
+    assert (debt.tables, debt.max_equality_delete_files) == ([f"shop.t{i}" for i in range(3)], 5)
+    assert (debt.deferrable, debt.max_equality_deletes) == (True, None)
+    DagSerialization.deserialize_dag(DagSerialization.serialize_dag(dag))
+    assert isinstance(nightly_governance_dag(config(schedules=schedules)).schedule, CronDataIntervalTimetable)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from lakecdc.contract.errors import SpecError
 from lakecdc.metadata.debt import DebtLimits, DeleteDebt, from_summaries
 
 CLEAN = {"total-delete-files": "0", "total-equality-deletes": "0", "total-position-deletes": "0"}
@@ -41,5 +42,5 @@ def test_a_count_that_equals_its_limit_is_not_above_it() -> None:
 
 @pytest.mark.parametrize("limits", [{}, {"max_equality_deletes": -1}])
 def test_limits_that_limit_nothing_are_refused(limits: dict[str, int]) -> None:
-    with pytest.raises(ValueError, match="max_equality_delete_files"):
+    with pytest.raises(SpecError, match="max_equality_delete_files"):
         DebtLimits(**limits)
