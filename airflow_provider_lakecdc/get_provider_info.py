@@ -24,6 +24,7 @@ _OPERATORS = (
     "expire_partitions",
     "remove_orphan_files",
     "clean_side_tables",
+    "rollback_tables",
     "govern",
     "table_status",
     "consumer",

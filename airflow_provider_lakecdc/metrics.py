@@ -69,6 +69,7 @@ _OWN_COUNTERS: dict[str, tuple[str, ...]] = {
     "expire_partitions": _EXPIRED_ROWS,
     "remove_orphan_files": _ORPHANS,
     "clean_side_tables": _CLEANED,
+    "rollback_tables": ("snapshots_undone",),
 }
 #: numbers of a report that add up over runs, by job
 COUNTERS = _with(_WORK, _OWN_COUNTERS)
@@ -84,6 +85,7 @@ _OWN_GAUGES: dict[str, tuple[str, ...]] = {
     "expire_partitions": ("partitions_left", "mixed_files"),
     "remove_orphan_files": ("files_listed", "bytes_listed", "orphan_files", "orphan_bytes", "files_waiting"),
     "clean_side_tables": _BESIDE,
+    "rollback_tables": (),
 }
 #: numbers of a report that say how a table stands, by job
 GAUGES = _with(_STATE, _OWN_GAUGES)

@@ -51,6 +51,7 @@ TABLE_WORK = {
     "expire_partitions": "lakecdc.maintain.expire_partitions:expire_partitions",
     "remove_orphan_files": "lakecdc.maintain.orphans.job:RemoveOrphanFiles",
     "clean_side_tables": "lakecdc.maintain.side_tables:clean_side_tables",
+    "rollback_tables": "lakecdc.maintain.rollback:rollback_tables",
 }
 
 

@@ -180,10 +180,14 @@ def test_the_tables_of_settings_are_made_from_the_code() -> None:
     assert PAGE.read_text() == with_tables(PAGE.read_text()), "run: python -m demo.settings_page"
 
 
+def _default(field: dataclasses.Field[Any]) -> Any:
+    return field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
+
+
 def test_every_option_is_listed_with_its_default() -> None:
     common = {field.name for field in dataclasses.fields(JobOptions)}
     wanted = [
-        (job, field.name, json.dumps(field.default))
+        (job, field.name, json.dumps(_default(field)))
         for job, options in OPTIONS.items()
         for field in dataclasses.fields(options)
         if field.name not in common

@@ -409,6 +409,27 @@ class ExpireSnapshotsOptions(MaintenanceOptions):
 
 
 @dataclass(frozen=True)
+class RollbackTablesOptions(JobOptions):
+    """Options of ``rollback_tables``. Without ``to`` nothing is changed: the job refuses to guess.
+
+    :param to: the id of a snapshot, a tag, a branch, or an ISO-8601 moment, which stands for the newest snapshot that
+        ``main`` had by then.
+    :param history_tables: by table, its history table, which is set to the state that goes with it.
+    :param keep_for: seconds for which a tag keeps what the table was before.
+    :param expired_rows: set it back also beyond a removal of old rows, which brings these back.
+    """
+
+    to: str | None = None
+    history_tables: dict[str, str] = field(default_factory=dict)
+    keep_for: float = 30 * 24 * 3600.0
+    expired_rows: bool = False
+
+    def __post_init__(self) -> None:
+        if not self.keep_for > 0:
+            raise SpecError(f"options.keep_for is {self.keep_for}, not above 0 seconds.")
+
+
+@dataclass(frozen=True)
 class ExpirePartitionsOptions(ApprovableOptions, JobOptions):
     """Options of ``expire_partitions``. Without a column and an age nothing is removed: the job refuses to guess.
 
@@ -565,5 +586,6 @@ OPTIONS: dict[str, type[JobOptions]] = {
     "expire_partitions": ExpirePartitionsOptions,
     "remove_orphan_files": RemoveOrphanFilesOptions,
     "clean_side_tables": CleanSideTablesOptions,
+    "rollback_tables": RollbackTablesOptions,
     "govern": GovernOptions,
 }

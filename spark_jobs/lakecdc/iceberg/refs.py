@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from lakecdc.contract.errors import ConflictError
 from lakecdc.iceberg.jvm import java_message, mapping
 from lakecdc.iceberg.retry import retried
+from lakecdc.iceberg.table import MAIN
 
 if TYPE_CHECKING:
     from lakecdc.iceberg.table import IcebergTable
@@ -34,16 +35,23 @@ def read_refs(table: IcebergTable) -> dict[str, Ref]:
     }
 
 
-def change_refs(table: IcebergTable, wanted: dict[str, Ref | None], fast_forward: Sequence[str] = ()) -> None:
+def change_refs(
+    table: IcebergTable,
+    wanted: dict[str, Ref | None],
+    fast_forward: Sequence[str] = (),
+    decided_at: int | None = None,
+) -> None:
     """Put tags and branches where they are wanted, all or nothing.
 
     :param wanted: what each is to be; None drops it.
     :param fast_forward: branches among them whose snapshot is to descend from the one they have.
-    :raises ConflictError: another writer removed one of the snapshots or changed one of the names; nothing was changed.
+    :param decided_at: snapshot at which ``main`` has to be still; default: any.
+    :raises ConflictError: another writer removed one of the snapshots or changed one of the names, or has committed to
+        ``main``; nothing was changed.
     """
 
     try:
-        retried(table, lambda: put_refs(table, wanted, fast_forward))
+        retried(table, lambda: put_refs(table, wanted, fast_forward, decided_at=decided_at))
     except Exception as error:
         # the answer of a commit that arrived may have been lost
         found = read_refs(table.refresh())
@@ -58,15 +66,23 @@ def change_refs(table: IcebergTable, wanted: dict[str, Ref | None], fast_forward
 
 
 def put_refs(
-    table: IcebergTable, wanted: Mapping[str, Ref | None], fast_forward: Sequence[str] = (), owner: Any = None
+    table: IcebergTable,
+    wanted: Mapping[str, Ref | None],
+    fast_forward: Sequence[str] = (),
+    owner: Any = None,
+    decided_at: int | None = None,
 ) -> None:
     """Commit tags and branches once, with the table as it was loaded or refreshed.
 
     :param wanted: see :func:`change_refs`.
     :param fast_forward: see :func:`change_refs`.
     :param owner: Java transaction that is to hold the commit; default: none.
+    :param decided_at: see :func:`change_refs`.
     """
+    # begins by loading the newest metadata, so what is compared has to be read afterwards
     manage, now = (owner or table.java).manageSnapshots(), read_refs(table)
+    if decided_at is not None and now[MAIN].snapshot_id != decided_at:
+        raise ConflictError("another writer has committed meanwhile", table=table.name)
     for name, ref in wanted.items():
         _change(table, manage, name, now.get(name), ref, name in fast_forward)
     manage.commit()

@@ -174,10 +174,16 @@ class IcebergTable:
 
     def ancestors(self, branch: str = MAIN) -> Iterator[Snapshot]:
         """The snapshots of a branch from its head towards the root, as far as metadata still holds them."""
-        snapshot = self.head(branch)
-        while snapshot is not None:
-            yield snapshot
-            snapshot = self.snapshot(snapshot.parent_id) if snapshot.parent_id is not None else None
+        head = self.head(branch)
+        if head is not None:
+            yield from self.ancestors_of(head)
+
+    def ancestors_of(self, snapshot: Snapshot) -> Iterator[Snapshot]:
+        """A snapshot and those before it towards the root, as far as metadata still holds them."""
+        found: Snapshot | None = snapshot
+        while found is not None:
+            yield found
+            found = self.snapshot(found.parent_id) if found.parent_id is not None else None
 
     def metadata(self, kind: str, snapshot_id: int | None = None) -> DataFrame:
         """A metadata table such as ``files``, ``entries`` or ``position_deletes``.

@@ -11,8 +11,9 @@ from lakecdc.contract.errors import InputError
 from lakecdc.contract.options import RefChange, TagSnapshotsOptions
 from lakecdc.contract.report import TableReport
 from lakecdc.iceberg.refs import Ref, change_refs, read_refs
+from lakecdc.maintain.named_snapshots import moments, named_snapshot
 from lakecdc.maintain.rewrite import nothing
-from lakecdc.metadata.periodic_tags import AS_WANTED, newest_by, periodic_tags
+from lakecdc.metadata.periodic_tags import AS_WANTED, periodic_tags
 
 if TYPE_CHECKING:
     from lakecdc.contract.spec import JobSpec
@@ -33,7 +34,7 @@ def tag_snapshots(table: IcebergTable, spec: JobSpec) -> TableReport:
     refs, now = read_refs(table), datetime.now(UTC)
     wanted: dict[str, Ref | None] = {
         tag: None if snapshot is None else Ref(snapshot, "tag")
-        for tag, snapshot in periodic_tags(options, _moments(ancestors), refs, now).items()
+        for tag, snapshot in periodic_tags(options, moments(ancestors), refs, now).items()
     }
     forward = [change.name for change in options.changes if change.action == "fast_forward"]
     wanted |= {change.name: _asked(table, change, ancestors, refs) for change in options.changes}
@@ -55,10 +56,6 @@ def tag_snapshots(table: IcebergTable, spec: JobSpec) -> TableReport:
     return TableReport(table.name, "done", snapshot_before=str(ancestors[0].id), snapshot_after=after, metrics=metrics)
 
 
-def _moments(ancestors: Sequence[Snapshot]) -> list[tuple[int, int]]:
-    return [(snapshot.id, snapshot.timestamp_ms) for snapshot in ancestors]
-
-
 def _asked(table: IcebergTable, change: RefChange, ancestors: Sequence[Snapshot], refs: dict[str, Ref]) -> Ref | None:
     """What a change makes of its tag or branch."""
     present = refs.get(change.name)
@@ -69,7 +66,7 @@ def _asked(table: IcebergTable, change: RefChange, ancestors: Sequence[Snapshot]
         )
     if change.action == "drop":
         return None
-    snapshot = _snapshot(table, change, ancestors, refs)
+    snapshot = ancestors[0] if change.to is None else named_snapshot(table, change.to)
     kind = present.kind if present else change.kind
     if change.action == "fast_forward" and kind != "branch":
         raise InputError(f"{change.name!r} is a tag: only branches are fast-forwarded.", table=table.name)
@@ -81,27 +78,3 @@ def _asked(table: IcebergTable, change: RefChange, ancestors: Sequence[Snapshot]
 
 
 _DONE = {"create": "created", "move": "moved", "fast_forward": "fast-forwarded", "drop": "dropped"}
-
-
-def _snapshot(table: IcebergTable, change: RefChange, ancestors: Sequence[Snapshot], refs: dict[str, Ref]) -> Snapshot:
-    """The snapshot that a change names."""
-    to = change.to
-    if to is None:
-        return ancestors[0]
-    named = refs[to].snapshot_id if to in refs else int(to) if to.isdecimal() else None
-    found = table.snapshot(named) if named is not None else None
-    if found is None and named is None:
-        try:
-            moment = datetime.fromisoformat(to)
-        except ValueError:
-            moment = None
-        if moment:
-            by_then = newest_by(_moments(ancestors), moment if moment.tzinfo else moment.replace(tzinfo=UTC))
-            found = None if by_then is None else table.snapshot(by_then)
-    if found is None:
-        raise InputError(
-            f"There is no snapshot {to!r} for {change.name!r}.",
-            table=table.name,
-            hint="Give the id of a snapshot that has not expired, a tag, a branch, or an ISO-8601 moment.",
-        )
-    return found

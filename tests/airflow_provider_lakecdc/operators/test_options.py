@@ -21,6 +21,7 @@ from airflow_provider_lakecdc.operators.remove_orphan_files import RemoveOrphanF
 from airflow_provider_lakecdc.operators.replay_quarantine import ReplayQuarantineOperator
 from airflow_provider_lakecdc.operators.rewrite_delete_files import RewriteDeleteFilesOperator
 from airflow_provider_lakecdc.operators.rewrite_manifests import RewriteManifestsOperator
+from airflow_provider_lakecdc.operators.rollback_tables import RollbackTablesOperator
 from airflow_provider_lakecdc.operators.sort_data_files import SortDataFilesOperator
 from airflow_provider_lakecdc.operators.tag_snapshots import TagSnapshotsOperator
 from airflow_provider_lakecdc.submission import typed_options
@@ -44,6 +45,7 @@ OPERATORS: dict[str, type[LakecdcJobOperator]] = {
         ExpirePartitionsOperator,
         RemoveOrphanFilesOperator,
         CleanSideTablesOperator,
+        RollbackTablesOperator,
         GovernOperator,
     )
 }

@@ -1,0 +1,119 @@
+"""Setting tables back to what they were, and on again."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from lakecdc.contract.errors import InputError
+from lakecdc.contract.options import RollbackTablesOptions
+from lakecdc.contract.report import TableReport
+from lakecdc.iceberg.refs import Ref, change_refs, read_refs
+from lakecdc.iceberg.table import MAIN
+from lakecdc.maintain.named_snapshots import named_snapshot
+from lakecdc.maintain.rewrite import nothing
+from lakecdc.maintain.rollback_history import open_history, state_beside
+from lakecdc.metadata import names
+from lakecdc.metadata.consumers import read_consumers
+from lakecdc.metadata.positions import Carrier, nearest_carrier
+
+if TYPE_CHECKING:
+    from lakecdc.contract.spec import JobSpec
+    from lakecdc.iceberg.table import IcebergTable, Snapshot
+
+
+def rollback_tables(table: IcebergTable, spec: JobSpec) -> TableReport:
+    """Set a table to another of its snapshots, its history table with it, and keep what they were under a tag.
+
+    The table goes first: after a history table that was set back alone, ingestion would leave a gap in it.
+
+    :raises InputError: no such snapshot, rows that have expired would come back, or the history table is another's.
+    :raises ConflictError: another writer has committed meanwhile; nothing was changed, unless the reason says so.
+    """
+    options = spec.options
+    assert isinstance(options, RollbackTablesOptions)
+    if not options.to:
+        raise InputError(
+            "Nobody has said what to roll back to.",
+            table=table.name,
+            hint="Give options.to the id of a snapshot, a tag, a branch, or an ISO-8601 moment.",
+        )
+    head = table.refresh().head()
+    if head is None:
+        return nothing(table, "the table has no snapshot")
+    wanted = named_snapshot(table, options.to)
+    kept = list(table.ancestors_of(wanted))
+    passed = [each for each in table.ancestors() if each.id not in {snapshot.id for snapshot in kept}]
+    if not options.expired_rows:
+        _refuse_expired_rows(table, passed)
+    moves = [(table, head, wanted)]
+    history = open_history(table, options.history_tables.get(table.name))
+    if history and (beside := history.head()):
+        moves.append((history, beside, state_beside(history, table, kept)))
+    moves = [(moved, now, then) for moved, now, then in moves if now.id != then.id]
+    carrier = nearest_carrier((each.id, each.summary) for each in kept)
+    metrics: dict[str, Any] = {
+        "snapshots_undone": len(passed),
+        "rows_before": _rows(head),
+        "rows_after": _rows(wanted),
+        "next_ingestion": _next_ingestion(carrier),
+        "consumers_stopped": _stopped_consumers(table, kept),
+        "tables_moved": [moved.name for moved, _, _ in moves],
+    }
+    if not moves:
+        return nothing(table, "the table is at that snapshot already", head, **metrics)
+    if options.dry_run:
+        return nothing(table, "dry run: nothing was changed", head, **metrics)
+    metrics["kept_as"] = f"before-rollback-{datetime.now(UTC):%Y-%m-%dT%H-%M-%S}"
+    for moved, now, then in moves:
+        _set(moved, now, then, metrics["kept_as"], options.keep_for)
+    return TableReport(table.name, "done", snapshot_before=str(head.id), snapshot_after=str(wanted.id), metrics=metrics)
+
+
+def _refuse_expired_rows(table: IcebergTable, passed: Sequence[Snapshot]) -> None:
+    expiries = [snapshot for snapshot in passed if snapshot.summary.get(names.JOB) == "expire_partitions"]
+    if expiries:
+        raise InputError(
+            f"Rows that expire_partitions has removed since, in snapshot {expiries[-1].id}, would come back.",
+            table=table.name,
+            hint="Name a later snapshot, or set options.expired_rows: then they are back until the job runs next.",
+        )
+
+
+def _set(table: IcebergTable, now: Snapshot, then: Snapshot, tag: str, keep_for: float) -> None:
+    """Move ``main``, keep its head under a tag, and move the tag of positions, in one commit."""
+    # Iceberg counts the age from the time of the snapshot
+    age = max(int(time.time() * 1000) - now.timestamp_ms, 0) + int(keep_for * 1000)
+    refs: dict[str, Ref | None] = {MAIN: Ref(then.id, "branch"), tag: Ref(now.id, "tag", age)}
+    carrier = nearest_carrier((each.id, each.summary) for each in table.ancestors_of(then))
+    if carrier:
+        refs[names.POSITIONS_TAG] = Ref(carrier.snapshot_id, "tag")
+    elif names.POSITIONS_TAG in read_refs(table):
+        refs[names.POSITIONS_TAG] = None
+    change_refs(table, refs, decided_at=now.id)
+
+
+def _next_ingestion(carrier: Carrier | None) -> str:
+    """What ingestion does next, for people."""
+    if carrier is None:
+        return "begins anew: the snapshot has no source position"
+    position = carrier.position
+    through = f", which is the source as of {position.read_through}" if position.read_through else ""
+    offsets = json.dumps(position.offsets, sort_keys=True)
+    return (
+        f"goes on from {offsets} of {position.source}{through}; what came since is applied again if the source has it"
+    )
+
+
+def _stopped_consumers(table: IcebergTable, kept: Sequence[Snapshot]) -> list[str]:
+    """Consumers that have read what the table holds no longer."""
+    held = {snapshot.id for snapshot in kept}
+    return sorted(name for name, each in read_consumers(table.properties).items() if each.snapshot_id not in held)
+
+
+def _rows(snapshot: Snapshot) -> int | None:
+    total = snapshot.summary.get("total-records")
+    return None if total is None else int(total)

@@ -1,0 +1,131 @@
+"""Tables set back to what they were, with their history tables and positions, and on again."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lakecdc.contract.errors import ConflictError, InputError
+from lakecdc.contract.report import TableReport
+from lakecdc.iceberg.refs import change_refs, read_refs
+from lakecdc.maintain.compact import compact_data_files
+from lakecdc.maintain.expire_partitions import expire_partitions
+from lakecdc.maintain.rollback import rollback_tables
+from lakecdc.metadata.names import POSITIONS_TAG
+from tests.conftest import Lake
+from tests.lakecdc.ingest.apply.support import EVENT_COLUMNS, Feed, event_rows, final_rows, in_batches
+from tests.lakecdc.ingest.histories import History
+from tests.lakecdc.maintain.support import append, create, duckdb_rows, head, metadata_location, run
+
+
+def fed(lake: Lake, folder: Path) -> tuple[Feed, str]:
+    name = lake.new_name("rolled")
+    return Feed(lake, folder, {"history_table": f"{name}_history"}, table=name), f"{name}_history"
+
+
+def held(lake: Lake, name: str) -> tuple[list[tuple[Any, ...]], list[tuple[Any, ...]]]:
+    """Rows of a table and of its history table, by DuckDB."""
+    own, log = lake.duckdb_rows(name), lake.duckdb_rows(f"{name}_history", "_lakecdc_order, _lakecdc_op")
+    return sorted(own, key=str), sorted(log)
+
+
+def back(lake: Lake, name: str, to: object, **options: Any) -> TableReport:
+    return run(lake, rollback_tables, name, to=str(to), history_tables={name: f"{name}_history"}, **options)
+
+
+def test_a_table_goes_back_with_its_history_and_is_fed_on(lake: Lake, tmp_path: Path) -> None:
+    feed, log = fed(lake, tmp_path)
+    history = History.of(5, 60)
+    batches = in_batches(history, 15, 30, 45)
+    for events in batches[:2]:
+        feed.take(events)
+    then, snapshot = held(lake, feed.table), head(lake, feed.table)
+    for table in (feed.table, log):
+        # no batch: it belongs to the state it was made of
+        run(lake, compact_data_files, table, min_input_files=2)
+    feed.take(batches[2])
+    after, newest = held(lake, feed.table), head(lake, feed.table)
+
+    assert back(lake, feed.table, snapshot, dry_run=True).metrics["snapshots_undone"] > 0
+    assert held(lake, feed.table) == after
+    report = back(lake, feed.table, snapshot)
+    assert (report.outcome, report.metrics["tables_moved"]) == ("done", [feed.table, log])
+    assert report.metrics["next_ingestion"].startswith("goes on from")
+    assert held(lake, feed.table) == then
+    refs, kept = read_refs(lake.table(feed.table)), report.metrics["kept_as"]
+    assert (refs[kept].snapshot_id, refs[POSITIONS_TAG].snapshot_id) == (newest, snapshot)
+    assert back(lake, feed.table, snapshot).outcome == "nothing"
+
+    # the undoing undone: history has to be found by its tag
+    assert back(lake, feed.table, kept).metrics["tables_moved"] == [feed.table, log]
+    assert held(lake, feed.table) == after
+
+    back(lake, feed.table, snapshot)
+    assert feed.run().outcome == "done", "what came since is read again"
+    assert held(lake, feed.table) == after
+    feed.take(batches[3])
+    assert feed.rows() == final_rows(history)
+    assert feed.rows(log, EVENT_COLUMNS) == event_rows(history.events)
+
+
+def test_a_moment_stands_for_the_snapshot_of_then(lake: Lake) -> None:
+    name = create(lake, 2)
+    append(lake, name, 0, 10)
+    first = head(lake, name)
+    moment = datetime.now(UTC).isoformat()
+    append(lake, name, 10, 20)
+    report = run(lake, rollback_tables, name, to=moment)
+    assert (head(lake, name), report.metrics["rows_before"], report.metrics["rows_after"]) == (first, 20, 10)
+    assert report.metrics["next_ingestion"].startswith("begins anew")
+    with pytest.raises(InputError, match="no snapshot '2020-01-01'"):
+        run(lake, rollback_tables, name, to="2020-01-01")
+    with pytest.raises(InputError, match="Nobody has said"):
+        run(lake, rollback_tables, name)
+
+
+def test_another_writers_commit_is_not_lost(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    name = create(lake, 2)
+    append(lake, name, 0, 10)
+    first = head(lake, name)
+    append(lake, name, 10, 20)
+
+    def beside(*arguments: Any, **named: Any) -> None:
+        append(lake, name, 20, 30)
+        change_refs(*arguments, **named)
+
+    monkeypatch.setattr("lakecdc.maintain.rollback.change_refs", beside)
+    with pytest.raises(ConflictError, match="another writer"):
+        run(lake, rollback_tables, name, to=str(first))
+    assert len(duckdb_rows(lake, name)) == 30
+
+
+def test_rows_that_have_expired_come_back_only_on_purpose(lake: Lake) -> None:
+    name = create(lake, 2, partitioned_by="days(t)", columns="id bigint, t timestamp_ntz")
+    lake.sql(f"INSERT INTO lake.{name} VALUES (1, TIMESTAMP_NTZ '2025-01-01 10:00:00')")
+    lake.sql(f"INSERT INTO lake.{name} VALUES (2, TIMESTAMP_NTZ '2025-03-01 10:00:00')")
+    full = head(lake, name)
+    run(lake, expire_partitions, name, time_column="t", older_than="2025-02-01")
+    before = metadata_location(lake, name)
+    with pytest.raises(InputError, match="expire_partitions has removed"):
+        run(lake, rollback_tables, name, to=str(full))
+    assert metadata_location(lake, name) == before
+    run(lake, rollback_tables, name, to=str(full), expired_rows=True)
+    assert len(duckdb_rows(lake, name)) == 2
+
+
+def test_a_history_table_of_another_is_refused(lake: Lake, tmp_path: Path) -> None:
+    (one, log), history = fed(lake, tmp_path), History.of(6, 20)
+    for events in in_batches(history, 10):
+        one.take(events)
+    other = create(lake, 2)
+    append(lake, other, 0, 10)
+    first = head(lake, other)
+    append(lake, other, 10, 20)
+    before = metadata_location(lake, other)
+    for named, message in ((log, f"not the history table of {other}"), ("test.nowhere", "no such history table")):
+        with pytest.raises(InputError, match=message):
+            run(lake, rollback_tables, other, to=str(first), history_tables={other: named})
+    assert metadata_location(lake, other) == before
