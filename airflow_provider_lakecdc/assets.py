@@ -23,3 +23,11 @@ def tables_alias(catalog_conn_id: str) -> AssetAlias:
     :param catalog_conn_id: id of the catalog's connection.
     """
     return AssetAlias(name=f"lakecdc:{catalog_conn_id}", group="lakecdc")
+
+
+def lake_asset(catalog_conn_id: str) -> Asset:
+    """The asset that stands for all tables of a catalog; in its state runs leave what the next ones have to know.
+
+    :param catalog_conn_id: id of the catalog's connection.
+    """
+    return Asset(name=f"lakecdc:{catalog_conn_id}:tables", uri=f"iceberg://{catalog_conn_id}/", group="lakecdc")

@@ -13,12 +13,13 @@ from airflow_provider_lakecdc.templates.config import LakeConfig, Retention, Spa
 from airflow_provider_lakecdc.templates.schedules import Schedules
 from demo.settings import REPOSITORY
 from lakecdc.metadata.debt import DebtLimits
+from lakecdc.metadata.hurts import Alerts
 from lakecdc.metadata.policy import TablePolicy, Window
 
 PAGE = REPOSITORY / "docs" / "settings.md"
 _TABLE = re.compile(r"(<!-- made from (\w+) -->\n).*?(?=<!-- until here -->)", re.DOTALL)
 _PARAMETER = re.compile(r":param (\w+): (.*?)(?=\n\s*:(?:param|raises)|\Z)", re.DOTALL)
-_DESCRIBED = (LakeConfig, SparkConfig, Retention, Schedules, DebtLimits, TablePolicy, Window)
+_DESCRIBED = (LakeConfig, SparkConfig, Retention, Schedules, DebtLimits, TablePolicy, Window, Alerts)
 _CLASSES: dict[str, type[Any]] = {found.__name__: found for found in _DESCRIBED}
 
 

@@ -9,8 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator
 
+from airflow_provider_lakecdc import settings
+from airflow_provider_lakecdc.alerts import tell_hurts
+from airflow_provider_lakecdc.assessment import parse_assessment
+from airflow_provider_lakecdc.assets import lake_asset
 from airflow_provider_lakecdc.chaining import reports_of, steps_of
 from airflow_provider_lakecdc.documents import read_document
+from lakecdc.contract.fields import parse
+from lakecdc.metadata.hurts import Alerts
 from lakecdc.metadata.plan import Action, Plan, parse_plan
 
 if TYPE_CHECKING:
@@ -24,20 +30,45 @@ class ReportOperator(BaseOperator):
     that tell both, ``prediction_error`` (the median of what each was off by, as a share of what it took), the
     ``failed`` ones with their reasons, and how many were ``left_out``.
 
+    With ``alerts`` it tells which tables have begun to hurt and which do no more, in the log, in the XCom ``hurts`` and
+    by a notifier. What has been told is remembered in the state of the catalog's asset (:func:`lake_asset`).
+
     :param plan: URI of the plan; empty if there is none. (templated)
     :param jobs: of the steps, in the order of work.
     :param one_task: id of the task that does all of them; None if each has a task of its name.
+    :param alerts: fields of ``lakecdc.metadata.hurts.Alerts``; without a limit nobody is told anything.
+    :param assessment: URI of the assessment that was planned by, which has the tables' scores; empty if there is none.
+        (templated)
+    :param is_dry: the jobs have changed nothing, so that nothing is told. (templated)
+    :param catalog_conn_id: connection of type ``iceberg``; default: ``[lakecdc] catalog_conn_id``.
     :param kwargs: arguments of ``BaseOperator``.
     """
 
-    template_fields: Sequence[str] = ("plan",)
+    template_fields: Sequence[str] = ("plan", "assessment", "is_dry")
     ui_color = "#d9ecf2"
 
-    def __init__(self, *, plan: str, jobs: Sequence[str], one_task: str | None = None, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
+    def __init__(
+        self,
+        *,
+        plan: str,
+        jobs: Sequence[str],
+        one_task: str | None = None,
+        alerts: Mapping[str, Any] | None = None,
+        assessment: Any = "",
+        is_dry: bool | str = False,
+        catalog_conn_id: str | None = None,
+        **kwargs: Any,
+    ) -> None:
+        self.catalog_conn_id = catalog_conn_id or settings.catalog_conn_id()
+        self.alerts = dict(alerts or {})
+        # what is no inlet has no state; and who tells nothing needs none
+        remembers = {"inlets": [lake_asset(self.catalog_conn_id)]} if self._alerts.any_limit else {}
+        super().__init__(**{**remembers, **kwargs})
         self.plan = plan
         self.jobs = list(jobs)
         self.one_task = one_task
+        self.assessment = assessment
+        self.is_dry = is_dry
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Read the plan and the steps' reports."""
@@ -55,7 +86,14 @@ class ReportOperator(BaseOperator):
         self.log.info("%s", ", ".join(f"{n} {outcome}" for outcome, n in report["outcomes"].items()) or "nothing")
         for what, reason in report["failed"].items():
             self.log.warning("%s: %s", what, reason)
+        if self._alerts.any_limit and self.assessment and str(self.is_dry) != "True":
+            assessment = parse_assessment(read_document(self.assessment))
+            tell_hurts(context, self.catalog_conn_id, self._alerts, assessment, plan, found)
         return report
+
+    @property
+    def _alerts(self) -> Alerts:
+        return parse(Alerts, self.alerts, "alerts")
 
     def _reports(self, context: Context) -> dict[str, dict[str, Mapping[str, Any]]]:
         """What has been reported, by job and table."""

@@ -32,6 +32,7 @@ from lakecdc.contract.errors import SpecError
 from lakecdc.contract.fields import parse, refuse_unknown
 from lakecdc.contract.options import OPTIONS
 from lakecdc.contract.spec import FEEDING_JOBS
+from lakecdc.metadata.hurts import Alerts
 from lakecdc.metadata.names import quarantine_of
 from lakecdc.metadata.policy import TablePolicy, is_pattern, matching
 
@@ -106,6 +107,7 @@ class LakeConfig:
         it they are looked at alone), options, windows, approvals.
     :param budgets: by DAG, the core-minutes that a run may be predicted to take; what is worth most goes first.
         Default: no limit.
+    :param alerts: when somebody is told of a table that hurts, and how. Default: nobody is.
     :param spark: how jobs are submitted.
     :param options: options of jobs, by ``<job>`` or, with precedence, by ``<dag>.<job>``.
     :param retention: by table, whose old rows the weekly DAG removes; all other tables keep all of theirs.
@@ -135,6 +137,7 @@ class LakeConfig:
     options: dict[str, dict[str, Any]] = field(default_factory=dict)
     policy: dict[str, TablePolicy] = field(default_factory=dict)
     budgets: dict[str, float] = field(default_factory=dict)
+    alerts: Alerts = field(default_factory=Alerts)
     retention: dict[str, Retention] = field(default_factory=dict)
     statistics: bool = True
     documents_max_age: float = 90 * 24 * 3600.0

@@ -311,6 +311,10 @@ def _report(config: LakeConfig, plan: PlanOperator) -> BaseOperator:
         plan=f"{{{{ ti.xcom_pull(task_ids='{plan.task_id}', key='{PLAN_KEY}') or '' }}}}",
         jobs=plan.jobs,
         one_task=GovernOperator.job_name if config.one_application else None,
+        alerts=asdict(config.alerts),
+        assessment=plan.assessment,
+        is_dry=IS_DRY_RUN,
+        catalog_conn_id=config.catalog,
         trigger_rule=TriggerRule.ALL_DONE,
         retry_policy=retry_policy(),
     )

@@ -1,0 +1,76 @@
+"""Who is told what, and when."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from lakecdc.contract.errors import SpecError
+from lakecdc.contract.fields import parse
+from lakecdc.metadata.hurts import Alerts, News, low_scores, unpaid_debts
+
+OWNERS = {"shop.a": "shop-team"}
+
+
+def health(**scores: float) -> dict[str, dict[str, Any]]:
+    lost = {"small_files": 2.5, "deletes": 40.0, "overlap": 0.0}
+    return {f"shop.{name}": {"score": score, "lost": lost} for name, score in scores.items()}
+
+
+def test_a_low_score_is_told_once_and_once_more_when_it_is_over() -> None:
+    news, told = low_scores(health(a=59.5, b=60, c=61), [], 60, OWNERS)
+    lacks = "it lacks 40 for deletes, 2.5 for small_files"
+    assert news == News((f"shop.a (shop-team): its score is 59.5, below 60; {lacks}",))
+    assert told == ["shop.a"]
+    # a table that was not measured this time is still known to hurt
+    assert low_scores(health(b=70), told, 60, OWNERS) == (News(), told)
+    # neither is told again what goes up and down around the limit
+    for score in (10, 64.9, 59):
+        assert low_scores(health(a=score), told, 60, OWNERS) == (News(), told)
+    assert low_scores(health(a=65), told, 60, OWNERS) == (News((), ("shop.a (shop-team): its score is 65 again",)), [])
+    assert low_scores(health(a=100), told, 99, OWNERS)[1] == []
+
+
+def test_work_that_is_left_undone_run_after_run_is_told_once() -> None:
+    undone, runs = {"sort": {"shop.a": "no budget", "shop.b": "failed"}}, dict[str, dict[str, int]]()
+    told: list[News] = []
+    for _ in range(4):
+        news, runs = unpaid_debts(undone, {("sort", "shop.c"), ("other", "shop.a")}, runs, 3, OWNERS)
+        told.append(news)
+    assert told[0] == told[1] == told[3] == News()
+    assert told[2].began == (
+        "shop.a (shop-team): sort has left its work undone for 3 runs; no budget",
+        "shop.b: sort has left its work undone for 3 runs; failed",
+    )
+    # a run that has nothing to say of them changes nothing
+    assert unpaid_debts({}, set(), runs, 3, OWNERS) == (News(), runs)
+    news, left = unpaid_debts({}, {("sort", "shop.a")}, runs, 3, OWNERS)
+    assert (news.began, news.over) == ((), ("shop.a (shop-team): sort has done its work again",))
+    assert left == {"sort": {"shop.b": 4}}
+    # what was never told of needs no end
+    assert unpaid_debts({}, {("sort", "shop.b")}, {"sort": {"shop.b": 2}}, 3, OWNERS) == (News(), {})
+
+
+def test_both_kinds_are_told_together() -> None:
+    news = News(("a",)) + News(("b",), ("c",))
+    assert (str(news), bool(news), bool(News())) == ("a\nb\nc", True, False)
+
+
+@pytest.mark.parametrize(
+    ("document", "message"),
+    [
+        ({"score_below": 0}, "score_below is 0"),
+        ({"score_below": 101}, "score_below is 101"),
+        ({"unpaid_runs": 0}, "unpaid_runs is 0"),
+        ({"score_below": 60, "notifier": "not a path"}, "no import path"),
+        ({"score_below": 60, "notifier": "a..b"}, "no import path"),
+        ({"notifier": "a.b"}, "nothing to tell"),
+        ({"score_below": 60, "arguments": {"to": "x"}}, "no notifier"),
+        ({"score_below": 60, "notifier": "a.b", "arguments": {"token": "x"}}, "secret as a literal"),
+        ({"score": 60}, "score"),
+    ],
+)
+def test_alerts_that_make_no_sense_are_refused(document: dict[str, Any], message: str) -> None:
+    with pytest.raises(SpecError, match=message):
+        parse(Alerts, document, "alerts")
