@@ -293,7 +293,7 @@ def _looked_at(table: Table, question: _Question, asked: _Asked) -> _Answer:
     looks = {job: look_at(opened, job, typed[job]) for job in options}
     idle = {job: look.reason for job, look in looks.items() if isinstance(look, Idle)}
     needed = {job: look for job, look in looks.items() if not isinstance(look, Idle)}
-    assessed = replace(_assessed(asked, governed), health=_health(opened), idle=idle)
+    assessed = replace(_assessed(asked, governed), health=_health(opened, question.moment), idle=idle)
     window = governed.window
     if window is not None and not window.holds(question.moment):
         reason = f"it is worked on from {window.begins} to {window.ends} alone"
@@ -302,7 +302,7 @@ def _looked_at(table: Table, question: _Question, asked: _Asked) -> _Answer:
         assessed,
         tuple(
             replace(
-                _action(asked.table, job, look, governed.reads),
+                _action(asked.table, job, look, governed.reads, _kept_longer(job, typed[job], governed)),
                 due=_due(opened, job, look, governed, question.moment),
                 options=question.own_options(job, options[job]),
                 approve=_waits(job, typed[job], governed),
@@ -325,7 +325,7 @@ def _assessed(asked: _Asked, governed: Governed) -> Assessed:
     return Assessed(asked.table, beside, governed.owner, tuple(sorted(governed.jobs)), tuple(sorted(governed.approve)))
 
 
-def _health(opened: OpenTable) -> dict[str, Any] | None:
+def _health(opened: OpenTable, now: datetime) -> dict[str, Any] | None:
     if opened.head is None or not opened.is_small:
         return None
     written = last_write(opened.snapshots, opened.table.properties)
@@ -334,15 +334,30 @@ def _health(opened: OpenTable) -> dict[str, Any] | None:
         **opened.health.facts(),
         "written_at": written.written_at if written else None,
         "source_time": written.source_time if written else None,
+        "source_lag_seconds": written.source_lag_seconds(now) if written else None,
         "maintained_at": iso(maintained.timestamp_ms) if maintained else None,
     }
 
 
-def _action(table: str, job: str, look: Work | Untold, reads: float) -> Action:
+def _action(table: str, job: str, look: Work | Untold, reads: float, also: str) -> Action:
+    """What a job would have to do.
+
+    :param also: what else is to be told of it.
+    """
     if isinstance(look, Untold):
-        return Action(table, job, look.reason)
+        return Action(table, job, look.reason + also)
     benefit = round(look.benefit * reads, 2)
-    return Action(table, job, look.reason, benefit, look.core_seconds, look.core_seconds, look.bytes)
+    return Action(table, job, look.reason + also, benefit, look.core_seconds, look.core_seconds, look.bytes)
+
+
+def _kept_longer(job: str, options: Any, governed: Governed) -> str:
+    """That the table's team keeps more than the configuration does, if it does so."""
+    kept = governed.kept_for(job)
+    return (
+        f"; the table's own policy has it keep what is younger than {kept:g} s"
+        if kept and options.max_age == kept
+        else ""
+    )
 
 
 def _due(opened: OpenTable, job: str, look: Work | Untold, governed: Governed, now: datetime) -> str | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from contextlib import closing
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_lakecdc.delete_debt import debt_of
@@ -87,7 +88,7 @@ def _status(table: Table, branch: str) -> dict[str, Any]:
         "readable_by": readers.readable_by(version, *deletes),
         "refused_by": readers.refused_by(version, *deletes),
         "gained_by_rewrite": readers.gained_by_rewrite(version, *deletes),
-        "last_write": written.facts() if written else None,
+        "last_write": written.facts(datetime.now(UTC)) if written else None,
     }
 
 

@@ -13,7 +13,7 @@ from airflow_provider_lakecdc.discovery import Wanted
 from airflow_provider_lakecdc.operators.plan import dry_runs_of, tasks_of
 from lakecdc.contract.spec import loads
 from lakecdc.metadata.plan import Action, choose
-from lakecdc.metadata.policy import APPROVE, TablePolicy, Window
+from lakecdc.metadata.policy import APPROVE, MIN_ROW_AGE, TablePolicy, Window
 from tests.airflow_provider_lakecdc.tables import FedTable
 
 JOBS = ("rewrite_delete_files", "compact_data_files", "expire_snapshots", "clean_side_tables")
@@ -52,6 +52,7 @@ def test_only_what_needs_something_is_to_be_done(shop: Any) -> None:
     items = found.tables[1]
     assert items.idle.keys() == set(JOBS) - {"clean_side_tables"}
     assert items.health and items.health["score"] == 100 and items.health["written_at"]
+    assert items.health["source_lag_seconds"] is None
     assert parse_assessment(loads(found.to_json())) == found
 
 
@@ -99,9 +100,15 @@ def test_policies_say_when_and_how(shop: Any) -> None:
 def test_rows_expire_of_tables_with_a_retention_alone(shop: Any) -> None:
     kept = {"time_column": "at", "max_age": 86400.0, "allow_row_deletes": False}
     jobs = Steps({"expire_partitions": {"max_partitions": 9}}, own={"expire_partitions": {"shop.a": kept}})
-    found = assess(shop(a=1, b=1), Wanted(("shop.a", "shop.b")), jobs)
+    catalog = shop(a=1, b=1)
+    found = assess(catalog, Wanted(("shop.a", "shop.b")), jobs)
     assert needs(found) == {("a", "expire_partitions")}
-    assert found.actions[0].options == kept
+    assert found.actions[0].options == kept and "own policy" not in found.actions[0].reason
+    with catalog.load().load_table("shop.a").transaction() as changes:
+        changes.set_properties({MIN_ROW_AGE: "172800"})
+    (action,) = assess(catalog, Wanted(("shop.a",)), jobs).actions
+    assert action.options == {**kept, "max_age": 172800, "older_than": None}
+    assert "own policy has it keep what is younger than 172800 s" in action.reason
 
 
 def test_a_person_is_asked_where_the_configuration_or_the_table_wants_it(shop: Any) -> None:

@@ -51,6 +51,7 @@ def test_a_table_in_debt_says_who_cannot_read_it_and_when_it_was_written(orders:
     assert found["gained_by_rewrite"] == ["PyIceberg 0.12", "Snowflake"]
     assert written is not None and found["last_write"]["snapshot_id"] == str(written.snapshot_id) != str(fed)
     assert found["last_write"]["source_time"] == FIVE
+    assert found["last_write"]["source_lag_seconds"] > 0
     assert found["last_write"]["position"]["source"] == "postgres"
 
 

@@ -38,7 +38,10 @@ def catalog(lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cata
     for number in range(12, 15):
         assert record_application(found, ran(number, timedelta(days=400)))
     for score in (90.0, 50.0):
-        rows = {"shop.orders": {"score": score, "delete_read_cost": 1}, "shop.items": {"score": 70.5}}
+        rows = {
+            "shop.orders": {"score": score, "delete_read_cost": 1, "source_lag_seconds": score},
+            "shop.items": {"score": 70.5},
+        }
         assert record_health(found, NOW - timedelta(milliseconds=score), rows)
     return found
 
@@ -58,7 +61,7 @@ def ran(number: int, ago: timedelta = timedelta()) -> Application:
 
 def test_spark_and_python_answer_alike_before_and_after_maintenance(lake: Lake, catalog: CatalogConnection) -> None:
     answers = _answers(lake)
-    what_ran, hurts, cost, saved = answers
+    what_ran, hurts, lags, cost, saved = answers
     rows = history(catalog, since=NOW - timedelta(days=30), limit=1000)
     assert len(what_ran) == len(rows) == 24
     assert (
@@ -66,6 +69,7 @@ def test_spark_and_python_answer_alike_before_and_after_maintenance(lake: Lake, 
         == [(row["table"], row["score"]) for row in hurts]
         == [("shop.orders", 50.0), ("shop.items", 70.5)]
     )
+    assert [row["source_lag_seconds"] for row in lags] == [90.0, 50.0, None, None]
     assert [(c.day, c.table, c.runs, c.failed, c.core_seconds, c.bytes_written) for c in costs(rows)] == [
         (r["day"], r["table"], r["runs"], r["failed"], r["core_seconds"] or 0, r["bytes_written"] or 0) for r in cost
     ]

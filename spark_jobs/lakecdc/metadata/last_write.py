@@ -52,9 +52,23 @@ class LastWrite:
     source_time: str | None
     position: dict[str, Any] | None
 
-    def facts(self) -> dict[str, Any]:
-        """As JSON."""
-        return asdict(self)
+    def facts(self, now: datetime) -> dict[str, Any]:
+        """As JSON, with how far the table is behind its source.
+
+        :param now: with a zone.
+        """
+        return {**asdict(self), "source_lag_seconds": self.source_lag_seconds(now)}
+
+    def source_lag_seconds(self, now: datetime) -> float | None:
+        """How long ago the table held every change of its source; None if nobody knows.
+
+        :param now: with a zone.
+        """
+        if self.source_time is None:
+            return None
+        moment = datetime.fromisoformat(self.source_time)
+        # clocks of source and worker differ
+        return max(0.0, round((now - (moment if moment.tzinfo else moment.replace(tzinfo=UTC))).total_seconds(), 3))
 
 
 def last_write(snapshots: Iterable[SnapshotFacts], properties: Mapping[str, str]) -> LastWrite | None:

@@ -5,6 +5,7 @@ A table's own properties tighten its policy, and never loosen what a policy says
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, time
@@ -38,6 +39,8 @@ ALLOW = f"{OWN}allow"
 APPROVE = f"{OWN}approve"
 #: table property: seconds for which ``expire_snapshots`` keeps snapshots at least
 MIN_SNAPSHOT_AGE = f"{OWN}min-snapshot-age"
+#: table property: seconds for which ``expire_partitions`` keeps rows at least
+MIN_ROW_AGE = f"{OWN}min-row-age"
 #: table property: how often the table is read, another table being 1
 READS = f"{OWN}reads"
 _WILD = "*?["
@@ -123,12 +126,14 @@ class Governed:
     :param reads: how often it is read, other tables being 1.
     :param max_wait: seconds for which work may be put off because other work is worth more.
     :param min_snapshot_age: seconds for which snapshots are kept, whatever options say.
+    :param min_row_age: the same of rows.
     """
 
     jobs: frozenset[str]
     approve: frozenset[str] = frozenset()
     own_options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     min_snapshot_age: float = 0.0
+    min_row_age: float = 0.0
     window: Window | None = None
     reads: float = 1.0
     max_wait: float | None = None
@@ -141,16 +146,25 @@ class Governed:
         :param now: with a zone.
         """
         found = {**given, **self.own_options.get(job, {})}
-        if job == "expire_snapshots" and self.min_snapshot_age:
-            asked = OPTIONS[job](**found)
-            older_than = asked.older_than  # type: ignore[attr-defined]
-            age = (now - parse_moment(older_than, "older_than")).total_seconds() if older_than else asked.max_age  # type: ignore[attr-defined]
-            found |= {"older_than": None, "max_age": max(age, self.min_snapshot_age)}
+        if (kept := self.kept_for(job)) and (age := _age(job, found, now)) is not None and age < kept:
+            found |= {"older_than": None, "max_age": kept}
         return found
+
+    def kept_for(self, job: str) -> float:
+        """Seconds for which a job keeps what it would expire, as the table's properties say; 0 if they do not."""
+        return {"expire_snapshots": self.min_snapshot_age, EXPIRE_PARTITIONS: self.min_row_age}.get(job, 0.0)
 
 
 #: what holds for a table of which nobody says more than that it is governed
 EVERYTHING = Governed(frozenset((*KEEPING, *REMOVING)))
+
+
+def _age(job: str, options: Mapping[str, Any], now: datetime) -> float | None:
+    """Seconds after which a job expires something; None if it is told no age, and so refuses to."""
+    asked: Any = OPTIONS[job](**options)
+    if asked.older_than is None:
+        return None if job == EXPIRE_PARTITIONS and not asked.max_age else float(asked.max_age)
+    return (now - parse_moment(asked.older_than, "older_than")).total_seconds()
 
 
 def is_pattern(name: str) -> bool:
@@ -227,7 +241,11 @@ def _approve(governed: Governed, value: str) -> Governed:
 
 
 def _min_snapshot_age(governed: Governed, value: str) -> Governed:
-    return replace(governed, min_snapshot_age=float(value))
+    return replace(governed, min_snapshot_age=_seconds(value))
+
+
+def _min_row_age(governed: Governed, value: str) -> Governed:
+    return replace(governed, min_row_age=_seconds(value))
 
 
 def _reads(governed: Governed, value: str) -> Governed:
@@ -238,8 +256,16 @@ _PROPERTIES: dict[str, Callable[[Governed, str], Governed]] = {
     ALLOW: _allow,
     APPROVE: _approve,
     MIN_SNAPSHOT_AGE: _min_snapshot_age,
+    MIN_ROW_AGE: _min_row_age,
     READS: _reads,
 }
+
+
+def _seconds(text: str) -> float:
+    found = float(text)
+    if not 0 <= found < math.inf:
+        raise SpecError("That is no number of seconds.")
+    return found
 
 
 def _listed(text: str) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ from lakecdc.metadata.policy import (
     ALLOW,
     APPROVE,
     KEEPING,
+    MIN_ROW_AGE,
     MIN_SNAPSHOT_AGE,
     OWN,
     READS,
@@ -107,6 +108,25 @@ def test_a_team_keeps_more_of_the_past_and_never_less() -> None:
     older = own.options("expire_snapshots", {"older_than": (NOW - timedelta(1)).isoformat()}, NOW)
     assert (older["older_than"], older["max_age"]) == (None, 864000)
     assert own.options("compact_data_files", {}, NOW) == {}
+
+
+def test_a_team_keeps_rows_longer_and_never_shorter() -> None:
+    job, kept = "expire_partitions", {"time_column": "at", "max_age": 86400.0}
+    own = tightened(inherited({}, "shop.items", is_named=True), "shop.items", {MIN_ROW_AGE: "864000"})
+    assert own.options(job, kept, NOW) == {"time_column": "at", "max_age": 864000, "older_than": None}
+    assert own.options(job, {**kept, "max_age": 1e9}, NOW)["max_age"] == 1e9
+    for moment, age in ((NOW + timedelta(1), 864000), (NOW - timedelta(1), 864000), (NOW - timedelta(11), 0.0)):
+        exact = own.options(job, {"time_column": "at", "max_age": 0.0, "older_than": moment.isoformat()}, NOW)
+        assert (exact["max_age"], exact["older_than"] is None) == (age, bool(age))
+    # one that is told no age removes nothing, and is not told one by this
+    assert own.options(job, {}, NOW) == {}
+    assert own.options("expire_snapshots", {"max_age": 60.0}, NOW) == {"max_age": 60.0}
+
+
+@pytest.mark.parametrize("value", ["-1", "nan", "inf", "a day"])
+def test_what_is_no_number_of_seconds_leaves_the_table_alone(value: str) -> None:
+    with pytest.raises(SpecError, match="min-row-age"):
+        tightened(inherited({}, "shop.items", is_named=True), "shop.items", {MIN_ROW_AGE: value})
 
 
 @pytest.mark.parametrize(
