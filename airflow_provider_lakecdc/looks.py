@@ -10,15 +10,17 @@ import itertools
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_lakecdc.live_files import live_files
+from airflow_provider_lakecdc.oldest_day import oldest_day
 from airflow_provider_lakecdc.sorted_columns import sorted_columns
 from airflow_provider_lakecdc.tables import MAIN, branch_snapshots, snapshot_facts, specs_by_dropped_columns, summary_of
 from lakecdc.contract.options import (
     CompactDataFilesOptions,
+    ExpirePartitionsOptions,
     ExpireSnapshotsOptions,
     RewriteDeleteFilesOptions,
     RewriteManifestsOptions,
@@ -27,7 +29,7 @@ from lakecdc.contract.options import (
 )
 from lakecdc.metadata import names, totals, work
 from lakecdc.metadata.compaction_reasons import Reasons, none_speaks, reasons
-from lakecdc.metadata.expiry import cutoff_ms, none_can_go, old_enough
+from lakecdc.metadata.expiry import cutoff_ms, no_row_can_go, none_can_go, old_enough, row_cutoff
 from lakecdc.metadata.file_facts import Partitions, by_partition
 from lakecdc.metadata.file_sizes import target_file_bytes, written_file_bytes
 from lakecdc.metadata.health import TableHealth, measured
@@ -253,6 +255,18 @@ def _snapshots(opened: OpenTable, options: ExpireSnapshotsOptions) -> Look:
     return Idle(none_can_go(cutoff), {"snapshots": len(moments)})
 
 
+def _rows(opened: OpenTable, options: ExpirePartitionsOptions) -> Look:
+    cutoff = row_cutoff(options, datetime.now(UTC))
+    oldest = oldest_day(opened.table, opened.manifests, options.time_column)
+    if cutoff is None or oldest is None or _begin(oldest) < cutoff:
+        return Untold("only the job can tell which rows are old enough")
+    return Idle(no_row_can_go(cutoff.isoformat()))
+
+
+def _begin(day: date) -> datetime:
+    return datetime(day.year, day.month, day.day, tzinfo=UTC)
+
+
 def _tags(opened: OpenTable, options: TagSnapshotsOptions) -> Look:
     if options.changes:
         return Untold("changes of tags and branches are asked for")
@@ -277,5 +291,6 @@ LOOKS: dict[str, Callable[[OpenTable, Any], Look]] = {
     "compact_data_files": _data_files,
     "rewrite_manifests": _manifests,
     "expire_snapshots": _snapshots,
+    "expire_partitions": _rows,
     "tag_snapshots": _tags,
 }

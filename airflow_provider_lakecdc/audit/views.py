@@ -1,11 +1,14 @@
-"""What people ask of the rows: which table hurts, what jobs cost, what they saved. What ran is the rows themselves."""
+"""What people ask of the rows: which table hurts, what jobs cost, what they saved, what lies about unused.
+
+What ran is the rows themselves.
+"""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
-from datetime import UTC, date
+from datetime import UTC, date, datetime
 
 from airflow_provider_lakecdc.audit.rows import AuditRow, HealthRow
 
@@ -42,6 +45,21 @@ class Saving:
     core_seconds: float
 
 
+@dataclass(frozen=True)
+class Orphans:
+    """Files that nothing refers to, as the last search of ``remove_orphan_files`` has left them.
+
+    An estimate of what lies there now: files that came since are not among them, and only a search can count those.
+
+    :param found_at: when that search ended.
+    """
+
+    table: str
+    files: int
+    bytes: int
+    found_at: datetime
+
+
 def hurting(rows: Iterable[HealthRow]) -> list[HealthRow]:
     """The latest row of each table, the worst first."""
     latest: dict[str, HealthRow] = {}
@@ -69,6 +87,26 @@ def costs(rows: Iterable[AuditRow]) -> list[Cost]:
         for key, each in groups.items()
     ]
     return sorted(found, key=lambda cost: (-cost.day.toordinal(), -cost.core_seconds, cost.table, cost.job))
+
+
+def orphans(rows: Iterable[AuditRow]) -> list[Orphans]:
+    """Orphan files of each table by its latest search, the most bytes first; none where nothing was left."""
+    latest: dict[str, AuditRow] = {}
+    for row in rows:
+        if "orphan_files" not in row.metrics:
+            continue
+        if row.table not in latest or latest[row.table].finished_at < row.finished_at:
+            latest[row.table] = row
+    found = [
+        Orphans(
+            row.table,
+            row.metrics["orphan_files"] - row.metrics.get("files_taken", 0),
+            row.metrics["orphan_bytes"] - row.metrics.get("bytes_taken", 0),
+            row.finished_at,
+        )
+        for row in latest.values()
+    ]
+    return sorted((each for each in found if each.files > 0), key=lambda each: (-each.bytes, each.table))
 
 
 def savings(rows: Iterable[AuditRow]) -> list[Saving]:

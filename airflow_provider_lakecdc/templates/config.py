@@ -36,6 +36,9 @@ from lakecdc.metadata.hurts import Alerts
 from lakecdc.metadata.names import quarantine_of
 from lakecdc.metadata.policy import TablePolicy, is_pattern, matching
 
+#: seconds: plans predict by the rows of that time
+YOUNGEST_AUDIT = 30 * 24 * 3600.0
+
 
 @dataclass(frozen=True)
 class SparkConfig:
@@ -114,6 +117,8 @@ class LakeConfig:
     :param statistics: compute the statistics of columns and partitions in the weekly DAG.
     :param documents_max_age: seconds after which the nightly DAG removes specs and reports of jobs, of all DAGs that
         keep theirs in ``[lakecdc] documents_uri``; not less than a day, and 0 keeps them.
+    :param audit_max_age: seconds after which the weekly DAG removes rows of the catalog's ``lakecdc.audit`` and
+        ``lakecdc.health``; not less than 30 days, by which plans predict, and 0 keeps them.
     :param approval_timeout: seconds for which a question stands that ``approve`` of a policy asks for; no answer by
         then is a no. The next run of the weekly DAG begins once all questions are answered or over.
     :param schedules: when the DAGs run.
@@ -141,6 +146,7 @@ class LakeConfig:
     retention: dict[str, Retention] = field(default_factory=dict)
     statistics: bool = True
     documents_max_age: float = 90 * 24 * 3600.0
+    audit_max_age: float = 400 * 24 * 3600.0
     approval_timeout: float = 5 * 24 * 3600.0
     schedules: Schedules = field(default_factory=Schedules)
     tables_per_application: int = 0
@@ -168,6 +174,11 @@ class LakeConfig:
             raise SpecError(
                 f"documents_max_age is {self.documents_max_age}, less than {YOUNGEST_DOCUMENT:.0f} seconds, a day.",
                 hint="Jobs that run need theirs; 0 keeps all of them.",
+            )
+        if not (self.audit_max_age == 0 or self.audit_max_age >= YOUNGEST_AUDIT):
+            raise SpecError(
+                f"audit_max_age is {self.audit_max_age}, less than {YOUNGEST_AUDIT:.0f} seconds, 30 days.",
+                hint="Plans predict by the runs of that time; 0 keeps all rows.",
             )
         self._check_approvals()
         self._check_debt()

@@ -31,7 +31,7 @@ from airflow_provider_lakecdc.operators.sort_data_files import SortDataFilesOper
 from airflow_provider_lakecdc.operators.tag_snapshots import TagSnapshotsOperator
 from airflow_provider_lakecdc.retry_policy import retry_policy
 from airflow_provider_lakecdc.sensors.delete_debt import DeleteDebtSensor
-from airflow_provider_lakecdc.templates.config import LakeConfig
+from airflow_provider_lakecdc.templates.config import LakeConfig, Retention
 from airflow_provider_lakecdc.templates.params import IS_DRY_RUN, ONLY_TABLES, run_params
 from airflow_provider_lakecdc.templates.steps import Groups, awaited_debt, finish, mapped_step, new_dag, planned
 from lakecdc.metadata.debt import DebtLimits
@@ -94,7 +94,7 @@ _WEEKLY = """
 Removes what **{tables}** in the catalog `{catalog}` keep for nothing, and renews what query planners know of them.
 
 - `expire_partitions` removes rows that are older than the configuration's `retention` of their table, and keeps
-  ingestion from taking them in again. Without a retention of any table there is no such task.
+  ingestion from taking them in again, and rows of the audit that are older than `audit_max_age`.
 - `remove_orphan_files` looks for files that nothing refers to, also of the tables that ingestion keeps beside them. It
   only tells them, unless its option `dry_run` is false: then they are taken away, and deleted by the run a week later.
 - `compute_statistics` counts distinct values of columns, and what is in each partition, where too many rows have
@@ -145,7 +145,7 @@ def weekly_governance_dag(config: LakeConfig) -> DAG:
     :raises ValueError: if it has neither.
     """
     steps: Steps = ((RemoveOrphanFilesOperator, WEEKLY_ORPHANS),)
-    if config.retention:
+    if config.retention or config.audit_max_age:
         steps = ((ExpirePartitionsOperator, {}), *steps)
     if config.statistics:
         steps = (*steps, (ComputeStatisticsOperator, {}))
@@ -261,7 +261,9 @@ def _assessment(
         for step in options
         if step in OF_SIDE_TABLES
     }
-    own = {table: asdict(kept) for table, kept in config.retention.items()}
+    own = {table: asdict(kept) for table, kept in {**_kept_of_audit(config), **config.retention}.items()}
+    if ExpirePartitionsOperator in options:
+        beside[ExpirePartitionsOperator.job_name] = [*_kept_of_audit(config)]
     return AssessTablesOperator(
         task_id="assess",
         tables=config.maintained_tables,
@@ -278,6 +280,12 @@ def _assessment(
         catalog_conn_id=config.catalog,
         retry_policy=retry_policy(),
     )
+
+
+def _kept_of_audit(config: LakeConfig) -> dict[str, Retention]:
+    """How long the tables of the lake as a whole keep their rows."""
+    moments = {AUDIT: "finished_at", HEALTH: "measured_at"} if config.audit_max_age else {}
+    return {table: Retention(moment, config.audit_max_age) for table, moment in moments.items()}
 
 
 def _plan(

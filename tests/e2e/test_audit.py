@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_lakecdc.audit import Application, Run, health_history, history, record_application, record_health
-from airflow_provider_lakecdc.audit.views import costs, hurting, savings
+from airflow_provider_lakecdc.audit.views import costs, hurting, orphans, savings
 from airflow_provider_lakecdc.hooks.catalog import CatalogConnection
 from airflow_provider_lakecdc.hooks.secrets import SecretEnvironment
 from lakecdc.contract.report import JobReport, TableReport
@@ -51,6 +51,8 @@ def ran(number: int, ago: timedelta = timedelta()) -> Application:
     finished = NOW - ago - timedelta(milliseconds=number)
     metrics = {"core_seconds": number / 4, "bytes_written": number, "data_files_before": 9, "data_files_after": 2,
                "delete_read_cost_before": 4.5, "delete_read_cost_after": 0}  # fmt: skip
+    if number == 3:
+        metrics |= {"orphan_files": 5, "orphan_bytes": 50, "files_taken": 3, "bytes_taken": 30}
     tables = (
         TableReport("shop.orders", "done", metrics=metrics),
         TableReport("shop.items", "failed", "no", metrics={} if number % 2 else metrics),
@@ -61,7 +63,7 @@ def ran(number: int, ago: timedelta = timedelta()) -> Application:
 
 def test_spark_and_python_answer_alike_before_and_after_maintenance(lake: Lake, catalog: CatalogConnection) -> None:
     answers = _answers(lake)
-    what_ran, hurts, lags, cost, saved = answers
+    what_ran, hurts, lags, cost, saved, unused = answers
     rows = history(catalog, since=NOW - timedelta(days=30), limit=1000)
     assert len(what_ran) == len(rows) == 24
     assert (
@@ -77,6 +79,12 @@ def test_spark_and_python_answer_alike_before_and_after_maintenance(lake: Lake, 
         [(s.table, s.job, s.core_seconds, s.delete_read_cost, s.data_files) for s in savings(rows)]
         == [(r["table"], r["job"], r["core_seconds"], r["delete_read_cost"], r["data_files"]) for r in saved]
         == [("shop.orders", "compact_data_files", 16.5, 54.0, 84.0)]
+    )
+
+    assert (
+        [(o.table, o.files, o.bytes) for o in orphans(rows)]
+        == [(r["table"], r["files"], r["bytes"]) for r in unused]
+        == [("shop.orders", 2, 20)]
     )
 
     old = {"time_column": "finished_at", "max_age": 300 * 86400.0}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, cast
 
 from lakecdc import failpoints
@@ -23,6 +23,7 @@ from lakecdc.maintain.findings import Findings, approved_lines
 from lakecdc.maintain.rewrite import nothing
 from lakecdc.maintain.time_ranges import Cut, Unit, between_files, moment_of, through_files, time_of, unit_of
 from lakecdc.metadata import names
+from lakecdc.metadata.expiry import no_row_can_go, row_cutoff
 from lakecdc.metadata.floor import TIMES, Floor, read_floor, text_of
 from lakecdc.metadata.positions import nearest_carrier
 from lakecdc.sql import quoted_column
@@ -234,7 +235,7 @@ def _nothing_to_remove(table: IcebergTable, plan: ExpiryPlan) -> TableReport:
             table=table.name,
             hint=f"Partition the table by {plan.column.name!r} or sort it by that, or set allow_row_deletes.",
         )
-    return nothing(table, f"no row is from before {plan.counts['cutoff']}", plan.head, **plan.counts)
+    return nothing(table, no_row_can_go(plan.counts["cutoff"]), plan.head, **plan.counts)
 
 
 def _done(table: IcebergTable, plan: ExpiryPlan, after: Snapshot, facts: dict[str, Any]) -> TableReport:
@@ -259,11 +260,8 @@ def _removed(snapshot: Snapshot) -> dict[str, int]:
 
 def _cutoff(options: ExpirePartitionsOptions, now: datetime, table: str) -> int:
     """Microseconds since 1970 of the moment before which rows are to go."""
-    if options.older_than is not None:
-        moment = parse_moment(options.older_than, "options.older_than")
-    elif options.max_age:
-        moment = (now - timedelta(seconds=options.max_age)).replace(hour=0, minute=0, second=0, microsecond=0)
-    else:
+    moment = row_cutoff(options, now)
+    if moment is None:
         raise SpecError(
             "Nobody has said from which age on rows are to go.", table=table, hint="Set max_age or older_than."
         )

@@ -1,12 +1,12 @@
-"""Until when snapshots expire, and which are so old."""
+"""Until when snapshots and rows expire, and which snapshots are so old."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from lakecdc.contract.fields import parse_moment
-from lakecdc.contract.options import ExpireSnapshotsOptions
+from lakecdc.contract.options import ExpirePartitionsOptions, ExpireSnapshotsOptions
 
 
 def cutoff_ms(options: ExpireSnapshotsOptions, now: float) -> int:
@@ -33,6 +33,28 @@ def old_enough(snapshots: Mapping[int, int], kept: Collection[int], cutoff: int)
 def none_can_go(cutoff: int) -> str:
     """Why nothing expires, for the report."""
     return f"no snapshot before {iso(cutoff)} can go"
+
+
+def row_cutoff(options: ExpirePartitionsOptions, now: datetime) -> datetime | None:
+    """The moment before which rows are to expire; None if nobody has said.
+
+    :param now: with a zone.
+    :raises SpecError: ``older_than`` is no moment.
+    """
+    if options.older_than is not None:
+        return parse_moment(options.older_than, "options.older_than")
+    if not options.max_age:
+        return None
+    moment = now.astimezone(UTC) - timedelta(seconds=options.max_age)
+    return moment.replace(hour=0, minute=0, second=0, microsecond=0)
+
+
+def no_row_can_go(cutoff: str) -> str:
+    """Why no row expires, for the report.
+
+    :param cutoff: ISO-8601 moment.
+    """
+    return f"no row is from before {cutoff}"
 
 
 def iso(milliseconds: int) -> str:

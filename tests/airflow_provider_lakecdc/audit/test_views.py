@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 
 from airflow_provider_lakecdc.audit import AuditRow, HealthRow
-from airflow_provider_lakecdc.audit.views import Cost, Saving, costs, hurting, savings
+from airflow_provider_lakecdc.audit.views import Cost, Orphans, Saving, costs, hurting, orphans, savings
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 ROW = AuditRow(
@@ -48,3 +48,21 @@ def test_savings_of_what_was_changed() -> None:
         Saving("shop.orders", "compact_data_files", 9.0, 0, 14, 4.0),
         Saving("shop.orders", "expire_snapshots", 0, 0, 0, 2.0),
     ]
+
+
+def test_orphans_are_those_that_the_last_search_has_left() -> None:
+    def search(table: str, hours: int, **metrics: int) -> AuditRow:
+        at = NOON - timedelta(hours=hours)
+        return replace(ROW, job="remove_orphan_files", table=table, finished_at=at, metrics=metrics)
+
+    rows = [
+        search("a", 1, orphan_files=3, orphan_bytes=30, files_taken=0, bytes_taken=0),
+        search("a", 9, orphan_files=9, orphan_bytes=90),
+        search("b", 2, orphan_files=5, orphan_bytes=50, files_taken=4, bytes_taken=45),
+        # bringing files back is no search
+        search("b", 1, files_to_restore=4),
+        search("gone", 1, orphan_files=5, orphan_bytes=50, files_taken=5, bytes_taken=50),
+        ROW,
+    ]
+    hour = timedelta(hours=1)
+    assert orphans(rows) == [Orphans("a", 3, 30, NOON - hour), Orphans("b", 1, 5, NOON - 2 * hour)]

@@ -86,6 +86,7 @@ def test_options_of_a_dag_go_before_those_of_the_job_and_the_templates() -> None
         ({"tables_per_application": "all"}, "tables_per_application"),
         ({"schedules": {"ingest": "every hour"}}, "schedules.ingest is 'every hour'"),
         ({"documents_max_age": 3600}, "documents_max_age is 3600.*a day"),
+        ({"audit_max_age": 3600}, "audit_max_age is 3600.*30 days"),
         ({"schedules": {"nightly_governance": "61 * * * *"}}, "schedules.nightly_governance is '61"),
         ({"schedules": {"assets": {"daily": []}}}, "Unknown key 'daily' in schedules.assets"),
         ({"schedules": {"assets": {"ingest": ["tables"]}}}, "each run would start the next"),

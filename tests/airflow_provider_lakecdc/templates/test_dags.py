@@ -31,6 +31,7 @@ from airflow_provider_lakecdc.templates.steps import FINISHED
 from lakecdc.contract.errors import SpecError
 from lakecdc.contract.fields import parse
 from lakecdc.contract.options import OPTIONS
+from lakecdc.metadata import names
 from lakecdc.metadata.debt import DebtLimits
 from lakecdc.metadata.policy import TablePolicy, Window
 
@@ -218,13 +219,26 @@ def test_quarantines_of_their_own_are_maintained_too() -> None:
 
 
 def test_old_rows_are_removed_where_the_configuration_says_so_and_nowhere_else() -> None:
-    assert "expire_partitions" not in weekly_governance_dag(config()).task_dict
+    without: Any = weekly_governance_dag(config(audit_max_age=0.0))
+    assert "expire_partitions" not in without.task_dict and assessed(without).own == {}
     assert assessed(hourly_governance_dag(config(retention=RETENTION))).own == {}
     options = {"expire_partitions": {"max_partitions": 9}}
-    dag: Any = weekly_governance_dag(config(retention=RETENTION, options=options))
+    dag: Any = weekly_governance_dag(config(retention=RETENTION, options=options, audit_max_age=0.0))
     kept = {"time_column": "at", "max_age": 86400.0, "allow_row_deletes": False}
     assert assessed(dag).own == {"expire_partitions": {"shop.t1": kept}}
     assert dag.task_dict["expire_partitions"].unmap({"tables": []}).options["max_partitions"] == 9
+
+
+def test_rows_of_the_audit_go_by_age() -> None:
+    dag = weekly_governance_dag(config(audit_max_age=1e8))
+    assert assessed(dag).beside["expire_partitions"] == [names.AUDIT, names.HEALTH]
+    own = assessed(dag).own["expire_partitions"]
+    assert {name: (each["time_column"], each["max_age"]) for name, each in own.items()} == {
+        names.AUDIT: ("finished_at", 1e8),
+        names.HEALTH: ("measured_at", 1e8),
+    }
+    named = {"tables": (names.AUDIT,), "retention": {names.AUDIT: Retention("started_at", 5.0)}}
+    assert assessed(weekly_governance_dag(config(**named))).own["expire_partitions"][names.AUDIT]["max_age"] == 5.0
 
 
 def test_statistics_are_computed_of_the_tables_alone_unless_the_configuration_leaves_them_out() -> None:

@@ -1,0 +1,102 @@
+"""Rows of the audit and of health go by their age, and a worker sees when none is old enough."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime, timedelta
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from airflow_provider_lakecdc.assessment import Assessment, Steps, assess
+from airflow_provider_lakecdc.audit import record_application, record_health
+from airflow_provider_lakecdc.discovery import Wanted
+from airflow_provider_lakecdc.hooks.catalog import CatalogConnection
+from airflow_provider_lakecdc.looks import Idle, OpenTable, Untold, look_at
+from airflow_provider_lakecdc.oldest_day import oldest_day
+from airflow_provider_lakecdc.operators.plan import tasks_of
+from lakecdc.contract.options import ExpirePartitionsOptions
+from lakecdc.metadata import names
+from lakecdc.metadata.plan import choose
+from tests.airflow_provider_lakecdc.audit.conftest import application
+from tests.airflow_provider_lakecdc.tables import FedTable
+
+JOB = "expire_partitions"
+NOW = datetime.now(UTC)
+DAYS = 86400.0
+
+
+def measured(catalog: CatalogConnection, *ages: int) -> None:
+    for age in ages:
+        assert record_health(catalog, NOW - timedelta(days=age), {"shop.orders": {"score": 70.0}})
+
+
+def look(catalog: CatalogConnection, **options: Any) -> Any:
+    table = catalog.load().load_table(names.HEALTH)
+    return look_at(OpenTable(table), JOB, ExpirePartitionsOptions(**{"time_column": "measured_at", **options}))
+
+
+def test_days_tell_whether_a_row_is_old_enough(catalog: CatalogConnection) -> None:
+    measured(catalog, 400, 3)
+    table = catalog.load().load_table(names.HEALTH)
+    manifests = table.current_snapshot().manifests(table.io)  # type: ignore[union-attr]
+    assert oldest_day(table, manifests, "measured_at") == (NOW - timedelta(days=400)).date()
+    # which is cut off at midnight
+    assert isinstance(look(catalog, max_age=400 * DAYS), Idle)
+    assert isinstance(look(catalog, max_age=399 * DAYS), Untold)
+    assert isinstance(look(catalog, older_than=(NOW - timedelta(days=401)).isoformat()), Idle)
+    # a cutoff within a day may have rows before it
+    midnight = datetime.combine(NOW - timedelta(days=400), datetime.min.time(), UTC)
+    assert isinstance(look(catalog, older_than=midnight.isoformat()), Idle)
+    assert isinstance(look(catalog, older_than=(midnight + timedelta(seconds=1)).isoformat()), Untold)
+    # what a job would refuse is left to it
+    assert isinstance(look(catalog), Untold)
+    for other in ("score", "nothing", None):
+        assert isinstance(look(catalog, time_column=other, max_age=500 * DAYS), Untold)
+
+
+def test_rows_before_1970_have_a_day_too(lake: dict[str, str], catalog: CatalogConnection) -> None:
+    measured(catalog, (NOW.date() - date(1969, 12, 30)).days)
+    table = FedTable.open(lake).load_table(names.HEALTH)
+    manifests = table.current_snapshot().manifests(table.io)  # type: ignore[union-attr]
+    assert oldest_day(table, manifests, "measured_at") == date(1969, 12, 30)
+
+
+def test_files_without_partitions_by_day_leave_it_to_the_job(catalog: CatalogConnection) -> None:
+    measured(catalog, 1)
+    table = catalog.load().load_table(names.HEALTH)
+    with table.update_spec() as change:
+        change.remove_field("measured_at_day")
+    table = catalog.load().load_table(names.HEALTH)
+    rows = {"row_id": "x", "table": "t", "measured_at": NOW, "score": 1.0, "lost": "{}", "facts": "{}"}
+    table.append(pa.Table.from_pylist([rows], schema=table.schema().as_arrow()))
+    assert isinstance(look(catalog, max_age=500 * DAYS), Untold)
+
+
+@pytest.mark.parametrize("is_alike", [False, True])
+def test_the_weekly_plan_has_both_tables_once_rows_are_old(
+    lake: dict[str, str], catalog: CatalogConnection, is_alike: bool
+) -> None:
+    FedTable(lake).ingest(None)
+    assert record_application(catalog, application())
+    measured(catalog, 1)
+    kept = {
+        names.AUDIT: {"time_column": "finished_at", "max_age": 400 * DAYS},
+        names.HEALTH: {"time_column": "measured_at", "max_age": 400 * DAYS},
+    }
+    # a table of somebody's may have just the same options as one beside it
+    own = {**kept, **({"shop.orders": kept[names.HEALTH]} if is_alike else {})}
+    steps = Steps({JOB: {}}, {JOB: [names.AUDIT, names.HEALTH]}, {JOB: own})
+
+    def found() -> Assessment:
+        return assess(catalog, Wanted(("shop.orders",)), steps)
+
+    planned = {"shop.orders"} if is_alike else set()
+    assert {action.table for action in found().actions} == planned
+    assert {each.table for each in found().tables if JOB in each.idle} == {names.AUDIT, names.HEALTH}
+    measured(catalog, 500)
+    old = found()
+    assert {action.table for action in old.actions} == planned | {names.HEALTH}
+    (tasks,) = tasks_of(choose(old.actions), old, [JOB])
+    assert tasks[JOB]["tables"] == [*planned, names.HEALTH]
+    assert tasks[JOB]["policy_options"] == kept[names.HEALTH]
