@@ -137,6 +137,11 @@ def dry_run_of(job: str) -> str:
     return f"{job}_dry_run"
 
 
+def approved_of(job: str) -> str:
+    """Name of the task of a job that takes what a person has agreed to."""
+    return f"{job}_approved"
+
+
 def tasks_of(
     plan: Plan, assessment: Assessment, jobs: Sequence[str], tables_per_application: int = 0
 ) -> list[dict[str, dict[str, Any]]]:

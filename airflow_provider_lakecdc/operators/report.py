@@ -15,6 +15,7 @@ from airflow_provider_lakecdc.assessment import parse_assessment
 from airflow_provider_lakecdc.assets import lake_asset
 from airflow_provider_lakecdc.chaining import reports_of, steps_of
 from airflow_provider_lakecdc.documents import read_document
+from airflow_provider_lakecdc.operators.plan import approved_of, dry_run_of
 from lakecdc.contract.fields import parse
 from lakecdc.metadata.hurts import Alerts
 from lakecdc.metadata.plan import Action, Plan, parse_plan
@@ -36,6 +37,7 @@ class ReportOperator(BaseOperator):
     :param plan: URI of the plan; empty if there is none. (templated)
     :param jobs: of the steps, in the order of work.
     :param one_task: id of the task that does all of them; None if each has a task of its name.
+    :param of_approved: tell of what a person was asked about, and nothing else: jobs have a task for what was approved.
     :param alerts: fields of ``lakecdc.metadata.hurts.Alerts``; without a limit nobody is told anything.
     :param assessment: URI of the assessment that was planned by, which has the tables' scores; empty if there is none.
         (templated)
@@ -53,6 +55,7 @@ class ReportOperator(BaseOperator):
         plan: str,
         jobs: Sequence[str],
         one_task: str | None = None,
+        of_approved: bool = False,
         alerts: Mapping[str, Any] | None = None,
         assessment: Any = "",
         is_dry: bool | str = False,
@@ -67,6 +70,7 @@ class ReportOperator(BaseOperator):
         self.plan = plan
         self.jobs = list(jobs)
         self.one_task = one_task
+        self.of_approved = of_approved
         self.assessment = assessment
         self.is_dry = is_dry
 
@@ -79,8 +83,8 @@ class ReportOperator(BaseOperator):
         found: list[tuple[Action, Mapping[str, Any]]] = []
         failed: set[str] = set()
         for job, reported in self._reports(context).items():
-            of_job = plan.of_job(job)
-            found += [(action, reported.get(action.table) or _unreported(action, failed)) for action in of_job]
+            of_job = [action for action in plan.of_job(job) if action.approve or not self.of_approved]
+            found += [(action, reported.get(action.table) or self._unreported(action, failed)) for action in of_job]
             failed |= {action.table for action, facts in found if facts["outcome"] in _FAILED}
         report = summary(plan, found)
         self.log.info("%s", ", ".join(f"{n} {outcome}" for outcome, n in report["outcomes"].items()) or "nothing")
@@ -95,26 +99,36 @@ class ReportOperator(BaseOperator):
     def _alerts(self) -> Alerts:
         return parse(Alerts, self.alerts, "alerts")
 
+    def _unreported(self, action: Action, failed: Collection[str]) -> dict[str, Any]:
+        """What is told of an action that a step has not reported.
+
+        :param failed: tables that an earlier step has failed for.
+        """
+        if action.table in failed:
+            return {"outcome": _LEFT_OUT}
+        return {"outcome": _ASKED if action.approve and not self.of_approved else _NO_REPORT}
+
     def _reports(self, context: Context) -> dict[str, dict[str, Mapping[str, Any]]]:
         """What has been reported, by job and table."""
+        if self.of_approved:
+            return {job: _of_approved(context, job) for job in self.jobs}
         if self.one_task is None:
             return {job: reports_of(context, job) for job in self.jobs}
         told = steps_of(context, self.one_task)
         return {job: told.get(job, {}) for job in self.jobs}
 
 
-_NO_REPORT, _LEFT_OUT, _ASKED = "no report", "left out", "a person is asked"
+_NO_REPORT, _LEFT_OUT, _ASKED, _REFUSED = "no report", "left out", "a person is asked", "not approved"
 _FAILED = ("failed", "conflict", _NO_REPORT)
 
 
-def _unreported(action: Action, failed: Collection[str]) -> dict[str, Any]:
-    """What is told of an action that a step has not reported.
-
-    :param failed: tables that an earlier step has failed for.
-    """
-    if action.table in failed:
-        return {"outcome": _LEFT_OUT}
-    return {"outcome": _ASKED if action.approve else _NO_REPORT}
+def _of_approved(context: Context, job: str) -> dict[str, Mapping[str, Any]]:
+    """What has been reported of the tables that a person was asked about, or was not because nothing was found."""
+    found: dict[str, Mapping[str, Any]] = {
+        table: {"outcome": _REFUSED} if facts.get("metrics", {}).get("findings") else facts
+        for table, facts in reports_of(context, dry_run_of(job)).items()
+    }
+    return found | reports_of(context, approved_of(job))
 
 
 def summary(plan: Plan, found: Sequence[tuple[Action, Mapping[str, Any]]]) -> dict[str, Any]:

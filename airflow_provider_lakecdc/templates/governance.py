@@ -21,7 +21,7 @@ from airflow_provider_lakecdc.operators.compute_statistics import ComputeStatist
 from airflow_provider_lakecdc.operators.expire_partitions import ExpirePartitionsOperator
 from airflow_provider_lakecdc.operators.expire_snapshots import ExpireSnapshotsOperator
 from airflow_provider_lakecdc.operators.govern import GovernOperator
-from airflow_provider_lakecdc.operators.plan import PLAN_KEY, PlanOperator, dry_run_of
+from airflow_provider_lakecdc.operators.plan import PLAN_KEY, PlanOperator, approved_of, dry_run_of
 from airflow_provider_lakecdc.operators.remove_documents import RemoveDocumentsOperator
 from airflow_provider_lakecdc.operators.remove_orphan_files import RemoveOrphanFilesOperator
 from airflow_provider_lakecdc.operators.report import ReportOperator
@@ -57,6 +57,8 @@ OF_SIDE_TABLES = (
 _FOR_EVER = timedelta(days=3650).total_seconds()
 #: operators in the order of work, each with the options that the template prefers
 Steps = tuple[tuple[type[LakecdcJobOperator], dict[str, Any]], ...]
+#: the URI of the plan that a task has made, empty if it has made none
+_PLAN = "{{{{ ti.xcom_pull(task_ids='{}', key='" + PLAN_KEY + "') or '' }}}}"
 _FAILURES = """
 `assess` looks at each table's metadata, `plan` chooses what is done, and each step is one task per group of tables:
 Spark starts for those alone that need something. `report` tells what came of it.
@@ -103,7 +105,8 @@ Removes what **{tables}** in the catalog `{catalog}` keep for nothing, and renew
 
 _APPROVALS = """
 Of the tables whose policy asks for it, `{job}_dry_run` finds what would go, `{job}_approval` asks a person, and
-`{job}_approved` takes what was approved and is found again. Other tables do not wait for that.
+`{job}_approved` takes what was approved and is found again. Other tables do not wait for that; `report_approved` tells
+what came of it.
 """
 
 
@@ -163,7 +166,7 @@ def _chained(config: LakeConfig, kind: str, doc: str, steps: Steps, *, with_docu
         assessed = _assessment(config, options)
         plan = _plan(config, kind, assessed, options)
         work = [_one_step(config, plan)] if config.one_application else _steps(config, plan, options)
-        asked = [
+        asked: list[BaseOperator | MappedOperator] = [
             task
             for step, of_step in options.items()
             if step.job_name in plan.asks
@@ -175,6 +178,8 @@ def _chained(config: LakeConfig, kind: str, doc: str, steps: Steps, *, with_docu
         if with_documents:
             tasks.append(_documents(config))
         chain(*tasks)
+        if asked:
+            asked.append(_report_of_approved(plan, asked))
         finish([*tasks, *asked])
     return dag
 
@@ -230,7 +235,7 @@ def _asked(
         trigger_rule=TriggerRule.ALL_DONE,
         retry_policy=retry_policy(),
     )
-    approved = mapped_step(step, config, Groups(approval.output), options, task_id=f"{step.job_name}_approved")
+    approved = mapped_step(step, config, Groups(approval.output), options, task_id=approved_of(step.job_name))
     chain(work[-1], found, approval, approved)
     return [found, approval, approved]
 
@@ -316,7 +321,7 @@ def _report(config: LakeConfig, plan: PlanOperator) -> BaseOperator:
     """The task that tells what came of the plan, whatever came of it."""
     return ReportOperator(
         task_id="report",
-        plan=f"{{{{ ti.xcom_pull(task_ids='{plan.task_id}', key='{PLAN_KEY}') or '' }}}}",
+        plan=_PLAN.format(plan.task_id),
         jobs=plan.jobs,
         one_task=GovernOperator.job_name if config.one_application else None,
         alerts=asdict(config.alerts),
@@ -326,6 +331,23 @@ def _report(config: LakeConfig, plan: PlanOperator) -> BaseOperator:
         trigger_rule=TriggerRule.ALL_DONE,
         retry_policy=retry_policy(),
     )
+
+
+def _report_of_approved(plan: PlanOperator, asked: Sequence[BaseOperator | MappedOperator]) -> BaseOperator:
+    """The task that tells what came of what people were asked about, which the other report does not wait for.
+
+    :param asked: the tasks of these steps.
+    """
+    told = ReportOperator(
+        task_id="report_approved",
+        plan=_PLAN.format(plan.task_id),
+        jobs=plan.asks,
+        of_approved=True,
+        trigger_rule=TriggerRule.ALL_DONE,
+        retry_policy=retry_policy(),
+    )
+    list(asked) >> told
+    return told
 
 
 def _documents(config: LakeConfig) -> BaseOperator:

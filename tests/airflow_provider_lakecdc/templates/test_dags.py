@@ -247,7 +247,7 @@ def test_statistics_are_computed_of_the_tables_alone_unless_the_configuration_le
     assert "compute_statistics" not in dag.task_dict["assess"].beside
     assert task.unmap({"tables": []}).options["columns"] == ["id"]
     left = weekly_governance_dag(config(statistics=False))
-    assert [task.task_id for task in steps(left)] == ["remove_orphan_files"]
+    assert [task.task_id for task in steps(left)] == ["expire_partitions", "remove_orphan_files"]
 
 
 def test_old_documents_are_removed_at_the_end_of_the_night_unless_they_are_to_be_kept() -> None:
@@ -273,7 +273,8 @@ def test_a_person_is_asked_apart_from_the_chain_where_a_policy_says_so() -> None
     dag: Any = weekly_governance_dag(given)
     asked = [f"remove_orphan_files_{part}" for part in ("dry_run", "approval", "approved")]
     without: Any = weekly_governance_dag(config(retention=RETENTION))
-    assert set(dag.task_dict) - set(without.task_dict) == set(asked)
+    assert set(dag.task_dict) - set(without.task_dict) == {*asked, "report_approved"}
+    assert dag.task_dict["report_approved"].upstream_task_ids == set(asked)
     for before, behind in itertools.pairwise(["compute_statistics", *asked, FINISHED]):
         assert behind in dag.task_dict[before].downstream_task_ids
     # nobody waits for an answer but what needs it
