@@ -17,7 +17,9 @@ from lakecdc.metadata.manifests import Manifest
 
 # core-seconds of a job on one table, however little there is to do
 _START = 0.5
-_PER_FILE, _PER_DELETE_FILE, _PER_DELETE, _PER_MATCHED_ROW = 0.03, 0.01, 4e-6, 6e-8
+_PER_FILE = 0.03
+# a data file with deletes is searched, gets a new delete file, and is proven; delete files are read many in a task
+_PER_TOUCHED_FILE, _PER_DELETE_FILE, _PER_DELETE, _PER_MATCHED_ROW = 0.015, 0.004, 4e-6, 6e-8
 _PER_COMPACTED_BYTE, _PER_SORTED_BYTE = 4e-8, 8e-8
 _PER_MANIFEST, _PER_SNAPSHOT = 0.02, 0.002
 # opened manifests are small, and are read for the planning of a scan alone
@@ -54,12 +56,15 @@ def of_delete_files(health: TableHealth, files: Iterable[FileFacts], format_vers
     left = len(touched) * (VECTOR_COST if format_version >= 3 else POSITION_COST)
     count = health.equality_delete_files + health.position_delete_files + health.deletion_vectors
     deletes = health.equality_deletes + health.position_deletes
-    matched = sum(file.rows for file in touched) if health.equality_deletes else 0
+    # a vector that a file has already is left alone, unless equality deletes come to it
+    searched = [file for file in touched if file.equality_deletes]
+    of_files = _PER_TOUCHED_FILE * len(searched or touched) + _PER_DELETE_FILE * count
+    of_rows = _PER_DELETE * deletes + _PER_MATCHED_ROW * sum(file.rows for file in searched)
     return Work(
         f"{health.equality_delete_files} equality-delete files and {count - health.equality_delete_files} others, "
         f"applied {health.delete_file_reads} times by a scan",
         round(max(0.0, health.delete_read_cost - left), 2),
-        _rounded(_START + _PER_DELETE_FILE * count + _PER_DELETE * deletes + _PER_MATCHED_ROW * matched),
+        _rounded(_START + of_files + of_rows),
         health.delete_bytes,
     )
 

@@ -1,0 +1,34 @@
+"""What a job is guessed to take, and what readers gain by it."""
+
+from __future__ import annotations
+
+from lakecdc.metadata.file_facts import by_partition
+from lakecdc.metadata.health import measured
+from lakecdc.metadata.live_files import Content, LiveFile
+from lakecdc.metadata.work import Work, of_delete_files
+
+SCOPE = (0, "{}")
+
+
+def rewriting(files: int, delete_files: int, vectors: int = 0, rows: int = 1000) -> Work:
+    """Of a table whose first files are older than its equality deletes, and whose others have a vector each."""
+    live = [LiveFile(Content.DATA, SCOPE, 9000, rows, 1, f"old-{number}") for number in range(files)]
+    live += [LiveFile(Content.DATA, SCOPE, 9000, rows, 3, f"new-{number}") for number in range(vectors)]
+    live += [LiveFile(Content.DELETION_VECTOR, SCOPE, 50, 1, 3, f"new-{number}") for number in range(vectors)]
+    live += [LiveFile(Content.EQUALITY_DELETES, SCOPE, 500, 10, 2, None) for _ in range(delete_files)]
+    health = measured(live, target_file_bytes=9000, snapshots=1, manifests=())
+    return of_delete_files(health, by_partition(live)[SCOPE], 3)
+
+
+def test_rewriting_delete_files_takes_what_data_files_they_apply_to() -> None:
+    few, many = rewriting(2, 3), rewriting(40, 3)
+    assert many.core_seconds > 1.5 * few.core_seconds
+    # a table of as many rows in fewer files is done sooner, although as much is searched
+    assert rewriting(2, 3, rows=20_000).core_seconds < many.core_seconds
+    assert many.benefit == 40 * 3 - 40 * 0.05 > few.benefit
+
+
+def test_files_that_have_a_vector_already_cost_little() -> None:
+    settled = rewriting(2, 3, vectors=38)
+    assert rewriting(2, 3).core_seconds < settled.core_seconds < rewriting(40, 3).core_seconds
+    assert settled.benefit == rewriting(2, 3).benefit
