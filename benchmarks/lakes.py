@@ -1,0 +1,199 @@
+"""Lakes of many tables with equality deletes, whose sizes follow published distributions."""
+
+from __future__ import annotations
+
+import math
+import sqlite3
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+from pyiceberg.catalog.sql import SqlCatalog
+
+from lakecdc.contract.spec import parse_spec
+from lakecdc.iceberg.commit import RowChanges, append_changes
+from lakecdc.iceberg.fence import PositionFence
+from lakecdc.iceberg.table import IcebergTable
+from lakecdc.iceberg.written_files import WrittenFile, data_file, equality_delete
+from lakecdc.ingest.apply.arrow_files import ArrowFile, FileColumn, FilePlace, file_columns
+from lakecdc.session import open_session
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import SparkSession
+
+JOB = "rewrite_delete_files"
+#: of all tables: names and Spark SQL types
+COLUMNS = {"id": "bigint NOT NULL", "name": "string", "amount": "double"}
+Ids = np.ndarray[Any, np.dtype[np.int64]]
+_FEWEST_ROWS, _MOST_ROWS = 200, 500_000
+_MOST_FILES = 40
+_COMMITS = 2
+# rows of the 24 tables of TPC-DS at scale factor 1 (specification, table 3-2)
+_TPC_DS = (
+    *(6, 11_718, 144_067, 1_441_548, 100_000, 50_000, 1_920_800, 73_049, 7_200, 20, 11_745_000, 18_000),
+    *(300, 35, 20, 12, 287_514, 2_880_404, 86_400, 5, 60, 71_763, 719_384, 30),
+)
+
+
+def _of_tpc_ds(tables: int, _: np.random.Generator) -> list[float]:
+    return [float(_TPC_DS[number % len(_TPC_DS)]) for number in range(tables)]
+
+
+def _of_file_systems(tables: int, draw: np.random.Generator) -> list[float]:
+    """Sizes of files: Agrawal et al., Generating Realistic Impressions for File-System Benchmarking, FAST 2009."""
+    return [float(size) for size in draw.lognormal(9.48, 2.46, tables)]
+
+
+def _of_ycsb(tables: int, _: np.random.Generator) -> list[float]:
+    """Ranks with YCSB's constant of Zipf's law (Cooper et al., SoCC 2010)."""
+    return [(rank + 1) ** -0.99 for rank in range(tables)]
+
+
+def _drawn(tables: int, draw: np.random.Generator) -> list[float]:
+    """A mixture of two kinds of tables, each kind drawn as well."""
+    kinds = draw.uniform((4, 0.5), (14, 2.5), (2, 2))
+    chosen = kinds[draw.integers(0, 2, tables)]
+    return [float(size) for size in draw.lognormal(chosen[:, 0], chosen[:, 1])]
+
+
+#: relative sizes of tables, by distribution
+SIZES: dict[str, Callable[[int, np.random.Generator], list[float]]] = {
+    "tpc_ds": _of_tpc_ds,
+    "file_systems": _of_file_systems,
+    "ycsb": _of_ycsb,
+    "drawn": _drawn,
+}
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What one table holds.
+
+    :param delete_files: of equality deletes.
+    :param deletes: rows of each delete file.
+    """
+
+    rows: int
+    files: int
+    delete_files: int
+    deletes: int
+
+
+def shapes(distribution: str, tables: int, seed: int) -> list[Shape]:
+    """Draw tables: sizes of the distribution, and writers whose habits have nothing to do with the size.
+
+    :param distribution: of :data:`SIZES`.
+    """
+    draw = np.random.default_rng([seed, *distribution.encode()])
+    sizes = SIZES[distribution](tables, draw)
+    scale = _MOST_ROWS / max(sizes)
+    found = []
+    for size in draw.permutation(sizes):
+        rows = max(_FEWEST_ROWS, int(size * scale))
+        # of streams into small files up to loads into large ones
+        files = _within(rows / draw.lognormal(9, 1.2))
+        delete_files = _within(draw.lognormal(1.5, 1.2))
+        found.append(Shape(rows, files, delete_files, max(1, int(rows * draw.uniform(0.0005, 0.01)))))
+    return found
+
+
+def _within(files: float) -> int:
+    return min(_MOST_FILES, max(1, math.ceil(files)))
+
+
+class Lake:
+    """Tables in a folder, and a session that works on them.
+
+    :param folder: whose name the catalog has, since a session keeps a catalog's settings.
+    :param made: of each table.
+    """
+
+    def __init__(self, folder: Path, made: list[Shape], seed: int) -> None:
+        self._folder, self._name = folder, folder.name
+        (folder / "warehouse").mkdir(parents=True)
+        self.catalog = {
+            "name": self._name,
+            "properties": {
+                "type": "sql",
+                "uri": f"sqlite:///{folder}/catalog.db",
+                "warehouse": f"file://{folder}/warehouse",
+            },
+        }
+        self.tables = [f"bench.t{number:03}" for number in range(len(made))]
+        first = parse_spec({"version": 1, "job": JOB, "catalog": self.catalog, "tables": self.tables})
+        self._spark: SparkSession = open_session(first.catalog, "bench-plan")
+        self._spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {self._name}.bench")
+        for number, (name, shape) in enumerate(zip(self.tables, made, strict=True)):
+            self._make(name, shape, np.random.default_rng([seed, number]))
+        self._heads = self._pointers("SELECT metadata_location, table_name FROM iceberg_tables")
+
+    def load(self) -> SqlCatalog:
+        """The catalog as workers read it."""
+        properties: dict[str, Any] = self.catalog["properties"]  # type: ignore[assignment]
+        return SqlCatalog(self._name, **{name: value for name, value in properties.items() if name != "type"})
+
+    def back(self) -> None:
+        """Set all tables back to what they were made as; no job deletes their files."""
+        with sqlite3.connect(self._folder / "catalog.db") as connection:
+            connection.executemany(
+                "UPDATE iceberg_tables SET previous_metadata_location = NULL, metadata_location = ? "
+                "WHERE table_name = ?",
+                self._heads,
+            )
+
+    def _pointers(self, query: str) -> list[tuple[str, str]]:
+        with sqlite3.connect(self._folder / "catalog.db") as connection:
+            return connection.execute(query).fetchall()
+
+    def _make(self, name: str, shape: Shape, draw: np.random.Generator) -> None:
+        columns = ", ".join(f"{column} {kind}" for column, kind in COLUMNS.items())
+        self._spark.sql(
+            f"CREATE TABLE {self._name}.{name} ({columns}) USING iceberg TBLPROPERTIES ('format-version'='3')"
+        )
+        table = IcebergTable(self._spark, self._name, name)
+        writer = Writer(table)
+        ids = np.array_split(np.arange(shape.rows), shape.files)
+        append_changes(table, RowChanges(rows=[writer.rows(part) for part in ids]), PositionFence(None))
+        counts = np.array_split(np.arange(shape.delete_files), min(_COMMITS, shape.delete_files))
+        for files in counts:
+            keys = [draw.integers(0, shape.rows, shape.deletes) for _ in files]
+            changes = RowChanges([writer.rows(np.unique(keys[0]))], [writer.deletes(drawn) for drawn in keys])
+            append_changes(table.refresh(), changes, PositionFence(None))
+
+
+class Writer:
+    """Writes files of one table of :data:`COLUMNS`; a Spark task for each would take longer than what is measured."""
+
+    def __init__(self, table: IcebergTable) -> None:
+        self._table = table
+        self._place = FilePlace.of(table, f"{table.location}/data")
+        self._columns = file_columns(table, {column: column for column in COLUMNS})
+
+    def rows(self, ids: Ids, text: str = "customer") -> Any:
+        """Write a data file.
+
+        :param text: what names begin with.
+        :return: Java ``DataFile`` for a commit.
+        """
+        names = pa.array([f"{text} {id}" for id in ids])
+        rows = pa.table({"id": ids, "name": names, "amount": ids / 7})
+        return data_file(self._table, self._written(rows, self._columns), 0)
+
+    def deletes(self, ids: Ids) -> Any:
+        """Write a file of equality deletes.
+
+        :return: Java ``DeleteFile`` for a commit.
+        """
+        key = [column for column in self._columns if column.name == "id"]
+        return equality_delete(self._table, self._written(pa.table({"id": ids}), key), 0, ["id"])
+
+    def _written(self, rows: pa.Table, columns: list[FileColumn] | tuple[FileColumn, ...]) -> WrittenFile:
+        file = ArrowFile(self._place, columns)
+        file.write(rows)
+        size = file.close()
+        assert file.location is not None, "rows were written"
+        return WrittenFile(file.location, size)

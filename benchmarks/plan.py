@@ -1,0 +1,177 @@
+"""Whether the plan is good: what a budget takes off readers, by the order in which tables are worked on.
+
+    python -m benchmarks.plan [--seed 1] [--tables 50] [--budget 0.15] [--sizes tpc_ds,file_systems,ycsb,drawn]
+
+Lakes of 50 tables with equality deletes: three have sizes of published distributions, one is drawn from the seed
+(``benchmarks.lakes``). ``rewrite_delete_files`` is done table by table in one application, until a part of what all of
+the lake is predicted to take is used up. A contender's figure is what readers are spared (``delete_read_cost`` of the
+tables' health) for a core-second that the tasks of its jobs have taken. Contenders are the plan of the hourly DAG, the
+tables with most files first, and one table after the other; each begins with the same tables.
+
+Before that the job is done on a lake of other tables, and what it takes there calibrates the predictions, as the audit
+does. Errors are those of all jobs of the contenders, before and after. A job that does not fit into what is left is
+none of the plan's; the others go over their budget by a part of their last job. The last line is JSON.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import statistics
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from airflow_provider_lakecdc.assessment import Steps, assess
+from airflow_provider_lakecdc.discovery import Wanted
+from benchmarks.lakes import JOB, SIZES, Lake, shapes
+from benchmarks.terminal import only_own_lines
+from lakecdc.contract.spec import parse_spec
+from lakecdc.metadata.calibration import Calibration, Run, calibrated
+from lakecdc.metadata.plan import Action, choose
+from lakecdc.metadata.policy import TablePolicy
+from lakecdc.run import run, work_of
+
+#: picks the next table of those that are left, for what is left of the budget; None ends the contender's work
+Next = Callable[[Sequence[Action], float], Action | None]
+_LEARNT_FROM = 20
+_KINDS = ("data_files", "equality_delete_files", "position_delete_files", "deletion_vectors")
+
+
+@dataclass(frozen=True)
+class Done:
+    """One job on one table.
+
+    :param core_seconds: of its tasks.
+    :param removed: ``delete_read_cost`` that readers are spared.
+    """
+
+    action: Action
+    core_seconds: float
+    removed: float
+
+    def error(self, predicted: float | None) -> float:
+        """By how much a prediction is off, as a part of what was taken."""
+        return abs((predicted or 0.0) / self.core_seconds - 1)
+
+
+class Bench:
+    """One lake, and what its tables need."""
+
+    def __init__(self, lake: Lake, known: Calibration) -> None:
+        self._lake = lake
+        connection: Any = lake
+        wanted = Wanted(("bench.*",), (), {"*": TablePolicy(("*",))})
+        found = assess(connection, wanted, Steps({JOB: {}}))
+        self.actions = [_corrected(action, known) for action in found.actions]
+        healths = {each.table: each.health or {} for each in found.tables}
+        self.files = {table: sum(health[kind] for kind in _KINDS) for table, health in healths.items()}
+
+    def work(self, actions: Iterable[Action], following: Next, budget: float = float("inf")) -> list[Done]:
+        """Work from the same tables on, until the budget is used up or nothing more fits.
+
+        :param budget: core-seconds.
+        """
+        self._lake.back()
+        left, done = list(actions), list[Done]()
+        while (rest := budget - sum(each.core_seconds for each in done)) > 0 and (action := following(left, rest)):
+            left.remove(action)
+            done.append(self._do(action))
+        return done
+
+    def _do(self, action: Action) -> Done:
+        spec = {"version": 1, "job": JOB, "catalog": self._lake.catalog, "tables": [action.table]}
+        (report,) = run(parse_spec(spec), work_of(JOB)).tables
+        assert report.outcome == "done" and report.metrics["equality_delete_files_after"] == 0, report
+        before, after = (report.metrics[f"delete_read_cost_{moment}"] for moment in ("before", "after"))
+        return Done(action, report.metrics["core_seconds"], before - after)
+
+
+def _corrected(action: Action, known: Calibration) -> Action:
+    """An action as the DAG's plan has it, predicted by what jobs have taken."""
+    return replace(action, core_seconds=known.corrected(JOB, action.table, action.guessed_core_seconds or 0.0))
+
+
+def planned(left: Sequence[Action], budget: float) -> Action | None:
+    """What the plan of the hourly DAG would do first for what is left of the budget."""
+    return next(iter(choose(left, budget=budget).chosen), None)
+
+
+def in_order(left: Sequence[Action], _: float) -> Action | None:
+    """The first of what is left."""
+    return left[0] if left else None
+
+
+def learnt(bench: Bench) -> Calibration:
+    """What all jobs on a lake teach, in their second runs: a JVM is slow at first."""
+    for _ in range(2):
+        done = bench.work(bench.actions, in_order)
+    return calibrated(Run(JOB, d.action.table, d.action.guessed_core_seconds or 0.0, d.core_seconds) for d in done)
+
+
+def contest(bench: Bench, part: float) -> dict[str, list[Done]]:
+    """What each contender has done.
+
+    :param part: of what all tables are predicted to take, as the budget.
+    """
+    budget = part * sum(action.core_seconds or 0.0 for action in bench.actions)
+    most_files = sorted(bench.actions, key=lambda action: -bench.files[action.table])
+    return {
+        "planned": bench.work(bench.actions, planned, budget),
+        "most_files_first": bench.work(most_files, in_order, budget),
+        "round_robin": bench.work(bench.actions, in_order, budget),
+    }
+
+
+def facts(contenders: dict[str, list[Done]]) -> dict[str, Any]:
+    """What each has removed, and how many times the better of the others the plan has."""
+    found = {}
+    for name, done in contenders.items():
+        removed, core_seconds = sum(d.removed for d in done), sum(d.core_seconds for d in done)
+        found[name] = {
+            "jobs": len(done),
+            "removed": round(removed, 1),
+            "core_seconds": round(core_seconds, 1),
+            "removed_per_core_second": round(removed / core_seconds, 1) if done else 0.0,
+        }
+    ours, *others = (each["removed_per_core_second"] for each in found.values())
+    return {**found, "times_the_better": round(ours / max(others), 2)}
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--tables", type=int, default=50)
+    parser.add_argument("--budget", type=float, default=0.15, help="part of what all tables would take")
+    parser.add_argument("--sizes", default=",".join(SIZES))
+    parser.add_argument("--folder", type=Path, default=Path("build/bench/plan"))
+    given = parser.parse_args()
+    folder = given.folder.resolve()
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    with only_own_lines(folder / "output.log"):
+        made = shapes("drawn", min(_LEARNT_FROM, given.tables), given.seed + 1)
+        known = learnt(Bench(Lake(folder / "learnt_from", made, given.seed), Calibration()))
+        print(f"what the job takes is {known.by_job[JOB]:.2f} times of what is guessed")
+        found, done = {}, list[Done]()
+        for name in given.sizes.split(","):
+            lake = Lake(folder / name, shapes(name, given.tables, given.seed), given.seed)
+            contenders = contest(Bench(lake, known), given.budget)
+            found[name] = facts(contenders)
+            done += [each for of_one in contenders.values() for each in of_one]
+            print(f"{name}: the plan has removed {found[name]['times_the_better']} times the better of the others")
+        errors = {
+            "jobs": len(done),
+            "guess_error": round(statistics.median(d.error(d.action.guessed_core_seconds) for d in done), 3),
+            "calibrated_error": round(statistics.median(d.error(d.action.core_seconds) for d in done), 3),
+        }
+        setting = {"seed": given.seed, "tables": given.tables, "budget": given.budget, "cores": os.cpu_count()}
+        print(json.dumps({"name": "bench-plan", **found, **errors, **setting}))
+
+
+if __name__ == "__main__":
+    main()
