@@ -8,9 +8,10 @@ the lake is predicted to take is used up. A contender's figure is what readers a
 tables' health) for a core-second that the tasks of its jobs have taken. Contenders are the plan of the hourly DAG, the
 tables with most files first, and one table after the other; each begins with the same tables.
 
-Before that the job is done on a lake of other tables, and what it takes there calibrates the predictions, as the audit
-does. Errors are those of all jobs of the contenders, before and after. A job that does not fit into what is left is
-none of the plan's; the others go over their budget by a part of their last job. The last line is JSON.
+Before that the job is done on a lake of other tables. What it took there, and then for each contender, calibrates the
+next one's predictions, as the audit does. Errors are those of all jobs of the contenders, before and after. A job that
+does not fit into what is left is none of the plan's; the others go over their budget by a part of their last job. The
+last line is JSON.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from airflow_provider_lakecdc.discovery import Wanted
 from benchmarks.lakes import JOB, SIZES, Lake, shapes
 from benchmarks.terminal import only_own_lines
 from lakecdc.contract.spec import parse_spec
-from lakecdc.metadata.calibration import Calibration, Run, calibrated
+from lakecdc.metadata.calibration import Run, calibrated
 from lakecdc.metadata.plan import Action, choose
 from lakecdc.metadata.policy import TablePolicy
 from lakecdc.run import run, work_of
@@ -61,12 +62,12 @@ class Done:
 class Bench:
     """One lake, and what its tables need."""
 
-    def __init__(self, lake: Lake, known: Calibration) -> None:
+    def __init__(self, lake: Lake) -> None:
         self._lake = lake
         connection: Any = lake
         wanted = Wanted(("bench.*",), (), {"*": TablePolicy(("*",))})
         found = assess(connection, wanted, Steps({JOB: {}}))
-        self.actions = [_corrected(action, known) for action in found.actions]
+        self.actions = found.actions
         healths = {each.table: each.health or {} for each in found.tables}
         self.files = {table: sum(health[kind] for kind in _KINDS) for table, health in healths.items()}
 
@@ -90,9 +91,17 @@ class Bench:
         return Done(action, report.metrics["core_seconds"], before - after)
 
 
-def _corrected(action: Action, known: Calibration) -> Action:
-    """An action as the DAG's plan has it, predicted by what jobs have taken."""
-    return replace(action, core_seconds=known.corrected(JOB, action.table, action.guessed_core_seconds or 0.0))
+def predicted(actions: Iterable[Action], done: Sequence[Done]) -> list[Action]:
+    """Actions as the DAG's plan has them, predicted by what jobs have taken.
+
+    :param done: the newest last.
+    """
+    runs = (Run(JOB, d.action.table, d.action.guessed_core_seconds or 0.0, d.core_seconds) for d in reversed(done))
+    known = calibrated(runs)
+    return [
+        replace(action, core_seconds=known.corrected(JOB, action.table, action.guessed_core_seconds or 0.0))
+        for action in actions
+    ]
 
 
 def planned(left: Sequence[Action], budget: float) -> Action | None:
@@ -105,25 +114,29 @@ def in_order(left: Sequence[Action], _: float) -> Action | None:
     return left[0] if left else None
 
 
-def learnt(bench: Bench) -> Calibration:
-    """What all jobs on a lake teach, in their second runs: a JVM is slow at first."""
-    for _ in range(2):
-        done = bench.work(bench.actions, in_order)
-    return calibrated(Run(JOB, d.action.table, d.action.guessed_core_seconds or 0.0, d.core_seconds) for d in done)
+def learnt(bench: Bench) -> list[Done]:
+    """All jobs on a lake, in their second runs: a JVM is slow at first."""
+    bench.work(bench.actions, in_order)
+    return bench.work(bench.actions, in_order)
 
 
-def contest(bench: Bench, part: float) -> dict[str, list[Done]]:
+def contest(bench: Bench, part: float, before: Sequence[Done]) -> dict[str, list[Done]]:
     """What each contender has done.
 
     :param part: of what all tables are predicted to take, as the budget.
+    :param before: what predictions go by.
     """
-    budget = part * sum(action.core_seconds or 0.0 for action in bench.actions)
-    most_files = sorted(bench.actions, key=lambda action: -bench.files[action.table])
-    return {
-        "planned": bench.work(bench.actions, planned, budget),
-        "most_files_first": bench.work(most_files, in_order, budget),
-        "round_robin": bench.work(bench.actions, in_order, budget),
+    budget = part * sum(action.core_seconds or 0.0 for action in predicted(bench.actions, before))
+    contenders: dict[str, tuple[Next, Callable[[Action], float]]] = {
+        "planned": (planned, lambda action: 0),
+        "most_files_first": (in_order, lambda action: -bench.files[action.table]),
+        "round_robin": (in_order, lambda action: 0),
     }
+    found: dict[str, list[Done]] = {}
+    for name, (following, order) in contenders.items():
+        known = [*before, *(done for earlier in found.values() for done in earlier)]
+        found[name] = bench.work(sorted(predicted(bench.actions, known), key=order), following, budget)
+    return found
 
 
 def facts(contenders: dict[str, list[Done]]) -> dict[str, Any]:
@@ -141,6 +154,15 @@ def facts(contenders: dict[str, list[Done]]) -> dict[str, Any]:
     return {**found, "times_the_better": round(ours / max(others), 2)}
 
 
+def errors_of(done: Sequence[Done]) -> dict[str, Any]:
+    """By how much predictions were off, in the median."""
+    return {
+        "jobs": len(done),
+        "guess_error": round(statistics.median(d.error(d.action.guessed_core_seconds) for d in done), 3),
+        "calibrated_error": round(statistics.median(d.error(d.action.core_seconds) for d in done), 3),
+    }
+
+
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -155,20 +177,16 @@ def main() -> None:
     folder.mkdir(parents=True)
     with only_own_lines(folder / "output.log"):
         made = shapes("drawn", min(_LEARNT_FROM, given.tables), given.seed + 1)
-        known = learnt(Bench(Lake(folder / "learnt_from", made, given.seed), Calibration()))
-        print(f"what the job takes is {known.by_job[JOB]:.2f} times of what is guessed")
-        found, done = {}, list[Done]()
+        done = learnt(Bench(Lake(folder / "learnt_from", made, given.seed)))
+        print(f"the job has been done on {len(done)} other tables")
+        found, others = {}, len(done)
         for name in given.sizes.split(","):
             lake = Lake(folder / name, shapes(name, given.tables, given.seed), given.seed)
-            contenders = contest(Bench(lake, known), given.budget)
+            contenders = contest(Bench(lake), given.budget, done)
             found[name] = facts(contenders)
             done += [each for of_one in contenders.values() for each in of_one]
             print(f"{name}: the plan has removed {found[name]['times_the_better']} times the better of the others")
-        errors = {
-            "jobs": len(done),
-            "guess_error": round(statistics.median(d.error(d.action.guessed_core_seconds) for d in done), 3),
-            "calibrated_error": round(statistics.median(d.error(d.action.core_seconds) for d in done), 3),
-        }
+        errors = errors_of(done[others:])
         setting = {"seed": given.seed, "tables": given.tables, "budget": given.budget, "cores": os.cpu_count()}
         print(json.dumps({"name": "bench-plan", **found, **errors, **setting}))
 

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 
 # newest runs of a job on a table that count; older ones tell of another table
 _NEWEST = 8
+# newest runs of a job on all tables that count; older ones tell of another machine, or of busier days
+_NEWEST_OF_JOB = 20
 # with fewer the table's own runs say less than all of the job's
 _ENOUGH = 3
 
@@ -59,7 +61,8 @@ def calibrated(runs: Iterable[Run]) -> Calibration:
             ratio = run.taken / run.guessed
             if len(by_table[run.job, run.table]) < _NEWEST:
                 by_table[run.job, run.table].append(ratio)
-            by_job[run.job].append(ratio)
+            if len(by_job[run.job]) < _NEWEST_OF_JOB:
+                by_job[run.job].append(ratio)
     return Calibration(
         {key: statistics.median(found) for key, found in by_table.items() if len(found) >= _ENOUGH},
         {job: statistics.median(found) for job, found in by_job.items()},

@@ -21,5 +21,11 @@ def test_the_newest_runs_of_a_table_count() -> None:
     assert found.corrected("sort_data_files", "a", 1.0) == 3.0
 
 
+def test_the_newest_runs_of_a_job_count_for_tables_of_which_too_little_is_known() -> None:
+    found = calibrated([*(run for n in range(20) for run in runs(f"a{n}", 2.0)), *runs("b", *[9.0] * 100)])
+    assert found.corrected("sort_data_files", "new", 1.0) == 2.0
+    assert found.corrected("sort_data_files", "b", 1.0) == 9.0
+
+
 def test_runs_that_tell_nothing_do_not_count() -> None:
     assert calibrated([Run("j", "a", 0.0, 5.0), Run("j", "a", 5.0, 0.0)]) == Calibration()
