@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from lakecdc.contract.errors import CommitStateUnknownError, ConflictError, InputError
 from lakecdc.contract.secrets import mask
 from lakecdc.iceberg.explain import unknown_commit
+from lakecdc.iceberg.fence import LeaseFence
 from lakecdc.iceberg.jvm import (
     COMMIT_STATE_UNKNOWN,
     CONFLICTS,
@@ -144,10 +145,7 @@ def replace_deletes(
                 .validateDeletedFiles()
                 .toBranch(branch)
             )
-            if guard is not None:
-                ensure_callbacks(table.spark)
-                guard.mark = mark
-                delta = delta.validateWith(guard)
+            _validate(table, delta, guard, mark)
             _row_delta(delta, replace(changes, deletes=in_file_order(changes.deletes)), mark).commit()
 
     return _run(table, commit, mark, branch)
@@ -232,10 +230,7 @@ def replace_data_files(
                 rewrite.addFile(file)
             for key, value in {**summary, names.COMMIT_ID: mark}.items():
                 rewrite.set(key, value)
-            if guard is not None:
-                ensure_callbacks(table.spark)
-                guard.mark = mark
-                rewrite.validateWith(guard)
+            _validate(table, rewrite, guard, mark)
             rewrite.toBranch(branch).commit()
 
     return _run(table, commit, mark, branch)
@@ -249,6 +244,19 @@ def commit_transaction(table: IcebergTable, transaction: Any, mark: str) -> Snap
     :raises ConflictError: another writer was faster.
     """
     return _run(table, transaction.commitTransaction, mark, MAIN)
+
+
+def _validate(table: IcebergTable, update: Any, guard: MovedRowsGuard | EqualityDeleteGuard | None, mark: str) -> None:
+    """Let the guard refuse a commit, and the table's lease if this run should hold it.
+
+    :param update: Java ``SnapshotUpdate``.
+    """
+    if guard is not None:
+        guard.mark = mark
+    validator = LeaseFence(table, guard, mark) if table.lease is not None else guard
+    if validator is not None:
+        ensure_callbacks(table.spark)
+        update.validateWith(validator)
 
 
 @contextmanager

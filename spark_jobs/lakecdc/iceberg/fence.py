@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from lakecdc.contract.errors import CommitStateUnknownError
 from lakecdc.iceberg.definition import live_spec_ids, unpartitioned_specs
+from lakecdc.iceberg.jvm import mapping
 from lakecdc.metadata import names
+from lakecdc.metadata.lease import read_lease
 
 if TYPE_CHECKING:
     from lakecdc.iceberg.table import IcebergTable
@@ -82,6 +84,40 @@ class FloorFence:
     def errorMessage(self) -> str:
         """Called by Iceberg when :meth:`validate` said no."""
         return "another run has removed rows of this table meanwhile"
+
+    class Java:
+        """py4j's declaration of the implemented interface."""
+
+        implements = ["org.apache.iceberg.SnapshotAncestryValidator"]
+
+
+class LeaseFence:
+    """An Iceberg ``SnapshotAncestryValidator``: the run still holds the table's lease; then whatever else is.
+
+    :param then: validates the rest; None: there is nothing more.
+    :param mark: the commit's own.
+    """
+
+    def __init__(self, table: IcebergTable, then: Any | None, mark: str) -> None:
+        self._table, self._token, self._then, self._mark = table, table.lease, then, mark
+        self._lost = False
+
+    def validate(self, ancestors: Any) -> bool:
+        """Called by Iceberg with the head's ancestors, newest first."""
+        held = read_lease(mapping(self._table.java.operations().current().properties()))
+        self._lost = held is None or held.token != self._token
+        if self._lost:
+            iterator = ancestors.iterator()
+            while iterator.hasNext():
+                stop_at_own(iterator.next(), self._mark)
+            return False
+        return self._then is None or bool(self._then.validate(ancestors))
+
+    def errorMessage(self) -> str:
+        """Called by Iceberg when :meth:`validate` said no."""
+        if self._lost or self._then is None:
+            return "another run has taken over the lease of this table"
+        return str(self._then.errorMessage())
 
     class Java:
         """py4j's declaration of the implemented interface."""

@@ -68,12 +68,14 @@ class IcebergTable:
     :param spark: the session.
     :param catalog: the catalog's name.
     :param name: ``namespace.name``.
+    :ivar lease: token of the lease that this run holds (see :mod:`lakecdc.iceberg.lease`); None: it holds none.
     :raises InputError: if there is no such table.
     :raises SourceUnavailableError: if its metadata cannot be loaded.
     """
 
     def __init__(self, spark: SparkSession, catalog: str, name: str) -> None:
         self.spark, self.catalog, self.name = spark, catalog, name
+        self.lease: str | None = None
         try:
             self.java = jvm(spark).org.apache.iceberg.spark.Spark3Util.loadIcebergTable(
                 spark._jsparkSession,

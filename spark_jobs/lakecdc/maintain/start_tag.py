@@ -1,9 +1,8 @@
-"""The short-lived tag that keeps a long job's start snapshot from expiring under it."""
+"""The short-lived tag that keeps a long job's start snapshot from expiring under it, and the lease taken with it."""
 
 from __future__ import annotations
 
 import logging
-import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -11,6 +10,16 @@ from typing import TYPE_CHECKING
 
 from lakecdc.contract.errors import ConflictError
 from lakecdc.iceberg.jvm import java_message
+from lakecdc.iceberg.lease import (
+    LeaseHeldError,
+    Renewal,
+    await_free,
+    give_back,
+    new_lease,
+    now_ms,
+    put,
+    ref_age_ms,
+)
 from lakecdc.iceberg.refs import read_refs
 from lakecdc.iceberg.retry import retried
 from lakecdc.metadata.names import JOB_TAG_PREFIX
@@ -18,6 +27,7 @@ from lakecdc.metadata.names import JOB_TAG_PREFIX
 if TYPE_CHECKING:
     from lakecdc.iceberg.refs import Ref
     from lakecdc.iceberg.table import IcebergTable, Snapshot
+    from lakecdc.metadata.lease import Lease
 
 log = logging.getLogger(__name__)
 
@@ -27,9 +37,9 @@ MAX_AGE_SECONDS = 24 * 3600.0
 
 @contextmanager
 def start_tag(
-    table: IcebergTable, snapshot: Snapshot, job: str, *, max_age_seconds: float = MAX_AGE_SECONDS
+    table: IcebergTable, snapshot: Snapshot, job: str, *, max_age_seconds: float = MAX_AGE_SECONDS, leased: bool = True
 ) -> Iterator[str]:
-    """Tag the snapshot a job starts from, for as long as the job works on it.
+    """Tag the snapshot a job starts from, and hold the table's lease, for as long as the job works on it.
 
     Without it a concurrent expiry deletes files the job still reads, and the job's commit cannot determine the
     history since its start. Stale tags of jobs that died are removed on the way in.
@@ -37,16 +47,38 @@ def start_tag(
     :param snapshot: what the job reads; the tag keeps its files, not the snapshots between it and the head.
     :param job: name of the job, part of the tag's name.
     :param max_age_seconds: life of the tag from now on, if the job does not come to remove it.
+    :param leased: whether two such jobs are to be kept off each other.
     :return: the tag's name.
+    :raises LeaseHeldError: another run holds the lease, and renews it.
     :raises ConflictError: the snapshot has expired already.
     """
     tag = f"{JOB_TAG_PREFIX}{job}-{uuid.uuid4().hex[:12]}"
     remove_stale_tags(table)
-    _create(table, tag, snapshot, max_age_seconds)
+    lease = new_lease(table, job) if leased else None
     try:
-        yield tag
+        _create(table, tag, snapshot, max_age_seconds, lease)
+    except LeaseHeldError:
+        await_free(table)
+        _create(table, tag, snapshot, max_age_seconds, lease)
+    try:
+        with _renewed(table, lease):
+            yield tag
     finally:
-        _remove(table, tag)
+        _remove(table, tag, lease)
+
+
+@contextmanager
+def _renewed(table: IcebergTable, lease: Lease | None) -> Iterator[None]:
+    if lease is None:
+        yield
+        return
+    renewal, table.lease = Renewal(table, lease), lease.token
+    renewal.start()
+    try:
+        yield
+    finally:
+        renewal.stop()
+        table.lease = None
 
 
 def remove_stale_tags(table: IcebergTable) -> list[str]:
@@ -74,13 +106,21 @@ def job_tags(refs: Mapping[str, Ref]) -> dict[str, Ref]:
     return {name: ref for name, ref in refs.items() if name.startswith(JOB_TAG_PREFIX)}
 
 
-def _create(table: IcebergTable, tag: str, snapshot: Snapshot, max_age_seconds: float) -> None:
-    # Iceberg counts a ref's age from the time of its snapshot, not from the time the ref was made
-    age_ms = max(_now_ms() - snapshot.timestamp_ms + int(max_age_seconds * 1000), 1)
+def _create(table: IcebergTable, tag: str, snapshot: Snapshot, max_age_seconds: float, lease: Lease | None) -> None:
+    def commit() -> None:
+        if tag in read_refs(table):
+            return
+        transaction = table.java.newTransaction()
+        if lease is not None:
+            put(table, transaction, lease, snapshot)
+        manage = transaction.manageSnapshots().createTag(tag, snapshot.id)
+        manage.setMaxRefAgeMs(tag, ref_age_ms(snapshot, max_age_seconds)).commit()
+        transaction.commitTransaction()
+
     try:
-        retried(
-            table, lambda: table.java.manageSnapshots().createTag(tag, snapshot.id).setMaxRefAgeMs(tag, age_ms).commit()
-        )
+        retried(table, commit)
+    except LeaseHeldError:
+        raise
     except Exception as error:
         if table.refresh().snapshot(snapshot.id) is not None:
             raise
@@ -91,18 +131,23 @@ def _create(table: IcebergTable, tag: str, snapshot: Snapshot, max_age_seconds: 
         ) from error
 
 
-def _remove(table: IcebergTable, tag: str) -> None:
-    """Never raises: the tag's age ends it anyway, and the job's own error matters more."""
+def _remove(table: IcebergTable, tag: str, lease: Lease | None = None) -> None:
+    """Never raises: the tag's age and the lease's end come anyway, and the job's own error matters more."""
+
+    def commit() -> None:
+        transaction = table.java.newTransaction()
+        if table.java.refs().containsKey(tag):
+            transaction.manageSnapshots().removeTag(tag).commit()
+        if lease is not None:
+            give_back(table, transaction, lease)
+        transaction.commitTransaction()
+
     try:
-        if table.refresh().java.refs().containsKey(tag):
-            retried(table, lambda: table.java.manageSnapshots().removeTag(tag).commit())
+        table.refresh()
+        retried(table, commit)
     except Exception as error:
         log.warning("%s: tag %s was not removed: %s", table.name, tag, java_message(error))
 
 
 def _is_stale(ref: Ref, snapshot: Snapshot | None) -> bool:
-    return snapshot is not None and ref.max_age_ms is not None and _now_ms() - snapshot.timestamp_ms > ref.max_age_ms
-
-
-def _now_ms() -> int:
-    return int(time.time() * 1000)
+    return snapshot is not None and ref.max_age_ms is not None and now_ms() - snapshot.timestamp_ms > ref.max_age_ms

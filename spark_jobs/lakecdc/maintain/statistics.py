@@ -53,7 +53,7 @@ def _compute(table: IcebergTable, options: ComputeStatisticsOptions, head: Snaps
     if options.dry_run:
         return nothing(table, "dry run: nothing was changed", head, **metrics)
     started = time.monotonic()
-    with start_tag(table, head, JOB):
+    with start_tag(table, head, JOB, leased=False):
         if "columns" in stale:
             compute_columns(table, head.id, columns)
         if "partitions" in stale:

@@ -26,6 +26,11 @@ CONSUMER_TAG_PREFIX = "lakecdc-consumer-"
 RESERVED_REFS = ("lakecdc-", "lakecdc_")
 #: prefix of the short-lived tags that protect the start snapshot of a long job
 JOB_TAG_PREFIX = "lakecdc-job-"
+#: tag that is a table's lease, table property that names its holder and end, and prefix of the tags of leases that were
+#: taken over (see ``lease``)
+LEASE_TAG = "lakecdc-lease"
+LEASE = "lakecdc.lease"
+LEASE_TAKEN_PREFIX = "lakecdc-lease-"
 #: summary: sort order that a sort gave its files, so that the next one knows they need no second
 SORTED_BY = "lakecdc.sorted-by"
 #: summary: sort order that the rows of each new file have, as a compaction leaves them, whatever the files' ranges

@@ -18,6 +18,7 @@ from lakecdc.iceberg.definition import has_several_specs
 from lakecdc.iceberg.delete_file_objects import delete_file
 from lakecdc.iceberg.file_io import discard_folder, new_folder
 from lakecdc.iceberg.file_tasks import others_of
+from lakecdc.iceberg.lease import LeaseHeldError
 from lakecdc.iceberg.live_deletes import equality_deletes
 from lakecdc.iceberg.rewrite_guard import MovedRowsGuard, refusal_in_sight
 from lakecdc.iceberg.table import MAIN
@@ -150,7 +151,7 @@ class Rewrite:
             except ConflictError as error:
                 self._result.conflicts += 1
                 log.info("%s: conflict %d: %s", self._table.name, self._result.conflicts, error)
-                if self._result.conflicts == ATTEMPTS:
+                if self._result.conflicts == ATTEMPTS or isinstance(error, LeaseHeldError):
                     return self._report(error)
             except (InputError, UnsupportedError, VerificationError) as error:
                 if not self._result.commits:

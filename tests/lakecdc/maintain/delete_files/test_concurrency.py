@@ -110,6 +110,7 @@ def test_conflict_every_time_ends_as_conflict(lake: Lake, meanwhile: Meanwhile) 
     assert list(dict(lake.table(name).java.refs())) == ["main"]
 
 
+@pytest.mark.usefixtures("unleased")
 @BOTH
 def test_two_converters_at_once(lake: Lake, version: int, meanwhile: Meanwhile) -> None:
     name = table_with_deletes(lake, version)

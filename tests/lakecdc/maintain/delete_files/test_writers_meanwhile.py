@@ -121,6 +121,7 @@ def test_two_converters_that_begin_together(lake: Lake, version: int) -> None:
     assert len(files) == len(set(files))
 
 
+@pytest.mark.usefixtures("unleased")
 @VERSIONS
 @pytest.mark.parametrize("moment", ["planned", "before_commit"])
 def test_our_compaction_in_the_middle(lake: Lake, version: int, moment: str, meanwhile: Meanwhile) -> None:

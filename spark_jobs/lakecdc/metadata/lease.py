@@ -1,0 +1,62 @@
+"""The lease of a table: who rewrites it at present, and until when nobody else of ours does.
+
+The tag ``lakecdc-lease`` is the lease; this property names its holder, because a property alone is no compare-and-swap.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+
+from lakecdc.metadata.names import LEASE
+
+#: seconds that a lease lasts unless it is renewed, which happens after each third of it
+SECONDS = 90.0
+#: seconds after its end in which nobody takes it over: clocks differ, and a commit that renews it may be under way
+GRACE_SECONDS = 10.0
+
+
+@dataclass(frozen=True)
+class Lease:
+    """What the property says.
+
+    :param token: of this one holder, never used again.
+    :param holder: for people.
+    :param until_ms: end of the lease unless it is renewed, milliseconds since 1970.
+    """
+
+    token: str
+    holder: str
+    until_ms: int
+
+    def encode(self) -> str:
+        """The property's value."""
+        return json.dumps(asdict(self))
+
+    def renewed(self, now_ms: int) -> Lease:
+        """The same one, for its whole length from now on."""
+        return Lease(self.token, self.holder, now_ms + round(SECONDS * 1000))
+
+    def may_be_renewed(self, now_ms: int) -> bool:
+        """Whether its time is not over."""
+        return now_ms < self.until_ms
+
+    def may_be_taken_over(self, now_ms: int) -> bool:
+        """Whether its time and the grace after it are over."""
+        return now_ms > self.until_ms + round(GRACE_SECONDS * 1000)
+
+
+def read_lease(properties: Mapping[str, str]) -> Lease | None:
+    """The lease that a table's properties tell of; one that cannot be read is over.
+
+    :return: None if they tell of none.
+    """
+    text = properties.get(LEASE)
+    if text is None:
+        return None
+    try:
+        found = json.loads(text)
+        return Lease(str(found["token"]), str(found["holder"]), int(found["until_ms"]))
+    except (ValueError, TypeError, KeyError):
+        return Lease("unreadable", "somebody", 0)

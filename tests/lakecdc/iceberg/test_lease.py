@@ -1,0 +1,200 @@
+"""Of several contenders one gets a table's lease, in a SQL and a REST catalog; a dead holder's is taken over."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from lakecdc.contract.errors import ConflictError
+from lakecdc.contract.spec import Catalog
+from lakecdc.iceberg.commit import replace_data_files
+from lakecdc.iceberg.jvm import iterate
+from lakecdc.iceberg.lease import LeaseHeldError, LeaseLostError, new_lease, now_ms, put, renew
+from lakecdc.iceberg.refs import read_refs
+from lakecdc.iceberg.retry import retried
+from lakecdc.iceberg.staging import stage_rows
+from lakecdc.iceberg.table import IcebergTable, Snapshot
+from lakecdc.maintain.start_tag import start_tag
+from lakecdc.metadata import lease as length
+from lakecdc.metadata.lease import Lease, read_lease
+from lakecdc.metadata.names import LEASE, LEASE_TAG, LEASE_TAKEN_PREFIX
+from lakecdc.session import use_catalog
+from local_services.iceberg_rest import IcebergRest
+from tests.conftest import Lake
+
+Opened = Callable[[], IcebergTable]
+
+
+@pytest.fixture(scope="module")
+def catalogs(lake: Lake, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str]]:
+    """Names of catalogs that are one REST catalog, so that what Spark keeps of a table is not shared."""
+    folder, names = tmp_path_factory.mktemp("lease_rest"), [f"lease_rest_{number}" for number in range(3)]
+    with IcebergRest(folder) as server:
+        for name in names:
+            use_catalog(lake.spark, Catalog(name, {"warehouse": f"file://{folder}/warehouse", **server.properties}))
+        lake.sql(f"CREATE NAMESPACE {names[0]}.shop")
+        yield names
+
+
+@pytest.fixture(params=["sql", pytest.param("rest", marks=pytest.mark.services)])
+def opened(request: pytest.FixtureRequest, lake: Lake) -> Opened:
+    """Opens a table of one row, each time through a catalog of its own where that can be."""
+    name = lake.new_name("lease")
+    if request.param == "sql":
+        lake.sql(f"CREATE TABLE lake.{name} USING iceberg AS SELECT 1L AS id")
+        return lambda: lake.table(name)
+    names = request.getfixturevalue("catalogs")
+    table, catalog = f"shop.{name.rpartition('.')[2]}", iter(names)
+    lake.sql(f"CREATE TABLE {names[0]}.{table} USING iceberg AS SELECT 1L AS id")
+    return lambda: IcebergTable(lake.spark, next(catalog), table)
+
+
+@pytest.fixture
+def table(lake: Lake) -> IcebergTable:
+    name = lake.new_name("lease")
+    lake.sql(f"CREATE TABLE lake.{name} USING iceberg AS SELECT 1L AS id")
+    return lake.table(name)
+
+
+@pytest.fixture
+def short(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a lease last a second and a half."""
+    monkeypatch.setattr(length, "SECONDS", 1.5)
+    monkeypatch.setattr(length, "GRACE_SECONDS", 0.5)
+
+
+def head(table: IcebergTable) -> Snapshot:
+    found = table.refresh().head()
+    assert found is not None
+    return found
+
+
+def take(table: IcebergTable, lease: Lease) -> None:
+    snapshot = head(table)
+
+    def commit() -> None:
+        transaction = table.java.newTransaction()
+        put(table, transaction, lease, snapshot)
+        transaction.commitTransaction()
+
+    retried(table, commit)
+
+
+def held(table: IcebergTable) -> Lease | None:
+    return read_lease(table.refresh().properties)
+
+
+def end_of_time(table: IcebergTable) -> None:
+    """Let the lease be as one whose holder was killed long ago."""
+    found = held(table)
+    assert found is not None
+    dead = Lease(found.token, found.holder, now_ms() - 3_600_000)
+    table.java.updateProperties().set(LEASE, dead.encode()).commit()
+
+
+def contend(tables: list[IcebergTable]) -> list[str]:
+    """Let each table's run take the lease at the same time; the tokens of those who got it."""
+    barrier, won = threading.Barrier(len(tables)), list[str]()
+
+    def run(table: IcebergTable) -> None:
+        lease = new_lease(table, "contender")
+        table.refresh()
+        barrier.wait()
+        try:
+            take(table, lease)
+        except LeaseHeldError:
+            return
+        won.append(lease.token)
+
+    threads = [threading.Thread(target=run, args=(table,)) for table in tables]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return won
+
+
+def test_one_of_several_contenders_gets_it(opened: Opened) -> None:
+    tables = [opened() for _ in range(3)]
+    (first,) = contend(tables)
+    for _ in range(4):
+        end_of_time(tables[0])
+        (second,) = contend(tables)
+        found = held(tables[0])
+        assert found is not None and found.token == second
+        assert f"{LEASE_TAKEN_PREFIX}{first}" in read_refs(tables[0])
+        first = second
+
+
+@pytest.mark.parametrize("expired", [False, True])
+def test_the_later_of_two_prepared_ones_is_refused(opened: Opened, expired: bool) -> None:
+    one, other = opened(), opened()
+    if expired:
+        take(one, new_lease(one, "dead"))
+        end_of_time(one)
+    lease = new_lease(other, "other")
+    snapshot = head(other)
+    prepared = other.java.newTransaction()
+    put(other, prepared, lease, snapshot)
+    take(one, new_lease(one, "one"))
+    with pytest.raises(Exception, match=r"CommitFailed|Table metadata refresh|Cannot commit"):
+        prepared.commitTransaction()
+    with pytest.raises(LeaseHeldError, match="held by one in Spark application"):
+        take(other, lease)
+
+
+def test_it_is_given_back_with_the_tag_in_one_commit(table: IcebergTable) -> None:
+    versions = table.refresh().java.operations().current().previousFiles().size()
+    with start_tag(table, head(table), "sort_data_files"):
+        found = held(table)
+        assert found is not None and found.holder.startswith("sort_data_files in Spark application ")
+        assert LEASE_TAG in read_refs(table)
+    assert held(table) is None and set(read_refs(table)) == {"main"}
+    assert table.java.operations().current().previousFiles().size() == versions + 2
+
+
+@pytest.mark.usefixtures("short")
+def test_it_is_renewed_while_the_job_runs_and_others_are_told_who_holds_it(lake: Lake, table: IcebergTable) -> None:
+    other = lake.table(table.name)
+    with start_tag(table, head(table), "sort_data_files"):
+        taken = held(table)
+        time.sleep(3)
+        found = held(table)
+        assert taken is not None and found is not None
+        assert found.token == taken.token and found.until_ms > taken.until_ms
+        with pytest.raises(LeaseHeldError, match="held by sort_data_files in"), start_tag(other, head(other), "job"):
+            pass
+        assert other.lease is None
+
+
+@pytest.mark.usefixtures("short")
+def test_run_after_a_killed_one_waits_for_the_end_of_its_lease(table: IcebergTable) -> None:
+    dead = new_lease(table, "killed")
+    take(table, dead)
+    with start_tag(table, head(table), "sort_data_files"):
+        found = held(table)
+        assert found is not None and found.token != dead.token
+    assert held(table) is None
+    assert set(read_refs(table)) == {"main", f"{LEASE_TAKEN_PREFIX}{dead.token}"}
+    with pytest.raises(LeaseLostError):
+        renew(table, dead)
+
+
+def test_commit_of_a_run_that_lost_it_is_refused(lake: Lake, table: IcebergTable) -> None:
+    start = head(table)
+    (new,) = stage_rows(table, lake.sql("SELECT 1L AS id"))
+    removed = [task.file() for task in iterate(table.java.newScan().planFiles())]
+    changes: dict[str, Any] = {"removed": removed, "removed_deletes": [], "added": [new], "start": start, "summary": {}}
+    with start_tag(table, start, "sort_data_files"):
+        end_of_time(table)
+        take(lake.table(table.name), new_lease(table, "other"))
+        with pytest.raises(ConflictError, match="has taken over the lease"):
+            replace_data_files(table, **changes)
+    assert head(table).id == start.id
+    assert read_refs(table).keys() >= {LEASE_TAG}
+    replace_data_files(table, **changes)
+    assert head(table).id != start.id

@@ -1,0 +1,32 @@
+"""When a lease may be renewed and taken over: never both."""
+
+from __future__ import annotations
+
+import pytest
+
+from lakecdc.metadata.lease import Lease, read_lease
+from lakecdc.metadata.names import LEASE
+
+END = 1_700_000_090_000
+
+
+@pytest.mark.parametrize(
+    ("now_ms", "renewed", "taken_over"),
+    [(END - 1, True, False), (END, False, False), (END + 10_000, False, False), (END + 10_001, False, True)],
+)
+def test_between_renewal_and_takeover_lies_the_grace(now_ms: int, renewed: bool, taken_over: bool) -> None:
+    lease = Lease("t", "a job", 0).renewed(END - 90_000)
+    assert lease.until_ms == END
+    assert (lease.may_be_renewed(now_ms), lease.may_be_taken_over(now_ms)) == (renewed, taken_over)
+
+
+def test_property_is_read_as_written() -> None:
+    lease = Lease("t", "a job", END)
+    assert read_lease({LEASE: lease.encode()}) == lease
+    assert read_lease({}) is None
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[]", '{"token": "t", "holder": "h", "until_ms": null}'])
+def test_what_cannot_be_read_is_over(text: str) -> None:
+    found = read_lease({LEASE: text})
+    assert found is not None and found.may_be_taken_over(END)
