@@ -61,10 +61,10 @@ def put(table: IcebergTable, transaction: Any, lease: Lease, snapshot: Snapshot)
         raise _refusal(table, held)
     tag, seconds = (LEASE_TAG, 24 * 3600.0) if held is None else (f"{LEASE_TAKEN_PREFIX}{held.token}", _TAKEN_SECONDS)
     manage = transaction.manageSnapshots()
-    manage = manage.createTag(tag, snapshot.id).setMaxRefAgeMs(tag, ref_age_ms(snapshot, seconds))
+    # first, since a renewal that came too late may have put a token back that was taken over before
     for stale in _over(table, refs):
         manage = manage.removeTag(stale)
-    manage.commit()
+    manage.createTag(tag, snapshot.id).setMaxRefAgeMs(tag, ref_age_ms(snapshot, seconds)).commit()
     if held is not None:
         log.warning("%s: the lease of %s was not renewed and is taken over", table.name, held.holder)
     transaction.updateProperties().set(LEASE, lease.renewed(now).encode()).commit()
