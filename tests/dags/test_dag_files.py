@@ -65,7 +65,7 @@ STEPS = {
         "sort_data_files",
         "tag_snapshots",
     ],
-    "weekly_governance": sorted([*AROUND, "compute_statistics", "remove_orphan_files"]),
+    "weekly_governance": sorted([*AROUND, "compute_statistics", "expire_partitions", "remove_orphan_files"]),
 }
 
 

@@ -143,6 +143,7 @@ class Waiting:
 
 
 @V2
+@pytest.mark.usefixtures("unleased")
 def test_a_conversion_does_not_drop_deletes_that_apply_to_rows_since_they_moved(
     fed: Fed, monkeypatch: pytest.MonkeyPatch, version: int
 ) -> None:

@@ -7,7 +7,6 @@ from collections.abc import Callable
 import pytest
 
 from lakecdc import failpoints
-from lakecdc.maintain import start_tag
 
 pytest.register_assert_rewrite("tests.lakecdc.maintain.delete_files.support")
 
@@ -36,12 +35,6 @@ def meanwhile(monkeypatch: pytest.MonkeyPatch) -> Meanwhile:
         monkeypatch.setenv(failpoints.VARIABLE, f"rewrite_delete_files.{moment}=act")
 
     return happen
-
-
-@pytest.fixture
-def unleased(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let jobs take no lease: what they commit is to be safe without one."""
-    monkeypatch.setattr(start_tag, "new_lease", lambda *_: None)
 
 
 def once(action: Callable[[], object]) -> Callable[[], object]:

@@ -130,6 +130,7 @@ def test_commit_that_did_not_arrive_leaves_table_and_files(lake: Lake, version: 
     convert(lake, name)
 
 
+@pytest.mark.usefixtures("unleased")
 def test_commit_that_arrives_late_finds_its_files(lake: Lake) -> None:
     """It arrives after the job has given up, and after another run has begun: one of the two wins, rows stay."""
     name = table_with_deletes(lake, 3)

@@ -1,0 +1,13 @@
+"""What tests of the jobs share."""
+
+from __future__ import annotations
+
+import pytest
+
+from lakecdc.maintain import start_tag
+
+
+@pytest.fixture
+def unleased(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let jobs take no lease: what they commit is to be safe without one."""
+    monkeypatch.setattr(start_tag, "new_lease", lambda *_: None)
