@@ -1,0 +1,139 @@
+"""What has changed in a table between two snapshots, for people's own PySpark jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from datetime import UTC, datetime
+from functools import reduce
+from typing import TYPE_CHECKING, Any
+
+from lakecdc.contract.errors import InputError
+from lakecdc.iceberg.difference import difference
+from lakecdc.iceberg.scan import read_staged
+from lakecdc.iceberg.staging import staged_tasks
+from lakecdc.iceberg.table import IcebergTable, Snapshot
+from lakecdc.maintain.named_snapshots import named_snapshot
+from lakecdc.sql import holds, quoted_column
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+#: as Iceberg's changelog names it: insert, update_before, update_after or delete
+CHANGE_TYPE = "_change_type"
+_COUNT = "_lakecdc_count"
+# what Spark does not group by
+_INCOMPARABLE = "map", "variant"
+
+
+def read(
+    spark: SparkSession,
+    table: str,
+    *,
+    since: str | int,
+    until: str | int | None = None,
+    key: Sequence[str] | None = None,
+) -> DataFrame:
+    """Tell what has changed in a table between two snapshots, whatever kind of delete files it has.
+
+    The change is net: the rows that are there in one of the snapshots only. Maintenance is none, and neither is a row
+    that went and came back. If ``until`` is older than ``since``, as after a rollback, it leads back. Files that both
+    snapshots have with the same deletes are not read; the others are read at once, and the result is held by Spark.
+
+    :param table: catalog, namespace and name, such as ``lake.shop.orders``.
+    :param since: snapshot id, tag, branch, or ISO-8601 moment; what it holds is not told.
+    :param until: the same; default: the newest snapshot.
+    :param key: columns that name a row; default: the table's identifier fields. Rows of one key that are in both
+        snapshots become ``update_before`` and ``update_after``; without a key there is only ``insert`` and ``delete``.
+    :return: the columns that the table has now, and ``_change_type``, in no order.
+    :raises InputError: there is no such table, snapshot or column, or a snapshot has expired.
+    """
+    catalog, _, name = table.partition(".")
+    found = IcebergTable(spark, catalog, name).refresh()
+    columns, keys = found.column_names, list(found.identifier_columns if key is None else key)
+    if missing := set(keys) - set(columns):
+        raise InputError(f"The key columns {sorted(missing)} are not in the table.", table=name)
+    if taken := {CHANGE_TYPE, _COUNT} & set(columns):
+        raise InputError(f"The table has a column {min(taken)!r} of its own.", table=name, hint="Rename it.")
+    first, last = _bound(found, str(since)), _bound(found, "main" if until is None else str(until))
+    with ExitStack() as staged:
+        rows = _signed_rows(found, first.id, last.id, staged)
+        # held, because the scan tasks can be read for as long only as they are staged
+        return _told(_net(rows, columns), columns, keys).localCheckpoint()
+
+
+def _bound(table: IcebergTable, name: str) -> Snapshot:
+    try:
+        return named_snapshot(table, name)
+    except InputError as error:
+        known = list(table.ancestors())
+        if not known:
+            raise
+        moment = datetime.fromtimestamp(known[-1].timestamp_ms / 1000, UTC).isoformat(timespec="milliseconds")
+        oldest = f"The oldest snapshot that is there is {known[-1].id} of {moment}."
+        raise InputError(error.message, table=table.name, hint=f"{oldest} {error.hint}") from error
+
+
+def _signed_rows(table: IcebergTable, since: int, until: int, staged: ExitStack) -> DataFrame:
+    """Rows that one of the snapshots may have and the other not: 1 for each gained, -1 for each lost."""
+    from pyspark.sql import functions as F
+
+    columns, found = table.column_names, difference(table, since, until)
+
+    def rows(tasks: Any, count: int, deleted: bool) -> list[DataFrame]:
+        if tasks.isEmpty():
+            return []
+        given = read_staged(table, staged.enter_context(staged_tasks(table, tasks)))
+        # without a word on _deleted Iceberg's reader leaves deleted rows out
+        chosen = given.where("_deleted") if deleted else given
+        return [chosen.select(*map(_column, columns), F.lit(count).alias(_COUNT))]
+
+    parts = [
+        *rows(found.gone, -1, deleted=False),
+        *rows(found.added, 1, deleted=False),
+        # of files in both only what is deleted matters: what was so before as well cancels
+        *rows(found.after, -1, deleted=True),
+        *rows(found.before, 1, deleted=True),
+    ]
+    if not parts:
+        return table.read(where="false").select(*map(_column, columns), F.lit(0).alias(_COUNT))
+    return reduce(lambda left, right: left.unionAll(right), parts)
+
+
+def _net(rows: DataFrame, columns: Sequence[str]) -> DataFrame:
+    """Equal rows summed up; those that cancel are left out."""
+    from pyspark.sql import functions as F
+
+    told_as_text = [c for c in columns if holds(rows.schema[c].dataType, *_INCOMPARABLE)]
+    by = [F.to_json(F.struct(_column(c))) if c in told_as_text else _column(c) for c in columns]
+    named = [expression.alias(f"_{place}") for place, expression in enumerate(by)]
+    grouped = rows.groupBy(*named).agg(
+        F.sum(_COUNT).alias(_COUNT), *(F.first(_column(c)).alias(f"first_{c}") for c in told_as_text)
+    )
+    values = [
+        (_column(f"first_{c}") if c in told_as_text else _column(f"_{place}")).alias(c)
+        for place, c in enumerate(columns)
+    ]
+    return grouped.where(f"{_COUNT} <> 0").select(*values, _COUNT)
+
+
+def _told(net: DataFrame, columns: Sequence[str], key: Sequence[str]) -> DataFrame:
+    """Each row as often as it was gained or lost, with the name of the change."""
+    from pyspark.sql import Window
+    from pyspark.sql import functions as F
+
+    gained = F.col(_COUNT) > 0
+    change = F.when(gained, "insert").otherwise("delete")
+    if key:
+        of_key = Window.partitionBy(*map(_column, key))
+        both = F.max(_COUNT).over(of_key) * F.min(_COUNT).over(of_key) < 0
+        change = F.when(both, F.when(gained, "update_after").otherwise("update_before")).otherwise(change)
+    times = F.explode(F.array_repeat(F.lit(1), F.abs(_COUNT).cast("int"))).alias(_COUNT)
+    named = net.select(*map(_column, columns), change.alias(CHANGE_TYPE), _COUNT)
+    return named.select(*map(_column, columns), CHANGE_TYPE, times).drop(_COUNT)
+
+
+def _column(name: str) -> Column:
+    from pyspark.sql import functions as F
+
+    return F.col(quoted_column(name))
