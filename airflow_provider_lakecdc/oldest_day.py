@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import date, timedelta
-from typing import TYPE_CHECKING
+from datetime import date
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pyiceberg.manifest import ManifestFile
     from pyiceberg.table import Table
-
-_EPOCH = date(1970, 1, 1)
 
 
 def oldest_day(table: Table, manifests: Iterable[ManifestFile], column: str | None) -> date | None:
@@ -20,7 +18,10 @@ def oldest_day(table: Table, manifests: Iterable[ManifestFile], column: str | No
     :param column: of the times.
     :return: None if the partitions do not tell, because not all files have such by day of the column.
     """
+    from pyiceberg.conversions import from_bytes
     from pyiceberg.manifest import ManifestContent
+    from pyiceberg.types import DateType
+    from pyiceberg.utils.datetime import days_to_date
 
     positions = {number: _position(table, number, column) for number in table.specs()}
     found = []
@@ -32,7 +33,9 @@ def oldest_day(table: Table, manifests: Iterable[ManifestFile], column: str | No
             return None
         # without one, no row has a time at all
         if (lower := manifest.partitions[position].lower_bound) is not None:
-            found.append(_EPOCH + timedelta(days=int.from_bytes(lower, "little", signed=True)))
+            # pyiceberg declares a type for all kinds of bounds
+            days: Any = from_bytes(DateType(), lower)
+            found.append(days_to_date(days))
     return min(found, default=None)
 
 

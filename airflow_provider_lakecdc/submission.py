@@ -89,6 +89,11 @@ def typed_options(job: str, options: Mapping[str, Any]) -> dict[str, Any]:
     return typed
 
 
+def is_true(value: bool | str) -> bool:
+    """Whether an argument that may have been rendered from a template says yes."""
+    return str(value).lower() == "true"
+
+
 def table_list(tables: str | Sequence[str]) -> list[str]:
     """Tables as a list; a rendered template may be a JSON list or names with commas between."""
     if not isinstance(tables, str):

@@ -105,6 +105,15 @@ def _within(files: float) -> int:
     return min(_MOST_FILES, max(1, math.ceil(files)))
 
 
+def create(spark: SparkSession, table: str) -> None:
+    """Make an empty table of :data:`COLUMNS`, of format version 3.
+
+    :param table: catalog, namespace and name.
+    """
+    columns = ", ".join(f"{column} {kind}" for column, kind in COLUMNS.items())
+    spark.sql(f"CREATE TABLE {table} ({columns}) USING iceberg TBLPROPERTIES ('format-version'='3')")
+
+
 class Lake:
     """Tables in a folder, and a session that works on them.
 
@@ -150,10 +159,7 @@ class Lake:
             return connection.execute(query).fetchall()
 
     def _make(self, name: str, shape: Shape, draw: np.random.Generator) -> None:
-        columns = ", ".join(f"{column} {kind}" for column, kind in COLUMNS.items())
-        self._spark.sql(
-            f"CREATE TABLE {self._name}.{name} ({columns}) USING iceberg TBLPROPERTIES ('format-version'='3')"
-        )
+        create(self._spark, f"{self._name}.{name}")
         table = IcebergTable(self._spark, self._name, name)
         writer = Writer(table)
         ids = np.array_split(np.arange(shape.rows), shape.files)

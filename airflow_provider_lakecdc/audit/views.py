@@ -6,11 +6,14 @@ What ran is the rows themselves.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Hashable, Iterable
+from collections.abc import Callable, Collection, Hashable, Iterable
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
+from typing import TypeVar
 
 from airflow_provider_lakecdc.audit.rows import AuditRow, HealthRow
+
+R = TypeVar("R", AuditRow, HealthRow)
 
 
 @dataclass(frozen=True)
@@ -62,11 +65,7 @@ class Orphans:
 
 def hurting(rows: Iterable[HealthRow]) -> list[HealthRow]:
     """The latest row of each table, the worst first."""
-    latest: dict[str, HealthRow] = {}
-    for row in rows:
-        if row.table not in latest or latest[row.table].measured_at < row.measured_at:
-            latest[row.table] = row
-    return sorted(latest.values(), key=lambda row: (row.score, row.table))
+    return sorted(_latest(rows, lambda row: row.measured_at), key=lambda row: (row.score, row.table))
 
 
 def costs(rows: Iterable[AuditRow]) -> list[Cost]:
@@ -91,12 +90,7 @@ def costs(rows: Iterable[AuditRow]) -> list[Cost]:
 
 def orphans(rows: Iterable[AuditRow]) -> list[Orphans]:
     """Orphan files of each table by its latest search, the most bytes first; none where nothing was left."""
-    latest: dict[str, AuditRow] = {}
-    for row in rows:
-        if "orphan_files" not in row.metrics:
-            continue
-        if row.table not in latest or latest[row.table].finished_at < row.finished_at:
-            latest[row.table] = row
+    searches = (row for row in rows if "orphan_files" in row.metrics)
     found = [
         Orphans(
             row.table,
@@ -104,7 +98,7 @@ def orphans(rows: Iterable[AuditRow]) -> list[Orphans]:
             row.metrics["orphan_bytes"] - row.metrics.get("bytes_taken", 0),
             row.finished_at,
         )
-        for row in latest.values()
+        for row in _latest(searches, lambda row: row.finished_at)
     ]
     return sorted((each for each in found if each.files > 0), key=lambda each: (-each.bytes, each.table))
 
@@ -132,3 +126,12 @@ def savings(rows: Iterable[AuditRow]) -> list[Saving]:
 def _saved(rows: Iterable[AuditRow], number: str) -> float:
     pairs = [(row.metrics.get(f"{number}_before"), row.metrics.get(f"{number}_after")) for row in rows]
     return round(sum(before - after for before, after in pairs if before is not None and after is not None), 3)
+
+
+def _latest(rows: Iterable[R], moment: Callable[[R], datetime]) -> Collection[R]:
+    """The row of each table whose moment is the latest."""
+    found: dict[str, R] = {}
+    for row in rows:
+        if row.table not in found or moment(found[row.table]) < moment(row):
+            found[row.table] = row
+    return found.values()

@@ -14,7 +14,7 @@ from airflow_provider_lakecdc.assets import table_asset, tables_alias
 from airflow_provider_lakecdc.chaining import reports_of
 from airflow_provider_lakecdc.exceptions import JobClusterError
 from airflow_provider_lakecdc.hooks.catalog import CatalogConnection, get_catalog
-from airflow_provider_lakecdc.submission import table_list
+from airflow_provider_lakecdc.submission import is_true, table_list
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -64,7 +64,7 @@ class AnnounceOperator(BaseOperator):
         :raises AirflowSkipException: the run is a dry one.
         :raises JobClusterError: no table could be looked at.
         """
-        if str(self.is_dry).lower() == "true":
+        if is_true(self.is_dry):
             raise AirflowSkipException("A dry run has changed nothing.")
         reports = {name: facts for task in self.after for name, facts in reports_of(context, task).items()}
         catalog = get_catalog(self.catalog_conn_id)

@@ -14,7 +14,7 @@ from airflow_provider_lakecdc.audit import record_health
 from airflow_provider_lakecdc.discovery import Wanted
 from airflow_provider_lakecdc.documents import Documents
 from airflow_provider_lakecdc.hooks.catalog import get_catalog
-from airflow_provider_lakecdc.submission import check_conf, table_list, typed_options
+from airflow_provider_lakecdc.submission import check_conf, is_true, table_list, typed_options
 from lakecdc.contract.fields import parse
 from lakecdc.metadata.policy import TablePolicy
 
@@ -113,7 +113,7 @@ class AssessTablesOperator(BaseOperator):
             history=self.history,
             only=only,
             zone=self.zone,
-            is_dry=str(self.is_dry) == "True",
+            is_dry=is_true(self.is_dry),
         )
 
     def _tell(self, context: Context, found: Assessment) -> None:

@@ -18,7 +18,7 @@ from airflow_provider_lakecdc.audit import history
 from airflow_provider_lakecdc.documents import Documents, read_document
 from airflow_provider_lakecdc.grouping import groups_of_tables
 from airflow_provider_lakecdc.hooks.catalog import get_catalog
-from lakecdc.contract.options import OPTIONS
+from lakecdc.contract.options import OPTIONS, MaintenanceOptions
 from lakecdc.contract.spec import GOVERN
 from lakecdc.metadata.calibration import Calibration, Run, calibrated
 from lakecdc.metadata.plan import Action, Plan, choose
@@ -221,7 +221,7 @@ def _tasks(actions: Sequence[Action], beside: set[str], tables_per_application: 
 def _task(actions: Sequence[Action], beside: set[str]) -> dict[str, Any]:
     tables = [action.table for action in actions if action.table not in beside]
     more = [action.table for action in actions if action.table in beside]
-    if not hasattr(OPTIONS[actions[0].job], "side_tables"):
+    if not issubclass(OPTIONS[actions[0].job], MaintenanceOptions):
         tables, more = [*tables, *more], []
     # those beside the tables that need nothing are tables like any other
     found: dict[str, Any] = {"tables": tables or more, "policy_options": dict(actions[0].options)}

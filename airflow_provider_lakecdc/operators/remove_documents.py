@@ -13,7 +13,7 @@ from airflow_provider_lakecdc import settings
 from airflow_provider_lakecdc.audit.outbox import undelivered
 from airflow_provider_lakecdc.exceptions import JobBadInputError
 from airflow_provider_lakecdc.old_documents import YOUNGEST_DOCUMENT, remove_documents
-from airflow_provider_lakecdc.submission import check_conf
+from airflow_provider_lakecdc.submission import check_conf, is_true
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -66,7 +66,7 @@ class RemoveDocumentsOperator(BaseOperator):
                 f"max_age of the documents is {age:g}, less than {YOUNGEST_DOCUMENT:.0f} seconds, a day.",
                 hint="Jobs that run need theirs.",
             )
-        dry_run = str(self.is_dry).lower() == "true"
+        dry_run = is_true(self.is_dry)
         before = datetime.now(UTC) - timedelta(seconds=age)
         found, waiting = (
             remove_documents(self.documents_uri, before, dry_run=dry_run),

@@ -16,6 +16,7 @@ from airflow_provider_lakecdc.assets import lake_asset
 from airflow_provider_lakecdc.chaining import reports_of, steps_of
 from airflow_provider_lakecdc.documents import read_document
 from airflow_provider_lakecdc.operators.plan import approved_of, dry_run_of
+from airflow_provider_lakecdc.submission import is_true
 from lakecdc.contract.fields import parse
 from lakecdc.metadata.hurts import Alerts
 from lakecdc.metadata.plan import Action, Plan, parse_plan
@@ -63,7 +64,7 @@ class ReportOperator(BaseOperator):
         **kwargs: Any,
     ) -> None:
         self.catalog_conn_id = catalog_conn_id or settings.catalog_conn_id()
-        self.alerts = dict(alerts or {})
+        self._alerts = parse(Alerts, alerts or {}, "alerts")
         # what is no inlet has no state; and who tells nothing needs none
         remembers = {"inlets": [lake_asset(self.catalog_conn_id)]} if self._alerts.any_limit else {}
         super().__init__(**{**remembers, **kwargs})
@@ -90,14 +91,10 @@ class ReportOperator(BaseOperator):
         self.log.info("%s", ", ".join(f"{n} {outcome}" for outcome, n in report["outcomes"].items()) or "nothing")
         for what, reason in report["failed"].items():
             self.log.warning("%s: %s", what, reason)
-        if self._alerts.any_limit and self.assessment and str(self.is_dry) != "True":
+        if self._alerts.any_limit and self.assessment and not is_true(self.is_dry):
             assessment = parse_assessment(read_document(self.assessment))
             tell_hurts(context, self.catalog_conn_id, self._alerts, assessment, plan, found)
         return report
-
-    @property
-    def _alerts(self) -> Alerts:
-        return parse(Alerts, self.alerts, "alerts")
 
     def _unreported(self, action: Action, failed: Collection[str]) -> dict[str, Any]:
         """What is told of an action that a step has not reported.

@@ -12,7 +12,7 @@ from lakecdc.contract.errors import InputError
 from lakecdc.iceberg.difference import difference
 from lakecdc.iceberg.scan import read_staged
 from lakecdc.iceberg.staging import staged_tasks
-from lakecdc.iceberg.table import IcebergTable, Snapshot
+from lakecdc.iceberg.table import MAIN, IcebergTable, Snapshot
 from lakecdc.maintain.named_snapshots import named_snapshot
 from lakecdc.sql import holds, quoted_column
 
@@ -55,7 +55,7 @@ def read(
         raise InputError(f"The key columns {sorted(missing)} are not in the table.", table=name)
     if taken := {CHANGE_TYPE, _COUNT} & set(columns):
         raise InputError(f"The table has a column {min(taken)!r} of its own.", table=name, hint="Rename it.")
-    first, last = _bound(found, str(since)), _bound(found, "main" if until is None else str(until))
+    first, last = _bound(found, str(since)), _bound(found, MAIN if until is None else str(until))
     with ExitStack() as staged:
         rows = _signed_rows(found, first.id, last.id, staged)
         # held, because the scan tasks can be read for as long only as they are staged

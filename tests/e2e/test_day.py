@@ -17,7 +17,7 @@ from airflow_provider_lakecdc.health import health_of
 from airflow_provider_lakecdc.operators.assess_tables import AssessTablesOperator
 from airflow_provider_lakecdc.operators.plan import PlanOperator, one_task, tasks_of
 from airflow_provider_lakecdc.templates import hourly_governance_dag, nightly_governance_dag, parse_config
-from benchmarks.lakes import COLUMNS, Writer
+from benchmarks.lakes import Writer, create
 from lakecdc.contract.spec import GOVERN, parse_spec
 from lakecdc.iceberg.commit import RowChanges, append_changes
 from lakecdc.iceberg.fence import PositionFence
@@ -42,8 +42,7 @@ class Fed:
     rows: dict[int, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        columns = ", ".join(f"{column} {kind}" for column, kind in COLUMNS.items())
-        self.lake.sql(f"CREATE TABLE lake.{self.name} ({columns}) USING iceberg TBLPROPERTIES ('format-version'='3')")
+        create(self.lake.spark, f"lake.{self.name}")
 
     def append(self, count: int, files: int) -> None:
         """Add rows, by a commit of so many files."""

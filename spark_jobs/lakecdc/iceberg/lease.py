@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakecdc.contract.errors import ConflictError
 from lakecdc.iceberg.jvm import java_message
-from lakecdc.iceberg.refs import Ref, read_refs
+from lakecdc.iceberg.refs import Ref, now_ms, read_refs, ref_age_ms
 from lakecdc.iceberg.retry import retried
 from lakecdc.iceberg.table import IcebergTable
 from lakecdc.metadata import lease as length
@@ -24,6 +24,8 @@ log = logging.getLogger(__name__)
 
 # a tag that tells of a takeover stays longer than any contender may need that has seen the lease before
 _TAKEN_SECONDS = 3600.0
+# life of the lease's own tag: no measure of the lease, but of how long it stays of a table that nobody rewrites again
+_TAG_SECONDS = 24 * 3600.0
 _POLL_SECONDS = 1.0
 
 
@@ -59,7 +61,7 @@ def put(table: IcebergTable, transaction: Any, lease: Lease, snapshot: Snapshot)
         return
     if held is not None and not held.may_be_taken_over(now):
         raise _refusal(table, held)
-    tag, seconds = (LEASE_TAG, 24 * 3600.0) if held is None else (f"{LEASE_TAKEN_PREFIX}{held.token}", _TAKEN_SECONDS)
+    tag, seconds = (LEASE_TAG, _TAG_SECONDS) if held is None else (f"{LEASE_TAKEN_PREFIX}{held.token}", _TAKEN_SECONDS)
     manage = transaction.manageSnapshots()
     # first, since a renewal that came too late may have put a token back that was taken over before
     for stale in _over(table, refs):
@@ -93,14 +95,15 @@ def renew(table: IcebergTable, lease: Lease) -> None:
     """
 
     def commit() -> None:
-        held, now = _held(table, read_refs(table)), now_ms()
+        refs, now = read_refs(table), now_ms()
+        held = _held(table, refs)
         if held is None or held.token != lease.token or not held.may_be_renewed(now):
             raise LeaseLostError("The table's lease was not renewed in time.", table=table.name, hint="Run again.")
         transaction = table.java.newTransaction()
         # a change of tags is not carried over to other metadata, so that this commit is not either
-        snapshot = table.snapshot(read_refs(table)[LEASE_TAG].snapshot_id)
+        snapshot = table.snapshot(refs[LEASE_TAG].snapshot_id)
         if snapshot is not None:
-            age = ref_age_ms(snapshot, 24 * 3600.0)
+            age = ref_age_ms(snapshot, _TAG_SECONDS)
             transaction.manageSnapshots().setMaxRefAgeMs(LEASE_TAG, age).commit()
         transaction.updateProperties().set(LEASE, held.renewed(now).encode()).commit()
         transaction.commitTransaction()
@@ -145,19 +148,6 @@ class Renewal(threading.Thread):
         self.join()
 
 
-def ref_age_ms(snapshot: Snapshot, seconds: float) -> int:
-    """The age of a tag that is to last some seconds from now on.
-
-    Iceberg counts a ref's age from the time of its snapshot, not from the time the ref was made.
-    """
-    return max(now_ms() - snapshot.timestamp_ms + int(seconds * 1000), 1)
-
-
-def now_ms() -> int:
-    """Milliseconds since 1970."""
-    return int(time.time() * 1000)
-
-
 def _held(table: IcebergTable, refs: dict[str, Ref]) -> Lease | None:
     """The lease, whether its time is over or not."""
     return read_lease(table.properties) or Lease("unnamed", "somebody", 0) if LEASE_TAG in refs else None
@@ -171,9 +161,8 @@ def _refusal(table: IcebergTable, held: Lease) -> LeaseHeldError:
 
 def _over(table: IcebergTable, refs: dict[str, Ref]) -> list[str]:
     """Tags of takeovers that are so long ago that nobody can contend for those leases any more."""
-    found = ((tag, ref, table.snapshot(ref.snapshot_id)) for tag, ref in refs.items())
     return [
         tag
-        for tag, ref, snapshot in found
-        if tag.startswith(LEASE_TAKEN_PREFIX) and snapshot and now_ms() - snapshot.timestamp_ms > (ref.max_age_ms or 0)
+        for tag, ref in refs.items()
+        if tag.startswith(LEASE_TAKEN_PREFIX) and ref.is_over(table.snapshot(ref.snapshot_id))
     ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
@@ -12,7 +13,7 @@ from lakecdc.iceberg.retry import retried
 from lakecdc.iceberg.table import MAIN
 
 if TYPE_CHECKING:
-    from lakecdc.iceberg.table import IcebergTable
+    from lakecdc.iceberg.table import IcebergTable, Snapshot
 
 
 @dataclass(frozen=True)
@@ -25,6 +26,30 @@ class Ref:
     snapshot_id: int
     kind: Literal["tag", "branch"]
     max_age_ms: int | None = None
+
+    def is_over(self, snapshot: Snapshot | None) -> bool:
+        """Whether expiry may drop it.
+
+        :param snapshot: its own; None if it is not there, of which no age is known.
+        """
+        return snapshot is not None and self.max_age_ms is not None and _age_ms(snapshot) > self.max_age_ms
+
+
+def ref_age_ms(snapshot: Snapshot, seconds: float) -> int:
+    """The age of a tag or branch that is to last some seconds from now on.
+
+    Iceberg counts a ref's age from the time of its snapshot, not from the time the ref was made.
+    """
+    return max(_age_ms(snapshot) + int(seconds * 1000), 1)
+
+
+def now_ms() -> int:
+    """Milliseconds since 1970."""
+    return int(time.time() * 1000)
+
+
+def _age_ms(snapshot: Snapshot) -> int:
+    return now_ms() - snapshot.timestamp_ms
 
 
 def read_refs(table: IcebergTable) -> dict[str, Ref]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lakecdc.contract.errors import InputError, SourceUnavailableError
 from lakecdc.iceberg.jvm import java_class_name, java_message, jvm, listed, mapping
+from lakecdc.metadata.positions import Carrier, nearest_carrier
 from lakecdc.sql import quoted
 
 if TYPE_CHECKING:
@@ -216,6 +217,14 @@ class IcebergTable:
     def _snapshot(self, java: Any) -> Snapshot:
         # one call for what takes one for each entry of the summary otherwise
         return Snapshot.of(json.loads(jvm(self.spark).org.apache.iceberg.SnapshotParser.toJson(java)))
+
+
+def carrier_of(snapshots: Iterable[Snapshot]) -> Carrier | None:
+    """The nearest snapshot that carries a source position.
+
+    :param snapshots: a snapshot and those before it, newest first.
+    """
+    return nearest_carrier((each.id, each.summary) for each in snapshots)
 
 
 def exists(spark: SparkSession, catalog: str, name: str) -> bool:

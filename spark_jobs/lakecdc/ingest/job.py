@@ -16,6 +16,7 @@ from lakecdc.contract.options import FeedingOptions, IngestOptions
 from lakecdc.contract.report import TableReport
 from lakecdc.failpoints import reach
 from lakecdc.iceberg.explain import explain
+from lakecdc.iceberg.table import carrier_of
 from lakecdc.iceberg.threads import in_session
 from lakecdc.ingest import dependents, quarantine, tables, tombstones, truncate
 from lakecdc.ingest.apply import events, modes
@@ -34,7 +35,7 @@ from lakecdc.ingest.lookup import drop_older
 from lakecdc.ingest.order import void_sql
 from lakecdc.ingest.sources import open_source
 from lakecdc.metadata import names
-from lakecdc.metadata.positions import Carrier, Position, current_position, encode_idle, nearest_carrier
+from lakecdc.metadata.positions import Carrier, Position, current_position, encode_idle
 from lakecdc.run import failure
 
 if TYPE_CHECKING:
@@ -480,7 +481,7 @@ def _load_state(spark: SparkSession, feed: Feed, spec: JobSpec, target: Target) 
     if feed.table is not None:
         head = feed.table.head()
         feed.snapshot_before = str(head.id) if head else None
-        feed.carrier = nearest_carrier((s.id, s.summary) for s in feed.table.ancestors())
+        feed.carrier = carrier_of(feed.table.ancestors())
         feed.position = current_position(feed.carrier, feed.table.properties)
     feed.history = open_history(spark, catalog, target, feed.table, feed.carrier)
     if isinstance(spec.options, IngestOptions) and spec.options.reloads(feed.name):

@@ -15,13 +15,14 @@ from lakecdc.contract.report import TableReport
 from lakecdc.iceberg.expiry import Deleted, Expiry, delete_unreachable, expire, missing_files, would_expire
 from lakecdc.iceberg.history import down_to, read_history
 from lakecdc.iceberg.refs import Ref
+from lakecdc.iceberg.table import carrier_of
 from lakecdc.maintain.rewrite import nothing
 from lakecdc.maintain.shared_files import refuse_shared_files
 from lakecdc.maintain.start_tag import job_tags, stale_tags
 from lakecdc.metadata import names
 from lakecdc.metadata.consumers import read_consumers
 from lakecdc.metadata.expiry import cutoff_ms, iso, none_can_go
-from lakecdc.metadata.positions import Carrier, nearest_carrier
+from lakecdc.metadata.positions import Carrier
 
 if TYPE_CHECKING:
     from lakecdc.contract.spec import JobSpec
@@ -99,7 +100,7 @@ def plan(table: IcebergTable, asked_ms: int, retain_last: int) -> ExpiryPlan:
     history = read_history(table)
     keep_last = max(retain_last, int(history.properties.get(_MIN_SNAPSHOTS, 1)), 1)
     ancestors = history.ancestors()
-    carrier = nearest_carrier((s.id, s.summary) for s in ancestors)
+    carrier = carrier_of(ancestors)
     needs = _needs(history, ancestors, carrier)
     needed = needs.all()
     cutoff = min([asked_ms, *(s.timestamp_ms for s in needed.values())])
@@ -197,7 +198,7 @@ def _verify(table: IcebergTable, carrier: Carrier | None) -> None:
 
     :raises VerificationError: they are not.
     """
-    found = nearest_carrier((s.id, s.summary) for s in read_history(table).ancestors())
+    found = carrier_of(read_history(table).ancestors())
     live = table.metadata("files").select("file_path").distinct().limit(_PROBES).collect()
     missing = missing_files(table, [row.file_path for row in live])
     if missing:

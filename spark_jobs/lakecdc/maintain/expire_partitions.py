@@ -18,6 +18,7 @@ from lakecdc.iceberg.commit import remove_files, rows_below
 from lakecdc.iceberg.definition import current_spec_id
 from lakecdc.iceberg.fence import FloorFence, KnownFloor, PositionFence
 from lakecdc.iceberg.scan import specs_losing_partitions
+from lakecdc.iceberg.table import carrier_of
 from lakecdc.maintain.file_times import file_times, time_partitions
 from lakecdc.maintain.findings import Findings, approved_lines
 from lakecdc.maintain.rewrite import nothing
@@ -25,7 +26,6 @@ from lakecdc.maintain.time_ranges import Cut, Unit, between_files, moment_of, th
 from lakecdc.metadata import names
 from lakecdc.metadata.expiry import no_row_can_go, row_cutoff
 from lakecdc.metadata.floor import TIMES, Floor, read_floor, text_of
-from lakecdc.metadata.positions import nearest_carrier
 from lakecdc.sql import quoted_column
 
 if TYPE_CHECKING:
@@ -206,7 +206,7 @@ def _remove_files(table: IcebergTable, plan: ExpiryPlan) -> tuple[Snapshot, dict
 
 def _delete_rows(table: IcebergTable, plan: ExpiryPlan) -> tuple[Snapshot, dict[str, int]]:
     """Delete rows on a scratch branch, which becomes the table's state unless another writer comes first."""
-    carrier = nearest_carrier((s.id, s.summary) for s in table.ancestors())
+    carrier = carrier_of(table.ancestors())
     fence = PositionFence(carrier.text if carrier else None, floor=KnownFloor(table, plan.known))
     with scratch.branch(table, plan.head) as branch:
         name = scratch.sql_name(table, branch)

@@ -15,10 +15,11 @@ if TYPE_CHECKING:
     from lakecdc.iceberg.table import IcebergTable, Snapshot
 
 
-def named_snapshot(table: IcebergTable, name: str) -> Snapshot:
+def named_snapshot(table: IcebergTable, name: str, use: str = "") -> Snapshot:
     """The snapshot that somebody means.
 
     :param name: an id, a tag, a branch, or an ISO-8601 moment: the newest snapshot that ``main`` had by then.
+    :param use: what it is wanted for, as the message goes on.
     :raises InputError: there is none, or it has expired.
     """
     refs = read_refs(table)
@@ -28,7 +29,7 @@ def named_snapshot(table: IcebergTable, name: str) -> Snapshot:
     found = None if named is None else table.snapshot(named)
     if found is None:
         raise InputError(
-            f"There is no snapshot {name!r}.",
+            f"There is no snapshot {name!r}{use}.",
             table=table.name,
             hint="Give the id of a snapshot that has not expired, a tag, a branch, or an ISO-8601 moment.",
         )

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from lakecdc.contract.errors import InputError
 from lakecdc.contract.options import RollbackTablesOptions
 from lakecdc.contract.report import TableReport
-from lakecdc.iceberg.refs import Ref, change_refs, read_refs
-from lakecdc.iceberg.table import MAIN
+from lakecdc.iceberg.refs import Ref, change_refs, read_refs, ref_age_ms
+from lakecdc.iceberg.table import MAIN, carrier_of
 from lakecdc.maintain.named_snapshots import named_snapshot
 from lakecdc.maintain.rewrite import nothing
-from lakecdc.maintain.rollback_history import open_history, state_beside
+from lakecdc.maintain.rollback_history import named_history, state_beside
 from lakecdc.metadata import names
 from lakecdc.metadata.consumers import read_consumers
-from lakecdc.metadata.positions import Carrier, nearest_carrier
+from lakecdc.metadata.positions import Carrier
 
 if TYPE_CHECKING:
     from lakecdc.contract.spec import JobSpec
@@ -46,21 +45,22 @@ def rollback_tables(table: IcebergTable, spec: JobSpec) -> TableReport:
         return nothing(table, "the table has no snapshot")
     wanted = named_snapshot(table, options.to)
     kept = list(table.ancestors_of(wanted))
-    passed = [each for each in table.ancestors() if each.id not in {snapshot.id for snapshot in kept}]
+    held = {each.id for each in kept}
+    passed = [each for each in table.ancestors() if each.id not in held]
     if not options.expired_rows:
         _refuse_expired_rows(table, passed)
     moves = [(table, head, wanted)]
-    history = open_history(table, options.history_tables.get(table.name))
+    history = named_history(table, options.history_tables.get(table.name))
     if history and (beside := history.head()):
         moves.append((history, beside, state_beside(history, table, kept)))
     moves = [(moved, now, then) for moved, now, then in moves if now.id != then.id]
-    carrier = nearest_carrier((each.id, each.summary) for each in kept)
+    carrier = carrier_of(kept)
     metrics: dict[str, Any] = {
         "snapshots_undone": len(passed),
         "rows_before": _rows(head),
         "rows_after": _rows(wanted),
         "next_ingestion": _next_ingestion(carrier),
-        "consumers_stopped": _stopped_consumers(table, kept),
+        "consumers_stopped": _stopped_consumers(table, held),
         "tables_moved": [moved.name for moved, _, _ in moves],
     }
     if not moves:
@@ -85,10 +85,9 @@ def _refuse_expired_rows(table: IcebergTable, passed: Sequence[Snapshot]) -> Non
 
 def _set(table: IcebergTable, now: Snapshot, then: Snapshot, tag: str, keep_for: float) -> None:
     """Move ``main``, keep its head under a tag, and move the tag of positions, in one commit."""
-    # Iceberg counts the age from the time of the snapshot
-    age = max(int(time.time() * 1000) - now.timestamp_ms, 0) + int(keep_for * 1000)
-    refs: dict[str, Ref | None] = {MAIN: Ref(then.id, "branch"), tag: Ref(now.id, "tag", age)}
-    carrier = nearest_carrier((each.id, each.summary) for each in table.ancestors_of(then))
+    kept = Ref(now.id, "tag", ref_age_ms(now, keep_for))
+    refs: dict[str, Ref | None] = {MAIN: Ref(then.id, "branch"), tag: kept}
+    carrier = carrier_of(table.ancestors_of(then))
     if carrier:
         refs[names.POSITIONS_TAG] = Ref(carrier.snapshot_id, "tag")
     elif names.POSITIONS_TAG in read_refs(table):
@@ -108,9 +107,8 @@ def _next_ingestion(carrier: Carrier | None) -> str:
     )
 
 
-def _stopped_consumers(table: IcebergTable, kept: Sequence[Snapshot]) -> list[str]:
+def _stopped_consumers(table: IcebergTable, held: Collection[int]) -> list[str]:
     """Consumers that have read what the table holds no longer."""
-    held = {snapshot.id for snapshot in kept}
     return sorted(name for name, each in read_consumers(table.properties).items() if each.snapshot_id not in held)
 
 

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 
 from lakecdc.contract.errors import InputError
 from lakecdc.iceberg.refs import read_refs
-from lakecdc.iceberg.table import MAIN, open_if_there
+from lakecdc.iceberg.table import MAIN, carrier_of, open_if_there
 from lakecdc.metadata import names
-from lakecdc.metadata.positions import nearest_carrier
 
 if TYPE_CHECKING:
     from lakecdc.iceberg.table import IcebergTable, Snapshot
@@ -28,7 +27,7 @@ class _State:
     behind: int
 
 
-def open_history(table: IcebergTable, name: str | None) -> IcebergTable | None:
+def named_history(table: IcebergTable, name: str | None) -> IcebergTable | None:
     """The history table beside a table.
 
     :param name: of the history table; None if there is none.
@@ -51,7 +50,7 @@ def state_beside(history: IcebergTable, table: IcebergTable, kept: Sequence[Snap
     :param kept: the wanted snapshot of the table and its ancestors, newest first.
     :raises InputError: the history table is another table's, or has none such, or it has expired.
     """
-    carrier = nearest_carrier((each.id, each.summary) for each in kept)
+    carrier = carrier_of(kept)
     places = {str(each.id): number for number, each in enumerate(kept)}
     last = places[str(carrier.snapshot_id)] if carrier else -1
     tags = [name for name, ref in sorted(read_refs(history).items()) if ref.kind == "tag"]

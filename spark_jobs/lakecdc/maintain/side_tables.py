@@ -19,13 +19,13 @@ from lakecdc.iceberg import scratch
 from lakecdc.iceberg.fence import PositionFence
 from lakecdc.iceberg.row_deletes import count_rows, delete_rows
 from lakecdc.iceberg.scratch import HeadMovedError
-from lakecdc.iceberg.table import IcebergTable, exists, open_if_there
+from lakecdc.iceberg.table import IcebergTable, carrier_of, exists, open_if_there
 from lakecdc.ingest import quarantine, tombstones
 from lakecdc.ingest.sources import file_memory
 from lakecdc.ingest.sources.postgres import parking
 from lakecdc.metadata import names
 from lakecdc.metadata.names import quarantine_of
-from lakecdc.metadata.positions import Carrier, Position, current_position, decode, idle_position, nearest_carrier
+from lakecdc.metadata.positions import Carrier, Position, current_position, decode, idle_position
 from lakecdc.sql import literal, quoted_column
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class Cleaning:
     @property
     def carrier(self) -> Carrier | None:
         """The newest snapshot of the target that carries a position."""
-        return nearest_carrier((s.id, s.summary) for s in self.target.ancestors())
+        return carrier_of(self.target.ancestors())
 
     @property
     def position(self) -> Position | None:

@@ -16,11 +16,9 @@ from lakecdc.iceberg.lease import (
     await_free,
     give_back,
     new_lease,
-    now_ms,
     put,
-    ref_age_ms,
 )
-from lakecdc.iceberg.refs import read_refs
+from lakecdc.iceberg.refs import read_refs, ref_age_ms
 from lakecdc.iceberg.retry import retried
 from lakecdc.metadata.names import JOB_TAG_PREFIX
 
@@ -98,7 +96,7 @@ def stale_tags(refs: Mapping[str, Ref], snapshot_of: Callable[[int], Snapshot | 
 
     :param snapshot_of: the snapshot of an id, if it is there.
     """
-    return [tag for tag, ref in job_tags(refs).items() if _is_stale(ref, snapshot_of(ref.snapshot_id))]
+    return [tag for tag, ref in job_tags(refs).items() if ref.is_over(snapshot_of(ref.snapshot_id))]
 
 
 def job_tags(refs: Mapping[str, Ref]) -> dict[str, Ref]:
@@ -147,7 +145,3 @@ def _remove(table: IcebergTable, tag: str, lease: Lease | None = None) -> None:
         retried(table, commit)
     except Exception as error:
         log.warning("%s: tag %s was not removed: %s", table.name, tag, java_message(error))
-
-
-def _is_stale(ref: Ref, snapshot: Snapshot | None) -> bool:
-    return snapshot is not None and ref.max_age_ms is not None and now_ms() - snapshot.timestamp_ms > ref.max_age_ms

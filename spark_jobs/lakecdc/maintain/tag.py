@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING
 from lakecdc.contract.errors import InputError
 from lakecdc.contract.options import RefChange, TagSnapshotsOptions
 from lakecdc.contract.report import TableReport
-from lakecdc.iceberg.refs import Ref, change_refs, read_refs
+from lakecdc.iceberg.refs import Ref, change_refs, read_refs, ref_age_ms
 from lakecdc.maintain.named_snapshots import moments, named_snapshot
 from lakecdc.maintain.rewrite import nothing
 from lakecdc.metadata.periodic_tags import AS_WANTED, periodic_tags
@@ -66,14 +65,13 @@ def _asked(table: IcebergTable, change: RefChange, ancestors: Sequence[Snapshot]
         )
     if change.action == "drop":
         return None
-    snapshot = ancestors[0] if change.to is None else named_snapshot(table, change.to)
+    snapshot = ancestors[0] if change.to is None else named_snapshot(table, change.to, f" for {change.name!r}")
     kind = present.kind if present else change.kind
     if change.action == "fast_forward" and kind != "branch":
         raise InputError(f"{change.name!r} is a tag: only branches are fast-forwarded.", table=table.name)
     age = present.max_age_ms if present else None
     if change.max_age is not None:
-        # Iceberg counts a ref's age from the time of its snapshot, not from the time the ref was made
-        age = max(int(time.time() * 1000) - snapshot.timestamp_ms, 0) + int(change.max_age * 1000)
+        age = ref_age_ms(snapshot, change.max_age)
     return Ref(snapshot.id, kind, age)
 
 

@@ -13,8 +13,8 @@ from lakecdc.contract.errors import ConflictError
 from lakecdc.contract.spec import Catalog
 from lakecdc.iceberg.commit import replace_data_files
 from lakecdc.iceberg.jvm import iterate
-from lakecdc.iceberg.lease import LeaseHeldError, LeaseLostError, new_lease, now_ms, put, renew
-from lakecdc.iceberg.refs import read_refs
+from lakecdc.iceberg.lease import LeaseHeldError, LeaseLostError, new_lease, put, renew
+from lakecdc.iceberg.refs import now_ms, read_refs
 from lakecdc.iceberg.retry import retried
 from lakecdc.iceberg.staging import stage_rows
 from lakecdc.iceberg.table import IcebergTable, Snapshot

@@ -15,11 +15,12 @@ from pyspark.sql import functions as F
 
 from lakecdc.contract.errors import InputError
 from lakecdc.contract.target import ORDER_COLUMN
+from lakecdc.iceberg.table import carrier_of
 from lakecdc.ingest import tables
 from lakecdc.ingest.apply.events import EventStats, append_events
 from lakecdc.ingest.floor import without_expired
 from lakecdc.metadata import names
-from lakecdc.metadata.positions import Carrier, Position, nearest_carrier
+from lakecdc.metadata.positions import Carrier, Position
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -123,7 +124,7 @@ def open_history(
     history.table = tables.open_target(spark, catalog, target.history_table)
     if history.table is None:
         return history
-    history.carrier = nearest_carrier((s.id, s.summary) for s in history.table.ancestors())
+    history.carrier = carrier_of(history.table.ancestors())
     if history.carrier is None:
         return history
     found = history.table.snapshot(history.carrier.snapshot_id)

@@ -26,13 +26,13 @@ from lakecdc.failpoints import reach
 from lakecdc.iceberg import scratch
 from lakecdc.iceberg.definition import spark_types
 from lakecdc.iceberg.fence import PositionFence
+from lakecdc.iceberg.table import carrier_of
 from lakecdc.ingest.apply import full_load
 from lakecdc.ingest.apply.publish import Applied, Staged, publish, refuse_below_floor, summary
 from lakecdc.ingest.apply.rows import stage_images, table_columns
 from lakecdc.ingest.floor import known_floor
 from lakecdc.ingest.lookup import plain
 from lakecdc.metadata import names
-from lakecdc.metadata.positions import nearest_carrier
 from lakecdc.sql import quoted_column, temporary_view
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ def _attempt(
     base = table.refresh().head()
     assert base is not None
     fence = PositionFence(started_from, floor=known_floor(table, batch))
-    carrier = nearest_carrier((s.id, s.summary) for s in table.ancestors())
+    carrier = carrier_of(table.ancestors())
     if (carrier.text if carrier else None) != started_from:
         raise ConflictError(fence.errorMessage(), table=table.name, hint="Nothing was published; run again.")
     with scratch.branch(table, base) as branch:
