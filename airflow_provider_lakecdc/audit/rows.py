@@ -34,7 +34,7 @@ class AuditRow:
     snapshot_after: Annotated[str | None, "id of the head after"] = None
     predicted_core_seconds: Annotated[float | None, "core_seconds that the plan expected"] = None
     guessed_core_seconds: Annotated[float | None, "the same before it was corrected by what jobs have taken"] = None
-    core_seconds: Annotated[float | None, "seconds that tasks kept a core busy"] = None
+    core_seconds: Annotated[float | None, "CPU seconds of Spark's tasks"] = None
     bytes_read: Annotated[int | None, "bytes of the files that were rewritten"] = None
     bytes_written: Annotated[int | None, "bytes of all new files"] = None
     proof: Annotated[str | None, "what was proven before the commit, or why it was not"] = None

@@ -118,7 +118,7 @@ def each_table(do: TableWork) -> Work:
     """
 
     def work(spark: SparkSession, spec: JobSpec) -> list[TableReport]:
-        from lakecdc.iceberg.core_time import core_seconds
+        from lakecdc.iceberg.core_time import CoreTime
         from lakecdc.iceberg.table import IcebergTable, exists
         from lakecdc.maintain.numbers import with_numbers
 
@@ -127,9 +127,9 @@ def each_table(do: TableWork) -> Work:
             try:
                 if name not in spec.tables and not exists(spark, spec.catalog.name, name):
                     continue
-                table, begun = IcebergTable(spark, spec.catalog.name, name), core_seconds(spark)
+                table, time = IcebergTable(spark, spec.catalog.name, name), CoreTime(spark)
                 result = do(table, spec)
-                result = with_numbers(table, result, spec.job, core_seconds(spark) - begun)
+                result = with_numbers(table, result, spec.job, time.seconds())
             except Exception as error:
                 result = failure(name, error)
             log.info("%s", result.line)

@@ -14,6 +14,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from lakecdc.iceberg.core_time import counted
 from lakecdc.iceberg.file_io import reaches
 from lakecdc.local_relation import dealt
 from lakecdc.maintain.delete_files import match_join
@@ -74,7 +75,7 @@ def convert(
             if match_join.reached(group.tasks, deletes)
         ]
         task = ConvertTask(tuple(keys), target, writer)
-        written, unread = told(dealt(table.spark, rows, _FILE).mapInArrow(task, RESULT))
+        written, unread = told(dealt(table.spark, rows, _FILE).mapInArrow(counted(table.spark, task), RESULT))
     return written, left | unread
 
 

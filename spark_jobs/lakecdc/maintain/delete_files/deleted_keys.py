@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from lakecdc.iceberg.core_time import counted
 from lakecdc.iceberg.file_io import reaches, storage_properties
 from lakecdc.local_relation import dealt
 from lakecdc.maintain.delete_files.key_lookup import KeyColumn, UnreadError, packed, read_keys, unpacked
@@ -36,7 +37,7 @@ def deleted_keys(
     keys = []
     if near:
         task = KeysTask(columns, storage_properties(table))
-        for row in dealt(table.spark, near, _FILE).mapInArrow(task, _KEYS).collect():
+        for row in dealt(table.spark, near, _FILE).mapInArrow(counted(table.spark, task), _KEYS).collect():
             keys.append(unpacked(row["keys"]))
             left.update(row["unread"])
     return keys, [delete for number, delete in numbered if number in left]

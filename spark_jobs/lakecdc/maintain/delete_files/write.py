@@ -14,6 +14,7 @@ from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Protocol
 
+from lakecdc.iceberg.core_time import counted
 from lakecdc.iceberg.delete_file_objects import WrittenDeletes
 from lakecdc.iceberg.file_io import storage_properties
 from lakecdc.maintain.delete_files.bitmaps import bitmap
@@ -110,7 +111,7 @@ def write(positions: DataFrame, target: Target, writer: Writer, tasks: int) -> l
     files = (
         positions.repartition(max(1, tasks), "file_number")
         .sortWithinPartitions("file_number")
-        .mapInArrow(partial(run_task, writer=writer, target=target), RESULT)
+        .mapInArrow(counted(positions.sparkSession, partial(run_task, writer=writer, target=target)), RESULT)
     )
     return told(files)[0]
 

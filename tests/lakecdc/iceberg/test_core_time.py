@@ -1,0 +1,43 @@
+"""What tasks take is CPU time, in the JVM and in Python."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from lakecdc.iceberg.core_time import CoreTime, counted
+
+BUSY = 0.4
+
+
+def busy(batches: Iterable[Any]) -> Iterator[Any]:
+    until = time.process_time() + BUSY
+    while time.process_time() < until:
+        pass
+    yield from batches
+
+
+def waiting(batches: Iterable[Any]) -> Iterator[Any]:
+    time.sleep(5 * BUSY)
+    yield from batches
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_python_is_counted_once_by_task(spark: SparkSession, times: int) -> None:
+    taken = CoreTime(spark)
+    spark.range(0, times, 1, times).mapInArrow(counted(spark, busy), "id bigint").collect()
+    assert taken.seconds() >= times * BUSY
+    assert CoreTime(spark).seconds() == 0
+
+
+def test_the_jvm_is_counted_and_waiting_is_not(spark: SparkSession) -> None:
+    taken = CoreTime(spark)
+    spark.range(0, 1, 1, 1).mapInArrow(counted(spark, waiting), "id bigint").collect()
+    waited = taken.seconds()
+    assert 0 < waited < 4 * BUSY
+    spark.range(20_000_000).selectExpr("sum(hash(id))").collect()
+    assert taken.seconds() > waited
