@@ -72,7 +72,7 @@ def _moment(text: str) -> datetime:
 
 
 def _cells(row: AuditRow) -> list[str]:
-    taken = "-" if row.core_seconds is None else f"{row.core_seconds:,.1f}"
-    predicted = "" if row.predicted_core_seconds is None else f" of {row.predicted_core_seconds:,.1f}"
+    taken = "-" if row.core_seconds is None else f"{row.core_seconds:,.2f}"
+    predicted = "" if row.predicted_core_seconds is None else f" of {row.predicted_core_seconds:,.2f}"
     outcome = f"{row.outcome} (dry)" if row.is_dry_run else row.outcome
     return [age(row.finished_at.isoformat()), row.job, row.table, outcome, f"{taken}{predicted}", row.reason or ""]

@@ -92,6 +92,6 @@ def _show(dag: str, found: Assessment, plan: Plan) -> None:
 
 
 def _row(action: Action) -> list[str]:
-    cost = "?" if action.core_seconds is None else f"{action.core_seconds:,.0f}"
+    cost = "?" if action.core_seconds is None else f"{action.core_seconds:,.2f}"
     why = f"{action.reason}; {action.due}" if action.due else action.reason
     return [action.table, action.job, cost, f"{action.benefit:,.0f}", why]

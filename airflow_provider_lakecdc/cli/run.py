@@ -222,4 +222,4 @@ def _tell(asked: Namespace, result: Result) -> None:
 
 def _row(name: str, facts: Mapping[str, Any]) -> list[str]:
     taken = facts.get("metrics", {}).get("core_seconds")
-    return [name, facts["outcome"], "-" if taken is None else f"{taken:,.1f}", details(facts)]
+    return [name, facts["outcome"], "-" if taken is None else f"{taken:,.2f}", details(facts)]

@@ -46,7 +46,7 @@ class Calibration:
         :param guessed: see :class:`lakecdc.metadata.work.Work`.
         """
         factor = self.by_table.get((job, table), self.by_job.get(job, 1.0))
-        return round(guessed * factor, 2)
+        return round(guessed * factor, 3)
 
 
 def calibrated(runs: Iterable[Run]) -> Calibration:

@@ -41,7 +41,7 @@ class Action:
     @property
     def worth(self) -> float:
         """Opened files that readers are spared for a core-second."""
-        return self.benefit / max(self.core_seconds or 0.0, 0.01)
+        return self.benefit / max(self.core_seconds or 0.0, 0.001)
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class Plan:
     @property
     def core_seconds(self) -> float:
         """What all that is done is predicted to take, as far as that can be told."""
-        return round(sum(action.core_seconds or 0.0 for action in self.chosen), 2)
+        return round(sum(action.core_seconds or 0.0 for action in self.chosen), 3)
 
     def of_job(self, job: str) -> list[Action]:
         """What is done by one job, in the order of choice, what a person is asked of included."""

@@ -15,13 +15,12 @@ from lakecdc.metadata.file_facts import FileFacts
 from lakecdc.metadata.health import POSITION_COST, VECTOR_COST, TableHealth
 from lakecdc.metadata.manifests import Manifest
 
-# core-seconds of a job on one table, however little there is to do
-_START = 0.5
-_PER_FILE = 0.03
+# CPU seconds of a job on one table, however little there is to do
+_START, _START_EXPIRY = 0.04, 0.25
 # a data file with deletes is searched, gets a new delete file, and is proven; delete files are read many in a task
-_PER_TOUCHED_FILE, _PER_DELETE_FILE, _PER_DELETE, _PER_MATCHED_ROW = 0.015, 0.004, 4e-6, 6e-8
-_PER_COMPACTED_BYTE, _PER_SORTED_BYTE = 4e-8, 8e-8
-_PER_MANIFEST, _PER_SNAPSHOT = 0.02, 0.002
+_PER_TOUCHED_FILE, _PER_DELETE_FILE, _PER_DELETE, _PER_MATCHED_ROW = 0.011, 0.0014, 3e-6, 1.5e-7
+_PER_FILE, _PER_COMPACTED_BYTE, _PER_SORTED_BYTE = 0.0014, 1.2e-7, 1.4e-7
+_PER_MANIFEST, _PER_SNAPSHOT = 0.005, 0.012
 # opened manifests are small, and are read for the planning of a scan alone
 _OF_A_MANIFEST = 0.1
 
@@ -33,7 +32,7 @@ class Work:
     :param reason: what speaks for it.
     :param benefit: files that a read of the whole table, or of one key, opens less afterwards; a delete file counts
         once for each data file that it applies to, by what it costs there.
-    :param core_seconds: what it is guessed to take.
+    :param core_seconds: CPU seconds that its tasks are guessed to take.
     :param bytes: of files that are read and written again.
     """
 
@@ -117,7 +116,7 @@ def of_expiry(snapshots: int) -> Work:
 
     :param snapshots: that are old enough.
     """
-    return Work(f"{snapshots} snapshots are old enough", 0.0, _rounded(_START + _PER_SNAPSHOT * snapshots), 0)
+    return Work(f"{snapshots} snapshots are old enough", 0.0, _rounded(_START_EXPIRY + _PER_SNAPSHOT * snapshots), 0)
 
 
 def of_tags(refs: int) -> Work:
@@ -129,4 +128,4 @@ def of_tags(refs: int) -> Work:
 
 
 def _rounded(core_seconds: float) -> float:
-    return round(core_seconds, 2)
+    return round(core_seconds, 3)

@@ -80,7 +80,7 @@ def test_people_see_what_it_cost_and_why(lakecdc: Lakecdc, monkeypatch: pytest.M
     _, _, newest, compacted, *_ = lakecdc("history", "--catalog", "lake").out.splitlines()
     assert newest.split()[:5] == ["2", "h", "expire_snapshots", "crm.people", "conflict"]
     assert newest.endswith("  Another writer was faster.")
-    assert compacted.split()[5:] == ["3.2", "of", "4.0"]
+    assert compacted.split()[5:] == ["3.25", "of", "4.00"]
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("COLUMNS", "80")
     out = re.sub(r"\x1b\[[\d;]*m", "", lakecdc("history", "--catalog", "lake").out)
