@@ -5,11 +5,11 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from airflow_provider_lakecdc.exceptions import LakecdcJobError
 from airflow_provider_lakecdc.payable import payable
-from airflow_provider_lakecdc.tables import MAIN, branch_snapshots, open_table, summary_of
+from airflow_provider_lakecdc.tables import MAIN, Side, branch_snapshots, open_table, summary_of
 from lakecdc.metadata.debt import DebtLimits, DeleteDebt, from_summaries
 
 if TYPE_CHECKING:
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: which side of the limits is waited for
-Side = Literal["above", "below"]
 #: counts by table
 Debts = dict[str, dict[str, int]]
 

@@ -36,7 +36,7 @@ _OPERATORS = (
     "report",
 )
 #: each with a trigger of the same name
-_SENSORS = ("polling", "watermark", "delete_debt", "snapshot")
+_SENSORS = ("polling", "watermark", "delete_debt", "snapshot", "table_health")
 
 
 def get_provider_info() -> dict[str, Any]:
@@ -58,7 +58,7 @@ def get_provider_info() -> dict[str, Any]:
         ],
         "operators": [_modules(*(f"operators.{name}" for name in _OPERATORS))],
         "sensors": [_modules(*(f"sensors.{name}" for name in _SENSORS))],
-        "triggers": [_modules(*(f"triggers.{name}" for name in _SENSORS))],
+        "triggers": [_modules(*(f"triggers.{name}" for name in (*_SENSORS, "row_change")))],
         "hooks": [_modules("hooks.catalog", "hooks.source")],
         "extra-links": [f"{_PACKAGE}.links.JobReportLink"],
         "cli": [f"{_PACKAGE}.cli.definition.get_lakecdc_commands"],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from lakecdc.metadata.last_write import SnapshotFacts
 
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from airflow_provider_lakecdc.hooks.catalog import CatalogConnection
 
 MAIN = "main"
+#: which side of a limit is waited for
+Side = Literal["above", "below"]
 
 
 @contextmanager

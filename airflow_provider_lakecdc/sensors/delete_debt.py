@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import PokeReturnValue
 from airflow.sdk.exceptions import AirflowFailException
 
-from airflow_provider_lakecdc.delete_debt import Side, look
+from airflow_provider_lakecdc.delete_debt import look
 from airflow_provider_lakecdc.hooks.catalog import get_catalog
-from airflow_provider_lakecdc.sensors.polling import PollingSensor
-from airflow_provider_lakecdc.submission import table_list
-from airflow_provider_lakecdc.tables import MAIN
+from airflow_provider_lakecdc.sensors.polling import PollingSensor, side, tables_of
+from airflow_provider_lakecdc.tables import MAIN, Side
 from airflow_provider_lakecdc.triggers.delete_debt import DeleteDebtTrigger
 from lakecdc.contract.errors import SpecError
 from lakecdc.metadata.debt import DebtLimits
@@ -79,7 +78,7 @@ class DeleteDebtSensor(PollingSensor):
 
     def poke(self, context: Context) -> PokeReturnValue:
         """Look at the tables once."""
-        limits, until, tables = self._limits(), self._until(), self._tables()
+        limits, until, tables = self._limits(), side(self.until), tables_of(self.tables)
         found = look(get_catalog(self.catalog_conn_id), tables, self.branch, limits, until)
         self.log.info("Waiting for delete debt %s %s; found: %s", until, _given(limits), found or "not yet")
         return PokeReturnValue(found is not None, found)
@@ -87,26 +86,13 @@ class DeleteDebtSensor(PollingSensor):
     def trigger(self) -> DeleteDebtTrigger:
         """What to wait with."""
         return DeleteDebtTrigger(
-            tables=self._tables(),
+            tables=tables_of(self.tables),
             catalog_conn_id=self.catalog_conn_id,
             limits=_given(self._limits()),
-            until=self._until(),
+            until=side(self.until),
             branch=self.branch,
             poll_interval=self.poke_interval,
         )
-
-    def _tables(self) -> list[str]:
-        tables = table_list(self.tables)
-        if not tables:
-            raise AirflowFailException("tables names no table, so there is nothing to wait for.")
-        return tables
-
-    def _until(self) -> Side:
-        if self.until == "above":
-            return "above"
-        if self.until == "below":
-            return "below"
-        raise AirflowFailException(f"until is {self.until!r}; it must be 'above' or 'below'.")
 
     def _limits(self) -> DebtLimits:
         try:

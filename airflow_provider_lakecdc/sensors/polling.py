@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseSensorOperator, conf
+from airflow.sdk.exceptions import AirflowFailException
 
 from airflow_provider_lakecdc import settings
 from airflow_provider_lakecdc.exceptions import LakecdcJobError
+from airflow_provider_lakecdc.submission import table_list
+from airflow_provider_lakecdc.tables import Side
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -63,3 +66,26 @@ class PollingSensor(BaseSensorOperator):
         (found,) = (value for name, value in event.items() if name != "status")
         self.log.info("Found: %s", found)
         return found
+
+
+def tables_of(given: str | Sequence[str]) -> list[str]:
+    """The tables that a sensor's argument names.
+
+    :raises AirflowFailException: it names none.
+    """
+    tables = table_list(given)
+    if not tables:
+        raise AirflowFailException("tables names no table, so there is nothing to wait for.")
+    return tables
+
+
+def side(until: str) -> Side:
+    """The side of a limit that a sensor's argument names.
+
+    :raises AirflowFailException: it names none.
+    """
+    if until == "above":
+        return "above"
+    if until == "below":
+        return "below"
+    raise AirflowFailException(f"until is {until!r}; it must be 'above' or 'below'.")

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
-from airflow_provider_lakecdc.delete_debt import Debts, Side, look
+from airflow_provider_lakecdc.delete_debt import Debts, look
 from airflow_provider_lakecdc.hooks.catalog import CatalogConnection
-from airflow_provider_lakecdc.tables import MAIN
+from airflow_provider_lakecdc.tables import MAIN, Side
 from airflow_provider_lakecdc.triggers.polling import PollingTrigger
 from lakecdc.metadata.debt import DebtLimits
 

@@ -8,10 +8,12 @@ from datetime import UTC, datetime
 from typing import Any
 
 from lakecdc.metadata import names
+from lakecdc.metadata.policy import KEEPING
 from lakecdc.metadata.positions import current_position, nearest_carrier
 
 #: what ingestion names itself in summaries; every other job of ours changes no row, but for old ones that it removes
 _INGEST = "ingest"
+_KEEPING = {*KEEPING, "rebucket"}
 
 
 @dataclass(frozen=True)
@@ -32,6 +34,11 @@ class SnapshotFacts:
         """Whether it holds the same rows as the one before."""
         job = self.summary.get(names.JOB)
         return self.operation == "replace" or (job is not None and job != _INGEST)
+
+    @property
+    def keeps_rows(self) -> bool:
+        """Whether it holds the same rows as the one before, also old ones, which a job of ours may have removed."""
+        return self.operation == "replace" or self.summary.get(names.JOB) in _KEEPING
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,42 @@
+"""Waiting for tables' health in the triggerer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from airflow_provider_lakecdc.hooks.catalog import CatalogConnection
+from airflow_provider_lakecdc.scores import Scores, look
+from airflow_provider_lakecdc.tables import MAIN, Side
+from airflow_provider_lakecdc.triggers.polling import PollingTrigger
+
+
+class TableHealthTrigger(PollingTrigger):
+    """Fires when tables' scores are on a side of a limit, or when they cannot be read.
+
+    :param tables: ``namespace.name`` of each table.
+    :param score: 0–100.
+    :param catalog_conn_id: connection of type ``iceberg``.
+    :param until: ``below`` or ``above``, see :func:`airflow_provider_lakecdc.scores.look`.
+    :param branch: branch to look at.
+    :param poll_interval: seconds between two looks.
+    """
+
+    found_key: ClassVar[str] = "health"
+
+    def __init__(
+        self,
+        *,
+        tables: Sequence[str],
+        score: float,
+        catalog_conn_id: str,
+        until: Side = "below",
+        branch: str = MAIN,
+        poll_interval: float = 300.0,
+    ) -> None:
+        self.tables, self.score, self.until, self.branch = list(tables), score, until, branch
+        super().__init__(catalog_conn_id, poll_interval, tables=self.tables, score=score, until=until, branch=branch)
+
+    def look(self, catalog: CatalogConnection) -> Scores | None:
+        """The scores that were waited for."""
+        return look(catalog, self.tables, self.score, self.until, self.branch)
