@@ -25,6 +25,7 @@ _OPERATORS = (
     "remove_orphan_files",
     "clean_side_tables",
     "rollback_tables",
+    "reconcile",
     "govern",
     "table_status",
     "consumer",

@@ -117,7 +117,7 @@ def refuse_early(spec: JobSpec, text: str, environment: Mapping[str, str]) -> No
     :param environment: of the job's driver, which runs on this machine.
     :raises JobBadInputError: a wrong password, an unknown database, a missing folder.
     """
-    if spec.job != "ingest" or getattr(spec.source, "type", None) not in _TRIED_EARLY:
+    if spec.job not in ("ingest", "reconcile") or getattr(spec.source, "type", None) not in _TRIED_EARLY:
         return
     done = started_here("lakecdc.preflight", text, environment, _PREFLIGHT_SECONDS)
     if done is not None and done.returncode == EXIT_BAD_INPUT:

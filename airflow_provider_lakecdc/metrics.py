@@ -48,11 +48,16 @@ _STATE = (
     *("lookup_files_after", "score_after"),
 )
 _FEEDING = ("ingest", "replay_quarantine")
+_UNEQUAL = (
+    *("missing", "unexpected", "different", "duplicate", "in_flight", "undecided"),
+    *("rows_source", "rows_table"),
+)
 
 
 def _with(shared: tuple[str, ...], own: dict[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
     """Names by job, those included that all jobs have which maintain tables."""
-    return {job: names if job in _FEEDING else tuple(dict.fromkeys(names + shared)) for job, names in own.items()}
+    others = (*_FEEDING, "reconcile")
+    return {job: names if job in others else tuple(dict.fromkeys(names + shared)) for job, names in own.items()}
 
 
 _OWN_COUNTERS: dict[str, tuple[str, ...]] = {
@@ -70,6 +75,7 @@ _OWN_COUNTERS: dict[str, tuple[str, ...]] = {
     "remove_orphan_files": _ORPHANS,
     "clean_side_tables": _CLEANED,
     "rollback_tables": ("snapshots_undone",),
+    "reconcile": (),
 }
 #: numbers of a report that add up over runs, by job
 COUNTERS = _with(_WORK, _OWN_COUNTERS)
@@ -86,6 +92,7 @@ _OWN_GAUGES: dict[str, tuple[str, ...]] = {
     "remove_orphan_files": ("files_listed", "bytes_listed", "orphan_files", "orphan_bytes", "files_waiting"),
     "clean_side_tables": _BESIDE,
     "rollback_tables": (),
+    "reconcile": _UNEQUAL,
 }
 #: numbers of a report that say how a table stands, by job
 GAUGES = _with(_STATE, _OWN_GAUGES)

@@ -29,7 +29,7 @@ from lakecdc.contract.errors import InputError, SpecError
 from lakecdc.contract.fields import parse, refuse_unknown
 from lakecdc.contract.options import OPTIONS
 from lakecdc.contract.report import EXIT_BAD_INPUT, EXIT_CONFLICT, EXIT_DONE
-from lakecdc.contract.spec import FEEDING_JOBS, GOVERN, loads
+from lakecdc.contract.spec import GOVERN, SOURCE_JOBS, loads
 
 #: what stands for the id of a DAG in the folder of documents, in metrics and in the audit
 DAG_ID = "lakecdc_run"
@@ -77,8 +77,8 @@ def main(asked: Namespace) -> int:
         options["dry_run"] = True
     parse(OPTIONS[asked.job], options, "--options")
     result = Result({}, [], [], set())
-    feeds = asked.job in FEEDING_JOBS
-    tasks = _feeding(asked, config) if feeds else _governing(asked, config, options, result)
+    has_source = asked.job in SOURCE_JOBS
+    tasks = _with_source(asked, config) if has_source else _governing(asked, config, options, result)
     for number, arguments in enumerate(tasks):
         operator = _operator(asked.job, config, {**options, **arguments})
         with waiting(f"{asked.job} of {len(arguments['tables']) or 'all'} tables"):
@@ -87,8 +87,8 @@ def main(asked: Namespace) -> int:
     return result.exit_code
 
 
-def _feeding(asked: Namespace, config: LakeConfig) -> Iterator[dict[str, Any]]:
-    """Arguments of the operator of a job that feeds tables."""
+def _with_source(asked: Namespace, config: LakeConfig) -> Iterator[dict[str, Any]]:
+    """Arguments of the operator of a job that has a source."""
     if not (config.source and config.targets):
         raise SpecError(
             f"{asked.job} needs source and targets, which a configuration has.", hint="Name one by --config."

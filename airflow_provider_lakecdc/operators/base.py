@@ -17,6 +17,7 @@ from airflow_provider_lakecdc.exceptions import LakecdcJobError
 from airflow_provider_lakecdc.failures import verdict
 from airflow_provider_lakecdc.first_look import FirstLook
 from airflow_provider_lakecdc.hooks.catalog import CatalogConnection, get_catalog
+from airflow_provider_lakecdc.hooks.source import source_from_connection
 from airflow_provider_lakecdc.links import REPORT_LINK_KEY, JobReportLink, report_address
 from airflow_provider_lakecdc.spark_submit import SubmitError, SubmitOperator
 from airflow_provider_lakecdc.submission import Submission, check_conf, check_spec, spec_document, table_list
@@ -396,6 +397,47 @@ class LakecdcJobOperator(SubmitOperator):
 
 
 _OWN_VARIABLES = ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "JDK_JAVA_OPTIONS")
+
+
+class SourceJobOperator(LakecdcJobOperator):
+    """Runs one lakecdc job over tables and the source that feeds them.
+
+    :param source: the ``source`` of the job spec, see ``lakecdc.contract.sources``. (templated)
+    :param targets: the ``target`` of the job spec, one object per table. (templated)
+    :param source_conn_id: connection that gives the source's address and login. (templated)
+    :param kwargs: see :class:`LakecdcJobOperator`.
+    """
+
+    template_fields: Sequence[str] = (*LakecdcJobOperator.template_fields, "source", "targets", "source_conn_id")
+    template_fields_renderers: ClassVar[dict[str, str]] = {
+        **LakecdcJobOperator.template_fields_renderers,
+        "source": "json",
+        "targets": "json",
+    }
+
+    def __init__(
+        self,
+        *,
+        source: Mapping[str, Any],
+        targets: Sequence[Mapping[str, Any]],
+        source_conn_id: str | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.source = source
+        self.targets = targets
+        self.source_conn_id = source_conn_id
+
+    def spec_parts(self, secrets: dict[str, str]) -> dict[str, Any]:
+        """Source, completed from its connection, and targets.
+
+        :param secrets: takes up the password.
+        """
+        source = dict(self.source)
+        if self.source_conn_id:
+            source, found = source_from_connection(source, self.source_conn_id)
+            secrets.update(found.values)
+        return {"source": source, "target": [dict(target) for target in self.targets]}
 
 
 def _joined(given: str | None, *ours: str) -> str:

@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_provider_lakecdc.exceptions import JobBadInputError
-from airflow_provider_lakecdc.hooks.source import source_from_connection
-from airflow_provider_lakecdc.operators.base import LakecdcJobOperator
+from airflow_provider_lakecdc.operators.base import SourceJobOperator
 from lakecdc.contract.options import Outcome
 
 if TYPE_CHECKING:
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
 CURSOR_SOURCES = frozenset({"files", "kafka", "mysql", "postgres"})
 
 
-class IngestOperator(LakecdcJobOperator):
+class IngestOperator(SourceJobOperator):
     """Feeds Iceberg tables with the changes of one source, from the position each table stands at.
 
     Of a source of type ``jdbc`` a run reads its data interval, unless the source has an ``interval`` itself (null with
@@ -45,12 +44,6 @@ class IngestOperator(LakecdcJobOperator):
     """
 
     job_name: ClassVar[str] = "ingest"
-    template_fields: Sequence[str] = (*LakecdcJobOperator.template_fields, "source", "targets", "source_conn_id")
-    template_fields_renderers: ClassVar[dict[str, str]] = {
-        **LakecdcJobOperator.template_fields_renderers,
-        "source": "json",
-        "targets": "json",
-    }
 
     def __init__(
         self,
@@ -82,10 +75,7 @@ class IngestOperator(LakecdcJobOperator):
             "dry_run": dry_run,
             "fail_on": fail_on,
         }
-        super().__init__(options=options, **kwargs)
-        self.source = source
-        self.targets = targets
-        self.source_conn_id = source_conn_id
+        super().__init__(source=source, targets=targets, source_conn_id=source_conn_id, options=options, **kwargs)
 
     def check_run(self, context: Context) -> None:
         """Refuse a backfill of a cursor source; give a source that is addressed by time the run's data interval.
@@ -107,14 +97,3 @@ class IngestOperator(LakecdcJobOperator):
                 "table, or give the target a new name; a table without a position is loaded whole. Then delete the "
                 "backfill.",
             )
-
-    def spec_parts(self, secrets: dict[str, str]) -> dict[str, Any]:
-        """Source, completed from its connection, and targets.
-
-        :param secrets: takes up the password.
-        """
-        source = dict(self.source)
-        if self.source_conn_id:
-            source, found = source_from_connection(source, self.source_conn_id)
-            secrets.update(found.values)
-        return {"source": source, "target": [dict(target) for target in self.targets]}

@@ -36,6 +36,7 @@ TableWork = Callable[["IcebergTable", JobSpec], TableReport]
 WORK = {
     "ingest": "lakecdc.ingest.job:ingest",
     "replay_quarantine": "lakecdc.ingest.job:ingest",
+    "reconcile": "lakecdc.reconcile.job:reconcile",
     "govern": "lakecdc.maintain.govern:govern",
 }
 #: the same of jobs that work on one table after another; of a class each run makes an object

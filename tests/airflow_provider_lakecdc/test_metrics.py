@@ -21,7 +21,7 @@ from airflow_provider_lakecdc.operators.govern import GovernOperator
 from airflow_provider_lakecdc.operators.rewrite_delete_files import RewriteDeleteFilesOperator
 from lakecdc.contract.options import OPTIONS
 from lakecdc.contract.report import JobReport, TableReport
-from lakecdc.contract.spec import FEEDING_JOBS, GOVERN
+from lakecdc.contract.spec import GOVERN, SOURCE_JOBS
 from tests.airflow_provider_lakecdc import home
 from tests.airflow_provider_lakecdc.conftest import FakeSpark, TaskInstance, changed
 
@@ -253,7 +253,7 @@ def test_every_name_is_documented() -> None:
         sent |= {(f"lakecdc.{job}.{name}", kind) for job, names in by_job.items() for name in names}
     sent |= {(f"lakecdc.{job}.{n}", kind) for job in ("ingest", "replay_quarantine") for n, kind in DERIVED.items()}
     jobs = {job: {(n.replace("<job>", job), k) for n, k in documented if "<job>" in n} for job in single}
-    for job in single - set(FEEDING_JOBS):
+    for job in single - set(SOURCE_JOBS):
         jobs[job] |= {(n.replace("<maintenance job>", job), k) for n, k in documented if "<maintenance job>" in n}
     plain = {(name, kind) for name, kind in documented if "<" not in name}
     replayed = {(n.replace(".ingest.", ".replay_quarantine."), k) for n, k in plain if ".ingest." in n}

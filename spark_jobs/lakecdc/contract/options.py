@@ -10,9 +10,11 @@ from typing import Any, Literal
 from lakecdc.contract.approval import ApprovableOptions
 from lakecdc.contract.errors import SpecError
 from lakecdc.contract.fields import check_zone, parse_moment
+from lakecdc.contract.job_options import JobOptions as JobOptions
+from lakecdc.contract.job_options import Outcome as Outcome
+from lakecdc.contract.reconciling import ReconcileOptions
 from lakecdc.metadata.names import RESERVED_REFS, quarantine_of
 
-Outcome = Literal["done", "nothing", "skipped", "unsupported", "conflict", "failed"]
 Verify = Literal["auto", "full", "sample", "off"]
 SpaceFillingCurve = Literal["zorder", "hilbert"]
 Curve = Literal["linear", "zorder", "hilbert"]
@@ -31,18 +33,6 @@ def check_curve(columns: Sequence[str]) -> None:
             f"A curve cannot be laid through the columns {', '.join(columns)}.",
             hint=f"Give options.columns from 2 to {_MOST_CURVED} different columns, or options.curve 'linear'.",
         )
-
-
-@dataclass(frozen=True)
-class JobOptions:
-    """What every job takes.
-
-    :param dry_run: plan and measure, change nothing.
-    :param fail_on: outcomes that make the job exit non-zero although they are not failures, such as ``skipped``.
-    """
-
-    dry_run: bool = False
-    fail_on: tuple[Outcome, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -587,5 +577,6 @@ OPTIONS: dict[str, type[JobOptions]] = {
     "remove_orphan_files": RemoveOrphanFilesOptions,
     "clean_side_tables": CleanSideTablesOptions,
     "rollback_tables": RollbackTablesOptions,
+    "reconcile": ReconcileOptions,
     "govern": GovernOptions,
 }

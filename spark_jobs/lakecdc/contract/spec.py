@@ -12,13 +12,17 @@ from lakecdc.contract import fields
 from lakecdc.contract.errors import SpecError
 from lakecdc.contract.options import OPTIONS, GovernOptions, JobOptions, Step
 from lakecdc.contract.secrets import refuse_literals
-from lakecdc.contract.sources import Source, parse_source
+from lakecdc.contract.sources import FEEDING, WITH_TABLES, Source, parse_source
 from lakecdc.contract.target import Target, parse_targets
 from lakecdc.metadata.names import quarantine_of
 
 VERSION = 1
-#: jobs whose specs have a source and targets
+#: jobs that feed tables
 FEEDING_JOBS = ("ingest", "replay_quarantine")
+#: the job that compares tables with their source
+RECONCILE = "reconcile"
+#: jobs whose specs have a source and targets
+SOURCE_JOBS = (*FEEDING_JOBS, RECONCILE)
 #: the job that does several jobs' work in one application
 GOVERN = "govern"
 _CATALOG_NAME = re.compile(r"[A-Za-z_]\w*\Z")
@@ -47,8 +51,8 @@ class JobSpec:
     :param catalog: where the tables live.
     :param tables: ``namespace.name`` of each table to work on; of ``govern`` those of all steps.
     :param options: the job's own options, already typed.
-    :param source: where changes come from (``FEEDING_JOBS`` only).
-    :param targets: how each table is to be fed (``FEEDING_JOBS`` only).
+    :param source: where changes come from (``SOURCE_JOBS`` only).
+    :param targets: how each table is to be fed (``SOURCE_JOBS`` only).
     :param steps: what to do one after another (``govern`` only), each as the spec of its own job.
     :param documents: folder that the report will lie in, a URI; no key of the document.
     """
@@ -100,11 +104,13 @@ def parse_spec(document: Any, job: str | None = None) -> JobSpec:
     options = _parse_options(name, document.get("options", {}))
     tables = _parse_tables(document.get("tables", []))
     catalog = parse_catalog(document.get("catalog"))
-    if name in FEEDING_JOBS:
+    if name in SOURCE_JOBS:
         targets = parse_targets(document.get("target"))
         _check_quarantines(targets, getattr(options, "quarantine_table", None))
         targets = _select(targets, tables)
-        source = parse_source(document.get("source"), targets)
+        source = parse_source(document.get("source"), targets, WITH_TABLES if name == RECONCILE else FEEDING)
+        if name == RECONCILE:
+            _check_keyed(targets)
         _check_reload(getattr(options, "reload", ()), source, targets)
         return JobSpec(name, catalog, tuple(t.table for t in targets), options, source, targets)
     for key in ("source", "target"):
@@ -156,7 +162,7 @@ def _parse_steps(catalog: Catalog, tables: tuple[str, ...], options: GovernOptio
 
 
 def _parse_step(catalog: Catalog, tables: tuple[str, ...], step: Step, dry_run: bool) -> JobSpec:
-    known = [job for job in OPTIONS if job not in (*FEEDING_JOBS, GOVERN)]
+    known = [job for job in OPTIONS if job not in (*SOURCE_JOBS, GOVERN)]
     if step.job not in known:
         raise SpecError("This job can be no step.", hint=f"A step is one of {', '.join(known)}.")
     options = _parse_options(step.job, step.options)
@@ -173,6 +179,17 @@ def _tables_of(steps: tuple[JobSpec, ...]) -> tuple[str, ...]:
     if not tables:
         raise SpecError("No step names a table.", hint='Give at least one, such as "tables": ["shop.orders"].')
     return tables
+
+
+def _check_keyed(targets: tuple[Target, ...]) -> None:
+    """Refuse to compare tables whose rows are not those of the source."""
+    for target in targets:
+        if not target.keyed:
+            raise SpecError(
+                f"Its mode is {target.mode}: it does not hold the source's current rows, one per key.",
+                table=target.table,
+                hint="Leave it out: only tables of mode upsert, merge or auto can be compared with their source.",
+            )
 
 
 def _check_reload(reload: tuple[str, ...], source: Any, targets: tuple[Target, ...]) -> None:

@@ -17,6 +17,7 @@ from airflow_provider_lakecdc.operators.expire_snapshots import ExpireSnapshotsO
 from airflow_provider_lakecdc.operators.govern import GovernOperator
 from airflow_provider_lakecdc.operators.ingest import IngestOperator
 from airflow_provider_lakecdc.operators.rebucket import RebucketOperator
+from airflow_provider_lakecdc.operators.reconcile import ReconcileOperator
 from airflow_provider_lakecdc.operators.remove_orphan_files import RemoveOrphanFilesOperator
 from airflow_provider_lakecdc.operators.replay_quarantine import ReplayQuarantineOperator
 from airflow_provider_lakecdc.operators.rewrite_delete_files import RewriteDeleteFilesOperator
@@ -27,7 +28,7 @@ from airflow_provider_lakecdc.operators.tag_snapshots import TagSnapshotsOperato
 from airflow_provider_lakecdc.submission import typed_options
 from lakecdc.contract.fields import parse
 from lakecdc.contract.options import OPTIONS
-from lakecdc.contract.spec import FEEDING_JOBS
+from lakecdc.contract.spec import SOURCE_JOBS
 
 OPERATORS: dict[str, type[LakecdcJobOperator]] = {
     operator.job_name: operator
@@ -46,15 +47,16 @@ OPERATORS: dict[str, type[LakecdcJobOperator]] = {
         RemoveOrphanFilesOperator,
         CleanSideTablesOperator,
         RollbackTablesOperator,
+        ReconcileOperator,
         GovernOperator,
     )
 }
-#: arguments that are no options: what an ingest job reads and feeds
+#: arguments that are no options: what a job with a source reads, and its tables
 PARTS: dict[str, Any] = {"source": {}, "targets": []}
 
 
 def build(job: str, **arguments: Any) -> LakecdcJobOperator:
-    parts = PARTS if job in FEEDING_JOBS else {}
+    parts = PARTS if job in SOURCE_JOBS else {}
     return OPERATORS[job](**{"task_id": "t", "tables": ["a.b"], **parts, **arguments})
 
 
@@ -91,7 +93,7 @@ def test_template_fields_are_attributes(job: str) -> None:
 
 @pytest.mark.parametrize("job", OPTIONS)
 def test_it_can_be_mapped_over_groups(job: str) -> None:
-    parts = PARTS if job in FEEDING_JOBS else {}
+    parts = PARTS if job in SOURCE_JOBS else {}
     mapped = OPERATORS[job].partial(task_id="t", dry_run=True, **parts).expand(tables=[["a.b"], ["a.c"]])
     operator = mapped.unmap({"tables": ["a.c"]})
     assert isinstance(operator, LakecdcJobOperator)

@@ -10,7 +10,7 @@ from lakecdc.contract.errors import SpecError
 from lakecdc.contract.options import OPTIONS, RewriteDeleteFilesOptions
 from lakecdc.contract.sources.files import FilesSource
 from lakecdc.contract.sources.postgres import PostgresSource
-from lakecdc.contract.spec import FEEDING_JOBS, GOVERN, loads, parse_spec
+from lakecdc.contract.spec import GOVERN, SOURCE_JOBS, loads, parse_spec
 
 CATALOG = {"name": "lake", "properties": {"type": "sql", "uri": "sqlite:////tmp/c.db", "warehouse": "file:///tmp/w"}}
 
@@ -37,7 +37,7 @@ def test_the_example_of_the_contract() -> None:
     assert parsed.options.verify == "sample" and parsed.options.max_runtime == 60.0
 
 
-@pytest.mark.parametrize("job", [name for name in OPTIONS if name not in FEEDING_JOBS])
+@pytest.mark.parametrize("job", [name for name in OPTIONS if name not in SOURCE_JOBS])
 def test_every_job_takes_dry_run(job: str) -> None:
     needed = {"steps": [{"job": "rewrite_manifests"}]} if job == GOVERN else {}
     assert parse_spec(spec(job, options={"dry_run": True, **needed})).options.dry_run

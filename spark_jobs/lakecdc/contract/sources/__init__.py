@@ -1,44 +1,51 @@
-"""The ``source`` part of an ingest spec: where changes come from, one module per type."""
+"""The ``source`` part of a spec: where changes come from, or what tables are compared with; one module per type."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from lakecdc.contract import fields
 from lakecdc.contract.errors import SpecError
 from lakecdc.contract.secrets import refuse_literals
 from lakecdc.contract.sources.files import FilesSource
+from lakecdc.contract.sources.iceberg import IcebergSource
 from lakecdc.contract.sources.jdbc import JdbcSource
 from lakecdc.contract.sources.kafka import KafkaSource
 from lakecdc.contract.sources.mysql import MysqlSource
 from lakecdc.contract.sources.postgres import PostgresSource
 from lakecdc.contract.target import Target
 
-Source = FilesSource | JdbcSource | KafkaSource | MysqlSource | PostgresSource
+Source = FilesSource | IcebergSource | JdbcSource | KafkaSource | MysqlSource | PostgresSource
 _TYPES: dict[str, type[Source]] = {
     "files": FilesSource,
+    "iceberg": IcebergSource,
     "jdbc": JdbcSource,
     "kafka": KafkaSource,
     "mysql": MysqlSource,
     "postgres": PostgresSource,
 }
+#: those that tables are fed from
+FEEDING = tuple(kind for kind in _TYPES if kind != "iceberg")
+#: those that hold tables, which can be compared
+WITH_TABLES = ("iceberg", "jdbc", "mysql", "postgres")
 #: parts of a source that name tables and columns, which may be called ``token`` or ``password``
 _DATA = ("routes", "text")
 
 
-def parse_source(document: Any, targets: tuple[Target, ...]) -> Source:
+def parse_source(document: Any, targets: tuple[Target, ...], types: Sequence[str] = FEEDING) -> Source:
     """Check the spec's ``source``.
 
-    :param targets: the tables it is to feed.
+    :param targets: the tables it is to feed, or that are compared with it.
+    :param types: that it may have.
     :raises SpecError: a secret written out, an unknown type, or a target that this source cannot feed.
     """
     if not isinstance(document, Mapping):
         raise SpecError("source must be an object.")
     refuse_literals(document, "source", names_are_data=_DATA)
     kind = document.get("type")
-    if kind not in _TYPES:
-        raise SpecError(f"source.type is {kind!r}.", hint=f"It must be one of {', '.join(_TYPES)}.")
+    if kind not in _TYPES or kind not in types:
+        raise SpecError(f"source.type is {kind!r}.", hint=f"It must be one of {', '.join(types)}.")
     source = fields.parse(_TYPES[kind], document, "source")
     source.check_targets(targets)
     _check_messages(source, targets)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -65,8 +65,8 @@ def decode_cells(
         return Decoded(tuple(Column(k, target.columns.get(k, "string")) for k in key), target.key)
     wanted = [c for c in cells.columns if c.name not in target.exclude_columns]
     _check_present(wanted, key, reading.order_by, target.table)
-    chosen = {c.name: chosen_type(target, c.name) for c in wanted if c.name in target.columns}
-    types = {c.name: stored_type(c, chosen.get(c.name), known.get(c.name)) for c in wanted}
+    columns = stored_columns(wanted, target, known)
+    types = {c.name: c.type for c in columns}
     op = "u" if key and target.mode != "append" else "c"
     typed = _typed(cells.frame, wanted, types, reading.timestamp_format)
     position, time = _moment(reading, types, target.table)
@@ -78,7 +78,7 @@ def decode_cells(
     total, rejections, newest = _measure(both)
     changes = both.where("rejected IS NULL").drop("rejected")
     return Decoded(
-        tuple(Column(c.name, types[c.name]) for c in wanted),
+        columns,
         target.key,
         changes if total else None,
         both.where("rejected IS NOT NULL").select("rejected.*") if rejections else None,
@@ -86,6 +86,16 @@ def decode_cells(
         newest=newest,
         events=total,
     )
+
+
+def stored_columns(cells: Sequence[Column], target: Target, known: Mapping[str, str]) -> tuple[Column, ...]:
+    """The columns that cells become.
+
+    :param cells: with their types in the files.
+    :param known: as for :func:`decode_cells`.
+    """
+    chosen = {c.name: chosen_type(target, c.name) for c in cells if c.name in target.columns}
+    return tuple(Column(c.name, stored_type(c, chosen.get(c.name), known.get(c.name))) for c in cells)
 
 
 def _check_present(columns: list[Column], key: tuple[str, ...], order_by: str | None, table: str) -> None:

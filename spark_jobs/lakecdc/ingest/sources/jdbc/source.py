@@ -126,12 +126,9 @@ class Jdbc:
         key = table.key()
         if bounds is None and stretch.low is not None:
             return TableBatch(target, key, table.columns, None, after, in_order=False, facts=facts)
-        reading = RowReading(
-            _EPOCH, self.source.cursor_column, times=True, zone=self.source.cursor_zone, lowest_without=True
-        )
         # a row with a key is there once
         cells = table.cells(stretch, bounds, numbered=not key)
-        found = decode_cells(cells, target, known, reading, key)
+        found = decode_cells(cells, target, known, row_reading(self.source), key)
         return replace(table_batch(target, found, after, facts), key=key)
 
     def _first_reading(self, stretch: Stretch, after: Position) -> str:
@@ -211,6 +208,11 @@ class Jdbc:
                 table=table.target.table,
                 hint="Schedule whole days, or set cursor_zone.",
             )
+
+
+def row_reading(source: JdbcSource) -> RowReading:
+    """What the source knows that its rows do not tell."""
+    return RowReading(_EPOCH, source.cursor_column, times=True, zone=source.cursor_zone, lowest_without=True)
 
 
 def _micros(moment: datetime) -> int:

@@ -182,7 +182,15 @@ class SourceTable:
         :param bounds: of their cursors, to share them out among readers.
         :param numbered: rows that are the same are told apart by their number, from 0.
         """
-        rows = self.database.rows(self.sql_name, self._shares(stretch, bounds), self._types)
+        return self.cells_where(self._shares(stretch, bounds), numbered=numbered)
+
+    def cells_where(self, predicates: Sequence[str], *, numbered: bool) -> Cells:
+        """The rows that meet one of some conditions.
+
+        :param predicates: SQL of the database, one for each reader.
+        :param numbered: as for :meth:`cells`.
+        """
+        rows = self.database.rows(self.sql_name, predicates, self._types)
         cells = F.struct(*[F.col(quoted_column(c.name)) for c in self.columns]).alias("cells")
         placed = rows.select(cells).withColumn("value", F.to_json("cells"))
         place = F.concat(F.lit(".".join(self.label) + "#"), F.hex(F.xxhash64("value")))

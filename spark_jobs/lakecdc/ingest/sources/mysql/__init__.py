@@ -15,16 +15,24 @@ if TYPE_CHECKING:
     from lakecdc.ingest.change import IngestSource
 
 
-def open_source(spark: SparkSession, spec: JobSpec) -> IngestSource:
-    """The source of an ingest spec whose source is of type ``mysql``.
+def check_driver() -> None:
+    """Refuse to go on without the driver.
 
-    :raises LakecdcError: if the driver's package is missing, or the password's reference leads nowhere.
+    :raises InputError: its package is missing.
     """
     if importlib.util.find_spec("pymysql") is None:
         raise InputError(
             "The Python package pymysql is missing, on the driver at least.",
             hint='Install "pymysql" where driver and executors run, or ship it in an environment archive.',
         )
+
+
+def open_source(spark: SparkSession, spec: JobSpec) -> IngestSource:
+    """The source of an ingest spec whose source is of type ``mysql``.
+
+    :raises LakecdcError: if the driver's package is missing, or the password's reference leads nowhere.
+    """
+    check_driver()
     from lakecdc.ingest.sources.mysql.source import MysqlIngest
 
     return MysqlIngest(spark, spec)

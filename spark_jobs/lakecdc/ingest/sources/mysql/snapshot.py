@@ -25,24 +25,27 @@ from lakecdc.contract.errors import SourceUnavailableError
 from lakecdc.iceberg.explain import as_ours
 from lakecdc.ingest.sources.database import cause, string_schema
 from lakecdc.ingest.sources.mysql.arrow_values import ZERO_DATE, converted
-from lakecdc.ingest.sources.mysql.catalog import SourceTable
+from lakecdc.ingest.sources.mysql.catalog import SourceTable, bases
 from lakecdc.ingest.sources.mysql.connect import Address, asking, connect, patiently, query, quoted
 from lakecdc.ingest.sources.mysql.place import Place, place_of
 from lakecdc.ingest.sources.mysql.server import Server, begin_snapshot
-from lakecdc.ingest.sources.mysql.types import BYTES, DATED
+from lakecdc.ingest.sources.mysql.types import BYTES, DATED, typed
+from lakecdc.sql import quoted_column
 from lakecdc.worker import settle
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark import Accumulator
+    from pyspark.sql import Column as Expression
     from pyspark.sql import DataFrame, SparkSession
 
+    from lakecdc.ingest.change import Column
     from lakecdc.ingest.sources.mysql.connect import Session
 
 _ROWS = 10_000
 PLACE = "_lakecdc_place"
 #: types whose order in an index is that of their text as a literal
-_ORDERED = frozenset(
+ORDERED = frozenset(
     {
         *("tinyint", "smallint", "mediumint", "int", "bigint", "decimal", "year", "char", "varchar"),
         *("date", "datetime", "timestamp", "binary", "varbinary"),
@@ -70,7 +73,7 @@ def chunks(session: Session, table: SourceTable, rows: int, start: str | None = 
     :param start: literal of the value to begin with; default: everything.
     """
     column = next((c for c in table.columns if c.name == table.leading), None)
-    if column is None or column.base not in _ORDERED:
+    if column is None or column.base not in ORDERED:
         return [Chunk("true")]
     name = quoted(column.name)
     bounds: list[str] = []
@@ -229,6 +232,15 @@ class ReadExactly:
             session.close()
         last = [*(pa.nulls(1, pa.string()) for _ in self.chunks.columns), pa.array([json.dumps(place.offsets())])]
         yield pa.RecordBatch.from_arrays(last, names=names)
+
+
+def values(table: SourceTable, columns: Iterable[Column]) -> dict[str, Expression]:
+    """The values of a full load, by column, of columns that hold their texts.
+
+    :param columns: the target's.
+    """
+    known = bases(table, ())
+    return {c.name: typed(F.col(quoted_column(c.name)), known[c.name], c.type, c.name) for c in columns}
 
 
 def texts(spark: SparkSession, task: ReadChunks) -> DataFrame:

@@ -34,10 +34,8 @@ from lakecdc.ingest.sources.mysql.feed import Feed
 from lakecdc.ingest.sources.mysql.gtid import merged_gtid
 from lakecdc.ingest.sources.mysql.load import Part, parts
 from lakecdc.ingest.sources.mysql.place import Place, place_of
-from lakecdc.ingest.sources.mysql.types import typed
 from lakecdc.ingest.tables import open_target
 from lakecdc.metadata.positions import Position
-from lakecdc.sql import quoted_column
 
 if TYPE_CHECKING:
     from pyspark import Accumulator
@@ -381,8 +379,7 @@ class MysqlIngest:
 
     def _load_batch(self, feed: Feed, texts: DataFrame, position: Position) -> TableBatch:
         """Rows of a full load, below every change behind the position."""
-        table, known = feed.table, bases(feed.table, ())
-        values = {c.name: typed(F.col(quoted_column(c.name)), known[c.name], c.type, c.name) for c in feed.columns}
+        table, values = feed.table, snapshot.values(feed.table, feed.columns)
         order = self._load_order(place_of(position.offsets))
         return TableBatch(
             target=table.target,

@@ -15,17 +15,25 @@ if TYPE_CHECKING:
     from lakecdc.ingest.change import IngestSource
 
 
-def open_source(spark: SparkSession, spec: JobSpec) -> IngestSource:
-    """The source of an ingest spec whose source is of type ``postgres``.
+def check_driver() -> None:
+    """Refuse to go on without the driver.
 
-    :raises LakecdcError: if the driver's package is missing, or the connection string or the password's reference
-        cannot be used.
+    :raises InputError: its package is missing.
     """
     if importlib.util.find_spec("psycopg") is None:
         raise InputError(
             "The Python package psycopg is missing, on the driver at least.",
             hint='Install "psycopg[binary]" where driver and executors run, or ship it in an environment archive.',
         )
+
+
+def open_source(spark: SparkSession, spec: JobSpec) -> IngestSource:
+    """The source of an ingest spec whose source is of type ``postgres``.
+
+    :raises LakecdcError: if the driver's package is missing, or the connection string or the password's reference
+        cannot be used.
+    """
+    check_driver()
     from lakecdc.ingest.sources.postgres.source import PostgresIngest
 
     return PostgresIngest(spark, spec)

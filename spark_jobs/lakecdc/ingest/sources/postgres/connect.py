@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -101,6 +103,20 @@ def connect(where: Address, *, replication: bool = False) -> psycopg.Connection[
     for setting in settings:
         session.execute(setting)
     return session
+
+
+@contextmanager
+def asking(where: Address) -> Iterator[None]:
+    """Explain what the server refuses meanwhile.
+
+    :raises LakecdcError: it refuses something.
+    """
+    import psycopg
+
+    try:
+        yield
+    except psycopg.Error as error:
+        raise explain(error, where, "be read from") from error
 
 
 def explain(error: psycopg.Error, where: Address, doing: str) -> LakecdcError:

@@ -92,6 +92,18 @@ def take(where: Address, slot: str, *, temporary: bool) -> Snapshot:
     return Snapshot(session, created[2], lsn(created[1]), row[0], _xmin(where, created[2]))
 
 
+def export(where: Address) -> Snapshot:
+    """Take a snapshot of now, without a slot: the log that follows it may be gone by then."""
+    session = connect(where)
+    session.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+    row = session.execute(
+        "SELECT pg_export_snapshot(), pg_current_wal_flush_lsn()::text, clock_timestamp(), "
+        "txid_snapshot_xmin(txid_current_snapshot())"
+    ).fetchone()
+    assert row is not None
+    return Snapshot(session, row[0], lsn(row[1]), row[2], int(row[3]))
+
+
 def _xmin(where: Address, name: str) -> int:
     # the session that exports a snapshot may ask nothing else
     with connect(where) as session:
@@ -117,6 +129,7 @@ class Chunk:
     :param end: page after the last; None is the table's end.
     :param leaf: oid of the table that holds the pages.
     :param written_since: only rows written by this transaction or a later one; None is all.
+    :param keys: only rows that meet this SQL condition on their keys; None is all.
     """
 
     schema: str
@@ -125,15 +138,18 @@ class Chunk:
     end: int | None = None
     leaf: int = 0
     written_since: int | None = None
+    keys: str | None = None
 
     def condition(self) -> str:
-        """SQL condition on ``ctid``."""
+        """SQL condition of the rows."""
         parts = [f"ctid >= '({self.first},0)'::tid"] if self.first else []
         if self.end is not None:
             parts.append(f"ctid < '({self.end},0)'::tid")
         if self.written_since is not None:
             # rows know the lower half of the number alone, and age() counts from now on over its turns
             parts.append(f"age(xmin) <= age('{self.written_since % 2**32}'::xid)")
+        if self.keys is not None:
+            parts.append(f"({self.keys})")
         return " AND ".join(parts) or "true"
 
 

@@ -6,13 +6,11 @@ import logging
 import os
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
-
-from pyspark.sql import functions as F
 
 from lakecdc.contract.errors import InputError, LakecdcError, SourceUnavailableError
 from lakecdc.contract.sources.postgres import PostgresSource
@@ -31,17 +29,16 @@ from lakecdc.ingest.sources.postgres import log as wal
 from lakecdc.ingest.sources.postgres import owners, slots, snapshot
 from lakecdc.ingest.sources.postgres.backlog import Backlog
 from lakecdc.ingest.sources.postgres.catalog import column_numbers, read_table, source_name, target_columns
-from lakecdc.ingest.sources.postgres.connect import address, connect, explain, lsn, lsn_text
+from lakecdc.ingest.sources.postgres.connect import address, asking, connect, lsn, lsn_text
 from lakecdc.ingest.sources.postgres.feed import Feed, described_numbers, key_names, with_fill, without_new_names
 from lakecdc.ingest.sources.postgres.load import Part, Progress, parts
 from lakecdc.ingest.sources.postgres.owners import Owner
 from lakecdc.ingest.sources.postgres.parking import Parked
 from lakecdc.ingest.sources.postgres.slots import Publication, Slot
 from lakecdc.ingest.sources.postgres.start_checks import TYPE, check_position, check_slot
-from lakecdc.ingest.sources.postgres.types import TypeCatalog, typed
+from lakecdc.ingest.sources.postgres.types import TypeCatalog
 from lakecdc.ingest.tables import open_target
 from lakecdc.metadata.positions import Position
-from lakecdc.sql import quoted_column
 
 if TYPE_CHECKING:
     import psycopg
@@ -328,7 +325,8 @@ class PostgresIngest:
 
     def _parts(self, feed: Feed) -> Iterator[Part]:
         if self._snapshot is None:
-            self._snapshot = self._plain_snapshot()
+            # a dry run must not make a slot
+            self._snapshot = snapshot.export(self._where)
         target, source = feed.table.target, self.source
         # rows that are read again must find those that are there, and a change log would have them twice
         whole = self.spec.options.dry_run or not target.keyed or target.history_table or reloads(self.spec, target)
@@ -342,8 +340,7 @@ class PostgresIngest:
         shares = deal(found, self.source.full_load_parallelism)
         names = tuple(column.name for column in feed.columns)
         copy = snapshot.CopyChunks(self._where, taken.name, shares, names)
-        kinds = {c.name: self._types.base_name(c.type_oid) for c in table.columns}
-        values = {c.name: typed(F.col(quoted_column(c.name)), kinds[c.name], c.type, c.name) for c in feed.columns}
+        values = self._types.values(table.columns, feed.columns)
         feed.numbers = column_numbers(self._session, table.oid)
         feed.chunks += len(found)
         odd = self._types.odd_for_arrow(table.columns, feed.columns)
@@ -366,17 +363,6 @@ class PostgresIngest:
         more: dict[str, Any] = {"loaded": lsn_text(taken.lsn)} if taken.lsn > feed.at > 0 else {}
         more |= {"load": part.after.encode()} if part.after else {}
         return replace(position, offsets={**position.offsets, **more})
-
-    def _plain_snapshot(self) -> snapshot.Snapshot:
-        """For a dry run, which must not make a slot."""
-        session = connect(self._where)
-        session.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
-        row = session.execute(
-            "SELECT pg_export_snapshot(), pg_current_wal_flush_lsn()::text, now(), "
-            "txid_snapshot_xmin(txid_current_snapshot())"
-        ).fetchone()
-        assert row is not None
-        return snapshot.Snapshot(session, row[0], lsn(row[1]), row[2], int(row[3]))
 
     def _end(self) -> End:
         """The log's end now. What was acknowledged before the clock was read must have reached the disk."""
@@ -565,15 +551,8 @@ class PostgresIngest:
             self._session_or_none.close()
             self._session_or_none = None
 
-    @contextmanager
-    def _asking(self) -> Iterator[None]:
-        """Explain what the server refuses meanwhile."""
-        import psycopg
-
-        try:
-            yield
-        except psycopg.Error as error:
-            raise explain(error, self._where, "be read from") from error
+    def _asking(self) -> AbstractContextManager[None]:
+        return asking(self._where)
 
     @property
     def _session(self) -> psycopg.Connection[tuple[Any, ...]]:

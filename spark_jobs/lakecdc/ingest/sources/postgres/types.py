@@ -37,6 +37,7 @@ from pyspark.sql import functions as F
 
 from lakecdc.ingest.formats.native.exact import arrow_type
 from lakecdc.ingest.sources.database import cast_or_stop
+from lakecdc.sql import quoted_column
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -145,6 +146,15 @@ class TypeCatalog:
             if c.type != "string" and not exact:
                 return f"column {c.name!r} is {c.type}, made of {own[c.name] or 'its text'}"
         return None
+
+    def values(self, source: Iterable[SourceColumn], columns: Iterable[Column]) -> dict[str, Expression]:
+        """The values of a full load, by column, of columns that hold their texts.
+
+        :param source: the source's columns.
+        :param columns: the target's.
+        """
+        bases = {c.name: self.base_name(c.type_oid) for c in source}
+        return {c.name: typed(F.col(quoted_column(c.name)), bases[c.name], c.type, c.name) for c in columns}
 
     def _array(self, found: PgType) -> str | None:
         is_array = found.category == "A" and found.element

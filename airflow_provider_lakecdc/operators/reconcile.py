@@ -1,0 +1,57 @@
+"""The operator of the job that compares tables with their source."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+from airflow_provider_lakecdc.operators.base import SourceJobOperator
+from lakecdc.contract.options import Outcome
+
+
+class ReconcileOperator(SourceJobOperator):
+    """Compares tables with the tables of their source, by hashes of key ranges, and names the rows that differ.
+
+    It takes source and targets of the ingest task. Rows that differ are looked at again once the table has been fed
+    past the moment of reading, so that changes on their way are no mismatch. It changes nothing.
+
+    :param source: the ``source`` of the ingest task, or one of type ``iceberg``. (templated)
+    :param targets: the targets of the ingest task. (templated)
+    :param source_conn_id: its connection. (templated)
+    :param ranges: ranges that the keys of each table are cut into.
+    :param sample: share of the ranges that are compared, above 0 and up to 1.
+    :param max_wait: seconds for which the job waits until a table has been fed past the moment of reading.
+    :param max_keys: rows of a table that may differ; if more do, they are counted and none is looked at again.
+    :param report_values: tell keys and bounds of ranges in the report.
+    :param dry_run: makes no difference.
+    :param fail_on: outcomes that fail the task although they are not failures; a table that differs is ``skipped``.
+    :param kwargs: see :class:`LakecdcJobOperator`.
+    """
+
+    job_name: ClassVar[str] = "reconcile"
+
+    def __init__(
+        self,
+        *,
+        source: Mapping[str, Any],
+        targets: Sequence[Mapping[str, Any]],
+        source_conn_id: str | None = None,
+        ranges: int | str = 64,
+        sample: float | str = 1.0,
+        max_wait: float | str = 900.0,
+        max_keys: int | str = 10_000,
+        report_values: bool | str = False,
+        dry_run: bool | str = False,
+        fail_on: Sequence[Outcome] = ("skipped",),
+        **kwargs: Any,
+    ) -> None:
+        options = {
+            "ranges": ranges,
+            "sample": sample,
+            "max_wait": max_wait,
+            "max_keys": max_keys,
+            "report_values": report_values,
+            "dry_run": dry_run,
+            "fail_on": fail_on,
+        }
+        super().__init__(source=source, targets=targets, source_conn_id=source_conn_id, options=options, **kwargs)

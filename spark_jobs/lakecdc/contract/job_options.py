@@ -1,0 +1,20 @@
+"""The options that every job takes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Outcome = Literal["done", "nothing", "skipped", "unsupported", "conflict", "failed"]
+
+
+@dataclass(frozen=True)
+class JobOptions:
+    """What every job takes.
+
+    :param dry_run: plan and measure, change nothing.
+    :param fail_on: outcomes that make the job exit non-zero although they are not failures, such as ``skipped``.
+    """
+
+    dry_run: bool = False
+    fail_on: tuple[Outcome, ...] = ()

@@ -1,0 +1,41 @@
+"""The options of ``reconcile``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from lakecdc.contract.errors import SpecError
+from lakecdc.contract.job_options import JobOptions, Outcome
+
+_MOST_RANGES = 256
+
+
+@dataclass(frozen=True)
+class ReconcileOptions(JobOptions):
+    """Options of ``reconcile``. It changes nothing in any case, so that ``dry_run`` makes no difference.
+
+    :param fail_on: by default a table that differs from its source, which is ``skipped``, fails the job.
+    :param ranges: ranges that the keys of each table are cut into.
+    :param sample: share of the ranges that are compared, above 0 and up to 1; which ones, changes with the table.
+    :param max_wait: seconds for which the job waits until a table has been fed past the moment of reading, before it
+        looks at rows that differ again.
+    :param max_keys: rows of a table that may differ; if more do, they are counted and none is looked at again.
+    :param report_values: tell keys and bounds of ranges in the report.
+    """
+
+    fail_on: tuple[Outcome, ...] = ("skipped",)
+    ranges: int = 64
+    sample: float = 1.0
+    max_wait: float = 900.0
+    max_keys: int = 10_000
+    report_values: bool = False
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.ranges <= _MOST_RANGES:
+            raise SpecError(f"options.ranges is {self.ranges}, not 1 to {_MOST_RANGES}.")
+        if not 0 < self.sample <= 1:
+            raise SpecError(f"options.sample is {self.sample}, not above 0 and up to 1.")
+        if not self.max_wait >= 0:
+            raise SpecError(f"options.max_wait is {self.max_wait}, not 0 or more seconds.")
+        if self.max_keys < 1:
+            raise SpecError(f"options.max_keys is {self.max_keys}, not 1 or more.")

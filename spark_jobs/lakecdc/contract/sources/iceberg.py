@@ -1,0 +1,40 @@
+"""The ``source`` of a spec of ``reconcile``: other tables of the same catalog."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from lakecdc.contract.errors import SpecError
+from lakecdc.contract.target import Target
+
+
+@dataclass(frozen=True)
+class IcebergSource:
+    """Tables of the catalog, each named by the ``source_table`` of its target.
+
+    :param snapshot: the id of a snapshot, a tag, a branch, or an ISO-8601 moment, which stands for the newest snapshot
+        that ``main`` had by then; default: the newest one. A target without a ``source_table`` is held against itself
+        as it was in that snapshot.
+    """
+
+    type: Literal["iceberg"] = "iceberg"
+    snapshot: str | None = None
+
+    def check_targets(self, targets: tuple[Target, ...]) -> None:
+        """Refuse targets that name no other state of a table.
+
+        :raises SpecError: naming the first of them.
+        """
+        for target in targets:
+            if target.is_pattern:
+                raise SpecError(
+                    f"{target.table!r} stands for many tables, and a source of type 'iceberg' has no list of them.",
+                    hint="Name each table.",
+                )
+            if self.snapshot is None and target.source_table in (None, target.table):
+                raise SpecError(
+                    "It would be held against itself.",
+                    table=target.table,
+                    hint='Name another table in "source_table" of its target, or a snapshot in source.snapshot.',
+                )

@@ -1,0 +1,130 @@
+"""The job reconcile: each target held against its source table. It reads only."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from lakecdc.contract.reconciling import ReconcileOptions
+from lakecdc.contract.report import TableReport
+from lakecdc.iceberg.table import IcebergTable
+from lakecdc.ingest.discovery import expanded
+from lakecdc.reconcile.again import Judged, judged
+from lakecdc.reconcile.compare import KINDS, Comparison, Difference, Found
+from lakecdc.reconcile.pair import pair
+from lakecdc.reconcile.ranges import KeyRanges, cut
+from lakecdc.reconcile.sources import Source, open_source
+from lakecdc.run import failure
+from lakecdc.sql import quoted_column
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from lakecdc.contract.spec import JobSpec
+    from lakecdc.contract.target import Target
+
+#: rows that a report names
+MOST_TOLD = 100
+
+
+def reconcile(spark: SparkSession, spec: JobSpec) -> list[TableReport]:
+    """Compare the spec's targets with the tables of its source, one after another.
+
+    :raises LakecdcError: the source as a whole cannot be read; what a single table fails for is in its report.
+    """
+    spec, shared = expanded(spark, spec)
+    source = open_source(spark, spec)
+    try:
+        return [_report(spark, spec, source, target, shared.get(target.table)) for target in spec.targets]
+    finally:
+        source.close()
+
+
+def _report(
+    spark: SparkSession, spec: JobSpec, source: Source, target: Target, refused: Exception | None
+) -> TableReport:
+    assert isinstance(spec.options, ReconcileOptions)
+    try:
+        if refused:
+            raise refused
+        return _compared(IcebergTable(spark, spec.catalog.name, target.table), target, source, spec.options)
+    except Exception as error:
+        return failure(target.table, error, values=spec.options.report_values)
+
+
+def _compared(table: IcebergTable, target: Target, source: Source, options: ReconcileOptions) -> TableReport:
+    sides, head = pair(table, target, source.open(target, table)), table.head()
+    snapshot = head.id if head else None
+    columns = ", ".join(map(quoted_column, sides.key))
+    ranges = cut(table.read(snapshot, columns), sides.key, sides.leading(), options.ranges)
+    comparison, places = Comparison(sides, ranges), ranges.sample(options.sample, snapshot or 0)
+    digests, unreadable = comparison.digests(snapshot, places)
+    unequal = [place for place, (there, here) in digests.items() if there != here]
+    found, result = Found(), Judged((), looks=0)
+    if unequal:
+        newest = table.refresh().head()
+        found = comparison.differences_in(newest.id if newest else None, unequal, options.max_keys)
+        result = judged(comparison, found, options.max_wait)
+    too_many = found.total if found.total > options.max_keys else 0
+    counts = found.counts if too_many else Counter(each.kind for each in result.mismatches)
+    metrics: dict[str, Any] = {
+        "ranges": len(ranges),
+        "ranges_compared": len(places),
+        "ranges_different": len(unequal),
+        "rows_source": sum(there.rows for there, _here in digests.values()),
+        "rows_table": sum(here.rows for _there, here in digests.values()),
+        **{str(kind): counts.get(kind, 0) for kind in KINDS},
+        "in_flight": result.in_flight,
+        "undecided": result.undecided,
+        "unreadable": unreadable,
+        "looks": result.looks,
+        "columns_different": dict(Counter(name for each in result.mismatches for name in each.columns)),
+        "columns_not_compared": list(sides.alone),
+        "different_ranges": _by_range(result.mismatches, ranges, options.report_values),
+        "differences": [_told(each, options.report_values) for each in result.mismatches[:MOST_TOLD]],
+    }
+    outcome, reason = _verdict(counts, metrics, too_many)
+    text = str(snapshot) if snapshot else None
+    return TableReport(table.name, outcome, reason, snapshot_before=text, snapshot_after=text, metrics=metrics)
+
+
+def _verdict(counts: Mapping[Any, int], metrics: Mapping[str, Any], too_many: int) -> tuple[Any, str]:
+    """Outcome and reason."""
+    told = [f"{counts[kind]} {kind}" for kind in KINDS if counts.get(kind)]
+    if metrics["unreadable"]:
+        told.append(f"{metrics['unreadable']} that ingestion could not write")
+    if too_many:
+        return "skipped", (
+            f"{too_many} rows differ ({', '.join(told)}), more than max_keys, so that none was looked at again: some "
+            "may be on their way"
+        )
+    if metrics["undecided"]:
+        told.append(
+            f"{metrics['undecided']} of which it is not known, as the table was not fed past the moment of reading "
+            "within max_wait or the source kept changing them"
+        )
+    if told:
+        return "skipped", f"rows differ from the source: {', '.join(told)}"
+    flight = metrics["in_flight"]
+    return "nothing", (
+        f"all {metrics['rows_table']} rows compared are those of the source"
+        f"{f', {flight} of them after a change on its way had arrived' if flight else ''}"
+    )
+
+
+def _by_range(rows: Sequence[Difference], ranges: KeyRanges, values: bool) -> list[dict[str, Any]]:
+    """How many rows differ in each range that has some."""
+    found: dict[int, Counter[str]] = {}
+    for each in rows:
+        found.setdefault(each.range, Counter())[each.kind] += 1
+    told = []
+    for place in sorted(found):
+        low, high = ranges.told(place)
+        told.append({"range": place, **({"from": low, "to": high} if values else {}), **found[place]})
+    return told
+
+
+def _told(row: Difference, values: bool) -> dict[str, Any]:
+    key = {"key": row.key_text} if values else {}
+    return {"kind": row.kind, "range": row.range, "columns": list(row.columns), **key}

@@ -1,0 +1,119 @@
+"""A source table and the table that it feeds, as rows of the same columns and types."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F
+
+from lakecdc.contract.errors import InputError
+from lakecdc.iceberg import definition
+from lakecdc.iceberg.widening import holds
+from lakecdc.ingest.change import TableBatch
+from lakecdc.ingest.cleaning import cleaned
+from lakecdc.ingest.floor import held_against
+from lakecdc.ingest.tables import own_columns
+from lakecdc.metadata.positions import Position
+from lakecdc.reconcile.ranges import Wanted, number_of
+from lakecdc.sql import quoted_column
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from lakecdc.contract.target import Target
+    from lakecdc.iceberg.table import IcebergTable
+    from lakecdc.reconcile.sources import SourceTable
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Both sides of a comparison.
+
+    :param key: the table's key columns.
+    :param types: of the columns that both sides have, the key's first: what holds the values of both.
+    :param alone: columns that one side has alone.
+    """
+
+    table: IcebergTable
+    target: Target
+    source: SourceTable
+    key: tuple[str, ...]
+    types: dict[str, str]
+    alone: tuple[str, ...]
+
+    def leading(self) -> Wanted | None:
+        """The leading key column, if both sides have it in the same order."""
+        name, clean = self.key[0], self.target.clean
+        computed = clean is not None and name in clean.compute
+        same = self.source.ordered.get(self._at_source(name)) == self.types[name]
+        is_own = definition.spark_types(self.table)[name] == self.types[name]
+        if computed or not (same and is_own) or number_of(name, self.types[name]) is None:
+            return None
+        return Wanted(name, self.types[name], ())
+
+    def _at_source(self, column: str) -> str:
+        renamed = self.target.clean.rename if self.target.clean else {}
+        return {new: old for old, new in renamed.items()}.get(column, column)
+
+    def table_rows(self, snapshot: int | None, wanted: Wanted | None = None) -> DataFrame:
+        """Rows of the table.
+
+        :param snapshot: None for a table without one.
+        :param wanted: more may come; None for all.
+        """
+        found = self.table.read(snapshot, where=wanted.in_spark() if wanted else "true")
+        return found.select(*[F.col(quoted_column(name)).cast(kind).alias(name) for name, kind in self.types.items()])
+
+    @contextmanager
+    def source_rows(self, wanted: Wanted | None = None) -> Iterator[tuple[DataFrame, int]]:
+        """Rows of the source, as ingestion would write them, and how many it could not; until the context ends.
+
+        :param wanted: by the table's names; more may come; None for all.
+        """
+        asked = replace(wanted, column=self._at_source(wanted.column)) if wanted else None
+        with self.source.rows(asked) as found:
+            batch = replace(_batch(self.table, self.target, self.source), changes=found.changes)
+            rows = cleaned(self.table.spark, batch).changes
+            assert rows is not None
+            row = F.col("row")
+            values = [row[name].cast(kind).alias(name) for name, kind in self.types.items()]
+            yield rows.where(row.isNotNull()).select(*values), found.unreadable
+
+
+def pair(table: IcebergTable, target: Target, source: SourceTable) -> Pair:
+    """Put a table and its source table side by side.
+
+    :raises InputError: the key is another one, or a column has values of types that cannot be compared.
+    """
+    batch = cleaned(table.spark, _batch(table, target, source))
+    theirs, own = {c.name: c.type for c in batch.columns}, {name for name, _, _ in own_columns(target)}
+    ours = {name: kind for name, kind in definition.spark_types(table).items() if name not in own}
+    missing = [name for name in batch.key if name not in ours]
+    if missing:
+        raise InputError(f"The table has no column {missing[0]!r}, which is part of the key.", table=table.name)
+    names = [*batch.key, *(name for name in ours if name in theirs and name not in batch.key)]
+    types = {name: _common(table.name, name, ours[name], theirs[name]) for name in names}
+    return Pair(table, target, source, batch.key, types, tuple(sorted({*ours} ^ {*theirs})))
+
+
+def _batch(table: IcebergTable, target: Target, source: SourceTable) -> TableBatch:
+    clean = replace(target.clean, event_time=None, lateness_seconds=0.0) if target.clean else None
+    batch = TableBatch(replace(target, clean=clean), source.key, source.columns, None, Position("", ""), full_load=True)
+    return held_against(batch, table)
+
+
+def _common(table: str, column: str, ours: str, theirs: str) -> str:
+    """The type of a column in which the values of both sides are compared."""
+    if holds(ours, theirs):
+        return ours
+    if holds(theirs, ours):
+        return theirs
+    raise InputError(
+        f"The column {column!r} is {theirs} at the source and {ours} in the table, which cannot be compared.",
+        table=table,
+        hint=f'Give the source\'s column a type with "columns": {{"{column}": "{ours}"}} of its target, or leave it '
+        'out with "exclude_columns".',
+    )

@@ -1,0 +1,137 @@
+"""Tables of a database through Spark's JDBC reader. What changes while one is read is told apart by looking again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F
+
+from lakecdc.contract.errors import InputError
+from lakecdc.contract.sources.jdbc import JdbcSource
+from lakecdc.ingest.change import Column
+from lakecdc.ingest.formats.rows.changes import decode_cells, stored_columns
+from lakecdc.ingest.sources.database import check_named_columns, full_load_frame
+from lakecdc.ingest.sources.jdbc.source import row_reading
+from lakecdc.ingest.sources.jdbc.tables import Database, SourceTable, Stretch
+from lakecdc.ingest.sources.message_batches import known_types
+from lakecdc.local_relation import local_relation
+from lakecdc.reconcile.sources import SourceRows
+from lakecdc.sql import quoted_column
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from lakecdc.contract.spec import JobSpec
+    from lakecdc.contract.target import Target
+    from lakecdc.iceberg.table import IcebergTable
+    from lakecdc.reconcile.ranges import Wanted
+
+_INTEGERS = ("tinyint", "smallint", "int", "bigint")
+_TIMES = ("date", "timestamp", "timestamp_ntz")
+
+
+class Jdbc:
+    """The database of a JDBC source.
+
+    :raises LakecdcError: it cannot be reached.
+    """
+
+    def __init__(self, spark: SparkSession, source: JdbcSource) -> None:
+        self.database = Database(spark, source)
+
+    def open(self, target: Target, table: IcebergTable) -> Table:
+        """See :class:`lakecdc.reconcile.sources.Source`."""
+        known = known_types(table, target)
+        found = SourceTable(self.database, target, known)
+        key, label = found.key(), ".".join(found.label)
+        if not key:
+            raise InputError(
+                f"{label} has no primary key, and the target names no key.",
+                table=target.table,
+                hint='Add "key" to its target.',
+            )
+        check_named_columns(target, label, key, {c.name for c in found.columns})
+        wanted = [c for c in found.columns if c.name not in target.exclude_columns]
+        return Table(found, known, key, stored_columns(wanted, target, known))
+
+    def close(self) -> None:
+        """Spark closes its connections itself."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """One of its tables; see :class:`lakecdc.reconcile.sources.SourceTable`.
+
+    :param known: types of the target's columns by the source's names.
+    """
+
+    table: SourceTable
+    known: dict[str, str]
+    key: tuple[str, ...]
+    columns: tuple[Column, ...]
+
+    @property
+    def ordered(self) -> dict[str, str]:
+        """See :class:`lakecdc.reconcile.sources.SourceTable`."""
+        own = {c.name: c.type for c in self.table.columns}
+        # SQLite has its times as texts, in whatever form
+        times = () if self.table.database.source.dialect == "sqlite" else _TIMES
+        return {
+            c.name: c.type
+            for c in self.columns
+            if {own[c.name], c.type} <= {*_INTEGERS} or (own[c.name] == c.type and c.type in times)
+        }
+
+    @contextmanager
+    def rows(self, wanted: Wanted | None) -> Iterator[SourceRows]:
+        """See :class:`lakecdc.reconcile.sources.SourceTable`."""
+        table, spark = self.table, self.table.database.spark
+        everything = Stretch(None, None)
+        cells = (
+            table.cells_where(self._predicates(wanted), numbered=False)
+            if wanted
+            else table.cells(everything, table.bounds(everything), numbered=False)
+        )
+        found = decode_cells(cells, table.target, self.known, row_reading(table.database.source), self.key)
+        changes = found.changes
+        if changes is None:
+            none = local_relation(spark, [], ", ".join(f"{quoted_column(c.name)} {c.type}" for c in self.columns))
+            values = {c.name: F.col(quoted_column(c.name)) for c in self.columns}
+            changes = full_load_frame(none, self.key, self.columns, values, "", datetime.now(UTC))
+        try:
+            yield SourceRows(changes, found.rejections)
+        finally:
+            spark.catalog.clearCache()
+
+    def _predicates(self, wanted: Wanted) -> list[str]:
+        dialect = self.table.database.dialect
+
+        def literal(number: int) -> str:
+            text = wanted.text(number)
+            return dialect.moment(datetime.fromisoformat(text), wanted.kind) if wanted.kind in _TIMES else text
+
+        return wanted.conditions(dialect.name(wanted.column), literal, self.table.database.source.partitions)
+
+    def now(self) -> datetime:
+        """See :class:`lakecdc.reconcile.sources.SourceTable`."""
+        database = self.table.database
+        if database.source.dialect == "sqlite":
+            # a file has no clock but this machine's
+            return datetime.now(UTC)
+        micros = "unix_micros(CAST(now AS timestamp)) AS micros"
+        row = database.query("SELECT CURRENT_TIMESTAMP AS now").selectExpr(micros).first()
+        assert row is not None
+        return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=row["micros"])
+
+
+def open_source(spark: SparkSession, spec: JobSpec) -> Jdbc:
+    """The source of a spec whose source is of type ``jdbc``.
+
+    :raises LakecdcError: the database cannot be reached.
+    """
+    assert isinstance(spec.source, JdbcSource)
+    return Jdbc(spark, spec.source)

@@ -1,0 +1,8 @@
+"""Compare tables with their source: ``reconcile.py --spec URI --report URI``."""
+
+import sys
+
+from lakecdc.run import main
+
+if __name__ == "__main__":
+    sys.exit(main("reconcile"))
