@@ -199,3 +199,27 @@ def test_what_cannot_be_loaded_again_is_refused(change: dict[str, Any], says: st
             options={"reload": ["shop.a"]},
         )
     )
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"target": {"table": "shop.o", "mode": "append"}}, "Its mode is append"),
+        ({"source": {"type": "kafka"}}, "one of iceberg, jdbc, mysql, postgres"),
+        ({"source": {"type": "iceberg"}}, "held against itself"),
+        ({"source": {"type": "iceberg"}, "target": {"table": "x.{table}", "source_tables": ["s"]}}, "Name each table"),
+        ({"options": {"ranges": 0}}, "not 1 to 256"),
+        ({"options": {"sample": 0}}, "options.sample is 0.0"),
+        ({"options": {"max_wait": -1}}, "not 0 or more seconds"),
+        ({"options": {"max_keys": 0}}, "not 1 or more"),
+    ],
+)
+def test_what_cannot_be_compared_is_refused(change: dict[str, Any], says: str) -> None:
+    source = {"type": "iceberg", "snapshot": "before"}
+    parts = {"source": source, "target": {"table": "shop.orders"}, "tables": []}
+    assert parse_spec(spec("reconcile", **parts)).options.fail_on == ("skipped",)
+    assert says in refusal(spec("reconcile", **{**parts, **change}))
+
+
+def test_tables_are_not_fed_from_tables() -> None:
+    assert "source.type is 'iceberg'" in refusal(ingest(source={"type": "iceberg"}))
