@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from airflow_provider_lakecdc.tables import branch_snapshots, open_table
 from lakecdc.contract.errors import InputError
-from lakecdc.metadata.consumers import Consumer, check_name, read_consumers
+from lakecdc.metadata.consumers import LIMIT, Consumer, check_name, read_consumers
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table, Transaction
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from airflow_provider_lakecdc.hooks.catalog import CatalogConnection
 
 T = TypeVar("T")
-#: seconds of silence after which a consumer that names no limit counts no more
-LIMIT = 7 * 24 * 3600.0
 _ATTEMPTS = 10
 
 

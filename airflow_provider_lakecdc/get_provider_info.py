@@ -26,6 +26,7 @@ _OPERATORS = (
     "clean_side_tables",
     "rollback_tables",
     "reconcile",
+    "export_changes",
     "govern",
     "table_status",
     "consumer",

@@ -76,6 +76,7 @@ _OWN_COUNTERS: dict[str, tuple[str, ...]] = {
     "clean_side_tables": _CLEANED,
     "rollback_tables": ("snapshots_undone",),
     "reconcile": (),
+    "export_changes": ("rows_written", "files_written"),
 }
 #: numbers of a report that add up over runs, by job
 COUNTERS = _with(_WORK, _OWN_COUNTERS)
@@ -93,6 +94,7 @@ _OWN_GAUGES: dict[str, tuple[str, ...]] = {
     "clean_side_tables": _BESIDE,
     "rollback_tables": (),
     "reconcile": _UNEQUAL,
+    "export_changes": (),
 }
 #: numbers of a report that say how a table stands, by job
 GAUGES = _with(_STATE, _OWN_GAUGES)

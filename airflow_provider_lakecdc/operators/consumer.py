@@ -11,6 +11,7 @@ from airflow.sdk.exceptions import AirflowFailException
 from airflow_provider_lakecdc import consumers, settings
 from airflow_provider_lakecdc.hooks.catalog import get_catalog
 from lakecdc.contract.errors import InputError
+from lakecdc.metadata.consumers import LIMIT
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -40,7 +41,7 @@ class ConsumerOperator(BaseOperator):
         consumer: str,
         action: Literal["register", "move", "drop"] = "move",
         snapshot_id: str | int | None = None,
-        limit: float = consumers.LIMIT,
+        limit: float = LIMIT,
         catalog_conn_id: str | None = None,
         **kwargs: Any,
     ) -> None:

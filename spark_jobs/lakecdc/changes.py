@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from functools import reduce
 from typing import TYPE_CHECKING, Any
@@ -30,7 +30,7 @@ def read(
     spark: SparkSession,
     table: str,
     *,
-    since: str | int,
+    since: str | int | None,
     until: str | int | None = None,
     key: Sequence[str] | None = None,
 ) -> DataFrame:
@@ -41,7 +41,7 @@ def read(
     snapshots have with the same deletes are not read; the others are read at once, and the result is held by Spark.
 
     :param table: catalog, namespace and name, such as ``lake.shop.orders``.
-    :param since: snapshot id, tag, branch, or ISO-8601 moment; what it holds is not told.
+    :param since: snapshot id, tag, branch, or ISO-8601 moment; what it holds is not told. None: all rows are inserts.
     :param until: the same; default: the newest snapshot.
     :param key: columns that name a row; default: the table's identifier fields. Rows of one key that are in both
         snapshots become ``update_before`` and ``update_after``; without a key there is only ``insert`` and ``delete``.
@@ -50,19 +50,35 @@ def read(
     """
     catalog, _, name = table.partition(".")
     found = IcebergTable(spark, catalog, name).refresh()
-    columns, keys = found.column_names, list(found.identifier_columns if key is None else key)
-    if missing := set(keys) - set(columns):
-        raise InputError(f"The key columns {sorted(missing)} are not in the table.", table=name)
-    if taken := {CHANGE_TYPE, _COUNT} & set(columns):
-        raise InputError(f"The table has a column {min(taken)!r} of its own.", table=name, hint="Rename it.")
-    first, last = _bound(found, str(since)), _bound(found, MAIN if until is None else str(until))
-    with ExitStack() as staged:
-        rows = _signed_rows(found, first.id, last.id, staged)
+    first = None if since is None else bound(found, str(since))
+    with between(found, first, bound(found, MAIN if until is None else str(until)), key) as rows:
         # held, because the scan tasks can be read for as long only as they are staged
-        return _told(_net(rows, columns), columns, keys).localCheckpoint()
+        return rows.localCheckpoint()
 
 
-def _bound(table: IcebergTable, name: str) -> Snapshot:
+@contextmanager
+def between(
+    table: IcebergTable, since: Snapshot | None, until: Snapshot, key: Sequence[str] | None = None
+) -> Iterator[DataFrame]:
+    """What :func:`read` tells, not read yet; it can be read for as long as the context lasts."""
+    columns, keys = table.column_names, list(table.identifier_columns if key is None else key)
+    if missing := set(keys) - set(columns):
+        raise InputError(f"The key columns {sorted(missing)} are not in the table.", table=table.name)
+    if taken := {CHANGE_TYPE, _COUNT} & set(columns):
+        raise InputError(f"The table has a column {min(taken)!r} of its own.", table=table.name, hint="Rename it.")
+    with ExitStack() as staged:
+        if since is None:
+            rows = _signed_rows(table, None, until.id, staged)
+            yield rows.selectExpr(*map(quoted_column, columns), f"'insert' AS {CHANGE_TYPE}")
+        else:
+            yield _told(_net(_signed_rows(table, since.id, until.id, staged), columns), columns, keys)
+
+
+def bound(table: IcebergTable, name: str) -> Snapshot:
+    """The snapshot that somebody means by ``since`` or ``until``.
+
+    :raises InputError: there is none, or it has expired; the message names the oldest one that is there.
+    """
     try:
         return named_snapshot(table, name)
     except InputError as error:
@@ -74,7 +90,7 @@ def _bound(table: IcebergTable, name: str) -> Snapshot:
         raise InputError(error.message, table=table.name, hint=f"{oldest} {error.hint}") from error
 
 
-def _signed_rows(table: IcebergTable, since: int, until: int, staged: ExitStack) -> DataFrame:
+def _signed_rows(table: IcebergTable, since: int | None, until: int, staged: ExitStack) -> DataFrame:
     """Rows that one of the snapshots may have and the other not: 1 for each gained, -1 for each lost."""
     from pyspark.sql import functions as F
 

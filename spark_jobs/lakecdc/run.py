@@ -53,6 +53,7 @@ TABLE_WORK = {
     "remove_orphan_files": "lakecdc.maintain.orphans.job:RemoveOrphanFiles",
     "clean_side_tables": "lakecdc.maintain.side_tables:clean_side_tables",
     "rollback_tables": "lakecdc.maintain.rollback:rollback_tables",
+    "export_changes": "lakecdc.export.job:export_changes",
 }
 
 

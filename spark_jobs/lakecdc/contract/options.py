@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from lakecdc.contract.approval import ApprovableOptions
 from lakecdc.contract.errors import SpecError
+from lakecdc.contract.exporting import ExportChangesOptions
 from lakecdc.contract.fields import check_zone, parse_moment
 from lakecdc.contract.job_options import JobOptions as JobOptions
 from lakecdc.contract.job_options import Outcome as Outcome
@@ -578,5 +579,6 @@ OPTIONS: dict[str, type[JobOptions]] = {
     "clean_side_tables": CleanSideTablesOptions,
     "rollback_tables": RollbackTablesOptions,
     "reconcile": ReconcileOptions,
+    "export_changes": ExportChangesOptions,
     "govern": GovernOptions,
 }

@@ -30,10 +30,10 @@ class Difference:
     after: Any
 
 
-def difference(table: IcebergTable, since: int, until: int) -> Difference:
+def difference(table: IcebergTable, since: int | None, until: int) -> Difference:
     """Compare the data files of two snapshots, and the delete files that Iceberg's planning pairs them with.
 
-    :param since: id of the first snapshot.
+    :param since: id of the first snapshot; None: there was nothing.
     :param until: id of the second; neither has to be an ancestor of the other.
     """
     first, second = _State(table, since), _State(table, until)
@@ -49,7 +49,7 @@ def difference(table: IcebergTable, since: int, until: int) -> Difference:
 class _State:
     """The scan tasks of a snapshot, which stay in the JVM, and the deletes of each by the location of its data file."""
 
-    def __init__(self, table: IcebergTable, snapshot_id: int) -> None:
+    def __init__(self, table: IcebergTable, snapshot_id: int | None) -> None:
         self._calls, self._all = java_calls(table.spark), jvm(table.spark).java.util.ArrayList()
         calls = self._calls
         location = calls.method(CONTENT_FILE, "location")
@@ -61,8 +61,9 @@ class _State:
             calls.method(FILE_SCAN_TASK, "deletes")(calls.it), calls.interface(f"{GUAVA}.base.Function", name)
         )
         self.deletes: dict[str, frozenset[tuple[str, int | None]]] = {}
-        planned = table.java.newScan().useSnapshot(snapshot_id).ignoreResiduals().planFiles()
-        for part in calls.parts(planned, _AT_ONCE):
+        scan = table.java.newScan().ignoreResiduals()
+        planned = calls.parts(scan.useSnapshot(snapshot_id).planFiles(), _AT_ONCE) if snapshot_id is not None else ()
+        for part in planned:
             for at, applying in calls.rows(part, location(file), deletes):
                 self.deletes[at] = frozenset((path, offset) for path, offset in applying)
             self._all.addAll(part)

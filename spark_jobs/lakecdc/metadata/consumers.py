@@ -15,6 +15,8 @@ from datetime import UTC, datetime
 from lakecdc.contract.errors import InputError
 from lakecdc.metadata.names import CONSUMER_PREFIX, CONSUMER_TAG_PREFIX
 
+#: seconds of silence after which a consumer that names no limit counts no more
+LIMIT = 7 * 24 * 3600.0
 _NAME = re.compile(r"[A-Za-z0-9_][\w.-]{0,62}", re.ASCII)
 
 

@@ -11,8 +11,8 @@ from lakecdc.metadata import names
 from lakecdc.metadata.policy import KEEPING
 from lakecdc.metadata.positions import current_position, nearest_carrier
 
-#: what ingestion names itself in summaries; every other job of ours changes no row, but for old ones that it removes
-_INGEST = "ingest"
+#: jobs that add rows; every other one of ours changes no row, but for old ones that it removes
+_WRITING = ("ingest", "export_changes")
 _KEEPING = {*KEEPING, "rebucket"}
 
 
@@ -33,7 +33,7 @@ class SnapshotFacts:
     def is_maintenance(self) -> bool:
         """Whether it holds the same rows as the one before."""
         job = self.summary.get(names.JOB)
-        return self.operation == "replace" or (job is not None and job != _INGEST)
+        return self.operation == "replace" or (job is not None and job not in _WRITING)
 
     @property
     def keeps_rows(self) -> bool:
@@ -47,7 +47,7 @@ class LastWrite:
 
     :param snapshot_id: as text, because JavaScript cannot hold 64 bits.
     :param written_at: when it was committed, ISO-8601 UTC.
-    :param job: ``ingest``, or None if somebody else has written.
+    :param job: ``ingest`` or ``export_changes``, or None if somebody else has written.
     :param source_time: moment at the source, ISO-8601 UTC, up to which the table holds every change; runs over a quiet
         source move it on without a write.
     :param position: where in its source the table stands; None if ingestion has never fed it.

@@ -14,6 +14,7 @@ from airflow_provider_lakecdc.operators.compact_data_files import CompactDataFil
 from airflow_provider_lakecdc.operators.compute_statistics import ComputeStatisticsOperator
 from airflow_provider_lakecdc.operators.expire_partitions import ExpirePartitionsOperator
 from airflow_provider_lakecdc.operators.expire_snapshots import ExpireSnapshotsOperator
+from airflow_provider_lakecdc.operators.export_changes import ExportChangesOperator
 from airflow_provider_lakecdc.operators.govern import GovernOperator
 from airflow_provider_lakecdc.operators.ingest import IngestOperator
 from airflow_provider_lakecdc.operators.rebucket import RebucketOperator
@@ -48,6 +49,7 @@ OPERATORS: dict[str, type[LakecdcJobOperator]] = {
         CleanSideTablesOperator,
         RollbackTablesOperator,
         ReconcileOperator,
+        ExportChangesOperator,
         GovernOperator,
     )
 }

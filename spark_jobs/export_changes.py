@@ -1,0 +1,8 @@
+"""Hand on what has changed in tables: ``export_changes.py --spec URI --report URI``."""
+
+import sys
+
+from lakecdc.run import main
+
+if __name__ == "__main__":
+    sys.exit(main("export_changes"))

@@ -1,0 +1,52 @@
+"""What is handed on in one run over one table, and what every place it goes to can do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from lakecdc.iceberg.table import IcebergTable, Snapshot
+
+JOB = "export_changes"
+
+
+@dataclass(frozen=True)
+class Export:
+    """The changes of a table between two snapshots.
+
+    :param since: what was exported last; None: all rows are exported, as inserts.
+    :param until: what will be exported then.
+    :param changes: as :func:`lakecdc.changes.between` tells them.
+    :param counts: number of rows by kind of change.
+    """
+
+    source: IcebergTable
+    since: Snapshot | None
+    until: Snapshot
+    changes: DataFrame
+    counts: dict[str, int]
+
+    @property
+    def rows(self) -> int:
+        """Number of rows."""
+        return sum(self.counts.values())
+
+
+class Destination(Protocol):
+    """Where changes of one table go. It knows itself how far the table was exported to it."""
+
+    def exported(self) -> int | None:
+        """Id of the snapshot up to which the table was exported; None if it never was.
+
+        :raises InputError: the destination is another table's.
+        """
+
+    def write(self, export: Export) -> dict[str, Any]:
+        """Write changes, and that they are exported, both or neither.
+
+        :return: numbers for the report.
+        :raises ConflictError: another run has come first.
+        """

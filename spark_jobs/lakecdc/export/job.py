@@ -1,0 +1,110 @@
+"""Handing on what has changed in a table since it was exported last."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from lakecdc import failpoints
+from lakecdc.changes import CHANGE_TYPE, between, bound
+from lakecdc.contract.errors import InputError
+from lakecdc.contract.exporting import ExportChangesOptions
+from lakecdc.contract.report import TableReport
+from lakecdc.export.destination import JOB, Export
+from lakecdc.export.to_folder import FolderDestination
+from lakecdc.export.to_table import TableDestination
+from lakecdc.iceberg.consumers import put_consumer
+from lakecdc.maintain.rewrite import nothing
+from lakecdc.maintain.start_tag import start_tag
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from lakecdc.contract.exporting import Destination as Given
+    from lakecdc.contract.spec import JobSpec
+    from lakecdc.export.destination import Destination
+    from lakecdc.iceberg.table import IcebergTable, Snapshot
+
+
+def export_changes(table: IcebergTable, spec: JobSpec) -> TableReport:
+    """Write a table's changes to where its destination has not got them yet.
+
+    How far that is the destination itself says. The consumer is moved last: killed before, the next run finds nothing
+    to export and moves it.
+
+    :raises InputError: the table has no destination, or one that holds something else; no such snapshot, or the last
+        exported one has expired.
+    :raises ConflictError: another run has exported meanwhile.
+    """
+    options, started = spec.options, time.monotonic()
+    assert isinstance(options, ExportChangesOptions)
+    destination = _destination(table.refresh(), options)
+    head = table.head()
+    if head is None:
+        return nothing(table, "the table has no snapshot")
+    until = head if options.until is None else bound(table, options.until)
+    exported = destination.exported()
+    since = _since(table, exported, options)
+    facts: dict[str, Any] = {"since": str(since.id) if since else None, "until": str(until.id)}
+    reason = _nothing_new(table, since, until) if since is not None and exported is not None else None
+    if options.dry_run and reason is None:
+        with between(table, since, until) as changes:
+            return nothing(table, "dry run: nothing was written", head, **facts, changes=_counts(changes))
+    if options.consumer and not options.dry_run:
+        # before anything is read: what it begins with must not expire meanwhile
+        put_consumer(table, options.consumer, since or until)
+    if reason is not None:
+        return nothing(table, reason, head, **facts)
+    with start_tag(table, until, JOB, leased=False), between(table, since, until) as changes:
+        # asked for twice; all rows of a table are too many to be held
+        held = changes if since is None else changes.localCheckpoint()
+        export = Export(table, since, until, held, _counts(held))
+        facts |= {"changes": export.counts, "rows": export.rows, **destination.write(export)}
+    failpoints.reach("before_consumer")
+    if options.consumer:
+        put_consumer(table, options.consumer, until)
+    facts["seconds"] = round(time.monotonic() - started, 3)
+    return TableReport(table.name, "done", None, None, str(head.id), str(head.id), facts)
+
+
+def _counts(changes: DataFrame) -> dict[str, int]:
+    return {row[0]: int(row[1]) for row in changes.groupBy(CHANGE_TYPE).count().collect()}
+
+
+def _destination(table: IcebergTable, options: ExportChangesOptions) -> Destination:
+    given: Given | None = options.destinations.get(table.name)
+    if given is None:
+        raise InputError(
+            "Nobody has said where its changes go.",
+            table=table.name,
+            hint="Name the table in options.destinations, with a table or a folder.",
+        )
+    if given.folder is not None:
+        return FolderDestination(table, given.folder, given.format)
+    assert given.table is not None
+    return TableDestination(table, given.table)
+
+
+def _since(table: IcebergTable, exported: int | None, options: ExportChangesOptions) -> Snapshot | None:
+    """What the destination has already; None if it has nothing."""
+    if exported is None:
+        return bound(table, options.since) if options.since is not None else None
+    found = table.snapshot(exported)
+    if found is None:
+        raise InputError(
+            f"Snapshot {exported}, up to which the table was exported, has expired: what came next cannot be told.",
+            table=table.name,
+            hint="Export to another table or folder, which begins with all rows, and name a consumer in "
+            "options.consumer, so that expiry waits for the exports.",
+        )
+    return found
+
+
+def _nothing_new(table: IcebergTable, exported: Snapshot, until: Snapshot) -> str | None:
+    """Why there is nothing to export; None if there may be something."""
+    if exported.id == until.id:
+        return "everything is exported already"
+    undone = all(each.id != exported.id for each in table.ancestors())
+    if not undone and any(each.id == until.id for each in table.ancestors_of(exported)):
+        return f"it is exported already up to snapshot {exported.id}, which is later"
+    return None

@@ -1,0 +1,108 @@
+"""Changes appended to a table: the commit that adds them says up to which snapshot they go."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from lakecdc.changes import CHANGE_TYPE
+from lakecdc.contract.errors import InputError
+from lakecdc.export.destination import JOB
+from lakecdc.iceberg.definition import create_table, evolve, spark_types
+from lakecdc.iceberg.fence import PositionFence
+from lakecdc.iceberg.staging import stage_rows
+from lakecdc.iceberg.table import carrier_of, open_if_there
+from lakecdc.ingest.apply.publish import Staged, publish
+from lakecdc.metadata import names
+from lakecdc.metadata.exports import exported_snapshot, position_of
+from lakecdc.metadata.positions import Position, current_position, encode_idle
+from lakecdc.sql import quoted_column
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from lakecdc.export.destination import Export
+    from lakecdc.iceberg.table import IcebergTable
+
+#: as Iceberg's changelog names the snapshot that a change came with
+SNAPSHOT = "_commit_snapshot_id"
+#: when that was committed
+TIMESTAMP = "_commit_timestamp"
+_OWN = ((CHANGE_TYPE, "string"), (SNAPSHOT, "bigint"), (TIMESTAMP, "timestamp"))
+
+
+class TableDestination:
+    """A table of changes, in the catalog of their source.
+
+    :param name: ``namespace.name``.
+    :raises InputError: it cannot be one.
+    """
+
+    def __init__(self, source: IcebergTable, name: str) -> None:
+        self._source, self._name = source, name
+        self._table = open_if_there(source.spark, source.catalog, name)
+        if self._table is not None and CHANGE_TYPE not in self._table.column_names:
+            raise InputError(
+                f"The table {name} has no column {CHANGE_TYPE}: it is no table of changes.",
+                table=source.name,
+                hint="Name another one, or one that does not exist: the job creates it.",
+            )
+        if taken := {name for name, _ in _OWN} & set(source.column_names):
+            raise InputError(f"The table has a column {min(taken)!r} of its own.", table=source.name, hint="Rename it.")
+        self._carrier = carrier_of(self._table.ancestors()) if self._table is not None else None
+
+    def exported(self) -> int | None:
+        """See :class:`lakecdc.export.destination.Destination`."""
+        position = current_position(self._carrier, self._table.properties) if self._table is not None else None
+        return exported_snapshot(position, self._source.name, self._source.uuid, self._name)
+
+    def write(self, export: Export) -> dict[str, Any]:
+        """See :class:`lakecdc.export.destination.Destination`; without changes there is no snapshot, but a property."""
+        position = self._position(export)
+        if self._table is not None and self._carrier is not None and not export.rows:
+            idle = encode_idle(self._carrier.snapshot_id, position)
+            self._table.update_properties({names.IDLE_POSITION: idle})
+            return {"rows_written": 0}
+        table = self._prepared()
+
+        def stage(staged: Staged) -> None:
+            files = stage_rows(table, _as_columns_of(table, export))
+            staged.data_files += [file for file in files if int(file.recordCount())]
+
+        fence = PositionFence(self._carrier.text if self._carrier else None)
+        applied = publish(table, stage, position, fence, note={names.JOB: JOB})
+        return {
+            "rows_written": applied.rows,
+            "bytes_written": applied.bytes,
+            "files_written": applied.data_files,
+            "exported_as": str(applied.snapshot.id),
+        }
+
+    def _position(self, export: Export) -> Position:
+        carrier = carrier_of(self._source.ancestors_of(export.until))
+        through = carrier.position.read_through if carrier else None
+        return position_of(self._source.name, self._source.uuid, export.until.id, through)
+
+    def _prepared(self) -> IcebergTable:
+        """The table with the columns that the source has now."""
+        source = self._source
+        columns = [*spark_types(source).items(), *_OWN]
+        if self._table is not None:
+            evolve(self._table, columns)
+            return self._table
+        version = {"format-version": str(source.format_version)}
+        optional = [(name, kind, False) for name, kind in columns]
+        return create_table(
+            source.spark, source.catalog, self._name, optional, partition_by=(), properties=version, identifier=()
+        )
+
+
+def _as_columns_of(table: IcebergTable, export: Export) -> DataFrame:
+    from pyspark.sql import functions as F
+
+    own = {
+        SNAPSHOT: F.lit(export.until.id),
+        TIMESTAMP: F.timestamp_millis(F.lit(export.until.timestamp_ms)),
+    }
+    there = {name: F.col(quoted_column(name)) for name in export.changes.columns} | own
+    fields = table.spark.table(table.sql_name).schema.fields
+    return export.changes.select(*(there.get(f.name, F.lit(None)).cast(f.dataType).alias(f.name) for f in fields))
