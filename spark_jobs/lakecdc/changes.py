@@ -9,7 +9,7 @@ from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 from lakecdc.contract.errors import InputError
-from lakecdc.iceberg.difference import difference
+from lakecdc.iceberg.difference import differences
 from lakecdc.iceberg.scan import read_staged
 from lakecdc.iceberg.staging import staged_tasks
 from lakecdc.iceberg.table import MAIN, IcebergTable, Snapshot
@@ -68,10 +68,10 @@ def between(
         raise InputError(f"The table has a column {min(taken)!r} of its own.", table=table.name, hint="Rename it.")
     with ExitStack() as staged:
         if since is None:
-            rows = _signed_rows(table, None, until.id, staged)
+            rows = _signed_rows(table, None, until, staged)
             yield rows.selectExpr(*map(quoted_column, columns), f"'insert' AS {CHANGE_TYPE}")
         else:
-            yield _told(_net(_signed_rows(table, since.id, until.id, staged), columns), columns, keys)
+            yield _told(_net(_signed_rows(table, since, until, staged), columns), columns, keys)
 
 
 def bound(table: IcebergTable, name: str) -> Snapshot:
@@ -90,11 +90,11 @@ def bound(table: IcebergTable, name: str) -> Snapshot:
         raise InputError(error.message, table=table.name, hint=f"{oldest} {error.hint}") from error
 
 
-def _signed_rows(table: IcebergTable, since: int | None, until: int, staged: ExitStack) -> DataFrame:
+def _signed_rows(table: IcebergTable, since: Snapshot | None, until: Snapshot, staged: ExitStack) -> DataFrame:
     """Rows that one of the snapshots may have and the other not: 1 for each gained, -1 for each lost."""
     from pyspark.sql import functions as F
 
-    columns, found = table.column_names, difference(table, since, until)
+    columns = table.column_names
 
     def rows(tasks: Any, count: int, deleted: bool) -> list[DataFrame]:
         if tasks.isEmpty():
@@ -105,11 +105,15 @@ def _signed_rows(table: IcebergTable, since: int | None, until: int, staged: Exi
         return [chosen.select(*map(_column, columns), F.lit(count).alias(_COUNT))]
 
     parts = [
-        *rows(found.gone, -1, deleted=False),
-        *rows(found.added, 1, deleted=False),
-        # of files in both only what is deleted matters: what was so before as well cancels
-        *rows(found.after, -1, deleted=True),
-        *rows(found.before, 1, deleted=True),
+        part
+        for found in differences(table, since, until)
+        for part in (
+            *rows(found.gone, -1, deleted=False),
+            *rows(found.added, 1, deleted=False),
+            # of files in both only what is deleted matters: what was so before as well cancels
+            *rows(found.after, -1, deleted=True),
+            *rows(found.before, 1, deleted=True),
+        )
     ]
     if not parts:
         return table.read(where="false").select(*map(_column, columns), F.lit(0).alias(_COUNT))

@@ -8,6 +8,7 @@ from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
+from lakecdc.iceberg.core_time import counted
 from lakecdc.iceberg.file_io import output, storage_properties
 from lakecdc.worker import settle
 
@@ -53,7 +54,8 @@ def write_json_lines(table: IcebergTable, lines: DataFrame, folder: str) -> list
 
 def _write(table: IcebergTable, rows: DataFrame, folder: str, suffix: str, write: Write) -> list[WrittenFile]:
     task = partial(_task, properties=storage_properties(table), folder=folder, suffix=suffix, write=write)
-    return sorted((WrittenFile(*row) for row in rows.mapInArrow(task, _RESULT).collect()), key=lambda file: file.name)
+    found = rows.mapInArrow(counted(table.spark, task), _RESULT).collect()
+    return sorted((WrittenFile(*row) for row in found), key=lambda file: file.name)
 
 
 def _task(

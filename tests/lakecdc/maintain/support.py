@@ -13,7 +13,7 @@ from lakecdc import failpoints
 from lakecdc.contract.report import TableReport
 from lakecdc.contract.spec import parse_spec
 from lakecdc.iceberg.commit import RowChanges, append_changes
-from lakecdc.iceberg.definition import spec_columns
+from lakecdc.iceberg.definition import spark_types, spec_columns
 from lakecdc.iceberg.fence import PositionFence
 from lakecdc.iceberg.staging import stage_equality_deletes, stage_rows
 from lakecdc.iceberg.table import IcebergTable
@@ -38,8 +38,9 @@ def create(lake: Lake, version: int, partitioned_by: str = "", columns: str = CO
 
 def append(lake: Lake, name: str, low: int, high: int, text: str = "old", step: int = 1) -> None:
     """Append rows with ids of a range as one file per partition."""
-    rows = lake.spark.range(low, high, step).selectExpr("id", f"concat('{text}', id) v", "cast(id % 2 as int) d")
     table = lake.table(name)
+    ids = lake.spark.range(low, high, step)
+    rows = ids.selectExpr("id", f"concat('{text}', id) v", "cast(id % 2 as int) d", *_further(table))
     append_changes(table, RowChanges(stage_rows(table, rows.coalesce(1))), _fence(table))
 
 
@@ -66,13 +67,18 @@ def delete_by_key(
     rows = lake.sql(
         f"SELECT id, concat('{text}', id) v, cast(id % 2 as int) d FROM (SELECT explode(array({listed})) id)"
     )
-    rows = rows.selectExpr("cast(id as bigint) id", "v", "d").coalesce(1)
+    rows = rows.selectExpr("cast(id as bigint) id", "v", "d", *_further(table)).coalesce(1)
     current = table.java.spec().specId()
     key = key_columns(table)
     deletes = stage_equality_deletes(table, rows.select(*key), key, current if spec_id is None else spec_id)
     added = stage_rows(table, rows) if text else []
     summary = {"lakecdc.positions": positions} if positions else {}
     append_changes(table, RowChanges(added, deletes, summary=summary), _fence(table))
+
+
+def _further(table: IcebergTable) -> list[str]:
+    """Columns that a test has added, as nulls."""
+    return [f"cast(null as {kind}) {name}" for name, kind in spark_types(table).items() if name not in ("id", "v", "d")]
 
 
 def key_columns(table: IcebergTable) -> list[str]:
