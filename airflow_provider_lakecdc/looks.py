@@ -17,7 +17,15 @@ from typing import TYPE_CHECKING, Any
 from airflow_provider_lakecdc.live_files import live_files
 from airflow_provider_lakecdc.oldest_day import oldest_day
 from airflow_provider_lakecdc.sorted_columns import sorted_columns
-from airflow_provider_lakecdc.tables import MAIN, branch_snapshots, snapshot_facts, specs_by_dropped_columns, summary_of
+from airflow_provider_lakecdc.tables import (
+    MAIN,
+    branch_snapshots,
+    snapshot_facts,
+    specs_by_dropped_columns,
+    standing_position,
+    summary_of,
+)
+from lakecdc.contract.exporting import ExportChangesOptions
 from lakecdc.contract.options import (
     CompactDataFilesOptions,
     ExpirePartitionsOptions,
@@ -29,7 +37,9 @@ from lakecdc.contract.options import (
 )
 from lakecdc.metadata import names, totals, work
 from lakecdc.metadata.compaction_reasons import Reasons, none_speaks, reasons
+from lakecdc.metadata.consumers import read_consumers
 from lakecdc.metadata.expiry import cutoff_ms, no_row_can_go, none_can_go, old_enough, row_cutoff
+from lakecdc.metadata.exports import EXPORTED, exported_snapshot
 from lakecdc.metadata.file_facts import Partitions, by_partition
 from lakecdc.metadata.file_sizes import target_file_bytes, written_file_bytes
 from lakecdc.metadata.health import TableHealth, measured
@@ -275,6 +285,22 @@ def _tags(opened: OpenTable, options: TagSnapshotsOptions) -> Look:
     return work.of_tags(len(wanted)) if wanted else Idle(AS_WANTED)
 
 
+def _exports(opened: OpenTable, options: ExportChangesOptions) -> Look:
+    untold = Untold("only the job can tell what is to be exported")
+    name, head = ".".join(opened.table.name()), opened.snapshots[0].snapshot_id
+    given = options.destinations.get(name)
+    if given is None or given.table is None or options.until is not None:
+        return untold
+    consumers = read_consumers(opened.table.properties)
+    if options.consumer and (options.consumer not in consumers or consumers[options.consumer].snapshot_id != head):
+        return untold
+    if not opened.table.catalog.table_exists(given.table):
+        return untold
+    position = standing_position(opened.table.catalog.load_table(given.table))
+    exported = exported_snapshot(position, name, str(opened.table.metadata.table_uuid), given.table)
+    return Idle(EXPORTED) if exported == head else untold
+
+
 def _has_an_age(ref: SnapshotRef) -> bool:
     """Whether a ref, or what it keeps, has rules of its own."""
     return any((ref.max_ref_age_ms, ref.max_snapshot_age_ms, ref.min_snapshots_to_keep))
@@ -293,4 +319,5 @@ LOOKS: dict[str, Callable[[OpenTable, Any], Look]] = {
     "expire_snapshots": _snapshots,
     "expire_partitions": _rows,
     "tag_snapshots": _tags,
+    "export_changes": _exports,
 }

@@ -7,6 +7,7 @@ from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Literal
 
 from lakecdc.metadata.last_write import SnapshotFacts
+from lakecdc.metadata.positions import Position, current_position, nearest_carrier
 
 if TYPE_CHECKING:
     from pyiceberg.manifest import DataFile
@@ -44,6 +45,12 @@ def branch_snapshots(table: Table, branch: str = MAIN) -> Iterator[Snapshot]:
         yield snapshot
         parent = snapshot.parent_snapshot_id
         snapshot = table.snapshot_by_id(parent) if parent is not None else None
+
+
+def standing_position(table: Table) -> Position | None:
+    """Where a table stands in its source; None if it has never been fed."""
+    carrier = nearest_carrier((s.snapshot_id, summary_of(s)) for s in branch_snapshots(table))
+    return current_position(carrier, table.properties)
 
 
 def snapshot_facts(snapshot: Snapshot) -> SnapshotFacts:

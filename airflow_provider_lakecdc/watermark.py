@@ -5,8 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from airflow_provider_lakecdc.tables import branch_snapshots, open_table, summary_of
-from lakecdc.metadata.positions import current_position, nearest_carrier
+from airflow_provider_lakecdc.tables import open_table, standing_position
 
 if TYPE_CHECKING:
     from airflow_provider_lakecdc.hooks.catalog import CatalogConnection
@@ -24,8 +23,7 @@ def read_watermark(catalog: CatalogConnection, table: str) -> datetime | None:
     with open_table(catalog, table) as found:
         if found is None:
             return None
-        carrier = nearest_carrier((s.snapshot_id, summary_of(s)) for s in branch_snapshots(found))
-        position = current_position(carrier, found.properties)
+        position = standing_position(found)
     return parse_moment(position.read_through) if position and position.read_through else None
 
 

@@ -17,6 +17,7 @@ from pyiceberg.table.update.snapshot import _FastAppendFiles
 from pyiceberg.typedef import Record
 
 from lakecdc.metadata import names
+from lakecdc.metadata.exports import position_of
 from lakecdc.metadata.positions import Position, encode_idle
 
 ROW = pa.table({"id": pa.array([1], pa.int64())})
@@ -66,6 +67,11 @@ class FedTable:
     def ingest(self, read_through: str | None) -> int:
         """Commit a row with a position; the snapshot's id."""
         return self._commit({names.POSITIONS: position(read_through).encode()})
+
+    def take_changes(self, of: FedTable, snapshot: int) -> int:
+        """Commit a row as an export of another table's changes up to a snapshot; the snapshot's id."""
+        exported = position_of(".".join(of.table.name()), str(of.table.metadata.table_uuid), snapshot, None)
+        return self._commit({names.POSITIONS: exported.encode()})
 
     def maintain(self) -> int:
         """Commit without a position; the snapshot's id."""

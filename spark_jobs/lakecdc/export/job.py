@@ -16,6 +16,7 @@ from lakecdc.export.to_table import TableDestination
 from lakecdc.iceberg.consumers import put_consumer
 from lakecdc.maintain.rewrite import nothing
 from lakecdc.maintain.start_tag import start_tag
+from lakecdc.metadata.exports import EXPORTED
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -103,7 +104,7 @@ def _since(table: IcebergTable, exported: int | None, options: ExportChangesOpti
 def _nothing_new(table: IcebergTable, exported: Snapshot, until: Snapshot) -> str | None:
     """Why there is nothing to export; None if there may be something."""
     if exported.id == until.id:
-        return "everything is exported already"
+        return EXPORTED
     undone = all(each.id != exported.id for each in table.ancestors())
     if not undone and any(each.id == until.id for each in table.ancestors_of(exported)):
         return f"it is exported already up to snapshot {exported.id}, which is later"

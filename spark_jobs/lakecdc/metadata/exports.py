@@ -5,7 +5,10 @@ from __future__ import annotations
 from lakecdc.contract.errors import InputError
 from lakecdc.metadata.positions import Position
 
+#: type of such a source
 SOURCE = "iceberg"
+#: why there is nothing to export
+EXPORTED = "everything is exported already"
 
 
 def position_of(table: str, uuid: str, snapshot_id: int, read_through: str | None) -> Position:

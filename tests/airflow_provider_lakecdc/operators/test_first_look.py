@@ -12,10 +12,13 @@ import pytest
 
 from airflow_provider_lakecdc import looks
 from airflow_provider_lakecdc.chaining import REPORT_KEY
+from airflow_provider_lakecdc.consumers import register_consumer
 from airflow_provider_lakecdc.exceptions import LakecdcJobError
+from airflow_provider_lakecdc.hooks.catalog import get_catalog
 from airflow_provider_lakecdc.operators.base import REPORT_URI_KEY, LakecdcJobOperator
 from airflow_provider_lakecdc.operators.compact_data_files import CompactDataFilesOperator
 from airflow_provider_lakecdc.operators.expire_snapshots import ExpireSnapshotsOperator
+from airflow_provider_lakecdc.operators.export_changes import ExportChangesOperator
 from airflow_provider_lakecdc.operators.rewrite_delete_files import RewriteDeleteFilesOperator
 from airflow_provider_lakecdc.operators.rewrite_manifests import RewriteManifestsOperator
 from airflow_provider_lakecdc.operators.sort_data_files import SortDataFilesOperator
@@ -60,6 +63,33 @@ def test_a_table_that_needs_nothing_starts_no_spark(
     report = parse_report(json.loads(Path(urlsplit(context["ti"].xcom[REPORT_URI_KEY]).path).read_text()))
     assert (report.job, report.spark_application_id, report.tables[0].outcome) == (kind.job_name, None, "nothing")
     assert context["ti"].xcom[REPORT_KEY] == found
+
+
+def test_what_is_exported_starts_no_spark(
+    spark_submit: FakeSpark, context: Context, orders: FedTable, lake: dict[str, str]
+) -> None:
+    to_table = {"shop.orders": {"table": "shop.changes"}}
+    arguments: dict[str, Any] = {"destinations": to_table}
+
+    def submitted(**further: Any) -> bool:
+        before = len(spark_submit.calls)
+        operator(ExportChangesOperator, **arguments | further).execute(context)
+        return len(spark_submit.calls) > before
+
+    assert submitted(), "there is no such table yet"
+    exports = FedTable(lake, "shop.changes")
+    exports.take_changes(orders, orders._head())
+    assert not submitted()
+    assert submitted(destinations={"shop.orders": {"folder": "/exports"}})
+    assert submitted(consumer="export"), "it has to be registered"
+    register_consumer(get_catalog("lake"), "shop.orders", "export")
+    assert not submitted(consumer="export")
+    orders.table.refresh()
+    orders.ingest(None)
+    assert submitted()
+    exports.take_changes(orders, orders._head())
+    assert not submitted()
+    assert submitted(consumer="export"), "it has to be moved"
 
 
 def test_only_tables_that_may_need_it_go_to_spark(
