@@ -14,6 +14,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from airflow_provider_lakecdc.assessment import Steps, assess
@@ -186,6 +187,19 @@ def test_every_job_once(by_hand: ByHand) -> None:
     assert [t["outcome"] for t in reports["compact_data_files"]] == ["done", "done"]
     assert by_hand.rows("shop.v2") == by_hand.rows("shop.v3") == history.expected()
     assert_workers_see_it(by_hand, options)
+    assert_changes_reach_others(by_hand, len(history.expected()))
+
+
+def assert_changes_reach_others(by_hand: ByHand, rows: int) -> None:
+    """A table and a bucket get all rows once."""
+    destinations = {"shop.v2": {"table": "shop.v2_changes"}, "shop.v3": {"folder": "s3://documents/exports/v3"}}
+    parts = {"tables": TABLES, "options": {"destinations": destinations, "consumer": "others"}}
+    first, second = (by_hand.run("export_changes", parts) for _ in range(2))
+    assert [table["metrics"]["rows_written"] for table in first] == [rows, rows]
+    assert [table["outcome"] for table in second] == ["nothing", "nothing"]
+    (marker,) = (by_hand.s3.folder / "documents/exports/v3").glob("*/_SUCCESS")
+    written = {file["name"]: file["rows"] for file in json.loads(marker.read_text())["files"]}
+    assert {path.name: pq.read_metadata(path).num_rows for path in marker.parent.glob("*.parquet")} == written
 
 
 def assert_workers_see_it(by_hand: ByHand, options: dict[str, dict[str, Any]]) -> None:
