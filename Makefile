@@ -5,7 +5,7 @@ BIN := .venv/bin
 # two processes, because a Spark session leaves a core idle half of the time; a file's tests share fixtures
 PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
-.PHONY: help setup demo demo-ui services test test-services test-soak bench-ingest bench-ingest-growth bench-deletes bench-lookup bench-idle bench-assess bench-govern bench-plan bench-week bench-full-load bench-transaction lint format lock wheel clean distclean
+.PHONY: help setup demo demo-ui services test test-services test-soak bench-ingest bench-ingest-growth bench-deletes bench-lookup bench-idle bench-assess bench-govern bench-plan bench-week bench-past bench-full-load bench-transaction lint format lock wheel clean distclean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -41,6 +41,9 @@ bench-ingest: setup  ## measure ingest: ours, MERGE INTO and Flink on the same e
 
 bench-ingest-growth: setup  ## measure what a batch costs as its table grows to 50 M rows; JSON on the last line
 	$(BIN)/python -m benchmarks.ingest_growth $(ARGS)
+
+bench-past: setup  ## measure an export of changes against comparing two snapshots in full; JSON on the last line
+	$(BIN)/python -m benchmarks.past $(ARGS)
 
 bench-full-load: setup  ## measure the full load of a Postgres table: ours, dlt and bare COPY; JSON on the last line
 	$(BIN)/python -m benchmarks.full_load $(ARGS)

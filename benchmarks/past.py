@@ -1,0 +1,37 @@
+"""What it takes to tell what was and what has changed, against reading everything.
+
+    python -m benchmarks.past [--rows 2000000] [--changed 0.01]
+
+``changes``: see :mod:`benchmarks.past_changes`. The last line is JSON.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+from pathlib import Path
+
+from benchmarks import past_changes
+from benchmarks.terminal import only_own_lines
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rows", type=int, default=2_000_000)
+    parser.add_argument("--changed", type=float, default=0.01, help="share of the rows that changes")
+    parser.add_argument("--folder", type=Path, default=Path("build/bench/past"))
+    given = parser.parse_args()
+    folder = given.folder.resolve()
+    shutil.rmtree(folder, ignore_errors=True)
+    (folder / "warehouse").mkdir(parents=True)
+    with only_own_lines(folder / "output.log"):
+        found = {"changes": past_changes.measure(folder, given.rows, given.changed)}
+        facts = {"rows": given.rows, "changed": given.changed, "cores": os.cpu_count()}
+        print(json.dumps({"name": "bench-past", **found, **facts}))
+
+
+if __name__ == "__main__":
+    main()
