@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 
 from airflow_provider_lakecdc.exceptions import CLASSES, JobClusterError, LakecdcJobError
+from lakecdc.contract.errors import LakecdcError
 from lakecdc.contract.report import EXIT_BAD_INPUT, EXIT_CONFLICT, EXIT_DONE, JobReport, TableReport
 from lakecdc.contract.secrets import mask
 
@@ -79,6 +80,17 @@ def failure_class(report: JobReport, fail_on: Sequence[str] = ()) -> str | None:
 def counts_as_failure(table: TableReport, fail_on: Sequence[str] = ()) -> bool:
     """Tell whether a table's outcome makes the task fail."""
     return table.outcome in ("failed", "conflict") or table.outcome in fail_on
+
+
+def one_line(error: Exception) -> str:
+    """An error and its remedy in one line, secrets hidden."""
+    if isinstance(error, LakecdcJobError):
+        text = f"{error.message} {error.hint}" if error.hint else error.message
+    elif isinstance(error, LakecdcError):
+        text = str(error)
+    else:
+        text = f"{type(error).__name__}: {error}"
+    return mask(" ".join(text.split()))
 
 
 def _no_report(submit_error: Exception | None) -> LakecdcJobError:

@@ -99,6 +99,12 @@ def _options() -> dict[str, Any]:
         ),
         "spark_conn_id": _option("Connection of type spark that jobs are submitted to.", default="spark_default"),
         "catalog_conn_id": _option("Connection of type iceberg whose catalog jobs work on.", default="iceberg_default"),
+        "page_config_files": _option(
+            "Paths of further configuration files, with commas between, whose lakes the page Lakehouse shows beside "
+            "that of config_file. The API server reads them.",
+            example="/opt/airflow/crm.json,/opt/airflow/warehouse.json",
+            default="",
+        ),
         "look_first": _option(
             "Whether workers look at the metadata of tables before they start Spark for them, and start none where "
             "nothing is to be done. Switch it off where workers cannot reach the storage of the tables.",

@@ -41,6 +41,11 @@ def config_file() -> str | None:
     return os.environ.get(CONFIG_FILE_VARIABLE) or _get("config_file", "") or None
 
 
+def page_config_files() -> list[str]:
+    """Paths of further configurations, whose lakes the page shows beside that of :func:`config_file`."""
+    return [each.strip() for each in _get("page_config_files", "").split(",") if each.strip()]
+
+
 def look_first() -> bool:
     """Whether workers look at tables before they start Spark, unless an operator says."""
     return _switch("look_first", fallback=True)

@@ -209,7 +209,12 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_wheel_holds_both_roots_and_nothing_else(wheel: Path, setup_cfg: configparser.ConfigParser) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     folders = {name.rpartition("/")[0].replace("/", ".") for name in names if ".dist-info" not in name}
-    assert folders == set(setup_cfg["options"]["packages"].split())
+    data = {
+        f"{package}.{pattern.rpartition('/')[0]}"
+        for package, patterns in setup_cfg["options.package_data"].items()
+        for pattern in patterns.split()
+    }
+    assert folders == {*setup_cfg["options"]["packages"].split(), *data}
     scripts = {f"lakecdc/jobs/{path.name}" for path in (ROOT / "spark_jobs").glob("*.py")}
     assert scripts <= set(names)
 

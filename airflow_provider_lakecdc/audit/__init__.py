@@ -5,7 +5,7 @@ cannot be written waits beside the documents of jobs, and the next writer delive
 """
 
 from airflow_provider_lakecdc.audit.application import Application, Run
-from airflow_provider_lakecdc.audit.reading import health_history, history
+from airflow_provider_lakecdc.audit.reading import Trend, health_history, health_trends, history
 from airflow_provider_lakecdc.audit.recording import record_application, record_health
 from airflow_provider_lakecdc.audit.rows import AuditRow, HealthRow
 
@@ -14,7 +14,9 @@ __all__ = [
     "AuditRow",
     "HealthRow",
     "Run",
+    "Trend",
     "health_history",
+    "health_trends",
     "history",
     "record_application",
     "record_health",

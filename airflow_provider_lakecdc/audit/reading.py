@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+from collections import defaultdict
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, TypeVar
 
@@ -10,11 +13,26 @@ from airflow_provider_lakecdc.audit.rows import AuditRow, HealthRow
 from airflow_provider_lakecdc.tables import open_table
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyiceberg.table import Table
 
     from airflow_provider_lakecdc.hooks.catalog import CatalogConnection
 
 Row = TypeVar("Row")
+
+
+@dataclass(frozen=True)
+class Trend:
+    """How a table has fared.
+
+    :param latest: the newest measurement.
+    :param scores: moments and scores, the oldest first.
+    """
+
+    latest: HealthRow
+    scores: tuple[tuple[datetime, float], ...]
+
+
 # the last rows are wanted mostly, and a day's partition is enough for them
 _DAYS = (1, 30)
 
@@ -52,7 +70,41 @@ def health_history(
         return [] if found is None else _rows(found, HEALTH, table, since)
 
 
+def health_trends(catalog: CatalogConnection, since: datetime, most: int = 60) -> dict[str, Trend]:
+    """How tables have fared, by table; nothing where nothing has been recorded.
+
+    :param since: only measurements of then or later count; days before it are not read.
+    :param most: scores of a table, spread evenly, the first and the last among them.
+    """
+    with open_table(catalog, HEALTH.name) as found:
+        if found is None:
+            return {}
+        stored = _stored(found, HEALTH, None, since).sort_by([(HEALTH.moment, "ascending"), ("row_id", "ascending")])
+    numbers: dict[str, list[int]] = defaultdict(list)
+    for number, table in enumerate(stored["table"].to_pylist()):
+        numbers[table].append(number)
+    kept = {table: _spread(each, most) for table, each in numbers.items()}
+    told = stored.select([HEALTH.moment, "score"]).take([number for each in kept.values() for number in each])
+    points = iter(zip(*(column.to_pylist() for column in told.columns), strict=True))
+    latest = stored.take([each[-1] for each in kept.values()]).to_pylist()
+    return {
+        table: Trend(HEALTH.row_of(row), tuple(itertools.islice(points, len(each))))
+        for (table, each), row in zip(kept.items(), latest, strict=True)
+    }
+
+
+def _spread(numbers: list[int], most: int) -> list[int]:
+    if len(numbers) <= most:
+        return numbers
+    return [numbers[round(step * (len(numbers) - 1) / (most - 1))] for step in range(most)]
+
+
 def _rows(found: Table, kind: LakeTable[Row], table: str | None, since: datetime | None) -> list[Row]:
+    rows = _stored(found, kind, table, since).to_pylist()
+    return [kind.row_of(row) for row in sorted(rows, key=lambda row: (row[kind.moment], row["row_id"]), reverse=True)]
+
+
+def _stored(found: Table, kind: LakeTable[Row], table: str | None, since: datetime | None) -> pa.Table:
     from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression, EqualTo, GreaterThanOrEqual, Reference
     from pyiceberg.expressions.literals import literal
 
@@ -62,6 +114,4 @@ def _rows(found: Table, kind: LakeTable[Row], table: str | None, since: datetime
     if since is not None:
         moment = literal(since.astimezone(UTC).isoformat())
         wanted = And(wanted, GreaterThanOrEqual(term=Reference(kind.moment), value=moment))
-    scan = found.scan(wanted, selected_fields=tuple(column.name for column in kind.columns))
-    stored = sorted(scan.to_arrow().to_pylist(), key=lambda row: (row[kind.moment], row["row_id"]), reverse=True)
-    return [kind.row_of(row) for row in stored]
+    return found.scan(wanted, selected_fields=tuple(column.name for column in kind.columns)).to_arrow()

@@ -9,8 +9,10 @@ from functools import partial
 from typing import Any
 
 from airflow_provider_lakecdc.cli.tables import selected
-from airflow_provider_lakecdc.cli.terminal import age, print_errors, print_grid, print_json, print_lines
+from airflow_provider_lakecdc.cli.terminal import print_errors, print_grid, print_json, print_lines
+from airflow_provider_lakecdc.figures import age
 from airflow_provider_lakecdc.status import report_status
+from lakecdc.metadata.health import grade, worst_losses
 
 _THREADS = 4
 _HEADINGS = {
@@ -27,9 +29,7 @@ _HEADINGS = {
 _LEGEND = (
     "eq equality-delete files, pos position-delete files, dv deletion vectors; needed: data files of the target size"
 )
-_POOR, _BAD = 80, 50
-# a loss of fewer points is not worth a line
-_WORTH = 0.5
+_STYLES = {"good": "", "poor": "yellow", "bad": "red"}
 
 Status = Mapping[str, Any]
 
@@ -77,21 +77,19 @@ def _row(name: str, status: Status) -> list[str]:
     written = age(status["last_write"]["written_at"] if status["last_write"] else None)
     if (health := status["health"]) is None:
         return [name, "-", "", "0", "0", "0", "0", "0", written]
-    lost = sorted(((points, what) for what, points in health["lost"].items() if points >= _WORTH), reverse=True)
     counts = ("data_files", "files_needed", "equality_delete_files", "position_delete_files", "deletion_vectors")
     numbers = [f"{health[count]:,}" for count in counts]
     return [
         name,
         f"{health['score']:.0f}",
-        "\n".join(f"{what} {points:.0f}" for points, what in lost),
+        "\n".join(f"{what} {points:.0f}" for what, points in worst_losses(health["lost"])),
         *numbers,
         written,
     ]
 
 
 def _style(status: Status) -> str:
-    score = _score(status)
-    return "red" if score < _BAD else "yellow" if score < _POOR else ""
+    return _STYLES[grade(_score(status))]
 
 
 def _partitions(status: Status) -> Iterator[list[str]]:

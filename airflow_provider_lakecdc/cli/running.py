@@ -12,9 +12,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NoReturn
 
-from airflow_provider_lakecdc.exceptions import LakecdcJobError
+from airflow_provider_lakecdc.failures import one_line
 from airflow_provider_lakecdc.launcher import environment
-from lakecdc.contract.errors import LakecdcError
 from lakecdc.contract.report import EXIT_BAD_INPUT, EXIT_CONFLICT
 from lakecdc.contract.secrets import mask
 
@@ -50,17 +49,6 @@ def run_command(name: str, asked: Namespace) -> NoReturn:
             print(f"Error: {one_line(error)}", file=sys.stderr)
             code = EXIT_CODES.get(getattr(error, "failure_class", ""), EXIT_UNKNOWN)
     sys.exit(code)
-
-
-def one_line(error: Exception) -> str:
-    """An error and its remedy in one line, secrets hidden."""
-    if isinstance(error, LakecdcJobError):
-        text = f"{error.message} {error.hint}" if error.hint else error.message
-    elif isinstance(error, LakecdcError):
-        text = str(error)
-    else:
-        text = f"{type(error).__name__}: {error}"
-    return mask(" ".join(text.split()))
 
 
 @contextmanager

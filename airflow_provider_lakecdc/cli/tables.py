@@ -61,10 +61,7 @@ def selected(asked: Namespace) -> Selection:
             hint="Name tables, a catalog by --catalog, or a configuration by --config, the environment variable "
             f"{settings.CONFIG_FILE_VARIABLE} or [lakecdc] config_file.",
         )
-    if asked.tables or config is None:
-        wanted = Wanted(tuple(asked.tables) or ("*",))
-    else:
-        wanted = Wanted(tuple(config.maintained_tables), tuple(config.fed_patterns))
+    wanted = config.wanted if config and not asked.tables else Wanted(tuple(asked.tables) or ("*",))
     catalog = catalog_of(asked, config)
     tables = list(dict.fromkeys(find(catalog, wanted).tables))
     if not tables:

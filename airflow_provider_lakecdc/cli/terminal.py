@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 from rich import box
@@ -16,7 +16,6 @@ from rich.text import Text
 
 # in a pipe nobody folds lines, and whatever reads them wants each row in one
 _ENDLESS = 10_000
-_UNITS = ((86400, "d"), (3600, "h"), (60, "min"))
 
 
 def print_json(document: Mapping[str, Any] | Sequence[Any]) -> None:
@@ -70,18 +69,6 @@ def waiting(what: str) -> Iterator[None]:
             yield
     else:
         yield
-
-
-def age(moment: str | None) -> str:
-    """How long ago a moment was, in its largest unit; ``-`` without one.
-
-    :param moment: ISO-8601 with a zone.
-    """
-    if moment is None:
-        return "-"
-    passed = max(datetime.now(UTC) - datetime.fromisoformat(moment), timedelta()).total_seconds()
-    number, unit = next(((passed / size, unit) for size, unit in _UNITS if passed >= size), (passed, "s"))
-    return f"{number:.0f} {unit}"
 
 
 def _text(value: Any) -> str:

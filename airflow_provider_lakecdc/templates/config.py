@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from airflow_provider_lakecdc import settings
+from airflow_provider_lakecdc.discovery import Wanted
 from airflow_provider_lakecdc.old_documents import YOUNGEST_DOCUMENT
 from airflow_provider_lakecdc.templates.schedules import DAGS, Schedules
 from lakecdc.contract.errors import SpecError
@@ -235,6 +236,11 @@ class LakeConfig:
     def fed_patterns(self) -> list[str]:
         """Patterns of the tables that are maintained because a target stands for them, such as ``shop.{table}``."""
         return [] if self.tables else [re.sub(r"\{[^}]*\}", "*", name) for name in self._fed if "{" in name]
+
+    @property
+    def wanted(self) -> Wanted:
+        """The tables that are maintained, as the catalog is searched for them."""
+        return Wanted(tuple(self.maintained_tables), tuple(self.fed_patterns))
 
     @property
     def finds_tables(self) -> bool:

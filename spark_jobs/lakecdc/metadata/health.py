@@ -19,6 +19,9 @@ _CLASSES = (("tiny", 0.125), ("small", 0.75), ("fit", 1.8), ("large", math.inf))
 # positions are only merged, and a vector is one look-up of bits.
 EQUALITY_COST, POSITION_COST, VECTOR_COST = 1.0, 0.2, 0.05
 _MANIFEST_BYTES = 8 * 1024**2
+_POOR, _BAD = 80, 50
+# a loss of fewer points is not worth telling
+_WORTH = 0.5
 
 
 @dataclass(frozen=True)
@@ -90,6 +93,19 @@ def lost_points(health: TableHealth) -> dict[str, float]:
         "snapshots": 5 * _saturated(max(0, health.snapshots - 1), 1000),
     }
     return {name: round(points, 1) for name, points in found.items()}
+
+
+def worst_losses(lost: Mapping[str, float]) -> list[tuple[str, float]]:
+    """What is worth telling of what a score lacks, the most points first.
+
+    :param lost: points by reason.
+    """
+    return sorted(((what, points) for what, points in lost.items() if points >= _WORTH), key=lambda each: -each[1])
+
+
+def grade(score: float) -> str:
+    """How a score is to be taken: ``good``, ``poor`` below 80, ``bad`` below 50."""
+    return "bad" if score < _BAD else "poor" if score < _POOR else "good"
 
 
 def measured(

@@ -1,0 +1,74 @@
+"""The lakes that the page shows: those of the configurations, or else the catalog of ``[lakecdc] catalog_conn_id``."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from airflow_provider_lakecdc import settings
+from airflow_provider_lakecdc.discovery import Wanted, find
+from airflow_provider_lakecdc.hooks.catalog import CatalogConnection, get_catalog
+from lakecdc.contract.errors import InputError
+from lakecdc.metadata.names import quarantine_of
+
+if TYPE_CHECKING:
+    from airflow_provider_lakecdc.templates.config import LakeConfig
+
+
+@dataclass(frozen=True)
+class Lake:
+    """A catalog, and which of its tables are shown.
+
+    :param name: what the page calls it, different from all others'.
+    :param conn_id: connection of type ``iceberg``.
+    :param config: says which tables are maintained, and how; None shows all of the catalog.
+    """
+
+    name: str
+    conn_id: str
+    config: LakeConfig | None = None
+
+    @property
+    def catalog(self) -> CatalogConnection:
+        """The catalog, as its connection is now."""
+        return get_catalog(self.conn_id)
+
+    @property
+    def tables(self) -> list[str]:
+        """Tables that are shown; the catalog is asked only where there are patterns."""
+        return list(dict.fromkeys(find(self.catalog, self.config.wanted if self.config else Wanted(("*",))).tables))
+
+    def quarantine_of(self, table: str) -> str:
+        """The quarantine of a table."""
+        options = self.config.job_options("ingest", "ingest") if self.config else {}
+        return quarantine_of(table, options.get("quarantine_table"))
+
+
+def lakes() -> list[Lake]:
+    """All of them, the one of ``[lakecdc] config_file`` first.
+
+    :raises SpecError: a configuration is wrong.
+    """
+    # imports all operators, which takes a while
+    from airflow_provider_lakecdc.templates.config import load_config
+
+    named = settings.config_file()
+    configs = [load_config(path) for path in ([named] if named else []) + settings.page_config_files()]
+    if not configs:
+        return [Lake(settings.catalog_conn_id(), settings.catalog_conn_id())]
+    shared = Counter(config.catalog for config in configs)
+    return [
+        Lake(c.catalog if shared[c.catalog] == 1 else f"{c.catalog} ({c.dag_id_prefix})", c.catalog, c) for c in configs
+    ]
+
+
+def lake_named(known: list[Lake], name: str | None) -> Lake:
+    """One of the lakes; without a name the first.
+
+    :raises InputError: there is none of that name.
+    """
+    found = known[0] if name is None else next((lake for lake in known if lake.name == name), None)
+    if found is None:
+        raise InputError(f"There is no lake {name!r}.", hint=f"There are {', '.join(lake.name for lake in known)}.")
+    return found

@@ -1,0 +1,69 @@
+"""From what was read to HTML; whatever a table is called, it is text."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from functools import cache
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from airflow_provider_lakecdc import figures
+from lakecdc.metadata.health import grade, worst_losses
+
+HERE = Path(__file__).parent
+STATIC = HERE / "static"
+
+
+def render(template: str, **facts: Any) -> str:
+    """Fill in a template.
+
+    :param template: name of a file in ``templates`` without its ending.
+    """
+    return _environment().get_template(f"{template}.html").render(facts)
+
+
+def link(page: str, **arguments: str | None) -> str:
+    """The address of a page as the others see it; all are in one folder, so that it holds under any prefix.
+
+    :param arguments: what it is asked; those that are None are left out.
+    """
+    asked = urlencode({name: value for name, value in arguments.items() if value is not None})
+    return f"{page}?{asked}" if asked else page
+
+
+@cache
+def _environment() -> Environment:
+    environment = Environment(
+        loader=FileSystemLoader(HERE / "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.globals |= {"link": link, "static": _static, "grade": grade, "worst_losses": worst_losses}
+    environment.filters |= {"age": _age, "duration": _duration, "size": _size, "number": _number}
+    return environment
+
+
+def _static(name: str) -> str:
+    """The address of a file beside the pages; browsers keep it until it changes."""
+    return link(f"static/{name}", v=str(int((STATIC / name).stat().st_mtime)))
+
+
+def _age(moment: datetime | str | None) -> str:
+    return figures.age(moment.isoformat() if isinstance(moment, datetime) else moment)
+
+
+def _duration(seconds: float | None) -> str:
+    return "-" if seconds is None else figures.duration(seconds)
+
+
+def _size(bytes: float | None) -> str:
+    return "-" if bytes is None else figures.size(bytes)
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:,.0f}"

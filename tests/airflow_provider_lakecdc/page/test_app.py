@@ -1,0 +1,107 @@
+"""Who may see what, and what is told when it cannot be."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from fastapi.routing import APIRoute
+from fastapi.testclient import TestClient
+
+from airflow_provider_lakecdc.page.app import create_app, router
+from tests.airflow_provider_lakecdc.conftest import CATALOG_SECRET, connection
+from tests.airflow_provider_lakecdc.page.conftest import Browser
+from tests.airflow_provider_lakecdc.tables import FedTable
+
+ROUTES = [route for route in create_app().routes if isinstance(route, APIRoute)]
+ADDRESSES = [route.path.lstrip("/").replace("{name}", "page.css") for route in ROUTES]
+
+
+def test_every_route_is_the_apps_own_and_only_reads() -> None:
+    # what Starlette or FastAPI would add, such as a mount or the schema, has no dependencies
+    assert len(create_app().routes) == len(ROUTES) == len(router.routes) > 0
+    assert {method for route in ROUTES for method in route.methods} == {"GET"}
+
+
+@pytest.mark.parametrize("address", ADDRESSES)
+def test_nobody_sees_anything_without_a_token_and_the_right(browser: Browser, address: str) -> None:
+    assert browser(None).get(address).status_code == 401
+    client = browser(None)
+    client.cookies.set("_token", "forged")
+    assert client.get(address).status_code == 403
+    # somebody whom Airflow knows, and has given no role
+    assert browser("").get(address).status_code == 403
+
+
+@pytest.mark.usefixtures("lake")
+@pytest.mark.parametrize("address", ADDRESSES)
+def test_who_may_read_is_shown_what_nothing_may_run_in(viewer: TestClient, address: str) -> None:
+    answer = viewer.get(address)
+    assert answer.status_code in (200, 307, 404, 422)
+    if answer.status_code in (200, 307):
+        assert "script-src 'self'; " in answer.headers["content-security-policy"]
+
+
+def test_files_beside_the_pages_are_those_and_no_others(viewer: TestClient) -> None:
+    assert viewer.get("static/page.js").headers["content-type"].startswith("text/javascript")
+    for name in ("..%2Fapp.py", "app.py", "%2Fetc%2Fpasswd"):
+        assert viewer.get(f"static/{name}").status_code == 404
+
+
+@pytest.mark.usefixtures("lake")
+def test_all_addresses_are_relative(viewer: TestClient) -> None:
+    assert viewer.get("").headers["location"] == "tables"
+    page = viewer.get("tables").text
+    found = re.findall(r'(?:href|src|action|data-part)="([^"]*)"', page)
+    assert found and not any(each.startswith("/") or ":" in each for each in found)
+
+
+def test_a_connection_that_is_missing_is_told(viewer: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AIRFLOW__LAKECDC__CATALOG_CONN_ID", "elsewhere")
+    assert viewer.get("tables").status_code == 200
+    answer = viewer.get("parts/tables")
+    assert answer.status_code == 502
+    assert "There is no connection &#39;elsewhere&#39;" in answer.text and 'role="alert"' in answer.text
+
+
+def test_what_failed_is_looked_for_again_and_tells_no_secret(
+    viewer: TestClient, lake: dict[str, str], tmp_path: Path
+) -> None:
+    FedTable(lake)
+    (tmp_path / "catalog.db").rename(tmp_path / "away.db")
+    (tmp_path / "catalog.db").write_text(f"no database, {CATALOG_SECRET}")
+    answer = viewer.get("parts/tables")
+    assert answer.status_code == 502 and CATALOG_SECRET not in answer.text
+    (tmp_path / "away.db").rename(tmp_path / "catalog.db")
+    assert "shop.orders" in viewer.get("parts/tables").text
+
+
+def test_several_lakes(
+    viewer: TestClient, lake: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    FedTable(lake)
+    other = {key: value.replace("catalog.db", "other.db") for key, value in lake.items()}
+    FedTable(other, "shop.people")
+    connection(monkeypatch, "other", conn_type="iceberg", extra={**other, "catalog_name": "lake"})
+    files = {}
+    for name, config in {
+        "shop": {"catalog_conn_id": "lake", "tables": ["shop.*"]},
+        "crm": {"catalog_conn_id": "other", "tables": ["shop.people"], "dag_id_prefix": "crm"},
+        "more": {"catalog_conn_id": "other", "tables": ["shop.p*"], "dag_id_prefix": "more"},
+    }.items():
+        files[name] = tmp_path / f"{name}.json"
+        files[name].write_text(json.dumps(config))
+    monkeypatch.setenv("LAKECDC_CONFIG", str(files["shop"]))
+    monkeypatch.setenv("AIRFLOW__LAKECDC__PAGE_CONFIG_FILES", f"{files['crm']}, {files['more']}")
+    names = re.findall(r"<option(?: selected)?>(.*?)</option>", viewer.get("tables").text)
+    assert names == ["lake", "other (crm)", "other (more)"]
+    assert "shop.orders" in viewer.get("parts/tables").text
+    told = viewer.get("parts/tables", params={"lake": "other (crm)"}).text
+    assert "shop.people" in told and "shop.orders" not in told
+    unknown = viewer.get("tables", params={"lake": "<b>none</b>"})
+    assert unknown.status_code == 404 and "<b>none" not in unknown.text and "There is no lake" in unknown.text
+    files["crm"].write_text('{"tabels": []}')
+    browser_text = viewer.get("tables", params={"lake": "lake"})
+    assert browser_text.status_code == 502 and "tabels" in browser_text.text

@@ -1,0 +1,104 @@
+"""The list of tables, over real ones."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+
+from airflow_provider_lakecdc.audit import record_health
+from airflow_provider_lakecdc.hooks.catalog import CatalogConnection
+from airflow_provider_lakecdc.page.lakes import Lake
+from airflow_provider_lakecdc.page.lookups import Heads
+from airflow_provider_lakecdc.page.tables import tables_of, trends
+from tests.airflow_provider_lakecdc.tables import FedTable
+
+NOW = datetime.now(UTC)
+
+
+def health(score: float, **lost: float) -> dict[str, Any]:
+    """A measurement, as ``assess`` makes it."""
+    return {
+        "score": score,
+        "lost": lost,
+        "data_files": 12,
+        "files_needed": 3,
+        "equality_delete_files": 2,
+        "position_delete_files": 1,
+        "deletion_vectors": 1,
+        "source_lag_seconds": 300.0,
+        "written_at": (NOW - timedelta(hours=2)).isoformat(),
+    }
+
+
+def cells(text: str, table: str) -> list[str]:
+    """What a row of the list says, cell by cell."""
+    (row,) = re.findall(rf'<tr data-name="{re.escape(table)}">(.*?)</tr>', text, re.DOTALL)
+    texts = re.findall(r"<t[dh].*?>(.*?)</t[dh]>", row, re.DOTALL)
+    return [" ".join(re.sub(r"<.*?>", "", each).split()) for each in texts]
+
+
+def test_the_worst_first_with_what_drags_it_down(
+    viewer: TestClient, lake: dict[str, str], catalog: CatalogConnection
+) -> None:
+    for name in ("orders", "items", "people"):
+        FedTable(lake, f"shop.{name}")
+    first = {"shop.orders": health(90.0), "shop.items": health(97.0), "shop.gone": health(1.0)}
+    assert record_health(catalog, NOW - timedelta(days=1), first)
+    assert record_health(catalog, NOW, {"shop.orders": health(42.0, deletes=40.2, small_files=17.6, manifests=0.2)})
+    text = viewer.get("parts/tables").text
+    assert re.findall(r'data-name="(.*?)"', text) == ["shop.orders", "shop.items", "shop.people"]
+    lost = "deletes −40 small files −18"
+    assert cells(text, "shop.orders")[:-1] == ["shop.orders", "42", "", lost, "12 / 3", "4", "5 min", "2 h"]
+    assert 'data-values="[90.0, 42.0]"' in text and '"score bad"' in text
+    assert cells(text, "shop.items")[3:] == ["nothing", "12 / 3", "4", "5 min", "2 h", "1 d"]
+    assert cells(text, "shop.people") == ["shop.people", "-", "not measured lately"]
+
+
+@pytest.mark.usefixtures("lake")
+def test_a_lake_without_tables(viewer: TestClient) -> None:
+    assert "There is no table yet." in viewer.get("parts/tables").text
+
+
+def test_a_lake_that_nobody_has_measured(viewer: TestClient, lake: dict[str, str]) -> None:
+    FedTable(lake)
+    text = viewer.get("parts/tables").text
+    assert "No table has been measured" in text and cells(text, "shop.orders")[0] == "shop.orders"
+
+
+def test_a_table_is_text_whatever_it_is_called(viewer: TestClient, lake: dict[str, str]) -> None:
+    FedTable(lake, "shop.<script>alert('1')</script>\"&x=")
+    text = viewer.get("parts/tables").text
+    assert "<script" not in text
+    assert "table?lake=lake&amp;name=shop.%3Cscript%3Ealert%28%271%27%29%3C%2Fscript%3E%22%26x%3D" in text
+
+
+def test_measurements_are_read_once_for_each_commit(
+    lake: dict[str, str], catalog: CatalogConnection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    FedTable(lake)
+    assert record_health(catalog, NOW - timedelta(hours=1), {"shop.orders": health(90.0)})
+    shown, heads = Lake("lake", "lake"), Heads()
+    before = trends(shown, heads)
+    assert trends(shown, heads) is before
+    assert record_health(catalog, NOW, {"shop.orders": health(50.0)})
+    (row,) = tables_of(shown, heads)["rows"]
+    assert row.trend and [score for _, score in row.trend.scores] == [90.0, 50.0]
+    # what is older than the list shows is not read
+    assert record_health(catalog, NOW - timedelta(days=20), {"shop.orders": health(10.0)})
+    assert len(trends(shown, heads)["shop.orders"].scores) == 2
+
+
+def test_of_many_measurements_some_are_kept_the_first_and_last_among_them(
+    lake: dict[str, str], catalog: CatalogConnection
+) -> None:
+    from airflow_provider_lakecdc.audit import health_trends
+
+    for number in range(7):
+        assert record_health(catalog, NOW - timedelta(minutes=7 - number), {"shop.orders": health(float(number))})
+    trend = health_trends(catalog, NOW - timedelta(days=1), most=4)["shop.orders"]
+    assert [score for _, score in trend.scores] == [0.0, 2.0, 4.0, 6.0]
+    assert trend.latest.score == 6.0 and trend.scores[0][0] == NOW - timedelta(minutes=7)
