@@ -7,8 +7,8 @@ is asked of Airflow's own API, by the person's browser and with the person's rig
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Hashable, Mapping
-from typing import Annotated, Any
+from collections.abc import Awaitable, Callable, Hashable, Mapping
+from typing import Annotated, Any, Literal, get_args
 
 from airflow.api_fastapi.app import get_auth_manager
 from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity
@@ -17,13 +17,19 @@ from fastapi import APIRouter, Depends, FastAPI, HTTPException, Request
 from fastapi.responses import FileResponse, HTMLResponse, RedirectResponse, Response
 
 from airflow_provider_lakecdc.failures import one_line
+from airflow_provider_lakecdc.page.history import runs_of
 from airflow_provider_lakecdc.page.lakes import Lake, lake_named, lakes
 from airflow_provider_lakecdc.page.lookups import Heads, Lookups
+from airflow_provider_lakecdc.page.plan import plan_of
+from airflow_provider_lakecdc.page.quarantine import quarantine_of
 from airflow_provider_lakecdc.page.rendering import STATIC, link, render
+from airflow_provider_lakecdc.page.table import table_of
 from airflow_provider_lakecdc.page.tables import tables_of
 from lakecdc.contract.errors import InputError
 
 log = logging.getLogger(__name__)
+
+Dag = Literal["hourly", "nightly", "weekly"]
 
 _PATIENCE = 30.0
 _HEADERS = {
@@ -43,6 +49,8 @@ def create_app() -> FastAPI:
     """Make the app, with nothing read yet."""
     app = FastAPI(title="Lakehouse", openapi_url=None, docs_url=None, redoc_url=None, dependencies=[Depends(may_read)])
     app.state.lookups = Lookups(threads=4, seconds=15, patience=_PATIENCE)
+    # many tables are looked at for a plan: one at a time, so that nobody waits for it who asks for something else
+    app.state.slow_lookups = Lookups(threads=1, seconds=300, patience=_PATIENCE)
     app.state.heads = Heads()
     app.include_router(router)
     return app
@@ -71,6 +79,7 @@ class Asked:
         self.lake = lake
         self.heads: Heads = request.app.state.heads
         self._lookups: Lookups = request.app.state.lookups
+        self._slow_lookups: Lookups = request.app.state.slow_lookups
 
     async def page(self, title: str, tab: str, parts: Mapping[str, str], **facts: Any) -> Response:
         """A page whose parts the browser asks for, so that it is there at once.
@@ -84,26 +93,31 @@ class Asked:
             lake = lake_named(known, self.lake)
             return render("page", title=title, tab=tab, lakes=known, lake=lake, parts=parts, **facts)
 
-        key = ("page", self.lake, title, tab, *parts)
-        return await self._answer(key, work, lambda told: render("failed", title=title, told=told))
+        key = ("page", title, tab, *parts.values())
+        return await self._answer(self._lookups.get(key, work), lambda told: render("failed", title=title, told=told))
 
-    async def part(self, name: str, read: Callable[[Lake], Mapping[str, Any]], *key: Hashable) -> Response:
+    async def part(
+        self, name: str, read: Callable[[Lake], Mapping[str, Any]], *key: Hashable, slow: bool = False
+    ) -> Response:
         """A part of a page.
 
         :param name: of its template.
         :param read: finds what the template tells.
         :param key: whatever the answer depends on beside the lake.
+        :param slow: it may take long, and need not be of this minute.
         """
 
         def work() -> str:
             lake = lake_named(lakes(), self.lake)
             return render(name, lake=lake, **read(lake))
 
-        return await self._answer((name, self.lake, *key), work, lambda told: render("error", told=told))
+        lookups = self._slow_lookups if slow else self._lookups
+        found = lookups.get((name, self.lake, *key), work)
+        return await self._answer(found, lambda told: render("error", told=told))
 
-    async def _answer(self, key: Hashable, work: Callable[[], str], tell: Callable[[str], str]) -> Response:
+    async def _answer(self, found: Awaitable[str], tell: Callable[[str], str]) -> Response:
         try:
-            return HTMLResponse(await self._lookups.get(key, work), headers=_HEADERS)
+            return HTMLResponse(await found, headers=_HEADERS)
         except InputError as error:
             return HTMLResponse(tell(one_line(error)), _NOT_FOUND, _HEADERS)
         except TimeoutError:
@@ -141,3 +155,47 @@ async def tables(asked: AskedDep) -> Response:
 async def tables_part(asked: AskedDep) -> Response:
     """The tables with their scores."""
     return await asked.part("tables", lambda lake: tables_of(lake, asked.heads))
+
+
+@router.get("/plan")
+async def plan(asked: AskedDep, dag: Dag = "nightly") -> Response:
+    """The plan of a governance DAG."""
+    parts = {"what the tables need": link("parts/plan", lake=asked.lake, dag=dag)}
+    return await asked.page("Plan", "plan", parts, dag=dag, dags=get_args(Dag))
+
+
+@router.get("/parts/plan")
+async def plan_part(asked: AskedDep, dag: Dag = "nightly") -> Response:
+    """What would be done, what that is predicted to take, and why."""
+    return await asked.part("plan", lambda lake: plan_of(lake, dag), dag, slow=True)
+
+
+@router.get("/history")
+async def history(asked: AskedDep) -> Response:
+    """What jobs have done."""
+    return await asked.page("History", "history", {"the audit": link("parts/history", lake=asked.lake)})
+
+
+@router.get("/parts/history")
+async def history_part(asked: AskedDep, name: str | None = None) -> Response:
+    """What jobs have done to all tables or to one, with its numbers before and after."""
+    return await asked.part("history", lambda lake: runs_of(lake, name, asked.heads), name)
+
+
+@router.get("/table")
+async def table(asked: AskedDep, name: str) -> Response:
+    """One table."""
+    pages = {"the table": "parts/table", "the quarantine": "parts/quarantine", "the audit": "parts/history"}
+    return await asked.page(name, "", {what: link(part, lake=asked.lake, name=name) for what, part in pages.items()})
+
+
+@router.get("/parts/table")
+async def table_part(asked: AskedDep, name: str) -> Response:
+    """A table's score, files, deletes and snapshots."""
+    return await asked.part("table", lambda lake: table_of(lake, name, asked.heads), name)
+
+
+@router.get("/parts/quarantine")
+async def quarantine_part(asked: AskedDep, name: str) -> Response:
+    """A table's messages in quarantine, by rule."""
+    return await asked.part("quarantine", lambda lake: quarantine_of(lake, name, asked.heads), name)

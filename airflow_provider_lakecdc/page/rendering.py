@@ -6,7 +6,7 @@ from datetime import datetime
 from functools import cache
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
@@ -43,14 +43,24 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.globals |= {"link": link, "static": _static, "grade": grade, "worst_losses": worst_losses}
-    environment.filters |= {"age": _age, "duration": _duration, "size": _size, "number": _number}
+    environment.globals |= {"link": link, "dag_run": _dag_run, "static": _static}
+    environment.globals |= {"grade": grade, "worst_losses": worst_losses}
+    environment.filters |= {"age": _age, "duration": _duration, "size": _size, "number": _number, "moment": _moment}
     return environment
 
 
 def _static(name: str) -> str:
     """The address of a file beside the pages; browsers keep it until it changes."""
     return link(f"static/{name}", v=str(int((STATIC / name).stat().st_mtime)))
+
+
+def _dag_run(dag_id: str, run_id: str) -> str:
+    """The address of a DAG run on Airflow's own page, which is above the prefix."""
+    return f"../dags/{quote(dag_id, safe='')}/runs/{quote(run_id, safe='')}"
+
+
+def _moment(moment: datetime) -> str:
+    return f"{moment:%d %b %H:%M}"
 
 
 def _age(moment: datetime | str | None) -> str:

@@ -25,10 +25,35 @@ const CHARTS = {
       scales: { x: { display: false }, y: { display: false, min: -4, max: 104 } },
     },
   }),
+  trend: (canvas, colours) => ({
+    type: "line",
+    data: { labels: labels(canvas), datasets: [line(values(canvas), colours[canvas.dataset.grade], 2)] },
+    options: {
+      ...STILL,
+      interaction: { intersect: false, mode: "index" },
+      plugins: { legend: { display: false } },
+      scales: { x: axis(colours, { maxTicksLimit: 5, maxRotation: 0 }), y: { ...axis(colours), min: 0, max: 100 } },
+    },
+  }),
+  bars: (canvas, colours) => ({
+    type: "bar",
+    data: { labels: labels(canvas), datasets: [{ data: values(canvas), backgroundColor: colours.accent, borderRadius: 3, maxBarThickness: 44 }] },
+    options: {
+      ...STILL,
+      plugins: { legend: { display: false } },
+      scales: { x: axis(colours), y: { ...axis(colours, { precision: 0, maxTicksLimit: 5 }), beginAtZero: true, suggestedMax: 4 } },
+    },
+  }),
 };
 const STILL = { animation: false, responsive: true, maintainAspectRatio: false };
 
 const values = (canvas) => JSON.parse(canvas.dataset.values);
+const labels = (canvas) => JSON.parse(canvas.dataset.labels);
+const axis = (colours, ticks = {}) => ({
+  grid: { color: colours.line, drawTicks: false },
+  border: { display: false },
+  ticks: { color: colours.quiet, font: { size: 11 }, padding: 6, ...ticks },
+});
 const line = (data, colour, width) => ({
   data,
   borderColor: colour,
@@ -118,7 +143,89 @@ matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
 
 document.addEventListener("input", ({ target }) => target.dataset.filter && filter(target));
 document.addEventListener("change", ({ target }) => "submit" in target.dataset && target.form.submit());
-document.addEventListener("click", ({ target }) => {
+// Airflow's page around this one lets it not lead away from it; a link of that page's own does
+function leave(address) {
+  if (!around) {
+    location.assign(address);
+    return;
+  }
+  const link = around.createElement("a");
+  link.href = new URL(address, location.href).href;
+  link.click();
+}
+
+// Airflow's own API decides whether the person may, checks what is asked, and notes who has asked. A form of another
+// site cannot send JSON.
+const DAGS = "../api/v2/dags/";
+
+async function ask(button) {
+  const dialog = button.closest("[data-part]").querySelector("dialog");
+  const { replay, table, rule, messages } = button.dataset;
+  dialog.querySelector("[data-question]").textContent =
+    `Enter the ${messages} messages of ${table} again that broke the rule “${rule}”? The DAG ${replay} does it.`;
+  const trouble = dialog.querySelector("[data-trouble]");
+  const confirm = dialog.querySelector("[data-confirm]");
+  trouble.hidden = true;
+  confirm.disabled = true;
+  confirm.onclick = () => trigger(button, dialog);
+  dialog.showModal();
+  const answer = await fetch(DAGS + encodeURIComponent(replay));
+  confirm.disabled = !answer.ok;
+  if (answer.ok && (await answer.json()).is_paused) {
+    trouble.textContent = "The DAG is paused: the run waits until somebody turns it on.";
+    trouble.hidden = false;
+  } else if (!answer.ok) {
+    trouble.textContent = troubleOf(answer.status, replay);
+    trouble.hidden = false;
+  }
+}
+
+function troubleOf(status, dag) {
+  if (status === 404) {
+    return `There is no DAG ${dag}. A DAG file of three lines makes it: see “Quarantine” in the documentation of the page.`;
+  }
+  return status === 401 || status === 403
+    ? `Airflow does not let you trigger ${dag}.`
+    : `Airflow has answered with ${status}: see the log of its API server.`;
+}
+
+async function trigger(button, dialog) {
+  const { replay, table, rule } = button.dataset;
+  dialog.querySelector("[data-confirm]").disabled = true;
+  const answer = await fetch(`${DAGS}${encodeURIComponent(replay)}/dagRuns`, {
+    method: "POST",
+    headers: { "Content-Type": "application/json" },
+    body: JSON.stringify({ logical_date: null, conf: { tables: [table], rules: [rule] } }),
+  });
+  if (!answer.ok) {
+    const trouble = dialog.querySelector("[data-trouble]");
+    trouble.textContent = troubleOf(answer.status, replay);
+    trouble.hidden = false;
+    return;
+  }
+  const run = (await answer.json()).dag_run_id;
+  dialog.close();
+  const started = button.closest("[data-part]").querySelector("[data-started]");
+  const link = document.createElement("a");
+  link.href = `../dags/${encodeURIComponent(replay)}/runs/${encodeURIComponent(run)}`;
+  link.dataset.airflow = "";
+  link.textContent = run;
+  started.replaceChildren("The run ", link, " has been triggered.");
+  started.hidden = false;
+  button.disabled = true;
+}
+
+document.addEventListener("click", (event) => {
+  const { target } = event;
+  const outwards = target.closest("a[data-airflow]");
+  if (outwards && !event.ctrlKey && !event.metaKey) {
+    event.preventDefault();
+    leave(outwards.href);
+  }
+  if (target.closest("[data-replay]")) {
+    ask(target.closest("[data-replay]"));
+  }
+  target.closest("[data-cancel]")?.closest("dialog").close();
   if (target.closest("[data-again]")) {
     const part = target.closest("[data-part]");
     part ? load(part) : location.reload();

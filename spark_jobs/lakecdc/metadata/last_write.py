@@ -71,11 +71,20 @@ class LastWrite:
 
         :param now: with a zone.
         """
-        if self.source_time is None:
-            return None
-        moment = datetime.fromisoformat(self.source_time)
-        # clocks of source and worker differ
-        return max(0.0, round((now - (moment if moment.tzinfo else moment.replace(tzinfo=UTC))).total_seconds(), 3))
+        return source_lag_seconds(self.source_time, now)
+
+
+def source_lag_seconds(source_time: str | None, now: datetime) -> float | None:
+    """How long ago a table held every change of its source; None if nobody knows.
+
+    :param source_time: moment at the source up to which it does, ISO-8601, without a zone UTC.
+    :param now: with a zone.
+    """
+    if source_time is None:
+        return None
+    moment = datetime.fromisoformat(source_time)
+    # clocks of source and worker differ
+    return max(0.0, round((now - (moment if moment.tzinfo else moment.replace(tzinfo=UTC))).total_seconds(), 3))
 
 
 def last_write(snapshots: Iterable[SnapshotFacts], properties: Mapping[str, str]) -> LastWrite | None:

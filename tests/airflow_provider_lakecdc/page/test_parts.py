@@ -1,0 +1,158 @@
+"""The parts beside the list of tables: one table, its quarantine, the history, the plan."""
+
+from __future__ import annotations
+
+import json
+import re
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from fastapi.testclient import TestClient
+
+from airflow_provider_lakecdc.audit import Application, Run, record_application, record_health
+from airflow_provider_lakecdc.hooks.catalog import CatalogConnection
+from lakecdc.contract.report import JobReport, TableReport, now
+from lakecdc.metadata import names
+from tests.airflow_provider_lakecdc.tables import FedTable
+
+NOW = datetime.now(UTC)
+
+
+def words(text: str) -> str:
+    """A part as a person reads it."""
+    return " ".join(re.sub(r"<[^>]*>", " ", text).split())
+
+
+def quarantined(lake: dict[str, str], *rows: tuple[str, str, datetime]) -> None:
+    """Put messages into the quarantine of ``shop``: target, rule, moment."""
+    targets, rules, moments = zip(*rows, strict=True)
+    utc = pa.timestamp("us", "UTC")
+    found = pa.table({"target": targets, "rule": rules, "first_seen": pa.array(moments, utc), "raw_value": targets})
+    FedTable.open(lake).create_table(f"shop.{names.QUARANTINE}", found.schema).append(found)
+
+
+@pytest.fixture
+def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """The configuration of a lake with a source."""
+    document: dict[str, Any] = {
+        "catalog_conn_id": "lake",
+        "source": {"type": "files", "path": f"{tmp_path}/*.jsonl", "format": "debezium-json"},
+        "targets": [{"table": "shop.orders", "key": ["id"]}],
+        "dag_id_prefix": "shop",
+    }
+    path = tmp_path / "lakecdc.json"
+    path.write_text(json.dumps(document))
+    monkeypatch.setenv("LAKECDC_CONFIG", str(path))
+    return document
+
+
+class TestOneTable:
+    def test_files_deletes_and_snapshots(
+        self, viewer: TestClient, lake: dict[str, str], catalog: CatalogConnection
+    ) -> None:
+        table = FedTable(lake)
+        for _ in range(3):
+            table.ingest((NOW - timedelta(hours=3)).isoformat())
+        head = table.delete(7, 3)
+        table.table.manage_snapshots().create_tag(head, "<i>month</i>").commit()
+        assert record_health(catalog, NOW - timedelta(hours=1), {"shop.orders": {"score": 90.0}})
+        assert record_health(catalog, NOW, {"shop.orders": {"score": 70.0}})
+        text = viewer.get("parts/table", params={"name": "shop.orders"}).text
+        assert 'aria-label="3 tiny, 0 small, 0 fit, 0 large"' in text
+        assert 'aria-label="2 equality-delete files, 0 position-delete files, 0 deletion vectors"' in text
+        assert "10 keys and 0 positions" in text and 'aria-label="From 90 to 70"' in text
+        assert "3 h behind the source" in words(text)
+        assert len(re.findall("<tr>", text)) == 5 and str(head) in text and "+0 −0 +2 −0" in words(text)
+        assert "&lt;i&gt;month&lt;/i&gt;" in text and "<i>" not in text
+
+    def test_one_without_a_snapshot(self, viewer: TestClient, lake: dict[str, str]) -> None:
+        FedTable(lake)
+        text = words(viewer.get("parts/table", params={"name": "shop.orders"}).text)
+        assert "nothing has been written to it yet" in text and "- behind the source" in text
+
+    @pytest.mark.usefixtures("lake")
+    def test_one_that_is_not_there(self, viewer: TestClient) -> None:
+        assert viewer.get("table", params={"name": "shop.<b>"}).status_code == 200
+        answer = viewer.get("parts/table", params={"name": "shop.<b>"})
+        assert answer.status_code == 404 and "There is no table &#39;shop.&lt;b&gt;&#39;" in answer.text
+
+    def test_a_commit_is_seen(self, viewer: TestClient, lake: dict[str, str]) -> None:
+        from airflow_provider_lakecdc.page.lakes import Lake
+        from airflow_provider_lakecdc.page.lookups import Heads
+        from airflow_provider_lakecdc.page.table import table_of
+
+        table, shown, heads = FedTable(lake), Lake("lake", "lake"), Heads()
+        table.ingest(None)
+        before = table_of(shown, "shop.orders", heads)
+        assert table_of(shown, "shop.orders", heads)["snapshots"] is before["snapshots"]
+        table.ingest(None)
+        assert table_of(shown, "shop.orders", heads)["status"]["health"]["data_files"] == 2
+
+
+class TestQuarantine:
+    @pytest.mark.usefixtures("config")
+    def test_messages_by_rule_with_a_replay_for_each(self, viewer: TestClient, lake: dict[str, str]) -> None:
+        FedTable(lake)
+        day = NOW - timedelta(days=1)
+        quarantined(
+            lake,
+            *[("shop.orders", "type", day), ("shop.orders", "<b>", NOW), ("shop.orders", "type", NOW)],
+            ("shop.items", "type", NOW),
+        )
+        text = viewer.get("parts/quarantine", params={"name": "shop.orders"}).text
+        assert "type 2 1 d ago 0 s ago Replay …" in words(re.sub(r"\d+ s ago", "0 s ago", text))
+        assert 'data-replay="shop_replay_quarantine" data-table="shop.orders" data-rule="&lt;b&gt;"' in text
+        none = viewer.get("parts/quarantine", params={"name": "shop.people"}).text
+        assert "No message of this table waits" in none and "<button" not in none
+
+    def test_without_a_source_nothing_can_be_replayed(self, viewer: TestClient, lake: dict[str, str]) -> None:
+        FedTable(lake)
+        quarantined(lake, ("shop.orders", "type", NOW))
+        text = viewer.get("parts/quarantine", params={"name": "shop.orders"}).text
+        assert "type" in text and "<button" not in text and "<dialog" not in text
+
+
+class TestHistory:
+    def test_what_jobs_have_done_with_numbers_before_and_after(
+        self, viewer: TestClient, catalog: CatalogConnection
+    ) -> None:
+        metrics = {"data_files_before": 12, "data_files_after": 3, "manifests_before": 4, "manifests_after": 4}
+        reports = (
+            TableReport("shop.orders", "done", metrics={**metrics, "core_seconds": 7.2}),
+            TableReport("shop.items", "failed", reason="<script>alert(1)</script>"),
+        )
+        report = JobReport("compact_data_files", now(), now(), "local-1", reports)
+        run = Run("d", "manual__2026-01-01T00:00:00+00:00", "t", 1, triggering_user_name="ann")
+        tables = tuple(each.table for each in reports)
+        assert record_application(catalog, Application("1", run, report.job, tables, started_at=now(), report=report))
+        text = viewer.get("parts/history").text
+        assert "done data files 12 → 3 7 d by ann" in words(text) and "manifests" not in text
+        assert 'href="../dags/d/runs/manual__2026-01-01T00%3A00%3A00%2B00%3A00" data-airflow' in text
+        assert "<script" not in text and "&lt;script&gt;" in text
+        of_one = viewer.get("parts/history", params={"name": "shop.orders"}).text
+        assert "done" in of_one and "failed" not in of_one
+
+    @pytest.mark.usefixtures("lake")
+    def test_nothing_has_been_recorded(self, viewer: TestClient) -> None:
+        assert "Nothing has been recorded of any table yet." in words(viewer.get("parts/history").text)
+
+
+class TestPlan:
+    def test_what_would_be_done_is_what_the_command_line_says(
+        self, viewer: TestClient, lake: dict[str, str], config: dict[str, Any]
+    ) -> None:
+        table = FedTable(lake)
+        for _ in range(12):
+            table.ingest(None)
+        text = words(viewer.get("parts/plan", params={"dag": "hourly"}).text)
+        assert "1 jobs would be done" in text and "shop_hourly_governance" in text
+        assert re.search(r"shop.orders compact_data_files \d+ \d+ 12 files of", text)
+
+    @pytest.mark.usefixtures("lake")
+    def test_without_a_configuration_nobody_knows_what_may_be_done(self, viewer: TestClient) -> None:
+        assert viewer.get("plan").status_code == 200
+        assert "A plan needs a configuration" in viewer.get("parts/plan").text
+        assert viewer.get("plan", params={"dag": "yearly"}).status_code == 422
