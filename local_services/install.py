@@ -1,4 +1,5 @@
-"""Install what the service tests need and the demo does not: S3, a REST catalog, Kafka, registry, Flink, MySQL.
+"""Install what the service tests need and the demo does not: S3, a REST catalog, Kafka, registry, Flink, MySQL,
+a browser.
 
 Run as ``python -m local_services.install``; does nothing where everything is in place. With ``--packages`` it installs
 no more than the distribution's packages, among which a Java compiler may bring another Java.
@@ -58,7 +59,7 @@ def say(text: str) -> None:
 
 
 def install_packages() -> None:
-    """Install the compilers by apt-get, as root on Debian.
+    """Install compilers, MariaDB and a browser by apt-get, as root on Debian.
 
     :raises ServiceError: if some are missing and this is no such machine; the message names the packages
     """
@@ -74,6 +75,9 @@ def install_packages() -> None:
 def missing_packages() -> list[str]:
     """Return the Debian packages of the programs that are still needed."""
     missing = [] if mariadb.is_installed() else ["mariadb-server"]
+    if shutil.which("chromium") is None:
+        # by itself it draws no letters
+        missing += ["chromium", "fonts-liberation"]
     if not VERSITYGW.exists() and shutil.which("go") is None:
         # Without certificates Go cannot reach its proxy, and nothing else pulls them in.
         missing += ["golang-go", "ca-certificates"]

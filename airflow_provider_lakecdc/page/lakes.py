@@ -39,6 +39,13 @@ class Lake:
         """Tables that are shown; the catalog is asked only where there are patterns."""
         return list(dict.fromkeys(find(self.catalog, self.config.wanted if self.config else Wanted(("*",))).tables))
 
+    @property
+    def replay_dag(self) -> str | None:
+        """Id of the DAG that enters its quarantined messages again; None if nothing feeds the tables."""
+        from airflow_provider_lakecdc.templates.schedules import REPLAY
+
+        return f"{self.config.dag_id_prefix}_{REPLAY}" if self.config and self.config.source else None
+
     def quarantine_of(self, table: str) -> str:
         """The quarantine of a table."""
         options = self.config.job_options("ingest", "ingest") if self.config else {}

@@ -32,8 +32,7 @@ def quarantine_of(lake: Lake, table: str, heads: Heads) -> dict[str, Any]:
     """What the quarantine holds of a table, the rule that most messages have broken first."""
     catalog, name = lake.catalog, lake.quarantine_of(table)
     rules = heads.read(catalog, name, (lake.conn_id, table), lambda: _by_rule(catalog, name, table))
-    replay = f"{lake.config.dag_id_prefix}_replay_quarantine" if lake.config and lake.config.source else None
-    return {"rules": rules, "table": table, "quarantine": name, "replay": replay}
+    return {"rules": rules, "table": table, "quarantine": name, "replay": lake.replay_dag}
 
 
 def _by_rule(catalog: CatalogConnection, quarantine: str, table: str) -> list[Broken]:

@@ -19,6 +19,7 @@ from airflow_provider_lakecdc.templates.governance import (
     weekly_governance_dag,
 )
 from airflow_provider_lakecdc.templates.ingest import ingest_dag
+from airflow_provider_lakecdc.templates.replay import replay_quarantine_dag
 from airflow_provider_lakecdc.templates.schedules import Schedules
 
 __all__ = [
@@ -32,5 +33,6 @@ __all__ = [
     "load_config",
     "nightly_governance_dag",
     "parse_config",
+    "replay_quarantine_dag",
     "weekly_governance_dag",
 ]

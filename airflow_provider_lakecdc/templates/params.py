@@ -10,6 +10,7 @@ from airflow.sdk import Param
 # what the tasks make of them, as templates
 ONLY_TABLES = "{{ (params.tables or []) | join(',') }}"
 IS_DRY_RUN = "{{ params.dry_run }}"
+RULES = "{{ (params.rules or []) | join(',') }}"
 RELOADED = "{{ (params.reload or []) | join(',') }}"
 
 

@@ -11,6 +11,8 @@ from lakecdc.contract.fields import check_zone, refuse_unknown
 from lakecdc.metadata.debt import DebtLimits
 
 DAGS = ("ingest", "hourly_governance", "nightly_governance", "weekly_governance")
+#: the DAG that runs when somebody triggers it alone
+REPLAY = "replay_quarantine"
 #: stands among assets for those of the tables that the DAGs maintain
 TABLES = "tables"
 # Airflow's own words for cron expressions

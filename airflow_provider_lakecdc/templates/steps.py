@@ -28,7 +28,7 @@ from airflow_provider_lakecdc.operators.plan import PlanOperator
 from airflow_provider_lakecdc.retry_policy import retry_policy
 from airflow_provider_lakecdc.templates import params
 from airflow_provider_lakecdc.templates.config import LakeConfig
-from airflow_provider_lakecdc.templates.schedules import TABLES
+from airflow_provider_lakecdc.templates.schedules import REPLAY, TABLES
 from lakecdc.metadata.debt import DebtLimits
 
 #: the task that is done if every other has succeeded; it decides the state of the run
@@ -44,18 +44,18 @@ A run that is triggered by hand can be narrowed to some of the tables, and can b
 def new_dag(
     config: LakeConfig, kind: str, doc: str, run_params: dict[str, Param], *, may_backfill: bool = False
 ) -> DAG:
-    """An empty DAG of one of the four kinds.
+    """An empty DAG of one of the kinds.
 
     One run at a time: changes are applied in order, and two maintenance runs would only make each other conflict.
 
-    :param kind: one of ``schedules.DAGS``; names the DAG and picks its schedule.
+    :param kind: one of ``schedules.DAGS``, which picks its schedule, or ``schedules.REPLAY``; names the DAG.
     :param doc: Markdown for Airflow's web page.
     :param run_params: what a run can be told.
     :param may_backfill: a run works on its data interval; else Airflow refuses to make a backfill.
     """
     return DAG(
         dag_id=f"{config.dag_id_prefix}_{kind}",
-        schedule=schedule_of(config, kind),
+        schedule=None if kind == REPLAY else schedule_of(config, kind),
         start_date=config.first_day,
         catchup=False,
         max_active_runs=1,

@@ -30,6 +30,7 @@ SMALL = {
     "ingest": ["--events", "2000", "--keys", "500", "--contenders", "native,merge_into"],
     "ingest_growth": ["--rows", "1000,2000", "--events", "500", "--batches", "1"],
     "lookup": ["--rows", "20000", "--commits", "5", "--target", "65536", "--keys", "20", "--timed", "2"],
+    "page": ["--tables", "3", "--days", "2"],
     "plan": ["--tables", "4", "--budget", "0.5", "--sizes", "drawn"],
     "transaction": ["--inserts", "2000", "--updates", "1000"],
 }

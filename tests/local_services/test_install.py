@@ -60,7 +60,7 @@ def test_without_root_the_missing_packages_are_named(tmp_path: Path, monkeypatch
     monkeypatch.setattr(mariadb, "is_installed", lambda: False)
     monkeypatch.setattr("shutil.which", lambda name: None)
     monkeypatch.setattr("os.geteuid", lambda: 1000)
-    expected = "apt-get install mariadb-server golang-go ca-certificates maven openjdk-17-jdk-headless"
+    expected = "apt-get install mariadb-server chromium fonts-liberation golang-go ca-certificates maven openjdk-17"
     with pytest.raises(ServiceError, match=expected):
         install.install_packages()
 
@@ -72,6 +72,7 @@ def test_nothing_is_installed_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     folder.mkdir()
     (folder / ".stamp").write_text(install.recipe())
     monkeypatch.setattr(mariadb, "is_installed", lambda: True)
+    monkeypatch.setattr("shutil.which", lambda name: f"/usr/bin/{name}")
     monkeypatch.setattr(kafka_jars, "is_installed", lambda: True)
     monkeypatch.setattr(registry_jars, "is_installed", lambda: True)
     monkeypatch.setattr(flink, "is_installed", lambda: True)

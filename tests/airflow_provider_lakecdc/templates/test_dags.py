@@ -17,12 +17,15 @@ from airflow.serialization.serialized_objects import DagSerialization, LazyDeser
 
 from airflow_provider_lakecdc.assets import table_asset, tables_alias
 from airflow_provider_lakecdc.operators.remove_documents import RemoveDocumentsOperator
+from airflow_provider_lakecdc.operators.replay_quarantine import ReplayQuarantineOperator
+from airflow_provider_lakecdc.submission import typed_options
 from airflow_provider_lakecdc.templates import (
     LakeConfig,
     SparkConfig,
     hourly_governance_dag,
     ingest_dag,
     nightly_governance_dag,
+    replay_quarantine_dag,
     weekly_governance_dag,
 )
 from airflow_provider_lakecdc.templates.config import Retention
@@ -449,3 +452,32 @@ def test_the_hourly_dag_can_wait_for_debt() -> None:
     assert (debt.deferrable, debt.max_equality_deletes) == (True, None)
     DagSerialization.deserialize_dag(DagSerialization.serialize_dag(dag))
     assert isinstance(nightly_governance_dag(config(schedules=schedules)).schedule, CronDataIntervalTimetable)
+
+
+class TestReplay:
+    """The DAG that the button of the page triggers."""
+
+    def test_it_runs_by_hand_alone_with_source_and_targets_of_the_ingest_dag(self) -> None:
+        dag = replay_quarantine_dag(config(options={"ingest": {"quarantine_table": "ops.kept"}}))
+        assert dag.dag_id == "lakecdc_replay_quarantine" and dag.schedule is None
+        (step,) = steps(dag)
+        told = step.partial_kwargs
+        assert (told["source"], told["targets"], told["source_conn_id"]) == (POSTGRES, list(TARGETS), "shop_db")
+        assert told["quarantine_table"] == "ops.kept"
+        assert DagSerialization.from_dict(DagSerialization.to_dict(dag)).dag_id == dag.dag_id
+
+    def test_rules_and_tables_reach_the_job(self) -> None:
+        dag = replay_quarantine_dag(config())
+        (step,) = steps(dag)
+        found = _with(dag.params, {"tables": ["shop.t1"], "rules": ["type", "not-json"]})
+        operator = ReplayQuarantineOperator(
+            task_id="t", source=POSTGRES, targets=TARGETS, rules=step.partial_kwargs["rules"]
+        )
+        operator.render_template_fields({"params": found.dump()})
+        assert typed_options("replay_quarantine", operator.options)["rules"] == ("type", "not-json")
+        with pytest.raises(ParamValidationError):
+            _with(dag.params, {"rules": "type"}).validate()
+
+    def test_without_a_source_there_is_nothing_to_replay(self) -> None:
+        with pytest.raises(ValueError, match="needs a source"):
+            replay_quarantine_dag(LakeConfig(tables=("shop.orders",)))

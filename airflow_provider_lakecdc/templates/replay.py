@@ -1,0 +1,50 @@
+"""The DAG that enters quarantined messages again, when somebody triggers it."""
+
+from __future__ import annotations
+
+from airflow.sdk import DAG, Param
+
+from airflow_provider_lakecdc.grouping import groups_of_tables
+from airflow_provider_lakecdc.operators.replay_quarantine import ReplayQuarantineOperator
+from airflow_provider_lakecdc.templates import params
+from airflow_provider_lakecdc.templates.config import LakeConfig
+from airflow_provider_lakecdc.templates.schedules import REPLAY
+from airflow_provider_lakecdc.templates.steps import Groups, finish, mapped_step, new_dag
+
+_DOC = """
+Enters messages of **{tables}** again that wait in quarantine, once the feed or the table has been corrected. They keep
+the order they had, so that an old one never overwrites a newer state; what still cannot be applied stays.
+
+It runs when somebody triggers it, on this page or with a button of the page *Lakehouse*.
+"""
+
+
+def replay_quarantine_dag(config: LakeConfig) -> DAG:
+    """Enter quarantined messages of the target tables again; it has no schedule.
+
+    :param config: needs ``source`` and ``targets``, those of the ingest DAG.
+    :raises ValueError: if either is missing.
+    """
+    if not config.source or not config.targets:
+        raise ValueError("The DAG that replays the quarantine needs a source and at least one target.")
+    doc = _DOC.format(tables=", ".join(config.target_tables))
+    quarantine = config.job_options("ingest", "ingest").get("quarantine_table")
+    with new_dag(config, REPLAY, doc, params.run_params(config.target_tables) | _rules_param()) as dag:
+        step = mapped_step(
+            ReplayQuarantineOperator,
+            config,
+            Groups([{"tables": group} for group in groups_of_tables(config.target_tables, 0)]),
+            config.job_options("ingest", "replay_quarantine", quarantine_table=quarantine),
+            source=config.source,
+            targets=list(config.targets),
+            source_conn_id=config.source_conn_id,
+            only=params.ONLY_TABLES,
+            rules=params.RULES,
+        )
+        finish([step])
+    return dag
+
+
+def _rules_param() -> dict[str, Param]:
+    text = "Enter only messages again that broke these rules, such as type; leave it empty for all of them."
+    return {"rules": Param(None, type=["null", "array"], items={"type": "string"}, title="Rules", description=text)}
