@@ -48,9 +48,10 @@ router = APIRouter()
 def create_app() -> FastAPI:
     """Make the app, with nothing read yet."""
     app = FastAPI(title="Lakehouse", openapi_url=None, docs_url=None, redoc_url=None, dependencies=[Depends(may_read)])
-    app.state.lookups = Lookups(threads=4, seconds=15, patience=_PATIENCE)
-    # many tables are looked at for a plan: one at a time, so that nobody waits for it who asks for something else
-    app.state.slow_lookups = Lookups(threads=1, seconds=300, patience=_PATIENCE)
+    # what needs no catalog does not wait for one, and nothing else waits for a plan of many tables
+    app.state.pages = Lookups(threads=1, seconds=15, patience=_PATIENCE)
+    app.state.parts = Lookups(threads=4, seconds=15, patience=_PATIENCE)
+    app.state.plans = Lookups(threads=1, seconds=300, patience=_PATIENCE)
     app.state.heads = Heads()
     app.include_router(router)
     return app
@@ -78,8 +79,9 @@ class Asked:
     def __init__(self, request: Request, lake: str | None = None) -> None:
         self.lake = lake
         self.heads: Heads = request.app.state.heads
-        self._lookups: Lookups = request.app.state.lookups
-        self._slow_lookups: Lookups = request.app.state.slow_lookups
+        self.parts: Lookups = request.app.state.parts
+        self.plans: Lookups = request.app.state.plans
+        self._pages: Lookups = request.app.state.pages
 
     async def page(self, title: str, tab: str, parts: Mapping[str, str], **facts: Any) -> Response:
         """A page whose parts the browser asks for, so that it is there at once.
@@ -94,24 +96,23 @@ class Asked:
             return render("page", title=title, tab=tab, lakes=known, lake=lake, parts=parts, **facts)
 
         key = ("page", title, tab, *parts.values())
-        return await self._answer(self._lookups.get(key, work), lambda told: render("failed", title=title, told=told))
+        return await self._answer(self._pages.get(key, work), lambda told: render("failed", title=title, told=told))
 
     async def part(
-        self, name: str, read: Callable[[Lake], Mapping[str, Any]], *key: Hashable, slow: bool = False
+        self, lookups: Lookups, name: str, read: Callable[[Lake], Mapping[str, Any]], *key: Hashable
     ) -> Response:
         """A part of a page.
 
+        :param lookups: where it is looked for.
         :param name: of its template.
         :param read: finds what the template tells.
         :param key: whatever the answer depends on beside the lake.
-        :param slow: it may take long, and need not be of this minute.
         """
 
         def work() -> str:
             lake = lake_named(lakes(), self.lake)
             return render(name, lake=lake, **read(lake))
 
-        lookups = self._slow_lookups if slow else self._lookups
         found = lookups.get((name, self.lake, *key), work)
         return await self._answer(found, lambda told: render("error", told=told))
 
@@ -154,7 +155,7 @@ async def tables(asked: AskedDep) -> Response:
 @router.get("/parts/tables")
 async def tables_part(asked: AskedDep) -> Response:
     """The tables with their scores."""
-    return await asked.part("tables", lambda lake: tables_of(lake, asked.heads))
+    return await asked.part(asked.parts, "tables", lambda lake: tables_of(lake, asked.heads))
 
 
 @router.get("/plan")
@@ -167,7 +168,7 @@ async def plan(asked: AskedDep, dag: Dag = "nightly") -> Response:
 @router.get("/parts/plan")
 async def plan_part(asked: AskedDep, dag: Dag = "nightly") -> Response:
     """What would be done, what that is predicted to take, and why."""
-    return await asked.part("plan", lambda lake: plan_of(lake, dag), dag, slow=True)
+    return await asked.part(asked.plans, "plan", lambda lake: plan_of(lake, dag), dag)
 
 
 @router.get("/history")
@@ -179,7 +180,7 @@ async def history(asked: AskedDep) -> Response:
 @router.get("/parts/history")
 async def history_part(asked: AskedDep, name: str | None = None) -> Response:
     """What jobs have done to all tables or to one, with its numbers before and after."""
-    return await asked.part("history", lambda lake: runs_of(lake, name, asked.heads), name)
+    return await asked.part(asked.parts, "history", lambda lake: runs_of(lake, name, asked.heads), name)
 
 
 @router.get("/table")
@@ -192,10 +193,10 @@ async def table(asked: AskedDep, name: str) -> Response:
 @router.get("/parts/table")
 async def table_part(asked: AskedDep, name: str) -> Response:
     """A table's score, files, deletes and snapshots."""
-    return await asked.part("table", lambda lake: table_of(lake, name, asked.heads), name)
+    return await asked.part(asked.parts, "table", lambda lake: table_of(lake, name, asked.heads), name)
 
 
 @router.get("/parts/quarantine")
 async def quarantine_part(asked: AskedDep, name: str) -> Response:
     """A table's messages in quarantine, by rule."""
-    return await asked.part("quarantine", lambda lake: quarantine_of(lake, name, asked.heads), name)
+    return await asked.part(asked.parts, "quarantine", lambda lake: quarantine_of(lake, name, asked.heads), name)

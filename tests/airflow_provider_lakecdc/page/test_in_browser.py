@@ -66,7 +66,12 @@ def fill(lake: dict[str, str], catalog: CatalogConnection) -> None:
                 "written_at": (NOW - timedelta(minutes=9)).isoformat(),
             }
         assert record_health(catalog, NOW - timedelta(days=day, minutes=20), measured)
-    metrics = {"data_files_before": 41, "data_files_after": 6, "delete_files_before": 17, "delete_files_after": 0}
+    metrics: dict[str, Any] = {
+        "data_files_before": 41,
+        "data_files_after": 6,
+        "delete_files_before": 17,
+        "delete_files_after": 0,
+    }
     metrics |= {"score_before": 38.0, "score_after": 98.0, "core_seconds": 12.4}
     reports = (
         TableReport("shop.customers", "done", metrics=metrics),
