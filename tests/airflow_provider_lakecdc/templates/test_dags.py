@@ -474,7 +474,7 @@ class TestReplay:
             task_id="t", source=POSTGRES, targets=TARGETS, rules=step.partial_kwargs["rules"]
         )
         operator.render_template_fields({"params": found.dump()})
-        assert typed_options("replay_quarantine", operator.options)["rules"] == ("type", "not-json")
+        assert typed_options("replay_quarantine", operator.options)["rules"] == ["type", "not-json"]
         with pytest.raises(ParamValidationError):
             _with(dag.params, {"rules": "type"}).validate()
 
