@@ -93,6 +93,7 @@ function redraw() {
   document.querySelectorAll("canvas[data-chart]").forEach((canvas) => Chart.getChart(canvas) && draw(canvas));
 }
 
+// each is as long as the server's patience
 const WAITS = 20;
 
 // the answer is HTML of this app, escaped there, also if it tells of an error
@@ -101,6 +102,7 @@ async function load(part, waits = WAITS) {
   try {
     const answer = await fetch(part.dataset.part);
     if (answer.status === 504 && waits > 0) {
+      part.querySelectorAll(".loading").forEach((told) => (told.textContent = "It takes longer than usual …"));
       return load(part, waits - 1); // it is still being read, and the next request joins in
     }
     if (answer.status === 401 || answer.status === 403) {
@@ -115,7 +117,7 @@ async function load(part, waits = WAITS) {
 }
 
 function tell(part, text) {
-  const notice = part.appendChild(document.createElement("p"));
+  const notice = document.createElement("p");
   part.replaceChildren(notice);
   notice.className = "notice error";
   notice.setAttribute("role", "alert");
