@@ -171,7 +171,7 @@ def test_somebody_looks_at_the_lake(address: str, page: Page) -> None:
     expect(inner.get_by_text("has been triggered")).to_be_visible()
 
     inner.get_by_role("link", name="Plan").click()
-    expect(inner.get_by_text("shop_nightly_governance")).to_be_visible()
+    expect(inner.get_by_text("jobs would be done")).to_be_visible()
     picture(page, "plan")
     inner.get_by_role("link", name="History").click()
     expect(inner.get_by_text("41 → 6")).to_be_visible()
