@@ -27,6 +27,7 @@ _OPERATORS = (
     "rollback_tables",
     "reconcile",
     "export_changes",
+    "check_tables",
     "govern",
     "table_status",
     "consumer",

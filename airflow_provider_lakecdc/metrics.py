@@ -77,6 +77,7 @@ _OWN_COUNTERS: dict[str, tuple[str, ...]] = {
     "rollback_tables": ("snapshots_undone",),
     "reconcile": (),
     "export_changes": ("rows_written", "files_written"),
+    "check_tables": ("checks_passed", "checks_failed", "checks_warned"),
 }
 #: numbers of a report that add up over runs, by job
 COUNTERS = _with(_WORK, _OWN_COUNTERS)
@@ -95,6 +96,7 @@ _OWN_GAUGES: dict[str, tuple[str, ...]] = {
     "rollback_tables": (),
     "reconcile": _UNEQUAL,
     "export_changes": (),
+    "check_tables": (),
 }
 #: numbers of a report that say how a table stands, by job
 GAUGES = _with(_STATE, _OWN_GAUGES)

@@ -133,7 +133,7 @@ def _governing(
     if not (result.tables or plan.chosen):
         raise InputError(
             f"{job} may be done to none of {', '.join(table.table for table in found.tables) or ', '.join(named)}.",
-            hint="See policy and retention of the configuration, and the tables' properties lakecdc.policy.….",
+            hint="See policy, retention and checks of the configuration, and the tables' properties lakecdc.policy.….",
         )
     for task in tasks_of(plan, found, [job], config.tables_per_application):
         yield task[job]
@@ -145,6 +145,8 @@ def _own(
     """Tables that a job is for alone, with the options that each has; nothing if it is for all."""
     if job in _NAMED_ALONE:
         return {job: {table: {} for table in named}}
+    if job == "check_tables":
+        return {job: {table: {} for table in options.get("checks", {})}}
     # options that say how long rows are kept say so for all tables
     if job == "expire_partitions" and "time_column" not in options:
         return {job: {table: asdict(kept) for table, kept in config.retention.items()}}

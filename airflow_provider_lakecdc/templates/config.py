@@ -214,8 +214,14 @@ class LakeConfig:
 
     def _check_tables(self) -> None:
         known = [*self.maintained_tables, *self.fed_patterns]
-        unknown = [table for table in self.retention if not matching(known, [table])]
-        refuse_unknown(dict.fromkeys(unknown), set(self.maintained_tables), "retention")
+        checked = {
+            f"options.{name}.checks": options.get("checks", {})
+            for name, options in self.options.items()
+            if name.rpartition(".")[2] == "check_tables"
+        }
+        for place, named in {"retention": self.retention, **checked}.items():
+            unknown = [table for table in named if not matching(known, [table])]
+            refuse_unknown(dict.fromkeys(unknown), set(self.maintained_tables), place)
 
     @property
     def catalog(self) -> str:

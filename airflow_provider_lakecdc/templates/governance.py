@@ -15,6 +15,7 @@ from airflow.sdk.definitions.mappedoperator import MappedOperator
 from airflow_provider_lakecdc.operators.approve import ApproveOperator
 from airflow_provider_lakecdc.operators.assess_tables import AssessTablesOperator
 from airflow_provider_lakecdc.operators.base import LakecdcJobOperator
+from airflow_provider_lakecdc.operators.check_tables import CheckTablesOperator
 from airflow_provider_lakecdc.operators.clean_side_tables import CleanSideTablesOperator
 from airflow_provider_lakecdc.operators.compact_data_files import CompactDataFilesOperator
 from airflow_provider_lakecdc.operators.compute_statistics import ComputeStatisticsOperator
@@ -89,6 +90,8 @@ Puts the files of **{tables}** in the catalog `{catalog}` in order.
 8. `remove_documents` removes specs and reports of jobs that are older than `documents_max_age`, unless that is 0.
 
 Steps 3, 4 and 6 also work on the files of these tables, and on history tables.
+
+Where the configuration has checks, `check_tables` comes before step 6: a table that fails them keeps its snapshots.
 """
 
 
@@ -126,15 +129,19 @@ def hourly_governance_dag(config: LakeConfig) -> DAG:
 def nightly_governance_dag(config: LakeConfig) -> DAG:
     """Rewrite delete files, sort, compact, rewrite manifests, tag the day, expire snapshots, clean up beside tables.
 
+    Before snapshots expire, the tables that have checks are checked.
+
     :param config: needs ``tables`` or ``targets``.
     :raises ValueError: if it has neither.
     """
+    checks = config.job_options("nightly_governance", CheckTablesOperator.job_name).get("checks")
     steps: Steps = (
         (RewriteDeleteFilesOperator, {}),
         (SortDataFilesOperator, {}),
         (CompactDataFilesOperator, {}),
         (RewriteManifestsOperator, {}),
         (TagSnapshotsOperator, {}),
+        *(((CheckTablesOperator, {}),) if checks else ()),
         (ExpireSnapshotsOperator, {}),
         (CleanSideTablesOperator, {"quarantine_table": config.job_options("ingest", "ingest").get("quarantine_table")}),
     )
@@ -266,7 +273,6 @@ def _assessment(
         for step in options
         if step in OF_SIDE_TABLES
     }
-    own = {table: asdict(kept) for table, kept in {**_kept_of_audit(config), **config.retention}.items()}
     if ExpirePartitionsOperator in options:
         beside[ExpirePartitionsOperator.job_name] = [*_kept_of_audit(config)]
     return AssessTablesOperator(
@@ -276,7 +282,7 @@ def _assessment(
         policy={pattern: asdict(policy) for pattern, policy in config.policy.items()},
         steps=given,
         beside=beside,
-        own={ExpirePartitionsOperator.job_name: own} if ExpirePartitionsOperator in options else {},
+        own=_own(config, options),
         history=config.history_tables,
         only=ONLY_TABLES,
         zone=config.schedules.timezone,
@@ -285,6 +291,22 @@ def _assessment(
         catalog_conn_id=config.catalog,
         retry_policy=retry_policy(),
     )
+
+
+def _own(
+    config: LakeConfig, options: Mapping[type[LakecdcJobOperator], Mapping[str, Any]]
+) -> dict[str, dict[str, dict[str, Any]]]:
+    """Tables that a step is for alone, with the options that each has.
+
+    :param options: of each step.
+    """
+    kept = {table: asdict(of) for table, of in {**_kept_of_audit(config), **config.retention}.items()}
+    checked: dict[str, dict[str, Any]] = {table: {} for table in options.get(CheckTablesOperator, {}).get("checks", ())}
+    return {
+        step.job_name: tables
+        for step, tables in ((ExpirePartitionsOperator, kept), (CheckTablesOperator, checked))
+        if step in options
+    }
 
 
 def _kept_of_audit(config: LakeConfig) -> dict[str, Retention]:

@@ -110,6 +110,8 @@ def coerce(hint: Any, value: Any, where: str) -> Any:
 def _coerce_union(args: tuple[Any, ...], value: Any, where: str) -> Any:
     if value is None and type(None) in args:
         return None
+    if kinds := _by_type(args):
+        return _coerce_kind(kinds, value, where)
     errors = []
     for arg in args:
         if arg is not type(None):
@@ -118,6 +120,21 @@ def _coerce_union(args: tuple[Any, ...], value: Any, where: str) -> Any:
             except SpecError as error:
                 errors.append(error)
     raise errors[-1]
+
+
+def _by_type(args: tuple[Any, ...]) -> dict[str, Any]:
+    """Dataclasses by the value of ``type`` that tells them apart; none if they have no such field."""
+    kinds = [arg for arg in args if dataclasses.is_dataclass(arg)]
+    return {f.default: kind for kind in kinds for f in dataclasses.fields(kind) if f.name == "type"}  # type: ignore[misc]
+
+
+def _coerce_kind(kinds: dict[str, Any], value: Any, where: str) -> Any:
+    if not isinstance(value, Mapping):
+        raise SpecError(f"{where} must be an object, not {_type_name(value)}.")
+    kind = value.get("type")
+    if not isinstance(kind, str) or kind not in kinds:
+        raise SpecError(f"{where}.type is {kind!r}.", hint=f"It must be one of {', '.join(kinds)}.")
+    return parse(kinds[kind], value, where)
 
 
 def _coerce_scalar(hint: Any, value: Any, where: str) -> Any:

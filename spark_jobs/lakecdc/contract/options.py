@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from lakecdc.contract.approval import ApprovableOptions
+from lakecdc.contract.checks import CheckingOptions
 from lakecdc.contract.errors import SpecError
 from lakecdc.contract.exporting import ExportChangesOptions
 from lakecdc.contract.fields import check_zone, parse_moment
@@ -421,6 +422,11 @@ class RollbackTablesOptions(JobOptions):
 
 
 @dataclass(frozen=True)
+class CheckTablesOptions(CheckingOptions, JobOptions):
+    """Options of ``check_tables``. With ``dry_run`` checks are held against the columns, and no row is read."""
+
+
+@dataclass(frozen=True)
 class ExpirePartitionsOptions(ApprovableOptions, JobOptions):
     """Options of ``expire_partitions``. Without a column and an age nothing is removed: the job refuses to guess.
 
@@ -580,5 +586,6 @@ OPTIONS: dict[str, type[JobOptions]] = {
     "rollback_tables": RollbackTablesOptions,
     "reconcile": ReconcileOptions,
     "export_changes": ExportChangesOptions,
+    "check_tables": CheckTablesOptions,
     "govern": GovernOptions,
 }

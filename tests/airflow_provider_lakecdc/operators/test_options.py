@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_lakecdc.operators.base import LakecdcJobOperator
+from airflow_provider_lakecdc.operators.check_tables import CheckTablesOperator
 from airflow_provider_lakecdc.operators.clean_side_tables import CleanSideTablesOperator
 from airflow_provider_lakecdc.operators.compact_data_files import CompactDataFilesOperator
 from airflow_provider_lakecdc.operators.compute_statistics import ComputeStatisticsOperator
@@ -50,6 +51,7 @@ OPERATORS: dict[str, type[LakecdcJobOperator]] = {
         RollbackTablesOperator,
         ReconcileOperator,
         ExportChangesOperator,
+        CheckTablesOperator,
         GovernOperator,
     )
 }

@@ -19,6 +19,7 @@ from lakecdc.contract.options import OPTIONS
 
 ROOT = Path(__file__).resolve().parents[3]
 NIGHT = {"begins": "22:00", "ends": "06:00"}
+COUNTED = {"type": "row_count", "min": 1}
 FULL: dict[str, Any] = {
     "catalog_conn_id": "lake",
     "source_conn_id": "shop_db",
@@ -105,6 +106,11 @@ def test_options_of_a_dag_go_before_those_of_the_job_and_the_templates() -> None
         ({"retention": {"shop.order": {"time_column": "at", "max_age": 1}}}, "shop.orders"),
         ({"retention": {"shop.orders": {"max_age": 1}}}, "retention.shop.orders.time_column is missing"),
         ({"retention": {"shop.orders": {"time_column": "at", "max_age": 0}}}, "max_age of 'at' is 0"),
+        (
+            {"options": {"nightly_governance.check_tables": {"checks": {"shop.order": [COUNTED]}}}},
+            "'shop.order' in options.nightly_governance.check_tables.checks",
+        ),
+        ({"options": {"check_tables": {"checks": {"shop.orders": [COUNTED | {"min": None}]}}}}, "has no bounds"),
         ({"start_date": "first of May"}, "start_date is 'first of May'"),
     ],
 )

@@ -232,6 +232,17 @@ def test_old_rows_are_removed_where_the_configuration_says_so_and_nowhere_else()
     assert dag.task_dict["expire_partitions"].unmap({"tables": []}).options["max_partitions"] == 9
 
 
+def test_tables_with_checks_are_checked_before_what_they_were_expires() -> None:
+    assert "check_tables" not in nightly_governance_dag(config()).task_dict
+    checks = {"shop.t1": [{"type": "unique", "columns": ["id"]}], "shop.t2": [{"type": "row_count", "min": 1}]}
+    dag: Any = nightly_governance_dag(config(options={"check_tables": {"checks": checks}}))
+    # the options of all tables are the same, so that one application checks them
+    assert assessed(dag).own == {"check_tables": {"shop.t1": {}, "shop.t2": {}}}
+    task = dag.task_dict["check_tables"]
+    assert task.unmap({"tables": []}).options["checks"] == checks
+    assert task.downstream_task_ids >= {"expire_snapshots"}
+
+
 def test_rows_of_the_audit_go_by_age() -> None:
     dag = weekly_governance_dag(config(audit_max_age=1e8))
     assert assessed(dag).beside["expire_partitions"] == [names.AUDIT, names.HEALTH]

@@ -17,16 +17,8 @@ from lakecdc.contract.sources.postgres import PostgresSource
 from lakecdc.contract.target import Target
 
 Source = FilesSource | IcebergSource | JdbcSource | KafkaSource | MysqlSource | PostgresSource
-_TYPES: dict[str, type[Source]] = {
-    "files": FilesSource,
-    "iceberg": IcebergSource,
-    "jdbc": JdbcSource,
-    "kafka": KafkaSource,
-    "mysql": MysqlSource,
-    "postgres": PostgresSource,
-}
 #: those that tables are fed from
-FEEDING = tuple(kind for kind in _TYPES if kind != "iceberg")
+FEEDING = ("files", "jdbc", "kafka", "mysql", "postgres")
 #: those that hold tables, which can be compared
 WITH_TABLES = ("iceberg", "jdbc", "mysql", "postgres")
 #: parts of a source that name tables and columns, which may be called ``token`` or ``password``
@@ -43,10 +35,9 @@ def parse_source(document: Any, targets: tuple[Target, ...], types: Sequence[str
     if not isinstance(document, Mapping):
         raise SpecError("source must be an object.")
     refuse_literals(document, "source", names_are_data=_DATA)
-    kind = document.get("type")
-    if kind not in _TYPES or kind not in types:
-        raise SpecError(f"source.type is {kind!r}.", hint=f"It must be one of {', '.join(types)}.")
-    source = fields.parse(_TYPES[kind], document, "source")
+    if document.get("type") not in types:
+        raise SpecError(f"source.type is {document.get('type')!r}.", hint=f"It must be one of {', '.join(types)}.")
+    source: Source = fields.coerce(Source, document, "source")
     source.check_targets(targets)
     _check_messages(source, targets)
     return source

@@ -1,0 +1,42 @@
+"""The operator of the job that checks what has to hold in tables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+from airflow_provider_lakecdc.operators.base import LakecdcJobOperator
+from lakecdc.contract.options import Outcome
+
+
+class CheckTablesOperator(LakecdcJobOperator):
+    """Checks what has to hold in tables, and fails if a check of severity ``error`` does.
+
+    :param checks: by table, its checks: each has a ``type`` and the fields of its class in ``lakecdc.contract.checks``.
+    :param report_values: show keys and checked values of some rows that fail in the report.
+    :param branch: branch to look at.
+    :param dry_run: hold the checks against the columns, read no row.
+    :param fail_on: outcomes that fail the task although they are not failures, such as ``skipped``.
+    :param kwargs: see :class:`LakecdcJobOperator`.
+    """
+
+    job_name: ClassVar[str] = "check_tables"
+
+    def __init__(
+        self,
+        *,
+        checks: Mapping[str, Sequence[Mapping[str, Any]]] | str | None = None,
+        report_values: bool | str = False,
+        branch: str = "main",
+        dry_run: bool | str = False,
+        fail_on: Sequence[Outcome] = (),
+        **kwargs: Any,
+    ) -> None:
+        options = {
+            "checks": checks or {},
+            "report_values": report_values,
+            "branch": branch,
+            "dry_run": dry_run,
+            "fail_on": fail_on,
+        }
+        super().__init__(options=options, **kwargs)

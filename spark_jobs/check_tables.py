@@ -1,0 +1,8 @@
+"""Check what has to hold in tables: ``check_tables.py --spec URI --report URI``."""
+
+import sys
+
+from lakecdc.run import main
+
+if __name__ == "__main__":
+    sys.exit(main("check_tables"))

@@ -1,0 +1,249 @@
+"""Checks held against rows: all that count rows are one aggregate, so that the rows are read once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import reduce
+from operator import or_
+from typing import TYPE_CHECKING, Any
+
+from pyspark.errors import AnalysisException, PySparkException
+from pyspark.sql import functions as F
+
+from lakecdc.contract.checks import AcceptedValues, Check, Condition, Freshness, NotNull, RowCount, Unique
+from lakecdc.contract.errors import InputError
+from lakecdc.contract.fields import parse_moment
+from lakecdc.iceberg.explain import explain
+from lakecdc.iceberg.expressions import referenced_columns
+from lakecdc.metadata.last_write import SnapshotFacts, last_write
+from lakecdc.metadata.row_counts import earlier_rows
+from lakecdc.row_values import without_values
+from lakecdc.sql import quoted_column, sql_type
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+    from lakecdc.iceberg.table import IcebergTable, Snapshot
+
+_MOMENTS = ("date", "timestamp", "timestamp_ntz")
+_COUNT = "_lakecdc_count"
+# rows that fail a check and are shown, and characters of each
+_MOST_SHOWN, _LONGEST_SHOWN = 10, 500
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What came of a check.
+
+    :param passed: whether it holds.
+    :param told: what was found, in a few words.
+    :param facts: numbers by name.
+    :param sample: keys and checked values of some rows that fail, as JSON.
+    """
+
+    check: Check
+    passed: bool
+    told: str
+    facts: dict[str, Any]
+    sample: tuple[str, ...] = ()
+
+    @property
+    def fails(self) -> bool:
+        """Whether it fails its table."""
+        return not self.passed and self.check.severity == "error"
+
+    def report(self) -> dict[str, Any]:
+        """As reports have it."""
+        found = {"check": self.check.title, "severity": self.check.severity, "passed": self.passed, **self.facts}
+        return {**found, "sample": list(self.sample)} if self.sample else found
+
+
+class Checks:
+    """Checks of the rows of one table.
+
+    :param table: whose rows they are.
+    :param rows: what is checked, with the table's columns.
+    :param checks: what has to hold.
+    :param snapshots: from the one that has the rows towards the root, for checks of the table's past.
+    :raises InputError: a column is not there, or Spark refuses an expression; nothing has been read then.
+    """
+
+    def __init__(
+        self, table: IcebergTable, rows: DataFrame, checks: Sequence[Check], snapshots: Sequence[Snapshot] = ()
+    ) -> None:
+        self._table, self._rows, self._checks = table, rows, tuple(checks)
+        self._snapshots = [SnapshotFacts(s.id, s.timestamp_ms, s.operation, s.summary) for s in snapshots]
+        for check in self._checks:
+            self._refuse_bad(check)
+
+    def verdicts(self, *, show_values: bool = False) -> list[Verdict]:
+        """Read the rows once, and some of those that fail once more if they are to be shown.
+
+        :param show_values: show keys and checked values of these.
+        :raises InputError: an expression cannot take a value.
+        """
+        try:
+            measured = self._measured()
+            return [self._verdict(check, measured[n], show_values) for n, check in enumerate(self._checks)]
+        except PySparkException as error:
+            told = explain(error)
+            if told is None or not told.bad_data:
+                raise
+            raise InputError(
+                f"A check cannot take a value: {told.text if show_values else without_values(told.text)}",
+                table=self._table.name,
+                hint="Let its expression make a null of it, by try_cast for example, or leave such rows out by where.",
+            ) from error
+
+    def _measured(self) -> list[dict[str, Any]]:
+        """What is counted for each check, by name."""
+        measures = [dict(self._measures(check)) for check in self._checks]
+        wanted = [e.alias(f"{n}_{name}") for n, each in enumerate(measures) for name, e in each.items()]
+        row = self._rows.agg(*wanted).first() if wanted else None
+        return [{name: row[f"{n}_{name}"] for name in each if row} for n, each in enumerate(measures)]
+
+    def _verdict(self, check: Check, measured: dict[str, Any], show_values: bool) -> Verdict:
+        if isinstance(check, RowCount):
+            return self._row_count(check, measured["rows"])
+        if isinstance(check, Freshness):
+            return self._freshness(check, measured.get("newest"))
+        count = measured["failed"] if "failed" in measured else measured["known"] - measured["distinct"]
+        shown = self._sample(check) if count and show_values else ()
+        return Verdict(check, not count, f"{count} rows", {"failed_rows": count}, shown)
+
+    def _measures(self, check: Check) -> Iterator[tuple[str, Column]]:
+        """What is counted for a check, by name."""
+        where = _where(check)
+        if isinstance(check, RowCount):
+            # of all rows Iceberg may know it without reading any
+            yield "rows", F.count(F.lit(1)) if check.where is None else F.count_if(where)
+        elif isinstance(check, Unique):
+            first, *others = (F.col(quoted_column(name)) for name in check.columns)
+            yield "known", F.count_if(where & ~_any_null(check.columns))
+            yield "distinct", F.count_distinct(F.when(where, first), *others)
+        elif not isinstance(check, Freshness):
+            yield "failed", F.count_if(where & self._fails(check))
+        elif check.column is not None:
+            yield "newest", F.max(F.when(where, F.unix_micros(F.col(quoted_column(check.column)).cast("timestamp"))))
+
+    def _fails(self, check: NotNull | AcceptedValues | Condition) -> Column:
+        """Whether a row fails a check."""
+        if isinstance(check, NotNull):
+            return _any_null(check.columns)
+        if isinstance(check, Condition):
+            return ~F.expr(check.condition)
+        column = F.col(quoted_column(check.column))
+        kind = self._rows.select(column).schema[0].dataType
+        return ~column.isin(*[F.lit(value).cast(kind) for value in check.values])
+
+    def _row_count(self, check: RowCount, rows: int) -> Verdict:
+        low, high = check.min or 0, float("inf") if check.max is None else check.max
+        told, passed, facts = f"{rows} rows", low <= rows <= high, dict[str, Any](rows=rows)
+        if check.max_change is not None and (before := earlier_rows(self._snapshots, check.last)):
+            change = before.change(rows)
+            passed = passed and change <= check.max_change
+            facts |= {"change": round(change, 4), "runs_compared": before.runs}
+            told += f", which differ by {change:.1%} from the average of {before.runs} runs before"
+        return Verdict(check, passed, told, facts)
+
+    def _freshness(self, check: Freshness, newest_micros: int | None) -> Verdict:
+        newest = self._last_write() if check.column is None else newest_micros and newest_micros / 1e6
+        if newest is None:
+            return Verdict(check, False, "there is none", {})
+        age = datetime.now(UTC).timestamp() - newest
+        return Verdict(check, age <= check.max_age, f"{age:.0f} s old", {"age_seconds": round(age, 3)})
+
+    def _last_write(self) -> float | None:
+        written = last_write(self._snapshots, self._table.properties)
+        if written is None:
+            return None
+        return parse_moment(written.source_time or written.written_at, "the last write").timestamp()
+
+    def _sample(self, check: NotNull | AcceptedValues | Condition | Unique) -> tuple[str, ...]:
+        rows = self._rows.where(_where(check))
+        if isinstance(check, Unique):
+            columns = [quoted_column(name) for name in check.columns]
+            groups = rows.where(~_any_null(check.columns)).groupBy(*columns).agg(F.count(F.lit(1)).alias(_COUNT))
+            failing = groups.where(f"{_COUNT} > 1").drop(_COUNT)
+        else:
+            failing = rows.where(self._fails(check)).select(*map(quoted_column, self._shown(check)))
+        return tuple(row[:_LONGEST_SHOWN] for row in failing.limit(_MOST_SHOWN).toJSON().collect())
+
+    def _shown(self, check: NotNull | AcceptedValues | Condition) -> list[str]:
+        """The key, and the columns that are checked."""
+        if isinstance(check, Condition):
+            named = {name.lower() for name in referenced_columns(self._table.spark, check.condition)}
+            checked = [name for name in self._rows.columns if name.lower() in named]
+        else:
+            checked = [check.column] if isinstance(check, AcceptedValues) else list(check.columns)
+        return list(dict.fromkeys([*self._table.identifier_columns, *checked]))
+
+    def _refuse_bad(self, check: Check) -> None:
+        try:
+            for sql in filter(None, (check.where, getattr(check, "condition", None))):
+                self._refuse_no_condition(check, sql)
+            measures = list(self._measures(check))
+            if measures:
+                # only looked at: nothing is read before an action
+                self._rows.agg(*[expression.alias(name) for name, expression in measures])
+            if isinstance(check, AcceptedValues):
+                self._refuse_other_types(check)
+            if isinstance(check, Freshness) and check.column is not None:
+                self._refuse_no_moment(check, check.column)
+        except AnalysisException as error:
+            raise InputError(
+                f"Spark refuses the check {check.title}: {str(error).splitlines()[0]}",
+                table=self._table.name,
+                hint=f"Its columns are {', '.join(self._rows.columns)}.",
+            ) from error
+
+    def _refuse_no_condition(self, check: Check, sql: str) -> None:
+        kind = self._rows.select(F.expr(sql)).schema[0].dataType.typeName()
+        if kind != "boolean":
+            raise InputError(
+                f"The check {check.title} has {sql!r}, which is no condition but a {kind}.",
+                table=self._table.name,
+                hint="Write SQL that is true or false of each row.",
+            )
+
+    def _refuse_other_types(self, check: AcceptedValues) -> None:
+        kind = self._rows.select(quoted_column(check.column)).schema[0].dataType
+        values = self._table.spark.sql("SELECT 1").select(*[F.lit(value).try_cast(kind) for value in check.values])
+        odd = [value for value, found in zip(check.values, values.first() or (), strict=True) if found is None]
+        if odd:
+            raise InputError(
+                f"The check {check.title} has the value {odd[0]!r}, which is no {sql_type(kind)}.",
+                table=self._table.name,
+                hint="Write values of the column's type.",
+            )
+
+    def _refuse_no_moment(self, check: Freshness, column: str) -> None:
+        kind = self._rows.select(quoted_column(column)).schema[0].dataType.typeName()
+        if kind not in _MOMENTS:
+            raise InputError(
+                f"The check {check.title} needs a column of dates or moments, and {column!r} is a {kind}.",
+                table=self._table.name,
+                hint="Name another column, or none for the last write.",
+            )
+
+
+def told_failures(verdicts: Sequence[Verdict]) -> str | None:
+    """What has failed, in one line; None if all has passed."""
+    failing = [verdict for verdict in verdicts if verdict.fails]
+    warning = [verdict for verdict in verdicts if not verdict.passed and not verdict.fails]
+    parts = [
+        f"{len(found)} of {len(verdicts)} checks {what}: {'; '.join(f'{v.check.title}: {v.told}' for v in found)}"
+        for found, what in ((failing, "failed"), (warning, "warned"))
+        if found
+    ]
+    return ". ".join(parts) or None
+
+
+def _where(check: Check) -> Column:
+    return F.lit(True) if check.where is None else F.expr(check.where)
+
+
+def _any_null(columns: Sequence[str]) -> Column:
+    return reduce(or_, (F.col(quoted_column(name)).isNull() for name in columns))

@@ -1,0 +1,200 @@
+"""What has to hold in a table: the checks that a spec or a configuration names."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from lakecdc.contract.errors import SpecError
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Check:
+    """What every check takes.
+
+    :param where: SQL condition of the rows that are looked at; default: all rows.
+    :param severity: ``error`` fails the table, ``warn`` is only reported.
+    """
+
+    where: str | None = None
+    severity: Literal["error", "warn"] = "error"
+
+    @property
+    def title(self) -> str:
+        """The check as reports name it."""
+        return f"{self._name}{f' where {self.where}' if self.where else ''}"
+
+    @property
+    def _name(self) -> str:
+        raise NotImplementedError
+
+    @property
+    def is_of_table(self) -> bool:
+        """Whether it is about more than the rows that are looked at: the table's past, or its last write."""
+        return False
+
+
+@dataclass(frozen=True, kw_only=True)
+class NotNull(_Check):
+    """No row has a null in one of these columns.
+
+    :param columns: names of columns.
+    """
+
+    type: Literal["not_null"] = "not_null"
+    columns: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        _refuse_none(self.columns, "not_null names no columns.")
+
+    @property
+    def _name(self) -> str:
+        return f"not_null({', '.join(self.columns)})"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Unique(_Check):
+    """No two rows have the same values in these columns; rows with a null in one of them do not count.
+
+    :param columns: names of columns.
+    """
+
+    type: Literal["unique"] = "unique"
+    columns: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        _refuse_none(self.columns, "unique names no columns.")
+
+    @property
+    def _name(self) -> str:
+        return f"unique({', '.join(self.columns)})"
+
+
+@dataclass(frozen=True, kw_only=True)
+class AcceptedValues(_Check):
+    """A column has one of these values in every row, or null.
+
+    :param column: its name.
+    :param values: JSON values, which are cast to the type of the column.
+    """
+
+    type: Literal["accepted_values"] = "accepted_values"
+    column: str
+    values: tuple[Any, ...]
+
+    def __post_init__(self) -> None:
+        _refuse_none(self.values, f"accepted_values of {self.column!r} has no values.")
+        odd = [value for value in self.values if not isinstance(value, str | int | float)]
+        if odd:
+            raise SpecError(
+                f"accepted_values of {self.column!r} has {odd[0]!r}.", hint="Write text, numbers, true or false."
+            )
+
+    @property
+    def _name(self) -> str:
+        return f"accepted_values({self.column})"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Condition(_Check):
+    """Every row meets a condition, or leaves it open because of a null, as with a CHECK constraint of SQL.
+
+    :param condition: Spark SQL over the columns.
+    """
+
+    type: Literal["condition"] = "condition"
+    condition: str
+
+    @property
+    def _name(self) -> str:
+        return f"condition({self.condition})"
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowCount(_Check):
+    """The number of rows lies within bounds.
+
+    :param min: fewest rows.
+    :param max: most rows.
+    :param max_change: share, such as 0.2, by which it may differ from the average after the ``last`` runs that wrote
+        to the table, as far as its snapshots tell; not with ``where``.
+    :param last: number of these runs.
+    """
+
+    type: Literal["row_count"] = "row_count"
+    min: int | None = None
+    max: int | None = None
+    max_change: float | None = None
+    last: int = 7
+
+    def __post_init__(self) -> None:
+        _refuse_none((x for x in (self.min, self.max, self.max_change) if x is not None), "row_count has no bounds.")
+        if self.max_change is not None and not self.max_change >= 0:
+            raise SpecError(f"max_change of row_count is {self.max_change}, not 0 or more.")
+        if self.last < 1:
+            raise SpecError(f"last of row_count is {self.last}, not 1 or more runs.")
+        if self.is_of_table and self.where:
+            raise SpecError(
+                "row_count has where and max_change, and snapshots tell the number of all rows alone.",
+                hint="Leave one of them out.",
+            )
+
+    @property
+    def _name(self) -> str:
+        return "row_count"
+
+    @property
+    def is_of_table(self) -> bool:
+        """Whether it compares with what the table was."""
+        return self.max_change is not None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Freshness(_Check):
+    """The newest row, or the last write, is not too old.
+
+    :param column: column of dates or moments whose newest value counts; default: the moment at the source up to which
+        the table holds every change, or where nobody knows it the last commit that was no maintenance.
+    :param max_age: seconds.
+    """
+
+    type: Literal["freshness"] = "freshness"
+    column: str | None = None
+    max_age: float
+
+    def __post_init__(self) -> None:
+        if not self.max_age > 0:
+            raise SpecError(f"max_age of freshness is {self.max_age}, not above 0 seconds.")
+        if self.where and self.column is None:
+            raise SpecError("freshness has where and no column, and a write is not of some rows alone.")
+
+    @property
+    def _name(self) -> str:
+        return f"freshness({self.column or 'last write'})"
+
+    @property
+    def is_of_table(self) -> bool:
+        """Whether it is about the table's last write."""
+        return self.column is None
+
+
+Check = NotNull | Unique | AcceptedValues | Condition | RowCount | Freshness
+
+
+@dataclass(frozen=True)
+class CheckingOptions:
+    """What a job takes that checks tables.
+
+    :param checks: by table, what has to hold there.
+    :param report_values: show keys and checked values of some rows that fail in the report.
+    :param branch: branch to look at.
+    """
+
+    checks: dict[str, tuple[Check, ...]] = field(default_factory=dict)
+    report_values: bool = False
+    branch: str = "main"
+
+
+def _refuse_none(found: Any, message: str) -> None:
+    if not list(found):
+        raise SpecError(message, hint="Name at least one, or leave the check out.")

@@ -1,0 +1,163 @@
+"""Checks of tables, against what DuckDB counts in the same rows."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from lakecdc.contract.errors import InputError
+from lakecdc.contract.report import TableReport
+from lakecdc.maintain.check import check_tables
+from lakecdc.maintain.compact import compact_data_files
+from tests.conftest import Lake
+from tests.lakecdc.maintain.support import append, create, delete_by_key, duckdb_rows, fill, metadata_location, run
+
+COLUMNS = "id bigint NOT NULL, v string, d int, day date, at timestamp"
+Check = dict[str, Any]
+
+
+def check(lake: Lake, name: str, *checks: Check, **options: Any) -> TableReport:
+    return run(lake, check_tables, name, checks={name: list(checks)}, **options)
+
+
+def counts(report: TableReport) -> list[Any]:
+    return [each.get("failed_rows", each.get("rows")) for each in report.metrics["checks"]]
+
+
+@pytest.fixture(scope="module")
+def orders(lake: Lake) -> str:
+    """A table with something wrong of every kind, and rows deleted by key."""
+    name = create(lake, 2, columns=COLUMNS)
+    lake.sql(f"ALTER TABLE lake.{name} SET IDENTIFIER FIELDS id")
+    lake.sql(
+        f"INSERT INTO lake.{name} SELECT id, if(id % 10 = 3, null, concat('v', id % 60)), cast(id % 4 AS int), "
+        "date_add(DATE '2026-01-01', cast(id AS int)), TIMESTAMP '2026-01-01 00:00:00' FROM range(100)"
+    )
+    lake.sql(f"INSERT INTO lake.{name} VALUES (7, 'seven', 99, DATE '2020-01-01', TIMESTAMP '2020-01-01 00:00:00')")
+    delete_by_key(lake, name, [3, 13])
+    return name
+
+
+def test_failing_rows_are_counted_as_another_engine_counts_them(lake: Lake, orders: str) -> None:
+    report = check(
+        lake,
+        orders,
+        {"type": "not_null", "columns": ["id", "v"]},
+        {"type": "unique", "columns": ["id"]},
+        {"type": "unique", "columns": ["v", "d"], "where": "id < 80"},
+        {"type": "accepted_values", "column": "d", "values": [0, 1, 2], "severity": "warn"},
+        {"type": "accepted_values", "column": "day", "values": ["2020-01-01"], "where": "id = 7"},
+        {"type": "condition", "condition": "length(v) < 4"},
+        {"type": "row_count", "min": 99, "max": 99},
+        {"type": "row_count", "min": 100, "where": "d >= 0"},
+        {"type": "freshness", "column": "at", "max_age": 60.0},
+        {"type": "freshness", "max_age": 86400.0},
+    )
+    rows = duckdb_rows(lake, orders)
+    known = [(v, d) for id, v, d, *_ in rows if id < 80 and v is not None]
+    assert counts(report) == [
+        sum(v is None for _, v, *_ in rows),
+        len(rows) - len({id for id, *_ in rows}),
+        len(known) - len(set(known)),
+        sum(d not in (0, 1, 2) for _, _, d, *_ in rows),
+        1,
+        sum(len(v) >= 4 for _, v, *_ in rows if v is not None),
+        len(rows),
+        len(rows),
+        None,
+        None,
+    ]
+    assert [each["passed"] for each in report.metrics["checks"]] == [*[False] * 6, True, False, False, True]
+    assert (report.outcome, report.failure_class) == ("failed", "bad input")
+    assert report.reason and report.reason.startswith("7 of 10 checks failed: not_null(id, v): 8 rows; unique(id)")
+    assert "1 of 10 checks warned: accepted_values(d): 25 rows" in report.reason
+    assert [report.metrics[f"checks_{what}"] for what in ("passed", "failed", "warned")] == [2, 7, 1]
+    assert "sample" not in json.dumps(report.metrics)
+
+
+def test_rows_that_fail_are_named_where_values_may_be_shown(lake: Lake, orders: str) -> None:
+    report = check(
+        lake,
+        orders,
+        {"type": "condition", "condition": "d < 50", "severity": "warn"},
+        {"type": "unique", "columns": ["id"], "severity": "warn"},
+        {"type": "not_null", "columns": ["v"], "severity": "warn"},
+        report_values=True,
+    )
+    assert report.outcome == "nothing", "warnings fail nothing"
+    samples = [[json.loads(row) for row in each["sample"]] for each in report.metrics["checks"]]
+    assert samples[:2] == [[{"id": 7, "d": 99}], [{"id": 7}]]
+    assert sorted(row["id"] for row in samples[2]) == [23, 33, 43, 53, 63, 73, 83, 93]
+
+
+@pytest.mark.parametrize(
+    ("bad", "message"),
+    [
+        ({"type": "not_null", "columns": ["nowhere"]}, r"refuses the check not_null\(nowhere\): .*nowhere"),
+        ({"type": "unique", "columns": ["id", "nowhere"]}, "refuses the check unique"),
+        ({"type": "freshness", "column": "nowhere", "max_age": 1.0}, "refuses the check freshness"),
+        ({"type": "condition", "condition": "d >"}, r"refuses the check condition\(d >\)"),
+        ({"type": "condition", "condition": "d + 1"}, "no condition but a integer"),
+        ({"type": "condition", "condition": "max(d) > 1"}, "refuses the check condition"),
+        ({"type": "row_count", "min": 1, "where": "v"}, "no condition but a string"),
+        ({"type": "accepted_values", "column": "d", "values": [1, "x"]}, "'x', which is no int"),
+        ({"type": "freshness", "column": "d", "max_age": 1.0}, "'d' is a integer"),
+    ],
+)
+def test_bad_checks_are_refused_before_a_row_is_read(lake: Lake, orders: str, bad: Check, message: str) -> None:
+    with pytest.raises(InputError, match=message) as error:
+        check(lake, orders, {"type": "row_count", "min": 1}, bad, dry_run=True)
+    assert error.value.table == orders
+
+
+def test_a_value_that_an_expression_cannot_take_is_hidden(lake: Lake, orders: str) -> None:
+    bad = {"type": "condition", "condition": "cast(v AS int) > 0"}
+    assert check(lake, orders, bad, dry_run=True).outcome == "nothing"
+    with pytest.raises(InputError, match="cannot take a value") as error:
+        check(lake, orders, bad)
+    assert "'v" not in str(error.value)
+    with pytest.raises(InputError, match="'v"):
+        check(lake, orders, bad, report_values=True)
+
+
+def test_an_empty_table_and_one_of_which_nobody_said_anything(lake: Lake) -> None:
+    name = create(lake, 3)
+    report = check(lake, name, {"type": "row_count", "min": 1}, {"type": "freshness", "max_age": 60.0})
+    assert (report.outcome, counts(report)) == ("failed", [0, None])
+    assert check(lake, name, {"type": "unique", "columns": ["id"]}).outcome == "nothing"
+    with pytest.raises(InputError, match="Nobody has said"):
+        run(lake, check_tables, name, checks={"other.table": [{"type": "row_count", "min": 1}]})
+    with pytest.raises(InputError, match="no branch 'nowhere'"):
+        check(lake, name, {"type": "row_count", "min": 1}, branch="nowhere")
+
+
+def test_a_branch_is_checked_alone_and_nothing_is_changed(lake: Lake) -> None:
+    name = create(lake, 3)
+    fill(lake, name, 1, 5)
+    lake.sql(f"ALTER TABLE lake.{name} CREATE BRANCH tried")
+    lake.sql(f"INSERT INTO lake.{name}.branch_tried VALUES (1, null, 1)")
+    before = metadata_location(lake, name)
+    wanted = {"type": "not_null", "columns": ["v"]}
+    assert counts(check(lake, name, wanted)) == [0]
+    assert counts(check(lake, name, wanted, branch="tried")) == [1]
+    assert metadata_location(lake, name) == before
+
+
+def test_a_table_that_shrinks_is_told_by_its_snapshots(lake: Lake) -> None:
+    name, wanted = create(lake, 2), {"type": "row_count", "max_change": 0.2}
+    append(lake, name, 0, 100)
+    assert check(lake, name, wanted).outcome == "nothing", "there is nothing to compare with"
+    # another writer's run; all that this session commits is one of Spark's
+    lake.pyiceberg().load_table(name).append(lake.table(name).read().limit(10).toArrow())
+    lake.sql(f"REFRESH TABLE lake.{name}")
+    assert check(lake, name, wanted).metrics["checks"][0]["change"] == 0.1
+    lake.sql(f"DELETE FROM lake.{name} WHERE id >= 60")
+    run(lake, compact_data_files, name, min_input_files=2, delete_ratio=0.1)
+    report = check(lake, name, wanted)
+    left = len(duckdb_rows(lake, name))
+    found = report.metrics["checks"][0]
+    assert (found["rows"], found["runs_compared"], found["change"]) == (left, 2, round((105 - left) / 105, 4))
+    assert report.outcome == "failed"
+    assert "from the average of 2 runs before" in str(report.reason)
