@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 _MOMENTS = ("date", "timestamp", "timestamp_ntz")
 _COUNT = "_lakecdc_count"
-# rows that fail a check and are shown, and characters of each
-_MOST_SHOWN, _LONGEST_SHOWN = 10, 500
+# rows that fail a check and are shown, those of them in a reason, and characters of each
+_MOST_SHOWN, _MOST_NAMED, _LONGEST_SHOWN = 10, 3, 500
 
 
 @dataclass(frozen=True)
@@ -53,6 +53,12 @@ class Verdict:
     def fails(self) -> bool:
         """Whether it fails its table."""
         return not self.passed and self.check.severity == "error"
+
+    @property
+    def line(self) -> str:
+        """What was found, with the check's name and some of the rows that fail."""
+        such = f", such as {', '.join(self.sample[:_MOST_NAMED])}" if self.sample else ""
+        return f"{self.check.title}: {self.told}{such}"
 
     def report(self) -> dict[str, Any]:
         """As reports have it."""
@@ -234,7 +240,7 @@ def told_failures(verdicts: Sequence[Verdict]) -> str | None:
     failing = [verdict for verdict in verdicts if verdict.fails]
     warning = [verdict for verdict in verdicts if not verdict.passed and not verdict.fails]
     parts = [
-        f"{len(found)} of {len(verdicts)} checks {what}: {'; '.join(f'{v.check.title}: {v.told}' for v in found)}"
+        f"{len(found)} of {len(verdicts)} checks {what}: {'; '.join(verdict.line for verdict in found)}"
         for found, what in ((failing, "failed"), (warning, "warned"))
         if found
     ]

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from lakecdc.contract import fields
+from lakecdc.contract.checks import Check
 from lakecdc.contract.cleaning import Cleaning
 from lakecdc.contract.errors import SpecError
 from lakecdc.contract.partitioning import check_transforms
@@ -75,6 +76,9 @@ class Target:
         made by lakecdc.
     :param history_table: ``namespace.name`` of a change log that is fed from the same batches, with the keyed modes.
     :param history_partition_by: its transforms, such as ``days(_lakecdc_source_time)``; used when creating.
+    :param publish: ``audited`` publishes a batch only if its checks hold; default: whatever it holds.
+    :param checks: what has to hold in the rows of each batch, with ``publish``.
+    :param table_checks: what has to hold in the table as the batch makes it, with ``publish``.
     """
 
     table: str
@@ -97,6 +101,9 @@ class Target:
     merge_mode: Literal["copy-on-write", "merge-on-read"] | None = None
     history_table: str | None = None
     history_partition_by: tuple[str, ...] = ()
+    publish: Literal["audited"] | None = None
+    checks: tuple[Check, ...] = ()
+    table_checks: tuple[Check, ...] = ()
 
     @property
     def keyed(self) -> bool:
@@ -191,6 +198,7 @@ def _check_name(name: str, place: str) -> None:
 
 def _check(target: Target) -> None:
     _check_source_tables(target)
+    _check_audit(target)
     check_transforms(target.partition_by, "partition_by", target.table)
     check_transforms(target.history_partition_by, "history_partition_by", target.table)
     dropped = set(target.key) & set(target.exclude_columns)
@@ -216,6 +224,31 @@ def _check(target: Target) -> None:
             table=target.table,
             hint="Use mode merge or auto, or leave merge_mode out.",
         )
+
+
+def _check_audit(target: Target) -> None:
+    found = (*target.checks, *target.table_checks)
+    if target.publish is None:
+        if found:
+            raise SpecError(
+                "It has checks, and publish is not given.", table=target.table, hint='Add "publish": "audited".'
+            )
+        return
+    if not found:
+        raise SpecError("publish is 'audited', and there are no checks.", table=target.table, hint="Add checks.")
+    if target.mode in ("merge", "auto") or target.history_table:
+        raise SpecError(
+            "publish is 'audited', and a MERGE or a history_table shows a batch before it could be checked.",
+            table=target.table,
+            hint="Use mode upsert, append or history without a history_table, or job check_tables.",
+        )
+    for check in target.checks:
+        if check.is_of_table:
+            raise SpecError(
+                f"The check {check.title} is about more than a batch.",
+                table=target.table,
+                hint="Put it into table_checks.",
+            )
 
 
 def _check_source_tables(target: Target) -> None:

@@ -88,6 +88,35 @@ def append_changes(
     return _run(table, lambda: retried(table, commit), mark, MAIN)
 
 
+def commit_aside(
+    table: IcebergTable, changes: RowChanges, branch: str, base: Snapshot | None, truncate: Any | None = None
+) -> Snapshot:
+    """Commit what :func:`append_changes` would to a branch of its own, which takes the place of one of that name.
+
+    :param base: the snapshot that it begins at; None for a table without snapshots.
+    :param truncate: expression of rows to remove first.
+    :raises ConflictError: another writer won too often.
+    :raises InputError: the rows to remove share files with later ones.
+    """
+    mark = str(uuid.uuid4())
+
+    def commit() -> None:
+        transaction = table.java.newTransaction()
+        manage = transaction.manageSnapshots()
+        if table.has_branch(branch):
+            manage = manage.removeBranch(branch)
+        if base is not None:
+            manage = manage.createBranch(branch, base.id)
+        manage.commit()
+        with _old_manifests_kept(table, transaction):
+            if truncate is not None:
+                _truncate(table, transaction, truncate, branch)
+            _row_delta(transaction.newRowDelta().toBranch(branch), changes, mark).commit()
+        transaction.commitTransaction()
+
+    return _run(table, lambda: retried(table, commit), mark, branch)
+
+
 def commit_to_branch(
     table: IcebergTable, changes: RowChanges, fence: PositionFence, branch: str, then: Callable[[Any], None]
 ) -> Snapshot:
@@ -288,9 +317,9 @@ def _old_manifests_kept(table: IcebergTable, transaction: Any) -> Iterator[None]
     (update.remove(_MERGING) if given is None else update.set(_MERGING, given)).commit()
 
 
-def _truncate(table: IcebergTable, transaction: Any, rows: Any) -> None:
+def _truncate(table: IcebergTable, transaction: Any, rows: Any, branch: str = MAIN) -> None:
     try:
-        transaction.newDelete().deleteFromRowFilter(rows).commit()
+        transaction.newDelete().deleteFromRowFilter(rows).toBranch(branch).commit()
     except Exception as error:
         if java_class_name(error) not in CONFLICTS:
             raise

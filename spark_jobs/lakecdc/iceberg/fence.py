@@ -64,6 +64,26 @@ class KnownFloor:
         return bool(self._table.java.operations().current().properties().get(names.EXPIRED_BELOW) == self._text)
 
 
+class KnownHead:
+    """The head of main that somebody has gone by; nobody must have committed to it when they commit.
+
+    :param snapshot_id: None if the table had no snapshot.
+    :param truncated: the commit removes rows first, in a snapshot of its own.
+    """
+
+    def __init__(self, snapshot_id: int | None, *, truncated: bool) -> None:
+        self._snapshot_id, self._truncated = snapshot_id, truncated
+
+    def holds(self, head: Any | None) -> bool:
+        """Whether it is the head still.
+
+        :param head: Java ``Snapshot`` that the commit is about to follow; None if there is none.
+        """
+        if head is None:
+            return self._snapshot_id is None
+        return bool((head.parentId() if self._truncated else head.snapshotId()) == self._snapshot_id)
+
+
 class FloorFence:
     """An Iceberg ``SnapshotAncestryValidator``: no other run has moved the floor since this one has looked at it.
 
@@ -134,6 +154,8 @@ class PositionFence:
     :param expected: summary text of the position the batch started from; None if there was none.
     :param reach: of the batch's equality deletes, if it has any.
     :param floor: that the batch's rows were held against; None for a table without one of its own.
+    :ivar head: that the batch was checked with; None if only its own rows were.
+    :ivar head_moved: whether it was refused because others have committed since.
     :ivar out_of_reach: whether it was refused because of the deletes' reach.
     :ivar floor_moved: whether it was refused because rows have expired meanwhile.
     :ivar mark: the commit's own.
@@ -144,7 +166,8 @@ class PositionFence:
         self.expected = expected
         self.reach = reach
         self.floor = floor
-        self.out_of_reach = self.floor_moved = False
+        self.head: KnownHead | None = None
+        self.out_of_reach = self.floor_moved = self.head_moved = False
         self.mark: str | None = None
         self.found: str | None = expected
         self.attempts = 0
@@ -164,7 +187,8 @@ class PositionFence:
         if self.found != self.expected:
             return False
         self.floor_moved = self.floor is not None and not self.floor.holds()
-        if self.floor_moved:
+        self.head_moved = self.head is not None and not self.head.holds(head)
+        if self.floor_moved or self.head_moved:
             return False
         self.out_of_reach = head is not None and self.reach is not None and not self.reach.holds(head)
         return not self.out_of_reach
@@ -175,6 +199,8 @@ class PositionFence:
             return "rows have moved to a partition spec that the batch's equality deletes do not reach"
         if self.floor_moved:
             return "rows have expired since the batch was read"
+        if self.head_moved:
+            return "others have committed since the table was checked with the batch"
         return "another run has moved the source positions of this table"
 
     class Java:

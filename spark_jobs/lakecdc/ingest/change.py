@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
+    from lakecdc.ingest.audit import Audit
     from lakecdc.ingest.floor import BelowFloor
     from lakecdc.ingest.formats.native import Packed
 
@@ -131,6 +132,7 @@ class TableBatch:
     :param source_table: full name of the one source table of the events, where messages tell it; else None.
     :param columns_told: what the log tells of ``source_columns``; None where it leaves something to guess.
     :param floor: of the table's expired rows, which the batch is held against.
+    :param audit: checks that it has to pass before it is published; None if there are none.
     :param facts: numbers for the report, such as ``source_lag_seconds``.
     """
 
@@ -158,6 +160,7 @@ class TableBatch:
     columns_told: ColumnsTold | None = None
     floor: BelowFloor | None = None
     source_table: str | None = None
+    audit: Audit | None = None
     facts: Mapping[str, object] = field(default_factory=dict)
 
     @property

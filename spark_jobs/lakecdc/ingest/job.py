@@ -24,6 +24,7 @@ from lakecdc.ingest.apply.history_table import HistoryTable, open_history
 from lakecdc.ingest.apply.packed import untouched
 from lakecdc.ingest.apply.packed_events import every_event
 from lakecdc.ingest.apply.publish import Applied, FloorMovedError, following
+from lakecdc.ingest.audit import Audit
 from lakecdc.ingest.change import IngestSource, TableBatch
 from lakecdc.ingest.cleaning import cleaned, completed, opened, outside, set_apart
 from lakecdc.ingest.completion import complete, complete_from_table
@@ -192,8 +193,9 @@ def _without_misfits(spark: SparkSession, batch: TableBatch, error: Exception) -
 
 def _take(spark: SparkSession, spec: JobSpec, feed: Feed, batch: TableBatch) -> None:
     began = time.monotonic()
-    batch = _without_dependents(spark, spec, feed, replace(batch, replaces=feed.reloaded))
     assert isinstance(spec.options, FeedingOptions)
+    audit = Audit.of(batch.target, show_values=spec.options.report_values)
+    batch = _without_dependents(spark, spec, feed, replace(batch, replaces=feed.reloaded, audit=audit))
     quarantine.check_share(batch, spec.options)
     batch = cleaned(spark, held_against(batch, feed.table))
     feed.metrics.update(batch.facts)
@@ -221,7 +223,11 @@ def _take(spark: SparkSession, spec: JobSpec, feed: Feed, batch: TableBatch) -> 
     if quiet:
         _keep_quiet(feed, batch)
         return
-    _commit(feed, batch, getattr(spec.options, "max_delete_files", 0))
+    try:
+        _commit(feed, batch, getattr(spec.options, "max_delete_files", 0))
+    finally:
+        if batch.audit is not None:
+            feed.metrics["checks"] = [verdict.report() for verdict in batch.audit.verdicts]
     if batch.floor is not None:
         feed.add(rows_below_floor=batch.floor.rows())
     feed.truncated = None

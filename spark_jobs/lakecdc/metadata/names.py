@@ -56,6 +56,8 @@ VIEW_BEHIND = "lakecdc.view-behind"
 SIDE_OF = "lakecdc.side-of"
 #: prefix of the short-lived branches on which a MERGE is made before it is published
 MERGE_BRANCH_PREFIX = "lakecdc_merge_"
+#: branch with a batch that has not passed its checks, or is about to be held against them
+AUDIT_BRANCH = "lakecdc_audit"
 #: table property: source time of the last TRUNCATE that a target with ``on_truncate: mark`` was told of
 TRUNCATED = "lakecdc.truncated-at"
 #: table property: the column and the moment below which a table's rows have expired (see ``floor``)

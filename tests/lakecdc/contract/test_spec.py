@@ -13,6 +13,12 @@ from lakecdc.contract.sources.postgres import PostgresSource
 from lakecdc.contract.spec import GOVERN, SOURCE_JOBS, loads, parse_spec
 
 CATALOG = {"name": "lake", "properties": {"type": "sql", "uri": "sqlite:////tmp/c.db", "warehouse": "file:///tmp/w"}}
+AUDITED = {
+    "table": "shop.orders",
+    "key": ["id"],
+    "publish": "audited",
+    "checks": [{"type": "not_null", "columns": ["id"]}],
+}
 
 
 def spec(job: str = "rewrite_delete_files", **rest: Any) -> dict[str, Any]:
@@ -74,6 +80,11 @@ def test_refused(change: dict[str, Any], says: str) -> None:
         ({"target": {"table": "shop.orders", "mode": "merge"}}, 'Add "key"'),
         ({"target": {"table": "shop.orders", "mode": "append", "history_table": "shop.h"}}, "mode 'append'"),
         ({"target": {"table": "shop.orders", "key": ["id"], "history_table": "h"}}, "history_table is 'h'"),
+        ({"target": {**AUDITED, "publish": None}}, "has checks, and publish is not given"),
+        ({"target": {**AUDITED, "checks": []}}, "there are no checks"),
+        ({"target": {**AUDITED, "mode": "auto"}}, "before it could be checked"),
+        ({"target": {**AUDITED, "history_table": "shop.h"}}, "before it could be checked"),
+        ({"target": {**AUDITED, "checks": [{"type": "freshness", "max_age": 60}]}}, "Put it into table_checks"),
         ({"target": {"table": "shop.orders", "key": ["id"], "history_table": "shop.orders"}}, "twice"),
         ({"target": {"table": "shop.orders", "key": ["id"], "merge_mode": "merge-on-read"}}, "never merges"),
         ({"target": {"table": "shop.orders", "key": ["id"], "history_partition_by": ["id"]}}, "without a"),

@@ -129,7 +129,8 @@ def append_events(
     # a history is never replaced, not even where its target is
     replaces = batch.replaces and batch.target.mode == "append"
     fence = PositionFence(started_from, floor=known_floor(table, batch))
-    return publish(table, stage, position, fence, replaces=replaces, note=note, moment=moment), position
+    applied = publish(table, stage, position, fence, replaces=replaces, audit=batch.audit, note=note, moment=moment)
+    return applied, position
 
 
 def _to_be_written(

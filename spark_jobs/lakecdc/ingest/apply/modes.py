@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from lakecdc.contract.errors import InputError
 from lakecdc.iceberg import scratch
 from lakecdc.ingest import truncate
 from lakecdc.ingest.apply import auto, debt
@@ -46,8 +47,15 @@ def choose(
     :param keys: number of them.
     :param mark: highest order key applied to the table.
     :return: ``upsert`` or ``merge``, and metrics.
+    :raises InputError: only a MERGE could apply it, and it has to be audited.
     """
     if truncate.is_late(batch, mark):
+        if batch.audit is not None:
+            raise InputError(
+                "A TRUNCATE came after changes that followed it: that takes a MERGE, which cannot be audited.",
+                table=table.name,
+                hint="Leave out publish for one run, or load the table anew.",
+            )
         return "merge", {"mode_chosen": "merge", "mode_reason": _LATE_TRUNCATE}
     if batch.target.mode != "auto":
         return batch.target.mode, {}

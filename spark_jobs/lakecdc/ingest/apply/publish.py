@@ -11,6 +11,7 @@ from lakecdc.contract.errors import ConflictError, InputError
 from lakecdc.contract.target import ORDER_COLUMN
 from lakecdc.iceberg.commit import RowChanges, append_changes, every_row, row_filter
 from lakecdc.iceberg.staging import discard
+from lakecdc.ingest.audit import AuditError
 from lakecdc.metadata import names
 
 if TYPE_CHECKING:
@@ -18,11 +19,14 @@ if TYPE_CHECKING:
 
     from lakecdc.iceberg.fence import PositionFence
     from lakecdc.iceberg.table import IcebergTable, Snapshot
+    from lakecdc.ingest.audit import Audit
     from lakecdc.metadata.positions import Position
 
 
-class OutOfReachError(ConflictError):
-    """Rows have moved to another partition spec since the batch was staged; it has to be staged anew."""
+class OvertakenError(ConflictError):
+    """The table has changed so that the batch has to be staged anew: rows have moved to another partition spec, or
+    others have committed since it was checked with the batch.
+    """
 
 
 class FloorMovedError(ConflictError):
@@ -75,6 +79,7 @@ def publish(
     *,
     truncate_order: str | None = None,
     replaces: bool = False,
+    audit: Audit | None = None,
     note: Mapping[str, str] | None = None,
     moment: str = "",
 ) -> Applied:
@@ -85,28 +90,36 @@ def publish(
     :param fence: what the commit stands behind; of the batch alone.
     :param truncate_order: rows with a lower order key are removed in the same metadata commit.
     :param replaces: all rows are removed in the same metadata commit.
+    :param audit: checks that the batch has to pass before it is committed.
     :param note: further entries of the summary.
     :param moment: prefix of the fail points.
-    :raises OutOfReachError: a live row is beyond the equality deletes by now.
+    :raises AuditError: it has not; its files stay, on a branch.
+    :raises OvertakenError: a live row is beyond the equality deletes by now, or the table is not what was checked.
     :raises FloorMovedError: rows have expired meanwhile.
     :raises ConflictError: another run has moved the positions.
     """
     failpoints.reach(f"{moment}before_staging")
+    if audit is not None:
+        audit.refuse_bad(table)
     staged = Staged()
     try:
         stage(staged)
         failpoints.reach(f"{moment}after_staging")
         changes = RowChanges(staged.data_files, staged.delete_files, summary={**summary(position), **(note or {})})
-        failpoints.reach(f"{moment}before_commit")
         truncate = row_filter(table, ORDER_COLUMN, "lessThan", truncate_order) if truncate_order else None
         if replaces:
             truncate = every_row(table)
+        if audit is not None and (staged.files or truncate is not None):
+            audit.hold(table, changes, fence, truncate)
+        failpoints.reach(f"{moment}before_commit")
         snapshot = append_changes(table, changes, fence, truncate=truncate, tag=names.POSITIONS_TAG)
+    except AuditError:
+        raise
     except (InputError, ConflictError) as error:
         # after any other error the commit may have arrived: then the files stay, for orphan removal to judge
         discard(table, staged.files)
-        if fence.out_of_reach:
-            raise OutOfReachError(error.message, table=table.name, hint=error.hint) from error
+        if fence.out_of_reach or fence.head_moved:
+            raise OvertakenError(error.message, table=table.name, hint=error.hint) from error
         refuse_below_floor(table, fence, error)
         raise
     failpoints.reach(f"{moment}after_commit")

@@ -17,7 +17,7 @@ from lakecdc.iceberg.staging import stage_equality_deletes
 from lakecdc.ingest import tombstones
 from lakecdc.ingest.apply import full_load
 from lakecdc.ingest.apply import packed as packing
-from lakecdc.ingest.apply.publish import Applied, OutOfReachError, Staged, publish
+from lakecdc.ingest.apply.publish import Applied, OvertakenError, Staged, publish
 from lakecdc.ingest.apply.rows import clustered, stage_images
 from lakecdc.ingest.floor import known_floor
 from lakecdc.ingest.tables import check_partitioning
@@ -47,7 +47,8 @@ def upsert(
     position: Position,
     started_from: str | None,
 ) -> Applied:
-    """Commit one folded batch; staged anew if rows have moved to another partition spec meanwhile.
+    """Commit one folded batch; staged anew if rows have moved to another partition spec meanwhile, or if others have
+    committed since the table was checked with the batch.
 
     :param rows: ``key, op, row, order, source_time``, one row per key; None for a commit of the position alone.
     :param keys: number of rows, to size the write.
@@ -59,7 +60,7 @@ def upsert(
     from tenacity import Retrying, retry_if_exception_type, stop_after_attempt
 
     attempts = Retrying(
-        retry=retry_if_exception_type(OutOfReachError),
+        retry=retry_if_exception_type(OvertakenError),
         stop=stop_after_attempt(_STAGINGS),
         before_sleep=lambda _: _refresh(table),
         reraise=True,
@@ -68,7 +69,7 @@ def upsert(
 
 
 def _refresh(table: IcebergTable) -> None:
-    log.info("%s: rows have moved to another partition spec, the batch is staged anew", table.name)
+    log.info("%s: the table has changed meanwhile, the batch is staged anew", table.name)
     table.refresh()
 
 
@@ -99,7 +100,14 @@ def _upsert(
     fence = PositionFence(started_from, DeleteReach(table, specs) if deletes else None, known_floor(table, batch))
     note = {names.DELETE_SPECS: ",".join(map(str, specs))} if deletes and specs else {}
     return publish(
-        table, stage, position, fence, truncate_order=batch.truncate_order, replaces=batch.replaces, note=note
+        table,
+        stage,
+        position,
+        fence,
+        truncate_order=batch.truncate_order,
+        replaces=batch.replaces,
+        audit=batch.audit,
+        note=note,
     )
 
 

@@ -1,0 +1,97 @@
+"""Write, audit, publish: the staged files of a batch are held against checks before they become the table's state.
+
+The rows of the batch are read from its files, which no commit has taken yet. The table as the batch makes it is read
+from a branch, to which the same files are committed. What passes is committed to main behind the fence, with the files
+that are there. What fails stays on the branch, so that somebody can look at it, and main and the source positions stay
+where they are.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from lakecdc.checks import Checks, Verdict, told_failures
+from lakecdc.contract.errors import InputError
+from lakecdc.iceberg.commit import RowChanges, commit_aside
+from lakecdc.iceberg.fence import KnownHead
+from lakecdc.iceberg.refs import change_refs
+from lakecdc.iceberg.scan import TaskBuilder, read_staged
+from lakecdc.iceberg.staging import staged_tasks
+from lakecdc.metadata import names
+
+if TYPE_CHECKING:
+    from lakecdc.contract.checks import Check
+    from lakecdc.contract.target import Target
+    from lakecdc.iceberg.fence import PositionFence
+    from lakecdc.iceberg.table import IcebergTable, Snapshot
+
+
+class AuditError(InputError):
+    """A batch has not passed its checks; it is on the branch, and its files belong to that."""
+
+
+class Audit:
+    """The checks of one batch, and what came of them.
+
+    :param checks: of the batch's own rows.
+    :param table_checks: of the table as the batch makes it.
+    :param show_values: show keys and checked values of some rows that fail.
+    :ivar verdicts: of the checks that were made.
+    """
+
+    def __init__(self, checks: tuple[Check, ...], table_checks: tuple[Check, ...], *, show_values: bool) -> None:
+        self._checks, self._table_checks, self._show_values = checks, table_checks, show_values
+        self.verdicts: list[Verdict] = []
+
+    @classmethod
+    def of(cls, target: Target, *, show_values: bool) -> Audit | None:
+        """That of a target's batch; None if it publishes whatever comes."""
+        return cls(target.checks, target.table_checks, show_values=show_values) if target.publish else None
+
+    def refuse_bad(self, table: IcebergTable) -> None:
+        """Refuse checks that do not fit the table's columns.
+
+        :raises InputError: there is one.
+        """
+        Checks(table, table.read(), (*self._checks, *self._table_checks))
+
+    def hold(self, table: IcebergTable, changes: RowChanges, fence: PositionFence, truncate: Any | None) -> None:
+        """Hold a staged batch against the checks.
+
+        :param changes: what is about to be committed.
+        :param fence: of that commit; once the table is checked, it refuses one that others have changed since.
+        :param truncate: expression of rows that the commit removes first.
+        :raises AuditError: a check of severity ``error`` does not hold.
+        """
+        base = table.refresh().head()
+        aside: Snapshot | None = None
+        self.verdicts = self._of_batch(table, changes)
+        if self._table_checks and not self._fails:
+            aside = commit_aside(table, changes, names.AUDIT_BRANCH, base, truncate)
+            fence.head = KnownHead(base.id if base else None, truncated=truncate is not None)
+            self.verdicts += self._of_table(table, aside)
+        if self._fails:
+            if aside is None:
+                commit_aside(table, changes, names.AUDIT_BRANCH, base, truncate)
+            raise AuditError(
+                f"The batch is not published: {told_failures(self.verdicts)}.",
+                table=table.name,
+                hint=f"It is on the branch {names.AUDIT_BRANCH}. Correct the source or the checks, then run again.",
+            )
+        if table.has_branch(names.AUDIT_BRANCH):
+            change_refs(table, {names.AUDIT_BRANCH: None})
+
+    @property
+    def _fails(self) -> bool:
+        return any(verdict.fails for verdict in self.verdicts)
+
+    def _of_batch(self, table: IcebergTable, changes: RowChanges) -> list[Verdict]:
+        if not self._checks or not changes.rows:
+            return []
+        build = TaskBuilder(table)
+        with staged_tasks(table, [build.task(file) for file in changes.rows]) as group:
+            return Checks(table, read_staged(table, group), self._checks).verdicts(show_values=self._show_values)
+
+    def _of_table(self, table: IcebergTable, aside: Snapshot) -> list[Verdict]:
+        checks = Checks(table, table.read(aside.id), self._table_checks, list(table.ancestors_of(aside)))
+        return checks.verdicts(show_values=self._show_values)

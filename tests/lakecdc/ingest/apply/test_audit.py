@@ -1,0 +1,179 @@
+"""Batches that are published only if their checks hold."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lakecdc.iceberg.refs import read_refs
+from lakecdc.maintain.compact import compact_data_files
+from lakecdc.maintain.expire import expire_snapshots
+from lakecdc.metadata.names import AUDIT_BRANCH, POSITIONS
+from tests.conftest import Lake
+from tests.lakecdc.ingest.apply.support import Feed, PlainHistory, event_rows, final_rows, in_batches, truncate
+from tests.lakecdc.maintain.support import head, metadata_location, run
+
+FEW = {"type": "condition", "condition": "n < 1000"}
+
+
+def audited(lake: Lake, folder: Path, **target: Any) -> Feed:
+    return Feed(lake, folder, {"publish": "audited", "checks": [FEW], **target})
+
+
+def history(seed: int, statements: int = 40) -> PlainHistory:
+    found = PlainHistory.of(seed, statements)
+    assert isinstance(found, PlainHistory)
+    return found
+
+
+def with_bad_row(past: PlainHistory) -> None:
+    """One more event, of a row that no check takes, and its correction is not there yet."""
+    key = next(iter(past.rows))
+    past.rows[key]["n"] = 5000
+    past._event("u", None, past.rows[key])
+
+
+def files(lake: Lake, name: str, snapshot_id: int) -> set[str]:
+    return {row[0] for row in lake.table(name).metadata("all_files").select("file_path").collect()} & {
+        row[0] for row in lake.table(name).metadata("files", snapshot_id).select("file_path").collect()
+    }
+
+
+def asides(lake: Lake, name: str) -> list[int]:
+    """Ids of the snapshots that never were main's."""
+    table = lake.table(name)
+    mains = {snapshot.id for snapshot in table.ancestors()}
+    found = [row.snapshot_id for row in lake.sql(f"SELECT snapshot_id FROM lake.{name}.snapshots").collect()]
+    return [id for id in found if id not in mains]
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_what_passes_is_published_with_the_files_that_were_checked(lake: Lake, tmp_path: Path, version: int) -> None:
+    table_checks = [{"type": "unique", "columns": ["id"]}, {"type": "row_count", "max": 12}]
+    feed = audited(lake, tmp_path, format_version=version, table_checks=table_checks)
+    past = history(version)
+    for events in in_batches(past, 10, 25):
+        report = feed.take(events)
+        assert [each["passed"] for each in report.metrics["checks"]] == [True, True, True]
+        assert files(lake, feed.table, asides(lake, feed.table)[-1]) == files(lake, feed.table, head(lake, feed.table))
+        assert AUDIT_BRANCH not in read_refs(lake.table(feed.table))
+        assert lake.table(feed.table).head().summary[POSITIONS]  # type: ignore[union-attr]
+    assert feed.rows() == final_rows(past)
+    # what was there besides main goes, and takes no file of it along
+    run(lake, expire_snapshots, feed.table, older_than="2999-01-01", retain_last=1)
+    assert asides(lake, feed.table) == []
+    assert feed.rows() == final_rows(past)
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_what_fails_waits_on_a_branch_until_it_is_corrected(lake: Lake, tmp_path: Path, version: int) -> None:
+    feed = audited(lake, tmp_path, format_version=version)
+    past = history(3)
+    feed.take(past.events)
+    before, rows = head(lake, feed.table), feed.rows()
+    assert asides(lake, feed.table) == [], "the rows of a batch are checked without a commit"
+    taken = len(past.events)
+    with_bad_row(past)
+    feed.write(past.events[taken:])
+    for options, shown in (({}, False), ({"report_values": True}, True)):
+        feed.options = options
+        report = feed.run()
+        assert (report.outcome, report.failure_class) == ("failed", "bad input")
+        assert "1 of 1 checks failed: condition(n < 1000): 1 rows" in str(report.reason)
+        assert ('"n":5000' in str(report.reason)) is shown
+        assert (head(lake, feed.table), feed.rows()) == (before, rows)
+        on_branch = lake.sql(f"SELECT max(n) FROM lake.{feed.table} VERSION AS OF '{AUDIT_BRANCH}'").first()
+        assert on_branch[0] == 5000
+    # the source corrects the row, and both events are read together
+    bad = next(key for key, row in past.rows.items() if row["n"] == 5000)
+    taken = len(past.events)
+    past.update(bad, touch_doc=True)
+    feed.take(past.events[taken:])
+    assert feed.rows() == final_rows(past)
+    assert AUDIT_BRANCH not in read_refs(lake.table(feed.table))
+
+
+def test_a_run_that_ends_between_the_checks_and_the_commit_is_done_again(
+    lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    feed = audited(lake, tmp_path, table_checks=[{"type": "row_count", "min": 1}])
+    past = history(4)
+    first, second = in_batches(past, 20)
+    feed.take(first)
+    before = head(lake, feed.table)
+    feed.write(second)
+    for moment in ("after_staging", "before_commit"):
+        monkeypatch.setenv("LAKECDC_FAILPOINT", f"{moment}=raise")
+        assert feed.run().outcome == "failed"
+        assert head(lake, feed.table) == before
+    monkeypatch.delenv("LAKECDC_FAILPOINT")
+    assert feed.run().outcome == "done"
+    assert feed.rows() == final_rows(past)
+
+
+def test_the_table_is_checked_again_if_others_commit_meanwhile(
+    lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    feed = audited(lake, tmp_path, checks=[], table_checks=[{"type": "row_count", "min": 1}])
+    past = history(5, 60)
+    first, second, third = in_batches(past, 20, 40)
+    feed.take(first)
+    feed.take(second)
+    todo = [lambda: run(lake, compact_data_files, feed.table, min_input_files=2)]
+
+    def reach(moment: str) -> None:
+        if moment == "before_commit" and todo:
+            assert todo.pop()().outcome == "done"
+
+    monkeypatch.setattr("lakecdc.failpoints.reach", reach)
+    feed.take(third)
+    assert not todo and feed.rows() == final_rows(past)
+    assert len(asides(lake, feed.table)) == 4, "one batch was checked twice"
+
+
+def test_what_a_truncate_leaves_is_what_is_checked(lake: Lake, tmp_path: Path) -> None:
+    wanted = [{"type": "row_count", "max": 2}]
+    feed = audited(lake, tmp_path, checks=[], table_checks=[{**wanted[0], "severity": "warn"}])
+    past = history(6)
+    report = feed.take(past.events)
+    assert len(past.rows) > 2 and [each["passed"] for each in report.metrics["checks"]] == [False]
+    feed.target["table_checks"], taken = wanted, len(past.events)
+    truncate(past)
+    past.insert(1)
+    feed.take(past.events[taken:])
+    assert feed.rows() == final_rows(past)
+
+
+@pytest.mark.parametrize("mode", ["append", "history"])
+def test_tables_that_are_only_appended_to(lake: Lake, tmp_path: Path, mode: str) -> None:
+    feed = audited(lake, tmp_path, mode=mode, table_checks=[{"type": "row_count", "max": 8}])
+    past = PlainHistory.of(7, 0)
+    for key in range(8):
+        past.insert(key)
+    feed.take(past.events)
+    past.insert(9)
+    feed.write(past.events[-1:])
+    report = feed.run()
+    assert report.reason and "row_count: 9 rows" in report.reason
+    assert len(feed.rows()) == 8
+    feed.target["table_checks"] = [{"type": "row_count", "max": 9}]
+    assert feed.run().outcome == "done"
+    if mode == "history":
+        columns = "_lakecdc_op, id, name, n, doc, _lakecdc_unchanged, _lakecdc_old_key"
+        assert feed.rows(columns=columns) == event_rows(past.events)
+    else:
+        assert feed.rows() == final_rows(past)
+
+
+def test_checks_that_do_not_fit_are_refused_before_anything_is_written(lake: Lake, tmp_path: Path) -> None:
+    feed = Feed(lake, tmp_path, {})
+    past = history(8)
+    first, second = in_batches(past, 20)
+    feed.take(first)
+    feed.target |= {"publish": "audited", "checks": [{"type": "not_null", "columns": ["nowhere"]}]}
+    before = metadata_location(lake, feed.table)
+    feed.write(second)
+    assert "refuses the check not_null(nowhere)" in str(feed.run().reason)
+    assert metadata_location(lake, feed.table) == before
