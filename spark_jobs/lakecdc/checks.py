@@ -117,7 +117,7 @@ class Checks:
             return self._freshness(check, measured.get("newest"))
         count = measured["failed"] if "failed" in measured else measured["known"] - measured["distinct"]
         shown = self._sample(check) if count and show_values else ()
-        return Verdict(check, not count, f"{count} rows", {"failed_rows": count}, shown)
+        return Verdict(check, not count, _rows(count), {"failed_rows": count}, shown)
 
     def _measures(self, check: Check) -> Iterator[tuple[str, Column]]:
         """What is counted for a check, by name."""
@@ -146,12 +146,12 @@ class Checks:
 
     def _row_count(self, check: RowCount, rows: int) -> Verdict:
         low, high = check.min or 0, float("inf") if check.max is None else check.max
-        told, passed, facts = f"{rows} rows", low <= rows <= high, dict[str, Any](rows=rows)
+        told, passed, facts = _rows(rows), low <= rows <= high, dict[str, Any](rows=rows)
         if check.max_change is not None and (before := earlier_rows(self._snapshots, check.last)):
             change = before.change(rows)
             passed = passed and change <= check.max_change
             facts |= {"change": round(change, 4), "runs_compared": before.runs}
-            told += f", which differ by {change:.1%} from the average of {before.runs} runs before"
+            told += f", a change by {change:.1%} from the average of {before.runs} runs before"
         return Verdict(check, passed, told, facts)
 
     def _freshness(self, check: Freshness, newest_micros: int | None) -> Verdict:
@@ -245,6 +245,10 @@ def told_failures(verdicts: Sequence[Verdict]) -> str | None:
         if found
     ]
     return ". ".join(parts) or None
+
+
+def _rows(count: int) -> str:
+    return f"{count} row{'s' if count != 1 else ''}"
 
 
 def _where(check: Check) -> Column:

@@ -42,7 +42,7 @@ def check_tables(table: IcebergTable, spec: JobSpec) -> TableReport:
     counts = Counter("passed" if v.passed else "failed" if v.fails else "warned" for v in verdicts)
     report = nothing(
         table,
-        told_failures(verdicts) or f"all {len(verdicts)} checks have passed",
+        told_failures(verdicts) or "{0} of {0} checks passed".format(len(verdicts)),
         head,
         checks=[verdict.report() for verdict in verdicts],
         **{f"checks_{what}": counts[what] for what in ("passed", "failed", "warned")},

@@ -8,9 +8,12 @@ from typing import Any
 import pytest
 
 from lakecdc.contract.errors import InputError
-from lakecdc.contract.report import TableReport
+from lakecdc.contract.report import EXIT_BAD_INPUT, TableReport, parse_report
+from lakecdc.contract.spec import parse_spec
 from lakecdc.maintain.check import check_tables
 from lakecdc.maintain.compact import compact_data_files
+from lakecdc.run import run as run_job
+from lakecdc.run import work_of
 from tests.conftest import Lake
 from tests.lakecdc.maintain.support import append, create, delete_by_key, duckdb_rows, fill, metadata_location, run
 
@@ -131,6 +134,19 @@ def test_an_empty_table_and_one_of_which_nobody_said_anything(lake: Lake) -> Non
         run(lake, check_tables, name, checks={"other.table": [{"type": "row_count", "min": 1}]})
     with pytest.raises(InputError, match="no branch 'nowhere'"):
         check(lake, name, {"type": "row_count", "min": 1}, branch="nowhere")
+
+
+def test_a_report_has_what_each_table_comes_to(lake: Lake, orders: str) -> None:
+    sound = create(lake, 2)
+    append(lake, sound, 0, 3)
+    wanted = [{"type": "unique", "columns": ["id"]}]
+    spec = lake.spec("check_tables", orders, sound, options={"checks": {orders: wanted, sound: wanted}})
+    report = run_job(parse_spec(spec), work_of("check_tables"))
+    assert [table.outcome for table in report.tables] == ["failed", "nothing"]
+    assert report.tables[1].reason == "1 of 1 checks passed"
+    assert report.exit_code() == EXIT_BAD_INPUT
+    told = parse_report(json.loads(report.to_json())).tables[0]
+    assert told.metrics["checks"] == [{"check": "unique(id)", "severity": "error", "passed": False, "failed_rows": 1}]
 
 
 def test_a_branch_is_checked_alone_and_nothing_is_changed(lake: Lake) -> None:

@@ -81,7 +81,7 @@ def test_what_fails_waits_on_a_branch_until_it_is_corrected(lake: Lake, tmp_path
         feed.options = options
         report = feed.run()
         assert (report.outcome, report.failure_class) == ("failed", "bad input")
-        assert "1 of 1 checks failed: condition(n < 1000): 1 rows" in str(report.reason)
+        assert "1 of 1 checks failed: condition(n < 1000): 1 row" in str(report.reason)
         assert ('"n":5000' in str(report.reason)) is shown
         assert (head(lake, feed.table), feed.rows()) == (before, rows)
         on_branch = lake.sql(f"SELECT max(n) FROM lake.{feed.table} VERSION AS OF '{AUDIT_BRANCH}'").first()
