@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -120,8 +121,10 @@ def test_a_value_that_an_expression_cannot_take_is_hidden(lake: Lake, orders: st
     assert check(lake, orders, bad, dry_run=True).outcome == "nothing"
     with pytest.raises(InputError, match="cannot take a value") as error:
         check(lake, orders, bad)
-    assert "'v" not in str(error.value)
-    with pytest.raises(InputError, match="'v"):
+    # which of them comes first is for Spark to say
+    value = r"The value '(v\d+|seven)'"
+    assert not re.search(value, str(error.value))
+    with pytest.raises(InputError, match=value):
         check(lake, orders, bad, report_values=True)
 
 
