@@ -28,6 +28,7 @@ _OPERATORS = (
     "reconcile",
     "export_changes",
     "check_tables",
+    "restore_moment",
     "govern",
     "table_status",
     "consumer",

@@ -78,6 +78,7 @@ _OWN_COUNTERS: dict[str, tuple[str, ...]] = {
     "reconcile": (),
     "export_changes": ("rows_written", "files_written"),
     "check_tables": ("checks_passed", "checks_failed", "checks_warned"),
+    "restore_moment": ("events_restored",),
 }
 #: numbers of a report that add up over runs, by job
 COUNTERS = _with(_WORK, _OWN_COUNTERS)
@@ -97,6 +98,7 @@ _OWN_GAUGES: dict[str, tuple[str, ...]] = {
     "reconcile": _UNEQUAL,
     "export_changes": (),
     "check_tables": (),
+    "restore_moment": (),
 }
 #: numbers of a report that say how a table stands, by job
 GAUGES = _with(_STATE, _OWN_GAUGES)

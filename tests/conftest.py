@@ -96,12 +96,12 @@ class Lake:
 
         return SqlCatalog(CATALOG, **{k: v for k, v in self.properties.items() if k != "type"})
 
-    def duckdb_rows(self, name: str, columns: str = "*") -> list[tuple[Any, ...]]:
-        """Rows of a table as DuckDB reads them, an engine that shares no code with Spark."""
+    def duckdb_rows(self, name: str, columns: str = "*", ref: str | None = None) -> list[tuple[Any, ...]]:
+        """Rows of a table, or of a tag or branch, as DuckDB reads them, an engine that shares no code with Spark."""
         from tests.readers import duckdb_rows
 
-        location = self.pyiceberg().load_table(name).metadata_location
-        return duckdb_rows(location, columns)
+        table = self.pyiceberg().load_table(name)
+        return duckdb_rows(table.metadata_location, columns, table.refs()[ref].snapshot_id if ref else None)
 
 
 @pytest.fixture(scope="session")

@@ -24,8 +24,9 @@ def duckdb_connection() -> Any:
     return connection
 
 
-def duckdb_rows(metadata_location: str, columns: str = "*") -> list[tuple[Any, ...]]:
-    """All rows of the table whose metadata file this is."""
+def duckdb_rows(metadata_location: str, columns: str = "*", snapshot_id: int | None = None) -> list[tuple[Any, ...]]:
+    """All rows of the table whose metadata file this is, as of a snapshot if one is named."""
+    at = f", snapshot_from_id={snapshot_id}" if snapshot_id is not None else ""
     path = unquote(urlsplit(metadata_location).path)
     with duckdb_connection() as connection:
-        return connection.execute(f"SELECT {columns} FROM iceberg_scan('{path}')").fetchall()
+        return connection.execute(f"SELECT {columns} FROM iceberg_scan('{path}'{at})").fetchall()

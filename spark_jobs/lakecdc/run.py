@@ -37,6 +37,7 @@ WORK = {
     "ingest": "lakecdc.ingest.job:ingest",
     "replay_quarantine": "lakecdc.ingest.job:ingest",
     "reconcile": "lakecdc.reconcile.job:reconcile",
+    "restore_moment": "lakecdc.moments.job:restore_moment",
     "govern": "lakecdc.maintain.govern:govern",
 }
 #: the same of jobs that work on one table after another; of a class each run makes an object

@@ -14,8 +14,10 @@ from lakecdc.contract.exporting import ExportChangesOptions
 from lakecdc.contract.fields import check_zone, parse_moment
 from lakecdc.contract.job_options import JobOptions as JobOptions
 from lakecdc.contract.job_options import Outcome as Outcome
+from lakecdc.contract.past import RestoreMomentOptions
+from lakecdc.contract.quarantine_table import check_quarantine_table
 from lakecdc.contract.reconciling import ReconcileOptions
-from lakecdc.metadata.names import RESERVED_REFS, quarantine_of
+from lakecdc.metadata.names import RESERVED_REFS
 
 Verify = Literal["auto", "full", "sample", "off"]
 SpaceFillingCurve = Literal["zorder", "hilbert"]
@@ -81,22 +83,6 @@ class VerifiedOptions(PublishingOptions):
             )
         if not self.max_runtime >= 0:
             raise SpecError(f"options.max_runtime is {self.max_runtime}, not 0 or more seconds.")
-
-
-def check_quarantine_table(named: str | None) -> None:
-    """Refuse a name of quarantines that no target can have one by.
-
-    :raises SpecError: it has no namespace, or other fields than ``{namespace}`` and ``{table}``.
-    """
-    try:
-        parts = quarantine_of("namespace.table", named).split(".")
-    except (KeyError, IndexError, ValueError):
-        parts = []
-    if len(parts) < 2 or not all(parts):
-        raise SpecError(
-            f"options.quarantine_table is {named!r}.",
-            hint='It must be "namespace.name"; {namespace} and {table} in it are replaced by those of each target.',
-        )
 
 
 @dataclass(frozen=True)
@@ -587,5 +573,6 @@ OPTIONS: dict[str, type[JobOptions]] = {
     "reconcile": ReconcileOptions,
     "export_changes": ExportChangesOptions,
     "check_tables": CheckTablesOptions,
+    "restore_moment": RestoreMomentOptions,
     "govern": GovernOptions,
 }

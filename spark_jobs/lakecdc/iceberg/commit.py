@@ -79,7 +79,7 @@ def append_changes(
         transaction = table.java.newTransaction()
         with _old_manifests_kept(table, transaction):
             if truncate is not None:
-                _truncate(table, transaction, truncate)
+                _truncate(table, transaction, truncate, changes.summary.get(names.JOB))
             _row_delta(transaction.newRowDelta().validateWith(fence), changes, mark).commit()
         if tag:
             _move_tag(table, transaction, tag)
@@ -110,7 +110,7 @@ def commit_aside(
         manage.commit()
         with _old_manifests_kept(table, transaction):
             if truncate is not None:
-                _truncate(table, transaction, truncate, branch)
+                _truncate(table, transaction, truncate, changes.summary.get(names.JOB), branch)
             _row_delta(transaction.newRowDelta().toBranch(branch), changes, mark).commit()
         transaction.commitTransaction()
 
@@ -118,12 +118,17 @@ def commit_aside(
 
 
 def commit_to_branch(
-    table: IcebergTable, changes: RowChanges, fence: PositionFence, branch: str, then: Callable[[Any], None]
+    table: IcebergTable,
+    changes: RowChanges,
+    fence: PositionFence,
+    branch: str,
+    then: Callable[[Any], None],
+    published: str = MAIN,
 ) -> Snapshot:
-    """Commit to a branch and publish it as main, in one metadata commit.
+    """Commit to a branch and publish it as another one, in one metadata commit.
 
     :param fence: refuses the commit if another run has moved the positions that the branch began with.
-    :param then: what else the transaction does; it must move main to the branch.
+    :param then: what else the transaction does; it must move ``published`` to the branch.
     :raises ConflictError: the fence refused, main is no ancestor of the branch any more, or another writer won.
     """
     ensure_callbacks(table.spark)
@@ -136,7 +141,7 @@ def commit_to_branch(
         then(transaction)
         transaction.commitTransaction()
 
-    return _run(table, lambda: retried(table, commit), mark, MAIN)
+    return _run(table, lambda: retried(table, commit), mark, published)
 
 
 def replace_deletes(
@@ -317,9 +322,12 @@ def _old_manifests_kept(table: IcebergTable, transaction: Any) -> Iterator[None]
     (update.remove(_MERGING) if given is None else update.set(_MERGING, given)).commit()
 
 
-def _truncate(table: IcebergTable, transaction: Any, rows: Any, branch: str = MAIN) -> None:
+def _truncate(table: IcebergTable, transaction: Any, rows: Any, job: str | None, branch: str = MAIN) -> None:
+    delete = transaction.newDelete().deleteFromRowFilter(rows).toBranch(branch)
+    if job:
+        delete.set(names.JOB, job)
     try:
-        transaction.newDelete().deleteFromRowFilter(rows).toBranch(branch).commit()
+        delete.commit()
     except Exception as error:
         if java_class_name(error) not in CONFLICTS:
             raise

@@ -29,13 +29,14 @@ class HeadMovedError(ConflictError):
 
 
 @contextmanager
-def branch(table: IcebergTable, base: Snapshot) -> Iterator[str]:
+def branch(table: IcebergTable, base: Snapshot, prefix: str = names.MERGE_BRANCH_PREFIX) -> Iterator[str]:
     """A branch that begins at a snapshot; it is removed in the end, whatever happens.
 
-    :param base: main's head.
+    :param base: main's head, if the branch is to become the table's state.
+    :param prefix: what its name begins with.
     :return: its name.
     """
-    name = f"{names.MERGE_BRANCH_PREFIX}{base.id}_{uuid.uuid4().hex[:8]}"
+    name = f"{prefix}{base.id}_{uuid.uuid4().hex[:8]}"
     retried(table, lambda: _create(table, name, base))
     table.refresh()
     try:
@@ -85,7 +86,8 @@ def publish(
     if head is None or head.id != base.id:
         raise HeadMovedError("The table's head moved.", table=table.name)
     try:
-        return commit_to_branch(table, RowChanges(summary=summary), fence, name, move)
+        told = {**summary, names.BRANCHED_FROM: str(base.id)}
+        return commit_to_branch(table, RowChanges(summary=told), fence, name, move)
     except ConflictError as error:
         table.refresh()
         head = table.head()

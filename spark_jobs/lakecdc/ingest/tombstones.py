@@ -28,7 +28,7 @@ from lakecdc.sql import quoted_column
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
 
     from lakecdc.ingest.formats.native import Packed
     from lakecdc.metadata.positions import Position
@@ -81,13 +81,19 @@ def append_remembered(table: IcebergTable, files: list[Any]) -> None:
 
 
 def drop_deleted(
-    target: IcebergTable, rows: DataFrame, key: Sequence[str], mark: str, truncated: str | None = None
+    target: IcebergTable,
+    rows: DataFrame,
+    key: Sequence[str],
+    mark: str,
+    truncated: str | None = None,
+    until: Column | None = None,
 ) -> tuple[DataFrame, int]:
     """Leave out suspects that a remembered delete is newer than.
 
     :param rows: folded rows.
     :param mark: highest order key applied; rows above it are no suspects.
     :param truncated: order key of the last TRUNCATE applied; deletes before it say nothing of rows that came after.
+    :param until: deletes with a later source time do not count; default: all do.
     :return: the rows that remain and how many were left out.
     """
     table = _open(target)
@@ -95,6 +101,7 @@ def drop_deleted(
     if table is None or suspects.isEmpty():
         return rows, 0
     held = read_keys(table, suspects.select("key.*").distinct(), key).where(F.col(ORDER_COLUMN) >= (truncated or ""))
+    held = held if until is None else held.where(F.col(TIME_COLUMN) <= until)
     named = [quoted_column(k) for k in key]
     newest = held.groupBy(*named).agg(F.max(ORDER_COLUMN).alias("held")).select(F.struct(*named).alias("key"), "held")
     void = suspects.join(newest, "key").where(F.col("held") > F.col("order")).select("key").localCheckpoint()

@@ -52,7 +52,7 @@ def rollback_tables(table: IcebergTable, spec: JobSpec) -> TableReport:
     moves = [(table, head, wanted)]
     history = named_history(table, options.history_tables.get(table.name))
     if history and (beside := history.head()):
-        moves.append((history, beside, state_beside(history, table, kept)))
+        moves.append((history, beside, _state_beside(history, table, kept)))
     moves = [(moved, now, then) for moved, now, then in moves if now.id != then.id]
     carrier = carrier_of(kept)
     metrics: dict[str, Any] = {
@@ -71,6 +71,18 @@ def rollback_tables(table: IcebergTable, spec: JobSpec) -> TableReport:
     for moved, now, then in moves:
         _set(moved, now, then, metrics["kept_as"], options.keep_for)
     return TableReport(table.name, "done", snapshot_before=str(head.id), snapshot_after=str(wanted.id), metrics=metrics)
+
+
+def _state_beside(history: IcebergTable, table: IcebergTable, kept: Sequence[Snapshot]) -> Snapshot:
+    found = state_beside(history, table, kept)
+    if found is None:
+        raise InputError(
+            f"The history table {history.name} has no snapshot that goes with the wanted one.",
+            table=table.name,
+            hint="It has expired, or all events came later. Leave the table out of options.history_tables: then the "
+            "history table keeps what is undone, and has twice what is read again.",
+        )
+    return found
 
 
 def _refuse_expired_rows(table: IcebergTable, passed: Sequence[Snapshot]) -> None:

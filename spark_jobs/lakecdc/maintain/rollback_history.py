@@ -41,14 +41,15 @@ def named_history(table: IcebergTable, name: str | None) -> IcebergTable | None:
     return history
 
 
-def state_beside(history: IcebergTable, table: IcebergTable, kept: Sequence[Snapshot]) -> Snapshot:
+def state_beside(history: IcebergTable, table: IcebergTable, kept: Sequence[Snapshot]) -> Snapshot | None:
     """The snapshot of a history table that goes with a snapshot of its table.
 
     Each batch is written to the history table first, with a note of where the table stood before
     (``lakecdc.ingest.apply.history_table``). It is one of the table's batches if that place lies before the last one.
 
     :param kept: the wanted snapshot of the table and its ancestors, newest first.
-    :raises InputError: the history table is another table's, or has none such, or it has expired.
+    :return: None if it has none such, or it has expired.
+    :raises InputError: the history table is another table's.
     """
     carrier = carrier_of(kept)
     places = {str(each.id): number for number, each in enumerate(kept)}
@@ -56,14 +57,7 @@ def state_beside(history: IcebergTable, table: IcebergTable, kept: Sequence[Snap
     tags = [name for name, ref in sorted(read_refs(history).items()) if ref.kind == "tag"]
     # where it was set back before, what goes with a later snapshot of the table is kept by a tag alone
     found = [state for ref in (MAIN, *tags) if (state := _state(history, table, ref, (places, last)))]
-    if not found:
-        raise InputError(
-            f"The history table {history.name} has no snapshot that goes with the wanted one.",
-            table=table.name,
-            hint="It has expired, or all events came later. Leave the table out of options.history_tables: then the "
-            "history table keeps what is undone, and has twice what is read again.",
-        )
-    return min(found, key=lambda state: state.behind).snapshot
+    return min(found, key=lambda state: state.behind).snapshot if found else None
 
 
 def _state(history: IcebergTable, table: IcebergTable, ref: str, places: tuple[dict[str, int], int]) -> _State | None:

@@ -58,6 +58,12 @@ SIDE_OF = "lakecdc.side-of"
 MERGE_BRANCH_PREFIX = "lakecdc_merge_"
 #: branch with a batch that has not passed its checks, or is about to be held against them
 AUDIT_BRANCH = "lakecdc_audit"
+#: summary: id of the snapshot that a short-lived branch began at; what lies between was made by its own statements
+BRANCHED_FROM = "lakecdc.branched-from"
+#: summary: JSON of the moment that a branch was made to hold, the snapshot it began with and the events it took
+MOMENT = "lakecdc.moment"
+#: prefix of the short-lived branches on which a past moment is restored
+MOMENT_BRANCH_PREFIX = "lakecdc_moment_"
 #: table property: source time of the last TRUNCATE that a target with ``on_truncate: mark`` was told of
 TRUNCATED = "lakecdc.truncated-at"
 #: table property: the column and the moment below which a table's rows have expired (see ``floor``)

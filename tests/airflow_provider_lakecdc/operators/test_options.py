@@ -22,6 +22,7 @@ from airflow_provider_lakecdc.operators.rebucket import RebucketOperator
 from airflow_provider_lakecdc.operators.reconcile import ReconcileOperator
 from airflow_provider_lakecdc.operators.remove_orphan_files import RemoveOrphanFilesOperator
 from airflow_provider_lakecdc.operators.replay_quarantine import ReplayQuarantineOperator
+from airflow_provider_lakecdc.operators.restore_moment import RestoreMomentOperator
 from airflow_provider_lakecdc.operators.rewrite_delete_files import RewriteDeleteFilesOperator
 from airflow_provider_lakecdc.operators.rewrite_manifests import RewriteManifestsOperator
 from airflow_provider_lakecdc.operators.rollback_tables import RollbackTablesOperator
@@ -52,6 +53,7 @@ OPERATORS: dict[str, type[LakecdcJobOperator]] = {
         ReconcileOperator,
         ExportChangesOperator,
         CheckTablesOperator,
+        RestoreMomentOperator,
         GovernOperator,
     )
 }

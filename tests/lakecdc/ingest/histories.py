@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import random
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
 PLACEHOLDER = "__debezium_unavailable_value"
 Row = dict[str, Any]
@@ -24,7 +24,7 @@ class History:
     lsn: int = 1000
 
     @classmethod
-    def of(cls, seed: int, statements: int, keys: int = 12) -> History:
+    def of(cls, seed: int, statements: int, keys: int = 12) -> Self:
         """Play a number of random statements."""
         history = cls(random.Random(seed))
         for _ in range(statements):

@@ -204,6 +204,17 @@ def _few_values(frame: DataFrame, name: str, sql_type: str) -> list[Any]:
     return [row[0] for row in values] if len(values) <= _MOST_VALUES else []
 
 
+def merge_into(table: IcebergTable, name: str, batch: TableBatch, rows: DataFrame) -> None:
+    """Carry out the statement by itself.
+
+    :param name: the table or one of its branches, as SQL.
+    :param rows: see :func:`merge`.
+    """
+    with _source(table, batch, rows) as source:
+        assert source is not None
+        table.spark.sql(_statement(table, name, source), source.values)
+
+
 def _statement(table: IcebergTable, name: str, source: _Source) -> str:
     on = [f"t.{quoted_column(k)} = s.{quoted_column(k)}" for k in source.key] + source.bounds
     newer = f"s.{ORDER_COLUMN} >= coalesce(t.{ORDER_COLUMN}, '')"

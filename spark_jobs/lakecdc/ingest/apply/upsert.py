@@ -93,7 +93,7 @@ def _upsert(
         elif batch.full_load:
             full_load.stage(table, batch, rows, staged)
         elif rows is not None:
-            _stage_rows(table, batch, rows, staged, specs, keys)
+            stage_changes(table, batch, rows, staged, specs, keys)
 
     # a full load deletes nothing
     deletes = not batch.full_load and rows is not None
@@ -124,14 +124,21 @@ def _stage_packed(
         if memory is not None:
             tombstones.append_remembered(memory, remembered)
     else:
-        _stage_rows(table, batch, packed.changes, staged, spec_ids, keys)
+        stage_changes(table, batch, packed.changes, staged, spec_ids, keys)
     if memory is None and not batch.in_order:
         tombstones.remember_packed(table, packed, batch.key)
 
 
-def _stage_rows(
+def stage_changes(
     table: IcebergTable, batch: TableBatch, rows: DataFrame, staged: Staged, spec_ids: list[int], keys: int
 ) -> None:
+    """Write folded rows as data files, and their keys as equality deletes, uncommitted.
+
+    :param rows: see :func:`upsert`.
+    :param staged: takes up the files.
+    :param spec_ids: partition specs to write the deletes for.
+    :param keys: number of rows.
+    """
     staged.data_files += stage_images(table, batch, rows, keys)
     staged.delete_files += _stage_deletes(table, batch, rows, keys, spec_ids)
 

@@ -1,0 +1,48 @@
+"""The operator of the job that restores past moments."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+from airflow_provider_lakecdc.operators.base import LakecdcJobOperator
+from lakecdc.contract.options import Outcome
+
+
+class RestoreMomentOperator(LakecdcJobOperator):
+    """Restores the state of tables at one moment of their source, each on a branch of its own; ``main`` stays.
+
+    :param moment: ISO-8601 moment at the source; without it the job refuses.
+    :param history_tables: by table, its history table.
+    :param branch: branch of each table that is to hold the moment; default: named after the moment.
+    :param keep_for: seconds for which branch and tag are kept.
+    :param quarantine_table: as for ``ingest``.
+    :param dry_run: tell what the moment is made of, change nothing.
+    :param fail_on: outcomes that fail the task although they are not failures, such as ``skipped``.
+    :param kwargs: see :class:`LakecdcJobOperator`.
+    """
+
+    job_name: ClassVar[str] = "restore_moment"
+
+    def __init__(
+        self,
+        *,
+        moment: str | None = None,
+        history_tables: Mapping[str, str] | str | None = None,
+        branch: str | None = None,
+        keep_for: float | str = 30 * 24 * 3600.0,
+        quarantine_table: str | None = None,
+        dry_run: bool | str = False,
+        fail_on: Sequence[Outcome] = (),
+        **kwargs: Any,
+    ) -> None:
+        options = {
+            "moment": moment,
+            "history_tables": history_tables or {},
+            "branch": branch,
+            "keep_for": keep_for,
+            "quarantine_table": quarantine_table,
+            "dry_run": dry_run,
+            "fail_on": fail_on,
+        }
+        super().__init__(options=options, **kwargs)

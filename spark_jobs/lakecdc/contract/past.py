@@ -1,0 +1,56 @@
+"""The options of the jobs that make something of a table's past."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+from lakecdc.contract.errors import SpecError
+from lakecdc.contract.fields import parse_moment
+from lakecdc.contract.job_options import JobOptions
+from lakecdc.contract.quarantine_table import check_quarantine_table
+from lakecdc.metadata.names import RESERVED_REFS
+
+
+@dataclass(frozen=True)
+class RestoreMomentOptions(JobOptions):
+    """Options of ``restore_moment``. Without ``moment`` nothing is made: the job refuses to guess.
+
+    :param moment: ISO-8601 moment at the source: what it had committed by then is restored.
+    :param history_tables: by table, its history table.
+    :param branch: branch of each table that is to hold the moment; default: ``moment-2026-01-31T00-03-00``, the moment
+        in UTC. The tag ``<branch>-as-restored`` stays where it is if people write to the branch.
+    :param keep_for: seconds for which branch and tag are kept.
+    :param quarantine_table: as for ``ingest``.
+    """
+
+    moment: str | None = None
+    history_tables: dict[str, str] = field(default_factory=dict)
+    branch: str | None = None
+    keep_for: float = 30 * 24 * 3600.0
+    quarantine_table: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.moment is not None:
+            parse_moment(self.moment, "options.moment")
+        if self.branch is not None and (self.branch.startswith(RESERVED_REFS) or self.branch in ("", "main")):
+            raise SpecError(
+                f"options.branch is {self.branch!r}, which is reserved.",
+                hint="Take another name, or leave it out: then the branch is named after the moment.",
+            )
+        if not self.keep_for > 0:
+            raise SpecError(f"options.keep_for is {self.keep_for}, not above 0 seconds.")
+        check_quarantine_table(self.quarantine_table)
+
+    def restored(self) -> tuple[datetime, str]:
+        """The moment in UTC, and the name of its branch.
+
+        :raises SpecError: nobody has named one.
+        """
+        if not self.moment:
+            raise SpecError(
+                "Nobody has said which moment to restore.", hint='Give options.moment, as "2026-01-31T00:03:00+00:00".'
+            )
+        moment = parse_moment(self.moment, "options.moment").astimezone(UTC)
+        fraction = f"-{moment.microsecond:06d}" if moment.microsecond else ""
+        return moment, self.branch or f"moment-{moment:%Y-%m-%dT%H-%M-%S}{fraction}"

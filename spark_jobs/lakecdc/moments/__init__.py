@@ -1,0 +1,1 @@
+"""Past moments of tables, by their snapshots and the events in their history tables."""

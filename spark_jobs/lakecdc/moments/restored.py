@@ -1,0 +1,189 @@
+"""A moment as a branch of its table: the base and, in one commit, the events that it lacks."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from lakecdc.contract.errors import ConflictError, InputError
+from lakecdc.contract.target import ORDER_COLUMN
+from lakecdc.iceberg import scratch
+from lakecdc.iceberg.branch import Branch
+from lakecdc.iceberg.commit import RowChanges, commit_to_branch
+from lakecdc.iceberg.definition import current_spec_id, live_spec_ids
+from lakecdc.iceberg.fence import PositionFence
+from lakecdc.iceberg.refs import Ref, put_refs, read_refs
+from lakecdc.iceberg.staging import discard
+from lakecdc.iceberg.table import carrier_of
+from lakecdc.ingest import tombstones, truncate
+from lakecdc.ingest.apply.merge import merge_into
+from lakecdc.ingest.apply.publish import Staged
+from lakecdc.ingest.apply.upsert import stage_changes
+from lakecdc.ingest.cleaning import cleaned, completed
+from lakecdc.ingest.completion import complete
+from lakecdc.ingest.floor import held_against
+from lakecdc.ingest.fold import fold, stats
+from lakecdc.ingest.lookup import drop_older
+from lakecdc.ingest.order import void_sql
+from lakecdc.ingest.tables import columns_outside_key
+from lakecdc.metadata import names
+from lakecdc.moments.stretch import micros
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from lakecdc.iceberg.table import Snapshot
+    from lakecdc.ingest.change import TableBatch
+    from lakecdc.ingest.fold import FoldStats
+    from lakecdc.moments.stretch import Stretch
+
+JOB = "restore_moment"
+
+
+@dataclass(frozen=True)
+class Shown:
+    """Where a moment is shown.
+
+    :param branch: name of the branch.
+    :param keep_for: seconds for which it is kept.
+    """
+
+    branch: str
+    keep_for: float
+
+    @property
+    def tag(self) -> str:
+        """Name of the tag, which stays where it is if people write to the branch."""
+        return f"{self.branch}-as-restored"
+
+
+def restore(stretch: Stretch, batch: TableBatch, note: str, shown: Shown) -> Snapshot:
+    """Make branch and tag.
+
+    :param batch: the events that the base lacks.
+    :param note: what the summary tells of the moment.
+    :return: the snapshot of both.
+    :raises InputError: an event left a value out that nobody tells.
+    :raises ConflictError: expiry has removed the base meanwhile.
+    """
+    table = stretch.table
+    batch = cleaned(table.spark, held_against(batch, table))
+    with scratch.branch(table, stretch.base, names.MOMENT_BRANCH_PREFIX) as name:
+        past = Branch(table, name)
+        _delete(past, batch, name)
+        staged = Staged()
+        try:
+            _apply(stretch, past, batch, name, staged)
+            return _publish(stretch, name, staged, note, shown)
+        except (InputError, ConflictError):
+            # after any other error the commit may have arrived
+            discard(table, staged.files)
+            raise
+
+
+def restored_before(stretch: Stretch, shown: Shown) -> str | None:
+    """What the branch says of the moment that it holds; None if there is no such branch.
+
+    :raises InputError: the branch is another one, or somebody has written to it since.
+    """
+    refs = read_refs(stretch.table)
+    branch, tag = refs.get(shown.branch), refs.get(shown.tag)
+    if branch is None and tag is None:
+        return None
+    head = stretch.table.head(shown.branch)
+    note = head.summary.get(names.MOMENT) if head else None
+    same = note is not None and json.loads(note)["moment"] == stretch.moment.isoformat()
+    if not same or not branch or not tag or branch.snapshot_id != tag.snapshot_id:
+        raise InputError(
+            f"There is a branch or tag {shown.branch!r} already that is not this moment as it was restored.",
+            table=stretch.table.name,
+            hint="Give options.branch another name, or drop branch and tag.",
+        )
+    return note
+
+
+def note_of(stretch: Stretch, events: int) -> str:
+    """What the summary tells of a restored moment, the same for the same rows.
+
+    :param events: how many the base lacks.
+    """
+    told = {"moment": stretch.moment.isoformat(), "base": str(stretch.base.id), "events": events}
+    return json.dumps(told, sort_keys=True)
+
+
+def _delete(past: Branch, batch: TableBatch, name: str) -> None:
+    """Delete what a TRUNCATE has emptied, and rows that have expired since."""
+    # rows without an order key are older than any event
+    older = f"coalesce({ORDER_COLUMN}, '') < '{batch.truncate_order}'" if batch.truncate_order else None
+    below = batch.floor.condition(c.name for c in batch.columns) if batch.floor else None
+    gone = " OR ".join(filter(None, (older, below)))
+    if gone:
+        past.spark.sql(f"DELETE FROM {scratch.sql_name(past, name)} WHERE {gone}")
+        past.refresh()
+
+
+def _apply(stretch: Stretch, past: Branch, batch: TableBatch, name: str, staged: Staged) -> None:
+    """Fold the events into the branch: by a statement of its own, or as files that are to be committed."""
+    assert batch.changes is not None
+    changes = batch.changes
+    if batch.truncate_order:
+        changes = changes.where(f"NOT {void_sql('`order`', batch.truncate_order)}")
+    folded = fold(changes).persist()
+    try:
+        measured = stats(folded)
+        if not measured.keys:
+            return
+        rows = _newer(stretch, past, batch, folded, measured.low_order)
+        if measured.open_keys:
+            rows = _whole(rows, batch, past, stretch.position.high_order, measured)
+        rows = completed(past.spark, rows, batch, set())
+        head = past.java.snapshot(name)
+        specs = sorted(live_spec_ids(past, head))
+        if any(columns_outside_key(past, batch.key, spec) for spec in {*specs, current_spec_id(past)}):
+            merge_into(past, scratch.sql_name(past, name), batch, rows)
+        else:
+            stage_changes(past, batch, rows, staged, specs, measured.keys)
+    finally:
+        folded.unpersist()
+
+
+def _newer(stretch: Stretch, past: Branch, batch: TableBatch, folded: DataFrame, low_order: str | None) -> DataFrame:
+    """Folded rows without those that the base, or a delete by the moment, is newer than."""
+    mark, truncated = stretch.position.high_order, stretch.position.truncate_order
+    if mark is None or low_order is None or low_order > mark:
+        return folded
+    rows, _, _ = drop_older(folded, past, batch.key, mark)
+    rows, _ = tombstones.drop_deleted(past, rows, batch.key, mark, truncated, micros(stretch.moment))
+    return truncate.drop_emptied(rows, truncated)[0] if truncated else rows
+
+
+def _whole(rows: DataFrame, batch: TableBatch, past: Branch, mark: str | None, measured: FoldStats) -> DataFrame:
+    """Rows with the values that the source left out, because they had not changed."""
+    rows, _, lost = complete(rows, batch, past, mark, measured.first_order)
+    if lost is not None:
+        raise InputError(
+            f"The source left out values of {lost.count()} rows, and neither the history table nor the table tells "
+            "them, so that the moment cannot be restored.",
+            table=past.name,
+            hint="Read one of the table's own snapshots.",
+        )
+    return rows
+
+
+def _publish(stretch: Stretch, name: str, staged: Staged, note: str, shown: Shown) -> Snapshot:
+    """Commit what is staged, and show it by branch and tag, in one metadata commit."""
+    table = stretch.table.refresh()
+    moment = stretch.moment.isoformat()
+    summary = {names.JOB: JOB, names.READ_THROUGH: moment, names.MOMENT: note}
+    changes = RowChanges(staged.data_files, staged.delete_files, summary=summary)
+    kept_ms = int(shown.keep_for * 1000)
+
+    def show(transaction: Any) -> None:
+        tip = int(transaction.table().snapshot(name).snapshotId())
+        wanted = {shown.branch: Ref(tip, "branch", kept_ms), shown.tag: Ref(tip, "tag", kept_ms)}
+        put_refs(table, wanted, owner=transaction)
+
+    carrier = carrier_of(table.ancestors_of(stretch.base))
+    fence = PositionFence(carrier.text if carrier else None)
+    return commit_to_branch(table, changes, fence, name, show, shown.branch)

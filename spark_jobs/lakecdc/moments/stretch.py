@@ -1,0 +1,320 @@
+"""Whether a moment of a table's source can be told, and of which snapshot and which events it is made.
+
+The snapshot holds no event from after the moment. All that is to be added lies in the history table, behind the state
+that goes with the snapshot, late events included. What might be missing there is refused.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from lakecdc.contract.errors import InputError
+from lakecdc.contract.fields import parse_moment
+from lakecdc.contract.target import TIME_COLUMN
+from lakecdc.iceberg.row_deletes import count_rows
+from lakecdc.iceberg.table import carrier_of
+from lakecdc.ingest.order import time_of
+from lakecdc.ingest.quarantine import open_quarantine
+from lakecdc.ingest.sources.kafka import progress
+from lakecdc.maintain.rollback_history import named_history, state_beside
+from lakecdc.metadata import names
+from lakecdc.metadata.floor import read_floor
+from lakecdc.metadata.last_write import SnapshotFacts
+from lakecdc.metadata.positions import Position, current_position, decode, idle_position
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+
+    from lakecdc.iceberg.table import IcebergTable, Snapshot
+
+_LOST = "What the source did then cannot be told."
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """What a moment of a table is made of: a snapshot, and events that it does not have.
+
+    :param moment: in UTC.
+    :param base: the newest snapshot without an event from after the moment.
+    :param position: where it stands.
+    :param since: the snapshot of the history table with the events that ``base`` has.
+    :param until: the newest one.
+    :param truncated: order key of the last TRUNCATE that has emptied the table by now; None if there was none.
+    """
+
+    table: IcebergTable
+    history: IcebergTable
+    moment: datetime
+    base: Snapshot
+    position: Position
+    since: Snapshot
+    until: Snapshot
+    truncated: str | None
+
+
+def stretch_to(table: IcebergTable, history_name: str | None, moment: datetime, quarantine: str) -> Stretch:
+    """Judge a moment of a table; nothing is written.
+
+    :param history_name: of its history table; None if it has none.
+    :param moment: at the source, in UTC.
+    :param quarantine: name of the table that keeps its messages in quarantine.
+    :raises InputError: the moment cannot be told for certain; the message says why.
+    """
+    carrier = carrier_of(table.refresh().ancestors())
+    position = current_position(carrier, table.properties)
+    if carrier is None or position is None or not table.identifier_columns:
+        raise InputError(
+            "Ingestion has not made it a table of current rows, so that moments of its source are not known.",
+            table=table.name,
+            hint="Leave it out.",
+        )
+    history = named_history(table, history_name)
+    if history is None:
+        raise InputError(
+            f"It has no history table, so that only its own snapshots are known. {_nearest(table, moment)}",
+            table=table.name,
+            hint="Name its history table in options.history_tables, or read one of these snapshots.",
+        )
+    _refuse_unread(table, position, moment, is_quiet=bool(idle_position(table.properties, carrier)))
+    _refuse_quarantined(table, moment, quarantine)
+    past = _Past(table, history, moment)
+    past.check()
+    until = history.head()
+    assert until is not None
+    return Stretch(table, history, moment, past.base, past.position, past.since, until, position.truncate_order)
+
+
+def micros(moment: datetime) -> Column:
+    """A moment as a value of Spark."""
+    from pyspark.sql import functions as F
+
+    return F.timestamp_micros(F.lit(_micros(moment)))
+
+
+class _Past:
+    """The snapshots of a table and its history table since the last one without events from after a moment.
+
+    :ivar base: see :class:`Stretch`, as are ``position`` and ``since``.
+    """
+
+    def __init__(self, table: IcebergTable, history: IcebergTable, moment: datetime) -> None:
+        self._table, self._history, self._moment = table, history.refresh(), moment
+        later: list[Snapshot] = []
+        for snapshot in table.ancestors():
+            found = self._state_beside(snapshot)
+            if found is not None:
+                break
+            later.insert(0, snapshot)
+        else:
+            raise self._refusal(
+                "It begins later, or its snapshots from before have expired.",
+                "Restore a later moment, or read one of these snapshots.",
+            )
+        self.since, self._carrier = found, snapshot
+        self.position = decode(snapshot.summary[names.POSITIONS])
+        kept = [snapshot]
+        while later and _keeps_rows(later[0]):
+            kept.append(later.pop(0))
+        self.base, self._later = kept[-1], later
+
+    def _state_beside(self, snapshot: Snapshot) -> Snapshot | None:
+        """What goes with a snapshot in the history table, if neither has an event from after the moment."""
+        position = _position(snapshot)
+        if position is None or position.read_through is None or _read_through(position) > self._moment:
+            return None
+        found = state_beside(self._history, self._table, list(self._table.ancestors_of(snapshot)))
+        if found is None:
+            raise self._refusal(
+                f"The history table {self._history.name} does not go back to snapshot {snapshot.id}.",
+                "Restore a later moment, or read one of these snapshots.",
+            )
+        later = f"{TIME_COLUMN} > timestamp_micros({_micros(self._moment)})"
+        return found if self._history.read(found.id, where=later).isEmpty() else None
+
+    def check(self) -> None:
+        """Refuse what may hide an event from before the moment.
+
+        :raises InputError: saying what.
+        """
+        # up to the batch that has read past the moment; what came later matters for late events alone
+        passed = next((n for n, each in enumerate(self._later, 1) if _is_past(each, self._moment)), len(self._later))
+        stretch = self._later[:passed]
+        self._refuse_foreign(stretch)
+        for position in filter(None, map(_position, (self._carrier, *stretch))):
+            self._refuse_position(position)
+        loads = self._loads()
+        if any(each in stretch for each in loads):
+            raise self._refusal(
+                f"It was loaded in full after {self.position.read_through}, up to which its source is known. {_LOST}",
+                "Restore a moment from before or after that, or read one of these snapshots.",
+            )
+        floor = read_floor(self._history.properties, self._history.name)
+        if floor is not None and floor.below > _read_through(self.position):
+            raise self._refusal(
+                f"Events from before {floor.below.isoformat()} have been removed from the history table "
+                f"{self._history.name}. {_LOST}",
+                "Restore a later moment, or read one of these snapshots.",
+            )
+
+    def _refuse_position(self, position: Position) -> None:
+        if position.read_through is None or "loaded" in position.offsets:
+            raise self._refusal(
+                "A full load was not complete then: it has read rows that its log came to later.",
+                "Restore a later moment, or read one of these snapshots.",
+            )
+        if _source(position) != _source(self.position):
+            raise self._refusal(
+                f"Another source has fed it since {self.position.read_through}. {_LOST}",
+                "Restore a moment from before or after that, or read one of these snapshots.",
+            )
+
+    def _refuse_foreign(self, stretch: Sequence[Snapshot]) -> None:
+        """Refuse commits of others to the table.
+
+        :param stretch: the first one first.
+        """
+        own_down_to = None
+        for snapshot in reversed(stretch):
+            if str(snapshot.id) == own_down_to:
+                own_down_to = None
+            own_down_to = snapshot.summary.get(names.BRANCHED_FROM, own_down_to)
+            if own_down_to is None and not _is_ours(snapshot):
+                raise self._refusal(
+                    f"Somebody else than ingestion has written to it, in snapshot {snapshot.id}.",
+                    "Restore a moment from before or after that, or read one of these snapshots.",
+                )
+
+    def _loads(self) -> list[Snapshot]:
+        """The snapshots since the base that are full loads of all rows, as the history table tells.
+
+        :raises InputError: the history table lacks a batch, or has rows of others.
+        """
+        notes = self._notes()
+        loads: list[Snapshot] = []
+        before = self._carrier
+        for snapshot in (each for each in self._later if _position(each)):
+            if str(before.id) not in notes:
+                raise self._refusal(
+                    f"The history table {self._history.name} lacks the batch of snapshot {snapshot.id}, or its "
+                    "snapshots have expired.",
+                    "Restore a moment from after that, or read one of these snapshots.",
+                )
+            loads += [snapshot] if notes[str(before.id)] else []
+            before = snapshot
+        return loads
+
+    def _notes(self) -> dict[str, bool]:
+        """By the snapshot of the table that a batch came on top of, whether it was a full load of all rows."""
+        found: dict[str, bool] = {}
+        for snapshot in self._history.ancestors():
+            if snapshot.id == self.since.id:
+                break
+            note = json.loads(snapshot.summary.get(names.SIDE_OF, "null"))
+            if note is None and not _is_ours(snapshot) and int(snapshot.summary.get("added-records", 0)):
+                raise self._refusal(
+                    f"Somebody else than ingestion has written to the history table {self._history.name}, in snapshot "
+                    f"{snapshot.id}.",
+                    "Read one of these snapshots.",
+                )
+            if note is not None and note["table"] == self._table.uuid:
+                after = str(note["after"])
+                found[after] = found.get(after, False) or note["full_load"]
+        return found
+
+    def _refusal(self, what: str, hint: str) -> InputError:
+        message = f"The moment {self._moment.isoformat()} cannot be restored. {what}"
+        return InputError(f"{message} {_nearest(self._table, self._moment)}", table=self._table.name, hint=hint)
+
+
+def _refuse_unread(table: IcebergTable, position: Position, moment: datetime, *, is_quiet: bool) -> None:
+    """Refuse a moment that the source is not known to have been read past, each partition of it.
+
+    :param is_quiet: the last run has found nothing new in any partition.
+    """
+    text, hint = moment.isoformat(), "Let ingestion go on beyond the moment, then run again."
+    if position.read_through is None or _read_through(position) <= moment:
+        told = position.read_through or "no moment yet"
+        raise InputError(
+            f"It is not known to hold all that its source had by {text}: it has been read through {told}.",
+            table=table.name,
+            hint=hint,
+        )
+    if position.source != progress.SOURCE or is_quiet:
+        return
+    # what it has been read through is the newest event of any partition
+    read = progress.decode(position)
+    behind = [f"{topic}/{n}" for topic, n in sorted(read.next) if not _has_passed(read.marks.get((topic, n)), moment)]
+    if behind:
+        raise InputError(
+            f"It is not known to hold all that its source had by {text}: nothing later has come from "
+            f"{', '.join(behind[:10])}.",
+            table=table.name,
+            hint="Let a run of ingestion find nothing new in the topics, then run again.",
+        )
+
+
+def _has_passed(mark: str | None, moment: datetime) -> bool:
+    return mark is not None and time_of(mark) > moment.timestamp() * 1000
+
+
+def _refuse_quarantined(table: IcebergTable, moment: datetime, name: str) -> None:
+    found = open_quarantine(table.spark, table.catalog, name)
+    where = "target = :target AND coalesce(source_time <= timestamp_micros(:moment), true)"
+    count = count_rows(found, where, {"target": table.name, "moment": _micros(moment)}) if found else 0
+    if count:
+        raise InputError(
+            f"{count} of its messages are in quarantine that may be from before {moment.isoformat()}.",
+            table=table.name,
+            hint="Run replay_quarantine, or dismiss them with clean_side_tables, then run again.",
+        )
+
+
+def _nearest(table: IcebergTable, moment: datetime) -> str:
+    """The snapshots that are nearest to a moment, for people."""
+    before = after = None
+    for snapshot in table.ancestors():
+        position = _position(snapshot)
+        if position is None or position.read_through is None:
+            continue
+        if _read_through(position) <= moment:
+            before = before or f"snapshot {snapshot.id}, read through {position.read_through}"
+        else:
+            after = f"snapshot {snapshot.id}, read through {position.read_through}"
+    near = [text for text in (before, after) if text]
+    return f"Nearest to it: {'; '.join(near)}." if near else "No snapshot of it tells how far its source was read."
+
+
+def _position(snapshot: Snapshot) -> Position | None:
+    text = snapshot.summary.get(names.POSITIONS)
+    return decode(text) if text is not None else None
+
+
+def _read_through(position: Position) -> datetime:
+    return parse_moment(position.read_through or "", names.READ_THROUGH)
+
+
+def _is_past(snapshot: Snapshot, moment: datetime) -> bool:
+    position = _position(snapshot)
+    return position is not None and position.read_through is not None and _read_through(position) > moment
+
+
+def _source(position: Position) -> tuple[object, ...]:
+    return position.source, position.identity, position.offsets.get("epoch")
+
+
+def _is_ours(snapshot: Snapshot) -> bool:
+    return names.JOB in snapshot.summary or snapshot.operation == "replace"
+
+
+def _keeps_rows(snapshot: Snapshot) -> bool:
+    """Whether a snapshot has no more events than the one before."""
+    facts = SnapshotFacts(snapshot.id, snapshot.timestamp_ms, snapshot.operation, snapshot.summary)
+    return facts.is_maintenance and names.MOMENT not in snapshot.summary
+
+
+def _micros(moment: datetime) -> int:
+    return int(moment.timestamp()) * 1_000_000 + moment.microsecond

@@ -1,0 +1,8 @@
+"""Restore a past moment of tables: ``restore_moment.py --spec URI --report URI``."""
+
+import sys
+
+from lakecdc.run import main
+
+if __name__ == "__main__":
+    sys.exit(main("restore_moment"))
