@@ -42,7 +42,7 @@ bench-ingest: setup  ## measure ingest: ours, MERGE INTO and Flink on the same e
 bench-ingest-growth: setup  ## measure what a batch costs as its table grows to 50 M rows; JSON on the last line
 	$(BIN)/python -m benchmarks.ingest_growth $(ARGS)
 
-bench-past: setup  ## measure an export of changes against comparing two snapshots in full; JSON on the last line
+bench-past: setup  ## measure an export of changes, and a restored moment, against reading everything; JSON on the last line
 	$(BIN)/python -m benchmarks.past $(ARGS)
 
 bench-full-load: setup  ## measure the full load of a Postgres table: ours, dlt and bare COPY; JSON on the last line

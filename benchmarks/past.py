@@ -2,7 +2,7 @@
 
     python -m benchmarks.past [--rows 2000000] [--changed 0.01]
 
-``changes``: see :mod:`benchmarks.past_changes`. The last line is JSON.
+``changes``: see :mod:`benchmarks.past_changes`; ``moment``: see :mod:`benchmarks.past_moment`. The last line is JSON.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import os
 import shutil
 from pathlib import Path
 
-from benchmarks import past_changes
+from benchmarks import past_changes, past_moment
 from benchmarks.terminal import only_own_lines
 
 
@@ -28,7 +28,10 @@ def main() -> None:
     shutil.rmtree(folder, ignore_errors=True)
     (folder / "warehouse").mkdir(parents=True)
     with only_own_lines(folder / "output.log"):
-        found = {"changes": past_changes.measure(folder, given.rows, given.changed)}
+        found = {
+            "changes": past_changes.measure(folder, given.rows, given.changed),
+            "moment": past_moment.measure(folder, given.rows, given.changed),
+        }
         facts = {"rows": given.rows, "changed": given.changed, "cores": os.cpu_count()}
         print(json.dumps({"name": "bench-past", **found, **facts}))
 
