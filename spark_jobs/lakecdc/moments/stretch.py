@@ -117,7 +117,7 @@ class _Past:
         self.since, self._carrier = found, snapshot
         self.position = decode(snapshot.summary[names.POSITIONS])
         kept = [snapshot]
-        while later and _keeps_rows(later[0]):
+        while later and _adds_no_event(later[0]):
             kept.append(later.pop(0))
         self.base, self._later = kept[-1], later
 
@@ -310,8 +310,8 @@ def _is_ours(snapshot: Snapshot) -> bool:
     return names.JOB in snapshot.summary or snapshot.operation == "replace"
 
 
-def _keeps_rows(snapshot: Snapshot) -> bool:
-    """Whether a snapshot has no more events than the one before."""
+def _adds_no_event(snapshot: Snapshot) -> bool:
+    """Whether a snapshot has the events of the one before, and no others."""
     facts = SnapshotFacts(snapshot.id, snapshot.timestamp_ms, snapshot.operation, snapshot.summary)
     return facts.is_maintenance and names.MOMENT not in snapshot.summary
 
