@@ -29,6 +29,7 @@ _OPERATORS = (
     "export_changes",
     "check_tables",
     "restore_moment",
+    "scd2",
     "govern",
     "table_status",
     "consumer",

@@ -79,6 +79,7 @@ _OWN_COUNTERS: dict[str, tuple[str, ...]] = {
     "export_changes": ("rows_written", "files_written"),
     "check_tables": ("checks_passed", "checks_failed", "checks_warned"),
     "restore_moment": ("events_restored",),
+    "scd2": ("events",),
 }
 #: numbers of a report that add up over runs, by job
 COUNTERS = _with(_WORK, _OWN_COUNTERS)
@@ -99,6 +100,7 @@ _OWN_GAUGES: dict[str, tuple[str, ...]] = {
     "export_changes": (),
     "check_tables": (),
     "restore_moment": (),
+    "scd2": (),
 }
 #: numbers of a report that say how a table stands, by job
 GAUGES = _with(_STATE, _OWN_GAUGES)

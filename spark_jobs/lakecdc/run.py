@@ -54,6 +54,7 @@ TABLE_WORK = {
     "remove_orphan_files": "lakecdc.maintain.orphans.job:RemoveOrphanFiles",
     "clean_side_tables": "lakecdc.maintain.side_tables:clean_side_tables",
     "rollback_tables": "lakecdc.maintain.rollback:rollback_tables",
+    "scd2": "lakecdc.dimensions.job:scd2",
     "export_changes": "lakecdc.export.job:export_changes",
     "check_tables": "lakecdc.maintain.check:check_tables",
 }

@@ -14,7 +14,7 @@ from lakecdc.contract.exporting import ExportChangesOptions
 from lakecdc.contract.fields import check_zone, parse_moment
 from lakecdc.contract.job_options import JobOptions as JobOptions
 from lakecdc.contract.job_options import Outcome as Outcome
-from lakecdc.contract.past import RestoreMomentOptions
+from lakecdc.contract.past import RestoreMomentOptions, Scd2Options
 from lakecdc.contract.quarantine_table import check_quarantine_table
 from lakecdc.contract.reconciling import ReconcileOptions
 from lakecdc.metadata.names import RESERVED_REFS
@@ -574,5 +574,6 @@ OPTIONS: dict[str, type[JobOptions]] = {
     "export_changes": ExportChangesOptions,
     "check_tables": CheckTablesOptions,
     "restore_moment": RestoreMomentOptions,
+    "scd2": Scd2Options,
     "govern": GovernOptions,
 }

@@ -54,3 +54,15 @@ class RestoreMomentOptions(JobOptions):
         moment = parse_moment(self.moment, "options.moment").astimezone(UTC)
         fraction = f"-{moment.microsecond:06d}" if moment.microsecond else ""
         return moment, self.branch or f"moment-{moment:%Y-%m-%dT%H-%M-%S}{fraction}"
+
+
+@dataclass(frozen=True)
+class Scd2Options(JobOptions):
+    """Options of ``scd2``. Each run takes in what the history tables have gained since the last one.
+
+    :param history_tables: by table, its history table.
+    :param dimensions: by table, the table of its versions; it is created if it does not exist.
+    """
+
+    history_tables: dict[str, str] = field(default_factory=dict)
+    dimensions: dict[str, str] = field(default_factory=dict)

@@ -12,7 +12,7 @@ from lakecdc.metadata.policy import KEEPING
 from lakecdc.metadata.positions import current_position, nearest_carrier
 
 #: jobs that add rows; every other one of ours changes no row, but for old ones that it removes
-_WRITING = ("ingest", "export_changes")
+_WRITING = ("ingest", "export_changes", "scd2")
 _KEEPING = {*KEEPING, "rebucket"}
 
 

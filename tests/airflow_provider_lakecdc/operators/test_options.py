@@ -26,6 +26,7 @@ from airflow_provider_lakecdc.operators.restore_moment import RestoreMomentOpera
 from airflow_provider_lakecdc.operators.rewrite_delete_files import RewriteDeleteFilesOperator
 from airflow_provider_lakecdc.operators.rewrite_manifests import RewriteManifestsOperator
 from airflow_provider_lakecdc.operators.rollback_tables import RollbackTablesOperator
+from airflow_provider_lakecdc.operators.scd2 import Scd2Operator
 from airflow_provider_lakecdc.operators.sort_data_files import SortDataFilesOperator
 from airflow_provider_lakecdc.operators.tag_snapshots import TagSnapshotsOperator
 from airflow_provider_lakecdc.submission import typed_options
@@ -54,6 +55,7 @@ OPERATORS: dict[str, type[LakecdcJobOperator]] = {
         ExportChangesOperator,
         CheckTablesOperator,
         RestoreMomentOperator,
+        Scd2Operator,
         GovernOperator,
     )
 }

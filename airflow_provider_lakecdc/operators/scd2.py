@@ -1,0 +1,39 @@
+"""The operator of the job that keeps the versions of rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+from airflow_provider_lakecdc.operators.base import LakecdcJobOperator
+from lakecdc.contract.options import Outcome
+
+
+class Scd2Operator(LakecdcJobOperator):
+    """Keeps tables of the versions of other tables' rows (slowly changing dimensions, type 2).
+
+    :param history_tables: by table, its history table.
+    :param dimensions: by table, the table of its versions.
+    :param dry_run: tell how many versions would be written, write none.
+    :param fail_on: outcomes that fail the task although they are not failures, such as ``nothing``.
+    :param kwargs: see :class:`LakecdcJobOperator`.
+    """
+
+    job_name: ClassVar[str] = "scd2"
+
+    def __init__(
+        self,
+        *,
+        history_tables: Mapping[str, str] | str | None = None,
+        dimensions: Mapping[str, str] | str | None = None,
+        dry_run: bool | str = False,
+        fail_on: Sequence[Outcome] = (),
+        **kwargs: Any,
+    ) -> None:
+        options = {
+            "history_tables": history_tables or {},
+            "dimensions": dimensions or {},
+            "dry_run": dry_run,
+            "fail_on": fail_on,
+        }
+        super().__init__(options=options, **kwargs)

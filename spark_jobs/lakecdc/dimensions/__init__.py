@@ -1,0 +1,1 @@
+"""Slowly changing dimensions: the versions of each row, with the time for which each held."""

@@ -1,0 +1,157 @@
+"""A table of versions: which events it has, and how it gets others."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import functions as F
+
+from lakecdc.contract.errors import ConflictError, InputError
+from lakecdc.dimensions.versions import IS_CURRENT, OWN
+from lakecdc.failpoints import reach
+from lakecdc.iceberg import scratch
+from lakecdc.iceberg.definition import create_table, evolve, own_columns, spark_types
+from lakecdc.iceberg.fence import PositionFence
+from lakecdc.iceberg.staging import stage_rows
+from lakecdc.iceberg.table import carrier_of, open_if_there
+from lakecdc.ingest.apply.publish import Staged, publish, summary
+from lakecdc.metadata import names
+from lakecdc.metadata.exports import exported_snapshot, position_of
+from lakecdc.metadata.positions import current_position
+from lakecdc.sql import quoted_column, temporary_view
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from lakecdc.iceberg.table import IcebergTable, Snapshot
+    from lakecdc.metadata.positions import Position
+
+JOB = "scd2"
+
+
+class Dimension:
+    """The table of the versions of a table's rows.
+
+    :param table: whose rows they are.
+    :param name: ``namespace.name`` of the dimension; it need not exist yet.
+    :raises InputError: it cannot be one.
+    :ivar truncated: order key of the last TRUNCATE that it knows.
+    """
+
+    def __init__(self, table: IcebergTable, name: str) -> None:
+        self._source, self._name = table, name
+        self._columns = columns_of(table)
+        if taken := set(OWN) & set(self._columns):
+            raise InputError(f"The table has a column {min(taken)!r} of its own.", table=table.name, hint="Rename it.")
+        self._table = open_if_there(table.spark, table.catalog, name)
+        if self._table is not None and not set(OWN) <= set(self._table.column_names):
+            raise InputError(
+                f"The table {name} lacks {', '.join(OWN)}: it is no table of versions.",
+                table=table.name,
+                hint="Name another one, or one that does not exist: the job creates it.",
+            )
+        self._carrier = carrier_of(self._table.ancestors()) if self._table is not None else None
+        position = current_position(self._carrier, self._table.properties) if self._table is not None else None
+        self._position = position
+        self.truncated = position.truncate_order if position else None
+
+    def since(self, history: IcebergTable) -> Snapshot | None:
+        """The snapshot of the history table up to which events are taken in; None if none are, or it has expired."""
+        known = exported_snapshot(self._position, history.name, history.uuid, self._name)
+        return history.snapshot(known) if known is not None else None
+
+    def write(
+        self, rows: DataFrame, history: IcebergTable, until: Snapshot, truncated: str | None, *, everything: bool
+    ) -> dict[str, Any]:
+        """Put versions in the place of those that their keys had.
+
+        :param rows: as :func:`lakecdc.dimensions.versions.versions` tells them.
+        :param until: snapshot of the history table with the events that they are made of.
+        :param truncated: order key of the last TRUNCATE that they know.
+        :param everything: no other key has versions.
+        :return: what is told of it.
+        :raises ConflictError: somebody else has committed meanwhile; nothing is published.
+        """
+        table = self._prepared()
+        position = position_of(history.name, history.uuid, until.id, _read_through(history, until))
+        position = replace(position, truncate_order=truncated)
+        flat = self._flat(table, rows).localCheckpoint()
+        base = table.head()
+        if base is None:
+            snapshot = self._append(table, flat, position)
+        else:
+            snapshot = self._replace(table, base, flat, position, None if everything else rows.select("key.*"))
+        counts = flat.agg(F.count(F.lit(1)), F.count_if(IS_CURRENT)).first()
+        assert counts is not None
+        return {"dimension": self._name, "snapshot": str(snapshot.id), "versions": counts[0], "current": counts[1]}
+
+    def _append(self, table: IcebergTable, flat: DataFrame, position: Position) -> Snapshot:
+        def stage(staged: Staged) -> None:
+            staged.data_files += [file for file in stage_rows(table, flat) if int(file.recordCount())]
+
+        return publish(table, stage, position, PositionFence(None), note={names.JOB: JOB}).snapshot
+
+    def _replace(
+        self, table: IcebergTable, base: Snapshot, flat: DataFrame, position: Position, keys: DataFrame | None
+    ) -> Snapshot:
+        """Put versions in the place of those of some keys, or of all."""
+        fence = PositionFence(self._carrier.text if self._carrier else None)
+        with scratch.branch(table, base) as branch, temporary_view(flat) as given:
+            target = scratch.sql_name(table, branch)
+            _delete(table.spark, target, keys)
+            table.spark.sql(f"INSERT INTO {target} SELECT * FROM {given}")
+            reach("before_commit")
+            note = {**summary(position), names.JOB: JOB}
+            try:
+                return scratch.publish(table, branch, base, fence, note, names.POSITIONS_TAG)
+            except scratch.HeadMovedError as error:
+                raise ConflictError(
+                    f"Somebody else has committed to the dimension {self._name} meanwhile.",
+                    table=self._source.name,
+                    hint="Nothing was published; run again.",
+                ) from error
+
+    def _prepared(self) -> IcebergTable:
+        """The dimension with the columns that the table has now."""
+        source, columns = self._source, [*self._columns.items(), *OWN.items()]
+        if self._table is not None:
+            evolve(self._table, columns)
+            return self._table.refresh()
+        settings = {"format-version": str(source.format_version), "write.delete.mode": "merge-on-read"}
+        key = source.identifier_columns
+        required = [(name, kind, name in key) for name, kind in columns]
+        # the time is no part of the identifier: it is unknown of rows whose source does not tell it
+        return create_table(
+            source.spark, source.catalog, self._name, required, partition_by=(), properties=settings, identifier=()
+        )
+
+    def _flat(self, table: IcebergTable, rows: DataFrame) -> DataFrame:
+        there = {name: F.col("row")[name] for name in self._columns} | {name: F.col(name) for name in OWN}
+        fields = table.spark.table(table.sql_name).schema.fields
+        return rows.select(*(there.get(f.name, F.lit(None)).cast(f.dataType).alias(f.name) for f in fields))
+
+
+def columns_of(table: IcebergTable) -> dict[str, str]:
+    """The columns of a table that are its source's, with their types."""
+    own = {name for name, _, _ in own_columns()}
+    return {name: kind for name, kind in spark_types(table).items() if name not in own}
+
+
+def _read_through(history: IcebergTable, until: Snapshot) -> str | None:
+    carrier = carrier_of(history.ancestors_of(until))
+    return carrier.position.read_through if carrier else None
+
+
+def _delete(spark: SparkSession, target: str, keys: DataFrame | None) -> None:
+    """Delete the versions of some keys.
+
+    :param target: SQL of the branch.
+    :param keys: with the key columns; None for all versions.
+    """
+    if keys is None:
+        spark.sql(f"DELETE FROM {target}")
+        return
+    with temporary_view(keys.distinct().localCheckpoint()) as given:
+        same = " AND ".join(f"t.{name} = s.{name}" for name in map(quoted_column, keys.columns))
+        spark.sql(f"DELETE FROM {target} t WHERE EXISTS (SELECT 1 FROM {given} s WHERE {same})")

@@ -1,0 +1,141 @@
+"""Tables of the versions of other tables' rows, kept from their history tables."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import functions as F
+
+from lakecdc import changes
+from lakecdc.contract.errors import InputError
+from lakecdc.contract.past import Scd2Options
+from lakecdc.contract.report import TableReport
+from lakecdc.contract.target import OP_COLUMN, ORDER_COLUMN, TIME_COLUMN
+from lakecdc.dimensions.dimension import JOB, Dimension, columns_of
+from lakecdc.dimensions.versions import versions
+from lakecdc.iceberg.table import carrier_of
+from lakecdc.ingest.change import Column
+from lakecdc.maintain.rewrite import nothing
+from lakecdc.maintain.rollback_history import named_history
+from lakecdc.maintain.start_tag import start_tag
+from lakecdc.metadata.positions import current_position
+from lakecdc.moments.events import changes_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from lakecdc.contract.spec import JobSpec
+    from lakecdc.iceberg.table import IcebergTable, Snapshot
+
+
+@dataclass(frozen=True)
+class _Events:
+    """What a run takes in.
+
+    :param changed: a change frame of all events of the keys that have new ones, or of all keys, held by Spark.
+    :param new: how many events are new.
+    :param everything: the dimension is made of these events alone.
+    """
+
+    changed: DataFrame
+    new: int
+    everything: bool
+
+
+def scd2(table: IcebergTable, spec: JobSpec) -> TableReport:
+    """Bring the dimension of a table up to date.
+
+    The versions of keys that have new events are told anew from all of their events, so that late ones find their
+    place between those that are there.
+
+    :raises InputError: the table has no history table or no dimension, one of them is another table's, or events have
+        been removed from the history table.
+    :raises ConflictError: another run has fed the dimension meanwhile.
+    """
+    options, started = spec.options, time.monotonic()
+    assert isinstance(options, Scd2Options)
+    history, dimension = _opened(table.refresh(), options)
+    head = history.refresh().head()
+    if head is None:
+        return nothing(table, f"the history table {history.name} has no snapshot")
+    truncated, since = _truncated(table), dimension.since(history)
+    facts: dict[str, Any] = {"since": str(since.id) if since else None, "until": str(head.id)}
+    if since is not None and since.id == head.id and truncated == dimension.truncated:
+        return nothing(table, "all events are taken in already", None, **facts)
+    with start_tag(history, head, JOB, leased=False):
+        found = _events(table, history, since if truncated == dimension.truncated else None, head)
+        if not (found.new or found.everything):
+            return nothing(table, "all events are taken in already", None, **facts)
+        emptied = _emptied(history, head, truncated)
+        made = versions(found.changed, emptied)
+        facts |= {"events": found.new, "values_unknown": made.unknown}
+        if options.dry_run:
+            return nothing(table, "dry run: nothing was written", None, **facts, versions=made.rows.count())
+        written = dimension.write(made.rows, history, head, truncated, everything=found.everything)
+    facts |= {**written, "seconds": round(time.monotonic() - started, 3)}
+    return TableReport(table.name, "done", metrics=facts)
+
+
+def _opened(table: IcebergTable, options: Scd2Options) -> tuple[IcebergTable, Dimension]:
+    history = named_history(table, options.history_tables.get(table.name))
+    name = options.dimensions.get(table.name)
+    if history is None or name is None:
+        missing = "history_tables" if history is None else "dimensions"
+        raise InputError(
+            f"options.{missing} does not name one for it.",
+            table=table.name,
+            hint="Give each table its history table and the table of its versions.",
+        )
+    if not table.identifier_columns:
+        raise InputError("It has no identifier fields, so that nobody knows what a row is.", table=table.name)
+    return history, Dimension(table, name)
+
+
+def _truncated(table: IcebergTable) -> str | None:
+    """Order key of the last TRUNCATE that has emptied the table, whatever its ``on_truncate`` made of others."""
+    position = current_position(carrier_of(table.ancestors()), table.properties)
+    return position.truncate_order if position else None
+
+
+def _events(table: IcebergTable, history: IcebergTable, since: Snapshot | None, until: Snapshot) -> _Events:
+    columns = tuple(Column(name, kind) for name, kind in columns_of(table).items())
+    everything = changes_of(history.read(until.id), table, columns)
+    if since is None:
+        held = everything.localCheckpoint()
+        return _Events(held, held.count(), everything=True)
+    with changes.between(history, since, until, key=()) as rows:
+        new = rows.localCheckpoint()
+    if not new.where(f"{changes.CHANGE_TYPE} = 'delete'").isEmpty():
+        raise InputError(
+            f"Events have been removed from the history table {history.name} since the last run.",
+            table=table.name,
+            hint="Name another table in options.dimensions, which is made of the events that are left.",
+        )
+    touched = _touched(everything, changes_of(new, table, columns))
+    held = everything.join(touched, everything["key"].eqNullSafe(touched["touched"]), "left_semi").localCheckpoint()
+    return _Events(held, new.count(), everything=False)
+
+
+def _touched(everything: DataFrame, new: DataFrame) -> DataFrame:
+    """Keys whose versions may be others: those of new events, and those that their rows have come from or gone to."""
+    touched = new.select(F.col("key").alias("touched")).distinct().localCheckpoint()
+    moves = everything.where("old_key IS NOT NULL").select("key", "old_key").distinct().localCheckpoint()
+    count = touched.count()
+    while not moves.isEmpty():
+        beside = (
+            moves.join(touched, moves["key"] == touched["touched"])
+            .select("old_key")
+            .unionAll(moves.join(touched, moves["old_key"] == touched["touched"]).select("key"))
+        )
+        touched = touched.unionAll(beside).distinct().localCheckpoint()
+        before, count = count, touched.count()
+        if count == before:
+            break
+    return touched
+
+
+def _emptied(history: IcebergTable, until: Snapshot, truncated: str | None) -> DataFrame:
+    rows = history.read(until.id).where(F.col(OP_COLUMN) == "t").where(F.col(ORDER_COLUMN) <= (truncated or ""))
+    return rows.select(F.col(ORDER_COLUMN).alias("order"), F.col(TIME_COLUMN).alias("source_time"))
