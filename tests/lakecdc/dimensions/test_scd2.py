@@ -66,13 +66,24 @@ def play(history: Remembered, statements: int, *, truncate: bool = False) -> lis
     return history.events[begun:]
 
 
+def move(history: Remembered) -> list[dict[str, Any]]:
+    """A row goes from key to key, with a value that only its first event tells."""
+    begun = len(history.events)
+    history.insert(100)
+    for key in (100, 101):
+        history.change_key(key, key + 1)
+    history.update(102, touch_doc=False)
+    history.delete(102)
+    return history.events[begun:]
+
+
 @pytest.mark.parametrize("version", [pytest.param(2, marks=pytest.mark.soak), 3])
 def test_versions_are_those_of_the_source_and_of_a_dimension_from_scratch(
     lake: Lake, tmp_path: Path, version: int
 ) -> None:
     feed, history = fed(lake, tmp_path, format_version=version), Remembered(random.Random(version))
     for truncate in (False, True, False):
-        feed.take(play(history, 20, truncate=truncate))
+        feed.take([*play(history, 20, truncate=truncate), *move(history)])
         report = dimension(feed)
         assert report.outcome == "done" and report.metrics["values_unknown"] == 0, report
         assert rows(feed) == expected(history)
