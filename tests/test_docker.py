@@ -130,7 +130,7 @@ def test_the_dags_are_configured(path: Path) -> None:
     )
     files = [
         environment["LAKECDC_CONFIG"],
-        *re.findall(r'"(/\S+\.json)"', (DOCKER / "dags" / "more_sources.py").read_text()),
+        *re.findall(r'"(/\S+\.json)"', (DOCKER / "dags" / "more_dags.py").read_text()),
     ]
     assert f"/opt/lakecdc/config/{path.name}" in files
     assert ingest_dag(config).dag_id == f"{config.dag_id_prefix}_ingest"
