@@ -16,7 +16,7 @@ from tests.conftest import Lake
 
 HOURS, MAX_WAIT = 24, 6
 # enough for one job of an hour
-BUDGET_CORE_SECONDS = 1.0
+BUDGET_CORE_SECONDS = 0.085
 
 
 def test_a_day_on_a_small_budget(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -58,7 +58,7 @@ def test_a_day_on_a_small_budget(lake: Lake, monkeypatch: pytest.MonkeyPatch) ->
     # it did not suffice for all, and something had to be done at last
     assert sum(bool(plan.skipped) for plan in plans) > HOURS // 3
     assert any(action.due and action.table == quiet.name for plan in plans for action in plan.chosen)
-    assert max(debts) <= 20
+    assert max(debts) <= 40
     governed(nightly, lake.properties)
     for table in tables:
         assert table.health.score > 80 and table.health.equality_delete_files == 0, table.health.facts()

@@ -13,6 +13,7 @@ from lakecdc.maintain.expire import expire_snapshots
 from lakecdc.metadata.names import AUDIT_BRANCH, POSITIONS
 from tests.conftest import Lake
 from tests.lakecdc.ingest.apply.support import Feed, PlainHistory, event_rows, final_rows, in_batches, truncate
+from tests.lakecdc.ingest.killing import act_at
 from tests.lakecdc.maintain.support import head, metadata_location, run
 
 FEW = {"type": "condition", "condition": "n < 1000"}
@@ -105,10 +106,10 @@ def test_a_run_that_ends_between_the_checks_and_the_commit_is_done_again(
     before = head(lake, feed.table)
     feed.write(second)
     for moment in ("after_staging", "before_commit"):
-        monkeypatch.setenv("LAKECDC_FAILPOINT", f"{moment}=raise")
+        act_at(monkeypatch, f"{moment}=raise")
         assert feed.run().outcome == "failed"
         assert head(lake, feed.table) == before
-    monkeypatch.delenv("LAKECDC_FAILPOINT")
+    act_at(monkeypatch, "")
     assert feed.run().outcome == "done"
     assert feed.rows() == final_rows(past)
 
