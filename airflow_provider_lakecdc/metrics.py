@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from airflow.sdk.observability import stats
 
+from lakecdc.contract.spec import FEEDING_JOBS, SOURCE_JOBS
+
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
@@ -47,7 +49,6 @@ _STATE = (
     *("data_files_after", "delete_files_after", "bytes_after", "manifests_after", "overlap_depth_after"),
     *("lookup_files_after", "score_after"),
 )
-_FEEDING = ("ingest", "replay_quarantine")
 _UNEQUAL = (
     *("missing", "unexpected", "different", "duplicate", "in_flight", "undecided"),
     *("rows_source", "rows_table"),
@@ -56,8 +57,7 @@ _UNEQUAL = (
 
 def _with(shared: tuple[str, ...], own: dict[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
     """Names by job, those included that all jobs have which maintain tables."""
-    others = (*_FEEDING, "reconcile")
-    return {job: names if job in others else tuple(dict.fromkeys(names + shared)) for job, names in own.items()}
+    return {job: names if job in SOURCE_JOBS else tuple(dict.fromkeys(names + shared)) for job, names in own.items()}
 
 
 _OWN_COUNTERS: dict[str, tuple[str, ...]] = {
@@ -158,7 +158,7 @@ def measurements(report: JobReport, table: TableReport) -> Iterator[Measurement]
                 yield Measurement(kind, f"{prefix}.{name}", value)  # type: ignore[arg-type]
     if seconds := _seconds(table):
         yield Measurement("timer", f"{prefix}.{DURATION}", seconds * 1000)
-    if job in _FEEDING:
+    if job in FEEDING_JOBS:
         yield from _of_feeding(prefix, report, table)
 
 

@@ -6,12 +6,9 @@ import itertools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from airflow_provider_lakecdc.tables import MAIN, branch_snapshots, open_table, summary_of
-from lakecdc.metadata.last_write import SnapshotFacts
+from airflow_provider_lakecdc.tables import MAIN, branch_snapshots, open_table, snapshot_facts
 
 if TYPE_CHECKING:
-    from pyiceberg.table.snapshots import Snapshot
-
     from airflow_provider_lakecdc.hooks.catalog import CatalogConnection
 
 
@@ -44,10 +41,5 @@ def since(catalog: CatalogConnection, table: str, seen: int | None, branch: str 
         return None
     newer = list(itertools.takewhile(lambda snapshot: snapshot.snapshot_id != seen, snapshots))
     is_descendant = seen is None or len(newer) < len(snapshots)
-    changed = not is_descendant or not all(_facts(snapshot).keeps_rows for snapshot in newer)
+    changed = not is_descendant or not all(snapshot_facts(snapshot).keeps_rows for snapshot in newer)
     return Since(snapshots[0].snapshot_id, changed, is_descendant)
-
-
-def _facts(snapshot: Snapshot) -> SnapshotFacts:
-    summary = summary_of(snapshot)
-    return SnapshotFacts(snapshot.snapshot_id, snapshot.timestamp_ms, summary.get("operation"), summary)

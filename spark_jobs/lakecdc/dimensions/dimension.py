@@ -11,7 +11,7 @@ from lakecdc.contract.errors import ConflictError, InputError
 from lakecdc.dimensions.versions import IS_CURRENT, OWN
 from lakecdc.failpoints import reach
 from lakecdc.iceberg import scratch
-from lakecdc.iceberg.definition import create_table, evolve, own_columns, spark_types
+from lakecdc.iceberg.definition import create_table, evolve, source_types
 from lakecdc.iceberg.fence import PositionFence
 from lakecdc.iceberg.staging import stage_rows
 from lakecdc.iceberg.table import carrier_of, open_if_there
@@ -41,7 +41,7 @@ class Dimension:
 
     def __init__(self, table: IcebergTable, name: str) -> None:
         self._source, self._name = table, name
-        self._columns = columns_of(table)
+        self._columns = source_types(table)
         if taken := set(OWN) & set(self._columns):
             raise InputError(f"The table has a column {min(taken)!r} of its own.", table=table.name, hint="Rename it.")
         self._table = open_if_there(table.spark, table.catalog, name)
@@ -52,9 +52,8 @@ class Dimension:
                 hint="Name another one, or one that does not exist: the job creates it.",
             )
         self._carrier = carrier_of(self._table.ancestors()) if self._table is not None else None
-        position = current_position(self._carrier, self._table.properties) if self._table is not None else None
-        self._position = position
-        self.truncated = position.truncate_order if position else None
+        self._position = current_position(self._carrier, self._table.properties) if self._table is not None else None
+        self.truncated = self._position.truncate_order if self._position else None
 
     def since(self, history: IcebergTable) -> Snapshot | None:
         """The snapshot of the history table up to which events are taken in; None if none are, or it has expired."""
@@ -62,14 +61,15 @@ class Dimension:
         return history.snapshot(known) if known is not None else None
 
     def write(
-        self, rows: DataFrame, history: IcebergTable, until: Snapshot, truncated: str | None, *, everything: bool
+        self, rows: DataFrame, keys: DataFrame | None, history: IcebergTable, until: Snapshot, truncated: str | None
     ) -> dict[str, Any]:
         """Put versions in the place of those that their keys had.
 
         :param rows: as :func:`lakecdc.dimensions.versions.versions` tells them.
+        :param keys: the key columns of all whose versions these are, also of one that has none any more; None if no
+            other key has versions.
         :param until: snapshot of the history table with the events that they are made of.
         :param truncated: order key of the last TRUNCATE that they know.
-        :param everything: no other key has versions.
         :return: what is told of it.
         :raises ConflictError: somebody else has committed meanwhile; nothing is published.
         """
@@ -81,7 +81,7 @@ class Dimension:
         if base is None:
             snapshot = self._append(table, flat, position)
         else:
-            snapshot = self._replace(table, base, flat, position, None if everything else rows.select("key.*"))
+            snapshot = self._replace(table, base, flat, position, keys)
         counts = flat.agg(F.count(F.lit(1)), F.count_if(IS_CURRENT)).first()
         assert counts is not None
         return {"dimension": self._name, "snapshot": str(snapshot.id), "versions": counts[0], "current": counts[1]}
@@ -130,12 +130,6 @@ class Dimension:
         there = {name: F.col("row")[name] for name in self._columns} | {name: F.col(name) for name in OWN}
         fields = table.spark.table(table.sql_name).schema.fields
         return rows.select(*(there.get(f.name, F.lit(None)).cast(f.dataType).alias(f.name) for f in fields))
-
-
-def columns_of(table: IcebergTable) -> dict[str, str]:
-    """The columns of a table that are its source's, with their types."""
-    own = {name for name, _, _ in own_columns()}
-    return {name: kind for name, kind in spark_types(table).items() if name not in own}
 
 
 def _read_through(history: IcebergTable, until: Snapshot) -> str | None:

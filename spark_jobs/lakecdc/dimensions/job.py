@@ -13,8 +13,9 @@ from lakecdc.contract.errors import InputError
 from lakecdc.contract.past import Scd2Options
 from lakecdc.contract.report import TableReport
 from lakecdc.contract.target import OP_COLUMN, ORDER_COLUMN, TIME_COLUMN
-from lakecdc.dimensions.dimension import JOB, Dimension, columns_of
+from lakecdc.dimensions.dimension import JOB, Dimension
 from lakecdc.dimensions.versions import versions
+from lakecdc.iceberg.definition import source_types
 from lakecdc.iceberg.table import carrier_of
 from lakecdc.ingest.change import Column
 from lakecdc.maintain.rewrite import nothing
@@ -73,7 +74,8 @@ def scd2(table: IcebergTable, spec: JobSpec) -> TableReport:
         facts |= {"events": found.new, "values_unknown": made.unknown}
         if options.dry_run:
             return nothing(table, "dry run: nothing was written", None, **facts, versions=made.rows.count())
-        written = dimension.write(made.rows, history, head, truncated, everything=found.everything)
+        keys = None if found.everything else found.changed.select("key.*")
+        written = dimension.write(made.rows, keys, history, head, truncated)
     facts |= {**written, "seconds": round(time.monotonic() - started, 3)}
     return TableReport(table.name, "done", metrics=facts)
 
@@ -100,7 +102,7 @@ def _truncated(table: IcebergTable) -> str | None:
 
 
 def _events(table: IcebergTable, history: IcebergTable, since: Snapshot | None, until: Snapshot) -> _Events:
-    columns = tuple(Column(name, kind) for name, kind in columns_of(table).items())
+    columns = tuple(Column(name, kind) for name, kind in source_types(table).items())
     everything = changes_of(history.read(until.id), table, columns)
     if since is None:
         held = everything.localCheckpoint()

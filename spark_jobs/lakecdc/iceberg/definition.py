@@ -256,6 +256,12 @@ def own_columns() -> list[tuple[str, str, bool]]:
     return [(ORDER_COLUMN, "string", False), (TIME_COLUMN, "timestamp", False)]
 
 
+def source_types(table: IcebergTable) -> dict[str, str]:
+    """Spark SQL types of the columns that a table has from its source."""
+    own = {name for name, _, _ in own_columns()}
+    return {name: kind for name, kind in spark_types(table).items() if name not in own}
+
+
 def _needs_change(table: IcebergTable, name: str, present: Any, wanted: Any) -> bool:
     """Tell whether the column must be widened; a source type that fits into the column's is left alone."""
     old, new = sql_type(present), sql_type(wanted)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakecdc.contract.errors import InputError, SourceUnavailableError
 from lakecdc.iceberg.jvm import java_class_name, java_message, jvm, listed, mapping
+from lakecdc.metadata.last_write import SnapshotFacts
 from lakecdc.metadata.positions import Carrier, nearest_carrier
 from lakecdc.sql import quoted
 
@@ -217,6 +218,11 @@ class IcebergTable:
     def _snapshot(self, java: Any) -> Snapshot:
         # one call for what takes one for each entry of the summary otherwise
         return Snapshot.of(json.loads(jvm(self.spark).org.apache.iceberg.SnapshotParser.toJson(java)))
+
+
+def facts_of(snapshot: Snapshot) -> SnapshotFacts:
+    """A snapshot as :mod:`lakecdc.metadata` knows it."""
+    return SnapshotFacts(snapshot.id, snapshot.timestamp_ms, snapshot.operation, snapshot.summary)
 
 
 def carrier_of(snapshots: Iterable[Snapshot]) -> Carrier | None:

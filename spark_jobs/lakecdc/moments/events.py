@@ -9,7 +9,7 @@ from pyspark.sql import functions as F
 from lakecdc import changes
 from lakecdc.contract.errors import InputError
 from lakecdc.contract.target import OLD_KEY_COLUMN, OP_COLUMN, ORDER_COLUMN, TIME_COLUMN, UNCHANGED_COLUMN, Target
-from lakecdc.iceberg.definition import own_columns, spark_types
+from lakecdc.iceberg.definition import source_types
 from lakecdc.ingest.change import Column, TableBatch
 from lakecdc.moments.stretch import micros
 from lakecdc.sql import quoted_column
@@ -41,8 +41,7 @@ def batch_of(stretch: Stretch) -> tuple[TableBatch, int]:
 
 def _batch(stretch: Stretch, events: DataFrame) -> TableBatch:
     table = stretch.table
-    own = {name for name, _, _ in own_columns()}
-    columns = tuple(Column(name, kind) for name, kind in spark_types(table).items() if name not in own)
+    columns = tuple(Column(name, kind) for name, kind in source_types(table).items())
     key = tuple(table.identifier_columns)
     # where the target's on_truncate keeps the rows, a TRUNCATE lies above the last one that has emptied the table
     emptied = events.where(F.col(OP_COLUMN) == "t").where(F.col(ORDER_COLUMN) <= (stretch.truncated or ""))

@@ -16,14 +16,13 @@ from lakecdc.contract.errors import InputError
 from lakecdc.contract.fields import parse_moment
 from lakecdc.contract.target import TIME_COLUMN
 from lakecdc.iceberg.row_deletes import count_rows
-from lakecdc.iceberg.table import carrier_of
+from lakecdc.iceberg.table import carrier_of, facts_of
 from lakecdc.ingest.order import time_of
 from lakecdc.ingest.quarantine import open_quarantine
 from lakecdc.ingest.sources.kafka import progress
 from lakecdc.maintain.rollback_history import named_history, state_beside
 from lakecdc.metadata import names
 from lakecdc.metadata.floor import read_floor
-from lakecdc.metadata.last_write import SnapshotFacts
 from lakecdc.metadata.positions import Position, current_position, decode, idle_position
 
 if TYPE_CHECKING:
@@ -312,8 +311,7 @@ def _is_ours(snapshot: Snapshot) -> bool:
 
 def _adds_no_event(snapshot: Snapshot) -> bool:
     """Whether a snapshot has the events of the one before, and no others."""
-    facts = SnapshotFacts(snapshot.id, snapshot.timestamp_ms, snapshot.operation, snapshot.summary)
-    return facts.is_maintenance and names.MOMENT not in snapshot.summary
+    return facts_of(snapshot).is_maintenance and names.MOMENT not in snapshot.summary
 
 
 def _micros(moment: datetime) -> int:

@@ -107,6 +107,21 @@ def test_late_events_find_their_place(lake: Lake, tmp_path: Path) -> None:
     assert rows(feed) == expected(history)
 
 
+def test_a_version_that_has_turned_out_to_be_none_goes(lake: Lake, tmp_path: Path) -> None:
+    feed, history = fed(lake, tmp_path), Remembered(random.Random(10))
+    history.insert(1)
+    history.insert(2)
+    feed.take(history.events)
+    dimension(feed)
+    assert [row[0] for row in rows(feed)] == [1, 2]
+    history.delete(2)
+    gone, came = history.events[-1], history.events[-2]
+    gone["value"]["source"]["ts_ms"] = came["value"]["source"]["ts_ms"]
+    feed.take([gone])
+    dimension(feed)
+    assert [row[0] for row in rows(feed)] == [1]
+
+
 def test_nothing_new_writes_nothing(lake: Lake, tmp_path: Path) -> None:
     feed, history = fed(lake, tmp_path), Remembered(random.Random(7))
     feed.take(play(history, 10))
