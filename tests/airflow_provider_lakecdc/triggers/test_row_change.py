@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from airflow.triggers.base import TriggerEvent
 
+from airflow_provider_lakecdc.row_changes import Since
 from airflow_provider_lakecdc.triggers.row_change import RowChangeTrigger
 from lakecdc.metadata import names
 from tests.airflow_provider_lakecdc.tables import ROW, FedTable
@@ -31,20 +30,46 @@ class Store:
         self.kept[key] = value
 
 
-def trigger(store: Store | None) -> RowChangeTrigger:
-    path, arguments = RowChangeTrigger(table="shop.orders", catalog_conn_id="lake", poll_interval=0.01).serialize()
-    assert path == "airflow_provider_lakecdc.triggers.row_change.RowChangeTrigger"
-    found = RowChangeTrigger(**arguments)
-    found.asset_state_store = store  # type: ignore[assignment]
-    return found
+class Watcher:
+    """A trigger as a triggerer runs it, whose looks are counted."""
 
+    def __init__(self, store: Store | None) -> None:
+        path, arguments = RowChangeTrigger(table="shop.orders", catalog_conn_id="lake", poll_interval=0.01).serialize()
+        assert path == "airflow_provider_lakecdc.triggers.row_change.RowChangeTrigger"
+        trigger = RowChangeTrigger(**arguments)
+        trigger.asset_state_store = store  # type: ignore[assignment]
+        look = trigger._look
 
-async def next_event(events: AsyncIterator[TriggerEvent], seconds: float = 0.3) -> dict[str, Any] | None:
-    """The next event; None if there is none for a while, after which the stream has ended."""
-    try:
-        return (await asyncio.wait_for(anext(events), seconds)).payload
-    except TimeoutError:
+        async def counted(seen: str | None) -> Since | None:
+            self.looks += 1
+            return await look(seen)
+
+        trigger._look = counted  # type: ignore[method-assign]
+        self.looks = 0
+        self._events = trigger.run()
+
+    async def next_event(self) -> dict[str, Any] | None:
+        """What it tells next; None once it has stored what it saw and begins to look for the second time from now."""
+        event, enough = asyncio.ensure_future(anext(self._events)), self.looks + 2
+        async with asyncio.timeout(60):
+            while not event.done() and self.looks < enough:
+                await asyncio.sleep(0.001)
+        if event.done():
+            return event.result().payload
+        event.cancel()
         return None
+
+    async def event(self) -> dict[str, Any]:
+        """What it tells next, however long that takes."""
+        async with asyncio.timeout(60):
+            return (await anext(self._events)).payload
+
+    async def look_twice(self) -> None:
+        """Let it see what there is."""
+        enough = self.looks + 2
+        async with asyncio.timeout(60):
+            while self.looks < enough:
+                await asyncio.sleep(0.001)
 
 
 def job(table: FedTable, name: str) -> int:
@@ -56,7 +81,11 @@ def job(table: FedTable, name: str) -> int:
 
 def seen_after(store: Store) -> dict[str, Any] | None:
     """What a triggerer that starts now tells first."""
-    return asyncio.run(next_event(trigger(store).run()))
+
+    async def watch() -> dict[str, Any] | None:
+        return await Watcher(store).next_event()
+
+    return asyncio.run(watch())
 
 
 def test_changes_fire_and_maintenance_does_not(lake: dict[str, str]) -> None:
@@ -75,20 +104,20 @@ def test_without_a_store_the_process_remembers(lake: dict[str, str], store: str 
     orders = FedTable(lake)
     orders.ingest(None)
 
-    async def watch() -> list[Any]:
-        events = trigger(Store(shared=True) if store else None).run()
-        waiting = asyncio.create_task(next_event(events, 10))
-        await asyncio.sleep(0.3)
+    async def watch() -> dict[str, Any] | None:
+        watcher = Watcher(Store(shared=True) if store else None)
+        waiting = asyncio.create_task(watcher.event())
+        await watcher.look_twice()
         job(orders, "compact_data_files")
-        await asyncio.sleep(0.3)
+        await watcher.look_twice()
         assert not waiting.done()
         changed = orders.ingest(None)
         found = await waiting
-        assert found and found["snapshot_id"] == str(changed)
+        assert found["snapshot_id"] == str(changed)
         # what came after the event was remembered
-        return [await next_event(events)]
+        return await watcher.next_event()
 
-    assert asyncio.run(watch()) == [None]
+    assert asyncio.run(watch()) is None
 
 
 @pytest.mark.parametrize(
@@ -135,12 +164,12 @@ def test_a_catalog_that_does_not_answer_is_asked_again(lake: dict[str, str]) -> 
     text = good.read_text()
     orders.break_metadata()
 
-    async def watch() -> dict[str, Any] | None:
-        waiting = asyncio.create_task(next_event(trigger(store).run(), 10))
-        await asyncio.sleep(0.3)
+    async def watch() -> dict[str, Any]:
+        watcher = Watcher(store)
+        waiting = asyncio.create_task(watcher.event())
+        await watcher.look_twice()
         assert not waiting.done()
         good.write_text(text)
         return await waiting
 
-    found = asyncio.run(watch())
-    assert found and found["snapshot_id"] == str(changed)
+    assert asyncio.run(watch())["snapshot_id"] == str(changed)
