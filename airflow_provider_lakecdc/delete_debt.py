@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from airflow_provider_lakecdc.exceptions import LakecdcJobError
 from airflow_provider_lakecdc.payable import payable
-from airflow_provider_lakecdc.tables import MAIN, Side, branch_snapshots, open_table, summary_of
+from airflow_provider_lakecdc.tables import MAIN, Side, branch_snapshots, open_branch, summary_of
+from airflow_provider_lakecdc.waiting import look_at
 from lakecdc.metadata.debt import DebtLimits, DeleteDebt, from_summaries
 
 if TYPE_CHECKING:
@@ -17,8 +16,6 @@ if TYPE_CHECKING:
     from pyiceberg.table.snapshots import Snapshot
 
     from airflow_provider_lakecdc.hooks.catalog import CatalogConnection
-
-log = logging.getLogger(__name__)
 
 #: counts by table
 Debts = dict[str, dict[str, int]]
@@ -33,10 +30,8 @@ def read_delete_debt(catalog: CatalogConnection, table: str, branch: str = MAIN)
     :param table: ``namespace.name``.
     :return: None if there is no such table, or no such branch of it.
     """
-    with open_table(catalog, table) as found:
-        if found is None or (branch != MAIN and branch not in found.metadata.refs):
-            return None
-        return debt_of(found, branch)
+    with open_branch(catalog, table, branch) as found:
+        return debt_of(found, branch) if found is not None else None
 
 
 def debt_of(table: Table, branch: str = MAIN) -> DeleteDebt:
@@ -46,45 +41,25 @@ def debt_of(table: Table, branch: str = MAIN) -> DeleteDebt:
     return told if told is not None else _counted(table, snapshots[0])
 
 
-def satisfied(debts: Mapping[str, DeleteDebt | None], limits: DebtLimits, until: Side) -> Debts | None:
-    """Tell whether the wait for a side of the limits is over.
-
-    :param debts: by table; None for a table that does not exist, which is neither above nor below.
-    :param until: ``above``: some table has a count above its limit; ``below``: no table has.
-    :return: for ``above`` the counts of the tables that are above a limit, for ``below`` those of all tables; None
-        while there is more to wait for.
-    """
-    above = {name: debt.counts() for name, debt in debts.items() if debt is not None and debt.above(limits)}
-    if until == "above":
-        return above or None
-    if above or None in debts.values():
-        return None
-    return {name: debt.counts() for name, debt in debts.items() if debt is not None}
-
-
 def look(
     catalog: CatalogConnection, tables: Sequence[str], branch: str, limits: DebtLimits, until: Side
 ) -> Debts | None:
-    """Look at all tables once; see :func:`satisfied`.
+    """Look at all tables once; see :func:`airflow_provider_lakecdc.waiting.look_at`.
 
-    What a run could not pay is not waited for: equality deletes that it has to leave count for ``below`` only. A table
-    that cannot be read leaves it to the others as long as these tell how the wait goes on.
+    What a run could not pay is not waited for: equality deletes that it has to leave count for ``below`` only.
 
+    :param until: ``above``: some table has a count above its limit; ``below``: no table has.
+    :return: the counts of the tables that are waited for; None while there is more to wait for.
     :raises LakecdcJobError: if it is left to tables that cannot be read.
     """
-    debts: dict[str, DeleteDebt | None] = {}
-    failed: dict[str, Exception] = {}
-    for name in tables:
-        try:
-            debts[name] = _debt(catalog, name, branch, limits, until)
-        except Exception as error:
-            log.warning("%s cannot be read", name, exc_info=error)
-            failed[name] = error
-    found = satisfied(debts, limits, until)
-    if failed and (not debts or (until == "below" and found is not None)):
-        told = "; ".join(f"{name}: {type(error).__name__}: {error}" for name, error in failed.items())
-        raise LakecdcJobError(f"Delete debt cannot be read. {told}") from next(iter(failed.values()))
-    return found
+    found = look_at(
+        tables,
+        lambda table: _debt(catalog, table, branch, limits, until),
+        lambda debt: bool(debt.above(limits)),
+        "some" if until == "above" else "none",
+        "Delete debt",
+    )
+    return None if found is None else {table: debt.counts() for table, debt in found.items()}
 
 
 def _debt(catalog: CatalogConnection, table: str, branch: str, limits: DebtLimits, until: Side) -> DeleteDebt | None:
@@ -95,7 +70,7 @@ def _debt(catalog: CatalogConnection, table: str, branch: str, limits: DebtLimit
 
 
 def _payable(catalog: CatalogConnection, table: str, branch: str, debt: DeleteDebt) -> DeleteDebt:
-    with open_table(catalog, table) as found:
+    with open_branch(catalog, table, branch) as found:
         head = next(branch_snapshots(found, branch), None) if found is not None else None
         return payable(found, head, debt) if found is not None and head is not None else debt
 

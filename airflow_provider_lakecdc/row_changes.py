@@ -6,7 +6,7 @@ import itertools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from airflow_provider_lakecdc.tables import MAIN, branch_snapshots, open_table, snapshot_facts
+from airflow_provider_lakecdc.tables import MAIN, branch_snapshots, open_branch, snapshot_facts
 
 if TYPE_CHECKING:
     from airflow_provider_lakecdc.hooks.catalog import CatalogConnection
@@ -33,10 +33,8 @@ def since(catalog: CatalogConnection, table: str, seen: int | None, branch: str 
     :param seen: the snapshot that was its head then; None if it had none, so that any row is a change.
     :return: None if there is no such table or branch, or no snapshot in it.
     """
-    with open_table(catalog, table) as found:
-        if found is None or (branch != MAIN and branch not in found.metadata.refs):
-            return None
-        snapshots = list(branch_snapshots(found, branch))
+    with open_branch(catalog, table, branch) as found:
+        snapshots = list(branch_snapshots(found, branch)) if found is not None else []
     if not snapshots:
         return None
     newer = list(itertools.takewhile(lambda snapshot: snapshot.snapshot_id != seen, snapshots))

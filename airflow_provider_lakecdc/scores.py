@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from airflow_provider_lakecdc.health import health_of
-from airflow_provider_lakecdc.tables import MAIN, Side, open_table
+from airflow_provider_lakecdc.tables import MAIN, Side, open_branch
+from airflow_provider_lakecdc.waiting import look_at
 
 if TYPE_CHECKING:
     from airflow_provider_lakecdc.hooks.catalog import CatalogConnection
@@ -18,26 +19,24 @@ Scores = dict[str, float]
 def look(
     catalog: CatalogConnection, tables: Sequence[str], limit: float, until: Side, branch: str = MAIN
 ) -> Scores | None:
-    """Look at all tables once.
+    """Look at all tables once; see :func:`airflow_provider_lakecdc.waiting.look_at`.
 
     :param tables: ``namespace.name`` of each; one that does not exist, or has no snapshot, is neither above nor below.
     :param limit: a score.
     :param until: ``below``: some table has a lower score; ``above``: no table has.
-    :return: for ``below`` the scores of the tables that are below, for ``above`` those of all tables; None while there
-        is more to wait for.
+    :raises LakecdcJobError: if it is left to tables that cannot be read.
     """
-    scores = {name: _score(catalog, name, branch) for name in tables}
-    below = {name: score for name, score in scores.items() if score is not None and score < limit}
-    if until == "below":
-        return below or None
-    if below or None in scores.values():
-        return None
-    return {name: score for name, score in scores.items() if score is not None}
+    found = look_at(
+        tables,
+        lambda table: _score(catalog, table, branch),
+        lambda score: score < limit,
+        "some" if until == "below" else "none",
+        "Health",
+    )
+    return None if found is None else {table: round(score, 1) for table, score in found.items()}
 
 
 def _score(catalog: CatalogConnection, table: str, branch: str) -> float | None:
-    with open_table(catalog, table) as found:
-        if found is None or (branch != MAIN and branch not in found.metadata.refs):
-            return None
-        health = health_of(found, branch)
-    return round(health.score, 1) if health else None
+    with open_branch(catalog, table, branch) as found:
+        health = health_of(found, branch) if found is not None else None
+    return health.score if health else None

@@ -37,6 +37,13 @@ def open_table(catalog: CatalogConnection, table: str) -> Iterator[Table | None]
         yield found
 
 
+@contextmanager
+def open_branch(catalog: CatalogConnection, table: str, branch: str) -> Iterator[Table | None]:
+    """The same if the table has a branch of that name; it always has ``main``, which need not have a snapshot."""
+    with open_table(catalog, table) as found:
+        yield found if found is not None and (branch == MAIN or branch in found.metadata.refs) else None
+
+
 def branch_snapshots(table: Table, branch: str = MAIN) -> Iterator[Snapshot]:
     """Snapshots of a branch from its head towards the root, as far as metadata still holds them."""
     ref = table.metadata.refs.get(branch)

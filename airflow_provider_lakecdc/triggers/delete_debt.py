@@ -18,7 +18,7 @@ class DeleteDebtTrigger(PollingTrigger):
     :param tables: ``namespace.name`` of each table.
     :param catalog_conn_id: connection of type ``iceberg``.
     :param limits: fields of :class:`lakecdc.metadata.debt.DebtLimits`.
-    :param until: ``above`` or ``below``, see :func:`airflow_provider_lakecdc.delete_debt.satisfied`.
+    :param until: ``above`` or ``below``, see :func:`airflow_provider_lakecdc.delete_debt.look`.
     :param branch: branch to look at.
     :param poll_interval: seconds between two looks.
     """

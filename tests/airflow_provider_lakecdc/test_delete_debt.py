@@ -6,8 +6,7 @@ import pyarrow as pa
 import pytest
 from pyiceberg.types import DoubleType, IntegerType, NestedField, StringType, StructType
 
-from airflow_provider_lakecdc.delete_debt import look, read_delete_debt, satisfied
-from airflow_provider_lakecdc.exceptions import LakecdcJobError
+from airflow_provider_lakecdc.delete_debt import look, read_delete_debt
 from airflow_provider_lakecdc.hooks.catalog import get_catalog
 from lakecdc.metadata.debt import DebtLimits, DeleteDebt
 from tests.airflow_provider_lakecdc.tables import FedTable
@@ -101,30 +100,12 @@ def test_what_specs_and_partitions_make_unpayable(orders: FedTable) -> None:
     assert look(catalog, ["shop.orders"], "main", limits, "above") is None
 
 
-LIMITS = DebtLimits(max_equality_delete_files=1)
-FEW, MANY = DeleteDebt(1, 9), DeleteDebt(2, 9)
-
-
-def test_above_is_any_table_and_names_those() -> None:
-    assert satisfied({"a.b": FEW, "a.c": FEW}, LIMITS, "above") is None
-    assert satisfied({"a.b": FEW, "a.c": MANY, "a.d": None}, LIMITS, "above") == {"a.c": MANY.counts()}
-
-
-def test_below_is_no_table_and_all_must_exist() -> None:
-    assert satisfied({"a.b": FEW, "a.c": MANY}, LIMITS, "below") is None
-    assert satisfied({"a.b": FEW, "a.c": None}, LIMITS, "below") is None
-    assert satisfied({"a.b": FEW, "a.c": FEW}, LIMITS, "below") == {"a.b": FEW.counts(), "a.c": FEW.counts()}
-
-
-def test_a_table_that_cannot_be_read_leaves_it_to_the_others(lake: dict[str, str], orders: FedTable) -> None:
+def test_above_is_any_table_and_below_is_all(lake: dict[str, str], orders: FedTable) -> None:
     catalog, limits = get_catalog("lake"), DebtLimits(max_equality_delete_files=1)
-    broken, names = FedTable(lake, "shop.broken"), ["shop.broken", "shop.orders"]
-    broken.break_metadata()
-    assert look(catalog, names, "main", limits, "above") is None
-    with pytest.raises(LakecdcJobError, match=r"shop\.broken"):
-        look(catalog, names, "main", limits, "below")
-    with pytest.raises(LakecdcJobError, match=r"shop\.broken"):
-        look(catalog, names[:1], "main", limits, "above")
-    orders.delete(1, 1)
-    assert look(catalog, names, "main", limits, "above") == {"shop.orders": DeleteDebt(2, 2).counts()}
+    FedTable(lake, "shop.lines").delete(9, 9)
+    orders.delete(9)
+    names, few, many = ["shop.orders", "shop.lines"], DeleteDebt(1, 9).counts(), DeleteDebt(2, 18).counts()
+    assert look(catalog, names, "main", limits, "above") == {"shop.lines": many}
     assert look(catalog, names, "main", limits, "below") is None
+    assert look(catalog, names[:1], "main", limits, "above") is None
+    assert look(catalog, names[:1], "main", limits, "below") == {"shop.orders": few}
