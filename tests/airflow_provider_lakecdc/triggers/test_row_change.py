@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from pathlib import Path
 from typing import Any
 
@@ -132,6 +133,20 @@ def test_jobs_that_keep_rows_are_passed_over(lake: dict[str, str], name: str, fi
     assert (found is not None) == fires
     if not fires:
         assert str(head) in store.kept.values()
+
+
+def test_rewrites_of_other_writers_are_passed_over(lake: dict[str, str]) -> None:
+    orders, store = FedTable(lake), Store()
+    orders.ingest(None)
+    assert seen_after(store) is None
+    head = orders.maintain()
+    # what Iceberg's own procedure leaves; pyiceberg has none
+    metadata = Path(orders.table.metadata_location.removeprefix("file://"))
+    told = json.loads(metadata.read_text())
+    told["snapshots"][-1]["summary"]["operation"] = "replace"
+    metadata.write_text(json.dumps(told))
+    assert seen_after(store) is None
+    assert str(head) in store.kept.values()
 
 
 def test_a_rollback_and_a_lost_snapshot_fire(lake: dict[str, str]) -> None:
