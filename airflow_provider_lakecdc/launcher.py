@@ -28,6 +28,7 @@ from lakecdc.contract.report import EXIT_BAD_INPUT
 from lakecdc.contract.spec import JobSpec
 
 _BINARY = "spark-submit"
+_CONNECT_TYPE, _CONNECT_URL = "spark_connect", "sc://"
 # a topic is asked for by the job alone, and a replay needs no source
 _TRIED_EARLY = ("files", "jdbc", "mysql", "postgres")
 _PREFLIGHT_SECONDS = 30
@@ -54,12 +55,19 @@ def spark_target(conn_id: str, deploy_mode: str | None) -> SparkTarget:
 
     :param conn_id: connection of type ``spark``.
     :param deploy_mode: mode the operator asks for, before the connection's extra ``deploy-mode``.
-    :raises JobBadInputError: if there is no such connection.
+    :raises JobBadInputError: if there is no such connection, or it is one to Spark Connect.
     """
     connection = find_connection(conn_id, "to submit the Spark job to", '{"conn_type": "spark", "host": "local[2]"}')
+    master = connection.host or ""
+    if connection.conn_type == _CONNECT_TYPE or master.startswith(_CONNECT_URL):
+        raise JobBadInputError(
+            f"The connection {conn_id!r} is one to Spark Connect, whose client has no JVM: the jobs call Iceberg's "
+            "Java classes in the driver's.",
+            hint="Use a connection of type spark whose host is local[N], spark://host:7077, yarn or k8s://https://host.",
+        )
     extra = connection.extra_dejson
     mode = deploy_mode or extra.get("deploy-mode")
-    return SparkTarget(connection.host or "", mode == "cluster", str(extra.get("spark-binary", _BINARY)))
+    return SparkTarget(master, mode == "cluster", str(extra.get("spark-binary", _BINARY)))
 
 
 def submit_binary(target: SparkTarget) -> str | None:

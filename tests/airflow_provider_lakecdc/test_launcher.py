@@ -11,6 +11,7 @@ import pytest
 from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 
 from airflow_provider_lakecdc import launcher
+from airflow_provider_lakecdc.exceptions import JobBadInputError
 from airflow_provider_lakecdc.launcher import SparkTarget
 from tests.airflow_provider_lakecdc.conftest import connection
 
@@ -30,6 +31,15 @@ def test_the_documented_connections_mean_the_same_to_the_spark_provider(
     connection(monkeypatch, "spark_default", conn_type="spark", **fields)
     assert launcher.spark_target("spark_default", None) == SparkTarget(master, cluster)
     assert SparkSubmitHook(conn_id="spark_default")._connection["master"] == master
+
+
+@pytest.mark.parametrize(
+    "fields", [{"conn_type": "spark", "host": "sc://h:15002"}, {"conn_type": "spark_connect", "host": "h"}]
+)
+def test_spark_connect_is_refused_with_the_reason(fields: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    connection(monkeypatch, "spark_default", **fields)
+    with pytest.raises(JobBadInputError, match="client has no JVM"):
+        launcher.spark_target("spark_default", None)
 
 
 def test_the_operators_deploy_mode_goes_before_the_connections(monkeypatch: pytest.MonkeyPatch) -> None:
