@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from lakecdc.contract.errors import CommitStateUnknownError
 from lakecdc.iceberg.definition import live_spec_ids, unpartitioned_specs
 from lakecdc.iceberg.jvm import mapping
+from lakecdc.iceberg.refs import now_ms
 from lakecdc.metadata import names
 from lakecdc.metadata.lease import read_lease
 
@@ -124,8 +125,12 @@ class LeaseFence:
 
     def validate(self, ancestors: Any) -> bool:
         """Called by Iceberg with the head's ancestors, newest first."""
-        held = read_lease(mapping(self._table.java.operations().current().properties()))
-        self._lost = held is None or held.token != self._token
+        metadata = self._table.java.operations().current()
+        held = read_lease(mapping(metadata.properties()))
+        # a renewal that came too late may have put the token back
+        taken_over = metadata.refs().containsKey(f"{names.LEASE_TAKEN_PREFIX}{self._token}")
+        mine = held is not None and held.token == self._token and held.may_be_renewed(now_ms())
+        self._lost = taken_over or not mine
         if self._lost:
             iterator = ancestors.iterator()
             while iterator.hasNext():
@@ -136,7 +141,7 @@ class LeaseFence:
     def errorMessage(self) -> str:
         """Called by Iceberg when :meth:`validate` said no."""
         if self._lost or self._then is None:
-            return "another run has taken over the lease of this table"
+            return "this run's lease of the table has ended, or another run has taken it over"
         return str(self._then.errorMessage())
 
     class Java:
