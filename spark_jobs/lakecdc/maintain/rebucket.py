@@ -7,6 +7,7 @@ import json
 import logging
 import time
 from collections.abc import Sequence
+from contextlib import nullcontext
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -24,6 +25,7 @@ from lakecdc.maintain.moving import one_bucket
 from lakecdc.maintain.older_specs import by_spec, count, destination, units_of
 from lakecdc.maintain.rewrite import SUMMED, RewritePlan, execute, from_head, nothing, target_bytes
 from lakecdc.maintain.selection import apart
+from lakecdc.maintain.start_tag import start_tag
 from lakecdc.metadata.file_facts import Partitions
 
 if TYPE_CHECKING:
@@ -116,16 +118,17 @@ def _round(table: IcebergTable, options: RebucketOptions, start: Snapshot) -> Ta
     if wanted != bucket.buckets and options.dry_run:
         renewed = dataclasses.replace(bucket, transform=f"bucket[{wanted}]")
         moving, to = partitions, destination(table, tuple(renewed if field == bucket else field for field in fields))
-    elif wanted != bucket.buckets:
-        change_buckets(table, current_spec_id(table), bucket, wanted)
-        failpoints.reach("rebucket_changed")
-        moving, to = apart(partitions, {current_spec_id(table)})[0], destination(table)
-    units = units_of(table, moving, to, target, options.max_group_bytes)
-    reason = f"{bucket.buckets} buckets hold {held / bucket.buckets:.0f} bytes on average, and {aim} are aimed at"
-    counts |= {"files_of_older_specs": count(moving)}
-    return execute(
-        table, RewritePlan(JOB, start, units, order, target, reason, counts, partitions_by=to.expressions), options
-    )
+    changes = wanted != bucket.buckets and not options.dry_run
+    with start_tag(table, start, JOB) if changes else nullcontext():
+        if changes:
+            change_buckets(table, current_spec_id(table), bucket, wanted)
+            failpoints.reach("rebucket_changed")
+            moving, to = apart(partitions, {current_spec_id(table)})[0], destination(table)
+        units = units_of(table, moving, to, target, options.max_group_bytes)
+        reason = f"{bucket.buckets} buckets hold {held / bucket.buckets:.0f} bytes on average, and {aim} are aimed at"
+        counts |= {"files_of_older_specs": count(moving)}
+        plan = RewritePlan(JOB, start, units, order, target, reason, counts, partitions_by=to.expressions)
+        return execute(table, plan, options)
 
 
 def _held(table: IcebergTable, partitions: Partitions) -> float:

@@ -45,14 +45,14 @@ def start_tag(
     :param snapshot: what the job reads; the tag keeps its files, not the snapshots between it and the head.
     :param job: name of the job, part of the tag's name.
     :param max_age_seconds: life of the tag from now on, if the job does not come to remove it.
-    :param leased: whether two such jobs are to be kept off each other.
+    :param leased: whether two such jobs are to be kept off each other. A lease that this run holds already is kept.
     :return: the tag's name.
     :raises LeaseHeldError: another run holds the lease, and renews it.
     :raises ConflictError: the snapshot has expired already.
     """
     tag = f"{JOB_TAG_PREFIX}{job}-{uuid.uuid4().hex[:12]}"
     remove_stale_tags(table)
-    lease = new_lease(table, job) if leased else None
+    lease = new_lease(table, job) if leased and table.lease is None else None
     try:
         _create(table, tag, snapshot, max_age_seconds, lease)
     except LeaseHeldError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
 from collections import Counter
 from pathlib import Path
@@ -13,8 +14,15 @@ from lakecdc import failpoints
 from lakecdc.contract.errors import SpecError, UnsupportedError
 from lakecdc.contract.options import RebucketOptions
 from lakecdc.contract.report import TableReport
+from lakecdc.iceberg.lease import LeaseHeldError
+from lakecdc.iceberg.refs import read_refs
+from lakecdc.iceberg.table import IcebergTable
 from lakecdc.maintain.delete_files.job import rewrite_delete_files
 from lakecdc.maintain.rebucket import rebucket, wanted_buckets
+from lakecdc.maintain.start_tag import start_tag
+from lakecdc.metadata import lease as length
+from lakecdc.metadata.lease import Lease, read_lease
+from lakecdc.metadata.names import LEASE, LEASE_TAG, LEASE_TAKEN_PREFIX
 from tests.conftest import Lake
 from tests.lakecdc.ingest.apply.support import final_rows
 from tests.lakecdc.ingest.killing import Run
@@ -66,6 +74,32 @@ def buckets_of(lake: Lake, name: str) -> Counter[int]:
     found = lake.pyiceberg().load_table(name)
     fields = {number: str(spec.fields[-1].transform) for number, spec in found.specs().items()}
     return Counter(int(fields[task.file.spec_id][7:-1]) for task in found.scan().plan_files())
+
+
+def over(table: IcebergTable) -> Lease:
+    """The lease that a killed run has left, after its time was made to be over."""
+    lease = read_lease(table.properties)
+    assert lease is not None and LEASE_TAG in read_refs(table)
+    table.java.updateProperties().set(LEASE, dataclasses.replace(lease, until_ms=0).encode()).commit()
+    return lease
+
+
+def test_buckets_change_beneath_the_lease_alone(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(length, "SECONDS", 1.5)
+    name = create(lake, 2, "bucket(2, id)")
+    append(lake, name, 0, 1000)
+    target, before = target_for(lake, name, 4), lake.pyiceberg().load_table(name).spec()
+    table = lake.table(name)
+    start = table.head()
+    assert start is not None
+    with start_tag(table, start, "sort_data_files"), pytest.raises(LeaseHeldError, match="held by sort_data_files in"):
+        run(lake, rebucket, name, target_bucket_bytes=target)
+    assert lake.pyiceberg().load_table(name).spec() == before
+    seen: dict[str, bool] = {}
+    monkeypatch.setattr(failpoints, "reach", lambda at: seen.update({at: LEASE_TAG in read_refs(lake.table(name))}))
+    assert run(lake, rebucket, name, target_bucket_bytes=target).outcome == "done"
+    assert seen["rebucket_changed"] and seen["rewrite_before_commit"]
+    assert set(read_refs(lake.table(name))) == {"main"}
 
 
 @V3
@@ -133,7 +167,9 @@ def test_killed_between_commits_the_next_run_goes_on(
     # the session keeps tables for a while
     lake.sql(f"REFRESH TABLE lake.{name}")
     assert buckets_of(lake, name) == left and spark_rows(lake, name) == rows == duckdb_rows(lake, name)
+    dead = over(lake.table(name))
     report = run(lake, rebucket, name, **options)
+    assert dead.holder.startswith("rebucket in") and f"{LEASE_TAKEN_PREFIX}{dead.token}" in read_refs(lake.table(name))
     assert (report.outcome, report.metrics["buckets_before"], report.metrics["commits"]) == ("done", 8, left[4])
     assert buckets_of(lake, name) == {8: 8} and spark_rows(lake, name) == rows == duckdb_rows(lake, name)
     assert run(lake, rebucket, name, **options).outcome == "nothing"
