@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from lakecdc.contract.errors import InputError
 from lakecdc.contract.options import RollbackTablesOptions
 from lakecdc.contract.report import TableReport
+from lakecdc.iceberg.lease import await_free
 from lakecdc.iceberg.refs import Ref, change_refs, read_refs, ref_age_ms
 from lakecdc.iceberg.table import MAIN, carrier_of
 from lakecdc.maintain.named_snapshots import named_snapshot
@@ -30,7 +31,8 @@ def rollback_tables(table: IcebergTable, spec: JobSpec) -> TableReport:
     The table goes first: after a history table that was set back alone, ingestion would leave a gap in it.
 
     :raises InputError: no such snapshot, rows that have expired would come back, or the history table is another's.
-    :raises ConflictError: another writer has committed meanwhile; nothing was changed, unless the reason says so.
+    :raises ConflictError: another run holds a lease, or another writer has committed meanwhile; nothing was changed,
+        unless the reason says so.
     """
     options = spec.options
     assert isinstance(options, RollbackTablesOptions)
@@ -40,6 +42,11 @@ def rollback_tables(table: IcebergTable, spec: JobSpec) -> TableReport:
             table=table.name,
             hint="Give options.to the id of a snapshot, a tag, a branch, or an ISO-8601 moment.",
         )
+    history = named_history(table, options.history_tables.get(table.name))
+    # before the head is read: a holder may still move it
+    if not options.dry_run:
+        for moved in filter(None, (table, history)):
+            await_free(moved)
     head = table.refresh().head()
     if head is None:
         return nothing(table, "the table has no snapshot")
@@ -50,7 +57,6 @@ def rollback_tables(table: IcebergTable, spec: JobSpec) -> TableReport:
     if not options.expired_rows:
         _refuse_expired_rows(table, passed)
     moves = [(table, head, wanted)]
-    history = named_history(table, options.history_tables.get(table.name))
     if history and (beside := history.head()):
         moves.append((history, beside, _state_beside(history, table, kept)))
     moves = [(moved, now, then) for moved, now, then in moves if now.id != then.id]

@@ -14,6 +14,8 @@ from lakecdc.iceberg.refs import change_refs, read_refs
 from lakecdc.maintain.compact import compact_data_files
 from lakecdc.maintain.expire_partitions import expire_partitions
 from lakecdc.maintain.rollback import rollback_tables
+from lakecdc.maintain.start_tag import start_tag
+from lakecdc.metadata import lease as length
 from lakecdc.metadata.names import POSITIONS_TAG
 from tests.conftest import Lake
 from tests.lakecdc.ingest.apply.support import EVENT_COLUMNS, Feed, event_rows, final_rows, in_batches
@@ -100,6 +102,24 @@ def test_another_writers_commit_is_not_lost(lake: Lake, monkeypatch: pytest.Monk
     with pytest.raises(ConflictError, match="another writer"):
         run(lake, rollback_tables, name, to=str(first))
     assert len(duckdb_rows(lake, name)) == 30
+
+
+def test_beneath_a_lease_nothing_is_rolled_back(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(length, "SECONDS", 1.5)
+    name, log = create(lake, 2), create(lake, 2)
+    append(lake, name, 0, 10)
+    first = head(lake, name)
+    append(lake, name, 10, 20)
+    append(lake, log, 0, 10)
+    newest, options = head(lake, name), {"to": str(first), "history_tables": {name: log}}
+    for leased in (name, log):
+        table = lake.table(leased)
+        start = table.head()
+        assert start is not None
+        with start_tag(table, start, "sort_data_files"), pytest.raises(ConflictError, match="held by sort_data_files"):
+            run(lake, rollback_tables, name, **options)
+        assert head(lake, name) == newest
+    assert run(lake, rollback_tables, name, to=str(first)).outcome == "done"
 
 
 def test_rows_that_have_expired_come_back_only_on_purpose(lake: Lake) -> None:
