@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F
 
 from lakecdc.contract.errors import ConflictError, InputError
+from lakecdc.dimensions.emptied import Emptied
 from lakecdc.dimensions.versions import IS_CURRENT, OWN
+from lakecdc.export.destination import position_at
 from lakecdc.failpoints import reach
 from lakecdc.iceberg import scratch
 from lakecdc.iceberg.definition import create_table, evolve, source_types
 from lakecdc.iceberg.fence import PositionFence
-from lakecdc.iceberg.staging import stage_rows
+from lakecdc.iceberg.staging import columns_of, stage_rows
 from lakecdc.iceberg.table import carrier_of, open_if_there
 from lakecdc.ingest.apply.publish import Staged, publish, summary
 from lakecdc.metadata import names
-from lakecdc.metadata.exports import exported_snapshot, position_of
+from lakecdc.metadata.exports import exported_snapshot
 from lakecdc.metadata.positions import current_position
 from lakecdc.sql import quoted_column, temporary_view
 
@@ -36,7 +37,7 @@ class Dimension:
     :param table: whose rows they are.
     :param name: ``namespace.name`` of the dimension; it need not exist yet.
     :raises InputError: it cannot be one.
-    :ivar truncated: order key of the last TRUNCATE that it knows.
+    :ivar emptied: what has emptied the table, as far as it knows.
     """
 
     def __init__(self, table: IcebergTable, name: str) -> None:
@@ -53,7 +54,7 @@ class Dimension:
             )
         self._carrier = carrier_of(self._table.ancestors()) if self._table is not None else None
         self._position = current_position(self._carrier, self._table.properties) if self._table is not None else None
-        self.truncated = self._position.truncate_order if self._position else None
+        self.emptied = Emptied.of(self._position)
 
     def since(self, history: IcebergTable) -> Snapshot | None:
         """The snapshot of the history table up to which events are taken in; None if none are, or it has expired."""
@@ -61,7 +62,7 @@ class Dimension:
         return history.snapshot(known) if known is not None else None
 
     def write(
-        self, rows: DataFrame, keys: DataFrame | None, history: IcebergTable, until: Snapshot, truncated: str | None
+        self, rows: DataFrame, keys: DataFrame | None, history: IcebergTable, until: Snapshot, emptied: Emptied
     ) -> dict[str, Any]:
         """Put versions in the place of those that their keys had.
 
@@ -69,14 +70,14 @@ class Dimension:
         :param keys: the key columns of all whose versions these are, also of one that has none any more; None if no
             other key has versions.
         :param until: snapshot of the history table with the events that they are made of.
-        :param truncated: order key of the last TRUNCATE that they know.
+        :param emptied: what has ended versions beside events.
         :return: what is told of it.
         :raises ConflictError: somebody else has committed meanwhile; nothing is published.
         """
         table = self._prepared()
-        position = position_of(history.name, history.uuid, until.id, _read_through(history, until))
-        position = replace(position, truncate_order=truncated)
-        flat = self._flat(table, rows).localCheckpoint()
+        position = emptied.noted(position_at(history, until))
+        there = {name: F.col("row")[name] for name in self._columns} | {name: F.col(name) for name in OWN}
+        flat = rows.select(*columns_of(table, there)).localCheckpoint()
         base = table.head()
         if base is None:
             snapshot = self._append(table, flat, position)
@@ -125,16 +126,6 @@ class Dimension:
         return create_table(
             source.spark, source.catalog, self._name, required, partition_by=(), properties=settings, identifier=()
         )
-
-    def _flat(self, table: IcebergTable, rows: DataFrame) -> DataFrame:
-        there = {name: F.col("row")[name] for name in self._columns} | {name: F.col(name) for name in OWN}
-        fields = table.spark.table(table.sql_name).schema.fields
-        return rows.select(*(there.get(f.name, F.lit(None)).cast(f.dataType).alias(f.name) for f in fields))
-
-
-def _read_through(history: IcebergTable, until: Snapshot) -> str | None:
-    carrier = carrier_of(history.ancestors_of(until))
-    return carrier.position.read_through if carrier else None
 
 
 def _delete(spark: SparkSession, target: str, keys: DataFrame | None) -> None:

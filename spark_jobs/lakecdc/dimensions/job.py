@@ -12,16 +12,13 @@ from lakecdc import changes
 from lakecdc.contract.errors import InputError
 from lakecdc.contract.past import Scd2Options
 from lakecdc.contract.report import TableReport
-from lakecdc.contract.target import OP_COLUMN, ORDER_COLUMN, TIME_COLUMN
 from lakecdc.dimensions.dimension import JOB, Dimension
 from lakecdc.dimensions.versions import versions
 from lakecdc.iceberg.definition import source_types
-from lakecdc.iceberg.table import carrier_of
 from lakecdc.ingest.change import Column
 from lakecdc.maintain.rewrite import nothing
 from lakecdc.maintain.rollback_history import named_history
 from lakecdc.maintain.start_tag import start_tag
-from lakecdc.metadata.positions import current_position
 from lakecdc.moments.events import changes_of
 
 if TYPE_CHECKING:
@@ -61,21 +58,20 @@ def scd2(table: IcebergTable, spec: JobSpec) -> TableReport:
     head = history.refresh().head()
     if head is None:
         return nothing(table, f"the history table {history.name} has no snapshot")
-    truncated, since = _truncated(table), dimension.since(history)
+    emptied, since = dimension.emptied.by_now(table, history), dimension.since(history)
     facts: dict[str, Any] = {"since": str(since.id) if since else None, "until": str(head.id)}
-    if since is not None and since.id == head.id and truncated == dimension.truncated:
+    if since is not None and since.id == head.id and emptied == dimension.emptied:
         return nothing(table, "all events are taken in already", None, **facts)
     with start_tag(history, head, JOB, leased=False):
-        found = _events(table, history, since if truncated == dimension.truncated else None, head)
+        found = _events(table, history, since, head, anew=emptied != dimension.emptied)
         if not (found.new or found.everything):
             return nothing(table, "all events are taken in already", None, **facts)
-        emptied = _emptied(history, head, truncated)
-        made = versions(found.changed, emptied)
+        made = versions(found.changed, emptied.events(history, head))
         facts |= {"events": found.new, "values_unknown": made.unknown}
         if options.dry_run:
             return nothing(table, "dry run: nothing was written", None, **facts, versions=made.rows.count())
         keys = None if found.everything else found.changed.select("key.*")
-        written = dimension.write(made.rows, keys, history, head, truncated)
+        written = dimension.write(made.rows, keys, history, head, emptied)
     facts |= {**written, "seconds": round(time.monotonic() - started, 3)}
     return TableReport(table.name, "done", metrics=facts)
 
@@ -95,13 +91,9 @@ def _opened(table: IcebergTable, options: Scd2Options) -> tuple[IcebergTable, Di
     return history, Dimension(table, name)
 
 
-def _truncated(table: IcebergTable) -> str | None:
-    """Order key of the last TRUNCATE that has emptied the table, whatever its ``on_truncate`` made of others."""
-    position = current_position(carrier_of(table.ancestors()), table.properties)
-    return position.truncate_order if position else None
-
-
-def _events(table: IcebergTable, history: IcebergTable, since: Snapshot | None, until: Snapshot) -> _Events:
+def _events(
+    table: IcebergTable, history: IcebergTable, since: Snapshot | None, until: Snapshot, *, anew: bool
+) -> _Events:
     columns = tuple(Column(name, kind) for name, kind in source_types(table).items())
     everything = changes_of(history.read(until.id), table, columns)
     if since is None:
@@ -115,6 +107,8 @@ def _events(table: IcebergTable, history: IcebergTable, since: Snapshot | None, 
             table=table.name,
             hint="Name another table in options.dimensions, which is made of the events that are left.",
         )
+    if anew:
+        return _Events(everything.localCheckpoint(), new.count(), everything=True)
     touched = _touched(everything, changes_of(new, table, columns))
     held = everything.join(touched, everything["key"].eqNullSafe(touched["touched"]), "left_semi").localCheckpoint()
     return _Events(held, new.count(), everything=False)
@@ -136,8 +130,3 @@ def _touched(everything: DataFrame, new: DataFrame) -> DataFrame:
         if count == before:
             break
     return touched
-
-
-def _emptied(history: IcebergTable, until: Snapshot, truncated: str | None) -> DataFrame:
-    rows = history.read(until.id).where(F.col(OP_COLUMN) == "t").where(F.col(ORDER_COLUMN) <= (truncated or ""))
-    return rows.select(F.col(ORDER_COLUMN).alias("order"), F.col(TIME_COLUMN).alias("source_time"))

@@ -36,15 +36,19 @@ class Versions:
 def versions(events: DataFrame, emptied: DataFrame) -> Versions:
     """Tell the versions of rows, in the order of the source.
 
-    A version ends with the next event of its key, or with a TRUNCATE. Equal versions in a row are one, and one that
-    began and ended at one moment, as within a transaction, is none.
+    A version ends with the next event of its key, with a TRUNCATE, or with a full load that lacks its key. Equal
+    versions in a row are one, and one that began and ended at one moment, as within a transaction, is none.
 
     :param events: a change frame with all events of its keys (see ``lakecdc.ingest.formats.changes``), held by Spark.
-    :param emptied: ``order, source_time`` of the TRUNCATEs that have emptied the table.
+    :param emptied: ``order, source_time`` of the TRUNCATEs that have emptied the table and of its full loads, which
+        have an order key ``through`` of their last row too, null of TRUNCATEs.
     """
     columns = events.schema["row"].dataType.fieldNames()  # type: ignore[attr-defined]
     keys = events.select("key").distinct()
-    closing = keys.crossJoin(F.broadcast(emptied.select("order", "source_time")))
+    closing = keys.crossJoin(F.broadcast(emptied))
+    loaded = events.where("op = 'r'").select(F.col("key").alias("loaded"), F.col("order").alias("at"))
+    found = (F.col("key") == F.col("loaded")) & F.col("at").between(F.col("order"), F.col("through"))
+    closing = closing.join(loaded, found, "left_anti").drop("through")
     rows = events.select("key", "op", "row", "open", "old_key", "order", "source_time").unionByName(
         closing.withColumn("op", F.lit("d")), allowMissingColumns=True
     )

@@ -5,10 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
+from lakecdc.iceberg.table import carrier_of
+from lakecdc.metadata.exports import position_of
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from lakecdc.iceberg.table import IcebergTable, Snapshot
+    from lakecdc.metadata.positions import Position
 
 JOB = "export_changes"
 
@@ -50,3 +54,10 @@ class Destination(Protocol):
         :return: numbers for the report.
         :raises ConflictError: another run has come first.
         """
+
+
+def position_at(source: IcebergTable, until: Snapshot) -> Position:
+    """Where a table stands that has been made of another one up to a snapshot."""
+    carrier = carrier_of(source.ancestors_of(until))
+    through = carrier.position.read_through if carrier else None
+    return position_of(source.name, source.uuid, until.id, through)

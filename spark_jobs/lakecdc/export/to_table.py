@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 from lakecdc.changes import CHANGE_TYPE
 from lakecdc.contract.errors import InputError
-from lakecdc.export.destination import JOB
+from lakecdc.export.destination import JOB, position_at
 from lakecdc.iceberg.definition import create_table, evolve, spark_types
 from lakecdc.iceberg.fence import PositionFence
-from lakecdc.iceberg.staging import stage_rows
+from lakecdc.iceberg.staging import columns_of, stage_rows
 from lakecdc.iceberg.table import carrier_of, open_if_there
 from lakecdc.ingest.apply.publish import Staged, publish
 from lakecdc.metadata import names
-from lakecdc.metadata.exports import exported_snapshot, position_of
-from lakecdc.metadata.positions import Position, current_position, encode_idle
+from lakecdc.metadata.exports import exported_snapshot
+from lakecdc.metadata.positions import current_position, encode_idle
 from lakecdc.sql import quoted_column
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class TableDestination:
 
     def write(self, export: Export) -> dict[str, Any]:
         """See :class:`lakecdc.export.destination.Destination`; without changes there is no snapshot, but a property."""
-        position = self._position(export)
+        position = position_at(self._source, export.until)
         if self._table is not None and self._carrier is not None and not export.rows:
             idle = encode_idle(self._carrier.snapshot_id, position)
             self._table.update_properties({names.IDLE_POSITION: idle})
@@ -65,7 +65,7 @@ class TableDestination:
         table = self._prepared()
 
         def stage(staged: Staged) -> None:
-            files = stage_rows(table, _as_columns_of(table, export))
+            files = stage_rows(table, _rows(table, export))
             staged.data_files += [file for file in files if int(file.recordCount())]
 
         fence = PositionFence(self._carrier.text if self._carrier else None)
@@ -76,11 +76,6 @@ class TableDestination:
             "files_written": applied.data_files,
             "exported_as": str(applied.snapshot.id),
         }
-
-    def _position(self, export: Export) -> Position:
-        carrier = carrier_of(self._source.ancestors_of(export.until))
-        through = carrier.position.read_through if carrier else None
-        return position_of(self._source.name, self._source.uuid, export.until.id, through)
 
     def _prepared(self) -> IcebergTable:
         """The table with the columns that the source has now."""
@@ -96,13 +91,12 @@ class TableDestination:
         )
 
 
-def _as_columns_of(table: IcebergTable, export: Export) -> DataFrame:
+def _rows(table: IcebergTable, export: Export) -> DataFrame:
     from pyspark.sql import functions as F
 
     own = {
         SNAPSHOT: F.lit(export.until.id),
         TIMESTAMP: F.timestamp_millis(F.lit(export.until.timestamp_ms)),
     }
-    there = {name: F.col(quoted_column(name)) for name in export.changes.columns} | own
-    fields = table.spark.table(table.sql_name).schema.fields
-    return export.changes.select(*(there.get(f.name, F.lit(None)).cast(f.dataType).alias(f.name) for f in fields))
+    there = {name: F.col(quoted_column(name)) for name in export.changes.columns}
+    return export.changes.select(*columns_of(table, there | own))

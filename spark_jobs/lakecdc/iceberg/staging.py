@@ -13,7 +13,7 @@ from lakecdc.iceberg.file_io import marked_location
 from lakecdc.iceberg.jvm import int_array, java_list, jvm, listed, table_cache
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
 
     from lakecdc.iceberg.table import IcebergTable
 
@@ -36,6 +36,17 @@ def stage_rows(
     :return: Java ``DataFile`` objects for a commit of this session.
     """
     return _stage(table, table.java, rows, properties, options)
+
+
+def columns_of(table: IcebergTable, values: Mapping[str, Column]) -> list[Column]:
+    """The columns of a table in its order and types, for rows to be staged.
+
+    :param values: by column; null where there is none.
+    """
+    from pyspark.sql import functions as F
+
+    fields = table.spark.table(table.sql_name).schema.fields
+    return [values.get(f.name, F.lit(None)).cast(f.dataType).alias(f.name) for f in fields]
 
 
 def stage_equality_deletes(table: IcebergTable, keys: DataFrame, key: Sequence[str], spec_id: int) -> list[Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -12,11 +13,13 @@ import pytest
 from lakecdc.contract.report import TableReport
 from lakecdc.contract.spec import parse_spec
 from lakecdc.maintain.compact import compact_data_files
+from lakecdc.maintain.expire import expire_snapshots
 from lakecdc.run import run as run_job
 from lakecdc.run import work_of
 from tests.conftest import Lake
 from tests.lakecdc.ingest.apply.support import COLUMNS, Feed
-from tests.lakecdc.maintain.support import metadata_location, run
+from tests.lakecdc.ingest.apply.test_history_table import Loads
+from tests.lakecdc.maintain.support import head, metadata_location, run
 from tests.lakecdc.moments.support import Remembered, RememberedPlain, fed
 
 OWN = "valid_from, valid_to, is_current"
@@ -24,9 +27,14 @@ OWN = "valid_from, valid_to, is_current"
 
 def dimension(feed: Feed, name: str = "", **options: Any) -> TableReport:
     """Run the job as its frame would."""
-    tables = {feed.table: name or f"{feed.table}_versions"}
-    options = {"history_tables": {feed.table: f"{feed.table}_history"}, "dimensions": tables, **options}
-    report = run_job(parse_spec(feed.lake.spec("scd2", feed.table, options=options)), work_of("scd2"))
+    return versions_of(feed.lake, feed.table, name, **options)
+
+
+def versions_of(lake: Lake, table: str, name: str = "", **options: Any) -> TableReport:
+    """Run the job over a table, however it is fed."""
+    tables = {table: name or f"{table}_versions"}
+    options = {"history_tables": {table: f"{table}_history"}, "dimensions": tables, **options}
+    report = run_job(parse_spec(lake.spec("scd2", table, options=options)), work_of("scd2"))
     assert not report.error, report.error
     return report.tables[0]
 
@@ -120,6 +128,53 @@ def test_a_version_that_has_turned_out_to_be_none_goes(lake: Lake, tmp_path: Pat
     feed.take([gone])
     dimension(feed)
     assert [row[0] for row in rows(feed)] == [1]
+
+
+def test_rows_that_a_full_load_did_not_find_end_with_it(lake: Lake) -> None:
+    loads = Loads(lake)
+    name = loads.target.table
+
+    def read(dimension: str) -> list[tuple[Any, ...]]:
+        return sorted(lake.duckdb_rows(dimension, f"id, v, {OWN}"), key=str)
+
+    def taken_in() -> list[tuple[Any, ...]]:
+        assert versions_of(lake, name).outcome == "done"
+        return [(*row[:2], row[4]) for row in read(f"{name}_versions")]
+
+    loads.feed(loads.batch(10, {1: "a", 2: "b", 3: "c", 4: "d"}))
+    assert taken_in() == [(1, "a", True), (2, "b", True), (3, "c", True), (4, "d", True)]
+    # the table never came to hold this one
+    loads.feed(replace(loads.batch(12, {5: "z"}), replaces=True), interrupted=True)
+    loads.feed(loads.batch(15, {3: "c1"}, full_load=False))
+    assert taken_in()[2:] == [(3, "c", False), (3, "c1", True), (4, "d", True)]
+    # the source has lost 2 and 4 and gained 5 while nobody read its log
+    loads.feed(replace(loads.batch(20, {1: "a", 3: "c2", 5: "e"}), replaces=True))
+    ended = [
+        (1, "a", True),
+        (2, "b", False),
+        (3, "c", False),
+        (3, "c1", False),
+        (3, "c2", True),
+        (4, "d", False),
+        (5, "e", True),
+    ]
+    assert taken_in() == ended
+    (loaded,) = {row[2] for row in read(f"{name}_versions") if row[1] in ("c2", "e")}
+    assert {row[3] for row in read(f"{name}_versions") if row[1] in ("b", "c1", "d")} == {loaded}
+    # what is known of loads outlives the snapshots that tell it
+    before = head(lake, f"{name}_history")
+    loads.feed(loads.batch(30, {2: "b2", 3: "c3"}, full_load=False))
+    run(lake, expire_snapshots, f"{name}_history", retain_last=1, max_age=0.0)
+    assert lake.table(f"{name}_history").snapshot(before) is None
+    again = [*ended[:2], (2, "b2", True), *ended[2:4], (3, "c2", False), (3, "c3", True), *ended[5:]]
+    assert taken_in() == again
+    loads.feed(loads.batch(35, {4: "d2"}, full_load=False))
+    assert taken_in() == sorted([*again, (4, "d2", True)])
+    # a load without rows ends all versions
+    empty = loads.batch(40, {1: ""})
+    assert empty.changes is not None
+    loads.feed(replace(empty, changes=empty.changes.where("false"), replaces=True))
+    assert not any(current for *_, current in taken_in())
 
 
 def test_nothing_new_writes_nothing(lake: Lake, tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from lakecdc.contract.errors import InputError
 from lakecdc.contract.target import OLD_KEY_COLUMN, OP_COLUMN, ORDER_COLUMN, TIME_COLUMN, UNCHANGED_COLUMN
 from lakecdc.iceberg import definition
 from lakecdc.iceberg.fence import PositionFence
-from lakecdc.iceberg.staging import stage_rows
+from lakecdc.iceberg.staging import columns_of, stage_rows
 from lakecdc.ingest.apply import full_load, packed_events
 from lakecdc.ingest.apply.publish import Applied, Staged, following, publish
 from lakecdc.ingest.apply.rows import clustered
@@ -154,7 +154,7 @@ def events_of(table: IcebergTable, batch: TableBatch) -> DataFrame | None:
     if changes is not None:
         rows = changes.select(*[_value(f, batch).cast(f.dataType).alias(f.name) for f in fields])
     if batch.truncate_order and batch.target.mode == "history":
-        truncate = _truncate(table, fields, batch.truncate_order)
+        truncate = _truncate(table, batch.truncate_order)
         rows = truncate if rows is None else rows.unionByName(truncate)
     return rows
 
@@ -176,10 +176,9 @@ def _value(f: StructField, batch: TableBatch) -> Column:
     return F.coalesce(value, F.col("key")[f.name]) if f.name in batch.key else value
 
 
-def _truncate(table: IcebergTable, fields: list[StructField], order: str) -> DataFrame:
+def _truncate(table: IcebergTable, order: str) -> DataFrame:
     known = {OP_COLUMN: F.lit("t"), ORDER_COLUMN: F.lit(order), TIME_COLUMN: F.timestamp_millis(F.lit(time_of(order)))}
-    columns = [known.get(f.name, F.lit(None)).cast(f.dataType).alias(f.name) for f in fields]
-    return table.spark.range(1).select(*columns)
+    return table.spark.range(1).select(*columns_of(table, known))
 
 
 def _refuse_changes(batch: TableBatch, measured: EventStats | None) -> None:

@@ -1,0 +1,112 @@
+"""What has ended versions of rows without an event of their own: TRUNCATEs, and full loads that did not find them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F
+
+from lakecdc.contract.target import OP_COLUMN, ORDER_COLUMN, TIME_COLUMN
+from lakecdc.iceberg.table import carrier_of
+from lakecdc.local_relation import local_relation
+from lakecdc.metadata import names
+from lakecdc.metadata.positions import current_position
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, Row
+
+    from lakecdc.iceberg.table import IcebergTable, Snapshot
+    from lakecdc.metadata.positions import Position
+
+_LOADS = "loads"
+
+
+@dataclass(frozen=True)
+class Emptied:
+    """What has emptied a table, or taken the place of all its rows.
+
+    :param truncated: order key of the last TRUNCATE; None if there was none.
+    :param loads: full loads of all rows after the first one: the highest order key of the history table before it,
+        and when it was written, milliseconds since 1970. Kept beside the versions, as snapshots of the history table
+        expire.
+    """
+
+    truncated: str | None = None
+    loads: Mapping[str, int] = field(default_factory=dict)
+
+    @staticmethod
+    def of(position: Position | None) -> Emptied:
+        """What a dimension knows.
+
+        :param position: where it stands.
+        """
+        if position is None:
+            return Emptied()
+        return Emptied(position.truncate_order, position.offsets.get(_LOADS, {}))
+
+    def noted(self, position: Position) -> Position:
+        """A dimension's position that tells it."""
+        loads = {_LOADS: dict(self.loads)} if self.loads else {}
+        return replace(position, offsets={**position.offsets, **loads}, truncate_order=self.truncated)
+
+    def by_now(self, table: IcebergTable, history: IcebergTable) -> Emptied:
+        """The same with what has happened since."""
+        carrier = carrier_of(table.ancestors())
+        position = current_position(carrier, table.properties)
+        loads, following = dict(self.loads), str(carrier.snapshot_id) if carrier else None
+        for snapshot in history.ancestors():
+            note = json.loads(snapshot.summary.get(names.SIDE_OF, "null"))
+            if note is None:
+                continue
+            # where the table has not moved on, it never came to hold the load
+            if note["full_load"] and note["mark"] is not None and note["after"] != following:
+                loads[note["mark"]] = snapshot.timestamp_ms
+            following = note["after"]
+        # of the last TRUNCATE that has emptied the table, whatever its on_truncate made of others
+        return Emptied(position.truncate_order if position else None, loads)
+
+    def events(self, history: IcebergTable, until: Snapshot) -> DataFrame:
+        """The ends of versions, as :func:`lakecdc.dimensions.versions.versions` takes them."""
+        rows = history.read(until.id)
+        truncates = rows.where(F.col(OP_COLUMN) == "t").where(F.col(ORDER_COLUMN) <= (self.truncated or ""))
+        ends = truncates.select(
+            F.col(ORDER_COLUMN).alias("order"),
+            F.col(TIME_COLUMN).alias("source_time"),
+            F.lit(None).cast("string").alias("through"),
+        )
+        if not self.loads:
+            return ends
+        schema = "order string, source_time timestamp, through string"
+        return ends.unionByName(local_relation(history.spark, self._ends_by_load(rows), schema))
+
+    def _ends_by_load(self, rows: DataFrame) -> list[tuple[str, datetime, str]]:
+        """Order key and time of the first row of each load, and the order key of its last one."""
+        marks = sorted(self.loads)
+        bounds = list(zip(marks, [*marks[1:], None], strict=True))
+        found = rows.where(F.col(OP_COLUMN) == "r").agg(*[_rows_of_load(low, high) for low, high in bounds]).first()
+        assert found is not None
+        return [self._end(low, load) for (low, _), load in zip(bounds, found, strict=True)]
+
+    def _end(self, mark: str, load: Row) -> tuple[str, datetime, str]:
+        first = load["first"]
+        if first is None:
+            # a load without rows: behind all that was there before
+            return f"{mark}0", datetime.fromtimestamp(self.loads[mark] / 1000, UTC), mark
+        at = first["source_time"] or datetime.fromtimestamp(self.loads[mark] / 1000, UTC)
+        return first["order"], at.astimezone(UTC), load["last"]
+
+
+def _rows_of_load(low: str, high: str | None) -> Column:
+    """The first and the last row of a load.
+
+    :param low: the highest order key before it.
+    :param high: the highest order key before the next load; None if there is none.
+    """
+    order = F.col(ORDER_COLUMN)
+    within = (order > low) & (order <= high if high is not None else F.lit(True))
+    first = F.struct(order.alias("order"), F.col(TIME_COLUMN).alias("source_time"))
+    return F.struct(F.min(F.when(within, first)).alias("first"), F.max(F.when(within, order)).alias("last"))

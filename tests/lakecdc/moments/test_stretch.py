@@ -1,0 +1,73 @@
+"""Moments of tables whose stretch has full loads, several partitions of a topic, or a floor."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+from lakecdc.ingest.change import TableBatch
+from lakecdc.ingest.order import order_key
+from lakecdc.ingest.sources.kafka import progress
+from lakecdc.metadata import names
+from lakecdc.metadata.floor import Floor
+from lakecdc.metadata.positions import Position
+from tests.conftest import Lake
+from tests.lakecdc.ingest.apply.test_history_table import Loads
+from tests.lakecdc.moments.support import restored
+
+
+def now() -> str:
+    return datetime.now(UTC).isoformat()
+
+
+def read_now(batch: TableBatch) -> TableBatch:
+    """A batch after which its source has been read up to now."""
+    return replace(batch, position=replace(batch.position, read_through=now()))
+
+
+def refusal(lake: Lake, name: str, moment: str) -> str:
+    (report,) = restored(lake, name, moment=moment)
+    assert report.failure_class == "bad input", report
+    return report.reason or ""
+
+
+def test_a_full_load_hides_what_happened_before_it(lake: Lake) -> None:
+    loads = Loads(lake)
+    name = loads.target.table
+    loads.feed(read_now(loads.batch(10, {1: "a", 2: "b"})))
+    before = now()
+    loads.feed(read_now(replace(loads.batch(20, {1: "a2", 3: "c"}), replaces=True)))
+    after = now()
+    loads.feed(read_now(loads.batch(30, {3: "c2"}, full_load=False)))
+    assert "It was loaded in full after" in refusal(lake, name, before)
+    (report,) = restored(lake, name, moment=after)
+    assert report.outcome == "done", report.reason
+    assert sorted(lake.duckdb_rows(name, "id, v", report.metrics["branch"])) == [(1, "a2"), (3, "c")]
+    floor = Floor(1, "at", datetime.now(UTC) + timedelta(days=1)).encode()
+    lake.sql(f"ALTER TABLE lake.{name}_history SET TBLPROPERTIES ('{names.EXPIRED_BELOW}' = '{floor}')")
+    assert "have been removed from the history table" in refusal(lake, name, after)
+
+
+def test_each_partition_of_a_topic_must_have_brought_a_later_event(lake: Lake) -> None:
+    loads = Loads(lake)
+    name = loads.target.table
+
+    def feed(place: int, value: str, *times: datetime) -> None:
+        marks = {
+            ("t", partition): order_key(1, place, time=int(t.timestamp() * 1000)) for partition, t in enumerate(times)
+        }
+        topics = {"t": progress.Followed("topic", (place,) * len(times))}
+        offsets = progress.encode(progress.Progress(1, topics, marks))
+        position = Position(progress.SOURCE, "topic", offsets, max(times).isoformat())
+        loads.feed(replace(loads.batch(place, {1: value}, full_load=place == 1), position=position))
+
+    begun = datetime.now(UTC)
+    feed(1, "a", begun, begun)
+    moment = datetime.now(UTC)
+    later = moment + timedelta(hours=1)
+    feed(2, "b", later, begun)
+    assert "nothing later has come from t/1." in refusal(lake, name, moment.isoformat())
+    feed(3, "c", later, later)
+    (report,) = restored(lake, name, moment=moment.isoformat())
+    assert report.outcome == "done", report.reason
+    assert lake.duckdb_rows(name, "id, v", report.metrics["branch"]) == [(1, "a")]
