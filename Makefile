@@ -88,7 +88,7 @@ format: setup  ## rewrite the files in the house style
 # mysqlclient has to be compiled; only Airflow's MySqlHook needs it, which nothing here calls
 lock: setup  ## resolve requirements.lock anew
 	@uv=$$(command -v uv || echo build/tools/uv-*/bin/uv); \
-	$$uv pip compile setup.cfg --extra spark --extra postgres --extra mysql --extra kafka --extra demo --extra test \
+	$$uv pip compile setup.cfg --extra spark --extra postgres --extra mysql --extra kafka --extra openlineage --extra demo --extra test \
 	  --no-emit-package mysqlclient --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
 	  --no-annotate --upgrade --custom-compile-command "make lock" -c .ci/pins.txt -o requirements.lock -q
 

@@ -12,7 +12,7 @@ from airflow.sdk import ObjectStoragePath
 
 from lakecdc.contract.errors import SpecError
 from lakecdc.contract.report import JobReport, now, parse_report
-from lakecdc.contract.spec import loads
+from lakecdc.contract.spec import JobSpec, loads, parse_spec
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -73,6 +73,10 @@ class Documents:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "spec.json").write_text(text)
         (folder / "report.json").unlink(missing_ok=True)
+
+    def read_spec(self) -> JobSpec:
+        """The spec that was written last."""
+        return parse_spec(read_document(f"{self.folder}/spec.json"))
 
     def write_application(self) -> None:
         """Note that an application is submitted; one that another try takes over remains the same."""

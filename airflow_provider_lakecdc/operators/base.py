@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.sdk.exceptions import AirflowSkipException
 
-from airflow_provider_lakecdc import first_look, launcher, metrics, reporting, settings, shipping
+from airflow_provider_lakecdc import first_look, launcher, lineage, metrics, reporting, settings, shipping
 from airflow_provider_lakecdc.audit import Application, Run, record_application
 from airflow_provider_lakecdc.chaining import REPORT_KEY, failed_before
 from airflow_provider_lakecdc.documents import Documents
@@ -26,6 +26,7 @@ from lakecdc.contract.report import JobReport, now
 from lakecdc.metadata.names import side_tables
 
 if TYPE_CHECKING:
+    from airflow.providers.openlineage.extractors import OperatorLineage
     from airflow.sdk import Context
     from pydantic import JsonValue
 
@@ -221,6 +222,16 @@ class LakecdcJobOperator(SubmitOperator):
             "spec_uri": submission.documents.spec_uri,
             "spec": submission.document,
         }
+
+    def get_openlineage_facets_on_complete(self, task_instance: Any) -> OperatorLineage[Any, Any] | None:
+        """Datasets that the job has read and written, as its report tells; Airflow asks for them after a failure too.
+
+        :param task_instance: the task's try.
+        :return: None if there is no report.
+        """
+        if self._documents is None or (report := self._documents.read_report()) is None:
+            return None
+        return lineage.lineage_of(report, self._documents.read_spec(), get_catalog(self.catalog_conn_id))
 
     def submit_job(self, context: Context) -> str | None:
         """Remember with the job's id where its report will be, for the try that reattaches to it."""

@@ -1,0 +1,95 @@
+"""What feeds a table, as OpenLineage names it.
+
+Names: OpenLineage's specification, "Naming Conventions", https://openlineage.io/docs/spec/naming.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlsplit
+
+from lakecdc.contract.sources.files import FilesSource
+from lakecdc.contract.sources.jdbc import JdbcSource
+from lakecdc.contract.sources.kafka import KafkaSource
+from lakecdc.contract.sources.mysql import MysqlSource
+from lakecdc.contract.sources.postgres import PostgresSource
+
+if TYPE_CHECKING:
+    from lakecdc.contract.sources import Source
+    from lakecdc.contract.target import Target
+
+#: namespace and name of a dataset
+Name = tuple[str, str]
+_GLOB = re.compile(r"[^/]*[*?\[{].*")
+_JDBC = {"postgresql": ("postgres", 5432), "mysql": ("mysql", 3306)}
+
+
+def source_names(source: Source | None, target: Target, table: str, metrics: Mapping[str, Any]) -> list[Name]:
+    """Datasets that a table is fed from, or compared with; none where the source has no name in the specification.
+
+    :param target: how the table is fed.
+    :param table: ``namespace.name`` of the table; that of the target unless this stands for many.
+    :param metrics: of the table's report; its position tells which topics were read.
+    """
+    if isinstance(source, KafkaSource):
+        topics = metrics.get("position", {}).get("topics", source.topics)
+        # of a cluster the first broker stands for all
+        return [(f"kafka://{source.bootstrap_servers.split(',')[0].strip()}", topic) for topic in topics]
+    if isinstance(source, FilesSource):
+        paths = [source.path] if isinstance(source.path, str) else source.path
+        return [place_name(_GLOB.sub("", path)) for path in paths]
+    if (name := _table_at_source(target, table)) is None:
+        return []
+    if isinstance(source, PostgresSource):
+        return [_postgres_name(source, name)]
+    if isinstance(source, MysqlSource):
+        schema = source.database if source.database and "." not in (target.source_table or "") else name[0]
+        return [(f"mysql://{source.host}:{source.port}", f"{schema}.{name[1]}")]
+    return _jdbc_names(source.url, name) if isinstance(source, JdbcSource) else []
+
+
+def place_name(location: str) -> Name:
+    """A file or folder: the store is the namespace, the path in it the name.
+
+    :param location: a path or URI.
+    """
+    parts = urlsplit(location)
+    if parts.scheme in ("", "file"):
+        return "file", unquote(parts.path).rstrip("/") or "/"
+    return f"{re.sub('^s3[an]$', 's3', parts.scheme)}://{parts.netloc}", parts.path.strip("/") or "/"
+
+
+def _table_at_source(target: Target, table: str) -> tuple[str, str] | None:
+    """Schema and name; None where the names of many do not tell the schema."""
+    if target.is_pattern:
+        pattern = (
+            re.escape(target.table).replace(r"\{schema\}", r"(?P<schema>.+)").replace(r"\{table\}", "(?P<table>.+)")
+        )
+        found = re.fullmatch(pattern, table)
+        parts = found.groupdict() if found else {}
+        return (parts["schema"], parts["table"]) if {"schema", "table"} <= set(parts) else None
+    namespace, name = table.split(".")[-2:]
+    schema, dot, source_table = (target.source_table or name).rpartition(".")
+    return (schema if dot else namespace, source_table)
+
+
+def _postgres_name(source: PostgresSource, name: tuple[str, str]) -> Name:
+    from psycopg.conninfo import conninfo_to_dict
+
+    address = conninfo_to_dict(source.dsn)
+    host, port = (str(address.get(key) or default).split(",")[0] for key, default in _LIBPQ.items())
+    return f"postgres://{host}:{port}", ".".join([str(address.get("dbname") or address.get("user") or ""), *name])
+
+
+def _jdbc_names(url: str, name: tuple[str, str]) -> list[Name]:
+    parts = urlsplit(url.removeprefix("jdbc:"))
+    if parts.scheme not in _JDBC:
+        return []
+    scheme, port = _JDBC[parts.scheme]
+    within = [parts.path.strip("/"), *name] if scheme == "postgres" else list(name)
+    return [(f"{scheme}://{parts.hostname}:{parts.port or port}", ".".join(within))]
+
+
+_LIBPQ = {"host": "localhost", "port": "5432"}
