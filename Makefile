@@ -5,7 +5,7 @@ BIN := .venv/bin
 # two processes, because a Spark session leaves a core idle half of the time; a file's tests share fixtures
 PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
-.PHONY: help setup demo demo-ui services test test-services test-soak bench-ingest bench-ingest-growth bench-deletes bench-lookup bench-idle bench-assess bench-govern bench-plan bench-week bench-past bench-page bench-full-load bench-transaction lint format lock wheel clean distclean
+.PHONY: help setup demo demo-ui services test test-services test-soak bench-ingest bench-ingest-growth bench-deletes bench-lookup bench-idle bench-assess bench-govern bench-plan bench-week bench-past bench-page bench-full-load bench-transaction docs lint format lock wheel clean distclean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -74,6 +74,9 @@ bench-week: setup  ## measure a week of 30 tables, hour by hour, under the gover
 
 bench-page: setup  ## measure what the page Lakehouse takes to list 200 tables; JSON on the last line
 	$(BIN)/python -m benchmarks.page $(ARGS)
+
+docs: setup  ## build the pages of docs/ as a site with search into build/site
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
 
 lint: setup  ## check style, types and the import rules of the house
 	$(BIN)/ruff check .

@@ -20,9 +20,12 @@ FILES = sorted(FOLDER.glob("*.py"))
 PARSE = """
 import sys, warnings
 from airflow.exceptions import RemovedInAirflow4Warning
+from airflow.utils.deprecation_tools import DeprecatedImportWarning
 import airflow.sdk, airflow.providers.apache.spark.operators.spark_submit
 warnings.simplefilter("error", DeprecationWarning)
 warnings.simplefilter("error", RemovedInAirflow4Warning)
+# Airflow's own of a path that has moved, which is no DeprecationWarning
+warnings.simplefilter("error", DeprecatedImportWarning)
 from airflow.dag_processing.dagbag import DagBag
 bag = DagBag(sys.argv[1])
 import json
@@ -122,3 +125,9 @@ def test_they_are_thin(path: Path) -> None:
     assert [type(node).__name__ for node in tree.body] == ["Expr", "ImportFrom", "Assign"]
     # a bare cron string has no data interval in Airflow 3
     assert "schedule" not in path.read_text()
+
+
+def test_a_deprecated_import_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "old.py").write_text("from airflow.models.baseoperator import BaseOperator  # a DAG by airflow\n")
+    errors = parse(tmp_path)["errors"]
+    assert isinstance(errors, dict) and "DeprecatedImportWarning" in "".join(errors.values())

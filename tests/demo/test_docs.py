@@ -83,11 +83,17 @@ def test_targets_are_accepted(text: str) -> None:
 
 
 _IN_AIRFLOW = """
-import json, sys
+import json, sys, warnings
 from airflow.dag_processing.dagbag import DagBag
+from airflow.exceptions import RemovedInAirflow4Warning
 from airflow.sdk import Connection
+from airflow.utils.deprecation_tools import DeprecatedImportWarning
 from airflow_provider_lakecdc import templates
 from airflow_provider_lakecdc.hooks.catalog import catalog_from_connection
+
+# by -W they would be unknown: Python reads that before it can import Airflow
+for category in (RemovedInAirflow4Warning, DeprecatedImportWarning):
+    warnings.simplefilter("error", category)
 
 def dags(file):
     bag = DagBag(file)
@@ -127,8 +133,7 @@ def in_airflow(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("AIRFLOW", "LAKECDC_"))}
     paths = [str(ROOT), str(ROOT / "spark_jobs"), environment.get("PYTHONPATH", "")]
     environment |= {"AIRFLOW_HOME": str(folder), "PYTHONPATH": os.pathsep.join(filter(None, paths))}
-    warnings = ["-W", "error::airflow.exceptions.RemovedInAirflow4Warning"]
-    done = subprocess.run([sys.executable, *warnings, "-c", _IN_AIRFLOW, json.dumps(files)],
+    done = subprocess.run([sys.executable, "-c", _IN_AIRFLOW, json.dumps(files)],
                           env=environment, capture_output=True, text=True)  # fmt: skip
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout.strip().splitlines()[-1])
@@ -316,3 +321,13 @@ def test_links_lead_somewhere(page: Path) -> None:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_pages_show_no_path_of_a_machine(page: Path) -> None:
     assert re.findall(r"/(?:home|root|Users|work)/\S*", page.read_text()) == []
+
+
+def test_the_site_has_every_page_and_no_broken_link(tmp_path: Path) -> None:
+    # its configuration is strict: a page that it does not list, a lost page or a lost heading is an error
+    command = [sys.executable, "-m", "mkdocs", "build", "-d", str(tmp_path)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    found = json.loads((tmp_path / "search" / "search_index.json").read_text())["docs"]
+    searched = {entry["location"].partition("#")[0] for entry in found}
+    assert {page.stem for page in PAGES[1:]} - {"README"} <= {Path(location).stem for location in searched}
