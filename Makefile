@@ -5,7 +5,7 @@ BIN := .venv/bin
 # two processes, because a Spark session leaves a core idle half of the time; a file's tests share fixtures
 PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
-.PHONY: help setup demo demo-ui services test test-services test-soak bench-ingest bench-ingest-growth bench-deletes bench-lookup bench-idle bench-assess bench-govern bench-plan bench-week bench-past bench-page bench-full-load bench-transaction docs lint format lock wheel clean distclean
+.PHONY: help setup cluster-env demo demo-ui services test test-services test-soak bench-ingest bench-ingest-growth bench-deletes bench-lookup bench-idle bench-assess bench-govern bench-plan bench-week bench-past bench-page bench-full-load bench-transaction docs lint format lock wheel clean distclean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -26,11 +26,14 @@ build/spark-classes.jsa: requirements.lock | setup
 test: setup build/spark-classes.jsa  ## run all tests that need no servers but Postgres
 	$(PYTEST) -m "not services and not soak" $(ARGS)
 
+cluster-env: setup  ## pack the Python packages of executors into build/cluster-env.tar.gz (docs/clusters.md)
+	$(BIN)/python .ci/bootstrap.py --cluster-env
+
 services: setup  ## install the servers of test-services
 	$(PYTHON) .ci/bootstrap.py --services
 	$(BIN)/python -m local_services.install
 
-test-services: services build/spark-classes.jsa  ## run the tests against real S3 and REST catalog servers, installing these first
+test-services: services cluster-env build/spark-classes.jsa  ## run the tests against real S3 and REST catalog servers, installing these first
 	$(PYTEST) -m "services and not soak" $(ARGS)
 
 test-soak: setup build/spark-classes.jsa  ## run what CI leaves out: soaks, and other formats, engines and moments of a case

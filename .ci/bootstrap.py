@@ -35,6 +35,7 @@ STAMP = VENV / ".lakecdc-stamp"
 STAMPED = ("requirements.lock", "setup.cfg", "pyproject.toml")
 
 UV_VERSION = "0.13.8"
+VENV_PACK_VERSION = "0.2.0"
 DEFAULT_INDEX = "https://pypi.org/simple"
 # Spark 4.1 is tested on 17 and 21; from 24 on Java lacks the security manager Hadoop asks for.
 JAVA_OLDEST, JAVA_NEWEST = 17, 23
@@ -52,6 +53,7 @@ def main() -> None:
     """Set everything up, or find within a fraction of a second that nothing is to be done."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--services", action="store_true", help="also fetch the jars that the service tests need")
+    parser.add_argument("--cluster-env", action="store_true", help="also pack what executors on other machines need")
     parser.add_argument("--prune", action="store_true", help="also remove what nothing refers to from uv's cache")
     arguments = parser.parse_args()
     if sys.version_info < (3, 11):  # noqa: UP036
@@ -64,6 +66,8 @@ def main() -> None:
             STAMP.write_text(fingerprint())
         if arguments.prune:
             prune(find_uv())
+        if arguments.cluster_env:
+            pack_cluster_environment(find_uv())
         warm_jars((*JARS, *SOURCE_JARS, *(SERVICE_JARS if arguments.services else ())))
 
 
@@ -254,23 +258,53 @@ def install(uv: str) -> None:
     :param uv: path of uv
     """
     started = time.monotonic()
-    environment = {**os.environ, "VIRTUAL_ENV": str(VENV), "UV_DEFAULT_INDEX": package_index()}
+    if not (VENV / "bin" / "python").exists():
+        run_uv(uv, VENV, "venv", "-q", "--python", sys.executable, str(VENV))
+    say("installing the packages of requirements.lock, 1 GB the first time")
+    # the lock is complete but for what it leaves out on purpose
+    run_uv(uv, VENV, "pip", "install", "-q", "--no-deps", "--require-hashes", "-r", "requirements.lock")
+    # setuptools is in the lock: an isolated build would fetch one that is not pinned.
+    run_uv(uv, VENV, "pip", "install", "-q", "--no-deps", "--no-build-isolation", "-e", ".")
+    say(f".venv is ready after {time.monotonic() - started:.0f} s")
+
+
+def pack_cluster_environment(uv: str) -> None:
+    """Make `build/cluster-env.tar.gz` of the extra `executor`, in the versions of the lock, unless it is there.
+
+    :param uv: path of uv
+    """
+    archive, folder = ROOT / "build" / "cluster-env.tar.gz", ROOT / "build" / "cluster-env"
+    stamp = folder / ".lakecdc-stamp"
+    if archive.exists() and stamp.exists() and stamp.read_text() == fingerprint():
+        return
+    shutil.rmtree(folder, ignore_errors=True)
+    declared = configparser.ConfigParser()
+    declared.read(ROOT / "setup.cfg")
+    lines = declared["options.extras_require"]["executor"].splitlines()
+    wanted = [line.strip() for line in lines if line.strip() and not line.lstrip().startswith("#")]
+    say("packing the environment of executors")
+    run_uv(uv, folder, "venv", "-q", "--python", sys.executable, str(folder))
+    # each executor would compile what its tasks import
+    install = ("pip", "install", "-q", "--compile-bytecode", "-c", "requirements.lock")
+    run_uv(uv, folder, *install, *wanted, f"venv-pack=={VENV_PACK_VERSION}")
+    pack = [str(folder / "bin" / "venv-pack"), "-q", "-f", "-p", str(folder), "-o", str(archive)]
+    if subprocess.run(pack).returncode:
+        sys.exit(f"setup: {' '.join(pack)} failed")
+    stamp.write_text(fingerprint())
+    say(f"{archive.relative_to(ROOT)}: {archive.stat().st_size // 2**20} MB")
+
+
+def run_uv(uv: str, folder: Path, *arguments: str) -> None:
+    """Run uv on an environment, or end with what it was asked for.
+
+    :param folder: of the environment
+    """
+    environment = {**os.environ, "VIRTUAL_ENV": str(folder), "UV_DEFAULT_INDEX": package_index()}
     trusted = trusted_certificates()
     if trusted:
         environment.setdefault("SSL_CERT_FILE", trusted)
-
-    def run(*arguments: str) -> None:
-        if subprocess.run([uv, *arguments], cwd=ROOT, env=environment).returncode:
-            sys.exit(f"setup: uv {' '.join(arguments)} failed")
-
-    if not (VENV / "bin" / "python").exists():
-        run("venv", "-q", "--python", sys.executable, str(VENV))
-    say("installing the packages of requirements.lock, 1 GB the first time")
-    # the lock is complete but for what it leaves out on purpose
-    run("pip", "install", "-q", "--no-deps", "--require-hashes", "-r", "requirements.lock")
-    # setuptools is in the lock: an isolated build would fetch one that is not pinned.
-    run("pip", "install", "-q", "--no-deps", "--no-build-isolation", "-e", ".")
-    say(f".venv is ready after {time.monotonic() - started:.0f} s")
+    if subprocess.run([uv, *arguments], cwd=ROOT, env=environment).returncode:
+        sys.exit(f"setup: uv {' '.join(arguments)} failed")
 
 
 def prune(uv: str) -> None:

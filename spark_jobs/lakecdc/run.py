@@ -17,6 +17,7 @@ from lakecdc.contract.errors import LakecdcError
 from lakecdc.contract.report import JobReport, TableReport
 from lakecdc.contract.runtime import source_packages
 from lakecdc.contract.spec import JobSpec, loads, parse_spec
+from lakecdc.executors import check_executors
 from lakecdc.logs import log_handler
 from lakecdc.metadata.names import APPLICATION_PREFIX
 from lakecdc.row_values import without_values
@@ -106,6 +107,7 @@ def run(spec: JobSpec, work: Work, started: str | None = None) -> JobReport:
     started = started or reports.now()
     try:
         spark = open_session(spec.catalog, f"{APPLICATION_PREFIX}{spec.job}", source_packages(spec.source))
+        check_executors(spark, getattr(spec.source, "type", None))
         tables = work(spark, spec)
         application = spark.sparkContext.applicationId
     except Exception as error:

@@ -1,0 +1,155 @@
+"""A Spark standalone cluster as local processes: a master and its workers, from the wheel of PySpark."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+import urllib.request
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from local_services.process import Service, ServiceError, free_port
+
+HOST = "127.0.0.1"
+
+
+class _Daemon(Service):
+    """Master or worker; its port is that of its web page, which also tells its state as JSON."""
+
+    def __init__(self, log_file: Path) -> None:
+        super().__init__(log_file)
+        self.rpc_port = free_port()
+
+    def environment(self) -> Mapping[str, str]:
+        """Variables that keep it on this machine's own address."""
+        # the wheel's scripts look for PySpark in the Python that the path has first
+        path = os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"]))
+        return {"SPARK_LOCAL_IP": HOST, "PATH": path, "PYSPARK_PYTHON": sys.executable}
+
+    def state(self) -> dict[str, Any]:
+        """What the web page shows, as JSON."""
+        with urllib.request.urlopen(f"http://{HOST}:{self.port}/json/", timeout=5) as answer:
+            found: dict[str, Any] = json.load(answer)
+            return found
+
+    def is_ready(self) -> bool:
+        """Return whether it is at work."""
+        try:
+            return bool(self.state())
+        except (OSError, ValueError):
+            return False
+
+    def _java(self, kind: str) -> list[str]:
+        # spark-class becomes Java by exec, so that signals reach it
+        program = [str(Path(sys.executable).parent / "spark-class"), f"org.apache.spark.deploy.{kind}"]
+        return [*program, "--host", HOST, "--port", str(self.rpc_port), "--webui-port", str(self.port)]
+
+
+class _Master(_Daemon):
+    name = "spark-master"
+
+    def command(self) -> Sequence[str]:
+        """Return the command line of the master."""
+        return self._java("master.Master")
+
+
+class _Worker(_Daemon):
+    name = "spark-worker"
+
+    def __init__(self, folder: Path, number: int, master: str, *, cores: int, memory: str) -> None:
+        super().__init__(folder / f"worker-{number}.log")
+        self.folder, self.master, self.cores, self.memory = folder / f"worker-{number}", master, cores, memory
+
+    def command(self) -> Sequence[str]:
+        """Return the command line of the worker."""
+        size = ["--cores", str(self.cores), "--memory", self.memory, "--work-dir", str(self.folder)]
+        return [*self._java("worker.Worker"), *size, self.master]
+
+
+class SparkCluster:
+    """A standalone cluster on 127.0.0.1.
+
+    :param folder: for logs, and for what executors leave.
+    :param workers: how many.
+    :param cores: of each worker.
+    :param memory: that each worker gives to executors, in Spark's notation.
+    """
+
+    def __init__(self, folder: Path, *, workers: int = 2, cores: int = 1, memory: str = "1500m") -> None:
+        self.folder = folder
+        self._master = _Master(folder / "master.log")
+        self._workers = [_Worker(folder, number, self.master, cores=cores, memory=memory) for number in range(workers)]
+
+    @property
+    def master(self) -> str:
+        """URL to submit to."""
+        return f"spark://{HOST}:{self._master.rpc_port}"
+
+    def start(self) -> Self:
+        """Start it and wait until all workers are registered.
+
+        :raises ServiceError: if one ends or is not ready in time.
+        """
+        for daemon in (self._master, *self._workers):
+            daemon.start()
+        for _ in range(600):
+            if self._master.state()["aliveworkers"] == len(self._workers):
+                return self
+            time.sleep(0.1)
+        self.stop()
+        raise ServiceError(f"The workers of {self.master} have not registered within a minute; see {self.folder}")
+
+    def stop(self) -> None:
+        """Stop it; executors end with their workers."""
+        for daemon in (*self._workers, self._master):
+            daemon.stop()
+
+    def applications(self) -> list[dict[str, Any]]:
+        """Applications that are running."""
+        return list(self._master.state()["activeapps"])
+
+    def executors(self) -> list[int]:
+        """Process ids of the executors that are running."""
+        return [int(each.name) for each in Path("/proc").iterdir() if each.name.isdigit() and self._is_executor(each)]
+
+    def kill_executors(self, count: int) -> list[int]:
+        """Kill executors, as a machine that is lost would end them; the process ids of as many as there were."""
+        found = self.executors()[:count]
+        for process in found:
+            os.kill(process, signal.SIGKILL)
+        return found
+
+    def is_busy(self) -> bool:
+        """Whether some executor has started Python, as its first Python task does."""
+        executors = self.executors()
+        return any(_parent(each) in executors for each in Path("/proc").iterdir() if each.name.isdigit())
+
+    def _is_executor(self, process: Path) -> bool:
+        try:
+            words = (process / "cmdline").read_bytes().decode(errors="replace").split("\0")
+        except OSError:
+            return False
+        urls = {f"spark://Worker@{HOST}:{worker.rpc_port}" for worker in self._workers}
+        return "org.apache.spark.executor.CoarseGrainedExecutorBackend" in words and bool(urls & {*words})
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+
+def _parent(process: Path) -> int | None:
+    """The process id of a process' parent, from its folder in ``/proc``."""
+    try:
+        # the name stands in brackets and may hold anything
+        return int((process / "stat").read_text().rpartition(")")[2].split()[1])
+    except OSError:
+        return None
