@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+
+from lakecdc.contract.runtime import SPARK_UI
 
 OPEN, CLOSE = "::group::Spark", "::endgroup::"
 _KEPT = 20
@@ -24,9 +26,12 @@ class JobOutput:
 
     Spark's lines up to INFO and what is printed before the job says its first word are chatter; a line without a level
     belongs to the one before it.
+
+    :param on_spark_ui: called with the address of Spark's page when the job tells it.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, on_spark_ui: Callable[[str], None] | None = None) -> None:
+        self._on_spark_ui = on_spark_ui
         self._lines: deque[str] = deque(maxlen=_KEPT)
         self._all: deque[str] = deque(maxlen=_KEPT)
 
@@ -49,9 +54,15 @@ class JobOutput:
             self._all.append(line.rstrip())
             if not chatter:
                 self._lines.append(line.rstrip())
+                self._look_for_spark_ui(line.rstrip())
             yield line
         if is_open:
             yield CLOSE
+
+    def _look_for_spark_ui(self, line: str) -> None:
+        before, found, address = line.partition(SPARK_UI)
+        if found and self._on_spark_ui and _OURS.match(before):
+            self._on_spark_ui(address)
 
 
 def _is_chatter(line: str, before: bool) -> bool:

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
@@ -59,13 +59,14 @@ class SubmitOperator(SparkSubmitOperator):
         command: list[str] = self._get_hook()._build_spark_submit_command(self.application)
         return command
 
-    def submit_and_wait(self, context: Context) -> None:
+    def submit_and_wait(self, context: Context, on_spark_ui: Callable[[str], None]) -> None:
         """Run spark-submit with the arguments as they are now.
 
+        :param on_spark_ui: called with the address of Spark's page, once the job has told it.
         :raises SubmitError: it failed, or the application that it started.
         """
         # the hook of an earlier call holds that call's arguments and output
-        self._hook, self._output = None, JobOutput()
+        self._hook, self._output = None, JobOutput(on_spark_ui)
         try:
             super().execute(context)
         except Exception as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.sdk.exceptions import AirflowSkipException
@@ -18,7 +19,7 @@ from airflow_provider_lakecdc.failures import verdict
 from airflow_provider_lakecdc.first_look import FirstLook
 from airflow_provider_lakecdc.hooks.catalog import CatalogConnection, get_catalog
 from airflow_provider_lakecdc.hooks.source import source_from_connection
-from airflow_provider_lakecdc.links import REPORT_LINK_KEY, JobReportLink, report_address
+from airflow_provider_lakecdc.links import REPORT_LINK_KEY, SPARK_UI_KEY, JobReportLink, SparkUiLink, report_address
 from airflow_provider_lakecdc.spark_submit import SubmitError, SubmitOperator
 from airflow_provider_lakecdc.submission import Submission, check_conf, check_spec, spec_document, table_list
 from lakecdc.contract import runtime
@@ -93,7 +94,7 @@ class LakecdcJobOperator(SubmitOperator):
         "predicted_core_seconds": "json",
         "guessed_core_seconds": "json",
     }
-    operator_extra_links = (JobReportLink(),)
+    operator_extra_links = (JobReportLink(), SparkUiLink())
     ui_color = "#d9ecf2"
 
     def __init__(
@@ -374,10 +375,17 @@ class LakecdcJobOperator(SubmitOperator):
         self.log.info("Job %s for %d tables, report at %s", self.job, len(submission.spec.tables), uri)
         try:
             with launcher.environment(submission.secrets):
-                self.submit_and_wait(context)
+                self.submit_and_wait(context, partial(self._tell_spark_ui, context))
         except SubmitError as error:
             return error
         return None
+
+    def _tell_spark_ui(self, context: Context, address: str) -> None:
+        try:
+            context["ti"].xcom_push(key=SPARK_UI_KEY, value=address)
+        except Exception:
+            # the job goes on without
+            self.log.warning("The link to Spark's page cannot be kept.", exc_info=True)
 
     def _set_command(
         self, catalog: CatalogConnection, target: launcher.SparkTarget, documents: Documents, source: object

@@ -15,7 +15,7 @@ from lakecdc import documents
 from lakecdc.contract import report as reports
 from lakecdc.contract.errors import LakecdcError
 from lakecdc.contract.report import JobReport, TableReport
-from lakecdc.contract.runtime import source_packages
+from lakecdc.contract.runtime import SPARK_UI, source_packages
 from lakecdc.contract.spec import JobSpec, loads, parse_spec
 from lakecdc.executors import check_executors
 from lakecdc.logs import log_handler
@@ -107,6 +107,8 @@ def run(spec: JobSpec, work: Work, started: str | None = None) -> JobReport:
     started = started or reports.now()
     try:
         spark = open_session(spec.catalog, f"{APPLICATION_PREFIX}{spec.job}", source_packages(spec.source))
+        if address := spark.sparkContext.uiWebUrl:
+            log.info("%s%s", SPARK_UI, address)
         check_executors(spark, getattr(spec.source, "type", None))
         tables = work(spark, spec)
         application = spark.sparkContext.applicationId

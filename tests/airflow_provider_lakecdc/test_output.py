@@ -46,3 +46,18 @@ def test_the_last_lines_are_no_chatter_unless_there_is_nothing_else() -> None:
     silent = JobOutput()
     list(silent.folded([INFO] * 50))
     assert silent.last_lines == [INFO] * 20
+
+
+@pytest.mark.parametrize(
+    ("line", "found"),
+    [
+        ("2026-11-23 06:20:45,123 INFO lakecdc.run: Spark UI at http://worker:4040\n", ["http://worker:4040"]),
+        # what a row holds is none of the job's own words
+        ("Spark UI at http://elsewhere\n", []),
+        (f"{INFO}: Spark UI at http://elsewhere\n", []),
+    ],
+)
+def test_the_address_of_sparks_page_is_told(line: str, found: list[str]) -> None:
+    told: list[str] = []
+    assert line in list(JobOutput(told.append).folded([line]))
+    assert told == found

@@ -13,7 +13,7 @@ from airflow.providers_manager import ProvidersManager
 from airflow.sdk import conf
 manager = ProvidersManager()
 print("FOUND", manager.providers["airflow-provider-lakecdc"].version)
-print("FOUND", "airflow_provider_lakecdc.links.JobReportLink" in manager.extra_links_class_names)
+print("FOUND", *sorted(name for name in manager.extra_links_class_names if "lakecdc" in name))
 print("FOUND", conf.get("lakecdc", "documents_uri"))
 for kind in ("iceberg", "spark", "postgres", "mysql", "kafka"):
     print("FOUND", kind, manager.hooks[kind].package_name)
@@ -27,7 +27,7 @@ def test_provider_links_settings_and_connection_type_are_known(installed: dict[s
     found = [line.removeprefix("FOUND ") for line in done.stdout.splitlines() if line.startswith("FOUND ")]
     assert found == [
         "0.1.0",
-        "True",
+        "airflow_provider_lakecdc.links.JobReportLink airflow_provider_lakecdc.links.SparkUiLink",
         f"file://{home.HOME}/lakecdc/documents",
         # connection types stay with the providers that own them, which the extras bring
         "iceberg apache-airflow-providers-apache-iceberg",

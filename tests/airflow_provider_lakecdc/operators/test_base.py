@@ -119,6 +119,16 @@ def test_the_link_points_below_the_web_address(
     assert context["ti"].xcom["lakecdc_report_link"] == "https://files.example.com/lakecdc/d/r/t/try-1/report.json"
 
 
+def test_the_address_of_sparks_page_is_in_xcom_although_the_job_fails(
+    spark_submit: FakeSpark, context: Context
+) -> None:
+    line = "2026-11-23 06:20:45,123 INFO lakecdc.run: Spark UI at http://worker:4040"
+    spark_submit.behave(report=False, exit=1, output=(line,))
+    with pytest.raises(LakecdcJobError):
+        rewrite().execute(context)
+    assert context["ti"].xcom["spark_ui"] == "http://worker:4040"
+
+
 class TestSecrets:
     """No secret of a connection is written down anywhere."""
 
