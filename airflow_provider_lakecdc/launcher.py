@@ -23,6 +23,7 @@ from pathlib import Path
 
 from airflow_provider_lakecdc.exceptions import JobBadInputError
 from airflow_provider_lakecdc.hooks.lookup import find_connection
+from airflow_provider_lakecdc.spark_submit import knows_kubernetes
 from lakecdc.contract import runtime
 from lakecdc.contract.report import EXIT_BAD_INPUT
 from lakecdc.contract.spec import JobSpec
@@ -55,7 +56,7 @@ def spark_target(conn_id: str, deploy_mode: str | None) -> SparkTarget:
 
     :param conn_id: connection of type ``spark``.
     :param deploy_mode: mode the operator asks for, before the connection's extra ``deploy-mode``.
-    :raises JobBadInputError: if there is no such connection, or it is one to Spark Connect.
+    :raises JobBadInputError: there is none, it is one to Spark Connect, or the provider that it needs is missing.
     """
     connection = find_connection(conn_id, "to submit the Spark job to", '{"conn_type": "spark", "host": "local[2]"}')
     master = connection.host or ""
@@ -64,6 +65,11 @@ def spark_target(conn_id: str, deploy_mode: str | None) -> SparkTarget:
             f"The connection {conn_id!r} is one to Spark Connect, whose client has no JVM: the jobs call Iceberg's "
             "Java classes in the driver's.",
             hint="Use a connection of type spark whose host is local[N], spark://host:7077, yarn or k8s://https://host.",
+        )
+    if master.startswith("k8s://") and not knows_kubernetes():
+        raise JobBadInputError(
+            f"The connection {conn_id!r} leads to Kubernetes ({master}), for which Airflow has no provider here.",
+            hint="Install apache-airflow-providers-cncf-kubernetes beside the Spark provider.",
         )
     extra = connection.extra_dejson
     mode = deploy_mode or extra.get("deploy-mode")

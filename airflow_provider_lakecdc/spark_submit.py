@@ -17,6 +17,13 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
 
+def knows_kubernetes() -> bool:
+    """Whether Airflow's provider of Kubernetes is installed, without which its Spark provider submits nothing there."""
+    from airflow.providers.apache.spark.hooks import spark_submit
+
+    return getattr(spark_submit, "kube_client", None) is not None
+
+
 class SubmitError(Exception):
     """spark-submit failed: how it ended and what it said, without the command and Spark's chatter.
 

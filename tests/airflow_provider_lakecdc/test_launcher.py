@@ -42,6 +42,12 @@ def test_spark_connect_is_refused_with_the_reason(fields: dict[str, Any], monkey
         launcher.spark_target("spark_default", None)
 
 
+def test_kubernetes_without_its_provider_is_refused_with_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    connection(monkeypatch, "spark_default", conn_type="spark", host="k8s://https://h:6443")
+    with pytest.raises(JobBadInputError, match="apache-airflow-providers-cncf-kubernetes"):
+        launcher.spark_target("spark_default", None)
+
+
 def test_the_operators_deploy_mode_goes_before_the_connections(monkeypatch: pytest.MonkeyPatch) -> None:
     connection(monkeypatch, "spark_default", conn_type="spark", host="yarn", extra={"deploy-mode": "cluster"})
     assert launcher.spark_target("spark_default", "client").cluster_mode is False
