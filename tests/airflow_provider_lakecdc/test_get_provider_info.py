@@ -13,8 +13,11 @@ from typing import Any
 import airflow
 import jsonschema
 import pytest
+import yaml
+from airflow.sdk import BaseOperator, BaseSensorOperator
 
 from airflow_provider_lakecdc.get_provider_info import get_provider_info
+from tests.airflow_provider_lakecdc import home
 
 
 def test_it_is_valid_by_airflows_schema() -> None:
@@ -31,6 +34,24 @@ def test_every_module_and_class_it_names_exists() -> None:
     for path in info["extra-links"]:
         module, name = path.rsplit(".", 1)
         assert getattr(importlib.import_module(module), name)
+
+
+def test_the_registry_is_told_each_operator_and_sensor() -> None:
+    told = yaml.safe_load((home.REPOSITORY / ".airflow-registry.yaml").read_text())
+    info = get_provider_info()
+    for kind, base in (("operators", BaseOperator), ("sensors", BaseSensorOperator)):
+        modules = [importlib.import_module(name) for name in info[kind][0]["python-modules"]]
+        public = {
+            f"{module.__name__}.{name}": value
+            for module in modules
+            for name, value in vars(module).items()
+            if isinstance(value, type) and issubclass(value, base) and value.__module__ == module.__name__
+        }
+        # what only other operators and sensors are made from
+        shared = {name for name, value in public.items() if value.__subclasses__() and not hasattr(value, "job_name")}
+        shared.add("airflow_provider_lakecdc.operators.base.SourceJobOperator")
+        assert {entry["module"] for entry in told[kind]} == public.keys() - shared
+        assert all(entry["description"].endswith(".") for entry in told[kind])
 
 
 def test_no_operator_module_is_left_out() -> None:
