@@ -41,7 +41,7 @@ _OPERATORS = (
     "report",
 )
 #: each with a trigger of the same name
-_SENSORS = ("polling", "watermark", "delete_debt", "snapshot", "table_health")
+_SENSORS = ("polling", "watermark", "delete_debt", "snapshot", "table_health", "source_lag")
 
 
 def get_provider_info() -> dict[str, Any]:

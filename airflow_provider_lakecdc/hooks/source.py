@@ -9,7 +9,7 @@ from urllib.parse import quote, urlencode
 
 from airflow_provider_lakecdc.exceptions import JobBadInputError
 from airflow_provider_lakecdc.hooks.kafka import kafka_address
-from airflow_provider_lakecdc.hooks.lookup import find_connection
+from airflow_provider_lakecdc.hooks.lookup import afind_connection, find_connection
 from airflow_provider_lakecdc.hooks.secrets import SecretEnvironment
 from lakecdc.contract.secrets import is_secret
 
@@ -63,8 +63,26 @@ def source_from_connection(source: Mapping[str, Any], conn_id: str) -> tuple[dic
     :return: the completed source and the secrets it refers to.
     :raises JobBadInputError: if both give the address, or the types do not fit.
     """
-    expected = str(source.get("type", "postgres"))
-    connection = find_connection(conn_id, "that describes the source", _EXAMPLES.get(expected, ""))
+    completed, secrets = _completed(source, find_connection(conn_id, *_wanted(source)), conn_id)
+    secrets.hide_from_logs()
+    return completed, secrets
+
+
+async def asource_from_connection(source: Mapping[str, Any], conn_id: str) -> tuple[dict[str, Any], SecretEnvironment]:
+    """The same for a trigger."""
+    completed, secrets = _completed(source, await afind_connection(conn_id, *_wanted(source)), conn_id)
+    await secrets.ahide_from_logs()
+    return completed, secrets
+
+
+def _wanted(source: Mapping[str, Any]) -> tuple[str, str]:
+    """What the connection is for, and what such a one looks like."""
+    return "that describes the source", _EXAMPLES.get(str(source.get("type", "postgres")), "")
+
+
+def _completed(
+    source: Mapping[str, Any], connection: Connection, conn_id: str
+) -> tuple[dict[str, Any], SecretEnvironment]:
     kind = str(source.get("type", connection.conn_type))
     if connection.conn_type not in _CONNECTIONS.get(kind, ()):
         raise JobBadInputError(
@@ -80,7 +98,6 @@ def source_from_connection(source: Mapping[str, Any], conn_id: str) -> tuple[dic
     completed = {**source, "type": kind, **_address(kind, connection, secrets)}
     if connection.password and "password" in _GIVEN[kind]:
         completed["password"] = secrets.refer("password", connection.password)
-    secrets.hide_from_logs()
     return completed, secrets
 
 

@@ -1,0 +1,86 @@
+"""Waiting until tables are behind their source, or have caught up."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from airflow.sdk import PokeReturnValue
+from airflow.sdk.exceptions import AirflowFailException
+
+from airflow_provider_lakecdc.hooks.catalog import get_catalog
+from airflow_provider_lakecdc.sensors.polling import PollingSensor, side, tables_of
+from airflow_provider_lakecdc.tables import Side
+from airflow_provider_lakecdc.triggers.source_lag import SourceLagTrigger
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+
+class SourceLagSensor(PollingSensor):
+    """Succeeds once tables are further behind the log of their source than a limit, or no table is.
+
+    ``until="above"`` waits for a table that has more to take in, to feed it when that is due instead of by the clock.
+    ``until="below"`` waits until no table has, before readers that want what is new. A table that has never been fed is
+    waited for either way. Each look reads one metadata file per table and asks the source where its log ends.
+
+    The log of Postgres grows with all of its databases, and a little by itself: a limit below some megabytes would be
+    passed without a change to the tables.
+
+    :param tables: ``namespace.name`` of each table. (templated)
+    :param source: the ``source`` of the job that feeds them, of type ``postgres`` or ``kafka``. (templated)
+    :param source_conn_id: connection that gives the source's address and login. (templated)
+    :param max_lag: bytes of the log for ``postgres``, messages for ``kafka``. (templated)
+    :param until: ``above`` or ``below``. (templated)
+    :param catalog_conn_id: connection of type ``iceberg``; default: ``[lakecdc] catalog_conn_id``. (templated)
+    :param deferrable: wait in the triggerer instead of a worker; default: ``[operators] default_deferrable``.
+    :param kwargs: arguments of ``BaseSensorOperator``, such as ``poke_interval`` and ``timeout`` in seconds.
+    """
+
+    template_fields: Sequence[str] = ("tables", "source", "source_conn_id", "max_lag", "until", "catalog_conn_id")
+    template_fields_renderers: ClassVar[dict[str, str]] = {"source": "json"}
+
+    def __init__(
+        self,
+        *,
+        tables: str | Sequence[str],
+        source: Mapping[str, Any],
+        source_conn_id: str,
+        max_lag: int | str,
+        until: Side | str = "above",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.tables = tables
+        self.source = source
+        self.source_conn_id = source_conn_id
+        self.max_lag = max_lag
+        self.until = until
+
+    def poke(self, context: Context) -> PokeReturnValue:
+        """Look at the tables and their source once."""
+        trigger = self.trigger()
+        found = trigger.look(get_catalog(self.catalog_conn_id))
+        self.log.info("Waiting for lags %s %d; found: %s", trigger.until, trigger.max_lag, found or "not yet")
+        return PokeReturnValue(found is not None, found)
+
+    def trigger(self) -> SourceLagTrigger:
+        """What to wait with."""
+        return SourceLagTrigger(
+            tables=tables_of(self.tables),
+            source=self.source,
+            source_conn_id=self.source_conn_id,
+            max_lag=self._limit(),
+            catalog_conn_id=self.catalog_conn_id,
+            until=side(self.until),
+            poll_interval=self.poke_interval,
+        )
+
+    def _limit(self) -> int:
+        try:
+            limit = int(self.max_lag)
+        except ValueError as error:
+            raise AirflowFailException(f"max_lag is {self.max_lag!r}, which is no whole number.") from error
+        if limit < 0:
+            raise AirflowFailException(f"max_lag is {limit}; it must not be negative.")
+        return limit

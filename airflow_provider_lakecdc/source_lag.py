@@ -1,0 +1,72 @@
+"""How much of their source's log tables have yet to take in, and which side of a limit that is on."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from airflow_provider_lakecdc import launcher
+from airflow_provider_lakecdc.exceptions import LakecdcJobError
+from airflow_provider_lakecdc.tables import Side, open_table, standing_position
+from airflow_provider_lakecdc.waiting import look_at
+
+if TYPE_CHECKING:
+    from airflow_provider_lakecdc.hooks.catalog import CatalogConnection
+    from airflow_provider_lakecdc.hooks.secrets import SecretEnvironment
+
+#: bytes or messages by table
+Lags = dict[str, int]
+_SECONDS = 60
+
+
+def look(
+    catalog: CatalogConnection,
+    source: tuple[Mapping[str, Any], SecretEnvironment],
+    tables: Sequence[str],
+    limit: int,
+    until: Side,
+) -> Lags | None:
+    """Look at all tables and at their source once; see :func:`airflow_provider_lakecdc.waiting.look_at`.
+
+    :param source: completed by its connection, with the secrets that it refers to.
+    :param tables: ``namespace.name`` of each; one that has never been fed is neither above nor below.
+    :param limit: bytes of the log of ``postgres``, messages of ``kafka``.
+    :param until: ``above``: some table has more to take in; ``below``: no table has.
+    :raises LakecdcJobError: the source cannot be asked, or it is left to tables that cannot be read.
+    """
+    positions = {table: _position(catalog, table) for table in tables}
+    lags = _ask(*source, {table: found for table, found in positions.items() if isinstance(found, str)})
+
+    def lag_of(table: str) -> int | None:
+        if isinstance(failed := positions[table], Exception):
+            raise failed
+        return lags.get(table)
+
+    return look_at(tables, lag_of, lambda lag: lag > limit, "some" if until == "above" else "none", "Source lag")
+
+
+def _position(catalog: CatalogConnection, table: str) -> str | None | Exception:
+    """Where a table stands, as summaries hold it, or why it cannot be read; the source is asked for all at once."""
+    try:
+        with open_table(catalog, table) as found:
+            position = standing_position(found) if found is not None else None
+    except Exception as error:
+        return error
+    return position.encode() if position else None
+
+
+def _ask(source: Mapping[str, Any], secrets: SecretEnvironment, positions: Mapping[str, str]) -> Lags:
+    """Ask a program that may import the source's client (``lakecdc.source_lag``)."""
+    if not positions:
+        return {}
+    question = json.dumps({"source": source, "positions": positions})
+    done = launcher.started_here("lakecdc.source_lag", question, {**os.environ, **secrets.values}, _SECONDS)
+    if done is None:
+        raise LakecdcJobError(f"The source has not answered in {_SECONDS} s.", hint="Check its address.")
+    if done.returncode:
+        told = done.stdout.strip() or (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
+        raise LakecdcJobError(f"The source cannot be asked: {told}")
+    found: Lags = json.loads(done.stdout)
+    return found

@@ -1,0 +1,167 @@
+"""The sensor of source lag, against a real Postgres and a real Kafka."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from airflow.sdk.exceptions import AirflowFailException, AirflowSensorTimeout
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from airflow_provider_lakecdc.exceptions import LakecdcJobError
+from airflow_provider_lakecdc.sensors.source_lag import SourceLagSensor
+from lakecdc.metadata import names
+from lakecdc.metadata.positions import Position
+from local_services.kafka import Kafka
+from local_services.postgres import Postgres
+from tests.airflow_provider_lakecdc.conftest import connection
+from tests.airflow_provider_lakecdc.tables import ROW, FedTable
+
+MEGABYTE = 1024**2
+
+
+@pytest.fixture(scope="module")
+def folder() -> Iterator[Path]:
+    """A folder that any account may enter, which ``tmp_path`` is not."""
+    found = Path(tempfile.mkdtemp(prefix="lakecdc-test-"))
+    found.chmod(0o755)
+    yield found
+    shutil.rmtree(found, ignore_errors=True)
+
+
+@pytest.fixture(scope="module")
+def postgres(folder: Path) -> Iterator[Postgres]:
+    """A server with a table to write to."""
+    with Postgres(folder / "postgres") as started:
+        with psycopg.connect(started.dsn, autocommit=True) as session:
+            session.execute("CREATE TABLE filler (text text)")
+        yield started
+
+
+def feed(table: FedTable, position: Position) -> None:
+    """Commit a row that has taken the table so far."""
+    table.table.append(ROW, snapshot_properties={names.POSITIONS: position.encode()})
+
+
+def sensor(**arguments: Any) -> SourceLagSensor:
+    defaults = {"task_id": "lag", "tables": ["shop.orders"], "catalog_conn_id": "lake", "source_conn_id": "shop"}
+    source = {"type": "postgres", "slot": "lakecdc"}
+    return SourceLagSensor(
+        **{**defaults, "source": source, "max_lag": 3 * MEGABYTE, "poke_interval": 0.01, "timeout": 0.05, **arguments}
+    )
+
+
+@pytest.fixture
+def orders(lake: dict[str, str], postgres: Postgres, monkeypatch: pytest.MonkeyPatch) -> FedTable:
+    """A table that stands at the end of the log."""
+    parts = psycopg.conninfo.conninfo_to_dict(postgres.dsn)
+    fields = {"host": parts["host"], "port": int(str(parts["port"])), "login": parts["user"], "schema": parts["dbname"]}
+    connection(monkeypatch, "shop", conn_type="postgres", password="s3cr3t-of-the-shop", **fields)
+    found = FedTable(lake)
+    feed(found, Position("postgres", "cluster-1", {"lsn": end_of_log(postgres)}))
+    return found
+
+
+def end_of_log(postgres: Postgres) -> str:
+    with psycopg.connect(postgres.dsn) as session:
+        return str(session.execute("SELECT pg_current_wal_flush_lsn()").fetchone()[0])  # type: ignore[index]
+
+
+def write(postgres: Postgres) -> None:
+    """Eight megabytes of log."""
+    with psycopg.connect(postgres.dsn, autocommit=True) as session:
+        session.execute("INSERT INTO filler SELECT repeat(md5(i::text), 8) FROM generate_series(1, 30000) i")
+
+
+def test_it_waits_until_the_log_has_moved_on_or_the_table_has(
+    context: Any, orders: FedTable, postgres: Postgres
+) -> None:
+    found = sensor(until="below").execute(context)
+    assert 0 <= found["shop.orders"] < 3 * MEGABYTE
+    with pytest.raises(AirflowSensorTimeout):
+        sensor().execute(context)
+    write(postgres)
+    assert sensor().execute(context)["shop.orders"] > 3 * MEGABYTE
+    with pytest.raises(AirflowSensorTimeout):
+        sensor(until="below").execute(context)
+    feed(orders, Position("postgres", "cluster-1", {"lsn": end_of_log(postgres)}))
+    assert sensor(until="below").execute(context)
+    # one that is to come may come with much
+    with pytest.raises(AirflowSensorTimeout):
+        sensor(until="below", tables="shop.orders, shop.items").execute(context)
+
+
+def test_the_trigger_tells_the_sensor(context: Any, orders: FedTable, postgres: Postgres) -> None:
+    write(postgres)
+    path, arguments = sensor(deferrable=True).trigger().serialize()
+    assert "s3cr3t" not in str(arguments)
+    module, _, name = path.rpartition(".")
+    waiting = getattr(importlib.import_module(module), name)(**arguments)
+
+    async def first() -> Any:
+        async for event in waiting.run():
+            return event.payload
+
+    found = sensor(deferrable=True).execute_complete(context, asyncio.run(first()))
+    assert found["shop.orders"] > 3 * MEGABYTE
+
+
+def test_a_source_that_cannot_be_asked_fails_the_task(
+    context: Any, orders: FedTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(LakecdcJobError, match="fed from 'postgres'"):
+        connection(monkeypatch, "events", conn_type="kafka", extra={"bootstrap.servers": "127.0.0.1:1"})
+        sensor(source={"type": "kafka", "format": "debezium-json", "topics": ["t"]}, source_conn_id="events").execute(
+            context
+        )
+    connection(monkeypatch, "shop", conn_type="postgres", host="127.0.0.1", port=1, login="nobody")
+    with pytest.raises(LakecdcJobError, match="cannot be asked"):
+        sensor().execute(context)
+
+
+@pytest.mark.usefixtures("lake")
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"until": "beside"}, "beside"),
+        ({"tables": ""}, "no table"),
+        ({"max_lag": "few"}, "few"),
+        ({"max_lag": -1}, "-1"),
+    ],
+)
+def test_what_makes_no_sense_fails_at_once(context: Any, arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(AirflowFailException, match=message):
+        sensor(**arguments).execute(context)
+
+
+@pytest.mark.services
+def test_messages_of_all_partitions_count(
+    context: Any, lake: dict[str, str], folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    orders = FedTable(lake)
+    topics = {"shop.orders": {"id": "", "next": [1, 0]}}
+    feed(orders, Position("kafka", "cluster-1", {"epoch": 0, "topics": topics}))
+    with Kafka(folder / "kafka") as kafka:
+        connection(monkeypatch, "events", conn_type="kafka", extra={"bootstrap.servers": kafka.bootstrap_servers})
+        admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+        admin.create_topics([NewTopic("shop.orders", 2, 1)])["shop.orders"].result()
+        producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
+        for number in range(5):
+            producer.produce("shop.orders", b"x", partition=number % 2)
+        producer.flush()
+        source = {"type": "kafka", "format": "debezium-json", "topics": ["shop.orders"]}
+        asked = {"source": source, "source_conn_id": "events"}
+        # three and two are there, and one has been taken in
+        assert sensor(**asked, max_lag=3).execute(context) == {"shop.orders": 4}
+        assert sensor(**asked, max_lag="4", until="below").execute(context) == {"shop.orders": 4}
+        with pytest.raises(AirflowSensorTimeout):
+            sensor(**asked, max_lag=4).execute(context)
