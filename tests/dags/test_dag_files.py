@@ -68,6 +68,7 @@ STEPS = {
         "sort_data_files",
         "tag_snapshots",
     ],
+    "replay_quarantine": ["finished", "replay_quarantine"],
     "weekly_governance": sorted([*AROUND, "compute_statistics", "expire_partitions", "remove_orphan_files"]),
 }
 

@@ -24,7 +24,8 @@ from local_services.setup_program import setup_program
 
 PAGE = (REPOSITORY / "docs" / "getting-started.md").read_text()
 _BLOCK = re.compile(r"^```bash (\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
-DAGS = ["lakecdc_hourly_governance", "lakecdc_ingest", "lakecdc_nightly_governance", "lakecdc_weekly_governance"]
+KINDS = ("hourly_governance", "ingest", "nightly_governance", "replay_quarantine", "weekly_governance")
+DAGS = [f"lakecdc_{kind}" for kind in KINDS]
 PARSE = """
 import json, sys
 from airflow.dag_processing.dagbag import DagBag

@@ -28,11 +28,7 @@ from tests.airflow_provider_lakecdc.tables import FedTable
 pytestmark = pytest.mark.services
 _PATIENCE = 60_000.0
 PICTURES = home.REPOSITORY / "build" / "page"
-DAG = """
-from airflow_provider_lakecdc.templates import load_config, replay_quarantine_dag
-
-dag = replay_quarantine_dag(load_config())
-"""
+DAG = (home.REPOSITORY / "dags" / "lakecdc_replay_quarantine.py").read_text()
 NOW = datetime.now(UTC)
 #: data files of tables
 FILES = {"orders": 14, "order_lines": 6, "customers": 1, "payments": 2, "returns": 3, "carts": 1}
