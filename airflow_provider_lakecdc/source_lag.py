@@ -5,19 +5,21 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_lakecdc import launcher
-from airflow_provider_lakecdc.exceptions import LakecdcJobError
+from airflow_provider_lakecdc.exceptions import JobBadInputError, LakecdcJobError
 from airflow_provider_lakecdc.tables import Side, open_table, standing_position
-from airflow_provider_lakecdc.waiting import look_at
+from airflow_provider_lakecdc.waiting import Until, look_at
+from lakecdc.contract.report import EXIT_BAD_INPUT
 
 if TYPE_CHECKING:
     from airflow_provider_lakecdc.hooks.catalog import CatalogConnection
     from airflow_provider_lakecdc.hooks.secrets import SecretEnvironment
 
-#: bytes or messages by table
-Lags = dict[str, int]
+#: bytes or messages by table; None for one that has never been fed
+Lags = dict[str, int | None]
 _SECONDS = 60
 
 
@@ -31,20 +33,29 @@ def look(
     """Look at all tables and at their source once; see :func:`airflow_provider_lakecdc.waiting.look_at`.
 
     :param source: completed by its connection, with the secrets that it refers to.
-    :param tables: ``namespace.name`` of each; one that has never been fed is neither above nor below.
+    :param tables: ``namespace.name`` of each; one that has never been fed, or does not exist, has everything to take
+        in.
     :param limit: bytes of the log of ``postgres``, messages of ``kafka``.
     :param until: ``above``: some table has more to take in; ``below``: no table has.
+    :raises JobBadInputError: a table is fed from elsewhere, or what it is fed from has no log.
     :raises LakecdcJobError: the source cannot be asked, or it is left to tables that cannot be read.
     """
     positions = {table: _position(catalog, table) for table in tables}
     lags = _ask(*source, {table: found for table, found in positions.items() if isinstance(found, str)})
 
-    def lag_of(table: str) -> int | None:
+    def lag_of(table: str) -> _Lag:
         if isinstance(failed := positions[table], Exception):
             raise failed
-        return lags.get(table)
+        return _Lag(lags.get(table))
 
-    return look_at(tables, lag_of, lambda lag: lag > limit, "some" if until == "above" else "none", "Source lag")
+    until_some: Until = "some" if until == "above" else "none"
+    found = look_at(tables, lag_of, lambda lag: lag.behind is None or lag.behind > limit, until_some, "Source lag")
+    return None if found is None else {table: lag.behind for table, lag in found.items()}
+
+
+@dataclass(frozen=True)
+class _Lag:
+    behind: int | None
 
 
 def _position(catalog: CatalogConnection, table: str) -> str | None | Exception:
@@ -57,7 +68,7 @@ def _position(catalog: CatalogConnection, table: str) -> str | None | Exception:
     return position.encode() if position else None
 
 
-def _ask(source: Mapping[str, Any], secrets: SecretEnvironment, positions: Mapping[str, str]) -> Lags:
+def _ask(source: Mapping[str, Any], secrets: SecretEnvironment, positions: Mapping[str, str]) -> dict[str, int]:
     """Ask a program that may import the source's client (``lakecdc.source_lag``)."""
     if not positions:
         return {}
@@ -65,8 +76,10 @@ def _ask(source: Mapping[str, Any], secrets: SecretEnvironment, positions: Mappi
     done = launcher.started_here("lakecdc.source_lag", question, {**os.environ, **secrets.values}, _SECONDS)
     if done is None:
         raise LakecdcJobError(f"The source has not answered in {_SECONDS} s.", hint="Check its address.")
+    if done.returncode == EXIT_BAD_INPUT:
+        raise JobBadInputError(f"The source cannot be asked: {done.stdout.strip()}")
     if done.returncode:
         told = done.stdout.strip() or (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
         raise LakecdcJobError(f"The source cannot be asked: {told}")
-    found: Lags = json.loads(done.stdout)
+    found: dict[str, int] = json.loads(done.stdout)
     return found

@@ -21,8 +21,9 @@ class SourceLagSensor(PollingSensor):
     """Succeeds once tables are further behind the log of their source than a limit, or no table is.
 
     ``until="above"`` waits for a table that has more to take in, to feed it when that is due instead of by the clock.
-    ``until="below"`` waits until no table has, before readers that want what is new. A table that has never been fed is
-    waited for either way. Each look reads one metadata file per table and asks the source where its log ends.
+    ``until="below"`` waits until no table has, before readers that want what is new. A table that has never been fed
+    has everything to take in. Each look reads one metadata file per table and asks the source where its log ends. A
+    position that no run could go on from fails the task, as that of another cluster does.
 
     The log of Postgres grows with all of its databases, and a little by itself: a limit below some megabytes would be
     passed without a change to the tables.

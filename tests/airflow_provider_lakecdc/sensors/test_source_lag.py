@@ -17,8 +17,9 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from airflow_provider_lakecdc.exceptions import LakecdcJobError
+from airflow_provider_lakecdc.exceptions import JobBadInputError, LakecdcJobError
 from airflow_provider_lakecdc.sensors.source_lag import SourceLagSensor
+from lakecdc.ingest.sources.postgres.slots import identity
 from lakecdc.metadata import names
 from lakecdc.metadata.positions import Position
 from local_services.kafka import Kafka
@@ -67,13 +68,16 @@ def orders(lake: dict[str, str], postgres: Postgres, monkeypatch: pytest.MonkeyP
     fields = {"host": parts["host"], "port": int(str(parts["port"])), "login": parts["user"], "schema": parts["dbname"]}
     connection(monkeypatch, "shop", conn_type="postgres", password="s3cr3t-of-the-shop", **fields)
     found = FedTable(lake)
-    feed(found, Position("postgres", "cluster-1", {"lsn": end_of_log(postgres)}))
+    feed(found, at_the_end(postgres))
     return found
 
 
-def end_of_log(postgres: Postgres) -> str:
+def at_the_end(postgres: Postgres) -> Position:
+    """The position of a table that has all that is in the log."""
     with psycopg.connect(postgres.dsn) as session:
-        return str(session.execute("SELECT pg_current_wal_flush_lsn()").fetchone()[0])  # type: ignore[index]
+        found = session.execute("SELECT pg_current_wal_flush_lsn()").fetchone()
+        assert found is not None
+        return Position("postgres", identity(session), {"lsn": str(found[0])})
 
 
 def write(postgres: Postgres) -> None:
@@ -93,11 +97,13 @@ def test_it_waits_until_the_log_has_moved_on_or_the_table_has(
     assert sensor().execute(context)["shop.orders"] > 3 * MEGABYTE
     with pytest.raises(AirflowSensorTimeout):
         sensor(until="below").execute(context)
-    feed(orders, Position("postgres", "cluster-1", {"lsn": end_of_log(postgres)}))
+    feed(orders, at_the_end(postgres))
     assert sensor(until="below").execute(context)
-    # one that is to come may come with much
+    # one that is to come has everything to take in
+    both = {"tables": "shop.orders, shop.items"}
     with pytest.raises(AirflowSensorTimeout):
-        sensor(until="below", tables="shop.orders, shop.items").execute(context)
+        sensor(until="below", **both).execute(context)
+    assert sensor(**both).execute(context) == {"shop.items": None}
 
 
 def test_the_trigger_tells_the_sensor(context: Any, orders: FedTable, postgres: Postgres) -> None:
@@ -118,14 +124,16 @@ def test_the_trigger_tells_the_sensor(context: Any, orders: FedTable, postgres: 
 def test_a_source_that_cannot_be_asked_fails_the_task(
     context: Any, orders: FedTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(LakecdcJobError, match="fed from 'postgres'"):
-        connection(monkeypatch, "events", conn_type="kafka", extra={"bootstrap.servers": "127.0.0.1:1"})
-        sensor(source={"type": "kafka", "format": "debezium-json", "topics": ["t"]}, source_conn_id="events").execute(
-            context
-        )
-    connection(monkeypatch, "shop", conn_type="postgres", host="127.0.0.1", port=1, login="nobody")
-    with pytest.raises(LakecdcJobError, match="cannot be asked"):
+    with pytest.raises(JobBadInputError, match="no log whose end"):
+        sensor(source={"type": "jdbc", "cursor_column": "id"}).execute(context)
+    feed(orders, Position("postgres", "another cluster", {"lsn": "0/1"}))
+    with pytest.raises(JobBadInputError, match="belongs to the cluster and timeline another cluster"):
         sensor().execute(context)
+    connection(monkeypatch, "shop", conn_type="postgres", host="127.0.0.1", port=1, login="nobody")
+    with pytest.raises(LakecdcJobError, match="cannot be asked") as away:
+        sensor().execute(context)
+    # it may be back for the next try
+    assert not isinstance(away.value, JobBadInputError)
 
 
 @pytest.mark.usefixtures("lake")
@@ -153,15 +161,19 @@ def test_messages_of_all_partitions_count(
     with Kafka(folder / "kafka") as kafka:
         connection(monkeypatch, "events", conn_type="kafka", extra={"bootstrap.servers": kafka.bootstrap_servers})
         admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
-        admin.create_topics([NewTopic("shop.orders", 2, 1)])["shop.orders"].result()
+        # the table does not know the third partition yet
+        admin.create_topics([NewTopic("shop.orders", 3, 1)])["shop.orders"].result()
         producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
         for number in range(5):
-            producer.produce("shop.orders", b"x", partition=number % 2)
+            producer.produce("shop.orders", b"x", partition=number % 3)
         producer.flush()
         source = {"type": "kafka", "format": "debezium-json", "topics": ["shop.orders"]}
         asked = {"source": source, "source_conn_id": "events"}
-        # three and two are there, and one has been taken in
+        # five are there, and one has been taken in
         assert sensor(**asked, max_lag=3).execute(context) == {"shop.orders": 4}
         assert sensor(**asked, max_lag="4", until="below").execute(context) == {"shop.orders": 4}
         with pytest.raises(AirflowSensorTimeout):
             sensor(**asked, max_lag=4).execute(context)
+        feed(orders, Position("kafka", "cluster-1", {"epoch": 0, "topics": {"shop.orders": {"id": "", "next": [7]}}}))
+        with pytest.raises(JobBadInputError, match="ends before the offset 7"):
+            sensor(**asked).execute(context)
