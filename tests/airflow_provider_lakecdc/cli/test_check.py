@@ -131,9 +131,7 @@ def test_places_that_take_no_files(
     code, found = configured()
     assert code == 1 and failed(found) == {"warehouse", "documents"}
     monkeypatch.setenv("AIRFLOW__LAKECDC__DOCUMENTS_URI", f"file://{tmp_path}/documents")
-    connection(
-        monkeypatch, "spark_default", conn_type="spark", host="k8s://127.0.0.1", extra={"deploy-mode": "cluster"}
-    )
+    connection(monkeypatch, "spark_default", conn_type="spark", host="yarn", extra={"deploy-mode": "cluster"})
     _, found = configured()
     assert "another machine" in found["documents"]["remedy"]
 
