@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_lakecdc import launcher
 from airflow_provider_lakecdc.exceptions import JobBadInputError, LakecdcJobError
 from airflow_provider_lakecdc.tables import Side, open_table, standing_position
-from airflow_provider_lakecdc.waiting import Until, look_at
+from airflow_provider_lakecdc.waiting import look_at
 from lakecdc.contract.report import EXIT_BAD_INPUT
 
 if TYPE_CHECKING:
@@ -43,19 +43,13 @@ def look(
     positions = {table: _position(catalog, table) for table in tables}
     lags = _ask(*source, {table: found for table, found in positions.items() if isinstance(found, str)})
 
-    def lag_of(table: str) -> _Lag:
+    def lag_of(table: str) -> float:
         if isinstance(failed := positions[table], Exception):
             raise failed
-        return _Lag(lags.get(table))
+        return lags.get(table, math.inf)
 
-    until_some: Until = "some" if until == "above" else "none"
-    found = look_at(tables, lag_of, lambda lag: lag.behind is None or lag.behind > limit, until_some, "Source lag")
-    return None if found is None else {table: lag.behind for table, lag in found.items()}
-
-
-@dataclass(frozen=True)
-class _Lag:
-    behind: int | None
+    found = look_at(tables, lag_of, lambda lag: lag > limit, "some" if until == "above" else "none", "Source lag")
+    return None if found is None else {table: lags.get(table) for table in found}
 
 
 def _position(catalog: CatalogConnection, table: str) -> str | None | Exception:

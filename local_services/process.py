@@ -37,7 +37,27 @@ def port_answers(port: int) -> bool:
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
-class Service(ABC):
+class Startable(ABC):
+    """What runs from ``start`` to ``stop``, or for as long as a ``with`` lasts."""
+
+    @abstractmethod
+    def start(self) -> Self:
+        """Start it and wait until it does its work."""
+
+    @abstractmethod
+    def stop(self) -> None:
+        """Stop it; nothing happens if it does not run."""
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+
+class Service(Startable):
     """A server process with a life of ``start`` … ``stop``; also a context manager.
 
     :param log_file: where its output goes, appended
@@ -101,14 +121,6 @@ class Service(ABC):
             process.kill()
             process.wait()
 
-    def __enter__(self) -> Self:
-        return self.start()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.stop()
-
     @abstractmethod
     def command(self) -> Sequence[str]:
         """Return the command line of the server."""
@@ -117,7 +129,7 @@ class Service(ABC):
     def is_ready(self) -> bool:
         """Return whether the server does its work, not merely listens."""
 
-    def prepare(self) -> None:  # noqa: B027
+    def prepare(self) -> None:
         """Make what the server needs before its first start; called before every start."""
 
     def environment(self) -> Mapping[str, str]:

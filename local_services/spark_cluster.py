@@ -6,14 +6,12 @@ import json
 import os
 import signal
 import sys
-import time
 import urllib.request
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
-from local_services.process import Service, ServiceError, free_port
+from local_services.process import Service, Startable, free_port
 
 HOST = "127.0.0.1"
 
@@ -57,21 +55,32 @@ class _Master(_Daemon):
         """Return the command line of the master."""
         return self._java("master.Master")
 
+    @property
+    def url(self) -> str:
+        """URL to submit to."""
+        return f"spark://{HOST}:{self.rpc_port}"
+
 
 class _Worker(_Daemon):
     name = "spark-worker"
 
-    def __init__(self, folder: Path, number: int, master: str, *, cores: int, memory: str) -> None:
+    def __init__(self, folder: Path, number: int, master: _Master, *, cores: int, memory: str) -> None:
         super().__init__(folder / f"worker-{number}.log")
         self.folder, self.master, self.cores, self.memory = folder / f"worker-{number}", master, cores, memory
 
     def command(self) -> Sequence[str]:
         """Return the command line of the worker."""
         size = ["--cores", str(self.cores), "--memory", self.memory, "--work-dir", str(self.folder)]
-        return [*self._java("worker.Worker"), *size, self.master]
+        return [*self._java("worker.Worker"), *size, self.master.url]
+
+    def is_ready(self) -> bool:
+        """Return whether the master gives it work."""
+        return any(
+            each["port"] == self.rpc_port and each["state"] == "ALIVE" for each in self.master.state()["workers"]
+        )
 
 
-class SparkCluster:
+class SparkCluster(Startable):
     """A standalone cluster on 127.0.0.1.
 
     :param folder: for logs, and for what executors leave.
@@ -81,14 +90,13 @@ class SparkCluster:
     """
 
     def __init__(self, folder: Path, *, workers: int = 2, cores: int = 1, memory: str = "1500m") -> None:
-        self.folder = folder
         self._master = _Master(folder / "master.log")
-        self._workers = [_Worker(folder, number, self.master, cores=cores, memory=memory) for number in range(workers)]
+        self._workers = [_Worker(folder, number, self._master, cores=cores, memory=memory) for number in range(workers)]
 
     @property
     def master(self) -> str:
         """URL to submit to."""
-        return f"spark://{HOST}:{self._master.rpc_port}"
+        return self._master.url
 
     def start(self) -> Self:
         """Start it and wait until all workers are registered.
@@ -97,12 +105,7 @@ class SparkCluster:
         """
         for daemon in (self._master, *self._workers):
             daemon.start()
-        for _ in range(600):
-            if self._master.state()["aliveworkers"] == len(self._workers):
-                return self
-            time.sleep(0.1)
-        self.stop()
-        raise ServiceError(f"The workers of {self.master} have not registered within a minute; see {self.folder}")
+        return self
 
     def stop(self) -> None:
         """Stop it; executors end with their workers."""
@@ -136,14 +139,6 @@ class SparkCluster:
             return False
         urls = {f"spark://Worker@{HOST}:{worker.rpc_port}" for worker in self._workers}
         return "org.apache.spark.executor.CoarseGrainedExecutorBackend" in words and bool(urls & {*words})
-
-    def __enter__(self) -> Self:
-        return self.start()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.stop()
 
 
 def _parent(process: Path) -> int | None:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from airflow_provider_lakecdc.hooks.catalog import CatalogConnection
+from airflow_provider_lakecdc.hooks.secrets import SecretEnvironment
 from airflow_provider_lakecdc.hooks.source import asource_from_connection, source_from_connection
 from airflow_provider_lakecdc.source_lag import Lags, look
 from airflow_provider_lakecdc.tables import Side
@@ -20,9 +21,8 @@ class SourceLagTrigger(PollingTrigger):
     :param source: what feeds them, without what its connection gives.
     :param source_conn_id: connection of the source.
     :param max_lag: bytes of the log of ``postgres``, messages of ``kafka``.
-    :param catalog_conn_id: connection of type ``iceberg``.
     :param until: ``above`` or ``below``, see :func:`airflow_provider_lakecdc.source_lag.look`.
-    :param poll_interval: seconds between two looks.
+    :param polling: ``catalog_conn_id`` and ``poll_interval``, see :class:`PollingTrigger`.
     """
 
     found_key: ClassVar[str] = "lag"
@@ -34,21 +34,27 @@ class SourceLagTrigger(PollingTrigger):
         source: Mapping[str, Any],
         source_conn_id: str,
         max_lag: int,
-        catalog_conn_id: str,
         until: Side = "above",
-        poll_interval: float = 300.0,
+        **polling: Any,
     ) -> None:
         self.tables, self.source, self.source_conn_id = list(tables), dict(source), source_conn_id
         self.max_lag, self.until = max_lag, until
-        own = {"source": self.source, "source_conn_id": source_conn_id, "max_lag": max_lag, "until": until}
-        super().__init__(catalog_conn_id, poll_interval, tables=self.tables, **own)
+        own: dict[str, Any] = {
+            "source": self.source,
+            "source_conn_id": source_conn_id,
+            "max_lag": max_lag,
+            "until": until,
+        }
+        super().__init__(**polling, tables=self.tables, **own)
 
     def look(self, catalog: CatalogConnection) -> Lags | None:
         """What the tables have yet to take in."""
-        source = source_from_connection(self.source, self.source_conn_id)
-        return look(catalog, source, self.tables, self.max_lag, self.until)
+        return self._look(catalog, source_from_connection(self.source, self.source_conn_id))
 
     async def look_in_thread(self, catalog: CatalogConnection) -> Lags | None:
         """Look once beside the event loop, which alone may ask for the source's connection."""
         source = await asource_from_connection(self.source, self.source_conn_id)
-        return await asyncio.to_thread(look, catalog, source, self.tables, self.max_lag, self.until)
+        return await asyncio.to_thread(self._look, catalog, source)
+
+    def _look(self, catalog: CatalogConnection, source: tuple[Mapping[str, Any], SecretEnvironment]) -> Lags | None:
+        return look(catalog, source, self.tables, self.max_lag, self.until)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
-import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,6 +22,7 @@ from local_services.kafka import Kafka
 from local_services.mariadb import MariaDB
 from local_services.postgres import Postgres
 from tests.conftest import Lake
+from tests.open_folder import open_folder
 
 pytestmark = pytest.mark.services
 
@@ -32,10 +31,8 @@ DOCKER = Path(__file__).parents[2] / "docker"
 
 @pytest.fixture(scope="module")
 def folder() -> Iterator[Path]:
-    found = Path(tempfile.mkdtemp(prefix="lakecdc-docker-"))
-    found.chmod(0o755)
-    yield found
-    shutil.rmtree(found, ignore_errors=True)
+    with open_folder() as found:
+        yield found
 
 
 @pytest.fixture(scope="module")

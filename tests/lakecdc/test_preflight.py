@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-import shutil
 import sqlite3
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +15,7 @@ import pytest
 from lakecdc import preflight
 from local_services.postgres import Postgres
 from local_services.process import free_port
+from tests.open_folder import open_folder
 
 TARGET = {"table": "shop.orders", "key": ["id"]}
 
@@ -24,15 +23,16 @@ TARGET = {"table": "shop.orders", "key": ["id"]}
 @pytest.fixture(scope="module")
 def server() -> Iterator[Postgres]:
     """A server that asks one user for a password."""
-    folder = Path(tempfile.mkdtemp(prefix="lakecdc-test-"))
-    folder.chmod(0o755)
-    with Postgres(folder / "data") as started, psycopg.connect(started.dsn, autocommit=True) as session:
+    with (
+        open_folder() as folder,
+        Postgres(folder / "data") as started,
+        psycopg.connect(started.dsn, autocommit=True) as session,
+    ):
         session.execute("CREATE ROLE reader LOGIN PASSWORD 'right'")
         rules = started.data_dir / "pg_hba.conf"
         rules.write_text(f"host all reader all scram-sha-256\n{rules.read_text()}")
         session.execute("SELECT pg_reload_conf()")
         yield started
-    shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.fixture

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import shutil
-import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -23,6 +21,7 @@ from local_services.kafka import Kafka
 from local_services.mariadb import MariaDB
 from local_services.postgres import Postgres
 from local_services.process import free_port
+from tests.open_folder import open_folder
 
 Check = Callable[..., dict[str, Finding]]
 
@@ -30,10 +29,8 @@ Check = Callable[..., dict[str, Finding]]
 @pytest.fixture(scope="module")
 def folder() -> Iterator[Path]:
     """A folder that any account may enter, which ``tmp_path`` is not."""
-    found = Path(tempfile.mkdtemp(prefix="lakecdc-test-"))
-    found.chmod(0o755)
-    yield found
-    shutil.rmtree(found, ignore_errors=True)
+    with open_folder() as found:
+        yield found
 
 
 @pytest.fixture(scope="module")

@@ -92,12 +92,11 @@ class Emptied:
         return [self._end(low, load) for (low, _), load in zip(bounds, found, strict=True)]
 
     def _end(self, mark: str, load: Row) -> tuple[str, datetime, str]:
-        first = load["first"]
+        first, written = load["first"], datetime.fromtimestamp(self.loads[mark] / 1000, UTC)
         if first is None:
             # a load without rows: behind all that was there before
-            return f"{mark}0", datetime.fromtimestamp(self.loads[mark] / 1000, UTC), mark
-        at = first["source_time"] or datetime.fromtimestamp(self.loads[mark] / 1000, UTC)
-        return first["order"], at.astimezone(UTC), load["last"]
+            return f"{mark}0", written, mark
+        return first["order"], (first["source_time"] or written).astimezone(UTC), load["last"]
 
 
 def _rows_of_load(low: str, high: str | None) -> Column:

@@ -5,9 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import sqlite3
-import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import closing
@@ -28,6 +26,7 @@ from local_services.process import free_port
 from tests.airflow_provider_lakecdc.cli.conftest import Lakecdc
 from tests.airflow_provider_lakecdc.conftest import CATALOG_SECRET, connection
 from tests.airflow_provider_lakecdc.tables import FedTable
+from tests.open_folder import open_folder
 
 Findings = dict[str, dict[str, Any]]
 JAR = "org.example:driver:1.0"
@@ -57,13 +56,14 @@ def configured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lake: dict[str, 
 
 @pytest.fixture
 def postgres() -> Iterator[Postgres]:
-    folder = Path(tempfile.mkdtemp(prefix="lakecdc-test-"))
-    folder.chmod(0o755)
-    with Postgres(folder / "data") as started, psycopg.connect(started.dsn, autocommit=True) as session:
+    with (
+        open_folder() as folder,
+        Postgres(folder / "data") as started,
+        psycopg.connect(started.dsn, autocommit=True) as session,
+    ):
         session.execute("CREATE SCHEMA shop")
         session.execute("CREATE TABLE shop.orders (id int PRIMARY KEY)")
         yield started
-    shutil.rmtree(folder, ignore_errors=True)
 
 
 def failed(found: Findings) -> set[str]:

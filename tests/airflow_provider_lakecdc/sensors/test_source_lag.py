@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import importlib
-import shutil
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -26,6 +24,7 @@ from local_services.kafka import Kafka
 from local_services.postgres import Postgres
 from tests.airflow_provider_lakecdc.conftest import connection
 from tests.airflow_provider_lakecdc.tables import ROW, FedTable
+from tests.open_folder import open_folder
 
 MEGABYTE = 1024**2
 
@@ -33,10 +32,8 @@ MEGABYTE = 1024**2
 @pytest.fixture(scope="module")
 def folder() -> Iterator[Path]:
     """A folder that any account may enter, which ``tmp_path`` is not."""
-    found = Path(tempfile.mkdtemp(prefix="lakecdc-test-"))
-    found.chmod(0o755)
-    yield found
-    shutil.rmtree(found, ignore_errors=True)
+    with open_folder() as found:
+        yield found
 
 
 @pytest.fixture(scope="module")

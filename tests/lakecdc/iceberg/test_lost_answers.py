@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 from collections.abc import Iterator
 from contextlib import suppress
 from itertools import count
@@ -29,6 +27,7 @@ from tests.lakecdc.iceberg.faults.work import KINDS, Place, rows_of, some_of, su
 from tests.lakecdc.ingest.apply.support import in_batches
 from tests.lakecdc.ingest.histories import History, lines
 from tests.on_demand import on_demand
+from tests.open_folder import open_folder
 
 
 @pytest.fixture(autouse=True)
@@ -48,14 +47,11 @@ def sqlite(lake: Lake, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pla
 @pytest.fixture(scope="module")
 def postgres(lake: Lake, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     """A Postgres catalog behind a connection that ends."""
-    folder = Path(tempfile.mkdtemp(prefix="lakecdc-test-"))
-    folder.chmod(0o755)
-    with Postgres(folder / "data") as server, lossy_way(server.port) as (port, strikes):
+    with open_folder() as folder, Postgres(folder / "data") as server, lossy_way(server.port) as (port, strikes):
         # a statement's text is looked for, which a prepared one does not repeat
         uri = f"postgresql://postgres@127.0.0.1:{port}/postgres?prepareThreshold=0&sslmode=disable"
         warehouse = tmp_path_factory.mktemp("lossy")
         yield Place.opened(lake, "lossy_postgres", {"type": "sql", "uri": uri}, warehouse, strikes)
-    shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.mark.parametrize("kind", some_of("append", "deletes", "delete"))

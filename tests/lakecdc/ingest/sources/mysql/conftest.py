@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import itertools
 import re
-import shutil
-import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +19,7 @@ from local_services.mysql import MySQL
 from local_services.mysql_protocol import MysqlProtocolServer
 from tests.conftest import Lake
 from tests.lakecdc.ingest.sources.model import Model
+from tests.open_folder import open_folder
 
 #: what MariaDB's tables of this kind become at MySQL
 _SEQUENCE = re.compile(r"\bseq_(\d+)_to_(\d+)\b")
@@ -122,10 +121,8 @@ class Shop:
 @pytest.fixture(scope="package")
 def folder() -> Iterator[Path]:
     """A folder that any account may enter, which ``tmp_path`` is not."""
-    found = Path(tempfile.mkdtemp(prefix="lakecdc-test-"))
-    found.chmod(0o755)
-    yield found
-    shutil.rmtree(found, ignore_errors=True)
+    with open_folder() as found:
+        yield found
 
 
 @pytest.fixture(scope="package")

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import itertools
-import shutil
-import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -19,6 +16,7 @@ from lakecdc.metadata.positions import Position
 from local_services.postgres import Postgres
 from tests.conftest import Lake
 from tests.lakecdc.ingest.sources.model import Model
+from tests.open_folder import open_folder
 
 
 @dataclass
@@ -95,11 +93,8 @@ class Shop:
 @pytest.fixture(scope="package")
 def server() -> Iterator[Postgres]:
     """A Postgres cluster."""
-    folder = Path(tempfile.mkdtemp(prefix="lakecdc-test-"))
-    folder.chmod(0o755)
-    with Postgres(folder / "data") as found:
+    with open_folder() as folder, Postgres(folder / "data") as found:
         yield found
-    shutil.rmtree(folder, ignore_errors=True)
 
 
 _numbers = itertools.count()
