@@ -6,6 +6,8 @@ import logging
 import threading
 import time
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from lakecdc.contract.errors import ConflictError
@@ -72,20 +74,35 @@ def put(table: IcebergTable, transaction: Any, lease: Lease, snapshot: Snapshot)
     transaction.updateProperties().set(LEASE, lease.renewed(now).encode()).commit()
 
 
-def await_free(table: IcebergTable) -> None:
+def await_free(table: IcebergTable, seconds: float = float("inf")) -> None:
     """Wait until nobody holds the lease: a holder that was killed is told by that it does not renew it.
 
     It lasts as long as a lease and the grace after it at the longest.
 
-    :raises LeaseHeldError: its holder has renewed it, or another one holds it.
+    :param seconds: after which the wait ends in any case.
+    :raises LeaseHeldError: its holder has renewed it, or another one holds it, or the wait has ended.
     """
-    first = _held(table.refresh(), read_refs(table))
+    first, end = _held(table.refresh(), read_refs(table)), time.monotonic() + seconds
     found = first
     while found is not None and not found.may_be_taken_over(now_ms()):
-        if found != first:
+        if found != first or time.monotonic() > end:
             raise _refusal(table, found)
         time.sleep(_POLL_SECONDS)
         found = _held(table.refresh(), read_refs(table))
+
+
+def lease_unless_held(table: IcebergTable, job: str) -> Lease | None:
+    """A lease for a run that must not be held up for long: it waits until a holder that works would renew its own.
+
+    :param job: name of the job.
+    :return: one to take; None if another run holds it still.
+    """
+    try:
+        await_free(table, length.SECONDS / 3 + _POLL_SECONDS)
+    except LeaseHeldError as error:
+        log.info("%s: %s %s goes on without it.", table.name, error.message, job)
+        return None
+    return new_lease(table, job)
 
 
 def renew(table: IcebergTable, lease: Lease) -> None:
@@ -146,6 +163,24 @@ class Renewal(threading.Thread):
         """Renew no more."""
         self._stopped.set()
         self.join()
+
+
+@contextmanager
+def held(table: IcebergTable, lease: Lease | None) -> Iterator[None]:
+    """Renew a lease that the run has taken, and let its commits look at it.
+
+    :param lease: None if it has taken none.
+    """
+    if lease is None:
+        yield
+        return
+    renewal, table.lease = Renewal(table, lease), lease.token
+    renewal.start()
+    try:
+        yield
+    finally:
+        renewal.stop()
+        table.lease = None
 
 
 def _held(table: IcebergTable, refs: dict[str, Ref]) -> Lease | None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from lakecdc.contract.errors import ConflictError
 from lakecdc.iceberg.commit import RowChanges, commit_to_branch, set_properties
 from lakecdc.iceberg.jvm import listed
+from lakecdc.iceberg.lease import give_back, held, put
 from lakecdc.iceberg.retry import retried
 from lakecdc.iceberg.table import MAIN
 from lakecdc.metadata import names
@@ -19,6 +20,7 @@ from lakecdc.sql import quoted_column
 if TYPE_CHECKING:
     from lakecdc.iceberg.fence import PositionFence
     from lakecdc.iceberg.table import IcebergTable, Snapshot
+    from lakecdc.metadata.lease import Lease
 
 # whoever expires snapshots removes a branch that its run has left behind
 _MAX_AGE_MS = 24 * 3600 * 1000
@@ -29,20 +31,25 @@ class HeadMovedError(ConflictError):
 
 
 @contextmanager
-def branch(table: IcebergTable, base: Snapshot, prefix: str = names.MERGE_BRANCH_PREFIX) -> Iterator[str]:
+def branch(
+    table: IcebergTable, base: Snapshot, prefix: str = names.MERGE_BRANCH_PREFIX, lease: Lease | None = None
+) -> Iterator[str]:
     """A branch that begins at a snapshot; it is removed in the end, whatever happens.
 
     :param base: main's head, if the branch is to become the table's state.
     :param prefix: what its name begins with.
+    :param lease: taken with the branch and given back with it.
     :return: its name.
+    :raises LeaseHeldError: another run holds the lease.
     """
     name = f"{prefix}{base.id}_{uuid.uuid4().hex[:8]}"
-    retried(table, lambda: _create(table, name, base))
+    retried(table, lambda: _create(table, name, base, lease))
     table.refresh()
     try:
-        yield name
+        with held(table, lease):
+            yield name
     finally:
-        remove(table, [name])
+        remove(table, [name], lease)
 
 
 def sql_name(table: IcebergTable, name: str) -> str:
@@ -96,11 +103,14 @@ def publish(
         raise
 
 
-def remove(table: IcebergTable, wanted: Iterable[str]) -> None:
-    """Remove branches as far as they are there."""
+def remove(table: IcebergTable, wanted: Iterable[str], lease: Lease | None = None) -> None:
+    """Remove branches as far as they are there.
+
+    :param lease: given back with them.
+    """
     branches = list(wanted)
     table.refresh()
-    retried(table, lambda: _remove(table, branches))
+    retried(table, lambda: _remove(table, branches, lease))
     table.refresh()
 
 
@@ -117,17 +127,26 @@ def remove_stale(table: IcebergTable) -> list[str]:
     return stale
 
 
-def _create(table: IcebergTable, name: str, base: Snapshot) -> None:
-    table.java.manageSnapshots().createBranch(name, base.id).setMaxRefAgeMs(name, _MAX_AGE_MS).commit()
+def _create(table: IcebergTable, name: str, base: Snapshot, lease: Lease | None) -> None:
+    transaction = table.java.newTransaction()
+    if lease is not None:
+        put(table, transaction, lease, base)
+    manage = transaction.manageSnapshots().createBranch(name, base.id)
+    manage.setMaxRefAgeMs(name, _MAX_AGE_MS).commit()
+    transaction.commitTransaction()
 
 
-def _remove(table: IcebergTable, wanted: Sequence[str]) -> None:
+def _remove(table: IcebergTable, wanted: Sequence[str], lease: Lease | None) -> None:
     there = [name for name in wanted if name in _refs(table.java)]
+    transaction = table.java.newTransaction()
     if there:
-        manage = table.java.manageSnapshots()
+        manage = transaction.manageSnapshots()
         for name in there:
             manage = manage.removeBranch(name)
         manage.commit()
+    if lease is not None:
+        give_back(table, transaction, lease)
+    transaction.commitTransaction()
 
 
 def _scratch(java: Any) -> list[str]:

@@ -10,14 +10,7 @@ from typing import TYPE_CHECKING
 
 from lakecdc.contract.errors import ConflictError
 from lakecdc.iceberg.jvm import java_message
-from lakecdc.iceberg.lease import (
-    LeaseHeldError,
-    Renewal,
-    await_free,
-    give_back,
-    new_lease,
-    put,
-)
+from lakecdc.iceberg.lease import LeaseHeldError, await_free, give_back, held, new_lease, put
 from lakecdc.iceberg.refs import read_refs, ref_age_ms
 from lakecdc.iceberg.retry import retried
 from lakecdc.metadata.names import JOB_TAG_PREFIX
@@ -59,24 +52,10 @@ def start_tag(
         await_free(table)
         _create(table, tag, snapshot, max_age_seconds, lease)
     try:
-        with _renewed(table, lease):
+        with held(table, lease):
             yield tag
     finally:
         _remove(table, tag, lease)
-
-
-@contextmanager
-def _renewed(table: IcebergTable, lease: Lease | None) -> Iterator[None]:
-    if lease is None:
-        yield
-        return
-    renewal, table.lease = Renewal(table, lease), lease.token
-    renewal.start()
-    try:
-        yield
-    finally:
-        renewal.stop()
-        table.lease = None
 
 
 def remove_stale_tags(table: IcebergTable) -> list[str]:

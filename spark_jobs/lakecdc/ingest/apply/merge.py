@@ -8,6 +8,9 @@ The statement runs on a scratch branch made of the head. A second, empty commit 
 become visible at once when main is moved forward to it, in the transaction that moves the tag. A run whose head or
 position has been overtaken cannot publish. The position is not written by the statement itself because Spark would
 take it from the session, where tables that are fed at the same time would find it too.
+
+The lease of the table is held meanwhile, so that no maintenance begins whose files the statement would replace. One
+that goes on working holds the statement up for half a minute and no longer: either may then have to start again.
 """
 
 from __future__ import annotations
@@ -26,6 +29,7 @@ from lakecdc.failpoints import reach
 from lakecdc.iceberg import scratch
 from lakecdc.iceberg.definition import spark_types
 from lakecdc.iceberg.fence import PositionFence
+from lakecdc.iceberg.lease import LeaseHeldError, lease_unless_held
 from lakecdc.iceberg.table import carrier_of
 from lakecdc.ingest.apply import full_load
 from lakecdc.ingest.apply.publish import Applied, Staged, publish, refuse_below_floor, summary
@@ -86,6 +90,8 @@ def merge(
         for attempt in range(_ATTEMPTS):
             try:
                 return replace(_attempt(table, batch, source, position, started_from), retries=attempt)
+            except LeaseHeldError:
+                log.info("%s: another run was faster to take the lease, once more", table.name)
             except scratch.HeadMovedError as error:
                 if attempt == _ATTEMPTS - 1:
                     raise ConflictError(
@@ -100,13 +106,14 @@ def merge(
 def _attempt(
     table: IcebergTable, batch: TableBatch, source: _Source | None, position: Position, started_from: str | None
 ) -> Applied:
+    lease = lease_unless_held(table, "ingest")
     base = table.refresh().head()
     assert base is not None
     fence = PositionFence(started_from, floor=known_floor(table, batch))
     carrier = carrier_of(table.ancestors())
     if (carrier.text if carrier else None) != started_from:
         raise ConflictError(fence.errorMessage(), table=table.name, hint="Nothing was published; run again.")
-    with scratch.branch(table, base) as branch:
+    with scratch.branch(table, base, lease=lease) as branch:
         name = scratch.sql_name(table, branch)
         if batch.truncate_order:
             # rows without an order key are older than any event

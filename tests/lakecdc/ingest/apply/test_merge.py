@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,12 @@ import pytest
 
 from lakecdc.iceberg import commit as commits
 from lakecdc.iceberg import scratch
+from lakecdc.iceberg.lease import LeaseHeldError
+from lakecdc.iceberg.table import IcebergTable, Snapshot
+from lakecdc.maintain.start_tag import start_tag
+from lakecdc.metadata import lease as length
 from lakecdc.metadata import names
+from lakecdc.metadata.lease import read_lease
 from tests.conftest import Lake
 from tests.lakecdc.ingest.apply.support import Feed, PlainHistory, final_rows, in_batches, scattered, truncate
 from tests.lakecdc.ingest.histories import History
@@ -193,6 +199,69 @@ def test_a_rollback_during_the_merge_is_not_undone(lake: Lake, tmp_path: Path, m
     assert feed.rows() == final_rows(history)
 
 
+def test_the_lease_is_held_during_the_merge(lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    feed, history = merged(lake, tmp_path), PlainHistory(random.Random(13))
+    history.insert(1)
+    feed.take(history.events)
+    history.update(1, touch_doc=True)
+    feed.write(history.events[1:])
+    publish, holders = scratch.publish, []
+
+    def look(table: Any, *args: Any) -> Any:
+        other = lake.table(feed.table)
+        held = read_lease(other.properties)
+        holders.append(held and held.holder)
+        with pytest.raises(LeaseHeldError), start_tag(other, _head(other), "compact_data_files"):
+            pass
+        return publish(table, *args)
+
+    monkeypatch.setattr(length, "SECONDS", 3.0)
+    monkeypatch.setattr(scratch, "publish", look)
+    assert feed.run().outcome == "done"
+    assert len(holders) == 1 and str(holders[0]).startswith("ingest in Spark application")
+    assert feed.rows() == final_rows(history)
+    assert set(refs(lake, feed.table)) == {"main", names.POSITIONS_TAG}
+    assert names.LEASE not in lake.table(feed.table).properties
+
+
+@pytest.mark.parametrize("given_back", [True, False])
+def test_a_lease_holds_a_merge_up_for_as_long_as_its_renewal_takes(
+    lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given_back: bool
+) -> None:
+    feed, history = merged(lake, tmp_path), PlainHistory(random.Random(14))
+    history.insert(1)
+    feed.take(history.events)
+    history.update(1, touch_doc=True)
+    feed.write(history.events[1:])
+    held = lake.table(feed.table)
+    monkeypatch.setattr(length, "SECONDS", 6.0)
+    meanwhile = start_tag(held, _head(held), "compact_data_files")
+    meanwhile.__enter__()
+    leave = threading.Timer(1.0 if given_back else 60.0, meanwhile.__exit__, (None, None, None))
+    leave.start()
+    taken, publish = list[bool](), scratch.publish
+
+    def look(table: Any, *args: Any) -> Any:
+        taken.append(table.lease is not None)
+        return publish(table, *args)
+
+    monkeypatch.setattr(scratch, "publish", look)
+    try:
+        assert feed.run().outcome == "done"
+    finally:
+        leave.cancel()
+        if not given_back:
+            meanwhile.__exit__(None, None, None)
+    assert taken == [given_back]
+    assert feed.rows() == final_rows(history)
+
+
+def _head(table: IcebergTable) -> Snapshot:
+    found = table.refresh().head()
+    assert found is not None
+    return found
+
+
 @pytest.mark.soak
 def test_a_paused_merge_is_refused_once_others_have_moved_on(lake: Lake, tmp_path: Path) -> None:
     feed, history = merged(lake, tmp_path), PlainHistory.of(13, 30)
@@ -223,4 +292,5 @@ def test_killed_and_run_again(lake: Lake, tmp_path: Path, moment: str, then: str
     assert bool(stale) is (then == "done")
     assert feed.run().outcome == then
     assert feed.rows() == final_rows(history)
-    assert set(refs(lake, feed.table)) == {"main", names.POSITIONS_TAG}
+    # the killed run's lease is for the next one to take over that comes after its end
+    assert set(refs(lake, feed.table)) - {names.LEASE_TAG} == {"main", names.POSITIONS_TAG}
