@@ -20,6 +20,7 @@ from lakecdc.contract.spec import JobSpec, loads, parse_spec
 from lakecdc.executors import check_executors
 from lakecdc.logs import log_handler
 from lakecdc.metadata.names import APPLICATION_PREFIX
+from lakecdc.progress import long_stages_told
 from lakecdc.row_values import without_values
 from lakecdc.session import open_session
 
@@ -110,7 +111,8 @@ def run(spec: JobSpec, work: Work, started: str | None = None) -> JobReport:
         if address := spark.sparkContext.uiWebUrl:
             log.info("%s%s", SPARK_UI, address)
         check_executors(spark, getattr(spec.source, "type", None))
-        tables = work(spark, spec)
+        with long_stages_told(spark.sparkContext):
+            tables = work(spark, spec)
         application = spark.sparkContext.applicationId
     except Exception as error:
         return _stopped(spec.job, started, error)

@@ -38,6 +38,7 @@ from lakecdc.maintain.start_tag import start_tag
 from lakecdc.maintain.verify_rows import Proof
 from lakecdc.metadata import names
 from lakecdc.metadata.file_sizes import target_file_bytes
+from lakecdc.progress import ProgressLog
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -219,10 +220,13 @@ class Rewrite:
         :raises LakecdcError: a batch failed or is refused; earlier ones stay published.
         """
         end = time.monotonic() + max_runtime if max_runtime else None
+        units = [unit for batch in work for unit in batch]
+        progress = ProgressLog(self.table.name, "file groups", len(units), sum(unit.bytes for unit in units))
         for number, batch in enumerate(work):
             if number and end is not None and time.monotonic() > end:
                 return sum(len(rest) for rest in work[number:])
             self._batch(batch)
+            progress.add(len(batch), sum(unit.bytes for unit in batch))
         return 0
 
     def _batch(self, batch: Sequence[Unit]) -> None:

@@ -195,7 +195,8 @@ def test_output_files_follow_the_target_size(lake: Lake) -> None:
     assert run(lake, compact_data_files, name, target_file_size_bytes=size // 3).outcome == "nothing"
 
 
-def test_one_commit_per_group_of_bytes_and_a_time_limit(lake: Lake) -> None:
+def test_one_commit_per_group_of_bytes_and_a_time_limit(lake: Lake, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "lakecdc.progress")
     name = create(lake, 3, "d")
     fill(lake, name)
     before = spark_rows(lake, name)
@@ -205,6 +206,7 @@ def test_one_commit_per_group_of_bytes_and_a_time_limit(lake: Lake) -> None:
     assert report.outcome == "done" and report.metrics["commits"] == 1
     assert "of 2 groups are left" in (report.reason or "")
     assert run(lake, compact_data_files, name, max_group_bytes=half).metrics["commits"] == 1
+    assert f"table {name}: 1 of 1 file groups, " in caplog.text
     assert spark_rows(lake, name) == before
     assert count(lake, name, 0) == 2
 

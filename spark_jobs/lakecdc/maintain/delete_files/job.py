@@ -35,6 +35,7 @@ from lakecdc.maintain.start_tag import start_tag
 from lakecdc.metadata import names
 from lakecdc.metadata.readers import readable_by
 from lakecdc.metadata.settled_deletes import NOTHING
+from lakecdc.progress import ProgressLog
 
 if TYPE_CHECKING:
     from lakecdc.contract.errors import LakecdcError
@@ -167,11 +168,13 @@ class Rewrite:
         with start_tag(self._table, start, JOB):
             groups = list(self._planned(start).groups)
             reach(f"{JOB}.planned")
+            progress = ProgressLog(self._table.name, "groups of scopes", len(groups))
             while groups:
                 self._result.groups_left = len(groups)
                 if self._out_of_time():
                     return
                 self._convert(groups.pop(0), start)
+                progress.add(1)
             self._result.groups_left = 0
 
     def _planned(self, start: Snapshot) -> Plan:

@@ -95,7 +95,10 @@ def test_partition_values_that_look_alike(lake: Lake, engine: str) -> None:
 
 
 @V3
-def test_groups_are_committed_one_by_one(lake: Lake, version: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_groups_are_committed_one_by_one(
+    lake: Lake, version: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "lakecdc.progress")
     name = create(lake, "id bigint NOT NULL", version, "bucket(4, id)")
     insert(lake, name, "SELECT id FROM range(40)")
     change(lake, name, ["id"], "SELECT id FROM range(20)")
@@ -103,6 +106,7 @@ def test_groups_are_committed_one_by_one(lake: Lake, version: int, monkeypatch: 
     report = convert(lake, name)
     assert report.metrics["commits"] == 4
     assert (report.metrics["positions"], report.metrics["groups_left"]) == (20, 0)
+    assert f"table {name}: 4 of 4 groups of scopes, in " in caplog.text
 
 
 def test_time_is_over_between_groups(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,6 +18,7 @@ from lakecdc.failpoints import reach
 from lakecdc.ingest.sources.database import full_load_needed
 from lakecdc.ingest.sources.mysql.connect import query
 from lakecdc.ingest.sources.mysql.snapshot import Chunk, chunks
+from lakecdc.progress import ProgressLog
 
 if TYPE_CHECKING:
     from lakecdc.ingest.sources.mysql.catalog import SourceTable
@@ -81,9 +82,12 @@ def parts(
     found = [] if before and bound is None else chunks(session, table, chunk_rows, bound)
     reach("after_chunks")
     size = max(1, part_rows // chunk_rows) if part_rows else max(1, len(found))
+    told = ProgressLog(table.target.table, "chunks", len(found))
     for share in _shares(found, size):
         _check(session, table, leading)
         yield Part(share, Progress(share[-1].end, leading))
+        # whoever asks for the next part has committed this one
+        told.add(len(share))
     # what was read last must not have been compared otherwise either
     _check(session, table, leading)
     yield Part((), None)

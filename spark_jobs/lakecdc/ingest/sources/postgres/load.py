@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakecdc.contract.errors import SourceUnavailableError
 from lakecdc.ingest.sources.postgres.snapshot import Chunk, chunks
+from lakecdc.progress import ProgressLog
 
 if TYPE_CHECKING:
     import psycopg
@@ -92,6 +93,7 @@ def parts(
         changed = tuple(replace(chunk, written_since=before.xmin) for chunk in done)
         yield Part(changed, replace(before, xmin=xmin) if found else None, again=True)
     size = max(1, part_bytes // chunk_bytes) if part_bytes else max(1, len(found))
+    told = ProgressLog(table.target.table, "chunks", len(found))
     for start in range(0, len(found), size):
         if (start or begun) and _files(session, table) != files:
             raise SourceUnavailableError(
@@ -103,6 +105,8 @@ def parts(
         last = start + size >= len(found)
         after = Progress(xmin, share[-1].leaf, share[-1].end, _fingerprint(files, share[-1].leaf))
         yield Part(share, None if last else after, again=begun)
+        # whoever asks for the next part has committed this one
+        told.add(len(share))
 
 
 def _aligned(found: Sequence[Chunk], before: Progress | None) -> list[Chunk]:

@@ -86,7 +86,10 @@ def test_a_load_goes_on_where_it_ended(shop: Shop, monkeypatch: pytest.MonkeyPat
     assert not shop.lake.sql(f"SHOW TABLES IN lake.{shop.schema} LIKE '*deletes'").collect()
 
 
-def test_a_rewritten_table_is_loaded_anew(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rewritten_table_is_loaded_anew(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "lakecdc.progress")
     name = make(shop)
     shop.sql("DELETE FROM s.big WHERE id % 3 = 0")
     run(shop, monkeypatch, "after_commit=raise")
@@ -95,7 +98,9 @@ def test_a_rewritten_table_is_loaded_anew(shop: Shop, monkeypatch: pytest.Monkey
     shop.sql("VACUUM FULL s.big")
     report = run(shop, monkeypatch)
     assert report.outcome == "done", report.reason
-    assert before and report.metrics["full_load_chunks"] > 5
+    chunks = report.metrics["full_load_chunks"]
+    assert before and chunks > 5
+    assert f"table {name}: {chunks} of {chunks} chunks, in " in caplog.text
     assert_equal(shop, name)
 
 
