@@ -65,7 +65,7 @@ def get_provider_info() -> dict[str, Any]:
         "sensors": [_modules(*(f"sensors.{name}" for name in _SENSORS))],
         "triggers": [_modules(*(f"triggers.{name}" for name in (*_SENSORS, "row_change")))],
         "hooks": [_modules("hooks.catalog", "hooks.source")],
-        "extra-links": [f"{_PACKAGE}.links.{name}" for name in ("JobReportLink", "SparkUiLink")],
+        "extra-links": [f"{_PACKAGE}.links.{name}" for name in ("JobReportLink", "SparkUiLink", "TableLink")],
         "cli": [f"{_PACKAGE}.cli.definition.get_lakecdc_commands"],
         "config": {"lakecdc": {"description": "Settings of the lakecdc provider.", "options": _options()}},
     }
@@ -88,12 +88,6 @@ def _options() -> dict[str, Any]:
             "must reach it; a connection id may stand before an @, as in s3://aws_default@bucket/lakecdc.",
             example="s3://bucket/lakecdc",
             default="file://{AIRFLOW_HOME}/lakecdc/documents",
-        ),
-        "documents_url": _option(
-            "Web address under which a browser sees the folder of documents_uri; the task's link 'Job report' "
-            "begins with it. Empty: there is no such link unless documents_uri is a web address itself.",
-            example="https://files.example.com/lakecdc",
-            default="",
         ),
         "cache_folder": _option(
             "Folder of the worker in which the zip of the job library is kept.",

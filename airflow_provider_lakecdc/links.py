@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from airflow.sdk import BaseOperatorLink
 from airflow.sdk.execution_time.xcom import XCom
 
-from airflow_provider_lakecdc import settings
+from airflow_provider_lakecdc.page.addresses import link_from_airflow
 
 if TYPE_CHECKING:
     from airflow.sdk import BaseOperator
     from airflow.sdk.types import TaskInstanceKey
 
+    from airflow_provider_lakecdc.audit import Run
+
 #: XComs under which the links' addresses are kept; they are pushed as soon as they are known, so that the links work
 #: while the job runs and after it has failed
 REPORT_LINK_KEY = "lakecdc_report_link"
+TABLE_LINK_KEY = "lakecdc_table_link"
 SPARK_UI_KEY = "spark_ui"
 
 
@@ -35,10 +39,17 @@ class _PushedLink(BaseOperatorLink):
 
 
 class JobReportLink(_PushedLink):
-    """Opens the job's report; Airflow shows it where a browser can (see ``[lakecdc] documents_url``)."""
+    """Opens the job's report on the page Lakehouse."""
 
     name = "Job report"
     key = REPORT_LINK_KEY
+
+
+class TableLink(_PushedLink):
+    """Opens the table that the job works on, on the same page; of several, the list of tables."""
+
+    name = "Table"
+    key = TABLE_LINK_KEY
 
 
 class SparkUiLink(_PushedLink):
@@ -48,12 +59,16 @@ class SparkUiLink(_PushedLink):
     key = SPARK_UI_KEY
 
 
-def report_address(report_uri: str) -> str | None:
-    """Where a browser finds a report: below ``documents_url``, or at its URI if that is an address of the web.
+def report_address(ti: Run) -> str:
+    """Where Airflow's page finds the report of a task instance's job, relative to itself."""
+    return link_from_airflow("report", dag_id=ti.dag_id, run_id=ti.run_id, task_id=ti.task_id, map_index=ti.map_index)
 
-    :return: None if it finds it nowhere; a page from the web must not open files, and knows no object store.
+
+def table_address(catalog_conn_id: str, tables: Sequence[str]) -> str:
+    """Where Airflow's page finds the tables that a job works on, relative to itself.
+
+    :param catalog_conn_id: of their catalog.
     """
-    base, folder = settings.documents_url(), settings.documents_uri()
-    if base and report_uri.startswith(folder):
-        return base + report_uri.removeprefix(folder)
-    return report_uri if report_uri.startswith(("http://", "https://")) else None
+    if len(tables) == 1:
+        return link_from_airflow("table", lake=catalog_conn_id, name=tables[0])
+    return link_from_airflow("tables", lake=catalog_conn_id)

@@ -127,11 +127,11 @@ def details(facts: Mapping[str, Any]) -> str:
 
     :param facts: one of :func:`compact`.
     """
-    return ", ".join([*([facts["reason"]] if "reason" in facts else []), *_details(facts.get("metrics", {}))])
+    return ", ".join([*([facts["reason"]] if "reason" in facts else []), *each_metric(facts.get("metrics", {}))])
 
 
-def _details(metrics: Mapping[str, Any]) -> Iterator[str]:
-    """Metrics one by one; what was before and is after as a pair, and only if it has changed."""
+def each_metric(metrics: Mapping[str, Any]) -> Iterator[str]:
+    """Metrics one by one, as ``name=value``; what was before and is after as a pair, and only if it has changed."""
     for name, value in metrics.items():
         stem = name.removesuffix("_before").removesuffix("_after")
         before, after = (metrics.get(f"{stem}_{moment}") for moment in ("before", "after"))

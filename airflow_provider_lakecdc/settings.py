@@ -16,11 +16,6 @@ def documents_uri() -> str:
     return _get("documents_uri", f"file://{_home()}/lakecdc/documents").rstrip("/")
 
 
-def documents_url() -> str:
-    """Web address of the same folder, without a slash at its end; empty if there is none."""
-    return _get("documents_url", "").rstrip("/")
-
-
 def cache_folder() -> Path:
     """Folder of this machine in which the zip of the job library is kept."""
     return Path(_get("cache_folder", f"{_home()}/lakecdc/packages")).expanduser()

@@ -4,7 +4,7 @@ Rows are written by the Airflow side through pyiceberg, so that an application t
 cannot be written waits beside the documents of jobs, and the next writer delivers it.
 """
 
-from airflow_provider_lakecdc.audit.application import Application, Run
+from airflow_provider_lakecdc.audit.application import Application, Run, proof_of
 from airflow_provider_lakecdc.audit.reading import Trend, health_history, health_trends, history
 from airflow_provider_lakecdc.audit.recording import record_application, record_health
 from airflow_provider_lakecdc.audit.rows import AuditRow, HealthRow
@@ -18,6 +18,7 @@ __all__ = [
     "health_history",
     "health_trends",
     "history",
+    "proof_of",
     "record_application",
     "record_health",
 ]

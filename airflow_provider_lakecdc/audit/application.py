@@ -111,7 +111,7 @@ class Application:
             core_seconds=_number(metrics.get("core_seconds")),
             bytes_read=_whole(metrics.get("bytes_read")),
             bytes_written=_whole(metrics.get("bytes_written")),
-            proof=_text(metrics.get("verified")),
+            proof=proof_of(metrics),
             metrics=metrics,
         )
 
@@ -125,5 +125,7 @@ def _whole(value: Any) -> int | None:
     return None if found is None else int(found)
 
 
-def _text(value: Any) -> str | None:
+def proof_of(metrics: Mapping[str, Any]) -> str | None:
+    """What a job has proven before its commits, or why it has not; None if it had nothing to prove."""
+    value = metrics.get("verified")
     return value if value is None or isinstance(value, str) else json.dumps(value, default=str)

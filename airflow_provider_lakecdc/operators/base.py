@@ -19,7 +19,17 @@ from airflow_provider_lakecdc.failures import verdict
 from airflow_provider_lakecdc.first_look import FirstLook
 from airflow_provider_lakecdc.hooks.catalog import CatalogConnection, get_catalog
 from airflow_provider_lakecdc.hooks.source import source_from_connection
-from airflow_provider_lakecdc.links import REPORT_LINK_KEY, SPARK_UI_KEY, JobReportLink, SparkUiLink, report_address
+from airflow_provider_lakecdc.job_run import JOB_RUN_KEY, JobRun
+from airflow_provider_lakecdc.links import (
+    REPORT_LINK_KEY,
+    SPARK_UI_KEY,
+    TABLE_LINK_KEY,
+    JobReportLink,
+    SparkUiLink,
+    TableLink,
+    report_address,
+    table_address,
+)
 from airflow_provider_lakecdc.spark_submit import SubmitError, SubmitOperator
 from airflow_provider_lakecdc.submission import Submission, check_conf, check_spec, spec_document, table_list
 from lakecdc.contract import runtime
@@ -94,7 +104,7 @@ class LakecdcJobOperator(SubmitOperator):
         "predicted_core_seconds": "json",
         "guessed_core_seconds": "json",
     }
-    operator_extra_links = (JobReportLink(), SparkUiLink())
+    operator_extra_links = (JobReportLink(), TableLink(), SparkUiLink())
     ui_color = "#d9ecf2"
 
     def __init__(
@@ -152,6 +162,8 @@ class LakecdcJobOperator(SubmitOperator):
         self._leave_out_unwanted()
         self._leave_out_failed(context)
         job, started = self.prepare(context), now()
+        job_run = JobRun(self.job, self.catalog_conn_id, job.spec.tables, job.spec.options.dry_run, started)
+        self._tell(context, job_run)
         found = self._look(context, job.spec)
         report: JobReport | None
         submit_error: SubmitError | None = None
@@ -161,7 +173,9 @@ class LakecdcJobOperator(SubmitOperator):
             report, submit_error = self._run(context, job, found)
         if report is not None:
             self._publish(context, job, report)
-        if failure := verdict(report, submit_error, job.spec.options.fail_on):
+        failure = verdict(report, submit_error, job.spec.options.fail_on)
+        self._tell(context, job_run.ended(report, failure))
+        if failure:
             raise failure
         assert report is not None
         if submit_error is not None:
@@ -365,10 +379,16 @@ class LakecdcJobOperator(SubmitOperator):
     def _write_spec(self, context: Context, job: Submission) -> None:
         """Write the spec, and tell where the report will be."""
         job.documents.write_spec(job.text)
-        uri = job.documents.report_uri
-        context["ti"].xcom_push(key=REPORT_URI_KEY, value=uri)
-        if address := report_address(uri):
-            context["ti"].xcom_push(key=REPORT_LINK_KEY, value=address)
+        context["ti"].xcom_push(key=REPORT_URI_KEY, value=job.documents.report_uri)
+
+    def _tell(self, context: Context, job_run: JobRun) -> None:
+        """Tell the page of the report how the job stands, and Airflow where the page is."""
+        for key, value in (
+            (JOB_RUN_KEY, job_run.to_xcom()),
+            (REPORT_LINK_KEY, report_address(Run.of(context, self.owner))),
+            (TABLE_LINK_KEY, table_address(job_run.catalog_conn_id, job_run.tables)),
+        ):
+            context["ti"].xcom_push(key=key, value=value)
 
     def _submit(self, context: Context, submission: Submission) -> SubmitError | None:
         uri = submission.documents.report_uri

@@ -12,17 +12,19 @@ from typing import Annotated, Any, Literal, get_args
 
 from airflow.api_fastapi.app import get_auth_manager
 from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity
-from airflow.api_fastapi.core_api.security import GetUserDep
+from airflow.api_fastapi.core_api.security import GetUserDep, requires_access_dag
 from fastapi import APIRouter, Depends, FastAPI, HTTPException, Request
 from fastapi.responses import FileResponse, HTMLResponse, RedirectResponse, Response
 
 from airflow_provider_lakecdc.failures import one_line
+from airflow_provider_lakecdc.page.addresses import link
 from airflow_provider_lakecdc.page.history import runs_of
 from airflow_provider_lakecdc.page.lakes import Lake, lake_named, lakes
 from airflow_provider_lakecdc.page.lookups import Heads, Lookups
 from airflow_provider_lakecdc.page.plan import plan_of
 from airflow_provider_lakecdc.page.quarantine import quarantine_of
-from airflow_provider_lakecdc.page.rendering import STATIC, link, render
+from airflow_provider_lakecdc.page.rendering import STATIC, render
+from airflow_provider_lakecdc.page.report import Task, report_of
 from airflow_provider_lakecdc.page.table import table_of
 from airflow_provider_lakecdc.page.tables import tables_of
 from lakecdc.contract.errors import InputError
@@ -130,6 +132,8 @@ class Asked:
 
 
 AskedDep = Annotated[Asked, Depends(Asked)]
+TaskDep = Annotated[Task, Depends(Task)]
+_MAY_READ_XCOM = [Depends(requires_access_dag(method="GET", access_entity=DagAccessEntity.XCOM))]
 
 
 @router.get("/")
@@ -181,6 +185,19 @@ async def history(asked: AskedDep) -> Response:
 async def history_part(asked: AskedDep, name: str | None = None) -> Response:
     """What jobs have done to all tables or to one, with its numbers before and after."""
     return await asked.part(asked.parts, "history", lambda lake: runs_of(lake, name, asked.heads), name)
+
+
+@router.get("/report", dependencies=_MAY_READ_XCOM)
+async def report(asked: AskedDep, task: TaskDep) -> Response:
+    """The report of a task's job."""
+    parts = {"the report": link("parts/report", lake=asked.lake, **vars(task))}
+    return await asked.page(f"Report of {task.task_id}", "history", parts)
+
+
+@router.get("/parts/report", dependencies=_MAY_READ_XCOM)
+async def report_part(asked: AskedDep, task: TaskDep) -> Response:
+    """What a task's job has done to each table, what that took, and what has failed."""
+    return await asked.part(asked.parts, "report", lambda lake: report_of(task), task)
 
 
 @router.get("/table")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -48,11 +48,12 @@ def runs_of(lake: Lake, table: str | None, heads: Heads) -> dict[str, Any]:
     """
     catalog = lake.catalog
     rows = heads.read(catalog, AUDIT, (lake.conn_id, table), lambda: history(catalog, table, limit=_RUNS))
-    return {"runs": [Run(row, tuple(_changes(row))) for row in rows], "table": table, "most": _RUNS}
+    return {"runs": [Run(row, tuple(changes(row.metrics))) for row in rows], "table": table, "most": _RUNS}
 
 
-def _changes(row: AuditRow) -> Iterator[Change]:
+def changes(metrics: Mapping[str, Any]) -> Iterator[Change]:
+    """What of a table has changed, as the metrics of a job tell."""
     for name in _NUMBERS:
-        before, after = row.metrics.get(f"{name}_before"), row.metrics.get(f"{name}_after")
+        before, after = metrics.get(f"{name}_before"), metrics.get(f"{name}_after")
         if before is not None and after is not None and before != after:
             yield Change(name.replace("_", " "), before, after)

@@ -73,9 +73,11 @@ def lakes() -> list[Lake]:
 def lake_named(known: list[Lake], name: str | None) -> Lake:
     """One of the lakes; without a name the first.
 
+    :param name: the lake's, or its connection's, which is all that a task knows.
     :raises InputError: there is none of that name.
     """
-    found = known[0] if name is None else next((lake for lake in known if lake.name == name), None)
+    named = [lake for lake in known if lake.name == name] or [lake for lake in known if lake.conn_id == name]
+    found = known[0] if name is None else next(iter(named), None)
     if found is None:
         raise InputError(f"There is no lake {name!r}.", hint=f"There are {', '.join(lake.name for lake in known)}.")
     return found

@@ -7,8 +7,7 @@ from typing import Any
 
 from airflow.plugins_manager import AirflowPlugin
 
-#: where the API server mounts the app, without a slash in front: Airflow's own page is at the end of any sub-path
-PREFIX = "lakehouse"
+from airflow_provider_lakecdc.page.addresses import PREFIX, link_from_airflow
 
 
 class LakehousePlugin(AirflowPlugin):
@@ -18,11 +17,11 @@ class LakehousePlugin(AirflowPlugin):
     external_views = [
         {
             "name": "Lakehouse",
-            "href": f"{PREFIX}/tables",
+            "href": link_from_airflow("tables"),
             "destination": "nav",
             "url_route": PREFIX,
-            "icon": f"{PREFIX}/static/icon.svg",
-            "icon_dark_mode": f"{PREFIX}/static/icon-dark.svg",
+            "icon": link_from_airflow("static/icon.svg"),
+            "icon_dark_mode": link_from_airflow("static/icon-dark.svg"),
         }
     ]
 

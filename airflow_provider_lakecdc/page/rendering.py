@@ -5,13 +5,17 @@ from __future__ import annotations
 from datetime import datetime
 from functools import cache
 from pathlib import Path
-from typing import Any
-from urllib.parse import quote, urlencode
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from airflow_provider_lakecdc import figures
+from airflow_provider_lakecdc.page.addresses import link
 from lakecdc.metadata.health import grade, worst_losses
+
+if TYPE_CHECKING:
+    from airflow_provider_lakecdc.page.report import Task
 
 HERE = Path(__file__).parent
 STATIC = HERE / "static"
@@ -25,15 +29,6 @@ def render(template: str, **facts: Any) -> str:
     return _environment().get_template(f"{template}.html").render(facts)
 
 
-def link(page: str, **arguments: str | None) -> str:
-    """The address of a page as the others see it; all are in one folder, so that it holds under any prefix.
-
-    :param arguments: what it is asked; those that are None are left out.
-    """
-    asked = urlencode({name: value for name, value in arguments.items() if value is not None})
-    return f"{page}?{asked}" if asked else page
-
-
 @cache
 def _environment() -> Environment:
     environment = Environment(
@@ -43,7 +38,7 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.globals |= {"link": link, "dag_run": _dag_run, "static": _static}
+    environment.globals |= {"link": link, "dag_run": _dag_run, "task_page": _task_page, "static": _static}
     environment.globals |= {"grade": grade, "worst_losses": worst_losses}
     environment.filters |= {"age": _age, "duration": _duration, "size": _size, "number": _number, "moment": _moment}
     return environment
@@ -57,6 +52,12 @@ def _static(name: str) -> str:
 def _dag_run(dag_id: str, run_id: str) -> str:
     """The address of a DAG run on Airflow's own page, which is above the prefix."""
     return f"../dags/{quote(dag_id, safe='')}/runs/{quote(run_id, safe='')}"
+
+
+def _task_page(task: Task) -> str:
+    """The address of a task instance on the same page, where its log is."""
+    mapped = "" if task.map_index < 0 else f"/mapped/{task.map_index}"
+    return f"{_dag_run(task.dag_id, task.run_id)}/tasks/{quote(task.task_id, safe='')}{mapped}"
 
 
 def _moment(moment: datetime) -> str:

@@ -9,13 +9,18 @@ import configparser
 import json
 import os
 import sys
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+if TYPE_CHECKING:
+    from airflow.sdk import DAG
+
+Install = Callable[[str, str], "DAG"]
 CATALOG_SECRET = "s3cr3t-of-the-catalog"
 DATABASE_SECRET = "s3cr3t-of-the-database"
 
@@ -107,6 +112,27 @@ def installed(tmp_path: Path) -> dict[str, str]:
 def connection(monkeypatch: pytest.MonkeyPatch, conn_id: str, **fields: Any) -> None:
     """Make an Airflow connection for one test."""
     monkeypatch.setenv(f"AIRFLOW_CONN_{conn_id.upper()}", json.dumps(fields))
+
+
+@pytest.fixture
+def install() -> Iterator[Install]:
+    """Puts a DAG file into the DAGs folder for one test and returns its DAG."""
+    from airflow.dag_processing.dagbag import DagBag
+
+    files: list[Path] = []
+
+    def put(name: str, source: str) -> DAG:
+        path = home.DAGS / f"{name}.py"
+        path.write_text(source)
+        files.append(path)
+        bag = DagBag(str(path), bundle_path=home.DAGS, bundle_name="dags-folder")
+        assert bag.import_errors == {}
+        (dag,) = bag.dags.values()
+        return dag
+
+    yield put
+    for path in files:
+        path.unlink(missing_ok=True)
 
 
 @dataclass

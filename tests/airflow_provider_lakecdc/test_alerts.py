@@ -6,11 +6,11 @@ import json
 from pathlib import Path
 from typing import Any
 
-from tests.airflow_provider_lakecdc.conftest import FakeSpark
+from tests.airflow_provider_lakecdc.conftest import FakeSpark, Install
 from tests.airflow_provider_lakecdc.tables import FedTable
-from tests.airflow_provider_lakecdc.test_in_airflow import FIVE, Install, config, dag_file, install, states, xcoms
+from tests.airflow_provider_lakecdc.test_in_airflow import FIVE, config, dag_file, states, xcoms
 
-__all__ = ["config", "install"]
+__all__ = ["config"]
 HOURLY = "lakecdc_hourly_governance"
 UNDONE = "shop.orders (shop-team): compact_data_files has left its work undone for 2 runs; no"
 OVER = "shop.orders (shop-team): compact_data_files has done its work again"

@@ -12,7 +12,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from airflow.sdk import DAG
 
 from airflow_provider_lakecdc.audit import health_history, history
 from airflow_provider_lakecdc.hooks.catalog import get_catalog
@@ -20,32 +19,10 @@ from airflow_provider_lakecdc.watermark import read_watermark
 from lakecdc.metadata import names
 from lakecdc.metadata.policy import APPROVE
 from tests.airflow_provider_lakecdc import home
-from tests.airflow_provider_lakecdc.conftest import CATALOG_SECRET, FakeSpark
+from tests.airflow_provider_lakecdc.conftest import CATALOG_SECRET, FakeSpark, Install
 from tests.airflow_provider_lakecdc.tables import FedTable
 
 FIVE, SIX = "2026-01-01T05:00:00+00:00", "2026-01-01T06:00:00+00:00"
-Install = Callable[[str, str], DAG]
-
-
-@pytest.fixture
-def install(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Puts a DAG file into the DAGs folder for one test and returns its DAG."""
-    from airflow.dag_processing.dagbag import DagBag
-
-    files: list[Path] = []
-
-    def put(name: str, source: str) -> DAG:
-        path = home.DAGS / f"{name}.py"
-        path.write_text(source)
-        files.append(path)
-        bag = DagBag(str(path), bundle_path=home.DAGS, bundle_name="dags-folder")
-        assert bag.import_errors == {}
-        (dag,) = bag.dags.values()
-        return dag
-
-    yield put
-    for path in files:
-        path.unlink(missing_ok=True)
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import traceback
 import zipfile
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from airflow.sdk import Asset
@@ -21,6 +21,7 @@ from airflow_provider_lakecdc.exceptions import (
     JobConflictError,
     LakecdcJobError,
 )
+from airflow_provider_lakecdc.job_run import JOB_RUN_KEY, JobRun
 from airflow_provider_lakecdc.operators.base import REPORT_URI_KEY, LakecdcJobOperator
 from airflow_provider_lakecdc.operators.expire_snapshots import ExpireSnapshotsOperator
 from airflow_provider_lakecdc.operators.rewrite_delete_files import RewriteDeleteFilesOperator
@@ -99,24 +100,44 @@ def test_a_report_of_an_earlier_run_is_not_taken_for_this_ones(spark_submit: Fak
         rewrite().execute(context)
 
 
-def test_the_reports_uri_is_in_xcom_before_the_job_ends_and_a_file_is_no_link(
+def test_the_reports_uri_and_the_links_are_in_xcom_although_the_job_fails(
     spark_submit: FakeSpark, context: Context
 ) -> None:
     spark_submit.behave(report=False, exit=1)
     with pytest.raises(LakecdcJobError):
         rewrite().execute(context)
     uri = option(spark_submit.calls[0]["arguments"], "--report")
-    assert context["ti"].xcom[REPORT_URI_KEY] == uri
-    # a browser opens no file of a worker, and Airflow shows no link without an address
-    assert uri.startswith("file:") and "lakecdc_report_link" not in context["ti"].xcom
+    told = context["ti"].xcom
+    assert told[REPORT_URI_KEY] == uri
+    # relative, so that they hold below any sub-path
+    assert told["lakecdc_report_link"] == "lakehouse/report?dag_id=d&run_id=r&task_id=t"
+    assert told["lakecdc_table_link"] == "lakehouse/table?lake=lake&name=shop.orders"
 
 
-def test_the_link_points_below_the_web_address(
-    spark_submit: FakeSpark, context: Context, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("AIRFLOW__LAKECDC__DOCUMENTS_URL", "https://files.example.com/lakecdc/")
-    rewrite().execute(context)
-    assert context["ti"].xcom["lakecdc_report_link"] == "https://files.example.com/lakecdc/d/r/t/try-1/report.json"
+def test_the_links_of_a_mapped_task_over_several_tables(spark_submit: FakeSpark, context: Context) -> None:
+    ti = TaskInstance(run_id="manual__2026-01-01T00:00:00+00:00", map_index=0)
+    rewrite("shop.orders", "shop.items").execute(changed(context, ti=ti))
+    asked = parse_qs(urlsplit(ti.xcom["lakecdc_report_link"]).query)
+    assert asked == {"dag_id": ["d"], "run_id": [ti.run_id], "task_id": ["t"], "map_index": ["0"]}
+    assert ti.xcom["lakecdc_table_link"] == "lakehouse/tables?lake=lake"
+
+
+def test_how_the_job_stands_is_told_when_it_begins_and_when_it_ends(spark_submit: FakeSpark, context: Context) -> None:
+    pushed: list[Any] = []
+
+    class Noting(TaskInstance):
+        def xcom_push(self, key: str, value: Any) -> None:
+            super().xcom_push(key, value)
+            pushed.extend([JobRun.from_xcom(self.xcom[key])] if key == JOB_RUN_KEY else [])
+
+    spark_submit.behave({"shop.orders": {"outcome": "failed", "reason": "it broke", "failure_class": "bad input"}})
+    with pytest.raises(JobBadInputError) as failed:
+        rewrite("shop.orders", "shop.items").execute(changed(context, ti=Noting()))
+    begun, ended = pushed
+    assert begun.tables == ("shop.orders", "shop.items") and begun.finished_at is None and begun.took is None
+    assert ended.error == str(failed.value)
+    assert "it broke" in ended.error and "mend what the reason names" in ended.error
+    assert ended.took >= 0 and ended.spark_application_id
 
 
 def test_the_address_of_sparks_page_is_in_xcom_although_the_job_fails(

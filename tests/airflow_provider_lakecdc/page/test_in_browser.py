@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote, unquote, urlencode
 
 import pytest
 from playwright.sync_api import Page, expect, sync_playwright
@@ -20,9 +21,12 @@ from airflow_provider_lakecdc.audit import Application, Run, record_application,
 from airflow_provider_lakecdc.hooks.catalog import CatalogConnection, get_catalog
 from lakecdc.contract.report import JobReport, TableReport
 from tests.airflow_provider_lakecdc import home
+from tests.airflow_provider_lakecdc.conftest import FakeSpark, Install
 from tests.airflow_provider_lakecdc.page.browser import api_server
 from tests.airflow_provider_lakecdc.page.test_app import ADDRESSES
 from tests.airflow_provider_lakecdc.page.test_parts import quarantined
+from tests.airflow_provider_lakecdc.page.test_report import DAG as COMPACTING
+from tests.airflow_provider_lakecdc.page.test_report import behave
 from tests.airflow_provider_lakecdc.tables import FedTable
 
 pytestmark = pytest.mark.services
@@ -87,8 +91,15 @@ def fill(lake: dict[str, str], catalog: CatalogConnection) -> None:
 
 
 @pytest.fixture
+def compacted(install: Install, spark_submit: FakeSpark, lake: dict[str, str]) -> str:
+    """Where Airflow's page shows a task that has compacted one table and failed for another."""
+    behave(spark_submit)
+    return f"dags/shop.lake/runs/{quote(install('shop_lake', COMPACTING).test().run_id)}/tasks/compact"
+
+
+@pytest.fixture
 def address(
-    tmp_path: Path, lake: dict[str, str], installed: dict[str, str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, lake: dict[str, str], installed: dict[str, str], compacted: str, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[str]:
     """A served Airflow in which the provider is installed and the replay has its DAG."""
     fill(lake, get_catalog("lake"))
@@ -130,7 +141,7 @@ def picture(page: Page, name: str) -> None:
     page.screenshot(path=PICTURES / f"{name}.png", animations="disabled")
 
 
-def test_somebody_looks_at_the_lake(address: str, page: Page) -> None:
+def test_somebody_looks_at_the_lake(address: str, compacted: str, page: Page) -> None:
     for each in ADDRESSES:
         with pytest.raises(urllib.error.HTTPError, match="401"):
             urllib.request.urlopen(f"{address}/lakehouse/{each}")
@@ -175,6 +186,18 @@ def test_somebody_looks_at_the_lake(address: str, page: Page) -> None:
     inner.get_by_role("link", name="shop_nightly_governance").first.click()
     expect(page).to_have_url(re.compile("/airflow/dags/shop_nightly_governance/runs/scheduled__2026"))
 
+    page.goto(f"{address}/{compacted}/details")
+    page.get_by_role("link", name="Job report").click()
+    expect(page).to_have_url(re.compile("/airflow/lakehouse/report"))
+    expect(page.get_by_role("alert")).to_contain_text("mend what the reason names")
+    expect(page.get_by_text("data files 12 → 3")).to_be_visible()
+    picture(page, "report")
+    page.get_by_role("link", name="compact", exact=True).click()
+    expect(page).to_have_url(re.compile("/airflow/dags/shop.lake/runs/.*/tasks/compact"))
+    page.goto(f"{address}/{compacted}/details")
+    page.get_by_role("link", name="Table", exact=True).click()
+    expect(page).to_have_url(re.compile("/airflow/lakehouse/tables"))
+
     # by itself, on a phone, in the dark
     page.set_viewport_size({"width": 390, "height": 844})
     page.emulate_media(color_scheme="dark")
@@ -185,5 +208,10 @@ def test_somebody_looks_at_the_lake(address: str, page: Page) -> None:
     page.get_by_role("link", name="shop.orders").click()
     expect(page.get_by_role("heading", name="Snapshots")).to_be_visible()
     picture(page, "phone-table")
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    ids = {"dag_id": "shop.lake", "run_id": unquote(compacted.split("/")[3]), "task_id": "compact"}
+    page.goto(f"{address}/lakehouse/report?{urlencode(ids)}")
+    expect(page.get_by_text("data files 12 → 3")).to_be_visible()
+    picture(page, "phone-report")
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
     assert troubles == []

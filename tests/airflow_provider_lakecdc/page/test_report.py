@@ -1,0 +1,103 @@
+"""The report of a task's job, from what a run of a DAG has left in Airflow's database."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from airflow.api_fastapi.app import get_auth_manager
+from airflow.models.taskinstance import TaskInstance
+from airflow.models.xcom import XComModel
+from airflow.utils.session import create_session
+from fastapi.testclient import TestClient
+from sqlalchemy import delete, update
+
+from tests.airflow_provider_lakecdc.conftest import CATALOG_SECRET, FakeSpark, Install
+from tests.airflow_provider_lakecdc.page.test_parts import words
+
+DAG = """
+from airflow.sdk import DAG
+from airflow_provider_lakecdc.operators.compact_data_files import CompactDataFilesOperator
+
+with DAG("shop.lake", schedule=None):
+    CompactDataFilesOperator(
+        task_id="compact", tables=["shop.orders", "shop.items"], catalog_conn_id="lake", look_first=False
+    )
+"""
+#: what a job that has compacted a table tells
+METRICS = {
+    "data_files_before": 12,
+    "data_files_after": 3,
+    "core_seconds": 7.2,
+    "rows": 4000,
+    "verified": "all rows, 2 of 2 columns",
+}
+
+
+def behave(spark_submit: FakeSpark) -> None:
+    """Let a job compact one table and fail for another."""
+    failed = {"outcome": "failed", "failure_class": "bad input", "reason": "<script>alert(1)</script>"}
+    spark_submit.behave({"shop.orders": {"metrics": METRICS}, "shop.items": {**failed, "metrics": {}}}, exit=4)
+
+
+@pytest.fixture
+def task(install: Install, spark_submit: FakeSpark, lake: dict[str, str]) -> dict[str, str]:
+    """A task that has run, and failed for one of its two tables."""
+    behave(spark_submit)
+    run = install("shop_and_lake", DAG).test()
+    return {"dag_id": "shop.lake", "run_id": run.run_id, "task_id": "compact"}
+
+
+def test_what_a_job_has_done_to_each_table_and_what_has_failed(viewer: TestClient, task: dict[str, str]) -> None:
+    page = viewer.get("report", params=task)
+    assert page.status_code == 200 and "Report of compact" in page.text
+    (part,) = re.findall(r'data-part="([^"]*)"', page.text)
+    text = viewer.get(part.replace("&amp;", "&")).text
+    told = words(text)
+    assert "2 tables 1 done 1 failed" in told and "7 core-seconds" in told and "Spark application local-1" in told
+    assert "data files 12 → 3" in told and "rows=4000" in told and "all rows, 2 of 2 columns" in told
+    assert "9007199254740993 → 9007199254740995" in told
+    assert "compact_data_files failed (bad input) for 1 of 2 tables" in told
+    assert "mend what the reason names, then clear the task" in told
+    assert "<script" not in text and "&lt;script&gt;" in text and CATALOG_SECRET not in text
+    assert 'href="table?lake=lake&amp;name=shop.orders"' in text
+    assert re.search(r'href="\.\./dags/shop\.lake/runs/[^"/]*/tasks/compact" data-airflow', text)
+
+
+def test_a_job_at_work_one_that_was_lost_and_none_at_all(viewer: TestClient, task: dict[str, str]) -> None:
+    def part(**other: str) -> str:
+        return words(viewer.get("parts/report", params={**task, **other}).text)
+
+    def change(state: str, **told: Any) -> None:
+        with create_session() as session:
+            session.execute(update(TaskInstance).filter_by(**task).values(state=state))
+            session.execute(update(XComModel).filter_by(**task, key="lakecdc_job_run").values(value=told))
+            session.execute(delete(XComModel).filter_by(**task, key="report"))
+
+    begun: dict[str, Any] = {
+        "job": "compact_data_files",
+        "catalog_conn_id": "away",
+        "tables": ["shop.orders"],
+        "is_dry_run": True,
+    }
+    begun["started_at"] = "2026-01-01T00:00:00.000+00:00"
+    change("failed", **begun)
+    assert "The task has ended before its job has told of its end" in part()
+    change("running", **begun)
+    # an answer is given again for a while; to ask for the lake by its name is another question
+    told = part(lake="lake")
+    assert "and is at work on shop.orders" in told and "Look again" in told and "a dry run" in told
+    assert "has told of no job" in part(task_id="other") and "has told of no job" in part(map_index="0")
+
+
+def test_the_report_of_a_dag_that_somebody_may_not_read(viewer: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Airflow's simple auth manager knows no rights by DAG
+    def is_authorized(*, details: Any = None, **_: Any) -> bool:
+        return details is None or details.id != "secret"
+
+    monkeypatch.setattr(get_auth_manager(), "is_authorized_dag", is_authorized)
+    ids = {"run_id": "r", "task_id": "t"}
+    for address in ("report", "parts/report"):
+        assert viewer.get(address, params={"dag_id": "secret", **ids}).status_code == 403
+        assert viewer.get(address, params={"dag_id": "other", **ids}).status_code == 200
