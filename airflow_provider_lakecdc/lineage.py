@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from lakecdc.contract.spec import JobSpec
     from lakecdc.contract.target import Target
 
-# jobs that write to no table
+# jobs that write to no table, but for rows that are repaired
 _READERS = ("reconcile", "check_tables")
 _READ_WHAT_THEY_NAME = (*_READERS, "export_changes")
 # the first of these that a report has tells what was written
@@ -93,7 +93,7 @@ def _outputs(spec: JobSpec, table: TableReport, catalog: CatalogConnection) -> I
     from openlineage.client.event_v2 import OutputDataset
 
     name, version, metrics, options = table.table, table.snapshot_after, table.metrics, spec.options
-    if spec.job in _READERS:
+    if spec.job in _READERS and not metrics.get("repaired"):
         return
     if isinstance(options, ExportChangesOptions):
         destination = options.destinations[name]

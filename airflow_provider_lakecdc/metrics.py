@@ -75,7 +75,7 @@ _OWN_COUNTERS: dict[str, tuple[str, ...]] = {
     "remove_orphan_files": _ORPHANS,
     "clean_side_tables": _CLEANED,
     "rollback_tables": ("snapshots_undone",),
-    "reconcile": (),
+    "reconcile": ("repaired",),
     "export_changes": ("rows_written", "files_written"),
     "check_tables": ("checks_passed", "checks_failed", "checks_warned"),
     "restore_moment": ("events_restored",),

@@ -13,7 +13,7 @@ class ReconcileOperator(SourceJobOperator):
     """Compares tables with the tables of their source, by hashes of key ranges, and names the rows that differ.
 
     It takes source and targets of the ingest task. Rows that differ are looked at again once the table has been fed
-    past the moment of reading, so that changes on their way are no mismatch. It changes nothing.
+    past the moment of reading, so that changes on their way are no mismatch. It changes nothing unless it is to repair.
 
     :param source: the ``source`` of the ingest task, or one of type ``iceberg``. (templated)
     :param targets: the targets of the ingest task. (templated)
@@ -21,9 +21,11 @@ class ReconcileOperator(SourceJobOperator):
     :param ranges: ranges that the keys of each table are cut into.
     :param sample: share of the ranges that are compared, above 0 and up to 1.
     :param max_wait: seconds for which the job waits until a table has been fed past the moment of reading.
-    :param max_keys: rows of a table that may differ; if more do, they are counted and none is looked at again.
+    :param max_keys: rows of a table that may differ; if more do, they are counted, and none is looked at again or
+        repaired.
+    :param repair: load rows that differ anew from the source; of type ``postgres`` only.
     :param report_values: tell keys and bounds of ranges in the report.
-    :param dry_run: makes no difference.
+    :param dry_run: repair nothing, and say what would be.
     :param fail_on: outcomes that fail the task although they are not failures; a table that differs is ``skipped``.
     :param kwargs: see :class:`LakecdcJobOperator`.
     """
@@ -40,6 +42,7 @@ class ReconcileOperator(SourceJobOperator):
         sample: float | str = 1.0,
         max_wait: float | str = 900.0,
         max_keys: int | str = 10_000,
+        repair: bool | str = False,
         report_values: bool | str = False,
         dry_run: bool | str = False,
         fail_on: Sequence[Outcome] = ("skipped",),
@@ -50,6 +53,7 @@ class ReconcileOperator(SourceJobOperator):
             "sample": sample,
             "max_wait": max_wait,
             "max_keys": max_keys,
+            "repair": repair,
             "report_values": report_values,
             "dry_run": dry_run,
             "fail_on": fail_on,

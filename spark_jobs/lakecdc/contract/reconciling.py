@@ -12,14 +12,16 @@ _MOST_RANGES = 256
 
 @dataclass(frozen=True)
 class ReconcileOptions(JobOptions):
-    """Options of ``reconcile``. It changes nothing in any case, so that ``dry_run`` makes no difference.
+    """Options of ``reconcile``. It changes nothing without ``repair``, so that ``dry_run`` makes no difference then.
 
     :param fail_on: by default a table that differs from its source, which is ``skipped``, fails the job.
     :param ranges: ranges that the keys of each table are cut into.
     :param sample: share of the ranges that are compared, above 0 and up to 1; which ones, changes with the table.
     :param max_wait: seconds for which the job waits until a table has been fed past the moment of reading, before it
         looks at rows that differ again.
-    :param max_keys: rows of a table that may differ; if more do, they are counted and none is looked at again.
+    :param max_keys: rows of a table that may differ; if more do, they are counted, and none is looked at again or
+        repaired.
+    :param repair: load rows that differ anew from the source; of type ``postgres`` only.
     :param report_values: tell keys and bounds of ranges in the report.
     """
 
@@ -28,6 +30,7 @@ class ReconcileOptions(JobOptions):
     sample: float = 1.0
     max_wait: float = 900.0
     max_keys: int = 10_000
+    repair: bool = False
     report_values: bool = False
 
     def __post_init__(self) -> None:

@@ -28,6 +28,8 @@ GOVERN = "govern"
 _CATALOG_NAME = re.compile(r"[A-Za-z_]\w*\Z")
 #: sources that load a table in full before they follow its changes
 LOADED_SOURCES = ("postgres", "mysql")
+#: sources from which rows that differ can be loaded anew
+REPAIRING_SOURCES = ("postgres",)
 _KEYS = {"version", "job", "catalog", "tables", "options", "source", "target"}
 
 
@@ -111,6 +113,7 @@ def parse_spec(document: Any, job: str | None = None) -> JobSpec:
         source = parse_source(document.get("source"), targets, WITH_TABLES if name == RECONCILE else FEEDING)
         if name == RECONCILE:
             _check_keyed(targets)
+            _check_repair(getattr(options, "repair", False), source)
         _check_reload(getattr(options, "reload", ()), source, targets)
         return JobSpec(name, catalog, tuple(t.table for t in targets), options, source, targets)
     for key in ("source", "target"):
@@ -190,6 +193,15 @@ def _check_keyed(targets: tuple[Target, ...]) -> None:
                 table=target.table,
                 hint="Leave it out: only tables of mode upsert, merge or auto can be compared with their source.",
             )
+
+
+def _check_repair(repair: bool, source: Any) -> None:
+    """Refuse to repair tables from a source that rows cannot be loaded from one by one."""
+    if repair and source.type not in REPAIRING_SOURCES:
+        raise SpecError(
+            f"options.repair is given, and single rows cannot be loaded from a source of type {source.type!r}.",
+            hint=f"Only {' and '.join(REPAIRING_SOURCES)} can; of another one load the table anew.",
+        )
 
 
 def _check_reload(reload: tuple[str, ...], source: Any, targets: tuple[Target, ...]) -> None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F
@@ -90,11 +91,24 @@ def ingest(spark: SparkSession, spec: JobSpec) -> list[TableReport]:
     :raises LakecdcError: if the source as a whole cannot be read; a single table's failure is in its report.
     """
     spec, shared = expanded(spark, spec)
-    feeds = {target.table: _open(spark, spec, target, shared.get(target.table)) for target in spec.targets}
+    return feed_from(partial(open_source, spark, spec), spark, spec, shared)
+
+
+def feed_from(
+    opened: Callable[[], IngestSource], spark: SparkSession, spec: JobSpec, refused: Mapping[str, Exception]
+) -> list[TableReport]:
+    """Feed the spec's targets from a source until its rounds end.
+
+    :param opened: opens the source, once a table is there that can be fed.
+    :param spec: with the options of a job that feeds tables, and every target named.
+    :param refused: targets that cannot be fed, each with the reason.
+    :raises LakecdcError: see :func:`ingest`.
+    """
+    feeds = {target.table: _open(spark, spec, target, refused.get(target.table)) for target in spec.targets}
     sound = {name: feed for name, feed in feeds.items() if feed.error is None}
     if not sound:
         return [_report(feed) for feed in feeds.values()]
-    source = open_source(spark, spec)
+    source = opened()
     try:
         recorded = {
             f.name: f.history.recorded for f in sound.values() if f.history and f.history.recorded and not f.reloaded

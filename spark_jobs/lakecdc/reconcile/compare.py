@@ -114,12 +114,19 @@ class Comparison:
 
         :param known: the rows.
         """
-        spark, wanted = self.pair.table.spark, self.ranges.keys([each.number for each in known])
-        keys = F.broadcast(local_relation(spark, [(each.key,) for each in known], f"{_KEY} bigint"))
+        wanted = self.ranges.keys([each.number for each in known])
         with self.pair.source_rows(wanted) as (source, _unreadable):
             both = self._both(source, self.pair.table_rows(snapshot, wanted))
-            rows = both.join(keys, self._key_hash() == keys[_KEY], "left_semi")
-            return self._differing(rows, columns=True)
+            return self._differing(self.only(both, known, self._key()), columns=True)
+
+    def only(self, rows: DataFrame, known: Collection[Difference], key: Sequence[Column]) -> DataFrame:
+        """Rows that have the keys of known ones.
+
+        :param key: values of the key columns in ``rows``.
+        """
+        keys = local_relation(self.pair.table.spark, [(each.key,) for each in known], f"{_KEY} bigint")
+        typed = [value.cast(self.pair.types[name]) for name, value in zip(self.pair.key, key, strict=True)]
+        return rows.join(F.broadcast(keys), _key_hash(typed) == keys[_KEY], "left_semi")
 
     def _both(self, source: DataFrame, table: DataFrame) -> DataFrame:
         place = F.expr(self.ranges.range_of_row()).alias(_RANGE)
@@ -127,10 +134,8 @@ class Comparison:
             table.select("*", F.lit(_TABLE).alias(_SIDE), place)
         )
 
-    def _key_hash(self) -> Column:
-        # it skips nulls, as in Proof.hashed
-        columns = [F.col(quoted_column(name)) for name in self.pair.key]
-        return F.xxhash64(*columns, *map(F.isnull, columns))
+    def _key(self) -> list[Column]:
+        return [F.col(quoted_column(name)) for name in self.pair.key]
 
     def _differing(self, rows: DataFrame, *, most: int | None = None, columns: bool = False) -> Found:
         """The rows that differ.
@@ -150,7 +155,7 @@ class Comparison:
             .otherwise("different")
         )
         told = by_key.where(~_state(_SOURCE).eqNullSafe(_state(_TABLE))).select(
-            self._key_hash().alias("key"),
+            _key_hash(self._key()).alias("key"),
             exact_json(F.struct(*key)).alias("key_text"),
             F.col(_RANGE).alias("range"),
             F.expr(self.ranges.number).alias("number"),
@@ -167,6 +172,11 @@ class Comparison:
             told.unpersist()
         found = [Difference(**{**row.asDict(), "columns": tuple(row["columns"] or ())}) for row in few]
         return Found({each.key: each for each in found}, {kind: counts.get(kind, 0) for kind in KINDS})
+
+
+def _key_hash(key: Sequence[Column]) -> Column:
+    # it skips nulls, as in Proof.hashed
+    return F.xxhash64(*key, *map(F.isnull, key))
 
 
 def _states() -> list[Column]:

@@ -1,9 +1,10 @@
-"""The job reconcile: each target held against its source table. It reads only."""
+"""The job reconcile: each target held against its source table. It only reads, unless it is to repair."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from lakecdc.contract.reconciling import ReconcileOptions
@@ -14,6 +15,7 @@ from lakecdc.reconcile.again import Judged, judged
 from lakecdc.reconcile.compare import KINDS, Comparison, Difference, Found
 from lakecdc.reconcile.pair import pair
 from lakecdc.reconcile.ranges import KeyRanges, cut
+from lakecdc.reconcile.repair import Repaired, repair
 from lakecdc.reconcile.sources import Source, open_source
 from lakecdc.run import failure
 from lakecdc.sql import quoted_column
@@ -48,12 +50,14 @@ def _report(
     try:
         if refused:
             raise refused
-        return _compared(IcebergTable(spark, spec.catalog.name, target.table), target, source, spec.options)
+        return _compared(IcebergTable(spark, spec.catalog.name, target.table), target, source, spec)
     except Exception as error:
         return failure(target.table, error, values=spec.options.report_values)
 
 
-def _compared(table: IcebergTable, target: Target, source: Source, options: ReconcileOptions) -> TableReport:
+def _compared(table: IcebergTable, target: Target, source: Source, spec: JobSpec) -> TableReport:
+    options = spec.options
+    assert isinstance(options, ReconcileOptions)
     sides, head = pair(table, target, source.open(target, table)), table.head()
     snapshot = head.id if head else None
     columns = ", ".join(map(quoted_column, sides.key))
@@ -66,6 +70,10 @@ def _compared(table: IcebergTable, target: Target, source: Source, options: Reco
         newest = table.refresh().head()
         found = comparison.differences_in(newest.id if newest else None, unequal, options.max_keys)
         result = judged(comparison, found, options.max_wait)
+    repaired = Repaired(result)
+    if options.repair and not options.dry_run and result.mismatches:
+        repaired = repair(spec, comparison, result)
+        result = repaired.left
     too_many = found.total if found.total > options.max_keys else 0
     counts = found.counts if too_many else Counter(each.kind for each in result.mismatches)
     metrics: dict[str, Any] = {
@@ -77,16 +85,26 @@ def _compared(table: IcebergTable, target: Target, source: Source, options: Reco
         **{str(kind): counts.get(kind, 0) for kind in KINDS},
         "in_flight": result.in_flight,
         "undecided": result.undecided,
+        "repaired": len(repaired.rows),
         "unreadable": unreadable,
         "looks": result.looks,
         "columns_different": dict(Counter(name for each in result.mismatches for name in each.columns)),
         "columns_not_compared": list(sides.alone),
         "different_ranges": _by_range(result.mismatches, ranges, options.report_values),
         "differences": [_told(each, options.report_values) for each in result.mismatches[:MOST_TOLD]],
+        "repairs": [_told(each, options.report_values) for each in repaired.rows[:MOST_TOLD]],
     }
     outcome, reason = _verdict(counts, metrics, too_many)
-    text = str(snapshot) if snapshot else None
-    return TableReport(table.name, outcome, reason, snapshot_before=text, snapshot_after=text, metrics=metrics)
+    if options.repair and options.dry_run and result.mismatches:
+        reason += f"; a run without dry_run would load {len(result.mismatches)} of them anew"
+    before = str(snapshot) if snapshot else None
+    report = TableReport(table.name, outcome, reason, snapshot_before=before, snapshot_after=before, metrics=metrics)
+    if loaded := repaired.loaded:
+        report = replace(report, snapshot_after=loaded.snapshot_after)
+        if loaded.failure_class:
+            reason = f"{reason}, and could not be loaded anew: {loaded.reason}"
+            report = replace(report, outcome=loaded.outcome, reason=reason, failure_class=loaded.failure_class)
+    return report
 
 
 def _verdict(counts: Mapping[Any, int], metrics: Mapping[str, Any], too_many: int) -> tuple[Any, str]:
@@ -96,16 +114,19 @@ def _verdict(counts: Mapping[Any, int], metrics: Mapping[str, Any], too_many: in
         told.append(f"{metrics['unreadable']} that ingestion could not write")
     if too_many:
         return "skipped", (
-            f"{too_many} rows differ ({', '.join(told)}), more than max_keys, so that none was looked at again: some "
-            "may be on their way"
+            f"{too_many} rows differ ({', '.join(told)}), more than max_keys, so that none was looked at again or "
+            "repaired: some may be on their way; to load them all, run ingest once with reload"
         )
     if metrics["undecided"]:
         told.append(
             f"{metrics['undecided']} of which it is not known, as the table was not fed past the moment of reading "
             "within max_wait or the source kept changing them"
         )
+    repaired = f"{metrics['repaired']} that differed were loaded anew" if metrics["repaired"] else ""
     if told:
-        return "skipped", f"rows differ from the source: {', '.join(told)}"
+        return "skipped", f"rows differ from the source: {', '.join(told)}{f'; {repaired}' if repaired else ''}"
+    if repaired:
+        return "done", f"all rows compared are those of the source by now, {repaired}"
     flight = metrics["in_flight"]
     return "nothing", (
         f"all {metrics['rows_table']} rows compared are those of the source"

@@ -58,6 +58,10 @@ class Pair:
         renamed = self.target.clean.rename if self.target.clean else {}
         return {new: old for old, new in renamed.items()}.get(column, column)
 
+    def asked(self, wanted: Wanted | None) -> Wanted | None:
+        """What is wanted by the source's names."""
+        return replace(wanted, column=self._at_source(wanted.column)) if wanted else None
+
     def table_rows(self, snapshot: int | None, wanted: Wanted | None = None) -> DataFrame:
         """Rows of the table.
 
@@ -73,8 +77,7 @@ class Pair:
 
         :param wanted: by the table's names; more may come; None for all.
         """
-        asked = replace(wanted, column=self._at_source(wanted.column)) if wanted else None
-        with self.source.rows(asked) as found:
+        with self.source.rows(self.asked(wanted)) as found:
             batch = replace(_batch(self.table, self.target, self.source), changes=found.changes)
             rows = cleaned(self.table.spark, batch).changes
             assert rows is not None

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
 from importlib import import_module
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from lakecdc.contract.spec import JobSpec
     from lakecdc.contract.target import Target
     from lakecdc.iceberg.table import IcebergTable
-    from lakecdc.ingest.change import Column
+    from lakecdc.ingest.change import Column, TableBatch
+    from lakecdc.metadata.positions import Position
     from lakecdc.reconcile.ranges import Wanted
 
 
@@ -54,6 +55,32 @@ class SourceTable(Protocol):
 
     def now(self) -> datetime | None:
         """The source's clock, by which a position tells how far it has been read; None if it has no log."""
+
+
+#: makes the changes of a batch: of rows as the change frame of a full load, their order key and their source time
+Loading = Callable[["DataFrame", str, datetime], "DataFrame"]
+
+
+@runtime_checkable
+class LoadedTable(SourceTable, Protocol):
+    """A source table of which single rows can be loaded anew."""
+
+    def alone(self, max_wait: float) -> AbstractContextManager[None]:
+        """Keep ingestion from the source until the context ends.
+
+        :param max_wait: seconds for which a run of it may go on.
+        :raises ConflictError: it takes longer.
+        """
+
+    def load(self, wanted: Wanted | None, target: IcebergTable, position: Position, changes: Loading) -> TableBatch:
+        """Read rows as they are now, as a part of a full load that the log has still to pass.
+
+        :param wanted: more may come; None for all.
+        :param target: the table that they go into.
+        :param position: where it stands.
+        :param changes: is done with the rows when it returns.
+        :raises LakecdcError: the table cannot be gone on with from there.
+        """
 
 
 class Source(Protocol):

@@ -1,22 +1,30 @@
-"""Tables of a Postgres database, read from one snapshot as full loads are, without slot and publication."""
+"""Tables of a Postgres database, read from one snapshot as full loads are, without slot and publication.
+
+Rows that are loaded anew are read from the snapshot of a temporary slot, as those of tables that join later are: it
+tells which changes of the log they contain.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from lakecdc.contract.errors import InputError
 from lakecdc.contract.sources.postgres import PostgresSource
-from lakecdc.ingest.change import Column
+from lakecdc.ingest.change import ArrowRows, Column, TableBatch
+from lakecdc.ingest.source_columns import key_numbers
 from lakecdc.ingest.sources.database import deal
-from lakecdc.ingest.sources.postgres import check_driver, snapshot
-from lakecdc.ingest.sources.postgres.catalog import SourceTable, read_table, target_columns
-from lakecdc.ingest.sources.postgres.connect import address, asking, connect
-from lakecdc.ingest.sources.postgres.snapshot import Chunk, CopyChunks
+from lakecdc.ingest.sources.postgres import check_driver, slots, snapshot
+from lakecdc.ingest.sources.postgres.catalog import SourceTable, column_numbers, read_table, target_columns
+from lakecdc.ingest.sources.postgres.connect import address, asking, connect, lsn_text
+from lakecdc.ingest.sources.postgres.feed import Feed
+from lakecdc.ingest.sources.postgres.snapshot import Chunk, CopyChunks, Snapshot
+from lakecdc.ingest.sources.postgres.start_checks import check_position, check_same_table
 from lakecdc.ingest.sources.postgres.types import TypeCatalog
-from lakecdc.reconcile.sources import SourceRows
+from lakecdc.reconcile.sources import Loading, SourceRows
 
 if TYPE_CHECKING:
     import psycopg
@@ -25,6 +33,7 @@ if TYPE_CHECKING:
     from lakecdc.contract.spec import JobSpec
     from lakecdc.contract.target import Target
     from lakecdc.iceberg.table import IcebergTable
+    from lakecdc.metadata.positions import Position
     from lakecdc.reconcile.ranges import Wanted
 
     Session = psycopg.Connection[tuple[Any, ...]]
@@ -71,17 +80,47 @@ class Table:
     @contextmanager
     def rows(self, wanted: Wanted | None) -> Iterator[SourceRows]:
         """See :class:`lakecdc.reconcile.sources.SourceTable`."""
-        database, where = self.database, self.database.where
-        with asking(where):
-            taken = snapshot.export(where)
-            shares = deal(self._chunks(wanted), database.source.full_load_parallelism)
-            values = database.types.values(self.table.columns, self.columns)
-        copy = CopyChunks(where, taken.name, shares, tuple(column.name for column in self.columns))
-        try:
-            found = snapshot.rows(database.spark, copy, self.table, self.columns, values, taken, 0, None)
-            yield SourceRows(found.changes)
-        finally:
-            taken.close()
+        with asking(self.database.where), closing(snapshot.export(self.database.where)) as taken:
+            yield SourceRows(self._read(wanted, taken, 0).changes)
+
+    def _read(self, wanted: Wanted | None, taken: Snapshot, epoch: int) -> ArrowRows:
+        database = self.database
+        shares = deal(self._chunks(wanted), database.source.full_load_parallelism)
+        copy = CopyChunks(database.where, taken.name, shares, tuple(column.name for column in self.columns))
+        values = database.types.values(self.table.columns, self.columns)
+        return snapshot.rows(database.spark, copy, self.table, self.columns, values, taken, epoch, None)
+
+    @contextmanager
+    def alone(self, max_wait: float) -> Iterator[None]:
+        """See :class:`lakecdc.reconcile.sources.LoadedTable`."""
+        with closing(connect(self.database.where)) as session:
+            with asking(self.database.where):
+                slots.lock(session, self.database.source.slot, max_wait)
+            yield
+
+    def load(self, wanted: Wanted | None, target: IcebergTable, position: Position, changes: Loading) -> TableBatch:
+        """See :class:`lakecdc.reconcile.sources.LoadedTable`."""
+        database, spec = self.database, self.table.target
+        with asking(database.where):
+            check_position(target.name, position, slots.identity(database.session), database.where.place)
+            # the columns of now, the table may have been compared for long
+            now = database.open(spec, target)
+            check_same_table(now.table, position)
+            feed = Feed(now.table, now.columns, position, target_key=key_numbers(target, spec))
+            if feed.loading:
+                raise InputError("Its full load has not ended.", table=target.name, hint="Run ingest first.")
+            numbers = column_numbers(database.session, now.table.oid)
+            with closing(snapshot.take(database.where, database.source.slot, temporary=True)) as taken:
+                found = now._read(wanted, taken, int(position.offsets["epoch"]))
+                rows = changes(found.changes, found.order, found.time)
+        return TableBatch(
+            target=spec,
+            key=now.key,
+            columns=now.columns,
+            changes=rows,
+            position=replace(position, offsets={**position.offsets, "loaded": lsn_text(taken.lsn)}),
+            source_columns={column.name: numbers.get(column.name) for column in now.columns},
+        )
 
     def _chunks(self, wanted: Wanted | None) -> list[Chunk]:
         if wanted is None:

@@ -82,12 +82,13 @@ def identity(session: Session) -> str:
     return f"{system}:{int(timeline, 16)}"
 
 
-def lock(session: Session, slot: str) -> None:
+def lock(session: Session, slot: str, max_wait: float = _LOCK_SECONDS) -> None:
     """Take the lock of one run per slot; it ends with the session.
 
+    :param max_wait: seconds for which another run may still hold it.
     :raises ConflictError: if another run holds it.
     """
-    deadline = time.monotonic() + _LOCK_SECONDS
+    deadline = time.monotonic() + max(max_wait, _LOCK_SECONDS)
     while not _one(session, "SELECT pg_try_advisory_lock(hashtextextended(%s, 0))", f"lakecdc {slot}")[0]:
         if time.monotonic() > deadline:
             raise ConflictError(

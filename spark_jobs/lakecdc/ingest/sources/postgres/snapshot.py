@@ -7,6 +7,7 @@ snapshot of that slot, tables that join later from the snapshot of a temporary s
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -73,7 +74,7 @@ class Snapshot:
 def take(where: Address, slot: str, *, temporary: bool) -> Snapshot:
     """Create a slot and take the snapshot of its consistent point. Waits for transactions that are open now.
 
-    :param temporary: the slot vanishes with the snapshot.
+    :param temporary: the slot is another one beside it, which vanishes with the snapshot.
     :raises LakecdcError: if the source refuses.
     """
     import psycopg
@@ -81,6 +82,7 @@ def take(where: Address, slot: str, *, temporary: bool) -> Snapshot:
 
     session = connect(where, replication=True)
     lifetime = sql.SQL("TEMPORARY " if temporary else "")
+    slot = f"{slot[:40]}_load_{os.getpid()}" if temporary else slot
     statement = sql.SQL("CREATE_REPLICATION_SLOT {} {}LOGICAL pgoutput EXPORT_SNAPSHOT")
     try:
         row = session.execute("SELECT clock_timestamp()").fetchone()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
@@ -35,7 +34,7 @@ from lakecdc.ingest.sources.postgres.load import Part, Progress, parts
 from lakecdc.ingest.sources.postgres.owners import Owner
 from lakecdc.ingest.sources.postgres.parking import Parked
 from lakecdc.ingest.sources.postgres.slots import Publication, Slot
-from lakecdc.ingest.sources.postgres.start_checks import TYPE, check_position, check_slot
+from lakecdc.ingest.sources.postgres.start_checks import TYPE, check_position, check_same_table, check_slot
 from lakecdc.ingest.sources.postgres.types import TypeCatalog
 from lakecdc.ingest.tables import open_target
 from lakecdc.metadata.positions import Position
@@ -182,8 +181,7 @@ class PostgresIngest:
             twin = next((n for n, feed in self._feeds.items() if feed.table.oid == table.oid), None)
             if twin:
                 raise InputError(f"{table.label} already feeds {twin}.", hint="Give it a slot of its own.")
-            if position and position.offsets.get("oid", table.oid) != table.oid:
-                raise full_load_needed(f"The source table {table.label} was dropped and made anew", name)
+            check_same_table(table, position)
             known = open_target(self.spark, self.spec.catalog.name, name) if position else None
             numbers = remembered(known) if known else {}
             target_key = key_numbers(known, target) if known and target.keyed else ()
@@ -256,8 +254,7 @@ class PostgresIngest:
         publication.publish([feed.table for feed in self._feeds.values() if feed.position is None])
         reach("before_slot_creation")
         log.info("waiting for transactions that are open at the source, then taking a snapshot")
-        name = self.source.slot if slot is None else f"{self.source.slot[:40]}_load_{os.getpid()}"
-        self._snapshot = snapshot.take(self._where, name, temporary=slot is not None)
+        self._snapshot = snapshot.take(self._where, self.source.slot, temporary=slot is not None)
         reach("after_slot_creation")
 
     # -- rounds -----------------------------------------------------------------------------------------------

@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lakecdc.contract.errors import InputError
+from lakecdc.ingest.sources.database import full_load_needed
 
 if TYPE_CHECKING:
     from lakecdc.contract.sources.postgres import PostgresSource
+    from lakecdc.ingest.sources.postgres.catalog import SourceTable
     from lakecdc.ingest.sources.postgres.slots import Slot
     from lakecdc.metadata.positions import Position
 
@@ -32,6 +34,16 @@ def check_position(name: str, position: Position, identity: str, place: str) -> 
             table=name,
             hint='Give the right source.dsn, or run once with "reload": ["*"] in options to load the tables anew.',
         )
+
+
+def check_same_table(table: SourceTable, position: Position | None) -> None:
+    """Refuse a source table that has the name of the one that was loaded.
+
+    :param position: where its target stands; None if it was never fed.
+    :raises InputError: it was dropped and made anew.
+    """
+    if position and position.offsets.get("oid", table.oid) != table.oid:
+        raise full_load_needed(f"The source table {table.label} was dropped and made anew", table.target.table)
 
 
 def check_slot(source: PostgresSource, slot: Slot | None, fed: bool) -> None:

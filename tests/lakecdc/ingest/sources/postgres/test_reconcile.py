@@ -89,8 +89,10 @@ def test_changes_on_their_way_are_no_mismatch(shop: Shop, monkeypatch: pytest.Mo
         fed(shop)
 
     monkeypatch.setattr("lakecdc.reconcile.again.sleep", meanwhile)
-    report = compared(shop, ranges=8, max_wait=600.0)
+    report = compared(shop, ranges=8, max_wait=600.0, repair=True, dry_run=True)
     assert differences(report) == planted
+    assert (report.outcome, report.metrics["repaired"]) == ("skipped", 0)
+    assert "a run without dry_run would load 4 of them anew" in str(report.reason)
     assert (report.metrics["in_flight"], report.metrics["undecided"]) == (9, 0)
     assert report.metrics["ranges_different"] < 8 and report.metrics["looks"] == 2
 
@@ -101,8 +103,10 @@ def test_a_table_that_tells_no_position_is_looked_at_once_more(shop: Shop) -> No
     shop.sql("INSERT INTO s.plain VALUES (1, 'a'), (2, NULL), (3, '')")
     shop.lake.sql(f"CREATE TABLE lake.{name} (id int, v string) USING iceberg")
     shop.lake.sql(f"INSERT INTO lake.{name} VALUES (1, 'a'), (2, ''), (3, NULL)")
-    report = compared(shop)
+    report = compared(shop, repair=True)
     assert differences(report) == [("different", '{"id":2}', ("v",)), ("different", '{"id":3}', ("v",))]
+    assert (report.outcome, report.failure_class) == ("failed", "bad input")
+    assert "could not be loaded anew: The table does not tell how far it has been fed" in str(report.reason)
 
 
 #: values of the columns of a row, by the source
