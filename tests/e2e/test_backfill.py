@@ -6,21 +6,15 @@ What they write starts governance, which is scheduled on the tables' assets.
 from __future__ import annotations
 
 import json
-import os
 import sqlite3
-import subprocess
-import sys
-import time
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 
 from demo.settings import CATALOG, Settings
-from demo.web import WebPage
+from tests.e2e.served_airflow import ServedAirflow
 from tests.readers import duckdb_rows
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(7200)]
@@ -33,22 +27,20 @@ fed = ingest_dag(load_config())
 governed = hourly_governance_dag(load_config())
 """
 GOVERNED = "lakecdc_hourly_governance"
-_SECONDS = 3600.0
 
 
 class Shop:
     """A table of orders in SQLite, its copy in the lake, and an Airflow that feeds it by the hour.
 
-    :param settings: where everything lies.
+    :param airflow: the Airflow.
     :param hours: how many of the first day of the year are filled.
     """
 
-    def __init__(self, settings: Settings, hours: int) -> None:
-        self.settings = settings
+    def __init__(self, airflow: ServedAirflow, hours: int) -> None:
+        self.airflow = airflow
         self.hours = hours
-        self.source = sqlite3.connect(settings.folder / "shop.db", isolation_level=None)
+        self.source = sqlite3.connect(airflow.settings.folder / "shop.db", isolation_level=None)
         self.source.execute("CREATE TABLE orders (id INTEGER PRIMARY KEY, state TEXT, changed TIMESTAMP)")
-        self.page: WebPage | None = None
 
     def set(self, number: int, state: str, moment: str) -> None:
         """Put an order into a state at the source."""
@@ -60,78 +52,38 @@ class Shop:
 
     def copied(self) -> list[tuple[Any, ...]]:
         """Orders in the lake, read by DuckDB."""
-        with sqlite3.connect(self.settings.catalog_file) as catalog:
+        with sqlite3.connect(self.airflow.settings.catalog_file) as catalog:
             found = catalog.execute("SELECT metadata_location FROM iceberg_tables WHERE table_name = 'orders'")
             ((location,),) = found.fetchall()
         return sorted(duckdb_rows(location, "id, state"))
-
-    def environment(self) -> dict[str, str]:
-        """That of Airflow."""
-        home = self.settings.airflow_home
-        kept = {name: value for name, value in os.environ.items() if not name.startswith(("AIRFLOW", "LAKECDC_"))}
-        catalog = {"conn_type": "iceberg", "extra": {**self.settings.catalog_properties, "catalog_name": CATALOG}}
-        return {
-            **kept,
-            "AIRFLOW_HOME": str(home),
-            "AIRFLOW_CONN_LAKE": json.dumps(catalog),
-            "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps({"conn_type": "spark", "host": "local[1]"}),
-            "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
-            # the command writes beside the scheduler
-            "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{home}/airflow.db?timeout=60",
-            # more than one run could use, so that nothing but the DAG keeps them apart
-            "AIRFLOW__CORE__PARALLELISM": "4",
-            "LAKECDC_CONFIG": str(home / "lakecdc.json"),
-            "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
-        }
-
-    def airflow(self, *arguments: str) -> None:
-        """Run Airflow's command."""
-        command = [sys.executable, "-m", "airflow", *arguments]
-        done = subprocess.run(command, env=self.environment(), capture_output=True, text=True)
-        assert done.returncode == 0, done.stderr
 
     def backfill(self, *options: str) -> None:
         """Make a backfill of the hours."""
         hours = ("--from-date", at(0), "--to-date", at(self.hours - 1))
         # the scheduler notices some time after the last run that a backfill is complete, and there is but one at a time
-        self._once(self._no_backfill_goes_on)
-        self.airflow("backfill", "create", "--dag-id", DAG, *hours, *options)
+        self.airflow.once(self._no_backfill_goes_on)
+        self.airflow.run("backfill", "create", "--dag-id", DAG, *hours, *options)
 
     def ask(self, path: str, dag: str = DAG) -> Any:
         """Ask Airflow's REST API for what there is of a DAG."""
-        return self._get(f"/dags/{dag}{path}")
+        return self.airflow.get(f"/dags/{dag}{path}")
 
     def governed(self) -> Any:
         """What has started the runs of governance and what has become of them, as soon as all have ended."""
-        return self._once(self._governed)
+        return self.airflow.once(self._governed)
 
     def tasks(self, tries: int) -> list[dict[str, Any]]:
         """The ingest tasks of all runs by their start, as soon as every run has ended.
 
         :param tries: how often each task of the backfill has been tried by then.
         """
-        runs = self._once(lambda: self._ended(tries))
+        runs = self.airflow.once(lambda: self._ended(tries))
         assert {run["state"] for run in runs} == {"success"}, runs
         found = self.ask("/dagRuns/~/taskInstances?task_id=ingest")["task_instances"]
         return sorted(found, key=lambda task: str(task["start_date"]))
 
-    def serve(self, page: WebPage) -> None:
-        """Take up an Airflow that runs, and turn the DAG on once it is known there."""
-        self.page, self._login = page, {"Authorization": f"Bearer {page.token()}"}
-        for dag in (GOVERNED, DAG):
-            self._once(partial(self._is_known, dag))
-            self.airflow("dags", "unpause", "--yes", dag)
-
-    def _get(self, path: str) -> Any:
-        assert self.page is not None
-        answer = httpx.get(f"{self.page.address}/api/v2{path}", headers=self._login, timeout=60)
-        return answer.json() if answer.is_success else {}
-
-    def _is_known(self, dag: str) -> bool:
-        return "dag_id" in self.ask("", dag)
-
     def _no_backfill_goes_on(self) -> bool:
-        found = self._get(f"/backfills?dag_id={DAG}")
+        found = self.airflow.get(f"/backfills?dag_id={DAG}")
         return "backfills" in found and all(backfill["completed_at"] for backfill in found["backfills"])
 
     def _governed(self) -> Any:
@@ -144,13 +96,6 @@ class Shop:
         of_backfill = [task["try_number"] for task in tasks if task["logical_date"] < "2026-01-02"]
         is_over = of_backfill == [tries] * self.hours and all(map(_over, runs))
         return runs if is_over else None
-
-    def _once(self, look: Callable[[], Any]) -> Any:
-        deadline = time.monotonic() + _SECONDS
-        while not (found := look()):
-            assert time.monotonic() < deadline, self.ask("/dagRuns/~/taskInstances")
-            time.sleep(2)
-        return found
 
 
 def at(hour: int) -> str:
@@ -170,11 +115,6 @@ def _over(run: dict[str, Any]) -> bool:
 @pytest.fixture(params=[3, 24])
 def shop(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Shop]:
     """A shop of which some hours are to be filled."""
-    settings = Settings(folder=tmp_path)
-    found = Shop(settings, request.param)
-    (settings.airflow_home / "dags").mkdir(parents=True)
-    settings.logs.mkdir()
-    (settings.airflow_home / "dags" / "ingest.py").write_text(DAG_FILE)
     config = {
         "catalog_conn_id": CATALOG,
         "source": {"type": "jdbc", "url": f"jdbc:sqlite:{tmp_path}/shop.db", "cursor_column": "changed"},
@@ -186,10 +126,12 @@ def shop(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Shop]:
         },
         "retries": 0,
     }
-    (settings.airflow_home / "lakecdc.json").write_text(json.dumps(config))
-    found.airflow("db", "migrate")
-    with WebPage(settings, found.environment()) as page:
-        found.serve(page)
+    (tmp_path / "lakecdc.json").write_text(json.dumps(config))
+    # more than one run could use, so that nothing but the DAG keeps them apart
+    variables = {"AIRFLOW__CORE__PARALLELISM": "4", "LAKECDC_CONFIG": str(tmp_path / "lakecdc.json")}
+    airflow = ServedAirflow(Settings(folder=tmp_path), DAG_FILE, variables)
+    found = Shop(airflow, request.param)
+    with airflow.served(GOVERNED, DAG):
         yield found
     found.source.close()
 

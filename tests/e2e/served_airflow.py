@@ -1,0 +1,90 @@
+"""An Airflow of a test's own, with all of its processes: its commands and its REST API."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from demo.settings import CATALOG, Settings
+from demo.web import WebPage
+
+_SECONDS = 3600.0
+
+
+class ServedAirflow:
+    """An Airflow whose connections are a lake in SQLite and a Spark on one core.
+
+    :param settings: where everything lies.
+    :param dags: text of its DAG file.
+    :param variables: further variables of its environment.
+    """
+
+    def __init__(self, settings: Settings, dags: str, variables: Mapping[str, str]) -> None:
+        self.settings, self.variables = settings, variables
+        (settings.airflow_home / "dags").mkdir(parents=True)
+        settings.logs.mkdir()
+        (settings.airflow_home / "dags" / "test.py").write_text(dags)
+
+    def environment(self) -> dict[str, str]:
+        """That of all its processes."""
+        home = self.settings.airflow_home
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(("AIRFLOW", "LAKECDC_"))}
+        catalog = {"conn_type": "iceberg", "extra": {**self.settings.catalog_properties, "catalog_name": CATALOG}}
+        return {
+            **kept,
+            "AIRFLOW_HOME": str(home),
+            "AIRFLOW_CONN_LAKE": json.dumps(catalog),
+            "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps({"conn_type": "spark", "host": "local[1]"}),
+            "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+            # commands write beside the scheduler
+            "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{home}/airflow.db?timeout=60",
+            "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
+            **self.variables,
+        }
+
+    def run(self, *arguments: str) -> None:
+        """Run a command of Airflow."""
+        command = [sys.executable, "-m", "airflow", *arguments]
+        done = subprocess.run(command, env=self.environment(), capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+
+    @contextmanager
+    def served(self, *dags: str) -> Iterator[None]:
+        """Run scheduler, triggerer, DAG processor and server, with these DAGs turned on as soon as they are known."""
+        self.run("db", "migrate")
+        with WebPage(self.settings, self.environment()) as page:
+            login = {"Authorization": f"Bearer {page.token()}"}
+            with httpx.Client(base_url=f"{page.address}/api/v2", headers=login, timeout=60) as self._client:
+                for dag in dags:
+                    self.once(partial(self.get, f"/dags/{dag}"))
+                    self.send("PATCH", f"/dags/{dag}", is_paused=False)
+                yield
+
+    def get(self, path: str) -> dict[str, Any]:
+        """What the REST API tells; nothing if it has no answer yet."""
+        answer = self._client.get(path)
+        return dict(answer.json()) if answer.is_success else {}
+
+    def send(self, method: str, path: str, **document: Any) -> dict[str, Any]:
+        """Have the REST API do something; what it answers."""
+        answer = self._client.request(method, path, json=document)
+        assert answer.is_success, answer.text
+        return dict(answer.json())
+
+    def once(self, look: Callable[[], Any], seconds: float = _SECONDS) -> Any:
+        """What there is as soon as there is something."""
+        deadline = time.monotonic() + seconds
+        while not (found := look()):
+            assert time.monotonic() < deadline, self.get("/dags/~/dagRuns/~/taskInstances")
+            time.sleep(0.5)
+        return found

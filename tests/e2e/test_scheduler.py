@@ -1,0 +1,163 @@
+"""Tasks that a person or the machine ends, and a watcher of a table, under a real scheduler and triggerer."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from demo.settings import Settings
+from tests.airflow_provider_lakecdc.tables import FedTable
+from tests.e2e.served_airflow import ServedAirflow
+from tests.lakecdc.ingest.histories import History, lines
+from tests.readers import duckdb_rows
+
+pytestmark = pytest.mark.soak
+
+TABLE = "shop.orders"
+# each try waits until its flag is taken away
+DAGS = """
+from datetime import timedelta
+
+from airflow.providers.standard.operators.empty import EmptyOperator
+from airflow.sdk import DAG, Asset, AssetWatcher
+from airflow_provider_lakecdc.operators.ingest import IngestOperator
+from airflow_provider_lakecdc.triggers.row_change import RowChangeTrigger
+
+with DAG("fed", schedule=None):
+    IngestOperator(
+        task_id="ingest",
+        source={"type": "files", "path": "FOLDER/*.jsonl", "format": "debezium-json", "records": "kafka"},
+        targets=[{"table": "shop.orders", "key": ["id"], "source_table": "shop.t"}],
+        catalog_conn_id="lake",
+        env_vars={"LAKECDC_FAILPOINT": "after_staging=pause:FOLDER/try-{{ ti.try_number }}"},
+        retries=3,
+        retry_delay=timedelta(seconds=1),
+    )
+
+trigger = RowChangeTrigger(table="shop.watched", catalog_conn_id="lake", poll_interval=0.5)
+watched = Asset("watched", watchers=[AssetWatcher(name="watched_rows", trigger=trigger)])
+with DAG("refreshed", schedule=[watched]):
+    EmptyOperator(task_id="refresh")
+"""
+
+
+@pytest.fixture
+def airflow(tmp_path: Path) -> Iterator[ServedAirflow]:
+    """An Airflow with both DAGs."""
+    variables = {"AIRFLOW__WORKERS__MIN_HEARTBEAT_INTERVAL": "1", "AIRFLOW__CORE__PARALLELISM": "2"}
+    found = ServedAirflow(Settings(folder=tmp_path), DAGS.replace("FOLDER", str(tmp_path)), variables)
+    with found.served("fed", "refreshed"):
+        yield found
+
+
+class Feeding:
+    """A run of the DAG that feeds the table.
+
+    :param airflow: where it runs.
+    """
+
+    def __init__(self, airflow: ServedAirflow) -> None:
+        self._airflow, self._folder = airflow, airflow.settings.folder
+        self._run_id = airflow.send("POST", "/dags/fed/dagRuns", logical_date=None)["dag_run_id"]
+        self._path = f"/dags/fed/dagRuns/{self._run_id}/taskInstances/ingest"
+
+    def wait_for_try(self, number: int) -> list[int]:
+        """Process ids of the application, once the try of this number has staged its files."""
+        self._airflow.once((self._folder / f"try-{number}").exists)
+        return self._application()
+
+    def let_go(self, number: int) -> None:
+        """Let the application of a try go on."""
+        (self._folder / f"try-{number}").unlink()
+
+    def wait_until_gone(self) -> None:
+        """Wait until no application is left."""
+        self._airflow.once(lambda: not self._application(), seconds=60)
+
+    def wait_for_success(self) -> None:
+        """Wait until the task has succeeded."""
+        self._airflow.once(lambda: self._airflow.get(self._path)["state"] == "success")
+
+    def mark_failed(self) -> None:
+        """Mark the task as failed, as a person does."""
+        self._airflow.send("PATCH", self._path, new_state="failed")
+
+    def clear(self) -> None:
+        """Clear the task, as a person does."""
+        only = {"dag_run_id": self._run_id, "task_ids": ["ingest"]}
+        self._airflow.send("POST", "/dags/fed/clearTaskInstances", dry_run=False, only_failed=False, **only)
+
+    def _application(self) -> list[int]:
+        """Process ids of Java and of the driver."""
+        documents = f"file://{self._folder}/airflow/lakecdc/documents"
+        return [
+            int(each.name)
+            for each in Path("/proc").iterdir()
+            if each.name.isdigit() and any(word.startswith(documents) for word in _words(each))
+        ]
+
+
+def _words(process: Path) -> list[str]:
+    try:
+        return (process / "cmdline").read_bytes().decode(errors="replace").split("\0")
+    except OSError:
+        return []
+
+
+def parent(process: int) -> int:
+    """The process id of a process' parent."""
+    return int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def watcher_fires(airflow: ServedAirflow) -> None:
+    watched = FedTable(airflow.settings.catalog_properties, "shop.watched")
+    committed = list[str]()
+
+    def fired() -> Any:
+        # the first look takes what there is as seen
+        committed.append(str(watched.ingest(None)))
+        return airflow.get("/dags/refreshed/dagRuns")["dag_runs"]
+
+    run, *_ = airflow.once(fired)
+    (event, *_) = airflow.get(f"/dags/refreshed/dagRuns/{run['dag_run_id']}/upstreamAssetEvents")["asset_events"]
+    payload = event["extra"]["payload"]
+    assert run["run_type"] == "asset_triggered"
+    assert (payload["table"], payload["is_descendant"]) == ("shop.watched", True)
+    assert {payload["snapshot_id"], payload["previous_snapshot_id"]} <= {*committed}
+
+
+def test_tasks_are_ended_and_a_watcher_starts_a_dag(airflow: ServedAirflow, tmp_path: Path) -> None:
+    history = History(random.Random(5))
+    for key in range(12):
+        history.insert(key)
+    (tmp_path / "0.jsonl").write_text(lines(history.events))
+    feeding = Feeding(airflow)
+    watcher_fires(airflow)
+
+    assert len(feeding.wait_for_try(1)) == 2
+    feeding.mark_failed()
+    feeding.wait_until_gone()
+    orders = FedTable.open(airflow.settings.catalog_properties)
+    assert orders.load_table(TABLE).current_snapshot() is None
+
+    feeding.clear()
+    feeding.wait_for_try(2)
+    feeding.clear()
+    java, _ = sorted(feeding.wait_for_try(3))
+    os.kill(parent(java), signal.SIGKILL)
+    feeding.wait_for_try(4)
+    # the application that has lost its task commits first
+    feeding.let_go(3)
+    airflow.once(lambda: orders.load_table(TABLE).current_snapshot())
+    feeding.let_go(4)
+    feeding.wait_for_success()
+    feeding.wait_until_gone()
+    table = orders.load_table(TABLE)
+    assert sorted(duckdb_rows(table.metadata_location, "id, name, n, doc")) == history.expected()
+    assert len(table.metadata.snapshots) == 1
