@@ -5,7 +5,7 @@ BIN := .venv/bin
 # two processes, because a Spark session leaves a core idle half of the time; a file's tests share fixtures
 PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
-.PHONY: help setup cluster-env demo demo-ui services test test-services test-soak bench-ingest bench-ingest-growth bench-deletes bench-lookup bench-idle bench-assess bench-govern bench-plan bench-week bench-past bench-page bench-full-load bench-transaction docs lint format lock wheel clean distclean
+.PHONY: help setup cluster-env demo demo-ui services test test-services test-soak bench-ingest bench-ingest-growth bench-deletes bench-lookup bench-idle bench-assess bench-govern bench-plan bench-week bench-past bench-page bench-parse bench-full-load bench-transaction docs lint format lock wheel clean distclean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -36,7 +36,7 @@ services: setup  ## install the servers of test-services
 test-services: services cluster-env build/spark-classes.jsa  ## run the tests against real S3 and REST catalog servers, installing these first
 	$(PYTEST) -m "services and not soak" $(ARGS)
 
-test-soak: setup build/spark-classes.jsa  ## run what CI leaves out: soaks, and other formats, engines and moments of a case
+test-soak: setup cluster-env build/spark-classes.jsa  ## run what CI leaves out: soaks, and other formats, engines and moments of a case
 	$(PYTEST) -m soak $(ARGS)
 
 bench-ingest: setup  ## measure ingest: ours, MERGE INTO and Flink on the same events; JSON on the last line
@@ -77,6 +77,9 @@ bench-week: setup  ## measure a week of 30 tables, hour by hour, under the gover
 
 bench-page: setup  ## measure what the page Lakehouse takes to list 200 tables; JSON on the last line
 	$(BIN)/python -m benchmarks.page $(ARGS)
+
+bench-parse: setup  ## measure what it takes to parse each DAG file; JSON on the last line
+	$(BIN)/python -m benchmarks.parse $(ARGS)
 
 docs: setup  ## build the pages of docs/ as a site with search into build/site
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build

@@ -30,7 +30,7 @@ from airflow.dag_processing.dagbag import DagBag
 bag = DagBag(sys.argv[1])
 import json
 print("RESULT" + json.dumps({"errors": bag.import_errors, "warnings": [str(w) for w in bag.captured_warnings.items()],
-    "heavy": [m for m in ("pyspark", "pyiceberg", "pyarrow", "duckdb") if m in sys.modules],
+    "heavy": [m for m in ("pyspark", "pyiceberg", "pyarrow", "duckdb", "pandas", "boto3") if m in sys.modules],
     "dags": {k: sorted(d.task_dict) for k, d in bag.dags.items()}}))
 """
 

@@ -6,16 +6,23 @@ import random
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
+from pyiceberg.table import Table
 
 import tests.airflow_provider_lakecdc.home as home  # isort: skip
 from airflow_provider_lakecdc.exceptions import JobBadInputError
 from airflow_provider_lakecdc.operators.base import LakecdcJobOperator
+from airflow_provider_lakecdc.operators.compact_data_files import CompactDataFilesOperator
+from airflow_provider_lakecdc.operators.expire_snapshots import ExpireSnapshotsOperator
 from airflow_provider_lakecdc.operators.ingest import IngestOperator
+from airflow_provider_lakecdc.operators.remove_orphan_files import RemoveOrphanFilesOperator
 from airflow_provider_lakecdc.operators.rewrite_delete_files import RewriteDeleteFilesOperator
 from airflow_provider_lakecdc.operators.sort_data_files import SortDataFilesOperator
 from lakecdc.executors import PACKAGES
@@ -25,12 +32,16 @@ from tests.airflow_provider_lakecdc.conftest import context as context
 from tests.airflow_provider_lakecdc.conftest import lake as lake
 from tests.airflow_provider_lakecdc.tables import FedTable
 from tests.lakecdc.ingest.histories import History, lines
+from tests.lakecdc.maintain.orphans.support import age
 from tests.readers import duckdb_rows
 
 pytestmark = pytest.mark.services
 
 ENVIRONMENT = home.REPOSITORY / "build" / "cluster-env.tar.gz"
 TABLE = "shop.orders"
+LINES = "shop.lines"
+LINES_PER_FILE = 200_000
+PRIMES = (2_147_483_647, 1_000_003, 998_244_353)
 # as docs/clusters.md has it
 PACKED = {
     "archives": f"{ENVIRONMENT}#environment",
@@ -52,11 +63,11 @@ def _submitted_there(cluster: SparkCluster, monkeypatch: pytest.MonkeyPatch) -> 
     connection(monkeypatch, "spark_default", conn_type="spark", host=cluster.master)
 
 
-def run(operator: type[LakecdcJobOperator], context: Any, **arguments: Any) -> dict[str, Any]:
-    """Facts of the job's table."""
+def run(operator: type[LakecdcJobOperator], context: Any, **arguments: Any) -> set[str]:
+    """What has become of the job's tables."""
     context = {**context, "ti": TaskInstance(run_id=str(time.time_ns()))}
     made = operator(task_id="t", catalog_conn_id="lake", look_first=False, **{**PACKED, **arguments})
-    return made.execute(context)[TABLE]
+    return {facts["outcome"] for facts in made.execute(context).values()}
 
 
 def ingestion(folder: Path) -> dict[str, Any]:
@@ -65,32 +76,70 @@ def ingestion(folder: Path) -> dict[str, Any]:
     return {"source": source, "targets": [{"table": TABLE, "key": ["id"], "source_table": "shop.t"}]}
 
 
-def rows(properties: dict[str, str]) -> list[tuple[Any, ...]]:
-    """The table's rows as DuckDB reads them."""
-    location = FedTable.open(properties).load_table(TABLE).metadata_location
-    return sorted(duckdb_rows(location, "id, name, n, doc"))
+def rows(properties: dict[str, str], table: str, columns: str) -> list[tuple[Any, ...]]:
+    """A table's rows as DuckDB reads them."""
+    location = FedTable.open(properties).load_table(table).metadata_location
+    return sorted(duckdb_rows(location, columns))
 
 
-def killing(cluster: SparkCluster, operator: type[LakecdcJobOperator], context: Any, **arguments: Any) -> str:
-    """The outcome of a job that loses an executor with its first Python task, and one some seconds later."""
+def killing(
+    operator: type[LakecdcJobOperator],
+    context: Any,
+    begun: Callable[[], bool],
+    kill: Callable[[], list[int]],
+    **arguments: Any,
+) -> set[str]:
+    """What has become of the tables of a job that loses executors in the middle, and once more some seconds later.
+
+    :param begun: tells whether the middle is reached.
+    :param kill: kills executors and tells which.
+    """
     killed, ended = list[int](), threading.Event()
 
-    def kill() -> None:
-        while not ended.wait(0.05) and not cluster.is_busy():
+    def kill_twice() -> None:
+        while not ended.wait(0.02) and not begun():
             pass
-        killed.extend(cluster.kill_executors(1))
+        killed.extend(kill())
         ended.wait(6)
-        killed.extend(cluster.kill_executors(1))
+        killed.extend(kill())
 
-    killer = threading.Thread(target=kill)
+    killer = threading.Thread(target=kill_twice)
     killer.start()
     try:
-        facts = run(operator, context, **arguments)
+        found = run(operator, context, **arguments)
     finally:
         ended.set()
         killer.join()
     assert killed
-    return str(facts["outcome"])
+    return found
+
+
+def make_lines(properties: dict[str, str]) -> Table:
+    """A table of small files whose rows take a task some seconds to write."""
+    ids = pa.array(range(LINES_PER_FILE), pa.int64())
+    texts = pc.binary_join_element_wise(*[pc.cast(pc.multiply(ids, factor), pa.string()) for factor in PRIMES], "-")
+    table = FedTable.open(properties).create_table(LINES, pa.table({"id": ids, "text": texts}).schema)
+    for number in range(6):
+        table.append(pa.table({"id": pc.add(ids, number * LINES_PER_FILE), "text": texts}))
+    return table
+
+
+def unreachable(table: Table) -> set[str]:
+    """Files in the table's location that none of its snapshots reaches, as pyiceberg reads them."""
+    table = table.refresh()
+    reached = {entry for each in (table.inspect.all_files(), table.inspect.all_manifests()) for entry in _paths(each)}
+    reached |= {snapshot.manifest_list for snapshot in table.metadata.snapshots}
+    known = {path.removeprefix("file://").removeprefix("file:") for path in reached}
+    folder = Path(table.location().removeprefix("file://"))
+    found = (path for path in folder.rglob("*") if path.is_file() and not path.name.endswith(".metadata.json"))
+    # checksums beside files and what the job keeps for a while are hidden
+    visible = (path for path in found if not any(part[0] in "._" for part in path.relative_to(folder).parts))
+    return {str(path) for path in visible} - known
+
+
+def _paths(entries: pa.Table) -> list[str]:
+    (column,) = {"file_path", "path"} & {*entries.column_names}
+    return entries[column].to_pylist()
 
 
 def test_jobs_lose_nothing_with_an_executor(
@@ -101,16 +150,44 @@ def test_jobs_lose_nothing_with_an_executor(
         history.insert(key)
     (tmp_path / "0.jsonl").write_text(lines(history.events))
     done = len(history.events)
-    assert run(IngestOperator, context, **ingestion(tmp_path))["outcome"] == "done"
+    assert run(IngestOperator, context, **ingestion(tmp_path)) == {"done"}
     for key in list(history.rows)[::5]:
         history.update(key, touch_doc=True)
     history.delete(1)
     (tmp_path / "1.jsonl").write_text(lines(history.events[done:]))
-    assert killing(cluster, IngestOperator, context, **ingestion(tmp_path)) == "done"
-    assert rows(lake) == history.expected()
-    assert killing(cluster, RewriteDeleteFilesOperator, context, tables=TABLE) == "done"
-    assert killing(cluster, SortDataFilesOperator, context, tables=TABLE, min_overlap_depth=1.0) == "done"
-    assert rows(lake) == history.expected()
+    # an executor is lost with the first Python task
+    losing = partial(killing, context=context, begun=cluster.is_busy, kill=partial(cluster.kill_executors, 1))
+    columns = "id, name, n, doc"
+    assert losing(IngestOperator, **ingestion(tmp_path)) == {"done"}
+    assert rows(lake, TABLE, columns) == history.expected()
+    assert losing(RewriteDeleteFilesOperator, tables=TABLE) == {"done"}
+    assert losing(SortDataFilesOperator, tables=TABLE, min_overlap_depth=1.0) == {"done"}
+    assert rows(lake, TABLE, columns) == history.expected()
+
+
+def test_no_file_of_a_lost_executor_stays(cluster: SparkCluster, context: Any, lake: dict[str, str]) -> None:
+    FedTable.open(lake).create_namespace("shop")
+    table = make_lines(lake)
+    expected = rows(lake, LINES, "id, text")
+    folder = Path(table.location().removeprefix("file://"))
+
+    def writes() -> bool:
+        return any(folder.glob("data/lakecdc-compact_data_files-*/*.parquet"))
+
+    every = partial(cluster.kill_executors, 2)
+    assert killing(CompactDataFilesOperator, context, writes, every, tables=LINES) == {"done"}
+    assert rows(lake, LINES, "id, text") == expected
+    assert unreachable(table)
+    expiring: dict[str, Any] = {"tables": LINES, "max_age": 0, "retain_last": 1}
+    assert killing(ExpireSnapshotsOperator, context, cluster.is_busy, every, **expiring) == {"done"}
+    assert len(table.refresh().metadata.snapshots) == 1
+    left = unreachable(table)
+    assert left and all("lakecdc-compact_data_files" in path for path in left)
+    age(folder)
+    cleaning: dict[str, Any] = {"tables": LINES, "dry_run": False}
+    assert killing(RemoveOrphanFilesOperator, context, cluster.is_busy, every, **cleaning) == {"done"}
+    assert unreachable(table) == set()
+    assert rows(lake, LINES, "id, text") == expected
 
 
 @pytest.mark.parametrize(
