@@ -40,7 +40,7 @@ pytestmark = pytest.mark.services
 ENVIRONMENT = home.REPOSITORY / "build" / "cluster-env.tar.gz"
 TABLE = "shop.orders"
 LINES = "shop.lines"
-LINES_PER_FILE = 200_000
+LINES_PER_FILE = 100_000
 PRIMES = (2_147_483_647, 1_000_003, 998_244_353)
 # as docs/clusters.md has it
 PACKED = {
@@ -87,23 +87,26 @@ def killing(
     context: Any,
     begun: Callable[[], bool],
     kill: Callable[[], list[int]],
+    times: int = 1,
     **arguments: Any,
 ) -> set[str]:
-    """What has become of the tables of a job that loses executors in the middle, and once more some seconds later.
+    """What has become of the tables of a job that loses executors.
 
-    :param begun: tells whether the middle is reached.
+    :param begun: tells when they are killed.
     :param kill: kills executors and tells which.
+    :param times: how often, with some seconds in between.
     """
     killed, ended = list[int](), threading.Event()
 
-    def kill_twice() -> None:
+    def kill_them() -> None:
         while not ended.wait(0.02) and not begun():
             pass
-        killed.extend(kill())
-        ended.wait(6)
-        killed.extend(kill())
+        for number in range(times):
+            if number:
+                ended.wait(6)
+            killed.extend(kill())
 
-    killer = threading.Thread(target=kill_twice)
+    killer = threading.Thread(target=kill_them)
     killer.start()
     try:
         found = run(operator, context, **arguments)
@@ -155,8 +158,9 @@ def test_jobs_lose_nothing_with_an_executor(
         history.update(key, touch_doc=True)
     history.delete(1)
     (tmp_path / "1.jsonl").write_text(lines(history.events[done:]))
-    # an executor is lost with the first Python task
-    losing = partial(killing, context=context, begun=cluster.is_busy, kill=partial(cluster.kill_executors, 1))
+    # an executor is lost with the first Python task, and one some seconds later
+    one = partial(cluster.kill_executors, 1)
+    losing = partial(killing, context=context, begun=cluster.is_busy, kill=one, times=2)
     columns = "id, name, n, doc"
     assert losing(IngestOperator, **ingestion(tmp_path)) == {"done"}
     assert rows(lake, TABLE, columns) == history.expected()
@@ -165,6 +169,7 @@ def test_jobs_lose_nothing_with_an_executor(
     assert rows(lake, TABLE, columns) == history.expected()
 
 
+@pytest.mark.soak
 def test_no_file_of_a_lost_executor_stays(cluster: SparkCluster, context: Any, lake: dict[str, str]) -> None:
     FedTable.open(lake).create_namespace("shop")
     table = make_lines(lake)
@@ -174,18 +179,18 @@ def test_no_file_of_a_lost_executor_stays(cluster: SparkCluster, context: Any, l
     def writes() -> bool:
         return any(folder.glob("data/lakecdc-compact_data_files-*/*.parquet"))
 
-    every = partial(cluster.kill_executors, 2)
-    assert killing(CompactDataFilesOperator, context, writes, every, tables=LINES) == {"done"}
+    one, both = partial(cluster.kill_executors, 1), partial(cluster.kill_executors, 2)
+    assert killing(CompactDataFilesOperator, context, writes, both, tables=LINES) == {"done"}
     assert rows(lake, LINES, "id, text") == expected
     assert unreachable(table)
     expiring: dict[str, Any] = {"tables": LINES, "max_age": 0, "retain_last": 1}
-    assert killing(ExpireSnapshotsOperator, context, cluster.is_busy, every, **expiring) == {"done"}
+    assert killing(ExpireSnapshotsOperator, context, cluster.is_busy, one, **expiring) == {"done"}
     assert len(table.refresh().metadata.snapshots) == 1
     left = unreachable(table)
     assert left and all("lakecdc-compact_data_files" in path for path in left)
     age(folder)
     cleaning: dict[str, Any] = {"tables": LINES, "dry_run": False}
-    assert killing(RemoveOrphanFilesOperator, context, cluster.is_busy, every, **cleaning) == {"done"}
+    assert killing(RemoveOrphanFilesOperator, context, cluster.is_busy, one, **cleaning) == {"done"}
     assert unreachable(table) == set()
     assert rows(lake, LINES, "id, text") == expected
 

@@ -95,7 +95,7 @@ def fingerprint(values: Any) -> Fingerprint:
 
 
 def read_back(rows: DataFrame, wanted: Proof) -> Fingerprint:
-    """Fingerprint of staged output, in a pass of its own.
+    """Fingerprint of files, in a pass of its own.
 
     :param rows: the files as a reader gives them.
     """

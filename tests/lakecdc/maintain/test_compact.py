@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -354,6 +355,21 @@ def test_position_delete_meanwhile_is_a_conflict(
     assert not [tag for tag in dict(lake.table(name).java.refs()) if tag != "main"]
     assert run(lake, compact_data_files, name).outcome == "done"
     assert len(duckdb_rows(lake, name)) == 499
+
+
+def test_rows_that_spark_has_observed_twice_are_read_again(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    name = create(lake, 2)
+    fill(lake, name)
+    write = rewrite.Rewrite._write
+
+    # as after the loss of an executor, which only a cluster has
+    def observed_twice(*arguments: Any) -> Any:
+        files, observed = write(*arguments)
+        return files, replace(observed, rows=2 * observed.rows)
+
+    monkeypatch.setattr(rewrite.Rewrite, "_write", observed_twice)
+    report = run(lake, compact_data_files, name)
+    assert (report.outcome, report.metrics["rows"]) == ("done", 500)
 
 
 def test_tampered_output_is_not_published(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
