@@ -30,6 +30,7 @@ _OPERATORS = (
     "check_tables",
     "restore_moment",
     "scd2",
+    "erase_rows",
     "govern",
     "table_status",
     "consumer",

@@ -57,6 +57,7 @@ TABLE_WORK = {
     "clean_side_tables": "lakecdc.maintain.side_tables:clean_side_tables",
     "rollback_tables": "lakecdc.maintain.rollback:rollback_tables",
     "scd2": "lakecdc.dimensions.job:scd2",
+    "erase_rows": "lakecdc.erase.job:erase_rows",
     "export_changes": "lakecdc.export.job:export_changes",
     "check_tables": "lakecdc.maintain.check:check_tables",
 }

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from lakecdc.contract.approval import ApprovableOptions
 from lakecdc.contract.checks import CheckingOptions
+from lakecdc.contract.erasing import EraseRowsOptions
 from lakecdc.contract.errors import SpecError
 from lakecdc.contract.exporting import ExportChangesOptions
 from lakecdc.contract.fields import check_zone, parse_moment
@@ -575,5 +576,6 @@ OPTIONS: dict[str, type[JobOptions]] = {
     "check_tables": CheckTablesOptions,
     "restore_moment": RestoreMomentOptions,
     "scd2": Scd2Options,
+    "erase_rows": EraseRowsOptions,
     "govern": GovernOptions,
 }

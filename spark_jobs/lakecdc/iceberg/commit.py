@@ -43,12 +43,14 @@ class RowChanges:
 
     :param rows: data files to add.
     :param deletes: delete files to add.
+    :param removed_rows: data files to remove.
     :param removed_deletes: delete files to remove.
     :param summary: entries for the snapshot summary.
     """
 
     rows: Sequence[Any] = ()
     deletes: Sequence[Any] = ()
+    removed_rows: Sequence[Any] = ()
     removed_deletes: Sequence[Any] = ()
     summary: Mapping[str, str] = field(default_factory=dict)
 
@@ -82,7 +84,7 @@ def append_changes(
                 _truncate(table, transaction, truncate, changes.summary.get(names.JOB))
             _row_delta(transaction.newRowDelta().validateWith(fence), changes, mark).commit()
         if tag:
-            _move_tag(table, transaction, tag)
+            move_tag(transaction, tag)
         transaction.commitTransaction()
 
     return _run(table, lambda: retried(table, commit), mark, MAIN)
@@ -343,6 +345,8 @@ def _row_delta(delta: Any, changes: RowChanges, mark: str) -> Any:
         delta.addRows(file)
     for file in changes.deletes:
         delta.addDeletes(file)
+    for file in changes.removed_rows:
+        delta.removeRows(file)
     for file in changes.removed_deletes:
         delta.removeDeletes(file)
     for key, value in {**changes.summary, names.COMMIT_ID: mark}.items():
@@ -350,7 +354,8 @@ def _row_delta(delta: Any, changes: RowChanges, mark: str) -> Any:
     return delta
 
 
-def _move_tag(table: IcebergTable, transaction: Any, tag: str) -> None:
+def move_tag(transaction: Any, tag: str) -> None:
+    """Let a transaction that has committed to ``main`` put a tag on its new head."""
     refs = transaction.table().refs()
     snapshot_id = transaction.table().currentSnapshot().snapshotId()
     manage = transaction.manageSnapshots()

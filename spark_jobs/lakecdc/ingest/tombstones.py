@@ -6,8 +6,10 @@ It is written before the target. A replay may write a tombstone twice; only the 
 
 from __future__ import annotations
 
+from functools import reduce
 from typing import TYPE_CHECKING, Any
 
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from lakecdc.contract.errors import ConflictError
@@ -20,6 +22,7 @@ from lakecdc.iceberg.staging import discard
 from lakecdc.iceberg.table import IcebergTable, open_if_there
 from lakecdc.ingest.apply.arrow_files import refusal
 from lakecdc.ingest.apply.packed import stage_remembered
+from lakecdc.ingest.erased import erased_keys
 from lakecdc.ingest.fold import is_suspect
 from lakecdc.ingest.lookup import read_keys
 from lakecdc.ingest.order import order_key
@@ -28,7 +31,7 @@ from lakecdc.sql import quoted_column
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import Column
 
     from lakecdc.ingest.formats.native import Packed
     from lakecdc.metadata.positions import Position
@@ -88,7 +91,7 @@ def drop_deleted(
     truncated: str | None = None,
     until: Column | None = None,
 ) -> tuple[DataFrame, int]:
-    """Leave out suspects that a remembered delete is newer than.
+    """Leave out suspects that a remembered delete is newer than, or whose key was erased after them.
 
     :param rows: folded rows.
     :param mark: highest order key applied; rows above it are no suspects.
@@ -96,16 +99,28 @@ def drop_deleted(
     :param until: deletes with a later source time do not count; default: all do.
     :return: the rows that remain and how many were left out.
     """
-    table = _open(target)
-    suspects = rows.where(is_suspect(mark) & (F.col("op") != "d")).select("key", "order")
-    if table is None or suspects.isEmpty():
+    table, late = _open(target), rows.where(is_suspect(mark)).select("op", "key", "order")
+    suspects, voids = late.where("op != 'd'"), list[DataFrame]()
+    if table is not None and not suspects.isEmpty():
+        voids.append(_deleted(table, suspects, key, truncated, until))
+    # late deletes too, which would note the key
+    if (erased := erased_keys(target, late, key)) is not None:
+        voids.append(erased)
+    if not voids:
         return rows, 0
+    void = reduce(DataFrame.union, voids).distinct().localCheckpoint()
+    return rows.join(F.broadcast(void), "key", "left_anti"), void.count()
+
+
+def _deleted(
+    table: IcebergTable, suspects: DataFrame, key: Sequence[str], truncated: str | None, until: Column | None
+) -> DataFrame:
+    """Keys of suspects that a remembered delete is newer than."""
     held = read_keys(table, suspects.select("key.*").distinct(), key).where(F.col(ORDER_COLUMN) >= (truncated or ""))
     held = held if until is None else held.where(F.col(TIME_COLUMN) <= until)
     named = [quoted_column(k) for k in key]
     newest = held.groupBy(*named).agg(F.max(ORDER_COLUMN).alias("held")).select(F.struct(*named).alias("key"), "held")
-    void = suspects.join(newest, "key").where(F.col("held") > F.col("order")).select("key").localCheckpoint()
-    return rows.join(F.broadcast(void), "key", "left_anti"), void.count()
+    return suspects.join(newest, "key").where(F.col("held") > F.col("order")).select("key")
 
 
 def oldest_to_come(position: Position | None, before: Sequence[Position]) -> str | None:

@@ -70,8 +70,10 @@ TRUNCATED = "lakecdc.truncated-at"
 EXPIRED_BELOW = "lakecdc.expired-below"
 #: what comes before the job in the name of a Spark application
 APPLICATION_PREFIX = "lakecdc "
-#: ends of the names of the tables beside a target: its remembered deletes, and the files it has read
+#: ends of the names of the tables beside a target: its remembered deletes, hashes of its erased keys, and the files it
+#: has read
 DELETES_SUFFIX = "_lakecdc_deletes"
+ERASED_SUFFIX = "_lakecdc_erased"
 FILES_SUFFIX = "_lakecdc_files"
 #: name of the quarantine of a namespace
 QUARANTINE = "lakecdc_quarantine"
@@ -97,7 +99,7 @@ def is_side_table(table: str) -> bool:
     :param table: ``namespace.name``.
     """
     return is_lake_table(table) or table.lower().endswith(
-        (DELETES_SUFFIX, FILES_SUFFIX, f".{QUARANTINE}", f".{PARKED}")
+        (DELETES_SUFFIX, ERASED_SUFFIX, FILES_SUFFIX, f".{QUARANTINE}", f".{PARKED}")
     )
 
 

@@ -18,6 +18,7 @@ from lakecdc.contract.target import ORDER_COLUMN
 from lakecdc.iceberg.table import carrier_of
 from lakecdc.ingest import tables
 from lakecdc.ingest.apply.events import EventStats, append_events
+from lakecdc.ingest.erased import without_erased
 from lakecdc.ingest.floor import without_expired
 from lakecdc.metadata import names
 from lakecdc.metadata.positions import Carrier, Position
@@ -78,7 +79,7 @@ class HistoryTable:
         own = replace(batch, target=self.target)
         self.table, _ = tables.prepare(self.spark, self.catalog, self.table, own)
         self._take_back()
-        own = without_expired(own, self.table)
+        own = without_erased(without_expired(own, self.table), target)
         before = self.carrier.position if self.carrier else None
         whole = batch.full_load and (carrier is None or batch.replaces)
         mark = self._highest() if whole else (before.high_order if before else None)

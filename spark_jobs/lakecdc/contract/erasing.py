@@ -1,0 +1,62 @@
+"""The options of the job that erases rows."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from lakecdc.contract.approval import ApprovableOptions
+from lakecdc.contract.errors import SpecError
+from lakecdc.contract.job_options import JobOptions
+from lakecdc.contract.quarantine_table import check_quarantine_table
+
+
+@dataclass(frozen=True)
+class EraseRowsOptions(ApprovableOptions, JobOptions):
+    """Options of ``erase_rows``. Whose rows go is named by one of the first three; no option takes a key itself.
+
+    :param keys_table: ``namespace.name`` of a table that holds the keys, in columns called as the table's key.
+    :param keys_uri: of a file or folder of such keys: ``.parquet``, ``.csv`` with a header, or ``.json``.
+    :param condition: SQL over columns that are no part of the key: the keys of rows that meet it, in the table or its
+        history table.
+    :param history_tables: by table, its history table.
+    :param further_tables: by table, others with the same key columns, such as exported changes and dimensions.
+    :param quarantine_table: as for ``ingest``.
+    :param drop_refs: tags and branches that may be dropped because they keep rows, as names or patterns such as
+        ``lakecdc-day-*``.
+    :param drop_consumers: consumers that may lose their place, as names or patterns.
+    """
+
+    keys_table: str | None = None
+    keys_uri: str | None = None
+    condition: str | None = None
+    history_tables: dict[str, str] = field(default_factory=dict)
+    further_tables: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    quarantine_table: str | None = None
+    drop_refs: tuple[str, ...] = ()
+    drop_consumers: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        named = {"keys_table": self.keys_table, "keys_uri": self.keys_uri, "condition": self.condition}
+        given = [name for name, value in named.items() if value]
+        if len(given) != 1:
+            raise SpecError(
+                f"Of options.keys_table, options.keys_uri and options.condition {len(given)} are given.",
+                hint="Give one of them: it names whose rows go.",
+            )
+        check_quarantine_table(self.quarantine_table)
+
+    def refuse_key_in_condition(self, key: Sequence[str], table: str) -> None:
+        """Refuse a condition on the key, whose values would stand in the spec.
+
+        :param key: its columns.
+        :raises SpecError: it names one of them.
+        """
+        words = {word.lower() for word in re.findall(r"\w+", self.condition or "")}
+        if found := [column for column in key if column.lower() in words]:
+            raise SpecError(
+                f"options.condition is about {found[0]!r}, which is part of the key.",
+                table=table,
+                hint="Keys come by options.keys_table or options.keys_uri, so that none stands in a spec or a log.",
+            )

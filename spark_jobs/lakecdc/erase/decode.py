@@ -1,0 +1,122 @@
+"""Files decoded in tasks, with readers that are not Iceberg's: which of them hold one of the keys."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from lakecdc.iceberg.file_io import source
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+#: what each task tells of a file: rows that hold a key; of a manifest the files whose bounds are a key; why it cannot
+#: be decoded
+SCHEMA = "location string, rows bigint, entries array<string>, error string"
+# what a string's bound is cut to by default
+_CUT = 16
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What is looked for in the files of one table.
+
+    :param keys: in memory, columns in the order of ``field_ids``.
+    :param field_ids: of the columns in the table.
+    :param bounds: by column, the keys as bounds in manifests.
+    :param moved: field id of the column with former keys, and their texts.
+    """
+
+    keys: pa.Table
+    field_ids: Sequence[int]
+    bounds: Sequence[frozenset[bytes]]
+    moved: tuple[int, pa.Array] | None = None
+
+
+def decoded(
+    batches: Iterable[pa.RecordBatch], properties: Mapping[str, str], wanted: Wanted
+) -> Iterator[pa.RecordBatch]:
+    """Decode files, one a row.
+
+    :param batches: column ``location``.
+    :param properties: of the table's FileIO (:func:`lakecdc.iceberg.file_io.storage_properties`).
+    """
+    import pyarrow as pa
+
+    types = pa.schema(
+        [("location", pa.string()), ("rows", pa.int64()), ("entries", pa.list_(pa.string())), ("error", pa.string())]
+    )
+    for batch in batches:
+        rows = []
+        for location in batch.column("location").to_pylist():
+            try:
+                rows.append((location, *_of_file(location, properties, wanted), None))
+            except Exception as error:
+                # its message may show a value
+                rows.append((location, 0, [], type(error).__name__))
+        columns = zip(*rows, strict=True) if rows else [[]] * len(types)
+        yield pa.RecordBatch.from_arrays(
+            [pa.array(c, f.type) for c, f in zip(columns, types, strict=True)], schema=types
+        )
+
+
+def _of_file(location: str, properties: Mapping[str, str], wanted: Wanted) -> tuple[int, list[str]]:
+    with source(properties, location).open() as stream:
+        if location.endswith(".parquet"):
+            return rows_of(stream, wanted), []
+        return 0, entries_of(stream, wanted)
+
+
+def rows_of(stream: Any, wanted: Wanted) -> int:
+    """How many rows of a Parquet file hold a key."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    import pyarrow.parquet as pq
+
+    file = pq.ParquetFile(stream)
+    named = {int((field.metadata or {}).get(b"PARQUET:field_id", -1)): field.name for field in file.schema_arrow}
+    own = [named.get(field_id) for field_id in wanted.field_ids]
+    moved = named.get(wanted.moved[0]) if wanted.moved else None
+    columns = [*filter(None, own if all(own) else []), *([moved] if moved else [])]
+    found = 0
+    for batch in file.iter_batches(columns=columns) if columns else ():
+        table = pa.Table.from_batches([batch])
+        if all(own):
+            keys = table.select(own).rename_columns(wanted.keys.column_names).cast(wanted.keys.schema)
+            found += keys.join(wanted.keys, wanted.keys.column_names, join_type="left semi").num_rows
+        if wanted.moved and moved:
+            found += int(pc.sum(pc.is_in(table[moved], value_set=wanted.moved[1])).as_py() or 0)
+    return found
+
+
+def entries_of(stream: Any, wanted: Wanted) -> list[str]:
+    """The files, removed ones included, whose bounds in a manifest are those of a key; none in a manifest list."""
+    import fastavro
+
+    found = []
+    for entry in fastavro.reader(stream):
+        file = entry.get("data_file")
+        if file is None:
+            continue
+        sides = [_bounds(file.get(f"{side}_bounds")) for side in ("lower", "upper")]
+        if all(
+            any(_is_key(side.get(field_id), keys) for side in sides)
+            for field_id, keys in zip(wanted.field_ids, wanted.bounds, strict=True)
+        ):
+            found.append(file["file_path"])
+    return found
+
+
+def _bounds(told: Any) -> dict[int, bytes]:
+    # Avro has no maps of numbers: Iceberg writes lists of pairs
+    if isinstance(told, Mapping):
+        return {int(key): value for key, value in told.items()}
+    return {pair["key"]: pair["value"] for pair in told or ()}
+
+
+def _is_key(bound: bytes | None, keys: frozenset[bytes]) -> bool:
+    if bound is None:
+        return False
+    # the last character of an upper bound that was cut is raised
+    return bound in keys or (len(bound) >= _CUT and any(key.startswith(bound[: _CUT - 1]) for key in keys))

@@ -1,0 +1,182 @@
+"""The job that erases rows, from a table and all that is kept beside it, and proves that none of their keys is left."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from lakecdc.contract.erasing import EraseRowsOptions
+from lakecdc.contract.errors import InputError, UnsupportedError, VerificationError
+from lakecdc.contract.report import TableReport
+from lakecdc.erase.keys import Keys, key_text, read_keys
+from lakecdc.erase.pins import Pins, pins, refuse_pinned, release
+from lakecdc.erase.places import Place, places
+from lakecdc.erase.proof import Examined, examine, sweep
+from lakecdc.erase.rewrite import erase, expire_all, refuse_unsupported
+from lakecdc.iceberg.table import carrier_of
+from lakecdc.ingest.erased import remember_erased
+from lakecdc.maintain.findings import Findings, approved_lines
+from lakecdc.maintain.rewrite import nothing
+from lakecdc.maintain.rollback_history import named_history
+from lakecdc.metadata import names
+from lakecdc.metadata.positions import current_position
+
+if TYPE_CHECKING:
+    from lakecdc.contract.spec import JobSpec
+    from lakecdc.iceberg.table import IcebergTable
+
+#: where a key may be that this job does not reach; part of every report
+OUT_OF_REACH = (
+    "the source, its log and its topics",
+    "files that were ingested or exported",
+    "what names the keys",
+    "logs and documents of jobs",
+    "tables that no option names",
+    "backups and versions of the storage",
+)
+
+
+def erase_rows(table: IcebergTable, spec: JobSpec) -> TableReport:
+    """Erase the rows of some keys from one table and what is kept beside it.
+
+    All that could stop it is looked at before anything is written. Stopped in between, it goes on when it runs again.
+
+    :raises SpecError: the condition is about the key.
+    :raises InputError: something named is not there, snapshots are pinned, parts of the source's log wait to be applied,
+        or nobody has agreed.
+    :raises UnsupportedError: not every file can be rewritten, decoded and deleted.
+    :raises ConflictError: other writers were faster, again and again.
+    """
+    options, started = spec.options, time.monotonic()
+    assert isinstance(options, EraseRowsOptions)
+    if names.is_side_table(table.name):
+        raise UnsupportedError("It is one of lakecdc's own tables.", table=table.name, hint="Name its target.")
+    head = table.refresh().head()
+    if head is None:
+        return nothing(table, "the table has no snapshot")
+    history = named_history(table, options.history_tables.get(table.name))
+    keys = read_keys(table, options, history)
+    told: dict[str, Any] = {"keys": keys.count, "key_digest": keys.digest, "out_of_reach": list(OUT_OF_REACH)}
+    if not keys.count:
+        return nothing(table, "no key is named", head, **told)
+    found = places(table, keys, options, history)
+    for place in found:
+        refuse_unsupported(place.table)
+    _refuse_interrupted(table, history)
+    pinned = [(place.table, pins(place.table, options)) for place in found]
+    _refuse_unapproved(table, options, keys, found)
+    if options.dry_run:
+        return _looked(table, spec, told, found, pinned, keys)
+    refuse_pinned(pinned)
+    done = [{"place": place.kind, "table": place.table.name} for place in found]
+    _remember(table, keys)
+    for place, facts in zip(found, done, strict=True):
+        facts |= erase(place, spec)
+    # an event may have been taken in meanwhile, and erased with the rest
+    _remember(table, keys)
+    for (each, pin), facts in zip(pinned, done, strict=True):
+        release(each, pin)
+        facts |= {"snapshots_expired": expire_all(each, spec), "dropped": pin.dropped}
+    proofs = [_proven(place, facts) for place, facts in zip(found, done, strict=True)]
+    after = table.refresh().head()
+    sums = {
+        name: sum(facts[name] for facts in done)
+        for name in ("rows_erased", "files_rewritten", "snapshots_expired", "trash_deleted")
+    }
+    left = _left(found, proofs)
+    told |= {**sums, "files_with_keys": sum(left.values()), "places": done}
+    told["seconds"] = round(time.monotonic() - started, 3)
+    facts = {"snapshot_before": str(head.id), "snapshot_after": str(after.id) if after else None, "metrics": told}
+    if left:
+        error = VerificationError(
+            f"Not erased: {', '.join(f'{count} files of {where}' for where, count in left.items())} hold keys or cannot "
+            "be decoded.",
+            table=table.name,
+            hint="Run again when no other job writes; remove_orphan_files takes files that nothing refers to.",
+        )
+        return TableReport.failure(table.name, error, **facts)
+    if not any(sums.values()):
+        return TableReport(table.name, "nothing", "no file holds one of the keys", **facts)
+    return TableReport(table.name, "done", **facts)
+
+
+def _looked(
+    table: IcebergTable,
+    spec: JobSpec,
+    told: dict[str, Any],
+    found: Sequence[Place],
+    pinned: Sequence[tuple[IcebergTable, Pins]],
+    keys: Keys,
+) -> TableReport:
+    """What a dry run tells: where keys are, and who keeps them there."""
+    told["places"] = [{"place": place.kind, "table": place.table.name, **examine(place).metrics()} for place in found]
+    told["pinned_by"] = [f"{pin} of {each.name}" for each, pin_of in pinned for pin in pin_of.kept]
+    told["drops"] = [f"{pin} of {each.name}" for each, pin_of in pinned for pin in pin_of.dropped]
+    findings = Findings()
+    findings.add({**_what_is_erased(table, keys, found), "places": told["places"], "drops": told["drops"]})
+    return nothing(table, "dry run: nothing was changed", table.head(), **told, **findings.leave(spec, table.name))
+
+
+def _what_is_erased(table: IcebergTable, keys: Keys, found: Sequence[Place]) -> dict[str, Any]:
+    """What has to be the same for an approval to hold."""
+    return {
+        "table_uuid": table.uuid,
+        "key_digest": keys.digest,
+        "keys": keys.count,
+        "tables": sorted(place.table.name for place in found),
+    }
+
+
+def _refuse_unapproved(table: IcebergTable, options: EraseRowsOptions, keys: Keys, found: Sequence[Place]) -> None:
+    approved = options.approval_of(table.name)
+    if approved is None:
+        return
+    (line,) = approved_lines(approved, table.name)
+    agreed = json.loads(line)
+    for name, value in _what_is_erased(table, keys, found).items():
+        if agreed[name] != value:
+            raise InputError(
+                f"Its {name} is {value!r}, and a person has agreed to an erasure of {agreed[name]!r}.",
+                table=table.name,
+                hint="Nothing was erased. Make a dry run anew, and have its list approved.",
+            )
+
+
+def _refuse_interrupted(table: IcebergTable, history: IcebergTable | None) -> None:
+    """Refuse while the history table has a batch that the table has not: by its snapshots alone it is known."""
+    carrier = carrier_of(table.ancestors())
+    notes = (s.summary.get(names.SIDE_OF) for s in history.ancestors()) if history else iter(())
+    note = next((json.loads(text) for text in notes if text), None)
+    if note and (note["table"], note["after"]) == (table.uuid, str(carrier.snapshot_id) if carrier else None):
+        raise InputError(
+            f"Its history table {history.name if history else ''} has a batch that the table has not taken yet.",
+            table=table.name,
+            hint="Run ingest, which ends it, and then erase.",
+        )
+
+
+def _remember(table: IcebergTable, keys: Keys) -> None:
+    position = current_position(carrier_of(table.refresh().ancestors()), table.properties)
+    if position is not None and position.high_order:
+        remember_erased(table, keys.frame.select(key_text(keys.columns).alias("text")), position.high_order)
+
+
+def _proven(place: Place, facts: dict[str, Any]) -> Examined:
+    found = examine(place)
+    swept = sweep(place.table, found)
+    found = examine(place) if swept else found
+    head = place.table.head()
+    facts |= {"trash_deleted": swept, "snapshot": str(head.id) if head else None, **found.metrics()}
+    return found
+
+
+def _left(found: Sequence[Place], proofs: Sequence[Examined]) -> dict[str, int]:
+    """Files that hold keys or may do so, by kind of file and table."""
+    left: dict[str, int] = {}
+    for place, proof in zip(found, proofs, strict=True):
+        left |= {f"{kind} of {place.table.name}": len(files) for kind, files in proof.holding.items()}
+        if proof.unknown:
+            left[f"unknown kind of {place.table.name}"] = len(proof.unknown)
+    return left

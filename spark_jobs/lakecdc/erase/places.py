@@ -1,0 +1,141 @@
+"""The tables that may hold a key: the table itself, and what is kept beside it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F
+
+from lakecdc.contract.errors import InputError
+from lakecdc.contract.target import OLD_KEY_COLUMN
+from lakecdc.erase.keys import Keys, key_text
+from lakecdc.iceberg.definition import spark_types
+from lakecdc.iceberg.table import IcebergTable, open_if_there
+from lakecdc.ingest.formats.changes import exact_json
+from lakecdc.ingest.sources.postgres import parking
+from lakecdc.metadata import names
+from lakecdc.sql import quoted_column
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import DataFrame
+
+    from lakecdc.contract.erasing import EraseRowsOptions
+
+_HELD = "_lakecdc_held"
+
+
+@dataclass(frozen=True)
+class Place:
+    """A table that may hold keys.
+
+    :param kind: what it is to the table whose rows go.
+    :param wanted: what its rows are held against.
+    :param columns: of ``wanted``, as the table calls them.
+    :param moved: column ``_lakecdc_old_key`` with the texts of the keys; None if the table has no such column.
+    """
+
+    kind: str
+    table: IcebergTable
+    wanted: DataFrame
+    columns: tuple[str, ...]
+    moved: DataFrame | None = None
+
+    def holding(self, rows: DataFrame) -> DataFrame:
+        """Rows that hold a key, as their own or as the one that they had before."""
+        held = rows.join(F.broadcast(self.wanted), list(self.columns), "left_semi")
+        if self.moved is None:
+            return held
+        rest = rows.join(F.broadcast(self.wanted), list(self.columns), "left_anti")
+        return held.unionByName(rest.join(F.broadcast(self.moved), OLD_KEY_COLUMN, "left_semi"))
+
+    def without(self, rows: DataFrame) -> DataFrame:
+        """The rows that stay; those of other keys no longer tell that they once had one of these."""
+        left = rows.join(F.broadcast(self.wanted), list(self.columns), "left_anti")
+        if self.moved is None:
+            return left
+        known = self.moved.withColumn(_HELD, F.lit(True))
+        told = left.join(F.broadcast(known), OLD_KEY_COLUMN, "left")
+        return told.withColumn(OLD_KEY_COLUMN, F.when(F.col(_HELD).isNull(), F.col(OLD_KEY_COLUMN))).drop(_HELD)
+
+
+def places(table: IcebergTable, keys: Keys, options: EraseRowsOptions, history: IcebergTable | None) -> list[Place]:
+    """Every table that may hold one of the keys; the table itself comes last.
+
+    :raises InputError: a table that is named does not exist, or has no such columns; messages wait of which nobody can
+        tell whether they are about one of the keys; or the table has not taken all of its log.
+    """
+    found = [*_named(table, keys, options, history), *_beside(table, keys, options)]
+    return [*found, _keyed("table", table, keys)]
+
+
+def _named(table: IcebergTable, keys: Keys, options: EraseRowsOptions, history: IcebergTable | None) -> Iterator[Place]:
+    if history is not None:
+        yield _keyed("history", history, keys)
+    for name in options.further_tables.get(table.name, ()):
+        yield _keyed("further", IcebergTable(table.spark, table.catalog, name), keys)
+
+
+def _beside(table: IcebergTable, keys: Keys, options: EraseRowsOptions) -> Iterator[Place]:
+    def beside(name: str) -> IcebergTable | None:
+        return open_if_there(table.spark, table.catalog, name)
+
+    if deletes := beside(table.name + names.DELETES_SUFFIX):
+        yield _keyed("remembered_deletes", deletes, keys)
+    own = names.quarantine_of(table.name, options.quarantine_table)
+    for name in dict.fromkeys((own, names.quarantine_of(table.name))):
+        if kept := beside(name):
+            yield _quarantined(kept, table, keys)
+    if parked := beside(parking.table_name(table.name)):
+        yield _parked(parked, table)
+
+
+def _keyed(kind: str, table: IcebergTable, keys: Keys) -> Place:
+    types = spark_types(table)
+    if missing := [column for column in keys.columns if column not in types]:
+        raise InputError(f"It has no column {missing[0]!r} of the key.", table=table.name)
+    wanted = keys.frame.select(*[F.col(quoted_column(c)).cast(types[c]).alias(c) for c in keys.columns])
+    moved = None
+    if OLD_KEY_COLUMN in types:
+        texts = [
+            exact_json(F.struct(*map(quoted_column, keys.columns))),
+            F.to_json(F.struct(*map(quoted_column, keys.columns))),
+        ]
+        moved = keys.frame.select(F.explode(F.array(*texts)).alias(OLD_KEY_COLUMN)).distinct()
+    return Place(kind, table, wanted, keys.columns, moved)
+
+
+def _quarantined(kept: IcebergTable, table: IcebergTable, keys: Keys) -> Place:
+    """Messages whose key is one of those; of which it is not known, none may hold a value of one."""
+    wanted = keys.frame.select(F.lit(table.name).alias("target"), key_text(keys.columns).alias("row_key"))
+    unknown = kept.read(where="row_key IS NULL").where(F.col("target") == table.name)
+    texts = ["CAST(raw_key AS string)", "CAST(raw_value AS string)", "reason", "place"]
+    whole = unknown.selectExpr(f"concat_ws(' ', {', '.join(texts)}) AS text")
+    patterns = [
+        f"concat('(?<![0-9A-Za-z_])\\\\Q', CAST({quoted_column(c)} AS string), '\\\\E(?![0-9A-Za-z_])')"
+        for c in keys.columns
+    ]
+    about = whole.join(
+        F.broadcast(keys.frame), F.expr(" AND ".join(f"rlike(text, {p})" for p in patterns)), "left_semi"
+    )
+    if count := about.count():
+        raise InputError(
+            f"{count} messages wait in {kept.name} that hold values of the keys, and nobody knows whose they are.",
+            table=table.name,
+            hint="Replay them (replay_quarantine) or dismiss them (clean_side_tables); nothing was erased.",
+        )
+    return Place("quarantine", kept, wanted, ("target", "row_key"))
+
+
+def _parked(parked: IcebergTable, table: IcebergTable) -> Place:
+    """What is parked is not decoded to keys: the table has to take it first, and then what it was goes."""
+    wanted = table.spark.createDataFrame([(table.name,)], "target string")
+    if parked.read().where(F.col("target") == table.name).take(1):
+        raise InputError(
+            f"Rounds of its log are parked in {parked.name}, and may hold the keys.",
+            table=table.name,
+            hint="Run ingest, which takes them, and then erase.",
+        )
+    return Place("parked", parked, wanted, ("target",))

@@ -1,0 +1,162 @@
+"""The proof: every file of a table is decoded, those in the trash and those that nothing refers to included."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from lakecdc.erase.decode import SCHEMA, Wanted, decoded
+from lakecdc.iceberg.file_io import storage_properties
+from lakecdc.iceberg.neighbours import folders
+from lakecdc.local_relation import dealt
+from lakecdc.maintain.orphans.ledger import Ledger
+from lakecdc.maintain.orphans.locations import FOLDER, key
+from lakecdc.maintain.orphans.reachable import Reachable
+from lakecdc.maintain.orphans.search import apart
+from lakecdc.maintain.orphans.storage import TableStorage
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from lakecdc.erase.places import Place
+    from lakecdc.iceberg.table import IcebergTable
+
+#: kinds of file in which keys are looked for
+KINDS = ("data", "deletes", "manifests", "statistics", "trash", "unreferenced")
+_DECODED = (".parquet", ".avro")
+_WITHOUT_KEYS = (".crc", ".metadata.json", ".metadata.json.gz", "version-hint.text", ".json")
+
+
+@dataclass
+class Examined:
+    """What the files of one table hold.
+
+    :param files: decoded, by kind.
+    :param holding: files that hold a key, by kind.
+    :param rows: rows with a key in Parquet files, deleted ones included.
+    :param unknown: files that could not be decoded, and why.
+    """
+
+    files: dict[str, int] = field(default_factory=dict)
+    holding: dict[str, list[str]] = field(default_factory=dict)
+    rows: int = 0
+    unknown: list[str] = field(default_factory=list)
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether no key is left."""
+        return not self.holding and not self.unknown
+
+    def metrics(self) -> dict[str, Any]:
+        """For the report; names of files may tell values of partitions, so that there are none."""
+        held = {kind: len(files) for kind, files in self.holding.items()}
+        return {"files": self.files, "files_with_keys": held, "rows": self.rows, "files_not_decoded": len(self.unknown)}
+
+
+def examine(place: Place) -> Examined:
+    """Decode every file below a table's location; nothing is changed."""
+    table = place.table.refresh()
+    storage, reachable = TableStorage(table), Reachable(table)
+    metadata, found = reachable.refresh(), Examined()
+    deletes = {key(row[0]) for row in table.metadata("all_delete_files").select("file_path").collect()}
+    sentenced = {key(file.location) for batch in Ledger(table, storage).batches() for file in batch.files}
+    statistics = _statistics(table, metadata)
+    listed = [f.location for folder in apart(folders(table.location, table.properties)) for f in storage.walk(folder)]
+
+    def kind_of(location: str) -> str:
+        name = key(location)
+        if f"/{FOLDER}/" in name or name in sentenced:
+            return "trash"
+        if location not in reachable:
+            return "unreferenced"
+        if location.endswith(".avro"):
+            return "manifests"
+        return "deletes" if name in deletes else "data"
+
+    for location in listed:
+        if key(location) in statistics:
+            _note(found, "statistics", location, held=statistics[key(location)])
+        elif not location.endswith((*_DECODED, *_WITHOUT_KEYS)) and key(location) not in deletes:
+            # of deletion vectors nothing but positions is in a Puffin file; what is left of others is not known
+            if kind_of(location) in ("trash", "unreferenced"):
+                _note(found, kind_of(location), location, held=False)
+            else:
+                found.unknown.append(f"{location}: not a kind of file that can be decoded")
+    rows = _decoded(place, [location for location in listed if location.endswith(_DECODED)])
+    clean = {key(row["location"]) for row in rows if not row["rows"] and row["error"] is None}
+    for row in rows:
+        if row["error"] is not None:
+            found.unknown.append(f"{row['location']}: {row['error']}")
+        found.rows += row["rows"]
+        # a file that is there and holds none has its bounds from other rows
+        gone = [name for name in row["entries"] if key(name) not in clean]
+        _note(found, kind_of(row["location"]), row["location"], held=bool(row["rows"] or gone))
+    return found
+
+
+def sweep(table: IcebergTable, found: Examined) -> int:
+    """Delete files in the trash that hold a key.
+
+    :return: how many.
+    """
+    storage, doomed = TableStorage(table), {key(location) for location in found.holding.get("trash", ())}
+    ledger, count = Ledger(table, storage), 0
+    for batch in ledger.batches():
+        going = {file for file in batch.files if key(file.moved_to or file.location) in doomed}
+        if going and not storage.delete([file.moved_to or file.location for file in going]):
+            ledger.without(batch, going)
+            count += len(going)
+    return count
+
+
+def _note(found: Examined, kind: str, location: str, *, held: bool) -> None:
+    found.files[kind] = found.files.get(kind, 0) + 1
+    if held:
+        found.holding.setdefault(kind, []).append(location)
+
+
+def _statistics(table: IcebergTable, metadata: dict[str, Any]) -> dict[str, bool]:
+    """Files of statistics, and whether they are of a snapshot before the head, whose values they tell."""
+    head = table.head()
+    return {
+        key(each["statistics-path"]): head is None or each["snapshot-id"] != head.id
+        for kind in ("statistics", "partition-statistics")
+        for each in metadata.get(kind, [])
+    }
+
+
+def _decoded(place: Place, locations: Iterable[str]) -> list[Any]:
+    table = place.table
+    work = dealt(table.spark, [(location,) for location in locations], "location string")
+    task = partial(decoded, properties=storage_properties(table), wanted=_wanted(place))
+    return work.mapInArrow(task, SCHEMA).collect()
+
+
+def _wanted(place: Place) -> Wanted:
+    from pyiceberg.conversions import to_bytes
+    from pyiceberg.schema import Schema
+
+    fields = {field.name: field for field in place.table.fields}
+    ids = [fields[column].id for column in place.columns]
+    keys = place.wanted.select(*place.columns).toArrow()
+    schema = Schema.model_validate(
+        {
+            "type": "struct",
+            "schema-id": 0,
+            "fields": [
+                {"id": fields[c].id, "name": c, "type": fields[c].type, "required": False} for c in place.columns
+            ],
+        }
+    )
+    kinds = [schema.find_field(number).field_type for number in ids]
+    bounds = [
+        frozenset(to_bytes(kind, value) for value in keys[column].unique().to_pylist())
+        for column, kind in zip(place.columns, kinds, strict=True)
+    ]
+    moved = None
+    if place.moved is not None:
+        texts = place.moved.toArrow().column(0).combine_chunks()
+        (name,) = place.moved.columns
+        moved = (fields[name].id, texts)
+    return Wanted(keys, ids, bounds, moved)

@@ -1,0 +1,82 @@
+"""Manifests without the entries of files that have gone, whose bounds tell of the rows these held."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from contextlib import closing
+from typing import TYPE_CHECKING, Any
+
+from lakecdc.iceberg.commit import commit_transaction, move_tag
+from lakecdc.iceberg.file_io import discard_files
+from lakecdc.iceberg.jvm import ensure_callbacks, jvm, listed
+from lakecdc.metadata import names
+
+if TYPE_CHECKING:
+    from lakecdc.iceberg.fence import PositionFence
+    from lakecdc.iceberg.table import IcebergTable, Snapshot
+
+
+def drop_deleted_entries(
+    table: IcebergTable, fence: PositionFence, summary: Mapping[str, str], tag: str | None
+) -> Snapshot | None:
+    """Write the manifests of the head anew that have entries of removed files, without these.
+
+    Iceberg keeps them until it rewrites the manifest for another reason; its own action leaves a single one alone.
+
+    :param fence: refuses the commit.
+    :param summary: of the snapshot.
+    :param tag: moved to it.
+    :return: the new head; None if there are none such.
+    :raises ConflictError: another writer was faster.
+    """
+    ensure_callbacks(table.spark)
+    head = table.refresh().java.currentSnapshot()
+    stale = [m for m in listed(head.allManifests(table.java.io())) if m.hasDeletedFiles()]
+    if not stale:
+        return None
+    mark = fence.mark = str(uuid.uuid4())
+    live = [m for m in stale if m.hasAddedFiles() or m.hasExistingFiles()]
+    snapshots = _snapshot_ids(table, live)
+    written = [_rewritten(table, manifest, snapshots) for manifest in live]
+    transaction = table.java.newTransaction()
+    rewrite = transaction.rewriteManifests().validateWith(fence)
+    for manifest in stale:
+        rewrite = rewrite.deleteManifest(manifest)
+    for manifest in written:
+        rewrite = rewrite.addManifest(manifest)
+    for key, value in {**summary, names.COMMIT_ID: mark}.items():
+        rewrite = rewrite.set(key, value)
+    try:
+        rewrite.commit()
+        if tag:
+            move_tag(transaction, tag)
+    except Exception:
+        discard_files(table, [str(manifest.path()) for manifest in written])
+        raise
+    return commit_transaction(table, transaction, mark)
+
+
+def _snapshot_ids(table: IcebergTable, manifests: list[Any]) -> dict[tuple[str, int | None], int]:
+    """The snapshot that each live file was added in, which Iceberg's reader of manifests keeps to itself."""
+    if not manifests:
+        return {}
+    columns = "snapshot_id", "data_file.file_path AS path", "data_file.content_offset AS offset"
+    rows = table.metadata("entries").where("status < 2").selectExpr(*columns)
+    return {(row["path"], row["offset"]): int(row["snapshot_id"]) for row in rows.toLocalIterator()}
+
+
+def _rewritten(table: IcebergTable, manifest: Any, snapshots: Mapping[tuple[str, int | None], int]) -> Any:
+    files, io = jvm(table.spark).org.apache.iceberg.ManifestFiles, table.java.io()
+    specs, is_delete = table.java.specs(), str(manifest.content().toString()) == "DELETES"
+    output = io.newOutputFile(table.java.operations().metadataFileLocation(f"{uuid.uuid4()}-m0.avro"))
+    spec = specs.get(manifest.partitionSpecId())
+    write, read = (files.writeDeleteManifest, files.readDeleteManifest) if is_delete else (files.write, files.read)
+    writer = write(table.format_version, spec, output, None)
+    with closing(writer), closing(read(manifest, io, specs)) as reader:
+        entries = reader.iterator()
+        while entries.hasNext():
+            file = entries.next()
+            key = str(file.location()), file.contentOffset() if is_delete else None
+            writer.existing(file, snapshots[key], file.dataSequenceNumber(), file.fileSequenceNumber())
+    return writer.toManifestFile()

@@ -1,0 +1,85 @@
+"""Rows that were erased do not come back by events from before: their keys are remembered as hashes.
+
+One Iceberg table beside the target, ``<table>_lakecdc_erased``: the hash of the key, salted with the target's UUID, and
+the highest order key that the target had taken then. An event above it is news of the source, which has the row again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F
+
+from lakecdc.contract.target import ORDER_COLUMN
+from lakecdc.iceberg import definition
+from lakecdc.iceberg.table import IcebergTable, open_if_there
+from lakecdc.ingest.fold import with_late
+from lakecdc.ingest.formats.changes import row_key
+from lakecdc.metadata.names import ERASED_SUFFIX
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import Column, DataFrame
+
+    from lakecdc.ingest.change import TableBatch
+
+_HASH = "key_hash"
+
+
+def key_hash(uuid: str, text: Column) -> Column:
+    """A key as a hash.
+
+    :param uuid: of the table, which is the salt.
+    :param text: the key as :func:`lakecdc.ingest.formats.changes.row_key` has it.
+    """
+    return F.sha2(F.concat(F.lit(uuid), text), 256)
+
+
+def remember_erased(target: IcebergTable, texts: DataFrame, order: str) -> None:
+    """Remember keys.
+
+    :param texts: column ``text``, the keys.
+    :param order: highest order key that the target has taken.
+    """
+    table = _open(target)
+    if table is None:
+        columns = [(_HASH, "string", True), (ORDER_COLUMN, "string", True)]
+        name = target.name + ERASED_SUFFIX
+        table = definition.create_side_table(target.spark, target.catalog, name, columns)
+    rows = texts.select(key_hash(target.uuid, F.col("text")).alias(_HASH), F.lit(order).alias(ORDER_COLUMN))
+    known = table.read().where(F.col(ORDER_COLUMN) >= order).select(_HASH)
+    rows.join(known, _HASH, "left_anti").coalesce(1).writeTo(table.sql_name).append()
+
+
+def erased_keys(target: IcebergTable, suspects: DataFrame, key: Sequence[str]) -> DataFrame | None:
+    """Those of some folded rows whose key was erased after them: ``key``; None if nothing was ever erased.
+
+    :param suspects: ``key, order``.
+    """
+    table = _open(target)
+    if table is None:
+        return None
+    hashed = suspects.withColumn(_HASH, key_hash(target.uuid, row_key("key", key)))
+    return hashed.join(_newest(table), _HASH).where(F.col("order") <= F.col("erased")).select("key")
+
+
+def without_erased(batch: TableBatch, target: IcebergTable) -> TableBatch:
+    """The events of a batch for a change log, without late ones of keys that were erased from its target."""
+    table, changes = _open(target), batch.every_event.changes if batch.every_event else batch.changes
+    if table is None or changes is None or not batch.key:
+        return batch
+    hashed = with_late(changes).withColumn(_HASH, key_hash(target.uuid, row_key("key", batch.key)))
+    told = hashed.join(F.broadcast(_newest(table)), _HASH, "left")
+    is_erased = F.coalesce((F.col("order") <= F.col("erased")) & F.coalesce("late", F.lit(True)), F.lit(False))
+    kept = told.where(~is_erased).select(*changes.columns)
+    return replace(batch, changes=kept, packed=None, every_event=None, arrow_rows=None)
+
+
+def _newest(table: IcebergTable) -> DataFrame:
+    return table.read().groupBy(_HASH).agg(F.max(ORDER_COLUMN).alias("erased"))
+
+
+def _open(target: IcebergTable) -> IcebergTable | None:
+    return open_if_there(target.spark, target.catalog, target.name + ERASED_SUFFIX)

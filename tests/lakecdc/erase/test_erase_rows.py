@@ -1,0 +1,148 @@
+"""Rows that are erased leave no file that holds their key, wherever it was, and do not come back."""
+
+from __future__ import annotations
+
+import random
+import time
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from lakecdc.contract.errors import InputError
+from lakecdc.contract.report import TableReport
+from lakecdc.contract.spec import parse_spec
+from lakecdc.erase import job as job_module
+from lakecdc.erase.job import erase_rows
+from lakecdc.maintain.orphans.job import RemoveOrphanFiles
+from lakecdc.maintain.statistics import compute_statistics
+from lakecdc.metadata.names import DELETES_SUFFIX, POSITIONS_TAG
+from tests.conftest import Lake
+from tests.lakecdc.ingest.apply.support import Feed, PlainHistory
+from tests.lakecdc.maintain.support import run
+
+# one that the source has still, one that it has deleted
+GONE = (7001, 7002)
+DAY = 24 * 3600
+REAL = {name: getattr(job_module, name) for name in ("erase", "expire_all", "sweep")}
+# what is left in the table's own files if a step is left out, and those before it are not
+SKIPPED = {"erase": {"data", "trash"}, "expire_all": {"data", "manifests", "trash"}, "sweep": {"trash"}}
+
+
+class Planted:
+    """A table that is fed, with keys in every kind of place."""
+
+    def __init__(self, lake: Lake, folder: Path, version: int) -> None:
+        self.lake, self.name = lake, lake.new_name("erased")
+        self.log, self.quarantine = f"{self.name}_history", f"{self.name}_waiting"
+        target = {"format_version": version, "history_table": self.log}
+        options = {"quarantine_table": self.quarantine, "max_quarantined_fraction": 1.0}
+        self.feed = Feed(lake, folder, target, table=self.name, options=options)
+        self.source = PlainHistory(random.Random(3))
+        for key in (1, 2, *GONE, 9):
+            self.source.insert(key)
+        self.first = list(self.source.events)
+        self.feed.take(self.first)
+        self.source.update(GONE[0], touch_doc=True)
+        self.source.delete(GONE[1])
+        self.source.update(1, touch_doc=True)
+        self.source.update(GONE[0], touch_doc=True)
+        broken = self.source.events[-1]
+        broken["value"]["after"]["n"] = "not a number"
+        self.feed.take(self.source.events[len(self.first) :])
+        self.keys = lake.new_name("keys")
+        lake.sql(f"CREATE TABLE lake.{self.keys} AS SELECT explode(array({GONE[0]}L, {GONE[1]}L)) AS id")
+
+    def plant(self) -> None:
+        """Keys where ingestion puts none by itself."""
+        table = self.lake.table(self.name)
+        run(self.lake, compute_statistics, self.name)
+        # a file that nothing refers to, taken away
+        held = next(f for f in Path(table.location.removeprefix("file:")).rglob("*.parquet") if GONE[0] in ids(f))
+        held.with_name("orphan.parquet").write_bytes(held.read_bytes())
+        spec = parse_spec(self.lake.spec("remove_orphan_files", self.name, options={"dry_run": False}))
+        taken = RemoveOrphanFiles(clock=lambda: time.time() + 9 * DAY)(table, spec)
+        assert taken.metrics["files_taken"] == 1, taken
+        self.lake.sql(f"ALTER TABLE lake.{self.name} CREATE TAG old")
+        self.lake.sql(f"ALTER TABLE lake.{self.name} CREATE BRANCH aside")
+
+    def erase(self, **options: Any) -> TableReport:
+        given = {
+            "keys_table": self.keys,
+            "history_tables": {self.name: self.log},
+            "quarantine_table": self.quarantine,
+            "drop_refs": ("old", "asi*"),
+            **options,
+        }
+        return run(self.lake, erase_rows, self.name, **given)
+
+    def tables(self) -> dict[str, str]:
+        deletes = self.name + DELETES_SUFFIX
+        return {"table": self.name, "history": self.log, "quarantine": self.quarantine, "remembered_deletes": deletes}
+
+    def holding(self) -> set[str]:
+        """Tables of which a Parquet file holds one of the keys, told without the job's own reading."""
+        found = set()
+        for kind, name in self.tables().items():
+            folder = Path(self.lake.table(name).location.removeprefix("file:"))
+            texts = {f'{{"k0":{key}}}' for key in GONE}
+            for file in folder.rglob("*.parquet"):
+                if ids(file) & set(GONE) or texts & ids(file, "row_key"):
+                    found.add(kind)
+        return found
+
+
+def ids(file: Path, column: str = "id") -> set[Any]:
+    read = pq.read_table(file)
+    return set(read[column].to_pylist()) if column in read.column_names else set()
+
+
+def held(report: TableReport) -> dict[str, dict[str, int]]:
+    return {p["place"]: p["files_with_keys"] for p in report.metrics["places"]}
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_keys_are_found_in_every_place_before_and_in_none_afterwards(
+    lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: int
+) -> None:
+    planted = Planted(lake, tmp_path, version)
+    planted.plant()
+    with pytest.raises(InputError, match="tag old of .*"):
+        planted.erase(drop_refs=("asi*",))
+    dry = planted.erase(dry_run=True)
+    before = held(dry)
+    assert planted.holding() == {"table", "history", "quarantine", "remembered_deletes"}
+    assert {*before["table"]} >= {"data", "deletes", "manifests", "trash"}
+    assert all(before[kind].get("data") for kind in planted.tables()), before
+    assert str(GONE[0]) not in dry.reason + str({**dry.metrics, "seconds": 0})
+
+    # whatever is skipped is found
+    nothing = {"rows_erased": 0, "files_rewritten": 0}
+    skips: list[tuple[str, Any]] = [("sweep", 0), ("expire_all", 0), ("erase", nothing)]
+    for name, result in skips:
+        monkeypatch.setattr(job_module, name, lambda *_, result=result: dict(result) if result else 0)
+    for name, _ in reversed(skips):
+        failed = planted.erase()
+        assert failed.outcome == "failed", name
+        left = held(failed)
+        assert set(left["table"]) >= SKIPPED[name], (name, left)
+        if name != "sweep":
+            assert {place for place, kinds in left.items() if kinds} == {*planted.tables()}
+        monkeypatch.setattr(job_module, name, REAL[name])
+    done = planted.erase()
+    assert done.outcome == "done", done.reason
+    assert not any(held(done).values()) and planted.holding() == set()
+    assert planted.erase().metrics["files_with_keys"] == 0
+
+    # feeding goes on, and late events do not bring the rows back
+    refs = lake.table(planted.name).java.refs()
+    assert {str(name) for name in refs.keySet()} == {"main", POSITIONS_TAG}
+    source = planted.source
+    source.insert(10)
+    planted.feed.take([*planted.first, source.events[-1]])
+    assert {row[0] for row in planted.feed.rows()} == {1, 2, 9, 10}
+    assert planted.holding() == set()
+    source.update(GONE[0], touch_doc=True)
+    planted.feed.take(source.events[-1:])
+    assert GONE[0] in {row[0] for row in planted.feed.rows()}, "the source has the row still"
