@@ -44,8 +44,8 @@ def erase_rows(table: IcebergTable, spec: JobSpec) -> TableReport:
     All that could stop it is looked at before anything is written. Stopped in between, it goes on when it runs again.
 
     :raises SpecError: the condition is about the key.
-    :raises InputError: something named is not there, snapshots are pinned, parts of the source's log wait to be applied,
-        or nobody has agreed.
+    :raises InputError: something named is not there, snapshots are pinned, parts of the source's log wait to be
+        applied, or nobody has agreed.
     :raises UnsupportedError: not every file can be rewritten, decoded and deleted.
     :raises ConflictError: other writers were faster, again and again.
     """
@@ -90,9 +90,9 @@ def erase_rows(table: IcebergTable, spec: JobSpec) -> TableReport:
     told["seconds"] = round(time.monotonic() - started, 3)
     facts = {"snapshot_before": str(head.id), "snapshot_after": str(after.id) if after else None, "metrics": told}
     if left:
+        counted = ", ".join(f"{count} files of {where}" for where, count in left.items())
         error = VerificationError(
-            f"Not erased: {', '.join(f'{count} files of {where}' for where, count in left.items())} hold keys or cannot "
-            "be decoded.",
+            f"Not erased: {counted} hold keys or cannot be decoded.",
             table=table.name,
             hint="Run again when no other job writes; remove_orphan_files takes files that nothing refers to.",
         )
