@@ -14,7 +14,9 @@ from lakecdc.contract.quarantine_table import check_quarantine_table
 
 @dataclass(frozen=True)
 class EraseRowsOptions(ApprovableOptions, JobOptions):
-    """Options of ``erase_rows``. Whose rows go is named by one of the first three; no option takes a key itself.
+    """Options of ``erase_rows``. Whose rows go is named by one of the first three, without which nothing is erased.
+
+    No option takes a key itself.
 
     :param keys_table: ``namespace.name`` of a table that holds the keys, in columns called as the table's key.
     :param keys_uri: of a file or folder of such keys: ``.parquet``, ``.csv`` with a header, or ``.json``.
@@ -40,10 +42,9 @@ class EraseRowsOptions(ApprovableOptions, JobOptions):
     def __post_init__(self) -> None:
         named = {"keys_table": self.keys_table, "keys_uri": self.keys_uri, "condition": self.condition}
         given = [name for name, value in named.items() if value]
-        if len(given) != 1:
+        if len(given) > 1:
             raise SpecError(
-                f"Of options.keys_table, options.keys_uri and options.condition {len(given)} are given.",
-                hint="Give one of them: it names whose rows go.",
+                f"options.{' and options.'.join(given)} are given.", hint="Give one: it names whose rows go."
             )
         check_quarantine_table(self.quarantine_table)
 

@@ -43,7 +43,7 @@ def erase_rows(table: IcebergTable, spec: JobSpec) -> TableReport:
 
     All that could stop it is looked at before anything is written. Stopped in between, it goes on when it runs again.
 
-    :raises SpecError: the condition is about the key.
+    :raises SpecError: nothing names the keys, or the condition is about the key.
     :raises InputError: something named is not there, snapshots are pinned, parts of the source's log wait to be
         applied, or nobody has agreed.
     :raises UnsupportedError: not every file can be rewritten, decoded and deleted.
@@ -66,7 +66,7 @@ def erase_rows(table: IcebergTable, spec: JobSpec) -> TableReport:
         refuse_unsupported(place.table)
     _refuse_interrupted(table, history)
     pinned = [(place.table, pins(place.table, options)) for place in found]
-    _refuse_unapproved(table, options, keys, found)
+    _refuse_unapproved(table, options, _what_is_erased(table, keys, found), _drops(pinned))
     if options.dry_run:
         return _looked(table, spec, told, found, pinned, keys)
     refuse_pinned(pinned)
@@ -113,10 +113,14 @@ def _looked(
     """What a dry run tells: where keys are, and who keeps them there."""
     told["places"] = [{"place": place.kind, "table": place.table.name, **examine(place).metrics()} for place in found]
     told["pinned_by"] = [f"{pin} of {each.name}" for each, pin_of in pinned for pin in pin_of.kept]
-    told["drops"] = [f"{pin} of {each.name}" for each, pin_of in pinned for pin in pin_of.dropped]
+    told["drops"] = _drops(pinned)
     findings = Findings()
     findings.add({**_what_is_erased(table, keys, found), "places": told["places"], "drops": told["drops"]})
     return nothing(table, "dry run: nothing was changed", table.head(), **told, **findings.leave(spec, table.name))
+
+
+def _drops(pinned: Sequence[tuple[IcebergTable, Pins]]) -> list[str]:
+    return [f"{pin} of {each.name}" for each, pin_of in pinned for pin in pin_of.dropped]
 
 
 def _what_is_erased(table: IcebergTable, keys: Keys, found: Sequence[Place]) -> dict[str, Any]:
@@ -129,19 +133,24 @@ def _what_is_erased(table: IcebergTable, keys: Keys, found: Sequence[Place]) -> 
     }
 
 
-def _refuse_unapproved(table: IcebergTable, options: EraseRowsOptions, keys: Keys, found: Sequence[Place]) -> None:
+def _refuse_unapproved(
+    table: IcebergTable, options: EraseRowsOptions, erased: dict[str, Any], drops: Sequence[str]
+) -> None:
     approved = options.approval_of(table.name)
     if approved is None:
         return
     (line,) = approved_lines(approved, table.name)
     agreed = json.loads(line)
-    for name, value in _what_is_erased(table, keys, found).items():
+    hint = "Nothing was erased. Make a dry run anew, and have its list approved."
+    for name, value in erased.items():
         if agreed[name] != value:
             raise InputError(
                 f"Its {name} is {value!r}, and a person has agreed to an erasure of {agreed[name]!r}.",
                 table=table.name,
-                hint="Nothing was erased. Make a dry run anew, and have its list approved.",
+                hint=hint,
             )
+    if further := sorted({*drops} - {*agreed["drops"]}):
+        raise InputError(f"Nobody has agreed to drop {', '.join(further)}.", table=table.name, hint=hint)
 
 
 def _refuse_interrupted(table: IcebergTable, history: IcebergTable | None) -> None:

@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from lakecdc.contract.errors import InputError, UnsupportedError
+from lakecdc.contract.errors import InputError, SpecError, UnsupportedError
+from lakecdc.erase.rewrite import JOB
 from lakecdc.iceberg.definition import spark_types
 from lakecdc.iceberg.table import IcebergTable
-from lakecdc.ingest.erased import key_hash
+from lakecdc.ingest.erased import in_field_order, key_hash
 from lakecdc.ingest.formats.changes import exact_json
+from lakecdc.metadata import names
 from lakecdc.sql import quoted_column
 
 if TYPE_CHECKING:
@@ -31,7 +33,7 @@ class Keys:
     """Keys of one table.
 
     :param frame: distinct, columns ``columns``.
-    :param columns: the table's key.
+    :param columns: the table's key, by field id.
     :param count: how many there are.
     :param digest: SHA-256 of their hashes, by which a certificate tells what was looked for.
     """
@@ -46,11 +48,12 @@ def read_keys(table: IcebergTable, options: EraseRowsOptions, history: IcebergTa
     """The keys that the options name.
 
     :param history: the table's history table.
-    :raises SpecError: the condition is about the key.
-    :raises InputError: the table has no key, or what is named has no such columns or a key with a null.
+    :raises SpecError: nothing names the keys, or the condition is about the key.
+    :raises InputError: the table has no key, what is named has no such columns or a key with a null, or the rows that
+        meet the condition may have gone already.
     :raises UnsupportedError: the key has a type that stands in files otherwise than readers show it.
     """
-    columns = tuple(table.identifier_columns)
+    columns = in_field_order(table, table.identifier_columns)
     if not columns:
         raise InputError(
             "It has no key.", table=table.name, hint="Set its identifier fields: ALTER TABLE … SET IDENTIFIER FIELDS …."
@@ -67,7 +70,8 @@ def read_keys(table: IcebergTable, options: EraseRowsOptions, history: IcebergTa
             table=table.name,
             hint=f"It needs the columns {', '.join(columns)}, as the table calls them.",
         )
-    frame = found.select(*[F.col(quoted_column(c)).cast(types[c]).alias(c) for c in columns]).distinct()
+    # the error of a cast shows the value
+    frame = found.select(*[F.col(quoted_column(c)).try_cast(types[c]).alias(c) for c in columns]).distinct()
     frame = frame.localCheckpoint()
     if frame.where(" OR ".join(f"{quoted_column(c)} IS NULL" for c in columns)).take(1):
         raise InputError(
@@ -80,7 +84,7 @@ def read_keys(table: IcebergTable, options: EraseRowsOptions, history: IcebergTa
 
 
 def key_text(columns: Sequence[str]) -> Column:
-    """The key of a row as one text, as the quarantine's ``row_key`` has it."""
+    """The key of a row as one text, as the quarantine's ``row_key`` has it for key columns in this order."""
     return exact_json(F.struct(*[F.col(quoted_column(c)).alias(f"k{i}") for i, c in enumerate(columns)]))
 
 
@@ -97,6 +101,30 @@ def _named(
                 f"options.keys_uri ends with {kind!r}.", table=table.name, hint=f"It ends with {', '.join(_READERS)}."
             )
         return spark.read.format(kind).options(**_READERS[kind]).load(options.keys_uri)
-    condition, listed = str(options.condition), ", ".join(map(quoted_column, columns))
-    found = table.read(columns=listed, where=condition)
-    return found if history is None else found.union(history.read(columns=listed, where=condition))
+    if not options.condition:
+        raise SpecError(
+            "Nobody has said whose rows to erase.",
+            table=table.name,
+            hint="Give one of options.keys_table, options.keys_uri and options.condition.",
+        )
+    listed = ", ".join(map(quoted_column, columns))
+    found = table.read(columns=listed, where=options.condition)
+    _refuse_half_erased(table)
+    if history is None:
+        return found
+    _refuse_half_erased(history)
+    # a TRUNCATE in a history table has no key
+    return found.union(history.read(columns=listed, where=options.condition).dropna())
+
+
+def _refuse_half_erased(table: IcebergTable) -> None:
+    """Refuse a condition after an erasure that did not end: the rows of its keys, which would meet it, have gone."""
+    for snapshot in table.ancestors():
+        before = table.snapshot(snapshot.parent_id) if snapshot.parent_id is not None else None
+        if before is not None and snapshot.summary.get(names.JOB) == JOB:
+            raise InputError(
+                f"An erasure has not ended: snapshot {before.id} is from before it, and no row may meet the condition.",
+                table=table.name,
+                hint=f"Make a table of the keys, of the rows that meet it in VERSION AS OF {before.id}, and name "
+                "that as options.keys_table. If the erasure was of other rows, run expire_snapshots first.",
+            )

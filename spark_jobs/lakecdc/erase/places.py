@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import permutations
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
@@ -96,23 +97,25 @@ def _keyed(kind: str, table: IcebergTable, keys: Keys) -> Place:
     types = spark_types(table)
     if missing := [column for column in keys.columns if column not in types]:
         raise InputError(f"It has no column {missing[0]!r} of the key.", table=table.name)
-    wanted = keys.frame.select(*[F.col(quoted_column(c)).cast(types[c]).alias(c) for c in keys.columns])
+    # a column of a narrower type holds no key that does not fit it
+    wanted = keys.frame.select(*[F.col(quoted_column(c)).try_cast(types[c]).alias(c) for c in keys.columns]).dropna()
     moved = None
     if OLD_KEY_COLUMN in types:
-        texts = [
-            exact_json(F.struct(*map(quoted_column, keys.columns))),
-            F.to_json(F.struct(*map(quoted_column, keys.columns))),
-        ]
+        orders = [F.struct(*map(quoted_column, order)) for order in permutations(keys.columns)]
+        texts = [text for order in orders for text in (exact_json(order), F.to_json(order))]
         moved = keys.frame.select(F.explode(F.array(*texts)).alias(OLD_KEY_COLUMN)).distinct()
     return Place(kind, table, wanted, keys.columns, moved)
 
 
 def _quarantined(kept: IcebergTable, table: IcebergTable, keys: Keys) -> Place:
     """Messages whose key is one of those; of which it is not known, none may hold a value of one."""
-    wanted = keys.frame.select(F.lit(table.name).alias("target"), key_text(keys.columns).alias("row_key"))
-    unknown = kept.read(where="row_key IS NULL").where(F.col("target") == table.name)
-    texts = ["CAST(raw_key AS string)", "CAST(raw_value AS string)", "reason", "place"]
-    whole = unknown.selectExpr(f"concat_ws(' ', {', '.join(texts)}) AS text")
+    # the columns of a key are there in the order of its source, without names
+    texts = F.array(*[key_text(order) for order in permutations(keys.columns)])
+    wanted = keys.frame.select(F.lit(table.name).alias("target"), F.explode(texts).alias("row_key")).distinct()
+    waiting = kept.read().where(F.col("target") == table.name)
+    unknown = waiting.where("row_key IS NULL")
+    told = ["CAST(raw_key AS string)", "CAST(raw_value AS string)", "reason", "place"]
+    whole = unknown.selectExpr(f"concat_ws(' ', {', '.join(told)}) AS text")
     patterns = [
         f"concat('(?<![0-9A-Za-z_])\\\\Q', CAST({quoted_column(c)} AS string), '\\\\E(?![0-9A-Za-z_])')"
         for c in keys.columns
@@ -120,7 +123,10 @@ def _quarantined(kept: IcebergTable, table: IcebergTable, keys: Keys) -> Place:
     about = whole.join(
         F.broadcast(keys.frame), F.expr(" AND ".join(f"rlike(text, {p})" for p in patterns)), "left_semi"
     )
-    if count := about.count():
+    count = about.count()
+    if len(keys.columns) > 1:
+        count += waiting.join(F.broadcast(wanted), ["target", "row_key"], "left_semi").count()
+    if count:
         raise InputError(
             f"{count} messages wait in {kept.name} that hold values of the keys, and nobody knows whose they are.",
             table=table.name,

@@ -43,11 +43,6 @@ class Examined:
     rows: int = 0
     unknown: list[str] = field(default_factory=list)
 
-    @property
-    def is_clean(self) -> bool:
-        """Whether no key is left."""
-        return not self.holding and not self.unknown
-
     def metrics(self) -> dict[str, Any]:
         """For the report; names of files may tell values of partitions, so that there are none."""
         held = {kind: len(files) for kind, files in self.holding.items()}

@@ -28,11 +28,16 @@ if TYPE_CHECKING:
 _HASH = "key_hash"
 
 
+def in_field_order(table: IcebergTable, key: Sequence[str]) -> tuple[str, ...]:
+    """Key columns in the one order that hashes go by, however a source or a spec has listed them."""
+    return tuple(sorted(key, key=table.field_id))
+
+
 def key_hash(uuid: str, text: Column) -> Column:
     """A key as a hash.
 
     :param uuid: of the table, which is the salt.
-    :param text: the key as :func:`lakecdc.ingest.formats.changes.row_key` has it.
+    :param text: the key as :func:`lakecdc.ingest.formats.changes.row_key` has it, of columns :func:`in_field_order`.
     """
     return F.sha2(F.concat(F.lit(uuid), text), 256)
 
@@ -61,20 +66,27 @@ def erased_keys(target: IcebergTable, suspects: DataFrame, key: Sequence[str]) -
     table = _open(target)
     if table is None:
         return None
-    hashed = suspects.withColumn(_HASH, key_hash(target.uuid, row_key("key", key)))
+    hashed = _hashed(suspects, target, key)
     return hashed.join(_newest(table), _HASH).where(F.col("order") <= F.col("erased")).select("key")
 
 
 def without_erased(batch: TableBatch, target: IcebergTable) -> TableBatch:
     """The events of a batch for a change log, without late ones of keys that were erased from its target."""
-    table, changes = _open(target), batch.every_event.changes if batch.every_event else batch.changes
-    if table is None or changes is None or not batch.key:
+    changes = batch.every_event.changes if batch.every_event else batch.changes
+    if batch.in_order or changes is None or not batch.key:
         return batch
-    hashed = with_late(changes).withColumn(_HASH, key_hash(target.uuid, row_key("key", batch.key)))
-    told = hashed.join(F.broadcast(_newest(table)), _HASH, "left")
+    table = _open(target)
+    if table is None:
+        return batch
+    told = _hashed(with_late(changes), target, batch.key).join(F.broadcast(_newest(table)), _HASH, "left")
     is_erased = F.coalesce((F.col("order") <= F.col("erased")) & F.coalesce("late", F.lit(True)), F.lit(False))
     kept = told.where(~is_erased).select(*changes.columns)
     return replace(batch, changes=kept, packed=None, every_event=None, arrow_rows=None)
+
+
+def _hashed(rows: DataFrame, target: IcebergTable, key: Sequence[str]) -> DataFrame:
+    """Rows with the hash of their struct ``key``."""
+    return rows.withColumn(_HASH, key_hash(target.uuid, row_key("key", in_field_order(target, key))))
 
 
 def _newest(table: IcebergTable) -> DataFrame:
