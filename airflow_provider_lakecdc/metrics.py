@@ -80,6 +80,7 @@ _OWN_COUNTERS: dict[str, tuple[str, ...]] = {
     "check_tables": ("checks_passed", "checks_failed", "checks_warned"),
     "restore_moment": ("events_restored",),
     "scd2": ("events",),
+    "erase_rows": ("rows_erased", "files_rewritten", "snapshots_expired", "trash_deleted"),
 }
 #: numbers of a report that add up over runs, by job
 COUNTERS = _with(_WORK, _OWN_COUNTERS)
@@ -101,6 +102,7 @@ _OWN_GAUGES: dict[str, tuple[str, ...]] = {
     "check_tables": (),
     "restore_moment": (),
     "scd2": (),
+    "erase_rows": ("files_with_keys",),
 }
 #: numbers of a report that say how a table stands, by job
 GAUGES = _with(_STATE, _OWN_GAUGES)

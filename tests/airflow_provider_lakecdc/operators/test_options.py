@@ -13,6 +13,7 @@ from airflow_provider_lakecdc.operators.check_tables import CheckTablesOperator
 from airflow_provider_lakecdc.operators.clean_side_tables import CleanSideTablesOperator
 from airflow_provider_lakecdc.operators.compact_data_files import CompactDataFilesOperator
 from airflow_provider_lakecdc.operators.compute_statistics import ComputeStatisticsOperator
+from airflow_provider_lakecdc.operators.erase_rows import EraseRowsOperator
 from airflow_provider_lakecdc.operators.expire_partitions import ExpirePartitionsOperator
 from airflow_provider_lakecdc.operators.expire_snapshots import ExpireSnapshotsOperator
 from airflow_provider_lakecdc.operators.export_changes import ExportChangesOperator
@@ -56,6 +57,7 @@ OPERATORS: dict[str, type[LakecdcJobOperator]] = {
         CheckTablesOperator,
         RestoreMomentOperator,
         Scd2Operator,
+        EraseRowsOperator,
         GovernOperator,
     )
 }
