@@ -119,12 +119,12 @@ def _named(
 
 def _refuse_half_erased(table: IcebergTable) -> None:
     """Refuse a condition after an erasure that did not end: the rows of its keys, which would meet it, have gone."""
-    for snapshot in table.ancestors():
-        before = table.snapshot(snapshot.parent_id) if snapshot.parent_id is not None else None
-        if before is not None and snapshot.summary.get(names.JOB) == JOB:
-            raise InputError(
-                f"An erasure has not ended: snapshot {before.id} is from before it, and no row may meet the condition.",
-                table=table.name,
-                hint=f"Make a table of the keys, of the rows that meet it in VERSION AS OF {before.id}, and name "
-                "that as options.keys_table. If the erasure was of other rows, run expire_snapshots first.",
-            )
+    parents = [snapshot.parent_id for snapshot in table.ancestors() if snapshot.summary.get(names.JOB) == JOB]
+    before = [parent for parent in parents if parent is not None and table.snapshot(parent) is not None]
+    if before:
+        raise InputError(
+            f"An erasure has not ended: snapshot {before[-1]} is from before it, and no row may meet the condition.",
+            table=table.name,
+            hint=f"Make a table of the keys, of the rows that meet it in VERSION AS OF {before[-1]}, and name that as "
+            "options.keys_table. If the erasure was of other rows, run expire_snapshots first.",
+        )

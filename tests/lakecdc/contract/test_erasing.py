@@ -1,0 +1,34 @@
+"""Options of the job that erases rows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from lakecdc.contract.erasing import EraseRowsOptions
+from lakecdc.contract.errors import SpecError
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"keys_table": "a.b", "condition": "v = 1"}, "options.keys_table and options.condition are given"),
+        ({"keys_uri": "/k.csv", "keys_table": "a.b"}, "options.keys_table and options.keys_uri are given"),
+        ({"quarantine_table": "alone"}, "quarantine_table"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(SpecError, match=message):
+        EraseRowsOptions(**options)
+
+
+@pytest.mark.parametrize("condition", ["id = 7", "v = 1 AND lower(`Id`) = 'x'", "t.id IS NOT NULL"])
+def test_a_condition_is_not_about_the_key(condition: str) -> None:
+    with pytest.raises(SpecError, match="part of the key"):
+        EraseRowsOptions(condition=condition).refuse_key_in_condition(["id"], "shop.orders")
+
+
+def test_a_condition_may_be_about_other_columns() -> None:
+    EraseRowsOptions(condition="paid_id = 7").refuse_key_in_condition(["id"], "shop.orders")
+    EraseRowsOptions(keys_table="shop.id").refuse_key_in_condition(["id"], "shop.orders")

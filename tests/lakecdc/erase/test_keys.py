@@ -1,0 +1,186 @@
+"""Whose rows go: keys by table, file and condition, of several columns, and as they were before they changed."""
+
+from __future__ import annotations
+
+import random
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from lakecdc.contract.errors import InputError, SpecError
+from lakecdc.contract.report import TableReport
+from lakecdc.contract.spec import parse_spec
+from lakecdc.erase import job as job_module
+from lakecdc.erase.job import erase_rows
+from tests.conftest import Lake
+from tests.lakecdc.ingest.apply.support import Feed, PlainHistory
+from tests.lakecdc.maintain.support import duckdb_rows, run
+
+KEPT = [(1, "x"), (2, "y")]
+
+
+@pytest.fixture
+def name(lake: Lake) -> str:
+    """A table that nobody feeds, whose key has two columns and one row that is to go."""
+    name = lake.new_name("erased")
+    columns = "a bigint NOT NULL, b string NOT NULL, v string"
+    lake.sql(f"CREATE TABLE lake.{name} ({columns}) USING iceberg TBLPROPERTIES ('format-version' = '2')")
+    lake.sql(f"ALTER TABLE lake.{name} SET IDENTIFIER FIELDS b, a")
+    lake.sql(f"INSERT INTO lake.{name} VALUES (1, 'x', 'kept'), (2, 'x', 'gone'), (2, 'y', 'kept')")
+    return name
+
+
+def keys_of(lake: Lake, query: str) -> str:
+    name = lake.new_name("keys")
+    lake.sql(f"CREATE TABLE lake.{name} USING iceberg AS {query}")
+    return name
+
+
+def place(report: TableReport, kind: str) -> dict[str, object]:
+    return {each["place"]: each for each in report.metrics["places"]}[kind]
+
+
+def test_keys_come_from_files_of_each_kind(lake: Lake, name: str, tmp_path: Path) -> None:
+    pq.write_table(pa.table({"b": ["x"], "a": [2]}), tmp_path / "keys.parquet")
+    (tmp_path / "keys.csv").write_text("b,a\nx,2\n")
+    (tmp_path / "keys.json").write_text('{"because": "asked", "b": "x", "a": 2}\n')
+    kinds = ("parquet", "csv", "json")
+    dry = [run(lake, erase_rows, name, keys_uri=f"{tmp_path}/keys.{kind}", dry_run=True) for kind in kinds]
+    assert len({each.metrics["key_digest"] for each in dry}) == 1
+    assert place(dry[0], "table")["rows"] == 1
+    assert len(duckdb_rows(lake, name)) == 3
+
+    done = run(lake, erase_rows, name, keys_uri=f"{tmp_path}/keys.csv")
+    assert (done.outcome, done.metrics["rows_erased"]) == ("done", 1), done.reason
+    assert duckdb_rows(lake, name, "a, b") == KEPT
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "message"),
+    [
+        ("keys.csv", "b,a\nx,seven\n", "no value of the key's type"),
+        ("keys.csv", "b,a\nx,\n", "no value of the key's type"),
+        ("keys.csv", "b\nx\n", "no column 'a'"),
+        ("keys.xlsx", "", "ends with 'xlsx'"),
+    ],
+)
+def test_what_names_no_keys_is_refused_and_not_shown(
+    lake: Lake, name: str, tmp_path: Path, file: str, text: str, message: str
+) -> None:
+    (tmp_path / file).write_text(text)
+    with pytest.raises(InputError, match=message) as refused:
+        run(lake, erase_rows, name, keys_uri=f"{tmp_path}/{file}")
+    assert "seven" not in str(refused.value)
+
+
+def test_nobody_is_erased_by_default(lake: Lake, name: str) -> None:
+    with pytest.raises(SpecError, match="Nobody has said"):
+        run(lake, erase_rows, name)
+
+
+def test_a_condition_does_not_lose_keys_that_have_gone(lake: Lake, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def killed(*_: object) -> int:
+        raise RuntimeError("killed")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(job_module, "expire_all", killed)
+        with pytest.raises(RuntimeError, match="killed"):
+            run(lake, erase_rows, name, condition="v = 'gone'")
+    assert duckdb_rows(lake, name, "a, b") == KEPT
+    with pytest.raises(InputError, match="has not ended") as refused:
+        run(lake, erase_rows, name, condition="v = 'gone'")
+    (before,) = re.findall(r"snapshot (\d+) is from before", str(refused.value))
+    keys = keys_of(lake, f"SELECT a, b FROM lake.{name} VERSION AS OF {before} WHERE v = 'gone'")
+    done = run(lake, erase_rows, name, keys_table=keys)
+    assert (done.outcome, done.metrics["keys"]) == ("done", 1), done.reason
+    assert [snapshot.id for snapshot in lake.table(name).ancestors()] == [int(str(done.snapshot_after))]
+    assert run(lake, erase_rows, name, condition="v = 'gone'").outcome == "nothing"
+
+
+def test_further_tables_lose_the_keys_that_they_can_hold(lake: Lake, name: str) -> None:
+    further = lake.new_name("further")
+    lake.sql(f"CREATE TABLE lake.{further} (a int, b string) USING iceberg TBLPROPERTIES ('format-version' = '2')")
+    lake.sql(f"INSERT INTO lake.{further} VALUES (2, 'x'), (2, 'z'), (null, 'x')")
+    keys = keys_of(lake, "SELECT 2L AS a, 'x' AS b UNION ALL SELECT 1099511627776L, 'x'")
+    given = {"keys_table": keys, "further_tables": {name: [further]}}
+    done = run(lake, erase_rows, name, **given)
+    assert done.outcome == "done", done.reason
+    assert (place(done, "further")["rows_erased"], place(done, "table")["rows_erased"]) == (1, 1)
+    assert sorted(lake.duckdb_rows(further), key=str) == [(2, "z"), (None, "x")]
+    lake.sql(f"ALTER TABLE lake.{further} DROP COLUMN b")
+    with pytest.raises(InputError, match="no column 'b' of the key"):
+        run(lake, erase_rows, name, **given)
+
+
+def test_nothing_is_dropped_that_nobody_has_agreed_to(lake: Lake, name: str, tmp_path: Path) -> None:
+    lake.sql(f"ALTER TABLE lake.{name} CREATE TAG old")
+    given = {"condition": "v = 'gone'", "drop_refs": ["*"]}
+    spec = parse_spec(lake.spec("erase_rows", name, options={**given, "dry_run": True}))
+    told = erase_rows(lake.table(name), replace(spec, documents=f"file://{tmp_path}")).metrics
+    assert f"old of {name}" in told["drops"]
+    approved = {name: told["findings"]}
+    lake.sql(f"ALTER TABLE lake.{name} CREATE BRANCH later")
+    with pytest.raises(InputError, match=f"Nobody has agreed to drop later of {name}"):
+        run(lake, erase_rows, name, **given, approved=approved)
+    with pytest.raises(InputError, match="Its key_digest is"):
+        run(lake, erase_rows, name, condition="v = 'kept'", drop_refs=["old"], approved=approved)
+    assert len(duckdb_rows(lake, name)) == 3
+    lake.sql(f"ALTER TABLE lake.{name} DROP BRANCH later")
+    assert run(lake, erase_rows, name, **given, approved=approved).outcome == "done"
+    assert duckdb_rows(lake, name, "a, b") == KEPT
+
+
+def test_an_event_that_gave_its_row_another_key_stays_without_the_old_one(lake: Lake, tmp_path: Path) -> None:
+    name = lake.new_name("moved")
+    log = f"{name}_history"
+    feed, source = Feed(lake, tmp_path, {"history_table": log}, table=name), PlainHistory(random.Random(5))
+    for key in (1, 7001):
+        source.insert(key)
+    feed.take(source.events)
+    seen = len(source.events)
+    source.change_key(7001, 8)
+    feed.take(source.events[seen:])
+    columns = "_lakecdc_op, id, _lakecdc_old_key"
+    assert ("c", 8, '{"id":7001}') in feed.rows(log, columns)
+
+    done = run(lake, erase_rows, name, keys_table=keys_of(lake, "SELECT 7001L AS id"), history_tables={name: log})
+    assert done.outcome == "done", done.reason
+    assert feed.rows(log, columns) == [("c", 1, None), ("c", 8, None)]
+    assert feed.rows(columns="id") == [(1,), (8,)]
+    folder = Path(lake.table(log).location.removeprefix("file:"))
+    texts = [text for file in folder.rglob("*.parquet") for text in pq.read_table(file)["_lakecdc_old_key"].to_pylist()]
+    assert texts and not any(texts)
+
+
+def test_a_key_of_several_columns_is_known_in_the_order_of_its_source(lake: Lake, tmp_path: Path) -> None:
+    name = lake.new_name("composite")
+    log, quarantine = f"{name}_history", f"{name}_waiting"
+    # the other way round than the columns of the table
+    target = {"key": ["name", "id"], "history_table": log}
+    options = {"quarantine_table": quarantine, "max_quarantined_fraction": 1.0}
+    feed, source = Feed(lake, tmp_path, target, table=name, options=options), PlainHistory(random.Random(7))
+    for key in (1, 7001):
+        source.insert(key)
+    first = list(source.events)
+    feed.take(first)
+    for key in (2, 7002):
+        source.insert(key)
+    broken = source.events[-1]["value"]["after"]
+    broken["n"] = "not a number"
+    feed.take(source.events[len(first) :])
+
+    going = f"SELECT id, name FROM lake.{name} WHERE id = 7001 UNION ALL SELECT 7002L, '{broken['name']}'"
+    given = {"history_tables": {name: log}, "quarantine_table": quarantine, "keys_table": keys_of(lake, going)}
+    with pytest.raises(InputError, match=f"1 messages wait in {quarantine}"):
+        run(lake, erase_rows, name, **given)
+    lake.sql(f"DELETE FROM lake.{quarantine}")
+    done = run(lake, erase_rows, name, **given)
+    assert done.outcome == "done", done.reason
+    # late events do not bring the row back
+    source.insert(3)
+    feed.take([*first, source.events[-1]])
+    assert feed.rows(columns="id") == feed.rows(log, "id") == [(1,), (2,), (3,)]
