@@ -48,7 +48,7 @@ def decoded(
         [("location", pa.string()), ("rows", pa.int64()), ("entries", pa.list_(pa.string())), ("error", pa.string())]
     )
     for batch in batches:
-        rows = []
+        rows = list[tuple[str, int, list[str], str | None]]()
         for location in batch.column("location").to_pylist():
             try:
                 rows.append((location, *_of_file(location, properties, wanted), None))
@@ -95,7 +95,8 @@ def entries_of(stream: Any, wanted: Wanted) -> list[str]:
     import fastavro
 
     found = []
-    for entry in fastavro.reader(stream):
+    entries: Iterator[Any] = fastavro.reader(stream)
+    for entry in entries:
         file = entry.get("data_file")
         if file is None:
             continue

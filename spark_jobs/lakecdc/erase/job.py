@@ -21,6 +21,7 @@ from lakecdc.maintain.findings import Findings, approved_lines
 from lakecdc.maintain.rewrite import nothing
 from lakecdc.maintain.rollback_history import named_history
 from lakecdc.metadata import names
+from lakecdc.metadata.erasure import erasure_begun, erasure_ended
 from lakecdc.metadata.positions import current_position
 
 if TYPE_CHECKING:
@@ -63,19 +64,20 @@ def erase_rows(table: IcebergTable, spec: JobSpec) -> TableReport:
         return nothing(table, "no key is named", head, **told)
     found = places(table, keys, options, history)
     for place in found:
-        refuse_unsupported(place.table)
+        refuse_unsupported(place)
     _refuse_interrupted(table, history)
     pinned = [(place.table, pins(place.table, options)) for place in found]
     _refuse_unapproved(table, options, _what_is_erased(table, keys, found), _drops(pinned))
     if options.dry_run:
         return _looked(table, spec, told, found, pinned, keys)
     refuse_pinned(pinned)
-    done = [{"place": place.kind, "table": place.table.name} for place in found]
-    _remember(table, keys)
+    done: list[dict[str, Any]] = [{"place": place.kind, "table": place.table.name} for place in found]
+    fed = [table, *([history] if history else [])]
+    _remember(fed, keys)
     for place, facts in zip(found, done, strict=True):
         facts |= erase(place, spec)
     # an event may have been taken in meanwhile, and erased with the rest
-    _remember(table, keys)
+    _remember(fed, keys)
     for (each, pin), facts in zip(pinned, done, strict=True):
         release(each, pin)
         facts |= {"snapshots_expired": expire_all(each, spec), "dropped": pin.dropped}
@@ -88,7 +90,11 @@ def erase_rows(table: IcebergTable, spec: JobSpec) -> TableReport:
     left = _left(found, proofs)
     told |= {**sums, "files_with_keys": sum(left.values()), "places": done}
     told["seconds"] = round(time.monotonic() - started, 3)
-    facts = {"snapshot_before": str(head.id), "snapshot_after": str(after.id) if after else None, "metrics": told}
+    ends: dict[str, Any] = {
+        "snapshot_before": str(head.id),
+        "snapshot_after": str(after.id) if after else None,
+        "metrics": told,
+    }
     if left:
         counted = ", ".join(f"{count} files of {where}" for where, count in left.items())
         error = VerificationError(
@@ -96,10 +102,12 @@ def erase_rows(table: IcebergTable, spec: JobSpec) -> TableReport:
             table=table.name,
             hint="Run again when no other job writes; remove_orphan_files takes files that nothing refers to.",
         )
-        return TableReport.failure(table.name, error, **facts)
+        return TableReport.failure(table.name, error, **ends)
+    for each in fed:
+        each.update_properties(dict(erasure_ended()))
     if not any(sums.values()):
-        return TableReport(table.name, "nothing", "no file holds one of the keys", **facts)
-    return TableReport(table.name, "done", **facts)
+        return TableReport(table.name, "nothing", "no file holds one of the keys", **ends)
+    return TableReport(table.name, "done", **ends)
 
 
 def _looked(
@@ -166,10 +174,17 @@ def _refuse_interrupted(table: IcebergTable, history: IcebergTable | None) -> No
         )
 
 
-def _remember(table: IcebergTable, keys: Keys) -> None:
+def _remember(fed: Sequence[IcebergTable], keys: Keys) -> None:
+    """Remember the keys; a batch of ingestion that was read before is not committed any more, but made anew.
+
+    :param fed: the table, and its history table if it has one.
+    """
+    table = fed[0]
     position = current_position(carrier_of(table.refresh().ancestors()), table.properties)
     if position is not None and position.high_order:
         remember_erased(table, keys.frame.select(key_text(keys.columns).alias("text")), position.high_order)
+    for each in fed:
+        each.update_properties(dict(erasure_begun(keys.digest)))
 
 
 def _proven(place: Place, facts: dict[str, Any]) -> Examined:

@@ -16,6 +16,7 @@ from lakecdc.iceberg.table import IcebergTable
 from lakecdc.ingest.erased import in_field_order, key_hash
 from lakecdc.ingest.formats.changes import exact_json
 from lakecdc.metadata import names
+from lakecdc.metadata.erasure import unfinished_erasure
 from lakecdc.sql import quoted_column
 
 if TYPE_CHECKING:
@@ -80,7 +81,10 @@ def read_keys(table: IcebergTable, options: EraseRowsOptions, history: IcebergTa
             hint="Correct the values; nothing was changed.",
         )
     hashes = sorted(row[0] for row in frame.select(key_hash(table.uuid, key_text(columns))).collect())
-    return Keys(frame, columns, len(hashes), hashlib.sha256("".join(hashes).encode()).hexdigest())
+    keys = Keys(frame, columns, len(hashes), hashlib.sha256("".join(hashes).encode()).hexdigest())
+    if options.condition:
+        _refuse_half_erased(table, history, keys)
+    return keys
 
 
 def key_text(columns: Sequence[str]) -> Column:
@@ -109,22 +113,29 @@ def _named(
         )
     listed = ", ".join(map(quoted_column, columns))
     found = table.read(columns=listed, where=options.condition)
-    _refuse_half_erased(table)
     if history is None:
         return found
-    _refuse_half_erased(history)
     # a TRUNCATE in a history table has no key
     return found.union(history.read(columns=listed, where=options.condition).dropna())
 
 
-def _refuse_half_erased(table: IcebergTable) -> None:
-    """Refuse a condition after an erasure that did not end: the rows of its keys, which would meet it, have gone."""
+def _refuse_half_erased(table: IcebergTable, history: IcebergTable | None, keys: Keys) -> None:
+    """Refuse a condition that finds other keys than an erasure that did not end, whose rows may have gone."""
+    if unfinished_erasure(table.properties) in (None, keys.digest):
+        return
+    hint = "Name the keys by options.keys_table or options.keys_uri."
+    if kept := [text for each in (table, history) if each is not None and (text := _from_before(each))]:
+        hint = f"Make a table of the keys, of the rows that meet it in {' and '.join(kept)}, and name it as "
+        hint += "options.keys_table."
+    raise InputError(
+        "An erasure has not ended, and rows that met its condition may have gone.",
+        table=table.name,
+        hint=f"{hint} If it was of other rows, take the property {names.ERASED} from the table.",
+    )
+
+
+def _from_before(table: IcebergTable) -> str | None:
+    """A snapshot from before the erasure, as SQL names it; None if none is left."""
     parents = [snapshot.parent_id for snapshot in table.ancestors() if snapshot.summary.get(names.JOB) == JOB]
     before = [parent for parent in parents if parent is not None and table.snapshot(parent) is not None]
-    if before:
-        raise InputError(
-            f"An erasure has not ended: snapshot {before[-1]} is from before it, and no row may meet the condition.",
-            table=table.name,
-            hint=f"Make a table of the keys, of the rows that meet it in VERSION AS OF {before[-1]}, and name that as "
-            "options.keys_table. If the erasure was of other rows, run expire_snapshots first.",
-        )
+    return f"{table.name} VERSION AS OF {before[-1]}" if before else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from lakecdc.erase.decode import SCHEMA, Wanted, decoded
 from lakecdc.iceberg.file_io import storage_properties
@@ -18,6 +18,8 @@ from lakecdc.maintain.orphans.storage import TableStorage
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    from pyiceberg.types import PrimitiveType
 
     from lakecdc.erase.places import Place
     from lakecdc.iceberg.table import IcebergTable
@@ -146,7 +148,7 @@ def _wanted(place: Place) -> Wanted:
     )
     kinds = [schema.find_field(number).field_type for number in ids]
     bounds = [
-        frozenset(to_bytes(kind, value) for value in keys[column].unique().to_pylist())
+        frozenset(to_bytes(cast("PrimitiveType", kind), value) for value in keys[column].unique().to_pylist())
         for column, kind in zip(place.columns, kinds, strict=True)
     ]
     moved = None

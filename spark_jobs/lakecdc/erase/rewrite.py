@@ -17,6 +17,7 @@ from lakecdc.iceberg.definition import current_spec_id
 from lakecdc.iceberg.deleted_entries import drop_deleted_entries
 from lakecdc.iceberg.fence import KnownHead, PositionFence
 from lakecdc.iceberg.live_deletes import equality_deletes
+from lakecdc.iceberg.partition_fields import partition_fields
 from lakecdc.iceberg.rewrite_tasks import plan_tasks, read_staged, removable_deletes
 from lakecdc.iceberg.scan import specs_losing_partitions
 from lakecdc.iceberg.staging import discard, stage_rows, staged_tasks
@@ -35,21 +36,31 @@ if TYPE_CHECKING:
 
 JOB = "erase_rows"
 _ATTEMPTS = 4
+# transforms that leave some values as they are
+_NAMING = ("identity", "truncate", "day")
 #: what a snapshot says of itself alone
 _OWN = (names.JOB, names.COMMIT_ID, names.DELETE_SPECS, names.BRANCHED_FROM, names.SORTED_BY, names.ROWS_SORTED_BY)
 
 
-def refuse_unsupported(table: IcebergTable) -> None:
+def refuse_unsupported(place: Place) -> None:
     """Refuse a table of which not every file can be rewritten, decoded and deleted.
 
     :raises UnsupportedError: saying why.
     """
+    table = place.table
     refuse_shared_files(table)
     if table.is_encrypted:
         raise UnsupportedError("It is encrypted, and its files cannot be decoded here.", table=table.name)
     head = table.head()
     if head is None:
         return
+    if told := _told_by_partitions(place):
+        raise UnsupportedError(
+            f"Its partitions by {told} have the values of keys for names, which metadata and folders keep.",
+            table=table.name,
+            hint="Partition it by bucket(…) of the key, have compact_data_files with older_specs move its rows, and "
+            "expire the snapshots before.",
+        )
     if specs_losing_partitions(table, head.id):
         raise UnsupportedError(
             "It has data files of a partition spec whose column was dropped, whose manifests would be made anew.",
@@ -62,6 +73,18 @@ def refuse_unsupported(table: IcebergTable) -> None:
             table=table.name,
             hint="Set write.format.default to parquet and rewrite them with compact_data_files.",
         )
+
+
+def _told_by_partitions(place: Place) -> str | None:
+    """Columns of the key that partitions are called by, if they are the whole key; of all files that snapshots have."""
+    manifests = place.table.metadata("all_manifests").select("partition_spec_id").distinct().collect()
+    there = {int(row[0]) for row in manifests}
+    key = {field.id: field.name for field in place.table.fields if field.name in place.columns}
+    for spec_id, fields in partition_fields(place.table).items():
+        named = {field.source_id for field in fields if field.transform.partition("[")[0] in _NAMING}
+        if spec_id in there and named >= key.keys():
+            return ", ".join(key.values())
+    return None
 
 
 def convert_equality_deletes(table: IcebergTable, spec: JobSpec) -> None:

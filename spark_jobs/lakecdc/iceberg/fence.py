@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 from lakecdc.contract.errors import CommitStateUnknownError
@@ -52,17 +52,18 @@ class DeleteReach:
 
 
 class KnownFloor:
-    """The floor of expired rows that somebody has gone by; the table must have no other one when they commit.
+    """What somebody has gone by of rows that were taken away; the table must tell nothing else when they commit.
 
-    :param text: the property as it was then; None if there was none.
+    :param known: by table property, its value then; None if there was none.
     """
 
-    def __init__(self, table: IcebergTable, text: str | None) -> None:
-        self._table, self._text = table, text
+    def __init__(self, table: IcebergTable, known: Mapping[str, str | None]) -> None:
+        self._table, self._known = table, known
 
     def holds(self) -> bool:
-        """Whether it is the floor of the metadata that Iceberg is about to build a commit on."""
-        return bool(self._table.java.operations().current().properties().get(names.EXPIRED_BELOW) == self._text)
+        """Whether the metadata that Iceberg is about to build a commit on tells the same."""
+        properties = self._table.java.operations().current().properties()
+        return all(properties.get(name) == value for name, value in self._known.items())
 
 
 class KnownHead:
@@ -162,7 +163,7 @@ class PositionFence:
     :ivar head: that the batch was checked with; None if only its own rows were.
     :ivar head_moved: whether it was refused because others have committed since.
     :ivar out_of_reach: whether it was refused because of the deletes' reach.
-    :ivar floor_moved: whether it was refused because rows have expired meanwhile.
+    :ivar floor_moved: whether it was refused because rows have expired or were erased meanwhile.
     :ivar mark: the commit's own.
     :ivar attempts: how often the commit has been tried.
     """
@@ -203,7 +204,7 @@ class PositionFence:
         if self.out_of_reach:
             return "rows have moved to a partition spec that the batch's equality deletes do not reach"
         if self.floor_moved:
-            return "rows have expired since the batch was read"
+            return "rows have expired or were erased since the batch was read"
         if self.head_moved:
             return "others have committed since the table was checked with the batch"
         return "another run has moved the source positions of this table"

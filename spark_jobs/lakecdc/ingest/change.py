@@ -132,6 +132,7 @@ class TableBatch:
     :param source_table: full name of the one source table of the events, where messages tell it; else None.
     :param columns_told: what the log tells of ``source_columns``; None where it leaves something to guess.
     :param floor: of the table's expired rows, which the batch is held against.
+    :param erasure: what the table told of its last erasure when the batch was held against its floor.
     :param audit: checks that it has to pass before it is published; None if there are none.
     :param facts: numbers for the report, such as ``source_lag_seconds``.
     """
@@ -159,6 +160,7 @@ class TableBatch:
     source_columns: Mapping[str, int | None] | None = None
     columns_told: ColumnsTold | None = None
     floor: BelowFloor | None = None
+    erasure: str | None = None
     source_table: str | None = None
     audit: Audit | None = None
     facts: Mapping[str, object] = field(default_factory=dict)

@@ -48,11 +48,7 @@ def remember_erased(target: IcebergTable, texts: DataFrame, order: str) -> None:
     :param texts: column ``text``, the keys.
     :param order: highest order key that the target has taken.
     """
-    table = _open(target)
-    if table is None:
-        columns = [(_HASH, "string", True), (ORDER_COLUMN, "string", True)]
-        name = target.name + ERASED_SUFFIX
-        table = definition.create_side_table(target.spark, target.catalog, name, columns)
+    table = _open(target) or _create(target)
     rows = texts.select(key_hash(target.uuid, F.col("text")).alias(_HASH), F.lit(order).alias(ORDER_COLUMN))
     known = table.read().where(F.col(ORDER_COLUMN) >= order).select(_HASH)
     rows.join(known, _HASH, "left_anti").coalesce(1).writeTo(table.sql_name).append()
@@ -91,6 +87,11 @@ def _hashed(rows: DataFrame, target: IcebergTable, key: Sequence[str]) -> DataFr
 
 def _newest(table: IcebergTable) -> DataFrame:
     return table.read().groupBy(_HASH).agg(F.max(ORDER_COLUMN).alias("erased"))
+
+
+def _create(target: IcebergTable) -> IcebergTable:
+    columns = [(_HASH, "string", True), (ORDER_COLUMN, "string", True)]
+    return definition.create_side_table(target.spark, target.catalog, target.name + ERASED_SUFFIX, columns)
 
 
 def _open(target: IcebergTable) -> IcebergTable | None:

@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 
 from lakecdc.iceberg.fence import KnownFloor
 from lakecdc.metadata.floor import TIMES, read_floor, text_of
-from lakecdc.metadata.names import EXPIRED_BELOW
+from lakecdc.metadata.names import ERASED, EXPIRED_BELOW
 from lakecdc.sql import quoted_column
 
 if TYPE_CHECKING:
@@ -79,8 +79,10 @@ def held_against(batch: TableBatch, table: IcebergTable | None) -> TableBatch:
     :param table: None if there is none yet.
     :raises InputError: the table's property is no floor.
     """
-    text = table.properties.get(EXPIRED_BELOW) if table else None
-    if table is None or text is None:
+    if table is None:
+        return batch
+    text, batch = table.properties.get(EXPIRED_BELOW), replace(batch, erasure=table.properties.get(ERASED))
+    if text is None:
         return batch
     floor, found = read_floor({EXPIRED_BELOW: text}, table.name), None
     if floor is not None:
@@ -106,5 +108,5 @@ def without_expired(batch: TableBatch, table: IcebergTable) -> TableBatch:
 
 
 def known_floor(table: IcebergTable, batch: TableBatch) -> KnownFloor:
-    """What refuses the commit of a batch if the table has another floor by then."""
-    return KnownFloor(table, batch.floor.text if batch.floor else None)
+    """What refuses the commit of a batch if rows of the table have expired or were erased by then."""
+    return KnownFloor(table, {EXPIRED_BELOW: batch.floor.text if batch.floor else None, ERASED: batch.erasure})

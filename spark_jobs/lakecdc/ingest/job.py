@@ -185,7 +185,7 @@ def _to_be_taken(spark: SparkSession, feed: Feed, batch: TableBatch, error: Exce
     """What of a batch that failed can be taken after all; None if nothing changes that."""
     if not isinstance(error, FloorMovedError) or feed.table is None:
         return _without_misfits(spark, batch, error)
-    log.info("%s: rows have expired meanwhile, the batch is held against the new floor", feed.name)
+    log.info("%s: rows have expired or were erased meanwhile, the batch is held against what is left", feed.name)
     feed.table.refresh()
     if feed.history:
         feed.history.expect_again()

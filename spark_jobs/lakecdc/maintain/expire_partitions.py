@@ -198,7 +198,7 @@ def _with_rows(table: IcebergTable, plan: ExpiryPlan) -> ExpiryPlan:
 
 def _remove_files(table: IcebergTable, plan: ExpiryPlan) -> tuple[Snapshot, dict[str, int]]:
     """Remove whole files, those that have come since the plan was made included."""
-    fence = FloorFence(KnownFloor(table, plan.known))
+    fence = FloorFence(KnownFloor(table, {names.EXPIRED_BELOW: plan.known}))
     rows = rows_below(table, plan.column.name, plan.literal)
     after = remove_files(table, rows, fence, summary={names.JOB: JOB}, properties=_floor_property(plan))
     return after, _removed(after)
@@ -207,7 +207,7 @@ def _remove_files(table: IcebergTable, plan: ExpiryPlan) -> tuple[Snapshot, dict
 def _delete_rows(table: IcebergTable, plan: ExpiryPlan) -> tuple[Snapshot, dict[str, int]]:
     """Delete rows on a scratch branch, which becomes the table's state unless another writer comes first."""
     carrier = carrier_of(table.ancestors())
-    fence = PositionFence(carrier.text if carrier else None, floor=KnownFloor(table, plan.known))
+    fence = PositionFence(carrier.text if carrier else None, floor=KnownFloor(table, {names.EXPIRED_BELOW: plan.known}))
     with scratch.branch(table, plan.head) as branch:
         name = scratch.sql_name(table, branch)
         table.spark.sql(f"DELETE FROM {name} WHERE {_old_rows(plan)}")

@@ -68,6 +68,8 @@ MOMENT_BRANCH_PREFIX = "lakecdc_moment_"
 TRUNCATED = "lakecdc.truncated-at"
 #: table property: the column and the moment below which a table's rows have expired (see ``floor``)
 EXPIRED_BELOW = "lakecdc.expired-below"
+#: table property: JSON of the last erasure of rows, and whether it has ended (see ``erasure``)
+ERASED = "lakecdc.erased"
 #: what comes before the job in the name of a Spark application
 APPLICATION_PREFIX = "lakecdc "
 #: ends of the names of the tables beside a target: its remembered deletes, hashes of its erased keys, and the files it
@@ -121,4 +123,5 @@ def side_tables(table: str) -> tuple[str, ...]:
     :param table: the target, ``namespace.name``.
     """
     namespace = table.rpartition(".")[0]
-    return f"{table}{DELETES_SUFFIX}", f"{table}{FILES_SUFFIX}", quarantine_of(table), f"{namespace}.{PARKED}"
+    own = (f"{table}{suffix}" for suffix in (DELETES_SUFFIX, ERASED_SUFFIX, FILES_SUFFIX))
+    return *own, quarantine_of(table), f"{namespace}.{PARKED}"

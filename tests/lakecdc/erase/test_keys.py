@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from lakecdc.contract.errors import InputError, SpecError
+from lakecdc.contract.errors import InputError, SpecError, UnsupportedError
 from lakecdc.contract.report import TableReport
 from lakecdc.contract.spec import parse_spec
 from lakecdc.erase import job as job_module
@@ -82,23 +82,39 @@ def test_nobody_is_erased_by_default(lake: Lake, name: str) -> None:
         run(lake, erase_rows, name)
 
 
-def test_a_condition_does_not_lose_keys_that_have_gone(lake: Lake, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("moment", ["expire_all", "examine"])
+def test_a_condition_does_not_lose_keys_that_have_gone(
+    lake: Lake, name: str, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
     def killed(*_: object) -> int:
         raise RuntimeError("killed")
 
     with monkeypatch.context() as patch:
-        patch.setattr(job_module, "expire_all", killed)
+        patch.setattr(job_module, moment, killed)
         with pytest.raises(RuntimeError, match="killed"):
             run(lake, erase_rows, name, condition="v = 'gone'")
     assert duckdb_rows(lake, name, "a, b") == KEPT
     with pytest.raises(InputError, match="has not ended") as refused:
         run(lake, erase_rows, name, condition="v = 'gone'")
-    (before,) = re.findall(r"snapshot (\d+) is from before", str(refused.value))
-    keys = keys_of(lake, f"SELECT a, b FROM lake.{name} VERSION AS OF {before} WHERE v = 'gone'")
+    before = re.findall(r"VERSION AS OF (\d+)", str(refused.value))
+    keys = keys_of(lake, "SELECT 2L AS a, 'x' AS b")
+    if moment == "expire_all":
+        keys = keys_of(lake, f"SELECT a, b FROM lake.{name} VERSION AS OF {before[0]} WHERE v = 'gone'")
+    assert bool(before) == (moment == "expire_all")
     done = run(lake, erase_rows, name, keys_table=keys)
-    assert (done.outcome, done.metrics["keys"]) == ("done", 1), done.reason
+    assert done.metrics["keys"] == 1 and not done.metrics["files_with_keys"], done.reason
     assert [snapshot.id for snapshot in lake.table(name).ancestors()] == [int(str(done.snapshot_after))]
     assert run(lake, erase_rows, name, condition="v = 'gone'").outcome == "nothing"
+
+
+def test_a_table_whose_partitions_are_called_by_its_key_is_left_alone(lake: Lake, name: str) -> None:
+    lake.sql(f"ALTER TABLE lake.{name} ADD PARTITION FIELD a")
+    lake.sql(f"ALTER TABLE lake.{name} ADD PARTITION FIELD truncate(20, b)")
+    given = {"keys_table": keys_of(lake, "SELECT 2L AS a, 'x' AS b"), "dry_run": True}
+    assert run(lake, erase_rows, name, **given).outcome == "nothing", "no file has these partitions yet"
+    lake.sql(f"INSERT INTO lake.{name} VALUES (2, 'z', 'kept')")
+    with pytest.raises(UnsupportedError, match="partitions by a, b"):
+        run(lake, erase_rows, name, **given)
 
 
 def test_further_tables_lose_the_keys_that_they_can_hold(lake: Lake, name: str) -> None:

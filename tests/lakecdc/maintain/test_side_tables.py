@@ -8,6 +8,7 @@ from airflow_provider_lakecdc.delete_debt import _counted, debt_of
 from airflow_provider_lakecdc.tables import branch_snapshots
 from lakecdc.contract.spec import parse_spec
 from lakecdc.iceberg.table import IcebergTable, exists
+from lakecdc.ingest import erased as hashes
 from lakecdc.ingest import quarantine, tombstones
 from lakecdc.ingest.sources import file_memory
 from lakecdc.ingest.sources.postgres.parking import Parking
@@ -29,8 +30,9 @@ BATCHES = 3
 
 def filled_side_tables(lake: Lake, target: str) -> list[str]:
     """The side tables of a target as ingestion makes them, with a file for each of some batches."""
-    deletes, files, kept, parked = side_tables(target)
+    deletes, erased, files, kept, parked = side_tables(target)
     tombstones._create(lake.table(target), ["id"])
+    hashes._create(lake.table(target))
     file_memory._create(lake.spark, "lake", files)
     if quarantine.open_quarantine(lake.spark, "lake", kept) is None:
         quarantine._create(lake.spark, "lake", kept)
@@ -38,11 +40,12 @@ def filled_side_tables(lake: Lake, target: str) -> list[str]:
         Parking(lake.spark, "lake")._create(parked)
     for batch in range(BATCHES):
         lake.sql(f"INSERT INTO lake.{deletes} VALUES ({batch}, 'order', now())")
+        lake.sql(f"INSERT INTO lake.{erased} VALUES ('hash {batch}', 'order')")
         lake.sql(f"INSERT INTO lake.{files} VALUES ('c{batch}', '', 'f', null)")
         message = f"'{target}', 'p{batch}', 'type', 'no', now(), null, null, null, 't', 0, {batch}, X'00', X'FF'"
         lake.sql(f"INSERT INTO lake.{kept} VALUES ({message}, null, null, null)")
         lake.sql(f"INSERT INTO lake.{parked} (target, through, kind) VALUES ('{target}', {batch}, 'end')")
-    return [deletes, files, kept, parked]
+    return [deletes, erased, files, kept, parked]
 
 
 def test_they_are_compacted_rewritten_and_expired_with_their_target(lake: Lake) -> None:

@@ -12,6 +12,7 @@ from lakecdc.metadata.names import AUDIT, HEALTH, is_lake_table, is_side_table, 
 def test_they_are_the_names_that_ingestion_uses() -> None:
     assert side_tables("eu.shop.orders") == (
         "eu.shop.orders" + tombstones.SUFFIX,
+        "eu.shop.orders_lakecdc_erased",
         "eu.shop.orders" + file_memory.SUFFIX,
         quarantine.table_name(IngestOptions(), "eu.shop.orders"),
         parking.table_name("eu.shop.orders"),

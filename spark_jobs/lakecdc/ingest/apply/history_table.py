@@ -93,6 +93,8 @@ class HistoryTable:
     def expect_again(self) -> None:
         """The batch that was appended last comes once more, since the target could not take it."""
         self.recorded = self._appended
+        if self.table is not None:
+            self.table.refresh()
 
     def _highest(self) -> str | None:
         """The highest order key, those of earlier full loads included, which no position tells."""

@@ -30,7 +30,7 @@ class OvertakenError(ConflictError):
 
 
 class FloorMovedError(ConflictError):
-    """Rows have expired since the batch was read; it has to be held against the new floor."""
+    """Rows have expired or were erased since the batch was read, which has to be held against what is left."""
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ def publish(
     :param moment: prefix of the fail points.
     :raises AuditError: it has not; its files stay, on a branch.
     :raises OvertakenError: a live row is beyond the equality deletes by now, or the table is not what was checked.
-    :raises FloorMovedError: rows have expired meanwhile.
+    :raises FloorMovedError: rows have expired or were erased meanwhile.
     :raises ConflictError: another run has moved the positions.
     """
     failpoints.reach(f"{moment}before_staging")
@@ -135,7 +135,7 @@ def publish(
 
 
 def refuse_below_floor(table: IcebergTable, fence: PositionFence, error: InputError | ConflictError) -> None:
-    """Tell apart the commit that was refused because rows have expired meanwhile.
+    """Tell apart the commit that was refused because rows have expired or were erased meanwhile.
 
     :raises FloorMovedError: it was.
     """

@@ -208,7 +208,7 @@ def _statistics(place: Place, name: str) -> None:
 def _old_files(place: Place, name: str) -> None:
     table = place.table(name)
     rows = row_filter(table, "v", "greaterThanOrEqual", "old")
-    fence = FloorFence(KnownFloor(table, table.properties.get(names.EXPIRED_BELOW)))
+    fence = FloorFence(KnownFloor(table, {names.EXPIRED_BELOW: table.properties.get(names.EXPIRED_BELOW)}))
     remove_files(table, rows, fence, summary={names.JOB: "expire_partitions"}, properties={names.EXPIRED_BELOW: "x"})
     assert place.table(name).properties[names.EXPIRED_BELOW] == "x"
 
