@@ -11,11 +11,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from lakecdc.contract.erasing import EraseRowsOptions
 from lakecdc.contract.errors import InputError, SpecError, UnsupportedError
 from lakecdc.contract.report import TableReport
 from lakecdc.contract.spec import parse_spec
 from lakecdc.erase import job as job_module
 from lakecdc.erase.job import erase_rows
+from lakecdc.erase.keys import read_keys
 from tests.conftest import Lake
 from tests.lakecdc.ingest.apply.support import Feed, PlainHistory
 from tests.lakecdc.maintain.support import duckdb_rows, run
@@ -49,9 +51,10 @@ def test_keys_come_from_files_of_each_kind(lake: Lake, name: str, tmp_path: Path
     (tmp_path / "keys.csv").write_text("b,a\nx,2\n")
     (tmp_path / "keys.json").write_text('{"because": "asked", "b": "x", "a": 2}\n')
     kinds = ("parquet", "csv", "json")
-    dry = [run(lake, erase_rows, name, keys_uri=f"{tmp_path}/keys.{kind}", dry_run=True) for kind in kinds]
-    assert len({each.metrics["key_digest"] for each in dry}) == 1
-    assert place(dry[0], "table")["rows"] == 1
+    given = [EraseRowsOptions(keys_uri=f"{tmp_path}/keys.{kind}") for kind in kinds]
+    assert len({read_keys(lake.table(name), options, None).digest for options in given}) == 1
+    dry = run(lake, erase_rows, name, keys_uri=f"{tmp_path}/keys.json", dry_run=True)
+    assert place(dry, "table")["rows"] == 1
     assert len(duckdb_rows(lake, name)) == 3
 
     done = run(lake, erase_rows, name, keys_uri=f"{tmp_path}/keys.csv")
