@@ -17,7 +17,7 @@ from lakecdc.maintain.delete_files.job import rewrite_delete_files
 from lakecdc.maintain.expire import expire_snapshots
 from lakecdc.maintain.manifests import rewrite_manifests
 from lakecdc.metadata.debt import DeleteDebt
-from lakecdc.metadata.names import side_tables
+from lakecdc.metadata.names import quarantine_of, side_tables
 from lakecdc.metadata.positions import Position
 from lakecdc.run import TableWork, each_table, run
 from tests.conftest import Lake
@@ -64,12 +64,12 @@ def test_they_are_compacted_rewritten_and_expired_with_their_target(lake: Lake) 
     assert job(rewrite_manifests, min_manifests=2) == {target: "nothing", **done}
     assert job(compact_data_files, min_input_files=2) == {target: "nothing", **done}
     assert job(expire_snapshots, older_than="2100-01-01T00:00:00+00:00", retain_last=1) == {target: "nothing", **done}
-    assert [count(lake, name, 0) for name in beside[:2]] == [1, 1]
+    assert [count(lake, name, 0) for name in beside[:3]] == [1, 1, 1]
     assert {name: len(spark_rows(lake, name)) for name in beside} == rows
     # what ingestion asks of them
     position = Position("files", "files", {"chapter": "c2"})
     assert file_memory.recall(lake.spark, "lake", target, position).all == {"f"}
-    messages = quarantine.messages(IcebergTable(lake.spark, "lake", beside[2]), target)
+    messages = quarantine.messages(IcebergTable(lake.spark, "lake", quarantine_of(target)), target)
     assert messages.count() == BATCHES
 
 
