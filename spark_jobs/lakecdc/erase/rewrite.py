@@ -77,6 +77,9 @@ def refuse_unsupported(place: Place) -> None:
 
 def _told_by_partitions(place: Place) -> str | None:
     """Columns of the key that partitions are called by, if they are the whole key; of all files that snapshots have."""
+    if place.kind == "parked":
+        # it is searched by the target's name, which is no key
+        return None
     manifests = place.table.metadata("all_manifests").select("partition_spec_id").distinct().collect()
     there = {int(row[0]) for row in manifests}
     key = {field.id: field.name for field in place.table.fields if field.name in place.columns}
