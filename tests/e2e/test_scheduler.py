@@ -17,7 +17,7 @@ from tests.e2e.served_airflow import ServedAirflow
 from tests.lakecdc.ingest.histories import History, lines
 from tests.readers import duckdb_rows
 
-pytestmark = pytest.mark.soak
+pytestmark = pytest.mark.services
 
 TABLE = "shop.orders"
 # each try waits until its flag is taken away
