@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql import Observation
 from pyspark.sql import functions as F
 
 from lakecdc import failpoints
@@ -151,16 +150,17 @@ def _rewrite_files(place: Place, head: Snapshot) -> dict[str, int]:
     if not files:
         return {"rows_erased": 0, "files_rewritten": 0}
     tasks = plan_tasks(table, head.id, files)
-    seen = Observation()
     with staged_tasks(table, list(tasks.values())) as group:
-        rows = read_staged(table.spark, group).observe(seen, F.count("*").alias("rows"))
+        rows = read_staged(table.spark, group)
+        # a pass of its own: Spark observes the rows of a task again that runs again
+        before = rows.count()
         staged = stage_rows(
             table,
             place.without(rows),
             properties=bloom_filter_properties(table, bloom_filter_columns(table)),
             output_spec_id=current_spec_id(table),
         )
-    before, after = int(seen.get["rows"]), sum(int(file.recordCount()) for file in staged)
+    after = sum(int(file.recordCount()) for file in staged)
     erased = _live_rows_of_keys(place, head)
     if before - after != erased:
         discard(table, staged)
