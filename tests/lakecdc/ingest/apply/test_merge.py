@@ -27,6 +27,16 @@ def merged(lake: Lake, folder: Path, **target: Any) -> Feed:
     return Feed(lake, folder, {"mode": "merge", **target})
 
 
+def merged_with_an_update(lake: Lake, folder: Path, seed: int) -> tuple[Feed, PlainHistory]:
+    """A table with a row, whose update the next run takes in."""
+    feed, history = merged(lake, folder), PlainHistory(random.Random(seed))
+    history.insert(1)
+    feed.take(history.events)
+    history.update(1, touch_doc=True)
+    feed.write(history.events[1:])
+    return feed, history
+
+
 def refs(lake: Lake, table: str) -> dict[str, int]:
     found = lake.table(table).java.refs()
     return {str(name): found.get(name).snapshotId() for name in found.keySet()}
@@ -130,11 +140,7 @@ def test_rows_without_an_order_key_are_older_than_any_event(lake: Lake, tmp_path
 
 
 def test_another_writer_during_the_merge(lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    feed, history = merged(lake, tmp_path), PlainHistory(random.Random(10))
-    history.insert(1)
-    feed.take(history.events)
-    history.update(1, touch_doc=True)
-    feed.write(history.events[1:])
+    feed, history = merged_with_an_update(lake, tmp_path, 10)
     publish, calls = scratch.publish, []
 
     def interfere(*args: Any) -> Any:
@@ -151,11 +157,7 @@ def test_another_writer_during_the_merge(lake: Lake, tmp_path: Path, monkeypatch
 
 
 def test_a_commit_at_the_last_moment_is_not_lost(lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    feed, history = merged(lake, tmp_path), PlainHistory(random.Random(11))
-    history.insert(1)
-    feed.take(history.events)
-    history.update(1, touch_doc=True)
-    feed.write(history.events[1:])
+    feed, history = merged_with_an_update(lake, tmp_path, 11)
     commit, calls = commits.commit_to_branch, []
 
     def interfere(table: Any, changes: Any, fence: Any, branch: str, then: Any) -> Any:
@@ -200,11 +202,7 @@ def test_a_rollback_during_the_merge_is_not_undone(lake: Lake, tmp_path: Path, m
 
 
 def test_the_lease_is_held_during_the_merge(lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    feed, history = merged(lake, tmp_path), PlainHistory(random.Random(13))
-    history.insert(1)
-    feed.take(history.events)
-    history.update(1, touch_doc=True)
-    feed.write(history.events[1:])
+    feed, history = merged_with_an_update(lake, tmp_path, 13)
     publish, holders = scratch.publish, []
 
     def look(table: Any, *args: Any) -> Any:
@@ -228,11 +226,7 @@ def test_the_lease_is_held_during_the_merge(lake: Lake, tmp_path: Path, monkeypa
 def test_a_lease_holds_a_merge_up_for_as_long_as_its_renewal_takes(
     lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given_back: bool
 ) -> None:
-    feed, history = merged(lake, tmp_path), PlainHistory(random.Random(14))
-    history.insert(1)
-    feed.take(history.events)
-    history.update(1, touch_doc=True)
-    feed.write(history.events[1:])
+    feed, history = merged_with_an_update(lake, tmp_path, 14)
     held = lake.table(feed.table)
     monkeypatch.setattr(length, "SECONDS", 6.0)
     meanwhile = start_tag(held, _head(held), "compact_data_files")
