@@ -75,12 +75,24 @@ def in_table(shop: Shop, name: str) -> Counter[tuple[Any, ...]]:
     return Counter(shop.lake.duckdb_rows(name, "id, v, n, doc, day"))
 
 
+_AUDITED = {"publish": "audited", "checks": [{"type": "not_null", "columns": ["id"]}]}
+
+
 @pytest.mark.parametrize(
-    "target", [{"format_version": 3}, pytest.param({"mode": "merge"}, marks=pytest.mark.soak)], ids=str
+    "target",
+    [
+        {"format_version": 3},
+        pytest.param({"mode": "merge"}, marks=pytest.mark.soak),
+        pytest.param({"history_table": "t_history"}, marks=pytest.mark.soak),
+        pytest.param(_AUDITED, marks=pytest.mark.soak),
+    ],
+    ids=["upsert", "merge", "history", "audited"],
 )
 def test_rows_that_differ_are_loaded_anew_with_the_newest_values(
     shop: Shop, monkeypatch: pytest.MonkeyPatch, target: dict[str, Any]
 ) -> None:
+    if "history_table" in target:
+        target = {"history_table": f"{shop.schema}.{target['history_table']}"}
     name = made(shop, **target)
     planted = spoil(shop, name)
     if target.get("mode") == "merge":
