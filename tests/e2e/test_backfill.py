@@ -17,7 +17,7 @@ from demo.settings import CATALOG, Settings
 from tests.e2e.served_airflow import ServedAirflow
 from tests.readers import duckdb_rows
 
-pytestmark = pytest.mark.timeout(7200)
+pytestmark = [pytest.mark.soak, pytest.mark.timeout(7200)]
 
 DAG = "lakecdc_ingest"
 DAG_FILE = """
@@ -112,7 +112,7 @@ def _over(run: dict[str, Any]) -> bool:
     return run["state"] in ("success", "failed")
 
 
-@pytest.fixture(params=[pytest.param(3, marks=pytest.mark.services), pytest.param(24, marks=pytest.mark.soak)])
+@pytest.fixture(params=[3, 24])
 def shop(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Shop]:
     """A shop of which some hours are to be filled."""
     config = {

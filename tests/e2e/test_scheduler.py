@@ -17,7 +17,7 @@ from tests.e2e.served_airflow import ServedAirflow
 from tests.lakecdc.ingest.histories import History, lines
 from tests.readers import duckdb_rows
 
-pytestmark = pytest.mark.services
+pytestmark = pytest.mark.soak
 
 TABLE = "shop.orders"
 # each try waits until its flag is taken away
@@ -82,7 +82,7 @@ class Feeding:
 
     def wait_for_success(self) -> None:
         """Wait until the task has succeeded."""
-        self._airflow.once(lambda: self._airflow.get(self._path)["state"] == "success")
+        self._airflow.once(lambda: self._airflow.get(self._path).get("state") == "success")
 
     def mark_failed(self) -> None:
         """Mark the task as failed, as a person does."""
@@ -122,10 +122,11 @@ def watcher_fires(airflow: ServedAirflow) -> None:
     def fired() -> Any:
         # the first look takes what there is as seen
         committed.append(str(watched.ingest(None)))
-        return airflow.get("/dags/refreshed/dagRuns")["dag_runs"]
+        return airflow.get("/dags/refreshed/dagRuns").get("dag_runs")
 
     run, *_ = airflow.once(fired)
-    (event, *_) = airflow.get(f"/dags/refreshed/dagRuns/{run['dag_run_id']}/upstreamAssetEvents")["asset_events"]
+    events = f"/dags/refreshed/dagRuns/{run['dag_run_id']}/upstreamAssetEvents"
+    (event, *_) = airflow.once(lambda: airflow.get(events).get("asset_events"))
     payload = event["extra"]["payload"]
     assert run["run_type"] == "asset_triggered"
     assert (payload["table"], payload["is_descendant"]) == ("shop.watched", True)
