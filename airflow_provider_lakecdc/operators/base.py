@@ -164,6 +164,7 @@ class LakecdcJobOperator(SubmitOperator):
         job, started = self.prepare(context), now()
         job_run = JobRun(self.job, self.catalog_conn_id, job.spec.tables, job.spec.options.dry_run, started)
         self._tell(context, job_run)
+        self._tell_pages(context, job_run)
         found = self._look(context, job.spec)
         report: JobReport | None
         submit_error: SubmitError | None = None
@@ -382,9 +383,12 @@ class LakecdcJobOperator(SubmitOperator):
         context["ti"].xcom_push(key=REPORT_URI_KEY, value=job.documents.report_uri)
 
     def _tell(self, context: Context, job_run: JobRun) -> None:
-        """Tell the page of the report how the job stands, and Airflow where the page is."""
+        """Tell the page of the report how the job stands."""
+        context["ti"].xcom_push(key=JOB_RUN_KEY, value=job_run.to_xcom())
+
+    def _tell_pages(self, context: Context, job_run: JobRun) -> None:
+        """Tell Airflow where the pages of the report and of the table are."""
         for key, value in (
-            (JOB_RUN_KEY, job_run.to_xcom()),
             (REPORT_LINK_KEY, report_address(Run.of(context, self.owner))),
             (TABLE_LINK_KEY, table_address(job_run.catalog_conn_id, job_run.tables)),
         ):

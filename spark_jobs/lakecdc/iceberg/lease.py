@@ -94,6 +94,8 @@ def await_free(table: IcebergTable, seconds: float = float("inf")) -> None:
 def lease_unless_held(table: IcebergTable, job: str) -> Lease | None:
     """A lease for a run that must not be held up for long: it waits until a holder that works would renew its own.
 
+    The table is refreshed by the look.
+
     :param job: name of the job.
     :return: one to take; None if another run holds it still.
     """

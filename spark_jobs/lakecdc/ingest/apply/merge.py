@@ -91,6 +91,8 @@ def merge(
             try:
                 return replace(_attempt(table, batch, source, position, started_from), retries=attempt)
             except LeaseHeldError:
+                if attempt == _ATTEMPTS - 1:
+                    raise
                 log.info("%s: another run was faster to take the lease, once more", table.name)
             except scratch.HeadMovedError as error:
                 if attempt == _ATTEMPTS - 1:
@@ -107,7 +109,7 @@ def _attempt(
     table: IcebergTable, batch: TableBatch, source: _Source | None, position: Position, started_from: str | None
 ) -> Applied:
     lease = lease_unless_held(table, "ingest")
-    base = table.refresh().head()
+    base = table.head()
     assert base is not None
     fence = PositionFence(started_from, floor=known_floor(table, batch))
     carrier = carrier_of(table.ancestors())
