@@ -66,7 +66,7 @@ if TYPE_CHECKING:
     from lakecdc.metadata.live_files import LiveFile
 
 #: live files of a table above which its manifests are left to Spark, whose tasks read them side by side
-MOST_FILES = 20_000
+MOST_FILES = 100_000
 _EMPTY = "the table has no snapshot"
 
 
@@ -216,9 +216,7 @@ def _data_files(opened: OpenTable, options: CompactDataFilesOptions) -> Look:
     if options.older_specs and specs - {opened.table.spec().spec_id}:
         return Untold("it has files of older partition specs, which are to be moved")
     found = {scope: reasons(files, options, target, large) for scope, files in opened.partitions.items()}
-    chosen = [
-        file for scope, files in opened.partitions.items() for file in files if file.location in found[scope].wanted
-    ]
+    chosen = [file for scope, files in opened.partitions.items() for file in found[scope].wanted(files)]
     if chosen:
         return work.of_compaction(chosen, target)
     counts = Reasons.counts(found.values())

@@ -100,10 +100,13 @@ class Linear:
         runs = [[f for f in run if not f.keyless] for run in self.runs(chosen, files, len)]
         if len(runs) < max(enough, 2):
             return []
-        ranges = [(min(f.lower for f in run), max(f.upper for f in run)) for run in runs]
+        # in order, and none over another
+        lows, highs = [min(f.lower for f in run) for run in runs], [max(f.upper for f in run) for run in runs]
         joined = {f.location for f in chosen}
         over = [f for f in files if f.key_range.known and f.location not in joined]
-        return [f for f in over if sum(f.lower <= low and high <= f.upper for low, high in ranges) >= max(enough, 2)]
+        return [
+            f for f in over if bisect.bisect_right(highs, f.upper) - bisect.bisect_left(lows, f.lower) >= max(enough, 2)
+        ]
 
 
 @dataclass(frozen=True)

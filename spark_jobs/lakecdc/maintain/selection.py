@@ -75,7 +75,7 @@ def compaction_units(
     for files in sorted(partitions.values(), key=newest_sequence):
         why = reasons(files, options, target, large, unfiltered)
         told.append(why)
-        chosen = [f for f in files if f.location in why.wanted]
+        chosen = why.wanted(files)
         chosen += geometry.lying_over(chosen, files, options.min_input_files)
         for part in cut(geometry.ordered(chosen), options.max_group_bytes):
             for run in geometry.runs(part, files, outputs):

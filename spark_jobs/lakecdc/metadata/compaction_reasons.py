@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, fields
+from functools import cached_property
 
 from lakecdc.contract.options import CompactDataFilesOptions
 from lakecdc.metadata.file_facts import FileFacts
@@ -35,15 +36,15 @@ class Reasons:
         told, found = list(partitions), [f.name for f in fields(Reasons) if f.name != "is_worth_packing"]
         return {name: sum(len(getattr(each, name)) for each in told) for name in found}
 
-    @property
+    @cached_property
     def alone(self) -> frozenset[str]:
         """Files that are worth a rewrite whatever comes with them."""
         return self.dirty_files | self.large_files | self.indebted_files | self.unfiltered_files
 
-    @property
-    def wanted(self) -> frozenset[str]:
-        """All files that are worth a rewrite."""
-        return self.alone | (self.small_files if self.is_worth_packing else frozenset())
+    def wanted(self, files: Iterable[FileFacts]) -> list[FileFacts]:
+        """Those of the partition's files that are worth a rewrite."""
+        found = self.alone | (self.small_files if self.is_worth_packing else frozenset())
+        return [file for file in files if file.location in found]
 
 
 def reasons(

@@ -163,12 +163,16 @@ def runs_between(chosen: Sequence[KeyRange], others: Sequence[KeyRange]) -> list
     # a file without bounds may hold any key: there is no gap beside it
     if any(not r.known for r in chosen):
         return [list(range(len(chosen)))]
-    held = [r for r in others if r.known]
+    held = sorted((r for r in others if r.known), key=lambda r: r.lower, reverse=True)
     runs: list[list[int]] = []
     reach: Any = None
+    held_up_to: Any = None
     for index in sorted(range(len(chosen)), key=lambda i: (chosen[i].lower, chosen[i].upper)):
         lower, upper = chosen[index].lower, chosen[index].upper
-        if not runs or (reach < lower and any(r.lower < lower and r.upper > reach for r in held)):
+        while held and held[-1].lower < lower:
+            other = held.pop()
+            held_up_to = other.upper if held_up_to is None else max(held_up_to, other.upper)
+        if not runs or (reach < lower and held_up_to is not None and held_up_to > reach):
             runs.append([index])
             reach = upper
         else:

@@ -48,6 +48,33 @@ def test_many_small_files_are_packed_and_large_ones_left() -> None:
     assert [f.bytes for f in unit.files] == [100] * 5 and unit.outputs == 1
 
 
+class Counted(int):
+    """A value that counts how often it is compared."""
+
+    times = 0
+
+    def __lt__(self, other: int) -> bool:
+        Counted.times += 1
+        return int(self) < int(other)
+
+    def __gt__(self, other: int) -> bool:
+        Counted.times += 1
+        return int(self) > int(other)
+
+    def __le__(self, other: int) -> bool:
+        Counted.times += 1
+        return int(self) <= int(other)
+
+
+def test_files_of_a_large_partition_are_not_held_each_against_all_others() -> None:
+    count = 2000
+    small = [file(10, low=Counted(3 * n), high=Counted(3 * n + 1)) for n in range(count)]
+    large = [file(900, low=Counted(3 * n), high=Counted(3 * n + 7)) for n in range(count)]
+    units = chosen(*small, *large, max_group_bytes=10 * count)
+    assert {f.bytes for unit in units for f in unit.files} == {10}
+    assert Counted.times < 200 * count
+
+
 def test_small_files_that_fill_one_are_packed_however_few() -> None:
     (unit,) = chosen(file(600), file(600))
     assert (len(unit.files), unit.outputs) == (2, 1)

@@ -76,6 +76,27 @@ def test_runs_are_cut_where_another_file_holds_keys_between() -> None:
     assert runs_between([], ranges((1, 2))) == []
 
 
+def test_runs_are_cut_in_every_such_gap_and_nowhere_else() -> None:
+    dice = random.Random(9)
+    for _ in range(500):
+        chosen, others = (
+            [
+                KeyRange(low, low + dice.randrange(12), 1)
+                for low in (dice.randrange(100) for _ in range(dice.randrange(9)))
+            ]
+            for _ in range(2)
+        )
+        runs = runs_between(chosen, others)
+        assert sorted(index for run in runs for index in run) == list(range(len(chosen)))
+        for before, after in pairwise(runs):
+            end, begin = max(chosen[i].upper for i in before), min(chosen[i].lower for i in after)
+            assert end < begin and any(r.lower < begin and r.upper > end for r in others)
+        for run in runs:
+            for nth, begin in enumerate(sorted(chosen[i].lower for i in run)[1:], start=1):
+                end = max(sorted((chosen[i].lower, chosen[i].upper) for i in run)[:nth], key=lambda ends: ends[1])[1]
+                assert end >= begin or not any(r.lower < begin and r.upper > end for r in others)
+
+
 def of_columns(*columns: tuple[object, object]) -> KeyRange:
     """A file of ten rows with these bounds of the sort columns."""
     return KeyRange(*lexicographic_ends([ColumnBounds(*bounds) for bounds in columns]), 10)
