@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -13,8 +12,8 @@ from pyspark.sql import functions as F
 from lakecdc.contract.target import OP_COLUMN, ORDER_COLUMN, TIME_COLUMN
 from lakecdc.iceberg.table import carrier_of
 from lakecdc.local_relation import local_relation
-from lakecdc.metadata import names
 from lakecdc.metadata.positions import current_position
+from lakecdc.metadata.side_of import read_side_of
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, Row
@@ -57,15 +56,16 @@ class Emptied:
         """The same with what has happened since."""
         carrier = carrier_of(table.ancestors())
         position = current_position(carrier, table.properties)
-        loads, following = dict(self.loads), str(carrier.snapshot_id) if carrier else None
+        loads = dict(self.loads)
+        following: tuple[str | None, ...] = carrier.ids if carrier else (None,)
         for snapshot in history.ancestors():
-            note = json.loads(snapshot.summary.get(names.SIDE_OF, "null"))
+            note = read_side_of(snapshot.summary)
             if note is None:
                 continue
             # where the table has not moved on, it never came to hold the load
-            if note["full_load"] and note["mark"] is not None and note["after"] != following:
-                loads[note["mark"]] = snapshot.timestamp_ms
-            following = note["after"]
+            if note.full_load and note.mark is not None and note.after not in following:
+                loads[note.mark] = snapshot.timestamp_ms
+            following = (note.after,)
         # of the last TRUNCATE that has emptied the table, whatever its on_truncate made of others
         return Emptied(position.truncate_order if position else None, loads)
 

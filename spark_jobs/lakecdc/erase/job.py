@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from lakecdc.contract.erasing import EraseRowsOptions
@@ -23,6 +24,7 @@ from lakecdc.maintain.rollback_history import named_history
 from lakecdc.metadata import names
 from lakecdc.metadata.erasure import erasure_begun, erasure_ended
 from lakecdc.metadata.positions import current_position
+from lakecdc.metadata.side_of import read_side_of
 
 if TYPE_CHECKING:
     from lakecdc.contract.spec import JobSpec
@@ -75,7 +77,9 @@ def erase_rows(table: IcebergTable, spec: JobSpec) -> TableReport:
     fed = [table, *([history] if history else [])]
     _remember(fed, keys)
     for place, facts in zip(found, done, strict=True):
-        facts |= erase(place, spec)
+        # history rows of a batch would go that the table brings back as news
+        check = partial(_refuse_interrupted, table, place.table) if place.kind == "history" else None
+        facts |= erase(place, spec, check)
     # an event may have been taken in meanwhile, and erased with the rest
     _remember(fed, keys)
     for (each, pin), facts in zip(pinned, done, strict=True):
@@ -163,12 +167,14 @@ def _refuse_unapproved(
 
 def _refuse_interrupted(table: IcebergTable, history: IcebergTable | None) -> None:
     """Refuse while the history table has a batch that the table has not: by its snapshots alone it is known."""
-    carrier = carrier_of(table.ancestors())
-    notes = (s.summary.get(names.SIDE_OF) for s in history.ancestors()) if history else iter(())
-    note = next((json.loads(text) for text in notes if text), None)
-    if note and (note["table"], note["after"]) == (table.uuid, str(carrier.snapshot_id) if carrier else None):
+    if history is None:
+        return
+    notes = (read_side_of(snapshot.summary) for snapshot in history.ancestors())
+    note = next((note for note in notes if note is not None), None)
+    # the table as it is after the history table was loaded
+    if note is not None and note.is_ahead_of(table.uuid, carrier_of(table.refresh().ancestors())):
         raise InputError(
-            f"Its history table {history.name if history else ''} has a batch that the table has not taken yet.",
+            f"Its history table {history.name} has a batch that the table has not taken yet.",
             table=table.name,
             hint="Run ingest, which ends it, and then erase.",
         )

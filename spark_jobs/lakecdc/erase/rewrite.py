@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -38,7 +39,15 @@ _ATTEMPTS = 4
 # transforms that leave some values as they are
 _NAMING = ("identity", "truncate", "day")
 #: what a snapshot says of itself alone
-_OWN = (names.JOB, names.COMMIT_ID, names.DELETE_SPECS, names.BRANCHED_FROM, names.SORTED_BY, names.ROWS_SORTED_BY)
+_OWN = (
+    names.CARRIED_BEFORE,
+    names.JOB,
+    names.COMMIT_ID,
+    names.DELETE_SPECS,
+    names.BRANCHED_FROM,
+    names.SORTED_BY,
+    names.ROWS_SORTED_BY,
+)
 
 
 def refuse_unsupported(place: Place) -> None:
@@ -107,9 +116,10 @@ def convert_equality_deletes(table: IcebergTable, spec: JobSpec) -> None:
         )
 
 
-def erase(place: Place, spec: JobSpec) -> dict[str, int]:
+def erase(place: Place, spec: JobSpec, check: Callable[[], None] | None = None) -> dict[str, int]:
     """Rewrite the files of one table that hold a key, and leave no entry of them behind in its newest manifests.
 
+    :param check: refuses the table as it has been loaded; nothing else is rewritten.
     :return: what was done, for the report.
     :raises ConflictError: other writers were faster, again and again.
     :raises VerificationError: the new files would not hold all other rows; nothing was published.
@@ -120,6 +130,8 @@ def erase(place: Place, spec: JobSpec) -> dict[str, int]:
         head = table.refresh().head()
         if head is None:
             return done
+        if check is not None:
+            check()
         try:
             found = _rewrite_files(place, head)
             done = {name: count + found[name] for name, count in done.items()}
@@ -219,8 +231,10 @@ def _carried(table: IcebergTable) -> dict[str, str]:
     for snapshot in table.ancestors():
         told = {key: value for key, value in snapshot.summary.items() if key.startswith("lakecdc.") and key not in _OWN}
         found = told | found
-    position = current_position(carrier_of(table.ancestors()), table.properties)
-    if position is not None:
+    carrier = carrier_of(table.ancestors())
+    position = current_position(carrier, table.properties)
+    if carrier is not None and position is not None:
         through = {names.READ_THROUGH: position.read_through} if position.read_through else {}
-        found |= {names.POSITIONS: position.encode(), **through}
+        # its history table may have a batch that comes after one of these, and that the table has not taken
+        found |= {names.POSITIONS: position.encode(), names.CARRIED_BEFORE: ",".join(carrier.ids), **through}
     return {**found, names.JOB: JOB}

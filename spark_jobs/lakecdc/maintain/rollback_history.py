@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -10,7 +9,8 @@ from typing import TYPE_CHECKING
 from lakecdc.contract.errors import InputError
 from lakecdc.iceberg.refs import read_refs
 from lakecdc.iceberg.table import MAIN, carrier_of, open_if_there
-from lakecdc.metadata import names
+from lakecdc.metadata.positions import carried_before
+from lakecdc.metadata.side_of import read_side_of
 
 if TYPE_CHECKING:
     from lakecdc.iceberg.table import IcebergTable, Snapshot
@@ -52,7 +52,7 @@ def state_beside(history: IcebergTable, table: IcebergTable, kept: Sequence[Snap
     :raises InputError: the history table is another table's.
     """
     carrier = carrier_of(kept)
-    places = {str(each.id): number for number, each in enumerate(kept)}
+    places = {place: number for number, each in reversed([*enumerate(kept)]) for place in _ids(each)}
     last = places[str(carrier.snapshot_id)] if carrier else -1
     tags = [name for name, ref in sorted(read_refs(history).items()) if ref.kind == "tag"]
     # where it was set back before, what goes with a later snapshot of the table is kept by a tag alone
@@ -76,8 +76,14 @@ def _state(history: IcebergTable, table: IcebergTable, ref: str, places: tuple[d
 def _batches(history: IcebergTable, table: IcebergTable, ref: str) -> Iterator[tuple[Snapshot, str | None]]:
     """Snapshots that batches were written in, newest first, and where the table stood before each."""
     for snapshot in history.ancestors(ref):
-        if names.SIDE_OF in snapshot.summary:
-            note = json.loads(snapshot.summary[names.SIDE_OF])
-            if note["table"] != table.uuid:
-                raise InputError(f"It is not the history table of {table.name}.", table=history.name)
-            yield snapshot, note["after"]
+        note = read_side_of(snapshot.summary)
+        if note is None:
+            continue
+        if note.table != table.uuid:
+            raise InputError(f"It is not the history table of {table.name}.", table=history.name)
+        yield snapshot, note.after
+
+
+def _ids(snapshot: Snapshot) -> tuple[str, ...]:
+    """How history tables may call a snapshot of their table."""
+    return str(snapshot.id), *carried_before(snapshot.summary)

@@ -54,6 +54,8 @@ SOURCE_TABLE = "lakecdc.source-table"
 VIEW_BEHIND = "lakecdc.view-behind"
 #: summary of a side table: the target's state that the commit goes with, so that an interrupted batch is recognised
 SIDE_OF = "lakecdc.side-of"
+#: summary: ids, with commas, of the snapshots that carried its position before it, which an erasure of rows has expired
+CARRIED_BEFORE = "lakecdc.carried-before"
 #: prefix of the short-lived branches on which a MERGE is made before it is published
 MERGE_BRANCH_PREFIX = "lakecdc_merge_"
 #: branch with a batch that has not passed its checks, or is about to be held against them

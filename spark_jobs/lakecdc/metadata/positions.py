@@ -76,10 +76,17 @@ class Carrier:
 
     :param snapshot_id: its snapshot.
     :param text: the position exactly as stored, for comparing.
+    :param before: ids of the snapshots that carried it before.
     """
 
     snapshot_id: int
     text: str
+    before: tuple[str, ...] = ()
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """Its snapshot and those before, as other tables' summaries name them."""
+        return str(self.snapshot_id), *self.before
 
     @property
     def position(self) -> Position:
@@ -97,8 +104,16 @@ def nearest_carrier(ancestors: Iterable[tuple[int, Mapping[str, str]]]) -> Carri
     for snapshot_id, summary in ancestors:
         text = summary.get(names.POSITIONS)
         if text is not None:
-            return Carrier(snapshot_id, text)
+            return Carrier(snapshot_id, text, carried_before(summary))
     return None
+
+
+def carried_before(summary: Mapping[str, str]) -> tuple[str, ...]:
+    """Ids of the snapshots that carried the position of a snapshot before it.
+
+    :param summary: its own.
+    """
+    return tuple(filter(None, summary.get(names.CARRIED_BEFORE, "").split(",")))
 
 
 def encode_idle(carrier_snapshot_id: int, position: Position) -> str:

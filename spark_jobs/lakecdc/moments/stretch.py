@@ -6,7 +6,6 @@ that goes with the snapshot, late events included. What might be missing there i
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -23,7 +22,8 @@ from lakecdc.ingest.sources.kafka import progress
 from lakecdc.maintain.rollback_history import named_history, state_beside
 from lakecdc.metadata import names
 from lakecdc.metadata.floor import read_floor
-from lakecdc.metadata.positions import Position, current_position, decode, idle_position
+from lakecdc.metadata.positions import Position, carried_before, current_position, decode, idle_position
+from lakecdc.metadata.side_of import read_side_of
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -196,13 +196,14 @@ class _Past:
         loads: list[Snapshot] = []
         before = self._carrier
         for snapshot in (each for each in self._later if _position(each)):
-            if str(before.id) not in notes:
+            told = [notes[place] for place in (str(before.id), *carried_before(before.summary)) if place in notes]
+            if not told:
                 raise self._refusal(
                     f"The history table {self._history.name} lacks the batch of snapshot {snapshot.id}, or its "
                     "snapshots have expired.",
                     "Restore a moment from after that, or read one of these snapshots.",
                 )
-            loads += [snapshot] if notes[str(before.id)] else []
+            loads += [snapshot] if any(told) else []
             before = snapshot
         return loads
 
@@ -212,16 +213,16 @@ class _Past:
         for snapshot in self._history.ancestors():
             if snapshot.id == self.since.id:
                 break
-            note = json.loads(snapshot.summary.get(names.SIDE_OF, "null"))
+            note = read_side_of(snapshot.summary)
             if note is None and not _is_ours(snapshot) and int(snapshot.summary.get("added-records", 0)):
                 raise self._refusal(
                     f"Somebody else than ingestion has written to the history table {self._history.name}, in snapshot "
                     f"{snapshot.id}.",
                     "Read one of these snapshots.",
                 )
-            if note is not None and note["table"] == self._table.uuid:
-                after = str(note["after"])
-                found[after] = found.get(after, False) or note["full_load"]
+            if note is not None and note.table == self._table.uuid:
+                after = str(note.after)
+                found[after] = found.get(after, False) or note.full_load
         return found
 
     def _refusal(self, what: str, hint: str) -> InputError:

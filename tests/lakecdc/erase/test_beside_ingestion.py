@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from pyspark.sql import functions as F
 
+from lakecdc.contract.errors import InputError
 from lakecdc.contract.report import TableReport
 from lakecdc.erase.job import erase_rows
+from lakecdc.ingest.change import TableBatch
+from lakecdc.maintain.rollback_history import state_beside
 from tests.conftest import Lake
-from tests.lakecdc.ingest.apply.support import Feed, PlainHistory
+from tests.lakecdc.ingest.apply.support import Feed, Loads, PlainHistory
 from tests.lakecdc.maintain.support import meanwhile, run
 
 GONE = 7
@@ -47,3 +52,42 @@ def test_a_late_event_in_a_batch_that_was_staged_before_stays_out(
     source.insert(GONE)
     feed.take(source.events[-1:])
     assert [(GONE,) in feed.rows(table, "id") for table in tables] == [True] * len(tables)
+
+
+def test_a_batch_that_the_table_has_not_taken_is_neither_torn_nor_entered_twice(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loads = Loads(lake)
+    name, log = loads.target.table, loads.log
+    loads.feed(loads.batch(1, {1: "a", GONE: "a"}))
+    lake.sql(f"CREATE TABLE lake.{name}_keys USING iceberg AS SELECT {GONE}L AS id")
+
+    def interrupted(moment: str, batch: TableBatch) -> TableReport:
+        with monkeypatch.context() as patch:
+            meanwhile(patch, moment, lambda: loads.feed(batch, interrupted=True))
+            return run(lake, erase_rows, name, keys_table=f"{name}_keys", history_tables={name: log})
+
+    # before the history table is rewritten: it would lack what the table has as soon as ingestion goes on
+    news = in_order(loads.batch(2, {GONE: "b"}, full_load=False))
+    with pytest.raises(InputError, match="a batch that the table has not taken yet"):
+        interrupted("erase_before_commit", news)
+    assert [row[1:3] for row in loads.rows()] == [(1, "a"), (GONE, "a"), (GONE, "b")]
+    loads.feed(news)
+    # and after that: the table is rewritten as well, and stands where it stood
+    further = in_order(loads.batch(3, {1: "c"}, full_load=False))
+    assert interrupted("erase_before_entries", further).metrics["files_with_keys"] == 0
+    with pytest.raises(InputError, match="a batch that the table has not taken yet"):
+        run(lake, erase_rows, name, keys_table=f"{name}_keys", history_tables={name: log})
+    loads.feed(further)
+    assert [row[1:3] for row in loads.rows()] == [(1, "a"), (1, "c")]
+    assert lake.duckdb_rows(name, "id, v") == [(1, "c")]
+    table, history = lake.table(name), lake.table(log)
+    newest, before = (list(table.ancestors())[n:] for n in (0, 1))
+    assert state_beside(history, table, newest) == history.head()
+    assert state_beside(history, table, before) is None, "its state beside has expired"
+
+
+def in_order(batch: TableBatch) -> TableBatch:
+    """A batch of a source that tells what it has read already."""
+    assert batch.changes is not None
+    return replace(batch, changes=batch.changes.withColumn("late", F.lit(False)))

@@ -7,9 +7,8 @@ position, and the log, which holds the batch already, is left alone.
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
@@ -20,8 +19,8 @@ from lakecdc.ingest import tables
 from lakecdc.ingest.apply.events import EventStats, append_events
 from lakecdc.ingest.erased import without_erased
 from lakecdc.ingest.floor import without_expired
-from lakecdc.metadata import names
 from lakecdc.metadata.positions import Carrier, Position
+from lakecdc.metadata.side_of import SideOf, read_side_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -83,7 +82,7 @@ class HistoryTable:
         before = self.carrier.position if self.carrier else None
         whole = batch.full_load and (carrier is None or batch.replaces)
         mark = self._highest() if whole else (before.high_order if before else None)
-        note = {names.SIDE_OF: _side_of(target, carrier, whole, mark)}
+        note = SideOf(target.uuid, str(carrier.snapshot_id) if carrier else None, whole, mark).encode()
         started = self.carrier.text if self.carrier else None
         applied, position = append_events(self.table, own, measured, before, started, note=note, moment="history_")
         self.carrier = Carrier(applied.snapshot.id, position.encode())
@@ -132,16 +131,16 @@ def open_history(
         return history
     found = history.table.snapshot(history.carrier.snapshot_id)
     assert found is not None
-    note = json.loads(found.summary.get(names.SIDE_OF, "{}"))
-    if not note:
+    note = read_side_of(found.summary)
+    if note is None:
         history.refused = InputError(
             f"It is not the history table of {target.table}: it is fed on its own.",
             table=target.history_table,
             hint="Name another table as history_table.",
         )
         return history
-    if table is not None and (note["table"], note["after"]) == (table.uuid, _id(carrier)):
-        history.unfinished_load, history.load_mark = note["full_load"], note["mark"]
+    if table is not None and note.is_ahead_of(table.uuid, carrier):
+        history.unfinished_load, history.load_mark = note.full_load, note.mark
         history.recorded = None if history.unfinished_load else history.carrier.position
     return history
 
@@ -149,17 +148,3 @@ def open_history(
 def same_place(one: Position, other: Position) -> bool:
     """Whether two positions are the same place of the same source."""
     return (one.source, one.identity, one.offsets) == (other.source, other.identity, other.offsets)
-
-
-def _side_of(target: IcebergTable, carrier: Carrier | None, full_load: bool, mark: str | None) -> str:
-    """The state of the target that a batch goes with.
-
-    :param full_load: all rows of the target come with it; of a load in parts, the others are batches like any.
-    :param mark: highest order key before it.
-    """
-    note: dict[str, Any] = {"table": target.uuid, "after": _id(carrier), "full_load": full_load, "mark": mark}
-    return json.dumps(note, sort_keys=True)
-
-
-def _id(carrier: Carrier | None) -> str | None:
-    return str(carrier.snapshot_id) if carrier else None

@@ -12,7 +12,16 @@ from typing import Any
 
 from lakecdc.contract.report import TableReport
 from lakecdc.contract.spec import parse_spec
+from lakecdc.contract.target import Target
+from lakecdc.ingest.apply.events import measure
+from lakecdc.ingest.apply.history_table import open_history
+from lakecdc.ingest.apply.modes import apply_rows
+from lakecdc.ingest.apply.publish import following
+from lakecdc.ingest.change import Column, TableBatch
+from lakecdc.ingest.floor import held_against
 from lakecdc.ingest.job import ingest
+from lakecdc.ingest.tables import prepare
+from lakecdc.metadata.positions import Position, nearest_carrier
 from lakecdc.run import run
 from tests.conftest import Lake
 from tests.lakecdc.ingest.histories import PLACEHOLDER, History, lines
@@ -33,6 +42,52 @@ class PlainHistory(History):
             self.delete(key)
         else:
             self.update(key, touch_doc=True)
+
+
+class Loads:
+    """Full loads of a table with a history table, as a database source makes them."""
+
+    def __init__(self, lake: Lake) -> None:
+        self.lake = lake
+        name = lake.new_name("load")
+        self.target = Target(name, ("id",), history_table=f"{name}_history")
+        self.log = f"{name}_history"
+
+    def batch(self, place: int, rows: dict[int, str], *, full_load: bool = True) -> TableBatch:
+        op = "r" if full_load else "u"
+        values = ", ".join(f"({key}L, '{value}')" for key, value in rows.items())
+        changes = self.lake.spark.sql(
+            f"SELECT '{op}' op, struct(id) key, struct(id, v) row, CAST(NULL AS array<string>) open, "
+            f"CAST(NULL AS struct<id: bigint>) old_key, '{place:04d}' order, current_timestamp() source_time "
+            f"FROM VALUES {values} AS t(id, v)"
+        )
+        columns = (Column("id", "bigint", True), Column("v", "string"))
+        position = Position("test", "one", {"place": place})
+        return TableBatch(self.target, ("id",), columns, changes, position, full_load=full_load)
+
+    def feed(self, batch: TableBatch, *, interrupted: bool = False) -> None:
+        """One run of one batch.
+
+        :param interrupted: it ends between its commits to the history table and to the table.
+        """
+        table = None
+        if self.lake.spark.catalog.tableExists(f"lake.{self.target.table}"):
+            table = self.lake.table(self.target.table)
+        batch = held_against(batch, table)
+        carrier = nearest_carrier((s.id, s.summary) for s in table.ancestors()) if table else None
+        history = open_history(self.lake.spark, "lake", self.target, table, carrier)
+        assert history
+        table, _ = prepare(self.lake.spark, "lake", table, batch)
+        measured = None if batch.full_load else measure(batch)
+        history.append(batch, measured, table, carrier)
+        if interrupted:
+            return
+        rows = batch.changes.select("key", "op", "row", "order", "source_time")  # type: ignore[union-attr]
+        position = following(batch.position, None, measured.high_order if measured else None)
+        apply_rows("upsert", table, batch, rows, 10, position, carrier.text if carrier else None)
+
+    def rows(self) -> list[tuple[Any, ...]]:
+        return sorted(self.lake.duckdb_rows(self.log, "_lakecdc_op, id, v, _lakecdc_order"))
 
 
 @dataclass
