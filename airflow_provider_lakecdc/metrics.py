@@ -25,7 +25,8 @@ log = logging.getLogger(__name__)
 Kind = Literal["counter", "gauge", "timer"]
 _INGEST = (
     *("rows_written", "bytes_written", "data_files", "delete_files", "commits", "retries", "quarantined"),
-    *("suspects", "older_dropped", "rows_below_floor", "completions", "completion_lookups", "history_rows"),
+    *("suspects", "older_dropped", "rows_below_floor", "erased_rows_returned", "completions", "completion_lookups"),
+    "history_rows",
 )
 _REWRITE = (
     *("data_files_removed", "data_files_added", "delete_files_removed", "bytes_read", "bytes_written", "rows"),

@@ -13,16 +13,22 @@ from pyspark.sql import functions as F
 
 from lakecdc.contract.target import ORDER_COLUMN
 from lakecdc.iceberg import definition
+from lakecdc.iceberg.scan import TaskBuilder, read_staged
+from lakecdc.iceberg.staging import staged_tasks
 from lakecdc.iceberg.table import IcebergTable, open_if_there
 from lakecdc.ingest.fold import with_late
 from lakecdc.ingest.formats.changes import row_key
+from lakecdc.ingest.lookup import read_keys
 from lakecdc.metadata.names import ERASED_SUFFIX
+from lakecdc.sql import quoted_column
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from typing import Any
 
     from pyspark.sql import Column, DataFrame
 
+    from lakecdc.iceberg.table import Snapshot
     from lakecdc.ingest.change import TableBatch
 
 _HASH = "key_hash"
@@ -78,6 +84,38 @@ def without_erased(batch: TableBatch, target: IcebergTable) -> TableBatch:
     is_erased = F.coalesce((F.col("order") <= F.col("erased")) & F.coalesce("late", F.lit(True)), F.lit(False))
     kept = told.where(~is_erased).select(*changes.columns)
     return replace(batch, changes=kept, packed=None, every_event=None, arrow_rows=None)
+
+
+def rows_returned(
+    target: IcebergTable, batch: TableBatch, rows: DataFrame | None, files: Sequence[Any], before: Snapshot | None
+) -> int:
+    """How many rows a batch has brought that were erased, and that the target did not have before it.
+
+    :param rows: folded, as they were applied.
+    :param files: with the rows of a full load, which is not to be read at its source once more.
+    :param before: head of the target before the batch.
+    """
+    erased = _open(target)
+    if erased is None or rows is None or (batch.full_load and not files):
+        return 0
+    if not batch.full_load:
+        return _returned(target, erased, rows.where("op != 'd'").select("key.*"), batch.key, before)
+    build = TaskBuilder(target)
+    with staged_tasks(target, [build.task(file) for file in files]) as group:
+        return _returned(target, erased, read_staged(target, group), batch.key, before)
+
+
+def _returned(
+    target: IcebergTable, erased: IcebergTable, rows: DataFrame, key: Sequence[str], before: Snapshot | None
+) -> int:
+    named = [quoted_column(k) for k in key]
+    hashed = _hashed(rows.select(F.struct(*named).alias("key")), target, key)
+    known = erased.read().select(_HASH).distinct()
+    back = hashed.join(known, _HASH, "left_semi").select("key.*").distinct().localCheckpoint()
+    count = back.count()
+    if not count or before is None:
+        return count
+    return count - read_keys(target, back, key, before.id).select(*named).distinct().count()
 
 
 def _hashed(rows: DataFrame, target: IcebergTable, key: Sequence[str]) -> DataFrame:

@@ -30,6 +30,7 @@ from lakecdc.ingest.change import IngestSource, TableBatch
 from lakecdc.ingest.cleaning import cleaned, completed, opened, outside, set_apart
 from lakecdc.ingest.completion import complete, complete_from_table
 from lakecdc.ingest.discovery import expanded
+from lakecdc.ingest.erased import rows_returned
 from lakecdc.ingest.floor import held_against
 from lakecdc.ingest.fold import FoldStats, fold, stats
 from lakecdc.ingest.formats.changes import row_key
@@ -345,8 +346,11 @@ def _append_history(feed: Feed, batch: TableBatch, measured: events.EventStats |
 def _write(feed: Feed, batch: TableBatch, mode: str, rows: DataFrame | None, keys: int, position: Position) -> None:
     assert feed.table is not None
     reach("after_side_tables")
-    started = feed.carrier.text if feed.carrier else None
-    _note(feed, modes.apply_rows(mode, feed.table, batch, rows, keys, position, started), position)
+    started, before = feed.carrier.text if feed.carrier else None, feed.table.head()
+    applied = modes.apply_rows(mode, feed.table, batch, rows, keys, position, started)
+    _note(feed, applied, position)
+    if batch.erasure is not None:
+        feed.add(erased_rows_returned=rows_returned(feed.table, batch, rows, applied.files, before))
 
 
 def _note(feed: Feed, applied: Applied, position: Position) -> None:

@@ -17,8 +17,7 @@ from lakecdc.maintain.expire import expire_snapshots
 from lakecdc.run import run as run_job
 from lakecdc.run import work_of
 from tests.conftest import Lake
-from tests.lakecdc.ingest.apply.support import COLUMNS, Feed
-from tests.lakecdc.ingest.apply.test_history_table import Loads
+from tests.lakecdc.ingest.apply.support import COLUMNS, Feed, Loads
 from tests.lakecdc.maintain.support import head, metadata_location, run
 from tests.lakecdc.moments.support import Remembered, RememberedPlain, fed
 

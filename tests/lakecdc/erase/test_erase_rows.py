@@ -177,9 +177,11 @@ def test_keys_are_found_in_every_place_before_and_in_none_afterwards(
     assert {str(name) for name in refs.keySet()} == {"main", POSITIONS_TAG}
     source = planted.source
     source.insert(10)
-    planted.feed.take([*planted.first, source.events[-1]])
+    late = planted.feed.take([*planted.first, source.events[-1]])
+    assert late.metrics["erased_rows_returned"] == 0
     assert {row[0] for row in planted.feed.rows()} == {1, 2, 9, 10}
     assert planted.holding() == set()
     source.update(GONE[0], touch_doc=True)
-    planted.feed.take(source.events[-1:])
+    back = planted.feed.take(source.events[-1:])
     assert GONE[0] in {row[0] for row in planted.feed.rows()}, "the source has the row still"
+    assert back.metrics["erased_rows_returned"] == 1

@@ -12,7 +12,7 @@ from lakecdc.metadata import names
 from lakecdc.metadata.floor import Floor
 from lakecdc.metadata.positions import Position
 from tests.conftest import Lake
-from tests.lakecdc.ingest.apply.test_history_table import Loads
+from tests.lakecdc.ingest.apply.support import Loads
 from tests.lakecdc.moments.support import restored
 
 

@@ -43,6 +43,7 @@ class Applied:
     :param bytes: size of all these files.
     :param engine: see :class:`Staged`.
     :param retries: how often the commit was made anew, because another writer came first.
+    :param files: the data files, as Iceberg has them; none where a statement has written them.
     """
 
     snapshot: Snapshot
@@ -52,6 +53,7 @@ class Applied:
     bytes: int
     engine: str | None = None
     retries: int = 0
+    files: tuple[Any, ...] = ()
 
 
 @dataclass
@@ -131,6 +133,7 @@ def publish(
         sum(int(f.fileSizeInBytes()) for f in staged.files),
         staged.engine,
         fence.attempts - 1,
+        tuple(staged.data_files),
     )
 
 

@@ -6,6 +6,9 @@ import pytest
 
 from lakecdc import failpoints
 from lakecdc.contract.errors import InputError
+from lakecdc.erase.keys import key_text
+from lakecdc.ingest.erased import remember_erased
+from lakecdc.metadata.erasure import erasure_ended
 from tests.lakecdc.ingest.killing import act_at
 
 from .conftest import Shop
@@ -21,6 +24,13 @@ def gap(shop: Shop) -> None:
     shop.sql("INSERT INTO s.t VALUES (5, 5); UPDATE s.t SET v = 9 WHERE id = 1; DELETE FROM s.t WHERE id = 0")
 
 
+def erased(shop: Shop, name: str, key: int) -> None:
+    """Have a key erased of which the table holds no row."""
+    table = shop.lake.table(name)
+    remember_erased(table, shop.lake.sql(f"SELECT {key} AS id").select(key_text(["id"]).alias("text")), "")
+    table.update_properties(dict(erasure_ended()))
+
+
 def test_readers_have_the_rows_of_before_until_the_load_is_complete(
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -29,6 +39,7 @@ def test_readers_have_the_rows_of_before_until_the_load_is_complete(
     insert(shop, "t", 1, 2)
     run(shop)
     before = sorted(shop.lake.duckdb_rows(name, "id, v"))
+    erased(shop, name, 5)
     gap(shop)
     with pytest.raises(InputError, match=r'gone from the source.*"reload": \["\*"\]'):
         run(shop)
@@ -38,11 +49,13 @@ def test_readers_have_the_rows_of_before_until_the_load_is_complete(
     monkeypatch.delenv(failpoints.VARIABLE)
     report = run(shop, full_load_commit_bytes=1, chunk_bytes=8192, **RELOAD)[name]
     assert (report.outcome, report.metrics["commits"], report.metrics["rows_written"]) == ("done", 1, 3), report
+    assert report.metrics["erased_rows_returned"] == 1
     assert not differs(shop, name, "id, v")
     loads = shop.lake.pyiceberg().load_table(name).history()
     assert len(loads) == 3, "no reader has seen the table without rows"
     insert(shop, "t", 6)
-    run(shop)
+    shop.sql("UPDATE s.t SET v = 10 WHERE id = 5")
+    assert run(shop)[name].metrics["erased_rows_returned"] == 0, "it is told where it comes back"
     assert not differs(shop, name, "id, v")
 
 
