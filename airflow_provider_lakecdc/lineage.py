@@ -83,8 +83,9 @@ def _target_of(spec: JobSpec, table: str) -> Target | None:
 
 def _tables_read(spec: JobSpec, table: str) -> list[str]:
     options, target = spec.options, _target_of(spec, table)
-    if isinstance(options, Scd2Options | RestoreMomentOptions):
-        return [options.history_tables[table]] if table in options.history_tables else []
+    if isinstance(options, Scd2Options | RestoreMomentOptions | ExportChangesOptions):
+        own = [table] if spec.job in _READ_WHAT_THEY_NAME else []
+        return [*own, *([options.history_tables[table]] if table in options.history_tables else [])]
     compared = target.source_table if target is not None and isinstance(spec.source, IcebergSource) else None
     return [*([table] if spec.job in _READ_WHAT_THEY_NAME else []), *([compared] if compared else [])]
 
@@ -103,6 +104,8 @@ def _outputs(spec: JobSpec, table: TableReport, catalog: CatalogConnection) -> I
         name, version = str(destination.table), metrics.get("exported_as")
     elif isinstance(options, Scd2Options):
         name, version = options.dimensions[name], None
+    elif isinstance(options, RestoreMomentOptions) and name in options.into:
+        name, version = options.into[name], metrics.get("snapshot")
     if found := _dataset(catalog, name, version):
         yield OutputDataset(found.namespace, found.name, facets=found.facets, outputFacets=_statistics(metrics))
     target = _target_of(spec, table.table)

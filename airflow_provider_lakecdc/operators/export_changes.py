@@ -16,6 +16,7 @@ class ExportChangesOperator(LakecdcJobOperator):
     :param since: where a destination without exports begins: the id of a snapshot, a tag, a branch, or an ISO-8601
         moment. Default: with all rows of the table, as inserts.
     :param until: the same, how far the run goes; default: the newest snapshot.
+    :param history_tables: by table, its history table, where every step is to be exported.
     :param consumer: name of a consumer that is registered with each table and moved on with each export.
     :param dry_run: count the changes, write nothing.
     :param fail_on: outcomes that fail the task although they are not failures, such as ``nothing``.
@@ -30,6 +31,7 @@ class ExportChangesOperator(LakecdcJobOperator):
         destinations: Mapping[str, Mapping[str, str]] | str | None = None,
         since: str | None = None,
         until: str | None = None,
+        history_tables: Mapping[str, str] | str | None = None,
         consumer: str | None = None,
         dry_run: bool | str = False,
         fail_on: Sequence[Outcome] = (),
@@ -39,6 +41,7 @@ class ExportChangesOperator(LakecdcJobOperator):
             "destinations": destinations or {},
             "since": since,
             "until": until,
+            "history_tables": history_tables or {},
             "consumer": consumer,
             "dry_run": dry_run,
             "fail_on": fail_on,

@@ -10,12 +10,13 @@ from lakecdc.contract.options import Outcome
 
 
 class RestoreMomentOperator(LakecdcJobOperator):
-    """Restores the state of tables at one moment of their source, each on a branch of its own; ``main`` stays.
+    """Restores the state of tables at one moment of their source, each on a branch or in a table of its own.
 
     :param moment: ISO-8601 moment at the source; without it the job refuses.
     :param history_tables: by table, its history table.
     :param branch: branch of each table that is to hold the moment; default: named after the moment.
     :param keep_for: seconds for which branch and tag are kept.
+    :param into: by table, a table that is to hold its moment instead of a branch.
     :param quarantine_table: as for ``ingest``.
     :param dry_run: tell what the moment is made of, change nothing.
     :param fail_on: outcomes that fail the task although they are not failures, such as ``skipped``.
@@ -31,6 +32,7 @@ class RestoreMomentOperator(LakecdcJobOperator):
         history_tables: Mapping[str, str] | str | None = None,
         branch: str | None = None,
         keep_for: float | str = 30 * 24 * 3600.0,
+        into: Mapping[str, str] | str | None = None,
         quarantine_table: str | None = None,
         dry_run: bool | str = False,
         fail_on: Sequence[Outcome] = (),
@@ -41,6 +43,7 @@ class RestoreMomentOperator(LakecdcJobOperator):
             "history_tables": history_tables or {},
             "branch": branch,
             "keep_for": keep_for,
+            "into": into or {},
             "quarantine_table": quarantine_table,
             "dry_run": dry_run,
             "fail_on": fail_on,

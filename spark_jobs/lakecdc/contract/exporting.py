@@ -40,6 +40,8 @@ class ExportChangesOptions(JobOptions):
     :param since: where a destination without exports begins: the id of a snapshot, a tag, a branch, or an ISO-8601
         moment. Default: with all rows of the table, as inserts.
     :param until: the same, how far the run goes; default: the newest snapshot.
+    :param history_tables: by table, its history table, where every step is to be exported and not what the steps come
+        to.
     :param consumer: name of a consumer that is registered with each table and moved on with each export, so that
         expiry keeps what is not exported yet.
     """
@@ -47,4 +49,5 @@ class ExportChangesOptions(JobOptions):
     destinations: dict[str, Destination] = field(default_factory=dict)
     since: str | None = None
     until: str | None = None
+    history_tables: dict[str, str] = field(default_factory=dict)
     consumer: str | None = None

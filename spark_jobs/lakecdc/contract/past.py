@@ -21,6 +21,8 @@ class RestoreMomentOptions(JobOptions):
     :param branch: branch of each table that is to hold the moment; default: ``moment-2026-01-31T00-03-00``, the moment
         in UTC. The tag ``<branch>-as-restored`` stays where it is if people write to the branch.
     :param keep_for: seconds for which branch and tag are kept.
+    :param into: by table, a table that is to hold its moment instead of a branch; it is created if it does not exist,
+        and made anew if it holds a moment of the table.
     :param quarantine_table: as for ``ingest``.
     """
 
@@ -28,6 +30,7 @@ class RestoreMomentOptions(JobOptions):
     history_tables: dict[str, str] = field(default_factory=dict)
     branch: str | None = None
     keep_for: float = 30 * 24 * 3600.0
+    into: dict[str, str] = field(default_factory=dict)
     quarantine_table: str | None = None
 
     def __post_init__(self) -> None:
@@ -40,6 +43,10 @@ class RestoreMomentOptions(JobOptions):
             )
         if not self.keep_for > 0:
             raise SpecError(f"options.keep_for is {self.keep_for}, not above 0 seconds.")
+        if len({*self.into.values()}) < len(self.into):
+            raise SpecError(
+                "options.into names one table for the moments of several.", hint="Give each a table of its own."
+            )
         check_quarantine_table(self.quarantine_table)
 
     def restored(self) -> tuple[datetime, str]:

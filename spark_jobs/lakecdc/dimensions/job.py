@@ -6,8 +6,6 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql import functions as F
-
 from lakecdc import changes
 from lakecdc.contract.errors import InputError
 from lakecdc.contract.past import Scd2Options
@@ -19,7 +17,7 @@ from lakecdc.ingest.change import Column
 from lakecdc.maintain.rewrite import nothing
 from lakecdc.maintain.rollback_history import named_history
 from lakecdc.maintain.start_tag import start_tag
-from lakecdc.moments.events import changes_of
+from lakecdc.moments.events import changes_of, touched_keys
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -109,24 +107,6 @@ def _events(
         )
     if anew:
         return _Events(everything.localCheckpoint(), new.count(), everything=True)
-    touched = _touched(everything, changes_of(new, table, columns))
+    touched = touched_keys(everything, changes_of(new, table, columns))
     held = everything.join(touched, everything["key"].eqNullSafe(touched["touched"]), "left_semi").localCheckpoint()
     return _Events(held, new.count(), everything=False)
-
-
-def _touched(everything: DataFrame, new: DataFrame) -> DataFrame:
-    """Keys whose versions may be others: those of new events, and those that their rows have come from or gone to."""
-    touched = new.select(F.col("key").alias("touched")).distinct().localCheckpoint()
-    moves = everything.where("old_key IS NOT NULL").select("key", "old_key").distinct().localCheckpoint()
-    count = touched.count()
-    while not moves.isEmpty():
-        beside = (
-            moves.join(touched, moves["key"] == touched["touched"])
-            .select("old_key")
-            .unionAll(moves.join(touched, moves["old_key"] == touched["touched"]).select("key"))
-        )
-        touched = touched.unionAll(beside).distinct().localCheckpoint()
-        before, count = count, touched.count()
-        if count == before:
-            break
-    return touched

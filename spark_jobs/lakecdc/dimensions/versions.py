@@ -43,7 +43,6 @@ def versions(events: DataFrame, emptied: DataFrame) -> Versions:
     :param emptied: ``order, source_time`` of the TRUNCATEs that have emptied the table and of its full loads, which
         have an order key ``through`` of their last row too, null of TRUNCATEs.
     """
-    columns = events.schema["row"].dataType.fieldNames()  # type: ignore[attr-defined]
     keys = events.select("key").distinct()
     closing = keys.crossJoin(F.broadcast(emptied))
     loaded = events.where("op = 'r'").select(F.col("key").alias("loaded"), F.col("order").alias("at"))
@@ -52,12 +51,18 @@ def versions(events: DataFrame, emptied: DataFrame) -> Versions:
     rows = events.select("key", "op", "row", "open", "old_key", "order", "source_time").unionByName(
         closing.withColumn("op", F.lit("d")), allowMissingColumns=True
     )
-    whole, unknown = _completed(rows, columns)
+    whole, unknown = whole_rows(rows)
     return Versions(_ranges(whole), unknown)
 
 
-def _completed(rows: DataFrame, columns: Sequence[str]) -> tuple[DataFrame, int]:
-    """Rows with the values that their events left out; how many nobody tells."""
+def whole_rows(rows: DataFrame) -> tuple[DataFrame, int]:
+    """Fill the values that events left out from the events before.
+
+    :param rows: a change frame; columns of its own stay.
+    :return: the rows, without ``open`` and ``old_key``, and the number of values that nobody tells, null in the rows.
+    """
+    columns = rows.schema["row"].dataType.fieldNames()  # type: ignore[attr-defined]
+    kept = [name for name in rows.columns if name not in ("row", "open", "old_key")]
     of_key = Window.partitionBy("key").orderBy("order")
     # what was known of a key before does not hold for a row that has been inserted, or has come from another key
     begins = F.col("op").isin("d", "c", "r") | F.col("old_key").isNotNull()
@@ -81,7 +86,7 @@ def _completed(rows: DataFrame, columns: Sequence[str]) -> tuple[DataFrame, int]
     unknown = last.select(*[F.count_if(F.col(name).isNull()).alias(name) for name in known]).first()
     values = F.struct(*[F.col(place)["value"].alias(name) for name, place in zip(columns, known, strict=True)])
     row = F.when(F.col("op") != "d", values).alias("row")
-    return numbered.select("key", "op", row, "order", "source_time"), sum(unknown or ())
+    return numbered.select(*kept, row), sum(unknown or ())
 
 
 def _from_old_key(numbered: DataFrame, wanted: DataFrame, known: Sequence[str]) -> DataFrame:
@@ -102,7 +107,7 @@ def _from_old_key(numbered: DataFrame, wanted: DataFrame, known: Sequence[str]) 
 
 def _ranges(rows: DataFrame) -> DataFrame:
     of_key = Window.partitionBy("key").orderBy("order")
-    comparable = _comparable(rows)
+    comparable = comparable_row(rows)
     before = F.lag(F.struct("op", comparable.alias("row"))).over(of_key)
     same = (F.col("op") != "d") & (before["op"] != "d") & before["row"].eqNullSafe(comparable)
     changed = rows.withColumn("same", F.coalesce(same, F.lit(False))).where("NOT same")
@@ -116,7 +121,8 @@ def _ranges(rows: DataFrame) -> DataFrame:
     return held.select("key", "row", VALID_FROM, VALID_TO, IS_CURRENT)
 
 
-def _comparable(rows: DataFrame) -> Column:
+def comparable_row(rows: DataFrame) -> Column:
+    """The column ``row`` as Spark can compare it."""
     if holds(rows.schema["row"].dataType, *_INCOMPARABLE):
         return F.to_json("row")
     return F.col("row")

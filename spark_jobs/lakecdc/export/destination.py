@@ -23,8 +23,9 @@ class Export:
 
     :param since: what was exported last; None: all rows are exported, as inserts.
     :param until: what will be exported then.
-    :param changes: as :func:`lakecdc.changes.between` tells them.
+    :param changes: as :func:`lakecdc.changes.between` tells them, or :func:`lakecdc.export.steps.steps`.
     :param counts: number of rows by kind of change.
+    :param is_steps: the changes are steps, each row with the order key and the time of its event.
     """
 
     source: IcebergTable
@@ -32,6 +33,7 @@ class Export:
     until: Snapshot
     changes: DataFrame
     counts: dict[str, int]
+    is_steps: bool = False
 
     @property
     def rows(self) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lakecdc.changes import CHANGE_TYPE
+from lakecdc.contract.target import ORDER_COLUMN, TIME_COLUMN
 from lakecdc.sql import quoted_column
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ _OLD = "delete", "update_before"
 
 
 def envelopes(export: Export) -> DataFrame:
-    """One envelope per change: ``c``, ``u``, ``d``, or ``r`` where all rows are exported.
+    """One envelope per change: ``c``, ``u``, ``d``, or ``r`` where all rows are exported; steps are in their order.
 
     :return: the column ``value``.
     """
@@ -31,10 +32,22 @@ def envelopes(export: Export) -> DataFrame:
     before, after = F.col("before"), F.col("after")
     added = "r" if export.since is None else "c"
     op = F.when(before.isNull(), added).when(after.isNull(), "d").otherwise("u")
-    found = _images(export).select(
+    images = _steps(export) if export.is_steps else _images(export)
+    found = images.select(
         before, after, _source(export).alias("source"), op.alias("op"), F.lit(export.until.timestamp_ms).alias("ts_ms")
     )
     return found.select(F.to_json(F.struct("*"), _OPTIONS).alias("value"))
+
+
+def _steps(export: Export) -> DataFrame:
+    """Rows before and after of each event, in the order of the source."""
+    from pyspark.sql import functions as F
+
+    # rows that went without an event have no order, and come last
+    rows = _rows(export)
+    of_event = [*(name for name in rows.columns if name.startswith("key")), "order"]
+    images = [F.first(image, ignorenulls=True).alias(image) for image in ("before", "after")]
+    return rows.groupBy(*of_event).agg(*images, F.first("time").alias("time")).orderBy(F.asc_nulls_last("order"))
 
 
 def _images(export: Export) -> DataFrame:
@@ -42,16 +55,7 @@ def _images(export: Export) -> DataFrame:
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 
-    changes, source = export.changes, export.source
-    columns, key = map(quoted_column, source.column_names), list(map(quoted_column, source.identifier_columns))
-    is_old = F.col(CHANGE_TYPE).isin(*_OLD)
-    row = F.struct(*columns)
-    rows = changes.select(
-        *(F.col(column).alias(f"key{place}") for place, column in enumerate(key)),
-        F.when(is_old, row).alias("before"),
-        F.when(~is_old, row).alias("after"),
-        is_old.alias("is_old"),
-    )
+    rows, key = _rows(export), export.source.identifier_columns
     if not key or export.since is None:
         return rows
     # rows of which several have one key are paired in any order
@@ -59,6 +63,24 @@ def _images(export: Export) -> DataFrame:
     number = F.row_number().over(Window.partitionBy(*of_key, "is_old").orderBy(F.lit(0)))
     pairs = rows.withColumn("number", number).groupBy(*of_key, "number")
     return pairs.agg(*(F.first(image, ignorenulls=True).alias(image) for image in ("before", "after")))
+
+
+def _rows(export: Export) -> DataFrame:
+    """Each row as that before or that after, beside its key."""
+    from pyspark.sql import functions as F
+
+    changes, source = export.changes, export.source
+    columns, key = map(quoted_column, source.column_names), list(map(quoted_column, source.identifier_columns))
+    is_old = F.col(CHANGE_TYPE).isin(*_OLD)
+    row = F.struct(*columns)
+    event = [F.col(ORDER_COLUMN).alias("order"), F.col(TIME_COLUMN).alias("time")] if export.is_steps else []
+    return changes.select(
+        *(F.col(column).alias(f"key{place}") for place, column in enumerate(key)),
+        F.when(is_old, row).alias("before"),
+        F.when(~is_old, row).alias("after"),
+        is_old.alias("is_old"),
+        *event,
+    )
 
 
 def _source(export: Export) -> Column:
@@ -75,4 +97,6 @@ def _source(export: Export) -> Column:
         "snapshot_id": str(export.until.id),
     }
     values = [F.lit(value).alias(field) for field, value in told.items()]
-    return F.struct(*values, F.lit(export.until.timestamp_ms).alias("ts_ms"))
+    written = F.lit(export.until.timestamp_ms)
+    moment = F.coalesce(F.unix_millis("time"), written) if export.is_steps else written
+    return F.struct(*values, moment.alias("ts_ms"))

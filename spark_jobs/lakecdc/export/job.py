@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from lakecdc import failpoints
@@ -11,10 +13,12 @@ from lakecdc.contract.errors import InputError
 from lakecdc.contract.exporting import ExportChangesOptions
 from lakecdc.contract.report import TableReport
 from lakecdc.export.destination import JOB, Export
+from lakecdc.export.steps import steps
 from lakecdc.export.to_folder import FolderDestination
 from lakecdc.export.to_table import TableDestination
 from lakecdc.iceberg.consumers import put_consumer
 from lakecdc.maintain.rewrite import nothing
+from lakecdc.maintain.rollback_history import named_history
 from lakecdc.maintain.start_tag import start_tag
 from lakecdc.metadata.exports import EXPORTED
 
@@ -49,23 +53,41 @@ def export_changes(table: IcebergTable, spec: JobSpec) -> TableReport:
     facts: dict[str, Any] = {"since": str(since.id) if since else None, "until": str(until.id)}
     reason = _nothing_new(table, since, until) if since is not None and exported is not None else None
     if options.dry_run and reason is None:
-        with between(table, since, until) as changes:
+        with _told(table, since, until, options) as changes:
             return nothing(table, "dry run: nothing was written", head, **facts, changes=_counts(changes))
     if options.consumer and not options.dry_run:
         # before anything is read: what it begins with must not expire meanwhile
         put_consumer(table, options.consumer, since or until)
     if reason is not None:
         return nothing(table, reason, head, **facts)
-    with start_tag(table, until, JOB, leased=False), between(table, since, until) as changes:
+    with start_tag(table, until, JOB, leased=False), _told(table, since, until, options) as changes:
         # asked for twice; all rows of a table are too many to be held
         held = changes if since is None else changes.localCheckpoint()
-        export = Export(table, since, until, held, _counts(held))
+        export = Export(table, since, until, held, _counts(held), _is_steps(table, since, options))
         facts |= {"changes": export.counts, "rows": export.rows, **destination.write(export)}
     failpoints.reach("before_consumer")
     if options.consumer:
         put_consumer(table, options.consumer, until)
     facts["seconds"] = round(time.monotonic() - started, 3)
     return TableReport(table.name, "done", None, None, str(head.id), str(head.id), facts)
+
+
+@contextmanager
+def _told(
+    table: IcebergTable, since: Snapshot | None, until: Snapshot, options: ExportChangesOptions
+) -> Iterator[DataFrame]:
+    """What has changed, to be read for as long as the context lasts."""
+    with between(table, since, until) as net:
+        history = named_history(table, options.history_tables.get(table.name))
+        if since is None or history is None:
+            yield net
+        else:
+            yield steps(table, history.refresh(), since, until, net.localCheckpoint())
+
+
+def _is_steps(table: IcebergTable, since: Snapshot | None, options: ExportChangesOptions) -> bool:
+    """Whether every step is exported: of a table with a history table, but for the first time, when all rows are."""
+    return since is not None and table.name in options.history_tables
 
 
 def _counts(changes: DataFrame) -> dict[str, int]:

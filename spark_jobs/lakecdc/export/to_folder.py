@@ -70,6 +70,7 @@ class FolderDestination:
             "until": str(export.until.id),
             "until_timestamp": iso(export.until.timestamp_ms),
             "format": self._format,
+            "steps": export.is_steps,
             "changes": export.counts,
             "files": [{"name": file.name, "rows": file.rows, "bytes": file.bytes} for file in files],
             "written_at": now(),

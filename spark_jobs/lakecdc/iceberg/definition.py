@@ -243,12 +243,25 @@ def transformed(table: IcebergTable, source_id: int, transform: str) -> str:
     :param transform: Iceberg's text of it, such as ``bucket[16]``.
     """
     column = column_path(table, str(table.java.schema().findColumnName(source_id)))
-    if transform == "identity":
-        return column
+    return column if transform == "identity" else f"{quoted(table.catalog)}.system.{_call(transform, column)}"
+
+
+def partitioning(table: IcebergTable) -> list[str]:
+    """The current partition spec as transforms in SQL, for another table to be created like it."""
+    fields = [(f.sourceId(), str(f.transform().toString())) for f in listed(table.java.spec().fields())]
+    columns = [(column_path(table, str(table.java.schema().findColumnName(i))), how) for i, how in fields]
+    return [column if how == "identity" else _call(how, column) for column, how in columns if how != "void"]
+
+
+def _call(transform: str, column: str) -> str:
+    """A transform as a function of Spark SQL.
+
+    :param transform: Iceberg's text of it, such as ``bucket[16]``.
+    """
     function, _, argument = transform.partition("[")
     arguments = f"{argument.rstrip(']')}, " if argument else ""
     name = {"year": "years", "month": "months", "day": "days", "hour": "hours"}.get(function, function)
-    return f"{quoted(table.catalog)}.system.{name}({arguments}{column})"
+    return f"{name}({arguments}{column})"
 
 
 def own_columns() -> list[tuple[str, str, bool]]:

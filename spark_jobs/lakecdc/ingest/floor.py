@@ -81,15 +81,23 @@ def held_against(batch: TableBatch, table: IcebergTable | None) -> TableBatch:
     """
     if table is None:
         return batch
-    text, batch = table.properties.get(EXPIRED_BELOW), replace(batch, erasure=table.properties.get(ERASED))
+    return replace(batch, erasure=table.properties.get(ERASED), floor=floor_of(table) or batch.floor)
+
+
+def floor_of(table: IcebergTable) -> BelowFloor | None:
+    """What rows that go into a table are held against; None if nothing of it has expired.
+
+    :raises InputError: the table's property is no floor.
+    """
+    text = table.properties.get(EXPIRED_BELOW)
     if text is None:
-        return batch
+        return None
     floor, found = read_floor({EXPIRED_BELOW: text}, table.name), None
     if floor is not None:
         found = next((f for f in table.fields if f.id == floor.field_id and f.type in TIMES), None)
     if floor is None or found is None:
-        return replace(batch, floor=BelowFloor(text))
-    return replace(batch, floor=BelowFloor(text, found.name, found.type, text_of(floor.below, found.type)))
+        return BelowFloor(text)
+    return BelowFloor(text, found.name, found.type, text_of(floor.below, found.type))
 
 
 def without_expired(batch: TableBatch, table: IcebergTable) -> TableBatch:

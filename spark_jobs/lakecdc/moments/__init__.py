@@ -1,1 +1,5 @@
 """Past moments of tables, by their snapshots and the events in their history tables."""
+
+from lakecdc.moments.rows import read
+
+__all__ = ["read"]

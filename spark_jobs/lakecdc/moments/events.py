@@ -81,3 +81,26 @@ def changes_of(events: DataFrame, table: IcebergTable, columns: tuple[Column, ..
         F.col(ORDER_COLUMN).alias("order"),
         F.col(TIME_COLUMN).alias("source_time"),
     )
+
+
+def touched_keys(everything: DataFrame, new: DataFrame) -> DataFrame:
+    """Keys of some events, and those that their rows have come from or gone to.
+
+    :param everything: all events, as :func:`changes_of` tells them.
+    :param new: the events.
+    :return: the column ``touched``.
+    """
+    touched = new.select(F.col("key").alias("touched")).distinct().localCheckpoint()
+    moves = everything.where("old_key IS NOT NULL").select("key", "old_key").distinct().localCheckpoint()
+    count = touched.count()
+    while not moves.isEmpty():
+        beside = (
+            moves.join(touched, moves["key"] == touched["touched"])
+            .select("old_key")
+            .unionAll(moves.join(touched, moves["old_key"] == touched["touched"]).select("key"))
+        )
+        touched = touched.unionAll(beside).distinct().localCheckpoint()
+        before, count = count, touched.count()
+        if count == before:
+            break
+    return touched

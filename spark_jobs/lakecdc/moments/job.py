@@ -1,4 +1,4 @@
-"""The state of several tables at one moment of their source, each as a branch of its own."""
+"""The state of several tables at one moment of their source, each as a branch or a table of its own."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from lakecdc.contract.report import TableReport
 from lakecdc.iceberg.table import IcebergTable
 from lakecdc.metadata.names import quarantine_of
 from lakecdc.moments.events import batch_of
-from lakecdc.moments.restored import Shown, note_of, restore, restored_before
+from lakecdc.moments.restored import Shown, note_of, restore, restored_before, rows_of
 from lakecdc.moments.stretch import Stretch, stretch_to
+from lakecdc.moments.table import MomentTable
 from lakecdc.run import each_table, failure
 
 if TYPE_CHECKING:
@@ -39,7 +40,9 @@ def restore_moment(spark: SparkSession, spec: JobSpec) -> list[TableReport]:
             quarantine = quarantine_of(name, options.quarantine_table)
             table = IcebergTable(spark, spec.catalog.name, name)
             stretch = stretch_to(table, options.history_tables.get(name), moment, quarantine)
-            found[name] = _Found(stretch, *batch_of(stretch), restored_before(stretch, shown))
+            into = MomentTable(table, options.into[name]) if name in options.into else None
+            before = into.note if into else restored_before(stretch, shown)
+            found[name] = _Found(stretch, *batch_of(stretch), into, before)
         except Exception as error:
             refused[name] = failure(name, error)
     if refused:
@@ -54,12 +57,14 @@ class _Found:
 
     :param batch: the events that the base lacks.
     :param events: how many they are.
-    :param before: what the branch says of the moment that it holds already; None if there is none.
+    :param into: the table that is to hold it; None if a branch is.
+    :param before: what either says of the moment that it holds already; None if there is none.
     """
 
     stretch: Stretch
     batch: TableBatch
     events: int
+    into: MomentTable | None
     before: str | None
 
 
@@ -70,8 +75,7 @@ def _restore(found: Mapping[str, _Found], shown: Shown, table: IcebergTable, spe
         "base_snapshot": str(stretch.base.id),
         "base_read_through": stretch.position.read_through,
         "events_restored": made_of.events,
-        "branch": shown.branch,
-        "tag": shown.tag,
+        **({"into": spec.options.into[table.name]} if made_of.into else {"branch": shown.branch, "tag": shown.tag}),
     }
     # main stays as it is
     at = str(head.id) if head else None
@@ -80,5 +84,9 @@ def _restore(found: Mapping[str, _Found], shown: Shown, table: IcebergTable, spe
         return replace(report, reason="dry run: nothing was changed")
     if made_of.before == note:
         return replace(report, reason="the moment has been restored already")
-    metrics["snapshot"] = str(restore(stretch, made_of.batch, note, shown).id)
+    if made_of.into is None:
+        metrics["snapshot"] = str(restore(stretch, made_of.batch, note, shown).id)
+    else:
+        with rows_of(stretch, made_of.batch) as rows:
+            metrics |= made_of.into.write(rows, stretch, note)
     return replace(report, outcome="done")

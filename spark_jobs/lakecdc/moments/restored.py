@@ -1,13 +1,16 @@
-"""A moment as a branch of its table: the base and, in one commit, the events that it lacks."""
+"""A moment as a branch of its table, the base and in one commit the events that it lacks, or as mere rows."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lakecdc.contract.errors import ConflictError, InputError
 from lakecdc.contract.target import ORDER_COLUMN
+from lakecdc.failpoints import reach
 from lakecdc.iceberg import scratch
 from lakecdc.iceberg.branch import Branch
 from lakecdc.iceberg.commit import RowChanges, commit_to_branch
@@ -19,6 +22,7 @@ from lakecdc.iceberg.table import carrier_of
 from lakecdc.ingest import tombstones, truncate
 from lakecdc.ingest.apply.merge import merge_into
 from lakecdc.ingest.apply.publish import Staged
+from lakecdc.ingest.apply.rows import table_columns
 from lakecdc.ingest.apply.upsert import stage_changes
 from lakecdc.ingest.cleaning import cleaned, completed
 from lakecdc.ingest.completion import complete
@@ -29,6 +33,7 @@ from lakecdc.ingest.order import void_sql
 from lakecdc.ingest.tables import columns_outside_key
 from lakecdc.metadata import names
 from lakecdc.moments.stretch import micros
+from lakecdc.sql import quoted_column
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -67,19 +72,47 @@ def restore(stretch: Stretch, batch: TableBatch, note: str, shown: Shown) -> Sna
     :raises InputError: an event left a value out that nobody tells.
     :raises ConflictError: expiry has removed the base meanwhile.
     """
-    table = stretch.table
-    batch = cleaned(table.spark, held_against(batch, table))
-    with scratch.branch(table, stretch.base, names.MOMENT_BRANCH_PREFIX) as name:
-        past = Branch(table, name)
-        _delete(past, batch, name)
+    batch = _held(stretch, batch)
+    with scratch.branch(stretch.table, stretch.base, names.MOMENT_BRANCH_PREFIX) as name:
+        past = Branch(stretch.table, name)
+        if gone := _gone(batch):
+            past.spark.sql(f"DELETE FROM {scratch.sql_name(past, name)} WHERE {gone}")
+            past.refresh()
         staged = Staged()
         try:
-            _apply(stretch, past, batch, name, staged)
-            return _publish(stretch, name, staged, note, shown)
+            with _newest(stretch, past, batch) as newest:
+                if newest is not None:
+                    _apply(past, batch, name, newest, staged)
+            reach("before_commit")
+            made = _publish(stretch, name, staged, note, shown)
         except (InputError, ConflictError):
             # after any other error the commit may have arrived
-            discard(table, staged.files)
+            discard(stretch.table, staged.files)
             raise
+    reach("after_commit")
+    return made
+
+
+@contextmanager
+def rows_of(stretch: Stretch, batch: TableBatch) -> Iterator[DataFrame]:
+    """The rows of the moment, in the table's columns; they can be read for as long as the context lasts.
+
+    :param batch: the events that the base lacks.
+    :raises InputError: an event left a value out that nobody tells.
+    """
+    batch = _held(stretch, batch)
+    # the branch keeps the base from expiring
+    with scratch.branch(stretch.table, stretch.base, names.MOMENT_BRANCH_PREFIX) as name:
+        past = Branch(stretch.table, name)
+        gone = _gone(batch)
+        rows = past.read(where=f"NOT ({gone})" if gone else "true")
+        with _newest(stretch, past, batch) as newest:
+            if newest is None:
+                yield rows
+                return
+            columns = [quoted_column(column) for column in rows.columns]
+            kept = rows.join(newest.rows.select("key.*"), list(batch.key), "left_anti").select(*columns)
+            yield kept.unionByName(newest.rows.where("op != 'd'").select(*table_columns(past, batch)))
 
 
 def restored_before(stretch: Stretch, shown: Shown) -> str | None:
@@ -112,19 +145,33 @@ def note_of(stretch: Stretch, events: int) -> str:
     return json.dumps(told, sort_keys=True)
 
 
-def _delete(past: Branch, batch: TableBatch, name: str) -> None:
-    """Delete what a TRUNCATE has emptied, and rows that have expired since."""
+def _held(stretch: Stretch, batch: TableBatch) -> TableBatch:
+    return cleaned(stretch.table.spark, held_against(batch, stretch.table))
+
+
+def _gone(batch: TableBatch) -> str | None:
+    """Condition of the rows that a TRUNCATE has emptied, or that have expired since; it is never null."""
     # rows without an order key are older than any event
     older = f"coalesce({ORDER_COLUMN}, '') < '{batch.truncate_order}'" if batch.truncate_order else None
     below = batch.floor.condition(c.name for c in batch.columns) if batch.floor else None
-    gone = " OR ".join(filter(None, (older, below)))
-    if gone:
-        past.spark.sql(f"DELETE FROM {scratch.sql_name(past, name)} WHERE {gone}")
-        past.refresh()
+    return " OR ".join(filter(None, (older, below))) or None
 
 
-def _apply(stretch: Stretch, past: Branch, batch: TableBatch, name: str, staged: Staged) -> None:
-    """Fold the events into the branch: by a statement of its own, or as files that are to be committed."""
+@dataclass(frozen=True)
+class _Newest:
+    """What the events make of their keys.
+
+    :param rows: ``key, op, row, order, source_time``, one row per key.
+    :param keys: how many they are at most.
+    """
+
+    rows: DataFrame
+    keys: int
+
+
+@contextmanager
+def _newest(stretch: Stretch, past: Branch, batch: TableBatch) -> Iterator[_Newest | None]:
+    """Fold the events, hold them against the base, and complete them; None if there are none."""
     assert batch.changes is not None
     changes = batch.changes
     if batch.truncate_order:
@@ -133,19 +180,23 @@ def _apply(stretch: Stretch, past: Branch, batch: TableBatch, name: str, staged:
     try:
         measured = stats(folded)
         if not measured.keys:
+            yield None
             return
         rows = _newer(stretch, past, batch, folded, measured.low_order)
         if measured.open_keys:
             rows = _whole(rows, batch, past, stretch.position.high_order, measured)
-        rows = completed(past.spark, rows, batch, set())
-        head = past.java.snapshot(name)
-        specs = sorted(live_spec_ids(past, head))
-        if any(columns_outside_key(past, batch.key, spec) for spec in {*specs, current_spec_id(past)}):
-            merge_into(past, scratch.sql_name(past, name), batch, rows)
-        else:
-            stage_changes(past, batch, rows, staged, specs, measured.keys)
+        yield _Newest(completed(past.spark, rows, batch, set()), measured.keys)
     finally:
         folded.unpersist()
+
+
+def _apply(past: Branch, batch: TableBatch, name: str, newest: _Newest, staged: Staged) -> None:
+    """Put the events into the branch: by a statement of its own, or as files that are to be committed."""
+    specs = sorted(live_spec_ids(past, past.java.snapshot(name)))
+    if any(columns_outside_key(past, batch.key, spec) for spec in {*specs, current_spec_id(past)}):
+        merge_into(past, scratch.sql_name(past, name), batch, newest.rows)
+    else:
+        stage_changes(past, batch, newest.rows, staged, specs, newest.keys)
 
 
 def _newer(stretch: Stretch, past: Branch, batch: TableBatch, folded: DataFrame, low_order: str | None) -> DataFrame:

@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
+from lakecdc import moments
 from lakecdc.iceberg.refs import read_refs
 from lakecdc.maintain.compact import compact_data_files
 from lakecdc.maintain.delete_files.job import rewrite_delete_files
 from tests.conftest import Lake
-from tests.lakecdc.ingest.apply.support import Feed, in_batches
+from tests.lakecdc.ingest.apply.support import COLUMNS, Feed, in_batches
 from tests.lakecdc.maintain.support import head, metadata_location, run
 from tests.lakecdc.moments.support import Remembered, RememberedPlain, fed, iso, restored, shown
 
@@ -21,10 +22,14 @@ def check(feed: Feed, history: Remembered, moment: int, **options: Any) -> None:
     report = restored(feed.lake, feed.table, moment=iso(moment), **options)[0]
     assert report.outcome == "done", report.reason
     assert shown(feed, report.metrics["branch"]) == history.at(moment)
+    rows = moments.read(
+        feed.lake.spark, f"lake.{feed.table}", moment=iso(moment), history_table=f"lake.{feed.table}_history"
+    )
+    assert sorted(map(tuple, rows.selectExpr(*COLUMNS.split(", ")).collect()), key=str) == history.at(moment)
 
 
 @pytest.mark.parametrize(
-    ("target", "moments"),
+    ("target", "count"),
     [
         ({"format_version": 3, "partition_by": ["bucket(2, id)"]}, 3),
         pytest.param({"partition_by": ["bucket(2, id)"]}, 50, marks=pytest.mark.soak),
@@ -32,7 +37,7 @@ def check(feed: Feed, history: Remembered, moment: int, **options: Any) -> None:
     ],
     ids=["upsert", "upsert-fifty", "merge-fifty"],
 )
-def test_any_moment_is_what_the_source_held(lake: Lake, tmp_path: Path, target: dict[str, Any], moments: int) -> None:
+def test_any_moment_is_what_the_source_held(lake: Lake, tmp_path: Path, target: dict[str, Any], count: int) -> None:
     feed, history = fed(lake, tmp_path, **target), Remembered.of(11, 15, keys=8)
     feed.take(history.events)
     begun, taken = history.moments()[-1], len(history.events)
@@ -48,7 +53,7 @@ def test_any_moment_is_what_the_source_held(lake: Lake, tmp_path: Path, target: 
         run(lake, rewrite_delete_files, feed.table)
     before = head(lake, feed.table)
     later = [moment for moment in history.moments()[:-1] if moment >= begun]
-    for moment in random.Random(12).sample(later, min(moments, len(later))):
+    for moment in random.Random(12).sample(later, min(count, len(later))):
         check(feed, history, moment)
     assert head(lake, feed.table) == before
 

@@ -1,0 +1,261 @@
+"""Every step of a table's rows between two snapshots, from the events that its history table has gained.
+
+Each event is one step from the row before it to the row after it. The row before comes from the snapshot that was
+exported last; of keys with events that came late, from their earlier events. In the end each row has to be what the
+table holds, or a step is missing, and the export is refused.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from functools import reduce
+from typing import TYPE_CHECKING
+
+from pyspark.sql import Window
+from pyspark.sql import functions as F
+
+from lakecdc import changes
+from lakecdc.changes import CHANGE_TYPE
+from lakecdc.contract.errors import InputError
+from lakecdc.contract.fields import parse_moment
+from lakecdc.contract.target import OP_COLUMN, ORDER_COLUMN, TIME_COLUMN
+from lakecdc.dimensions.versions import comparable_row, whole_rows
+from lakecdc.iceberg.definition import source_types
+from lakecdc.iceberg.table import carrier_of
+from lakecdc.ingest.change import Column
+from lakecdc.ingest.floor import floor_of
+from lakecdc.ingest.lookup import read_keys
+from lakecdc.maintain.rollback_history import state_beside
+from lakecdc.metadata import names
+from lakecdc.metadata.floor import read_floor
+from lakecdc.moments.events import changes_of, touched_keys
+from lakecdc.sql import quoted_column
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column as Expression
+    from pyspark.sql import DataFrame
+
+    from lakecdc.iceberg.table import IcebergTable, Snapshot
+    from lakecdc.metadata.positions import Position
+
+_HINT = "Leave the table out of options.history_tables for one run, which exports what its changes come to."
+# jobs that remove rows without an event
+_REMOVING = ("expire_partitions", "erase_rows")
+
+
+def steps(table: IcebergTable, history: IcebergTable, since: Snapshot, until: Snapshot, net: DataFrame) -> DataFrame:
+    """Tell the steps between two snapshots of a table, in the order of the source.
+
+    :param since: what was exported last, an ancestor of ``until``.
+    :param net: what the steps come to, as :func:`lakecdc.changes.between` tells it, held by Spark.
+    :return: the table's columns and ``_change_type``; order key and source time are those of the event, null of a row
+        that went without one.
+    :raises InputError: the history table does not tell all steps; the message says why.
+    """
+    return _Steps(table, history, since, until).rows(net)
+
+
+class _Steps:
+    def __init__(self, table: IcebergTable, history: IcebergTable, since: Snapshot, until: Snapshot) -> None:
+        self._table, self._history, self._since = table, history, since
+        self._columns = tuple(Column(name, kind) for name, kind in source_types(table).items())
+        self._between = _between(table, since, until)
+        self._known, self._low = self._beside(since)
+        self._position, self._high = self._beside(until)
+        self._refuse_gaps()
+
+    def rows(self, net: DataFrame) -> DataFrame:
+        """See :func:`steps`."""
+        with changes.between(self._history, self._low, self._high, key=()) as found:
+            # what has been removed was there before, and is no step
+            added = found.where(f"{CHANGE_TYPE} = 'insert'").localCheckpoint()
+        events = self._events(added)
+        whole, unknown = whole_rows(events)
+        if unknown:
+            raise self._refusal(f"Neither the history table nor the table tells {unknown} values of them.")
+        whole = self._without_expired(whole).localCheckpoint()
+        of_key = Window.partitionBy("key").orderBy("order")
+        before = F.lag(F.struct("op", "row")).over(of_key)
+        after = F.when(F.col("op") != "d", F.col("row"))
+        pairs = whole.select(
+            "is_new",
+            F.when(before["op"] != "d", before["row"]).alias("before"),
+            after.alias("after"),
+            F.col("order").alias(ORDER_COLUMN),
+            F.col("source_time").alias(TIME_COLUMN),
+        )
+        told = self._images(pairs.where("is_new").drop("is_new"))
+        gone = self._gone(whole, net)
+        rows = told if gone is None else told.unionByName(gone)
+        second = F.col(CHANGE_TYPE) == "update_after"
+        return rows.orderBy(F.asc_nulls_last(ORDER_COLUMN), second)
+
+    def _beside(self, snapshot: Snapshot) -> tuple[Position, Snapshot]:
+        """Where a snapshot stands, and what goes with it in the history table."""
+        kept = list(self._table.ancestors_of(snapshot))
+        carrier, found = carrier_of(kept), state_beside(self._history, self._table, kept)
+        if carrier is None or found is None:
+            raise self._refusal(f"It does not go back to snapshot {snapshot.id}.")
+        return carrier.position, found
+
+    def _refuse_gaps(self) -> None:
+        """Refuse what hides events, or has removed some."""
+        for snapshot in self._history.ancestors_of(self._high):
+            if snapshot.id == self._low.id:
+                break
+            if json.loads(snapshot.summary.get(names.SIDE_OF, '{"full_load": false}'))["full_load"]:
+                raise self._refusal("It was loaded in full in between, and what its source did then is not known.")
+        else:
+            raise self._refusal("It was set back in between, or its snapshots have expired.")
+        floor, through = read_floor(self._history.properties, self._history.name), self._known.read_through
+        if floor is not None and (through is None or floor.below > parse_moment(through, names.READ_THROUGH)):
+            raise self._refusal(f"Its events from before {floor.below.isoformat()} have been removed.")
+
+    def _events(self, added: DataFrame) -> DataFrame:
+        """A change frame, with ``is_new``, of the new events, of the rows before them, and of earlier events of keys
+        whose row before is not that of the last snapshot.
+        """
+        new = self._changes(added).localCheckpoint()
+        truncates = self._truncates(added)
+        start = self._start(new, everything=not truncates.isEmpty()).localCheckpoint()
+        mark = self._known.high_order
+        late = new.where(F.col("order") <= (mark or ""))
+        # the row has left its old key before
+        there = start.select(F.col("key").alias("old_key"))
+        moved = new.where("old_key IS NOT NULL").join(there, "old_key", "left_anti").select(*new.columns)
+        looked_for = late.unionByName(moved)
+        parts = [start.withColumns({"is_new": F.lit(False), "rank": F.lit(0)})]
+        if not looked_for.isEmpty():
+            stored = self._history.read(self._low.id)
+            earlier = self._changes(stored)
+            touched = touched_keys(earlier.unionByName(new), looked_for)
+            mine = earlier.join(touched, earlier["key"].eqNullSafe(touched["touched"]), "left_semi")
+            parts.append(mine.withColumns({"is_new": F.lit(False), "rank": F.lit(1)}))
+            parts.append(self._emptied(touched.select(F.col("touched").alias("key")), self._truncates(stored), False))
+        parts.append(new.withColumns({"is_new": F.lit(True), "rank": F.lit(2)}))
+        parts.append(self._emptied(new.select("key").union(start.select("key")), truncates, True))
+        found = reduce(lambda a, b: a.unionByName(b, allowMissingColumns=True), parts)
+        # a row of the table is whole, the event that it came with need not be
+        again = F.row_number().over(Window.partitionBy("key", "order").orderBy("rank"))
+        return found.withColumn("again", again).where("again = 1").drop("again", "rank").localCheckpoint()
+
+    def _changes(self, rows: DataFrame) -> DataFrame:
+        return changes_of(rows, self._table, self._columns)
+
+    def _truncates(self, rows: DataFrame) -> DataFrame:
+        """Order key and time of the TRUNCATEs that have emptied the table; ``on_truncate`` may have kept its rows."""
+        last = self._position.truncate_order or ""
+        emptied = rows.where(F.col(OP_COLUMN) == "t").where(F.col(ORDER_COLUMN) <= last)
+        return emptied.select(F.col(ORDER_COLUMN).alias("order"), F.col(TIME_COLUMN).alias("source_time")).distinct()
+
+    def _emptied(self, keys: DataFrame, truncates: DataFrame, is_new: bool) -> DataFrame:
+        ends = keys.distinct().crossJoin(F.broadcast(truncates))
+        return ends.withColumns({"op": F.lit("d"), "is_new": F.lit(is_new), "rank": F.lit(3)})
+
+    def _start(self, new: DataFrame, *, everything: bool) -> DataFrame:
+        """The rows that were exported last of the keys of some events, or of all, as a change frame."""
+        table, key = self._table, self._table.identifier_columns
+        if everything:
+            with changes.between(table, None, self._since) as all_rows:
+                rows = all_rows.localCheckpoint()
+        else:
+            keys = new.select("key").union(new.where("old_key IS NOT NULL").select("old_key"))
+            rows = read_keys(table, keys.select("key.*").distinct(), key, self._since.id)
+        return rows.select(
+            F.lit("r").alias("op"),
+            self._key(rows),
+            self._row(rows),
+            F.lit(None).cast("array<string>").alias("open"),
+            F.lit(None).cast(new.schema["old_key"].dataType).alias("old_key"),
+            F.coalesce(ORDER_COLUMN, F.lit("")).alias("order"),
+            F.col(TIME_COLUMN).alias("source_time"),
+        )
+
+    def _key(self, rows: DataFrame) -> Expression:
+        kinds = {c.name: c for c in self._columns}
+        return _struct(rows, [kinds[name] for name in self._table.identifier_columns]).alias("key")
+
+    def _row(self, rows: DataFrame) -> Expression:
+        return _struct(rows, self._columns).alias("row")
+
+    def _without_expired(self, rows: DataFrame) -> DataFrame:
+        """New rows below the table's floor are deletes: ingestion has left them out."""
+        floor = floor_of(self._table)
+        below = floor.condition(c.name for c in self._columns) if floor else None
+        if below is None:
+            return rows
+        judged = rows.select(F.struct(*rows.columns).alias("_lakecdc_step"), "row.*")
+        is_low = F.expr(f"_lakecdc_step.is_new AND {below}")
+        op = F.when(is_low, "d").otherwise(F.col("_lakecdc_step.op"))
+        return judged.select("_lakecdc_step.*", op.alias("judged")).drop("op").withColumnRenamed("judged", "op")
+
+    def _images(self, pairs: DataFrame) -> DataFrame:
+        """One row for the row before, one for the row after."""
+        both = F.col("before").isNotNull() & F.col("after").isNotNull()
+        kinds = F.array(
+            F.struct(F.when(both, "update_before").otherwise("delete").alias("kind"), F.col("before").alias("row")),
+            F.struct(F.when(both, "update_after").otherwise("insert").alias("kind"), F.col("after").alias("row")),
+        )
+        told = pairs.select(ORDER_COLUMN, TIME_COLUMN, F.explode(kinds).alias("image")).where("image.row IS NOT NULL")
+        own = {ORDER_COLUMN, TIME_COLUMN}
+        columns = [
+            F.col(name) if name in own else F.col("image")["row"][name].alias(name) for name in self._table.column_names
+        ]
+        return told.select(*columns, F.col("image")["kind"].alias(CHANGE_TYPE))
+
+    def _gone(self, whole: DataFrame, net: DataFrame) -> DataFrame | None:
+        """The deletes of rows that went without an event, because they have expired or were erased.
+
+        :raises InputError: a row is not what its events make of it.
+        """
+        ends = whole.groupBy("key").agg(F.max_by(F.struct("op", "row"), "order").alias("last"))
+        told = ends.select("key", F.when(F.col("last")["op"] != "d", F.col("last")["row"]).alias("row"))
+        told = told.select("key", comparable_row(told).alias("told"), F.col("row").alias("end"))
+        changed = net.where(f"{CHANGE_TYPE} != 'update_before'")
+        is_gone = (F.col(CHANGE_TYPE) == "delete").alias("gone")
+        held = changed.select(self._key(changed), self._row(changed), is_gone)
+        held = held.withColumn("held", F.when(~F.col("gone"), comparable_row(held)))
+        compared = held.join(told.withColumn("known", F.lit(True)), "key", "left")
+        others = compared.where(~(F.col("known") & F.col("told").eqNullSafe(F.col("held"))) | F.col("known").isNull())
+        others = others.localCheckpoint()
+        removed = any(each.summary.get(names.JOB) in _REMOVING for each in self._between)
+        if strange := others.where(~(F.col("gone") & F.lit(removed))).count():
+            raise self._refusal(f"{strange} rows are not what their events make of them.")
+        if others.isEmpty():
+            return None
+        none = others.select(
+            F.coalesce("end", "row").alias("before"),
+            F.lit(None).cast(others.schema["row"].dataType).alias("after"),
+            F.lit(None).cast("string").alias(ORDER_COLUMN),
+            F.lit(None).cast("timestamp").alias(TIME_COLUMN),
+        )
+        return self._images(none)
+
+    def _refusal(self, why: str) -> InputError:
+        message = f"The history table {self._history.name} does not tell every step since snapshot {self._since.id}."
+        return InputError(f"{message} {why}", table=self._table.name, hint=_HINT)
+
+
+def _struct(rows: DataFrame, columns: Sequence[Column]) -> Expression:
+    """Columns of rows in one; null where the rows do not have them."""
+    there = set(rows.columns)
+    values = [F.col(quoted_column(c.name)) if c.name in there else F.lit(None) for c in columns]
+    return F.struct(*[value.cast(c.type).alias(c.name) for value, c in zip(values, columns, strict=True)])
+
+
+def _between(table: IcebergTable, since: Snapshot, until: Snapshot) -> list[Snapshot]:
+    """The snapshots after one up to another.
+
+    :raises InputError: the one is none of its ancestors.
+    """
+    found = list[Snapshot]()
+    for snapshot in table.ancestors_of(until):
+        if snapshot.id == since.id:
+            return found
+        found.append(snapshot)
+    raise InputError(
+        f"Snapshot {since.id}, up to which it was exported, has been undone: no event tells what took it back.",
+        table=table.name,
+        hint=_HINT,
+    )

@@ -1,0 +1,108 @@
+"""A moment as a table of its own, which each run makes anew in one commit."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import functions as F
+
+from lakecdc.contract.errors import InputError
+from lakecdc.iceberg.definition import create_table, current_spec_id, evolve, partitioning, spark_types
+from lakecdc.iceberg.fence import PositionFence
+from lakecdc.iceberg.staging import columns_of, stage_rows
+from lakecdc.iceberg.table import carrier_of, facts_of, open_if_there
+from lakecdc.ingest.apply.publish import Staged, publish
+from lakecdc.ingest.apply.rows import clustered
+from lakecdc.metadata import names
+from lakecdc.metadata.exports import SOURCE, position_of
+from lakecdc.moments.restored import JOB
+from lakecdc.sql import quoted_column
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from lakecdc.iceberg.table import IcebergTable, Snapshot
+    from lakecdc.moments.stretch import Stretch
+
+
+class MomentTable:
+    """A table that holds a moment of another one.
+
+    :param source: the other one.
+    :param name: ``namespace.name``; the table need not exist yet.
+    :raises InputError: there is a table of that name with something else in it.
+    """
+
+    def __init__(self, source: IcebergTable, name: str) -> None:
+        self._source, self._name = source, name
+        self._table = open_if_there(source.spark, source.catalog, name)
+        self._carrier = carrier_of(self._table.ancestors()) if self._table is not None else None
+        written = _last_written(self._table) if self._table is not None else None
+        self.note = written.summary.get(names.MOMENT) if written else None
+        if self._table is not None and not self._is_ours(self._table):
+            raise InputError(
+                f"There is a table {name} already with something else in it than a moment of this table.",
+                table=source.name,
+                hint="Give options.into another name, or drop that table.",
+            )
+
+    def _is_ours(self, table: IcebergTable) -> bool:
+        if table.head() is None:
+            return table.column_names == self._source.column_names
+        position = self._carrier.position if self._carrier else None
+        fed_by = (position.source, position.identity) if position else None
+        return self.note is not None and fed_by == (SOURCE, self._source.uuid)
+
+    def write(self, rows: DataFrame, stretch: Stretch, note: str) -> dict[str, Any]:
+        """Put the rows of a moment in the place of those that are there.
+
+        :param note: what the summary tells of the moment.
+        :return: numbers for the report.
+        :raises ConflictError: another run has come first.
+        """
+        table = self._prepared()
+        there = {name: F.col(quoted_column(name)) for name in rows.columns}
+        key, spec_id = self._source.identifier_columns, current_spec_id(table)
+        ordered = clustered(table, rows.select(*columns_of(table, there)), key, spec_id, 0, spread=True)
+
+        def stage(staged: Staged) -> None:
+            staged.data_files += [file for file in stage_rows(table, ordered) if int(file.recordCount())]
+
+        applied = publish(
+            table,
+            stage,
+            position_of(self._source.name, self._source.uuid, stretch.base.id, stretch.moment.isoformat()),
+            PositionFence(self._carrier.text if self._carrier else None),
+            replaces=self._carrier is not None,
+            note={names.JOB: JOB, names.MOMENT: note},
+        )
+        return {
+            "snapshot": str(applied.snapshot.id),
+            "rows_written": applied.rows,
+            "bytes_written": applied.bytes,
+            "files_written": applied.data_files,
+        }
+
+    def _prepared(self) -> IcebergTable:
+        """The table with the columns that the source has now."""
+        source, types = self._source, spark_types(self._source)
+        if self._table is not None:
+            evolve(self._table, [*types.items()])
+            return self._table
+        key = source.identifier_columns
+        return create_table(
+            source.spark,
+            source.catalog,
+            self._name,
+            [(name, kind, name in key) for name, kind in types.items()],
+            partition_by=partitioning(source),
+            properties={"format-version": str(source.format_version)},
+            identifier=key,
+        )
+
+
+def _last_written(table: IcebergTable) -> Snapshot | None:
+    """The newest snapshot that is not maintenance of the one before."""
+    # a moment counts as maintenance of the branch that it is shown on
+    changes = (each for each in table.ancestors() if names.MOMENT in each.summary or not facts_of(each).is_maintenance)
+    return next(changes, None)

@@ -1,0 +1,135 @@
+"""Moments as tables of their own and as rows: made anew in one commit, and nothing of anybody else's is overwritten."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lakecdc import moments
+from lakecdc.contract.errors import InputError, SpecError
+from lakecdc.contract.fields import parse
+from lakecdc.contract.past import RestoreMomentOptions
+from lakecdc.contract.report import TableReport
+from lakecdc.iceberg.definition import partitioning
+from lakecdc.iceberg.refs import read_refs
+from lakecdc.maintain.compact import compact_data_files
+from tests.conftest import Lake
+from tests.lakecdc.ingest.apply.support import Feed, in_batches
+from tests.lakecdc.ingest.killing import Run
+from tests.lakecdc.maintain.support import metadata_location, run
+from tests.lakecdc.moments.support import Remembered, fed, iso, restored
+
+PAGE = (Path(__file__).parents[3] / "docs/restore-moment.md").read_text()
+
+
+def made(feed: Feed, moment: int, name: str = "", **options: Any) -> TableReport:
+    """Restore a moment into a table of its own."""
+    into = {feed.table: name or f"{feed.table}_then"}
+    return restored(feed.lake, feed.table, moment=iso(moment), into=into, **options)[0]
+
+
+@pytest.fixture
+def feed(lake: Lake, tmp_path: Path) -> tuple[Feed, Remembered]:
+    """A table with its history, and what it held."""
+    feed, history = fed(lake, tmp_path / "files", partition_by=["bucket(2, id)"]), Remembered.of(51, 30)
+    for events in in_batches(history, 10, 20):
+        feed.take(events)
+    return feed, history
+
+
+def test_a_table_of_its_own_is_made_anew_for_another_moment(lake: Lake, feed: tuple[Feed, Remembered]) -> None:
+    fed, history = feed
+    then, before = f"{fed.table}_then", {**read_refs(lake.table(fed.table))}
+    early, late = history.moments()[12], history.moments()[24]
+    assert made(fed, early, dry_run=True).outcome == "nothing"
+    assert not lake.spark.catalog.tableExists(f"lake.{then}")
+    report = made(fed, early)
+    assert (report.outcome, report.metrics["into"], "branch" in report.metrics) == ("done", then, False), report.reason
+    assert fed.rows(then) == history.at(early) and report.metrics["rows_written"] == len(history.at(early))
+    table = lake.table(then)
+    assert (table.identifier_columns, partitioning(table)) == (["id"], ["bucket(2, `id`)"])
+    run(lake, compact_data_files, then, min_input_files=1)
+    location = metadata_location(lake, then)
+    assert made(fed, early).reason == "the moment has been restored already"
+    assert metadata_location(lake, then) == location
+    first = lake.table(then).head()
+    lake.sql(f"ALTER TABLE lake.{fed.table} ADD COLUMN more int")
+    assert made(fed, late).outcome == "done"
+    assert fed.rows(then) == history.at(late)
+    assert lake.table(then).column_names == lake.table(fed.table).column_names
+    # who reads the earlier state goes on with it
+    assert first and lake.spark.sql(f"SELECT * FROM lake.{then} VERSION AS OF {first.id}").count() == len(
+        history.at(early)
+    )
+    assert read_refs(lake.table(fed.table)) == before
+
+
+def test_what_somebody_else_has_is_not_overwritten(lake: Lake, feed: tuple[Feed, Remembered]) -> None:
+    fed, history = feed
+    moment, then = history.moments()[12], f"{fed.table}_then"
+
+    def refusal(name: str) -> str:
+        location = metadata_location(lake, name)
+        report = made(fed, moment, name)
+        assert (report.outcome, metadata_location(lake, name)) == ("failed", location)
+        return report.reason or ""
+
+    lake.sql(f"CREATE TABLE lake.{then} (id bigint)")
+    for name in (then, fed.table, f"{fed.table}_history"):
+        assert "already with something else in it" in refusal(name)
+    lake.sql(f"DROP TABLE lake.{then}")
+    made(fed, moment)
+    lake.sql(f"DELETE FROM lake.{then} WHERE true")
+    assert "already with something else in it" in refusal(then)
+
+
+def test_rows_are_read_and_nothing_is_left(lake: Lake, feed: tuple[Feed, Remembered]) -> None:
+    fed, history = feed
+    table, moment = lake.table(fed.table), history.moments()[15]
+    before = read_refs(table), [each.id for each in table.ancestors()]
+    (code,) = re.findall(r"^```python moment\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+    code = code.replace("lake.shop.orders", f"lake.{fed.table}").replace("2026-01-31T00:03:00+01:00", iso(moment))
+    names: dict[str, Any] = {"spark": lake.spark}
+    exec(code, names)
+    found = names["rows"].select("id", "name", "n", "doc").collect()
+    assert sorted(map(tuple, found), key=str) == history.at(moment)
+    table.refresh()
+    assert before == (read_refs(table), [each.id for each in table.ancestors()])
+    assert len(table.metadata("snapshots").collect()) == len(before[1])
+    name = f"lake.{fed.table}"
+    with pytest.raises(InputError, match="has been read through"):
+        moments.read(lake.spark, name, moment="2030-01-01T00:00:00Z", history_table=f"{name}_history")
+    with pytest.raises(InputError, match="not in the table's catalog"):
+        moments.read(lake.spark, name, moment=iso(moment), history_table=f"{fed.table}_history")
+
+
+@pytest.mark.parametrize(
+    ("failpoint", "into"),
+    [
+        ("before_commit", True),
+        ("after_commit", False),
+        pytest.param("after_commit", True, marks=pytest.mark.soak),
+        pytest.param("before_commit", False, marks=pytest.mark.soak),
+    ],
+)
+def test_a_run_that_is_killed_is_made_good(
+    lake: Lake, feed: tuple[Feed, Remembered], tmp_path: Path, failpoint: str, into: bool
+) -> None:
+    fed, history = feed
+    moment, then = history.moments()[12], f"{fed.table}_then"
+    options: dict[str, Any] = {"moment": iso(moment), "history_tables": {fed.table: f"{fed.table}_history"}}
+    options |= {"into": {fed.table: then}} if into else {"branch": "then"}
+    spec = lake.spec("restore_moment", fed.table, options=options)
+    assert Run(tmp_path, spec, f"{failpoint}=kill").was_killed()
+    (report,) = restored(lake, fed.table, **options)
+    assert report.outcome == ("done" if failpoint == "before_commit" else "nothing"), report.reason
+    rows = fed.rows(then) if into else sorted(lake.duckdb_rows(fed.table, "id, name, n, doc", "then"), key=str)
+    assert rows == history.at(moment)
+
+
+def test_each_moment_has_a_table_of_its_own() -> None:
+    with pytest.raises(SpecError, match="one table for the moments of several"):
+        parse(RestoreMomentOptions, {"into": {"shop.a": "shop.then", "shop.b": "shop.then"}}, "options")
