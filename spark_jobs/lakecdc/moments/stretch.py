@@ -19,6 +19,7 @@ from lakecdc.iceberg.table import carrier_of, facts_of
 from lakecdc.ingest.order import time_of
 from lakecdc.ingest.quarantine import open_quarantine
 from lakecdc.ingest.sources.kafka import progress
+from lakecdc.ingest.sources.postgres.parking import Parking, settled
 from lakecdc.maintain.rollback_history import named_history, state_beside
 from lakecdc.metadata import names
 from lakecdc.metadata.floor import read_floor
@@ -238,10 +239,12 @@ def _refuse_unread(table: IcebergTable, position: Position, moment: datetime, *,
     text, hint = moment.isoformat(), "Let ingestion go on beyond the moment, then run again."
     if position.read_through is None or _read_through(position) <= moment:
         told = position.read_through or "no moment yet"
+        parked = _parked(table, position)
         raise InputError(
-            f"It is not known to hold all that its source had by {text}: it has been read through {told}.",
+            f"It is not known to hold all that its source had by {text}: it has been read through {told}"
+            f"{f', and {parked} rounds of its log are parked' if parked else ''}.",
             table=table.name,
-            hint=hint,
+            hint="See why ingestion fails for it; once it has taken them, run again." if parked else hint,
         )
     if position.source != progress.SOURCE or is_quiet:
         return
@@ -255,6 +258,13 @@ def _refuse_unread(table: IcebergTable, position: Position, moment: datetime, *,
             table=table.name,
             hint="Let a run of ingestion find nothing new in the topics, then run again.",
         )
+
+
+def _parked(table: IcebergTable, position: Position) -> int:
+    """How many rounds of its source's log the table has not taken yet."""
+    found, _ = Parking(table.spark, table.catalog).load([table.name])
+    rounds = found.get(table.name, [])
+    return len(rounds) - len(settled(rounds, position))
 
 
 def _has_passed(mark: str | None, moment: datetime) -> bool:

@@ -6,8 +6,11 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from lakecdc.ingest.change import TableBatch
+from lakecdc.ingest.formats.pgoutput import Summary
 from lakecdc.ingest.order import order_key
 from lakecdc.ingest.sources.kafka import progress
+from lakecdc.ingest.sources.postgres.log import Round
+from lakecdc.ingest.sources.postgres.parking import Parked, Parking
 from lakecdc.metadata import names
 from lakecdc.metadata.floor import Floor
 from lakecdc.metadata.positions import Position
@@ -46,6 +49,26 @@ def test_a_full_load_hides_what_happened_before_it(lake: Lake) -> None:
     floor = Floor(1, "at", datetime.now(UTC) + timedelta(days=1)).encode()
     lake.sql(f"ALTER TABLE lake.{name}_history SET TBLPROPERTIES ('{names.EXPIRED_BELOW}' = '{floor}')")
     assert "have been removed from the history table" in refusal(lake, name, after)
+
+
+def test_rounds_that_are_parked_keep_their_moments_from_being_told(lake: Lake) -> None:
+    loads = Loads(lake)
+    name = loads.target.table
+
+    def feed(place: int, value: str, lsn: str) -> None:
+        position = Position("postgres", "one", {"lsn": lsn}, now())
+        loads.feed(replace(loads.batch(place, {1: value}, full_load=place == 10), position=position))
+
+    feed(10, "a", "0/5")
+    between, parked = now(), Parked(9, datetime.now(UTC), "one", 7, Summary(end_lsn=9))
+    Parking(lake.spark, "lake").park(name, parked, Round(parked.summary))
+    assert "and 1 rounds of its log are parked." in refusal(lake, name, now())
+    feed(20, "b", "0/9")
+    # taken, though not forgotten yet
+    assert "parked" not in refusal(lake, name, "2030-01-01T00:00:00Z")
+    (report,) = restored(lake, name, moment=between)
+    assert report.outcome == "done", report.reason
+    assert lake.duckdb_rows(name, "id, v", report.metrics["branch"]) == [(1, "a")]
 
 
 def test_each_partition_of_a_topic_must_have_brought_a_later_event(lake: Lake) -> None:
