@@ -75,7 +75,7 @@ def _restore(found: Mapping[str, _Found], shown: Shown, table: IcebergTable, spe
         "base_snapshot": str(stretch.base.id),
         "base_read_through": stretch.position.read_through,
         "events_restored": made_of.events,
-        **({"into": spec.options.into[table.name]} if made_of.into else {"branch": shown.branch, "tag": shown.tag}),
+        **({"into": made_of.into.name} if made_of.into else {"branch": shown.branch, "tag": shown.tag}),
     }
     # main stays as it is
     at = str(head.id) if head else None

@@ -34,7 +34,7 @@ class MomentTable:
     """
 
     def __init__(self, source: IcebergTable, name: str) -> None:
-        self._source, self._name = source, name
+        self._source, self.name = source, name
         self._table = open_if_there(source.spark, source.catalog, name)
         self._carrier = carrier_of(self._table.ancestors()) if self._table is not None else None
         written = _last_written(self._table) if self._table is not None else None
@@ -93,7 +93,7 @@ class MomentTable:
         return create_table(
             source.spark,
             source.catalog,
-            self._name,
+            self.name,
             [(name, kind, name in key) for name, kind in types.items()],
             partition_by=partitioning(source),
             properties={"format-version": str(source.format_version)},

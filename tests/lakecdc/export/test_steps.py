@@ -136,7 +136,7 @@ def learn_orders(feed: Feed) -> None:
 
 @pytest.mark.parametrize("version", [2, pytest.param(3, marks=pytest.mark.soak)])
 def test_every_step_of_a_random_history(lake: Lake, tmp_path: Path, version: int) -> None:
-    target = {"format_version": version, "partition_by": ["bucket(2, id)"]}
+    target: dict[str, Any] = {"format_version": version, "partition_by": ["bucket(2, id)"]}
     feed, history = fed(lake, tmp_path / "files", **target), Known.of(60 + version, 15, keys=8)
     feed.take(history.events)
     ways = {way: tmp_path / way for way in ("table", "debezium-json")}
