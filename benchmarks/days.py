@@ -44,6 +44,7 @@ class Fed:
     catalog: Catalog
     name: str
     rows: dict[int, str] = field(default_factory=dict)
+    _measured: tuple[str, TableHealth] | None = None
 
     def __post_init__(self) -> None:
         create(self.spark, f"{CATALOG}.{self.name}")
@@ -74,12 +75,15 @@ class Fed:
 
     @property
     def health(self) -> TableHealth:
-        """What workers measure."""
+        """What workers measure, anew if anything has been committed."""
         from airflow_provider_lakecdc.health import health_of
 
-        found = health_of(self.catalog.load_table(self.name))
-        assert found is not None
-        return found
+        table = self.catalog.load_table(self.name)
+        if self._measured is None or self._measured[0] != table.metadata_location:
+            found = health_of(table)
+            assert found is not None
+            self._measured = (table.metadata_location, found)
+        return self._measured[1]
 
     def _writer(self) -> Writer:
         return Writer(self._table())

@@ -29,8 +29,8 @@ JOB = "rewrite_delete_files"
 #: of all tables: names and Spark SQL types
 COLUMNS = {"id": "bigint NOT NULL", "name": "string", "amount": "double"}
 Ids = np.ndarray[Any, np.dtype[np.int64]]
-_FEWEST_ROWS, _MOST_ROWS = 200, 500_000
-_MOST_FILES = 40
+_FEWEST_ROWS, _MOST_ROWS = 20_000, 1_500_000
+_MOST_FILES = 300
 _COMMITS = 2
 # rows of the 24 tables of TPC-DS at scale factor 1 (specification, table 3-2)
 _TPC_DS = (
@@ -94,8 +94,8 @@ def shapes(distribution: str, tables: int, seed: int) -> list[Shape]:
     found = []
     for size in draw.permutation(sizes):
         rows = max(_FEWEST_ROWS, int(size * scale))
-        # of streams into small files up to loads into large ones
-        files = _within(rows / draw.lognormal(9, 1.2))
+        # of streams into small files up to loads into large ones, and what streams have left since they were compacted
+        files = _within(rows / draw.lognormal(10, 1.2) + draw.lognormal(3, 0.8))
         delete_files = _within(draw.lognormal(1.5, 1.2))
         found.append(Shape(rows, files, delete_files, max(1, int(rows * draw.uniform(0.0005, 0.01)))))
     return found

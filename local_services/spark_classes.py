@@ -24,6 +24,10 @@ ARCHIVE = REPOSITORY / "build" / "spark-classes.jsa"
 FIRST_COMPILER = "-XX:TieredStopAtLevel=1"
 #: of a JVM that ends soon, or gets new code with every statement
 SHORT_LIVED_JVM = f"{FIRST_COMPILER} -XX:+UseSerialGC"
+# of a run's generated classes the first compiler alone would keep too few, and metaspace would grow by full collections
+LONG_LIVED_JVM = f"{SHORT_LIVED_JVM} -XX:ReservedCodeCacheSize=400m -XX:MetaspaceSize=600m"
+#: compiling each expression for a handful of rows is a sixth of a run
+INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
 _CHANGES = [("c", 1), ("c", 2), ("u", 1), ("d", 2)]
 
 

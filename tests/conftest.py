@@ -13,7 +13,7 @@ import pytest
 
 from lakecdc.contract.runtime import packages
 from local_services import kafka_jars, spark_classes
-from local_services.spark_classes import SHORT_LIVED_JVM
+from local_services.spark_classes import INTERPRETED, LONG_LIVED_JVM, SHORT_LIVED_JVM
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -21,15 +21,11 @@ if TYPE_CHECKING:
     from lakecdc.iceberg.table import IcebergTable
 
 CATALOG = "lake"
-# of a run's generated classes the first compiler alone would keep too few, and metaspace would grow by full collections
-LONG_LIVED_JVM = f"{SHORT_LIVED_JVM} -XX:ReservedCodeCacheSize=400m -XX:MetaspaceSize=600m"
 os.environ.setdefault("JDK_JAVA_OPTIONS", SHORT_LIVED_JVM)
 # of a catalog in Postgres: Java finds the driver only where Iceberg is
 _DRIVERS = packages({"type": "sql", "uri": "postgresql://localhost/", "warehouse": "file:"})
 for _name, _value in spark_classes.environment(more=_DRIVERS).items():
     os.environ.setdefault(_name, _value)
-# compiling each expression for a handful of rows is a sixth of a run
-INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
 
 
 def interpreted() -> dict[str, str]:
