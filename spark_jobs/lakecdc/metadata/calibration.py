@@ -1,8 +1,8 @@
 """What jobs have really taken, held against what they were guessed to take: the correction of the next guesses.
 
-What a job takes is learnt as ``factor × guess ^ exponent × share of the table``: the factor tells of the machine and of the
-lake's files, the exponent of how far the guess counts too much or too little of what grows with a table, and the share of
-what the guess knows nothing of, such as the width of a table's rows.
+What a job takes is learnt as ``factor × guess ^ exponent × share of the table``: the factor tells of the machine and of
+the lake's files, the exponent of how far the guess counts too much or too little of what grows with a table, and the
+share of what the guess knows nothing of, such as the width of a table's rows.
 """
 
 from __future__ import annotations

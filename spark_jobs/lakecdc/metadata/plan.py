@@ -8,6 +8,8 @@ from typing import Any
 
 from lakecdc.contract import fields
 
+# actions that are passed over of which each is tried in place of others
+_TRIED = 50
 _NOBODY_IS_ASKED = (
     "a person has to approve it, and nobody is asked: a DAG does so if a policy of its configuration has approve"
 )
@@ -68,7 +70,7 @@ class Plan:
     @property
     def core_seconds(self) -> float:
         """What all that is done is predicted to take, as far as that can be told."""
-        return round(sum(action.core_seconds or 0.0 for action in self.chosen), 3)
+        return round(_cost(self.chosen), 3)
 
     def of_job(self, job: str) -> list[Action]:
         """What is done by one job, in the order of choice, what a person is asked of included."""
@@ -95,7 +97,8 @@ def choose(
 ) -> Plan:
     """Choose what is due and what only a job can tell, then what is worth most, as long as the budget lasts.
 
-    What does not fit is passed over for what does. It is chosen once it has become due.
+    What does not fit is passed over for what does, unless more is gained by doing it and leaving out others. It is
+    chosen once it has become due.
 
     :param skipped: what has been left out already.
     :param budget: core-seconds; None is no limit.
@@ -107,13 +110,53 @@ def choose(
     must = [action for action in waiting if action.due or action.core_seconds is None]
     may = [action for action in waiting if not (action.due or action.core_seconds is None)]
     chosen, left_out = list(must), [*skipped, *(Skipped(a.table, a.job, _NOBODY_IS_ASKED) for a in unasked)]
-    left = None if budget is None else budget - sum(action.core_seconds or 0.0 for action in must)
-    for action in sorted(may, key=lambda a: (-a.worth, a.core_seconds or 0.0, a.table)):
-        needed = action.core_seconds or 0.0
-        if left is None or needed <= left:
-            chosen.append(action)
-            left = None if left is None else left - needed
-        else:
-            reason = f"predicted to take {needed:g} core-seconds, and {max(left, 0.0):.1f} of the budget are left"
-            left_out.append(Skipped(action.table, action.job, reason))
+    left = None if budget is None else budget - _cost(must)
+    may.sort(key=lambda a: (-a.worth, a.core_seconds or 0.0, a.table))
+    fitting = may if left is None else _most_gained(may, left)
+    chosen += fitting
+    if budget is not None and left is not None:
+        left_out += _passed_over(may, fitting, budget, max(left - _cost(fitting), 0.0))
     return Plan(tuple(chosen), tuple(left_out), budget)
+
+
+def _most_gained(ranked: Sequence[Action], budget: float) -> list[Action]:
+    """What fits one after the other, or else the same with one of those ahead of all others that would be passed over.
+
+    :param ranked: what is worth most first.
+    :return: in their order.
+    """
+    found = first = _in_turn(ranked, budget)
+    others = [each for each in _without(ranked, first) if (each.core_seconds or 0.0) <= budget]
+    for ahead in others[:_TRIED]:
+        with_it = _in_turn([ahead, *_without(ranked, [ahead])], budget)
+        found = max(found, with_it, key=lambda actions: sum(action.benefit for action in actions))
+    return _without(ranked, _without(ranked, found))
+
+
+def _passed_over(ranked: Sequence[Action], chosen: Sequence[Action], budget: float, left: float) -> list[Skipped]:
+    found = []
+    for action in _without(ranked, chosen):
+        why = f"and {left:.1f} of the budget are left"
+        if (action.core_seconds or 0.0) > budget:
+            why = "more than the whole budget: it waits until it is due"
+        reason = f"predicted to take {action.core_seconds:g} core-seconds, {why}"
+        found.append(Skipped(action.table, action.job, reason))
+    return found
+
+
+def _without(actions: Iterable[Action], some: Iterable[Action]) -> list[Action]:
+    ids = {id(each) for each in some}
+    return [each for each in actions if id(each) not in ids]
+
+
+def _in_turn(actions: Iterable[Action], budget: float) -> list[Action]:
+    found, left = [], budget
+    for action in actions:
+        if (action.core_seconds or 0.0) <= left:
+            found.append(action)
+            left -= action.core_seconds or 0.0
+    return found
+
+
+def _cost(actions: Iterable[Action]) -> float:
+    return sum(action.core_seconds or 0.0 for action in actions)

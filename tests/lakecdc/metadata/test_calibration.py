@@ -36,7 +36,9 @@ def test_the_newest_runs_of_a_table_count() -> None:
 
 
 def test_the_newest_runs_of_a_job_count_and_none_of_its_tables_for_all() -> None:
-    found = calibrated([*runs("a", *[9.0] * 50), *(run for n in range(92) for run in runs(f"b{n}", 2.0)), *runs("c", 5)])
+    found = calibrated(
+        [*runs("a", *[9.0] * 50), *(run for n in range(92) for run in runs(f"b{n}", 2.0)), *runs("c", 5)]
+    )
     assert found.corrected(SORT, "new", 1.0) == 2.0
     newest = calibrated([*(run for n in range(100) for run in runs(f"b{n}", 2.0)), *runs("c", *[9.0] * 200)])
     assert newest.by_job[SORT].factor == 2.0

@@ -28,8 +28,18 @@ def test_a_budget_goes_to_what_is_worth_most_and_what_does_not_fit_is_passed_ove
     plan = choose([action("a", 10, 10), action("b", 99, 100), action("c", 8, 40)], [earlier], 60)
     assert chosen(plan) == ["a", "c"]
     assert plan.skipped[0] == earlier
-    assert plan.skipped[1].table == "b" and "100 core-seconds, and 50.0 of the budget" in plan.skipped[1].reason
+    assert plan.skipped[1].table == "b" and "100 core-seconds, more than the whole budget" in plan.skipped[1].reason
     assert plan.core_seconds == 50
+
+
+def test_what_is_large_and_worth_much_is_not_passed_over_for_a_few_small_ones() -> None:
+    # worth most for their cost, but they leave no room for it
+    small = [action("small", 10, 4), action("smaller", 5, 2)]
+    large, rest = action("large", 90, 58), action("rest", 2, 2)
+    assert chosen(choose([*small, large, rest], budget=60)) == ["smaller", "large"]
+    plan = choose([*small, large, rest], budget=59)
+    assert chosen(plan) == ["large"] and "and 1.0 of the budget are left" in plan.skipped[0].reason
+    assert chosen(choose([*small, large, rest], budget=57)) == ["smaller", "small", "rest"]
 
 
 def test_what_is_due_and_what_only_a_job_can_tell_is_done_whatever_the_budget() -> None:
