@@ -103,6 +103,12 @@ def _options() -> dict[str, Any]:
             example="/opt/airflow/crm.json,/opt/airflow/warehouse.json",
             default="",
         ),
+        "history_server": _option(
+            "Address of Spark's history server. The link Spark UI of a task leads there once its job has ended, if the "
+            "application has kept its events (spark.eventLog.enabled).",
+            example="https://spark-history.example.com",
+            default="",
+        ),
         "look_first": _option(
             "Whether workers look at the metadata of tables before they start Spark for them, and start none where "
             "nothing is to be done. Switch it off where workers cannot reach the storage of the tables.",

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-
-from lakecdc.contract.runtime import SPARK_UI
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 OPEN, CLOSE = "::group::Spark", "::endgroup::"
 _KEPT = 20
 # Spark's pattern of log lines, and that of our jobs
 _SPARK = re.compile(r"\d\d/\d\d/\d\d \d\d:\d\d:\d\d (?P<level>[A-Z]+) ")
 _OURS = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d+ [A-Z]+ ")
+_SAID = re.compile(rf"{_OURS.pattern}lakecdc[\w.]*: (?P<message>.*)", re.DOTALL)
 _TROUBLE = re.compile(
     r"^(Traceback \(most recent call last\)|Exception in thread|([\w$]+\.)*\w+(Error|Exception)\b)|\bKilled\b"
 )
@@ -27,11 +26,11 @@ class JobOutput:
     Spark's lines up to INFO and what is printed before the job says its first word are chatter; a line without a level
     belongs to the one before it.
 
-    :param on_spark_ui: called with the address of Spark's page when the job tells it.
+    :param listeners: called with the rest of what the job's log says, by how it begins.
     """
 
-    def __init__(self, on_spark_ui: Callable[[str], None] | None = None) -> None:
-        self._on_spark_ui = on_spark_ui
+    def __init__(self, listeners: Mapping[str, Callable[[str], None]] | None = None) -> None:
+        self._listeners = listeners or {}
         self._lines: deque[str] = deque(maxlen=_KEPT)
         self._all: deque[str] = deque(maxlen=_KEPT)
 
@@ -54,15 +53,16 @@ class JobOutput:
             self._all.append(line.rstrip())
             if not chatter:
                 self._lines.append(line.rstrip())
-                self._look_for_spark_ui(line.rstrip())
+                self._tell(line.rstrip())
             yield line
         if is_open:
             yield CLOSE
 
-    def _look_for_spark_ui(self, line: str) -> None:
-        before, found, address = line.partition(SPARK_UI)
-        if found and self._on_spark_ui and _OURS.match(before):
-            self._on_spark_ui(address)
+    def _tell(self, line: str) -> None:
+        said = _SAID.fullmatch(line)
+        for beginning, listener in self._listeners.items() if said else ():
+            if said and said["message"].startswith(beginning):
+                listener(said["message"].removeprefix(beginning))
 
 
 def _is_chatter(line: str, before: bool) -> bool:

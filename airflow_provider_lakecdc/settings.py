@@ -41,6 +41,11 @@ def page_config_files() -> list[str]:
     return [each.strip() for each in _get("page_config_files", "").split(",") if each.strip()]
 
 
+def history_server() -> str | None:
+    """Address of Spark's history server without a slash at its end; None if there is none."""
+    return _get("history_server", "").rstrip("/") or None
+
+
 def look_first() -> bool:
     """Whether workers look at tables before they start Spark, unless an operator says."""
     return _switch("look_first", fallback=True)

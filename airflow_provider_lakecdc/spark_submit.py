@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
@@ -66,14 +66,14 @@ class SubmitOperator(SparkSubmitOperator):
         command: list[str] = self._get_hook()._build_spark_submit_command(self.application)
         return command
 
-    def submit_and_wait(self, context: Context, on_spark_ui: Callable[[str], None]) -> None:
+    def submit_and_wait(self, context: Context, listeners: Mapping[str, Callable[[str], None]]) -> None:
         """Run spark-submit with the arguments as they are now.
 
-        :param on_spark_ui: called with the address of Spark's page, once the job has told it.
+        :param listeners: to the job's log, as :class:`JobOutput` has them.
         :raises SubmitError: it failed, or the application that it started.
         """
         # the hook of an earlier call holds that call's arguments and output
-        self._hook, self._output = None, JobOutput(on_spark_ui)
+        self._hook, self._output = None, JobOutput(listeners)
         try:
             super().execute(context)
         except Exception as error:

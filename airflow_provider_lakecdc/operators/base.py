@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.sdk.exceptions import AirflowSkipException
@@ -17,12 +16,12 @@ from airflow_provider_lakecdc.documents import Documents
 from airflow_provider_lakecdc.exceptions import LakecdcJobError
 from airflow_provider_lakecdc.failures import verdict
 from airflow_provider_lakecdc.first_look import FirstLook
+from airflow_provider_lakecdc.heard import Heard
 from airflow_provider_lakecdc.hooks.catalog import CatalogConnection, get_catalog
 from airflow_provider_lakecdc.hooks.source import source_from_connection
 from airflow_provider_lakecdc.job_run import JOB_RUN_KEY, JobRun
 from airflow_provider_lakecdc.links import (
     REPORT_LINK_KEY,
-    SPARK_UI_KEY,
     TABLE_LINK_KEY,
     JobReportLink,
     SparkUiLink,
@@ -397,19 +396,15 @@ class LakecdcJobOperator(SubmitOperator):
     def _submit(self, context: Context, submission: Submission) -> SubmitError | None:
         uri = submission.documents.report_uri
         self.log.info("Job %s for %d tables, report at %s", self.job, len(submission.spec.tables), uri)
+        heard = Heard(context["ti"].xcom_push)
         try:
             with launcher.environment(submission.secrets):
-                self.submit_and_wait(context, partial(self._tell_spark_ui, context))
+                self.submit_and_wait(context, heard.listeners)
         except SubmitError as error:
             return error
+        finally:
+            heard.end()
         return None
-
-    def _tell_spark_ui(self, context: Context, address: str) -> None:
-        try:
-            context["ti"].xcom_push(key=SPARK_UI_KEY, value=address)
-        except Exception:
-            # the job goes on without
-            self.log.warning("The link to Spark's page cannot be kept.", exc_info=True)
 
     def _set_command(
         self, catalog: CatalogConnection, target: launcher.SparkTarget, documents: Documents, source: object

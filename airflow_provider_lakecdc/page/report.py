@@ -8,12 +8,15 @@ from typing import Any
 
 from airflow_provider_lakecdc.audit import proof_of
 from airflow_provider_lakecdc.chaining import REPORT_KEY
+from airflow_provider_lakecdc.heard import PROGRESS_KEY, progress_of
 from airflow_provider_lakecdc.job_run import JOB_RUN_KEY, JobRun
 from airflow_provider_lakecdc.page.history import Change, changes
 from airflow_provider_lakecdc.page.lakes import lakes
 from airflow_provider_lakecdc.reporting import each_metric
 
 _AT_WORK = ("running", "restarting")
+# jobs tell how far they are every half minute at most
+_REFRESH_SECONDS = 20
 
 
 @dataclass(frozen=True)
@@ -63,6 +66,8 @@ def report_of(task: Task) -> dict[str, Any]:
         "task": task,
         "run": run,
         "runs_on": run is not None and run.finished_at is None and state in _AT_WORK,
+        "progress": [*progress_of(found.get(PROGRESS_KEY, []))],
+        "refresh_seconds": _REFRESH_SECONDS,
         "steps": steps,
         "counts": {outcome: outcomes.count(outcome) for outcome in dict.fromkeys(outcomes)},
         "core_seconds": sum(step.core_seconds or 0 for step in steps),
@@ -78,7 +83,7 @@ def _read(task: Task) -> tuple[dict[str, Any], str | None]:
     from sqlalchemy import select
 
     ids = {"dag_id": task.dag_id, "run_id": task.run_id, "task_id": task.task_id, "map_index": task.map_index}
-    keys = XComModel.key.in_((JOB_RUN_KEY, REPORT_KEY))
+    keys = XComModel.key.in_((JOB_RUN_KEY, REPORT_KEY, PROGRESS_KEY))
     # a session of this thread alone
     with create_session(scoped=False) as session:
         # as Airflow's own API does: what is in the database is not made an object of

@@ -9,6 +9,9 @@ from contextlib import contextmanager
 from threading import Event, Thread
 from typing import TYPE_CHECKING
 
+from lakecdc.contract.runtime import PROGRESS
+from lakecdc.iceberg.stages import description_of
+
 if TYPE_CHECKING:
     from pyspark import SparkContext
 
@@ -21,6 +24,7 @@ PACE = 30.0
 class ProgressLog:
     """Work on a table that is done piece by piece.
 
+    :param table: its name, or what else the pieces make up.
     :param what: the pieces, such as ``file groups``.
     :param total: how many there are.
     :param total_bytes: of all pieces; 0 if nobody knows.
@@ -48,7 +52,7 @@ class ProgressLog:
             log.info("%s", self._line(now - self._begun))
 
     def _line(self, seconds: float) -> str:
-        parts = [f"table {self._table}: {self._done} of {self._total} {self._what}"]
+        parts = [f"{PROGRESS}{self._table}: {self._done} of {self._total} {self._what}"]
         if self._total_bytes:
             size, unit = (1024**3, "GB") if self._total_bytes >= 1024**3 else (1024**2, "MB")
             parts.append(f"{self._bytes / size:.1f} of {self._total_bytes / size:.1f} {unit}")
@@ -62,7 +66,7 @@ class ProgressLog:
 
 @contextmanager
 def long_stages_told(context: SparkContext, pace: float = PACE) -> Iterator[None]:
-    """Tell how many tasks are done of each stage of Spark that takes longer than a while.
+    """Tell how many tasks are done of each stage of Spark that takes longer than a while, and when it is over.
 
     :param pace: seconds between two looks; a stage that both see is told of.
     """
@@ -77,18 +81,22 @@ def long_stages_told(context: SparkContext, pace: float = PACE) -> Iterator[None
 
 
 def _tell_stages(context: SparkContext, pace: float, over: Event) -> None:
-    tracker, before = context.statusTracker(), set[int]()
+    tracker, before, told = context.statusTracker(), set[int](), dict[int, str]()
     while not over.wait(pace):
         try:
             active = set(tracker.getActiveStageIds())
             infos = [info for stage in sorted(active & before) if (info := tracker.getStageInfo(stage))]
+            told |= {info.stageId: description_of(context, info.stageId) or "Spark" for info in infos}
         except Exception:
             # the session may be gone, and the job itself tells why
             log.debug("Spark tells nothing of its stages", exc_info=True)
             return
         before = active
+        for stage in sorted(told.keys() - active):
+            log.info("%s%s: stage %d is over", PROGRESS, told.pop(stage), stage)
         for info in infos:
-            log.info("stage %d: %d of %d tasks are done", info.stageId, info.numCompletedTasks, info.numTasks)
+            done = f"{info.numCompletedTasks} of {info.numTasks} tasks are done"
+            log.info("%s%s: stage %d, %s", PROGRESS, told[info.stageId], info.stageId, done)
 
 
 def _duration(seconds: float) -> str:

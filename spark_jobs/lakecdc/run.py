@@ -15,12 +15,12 @@ from lakecdc import documents
 from lakecdc.contract import report as reports
 from lakecdc.contract.errors import LakecdcError
 from lakecdc.contract.report import JobReport, TableReport
-from lakecdc.contract.runtime import SPARK_UI, source_packages
+from lakecdc.contract.runtime import EVENT_LOG, SPARK_UI, source_packages
 from lakecdc.contract.spec import JobSpec, loads, parse_spec
 from lakecdc.executors import check_executors
 from lakecdc.logs import log_handler
 from lakecdc.metadata.names import APPLICATION_PREFIX
-from lakecdc.progress import long_stages_told
+from lakecdc.progress import ProgressLog, long_stages_told
 from lakecdc.row_values import without_values
 from lakecdc.session import open_session
 
@@ -109,8 +109,7 @@ def run(spec: JobSpec, work: Work, started: str | None = None) -> JobReport:
     started = started or reports.now()
     try:
         spark = open_session(spec.catalog, f"{APPLICATION_PREFIX}{spec.job}", source_packages(spec.source))
-        if address := spark.sparkContext.uiWebUrl:
-            log.info("%s%s", SPARK_UI, address)
+        _tell_pages(spark)
         check_executors(spark, getattr(spec.source, "type", None))
         with long_stages_told(spark.sparkContext):
             tables = work(spark, spec)
@@ -118,6 +117,15 @@ def run(spec: JobSpec, work: Work, started: str | None = None) -> JobReport:
     except Exception as error:
         return _stopped(spec.job, started, error)
     return JobReport(spec.job, started, reports.now(), application, tuple(tables))
+
+
+def _tell_pages(spark: SparkSession) -> None:
+    """Tell where people can look at the application while it runs, and whether they can afterwards."""
+    context = spark.sparkContext
+    if address := context.uiWebUrl:
+        log.info("%s%s", SPARK_UI, address)
+    if context.getConf().get("spark.eventLog.enabled", "false") == "true":
+        log.info("%s%s", EVENT_LOG, context.applicationId)
 
 
 def each_table(do: TableWork) -> Work:
@@ -131,21 +139,31 @@ def each_table(do: TableWork) -> Work:
 
     def work(spark: SparkSession, spec: JobSpec) -> list[TableReport]:
         from lakecdc.iceberg.core_time import CoreTime
+        from lakecdc.iceberg.stages import described
         from lakecdc.iceberg.table import IcebergTable, exists
         from lakecdc.maintain.numbers import with_numbers
 
-        results = []
-        for name in dict.fromkeys((*spec.tables, *spec.side_tables)):
+        def one(name: str) -> TableReport | None:
             try:
                 if name not in spec.tables and not exists(spark, spec.catalog.name, name):
-                    continue
+                    return None
                 table, time = IcebergTable(spark, spec.catalog.name, name), CoreTime(spark)
                 result = do(table, spec)
-                result = with_numbers(table, result, spec.job, time.seconds())
+                return with_numbers(table, result, spec.job, time.seconds())
             except Exception as error:
-                result = failure(name, error)
-            log.info("%s", result.line)
-            results.append(result)
+                return failure(name, error)
+
+        names, results = list(dict.fromkeys((*spec.tables, *spec.side_tables))), []
+        # of a single one its own lines tell
+        progress = ProgressLog(spec.job, "tables", len(names)) if len(names) > 1 else None
+        for name in names:
+            with described(spark, name, spec.job):
+                result = one(name)
+            if result is not None:
+                log.info("%s", result.line)
+                results.append(result)
+            if progress:
+                progress.add(1)
         return results
 
     return work

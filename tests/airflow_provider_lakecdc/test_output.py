@@ -52,12 +52,14 @@ def test_the_last_lines_are_no_chatter_unless_there_is_nothing_else() -> None:
     ("line", "found"),
     [
         ("2026-11-23 06:20:45,123 INFO lakecdc.run: Spark UI at http://worker:4040\n", ["http://worker:4040"]),
-        # what a row holds is none of the job's own words
+        # what a row or another library says is none of the job's own words
+        ("2026-11-23 06:20:45,123 WARNING lakecdc.run: shop.orders: Spark UI at http://elsewhere", []),
+        ("2026-11-23 06:20:45,123 INFO py4j: Spark UI at http://elsewhere", []),
         ("Spark UI at http://elsewhere\n", []),
         (f"{INFO}: Spark UI at http://elsewhere\n", []),
     ],
 )
-def test_the_address_of_sparks_page_is_told(line: str, found: list[str]) -> None:
+def test_what_the_job_says_is_told_to_who_listens_for_it(line: str, found: list[str]) -> None:
     told: list[str] = []
-    assert line in list(JobOutput(told.append).folded([line]))
+    assert line in list(JobOutput({"Spark UI at ": told.append, "Spark keeps": lambda _: None}).folded([line]))
     assert told == found

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import time
 from typing import TYPE_CHECKING
 
 import pytest
 
+from lakecdc.iceberg.stages import described
 from lakecdc.progress import ProgressLog, long_stages_told
 
 if TYPE_CHECKING:
@@ -28,8 +30,8 @@ def test_a_line_about_every_half_minute_and_one_at_the_end(caplog: pytest.LogCap
         clock[0] += 9
         work.add(1, GB // 4)
     assert len(caplog.messages) == 10
-    assert caplog.messages[0] == "table db.t: 4 of 40 file groups, 1.0 of 10.0 GB, about 5 minutes left"
-    assert caplog.messages[-1] == "table db.t: 40 of 40 file groups, 10.0 of 10.0 GB, in 6 minutes"
+    assert caplog.messages[0] == "progress of db.t: 4 of 40 file groups, 1.0 of 10.0 GB, about 5 minutes left"
+    assert caplog.messages[-1] == "progress of db.t: 40 of 40 file groups, 10.0 of 10.0 GB, in 6 minutes"
 
 
 def test_work_of_unknown_size_goes_by_its_pieces(caplog: pytest.LogCaptureFixture) -> None:
@@ -39,12 +41,14 @@ def test_work_of_unknown_size_goes_by_its_pieces(caplog: pytest.LogCaptureFixtur
     work.add(1)
     work.add(1)
     assert caplog.messages == [
-        "table db.t: 1 of 3 file groups, about 3.0 hours left",
-        "table db.t: 3 of 3 file groups, in 1.5 hours",
+        "progress of db.t: 1 of 3 file groups, about 3.0 hours left",
+        "progress of db.t: 3 of 3 file groups, in 1.5 hours",
     ]
 
 
-def test_a_long_stage_is_told_while_it_runs(spark: SparkSession, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_long_stage_is_told_with_its_table_while_it_runs(
+    spark: SparkSession, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level("INFO", "lakecdc.progress")
 
     def slow(number: int) -> int:
@@ -52,8 +56,19 @@ def test_a_long_stage_is_told_while_it_runs(spark: SparkSession, caplog: pytest.
         return number
 
     with long_stages_told(spark.sparkContext, pace=0.2):
-        spark.sparkContext.parallelize([0, 2], 2).map(slow).collect()
-    assert any(told.endswith("1 of 2 tasks are done") for told in caplog.messages)
+        with described(spark, "shop.orders", "sort_data_files"):
+            spark.sparkContext.parallelize([0, 2], 2).map(slow).collect()
+        # the watch sees that it is over
+        spark.sparkContext.parallelize([0, 1], 2).map(slow).collect()
+    (stage,) = {
+        found[1]
+        for told in caplog.messages
+        if (
+            found := re.fullmatch(r"progress of sort_data_files shop\.orders: (stage \d+), 1 of 2 tasks are done", told)
+        )
+    }
+    assert f"progress of sort_data_files shop.orders: {stage} is over" in caplog.messages
+    assert any(told.startswith("progress of Spark: stage ") for told in caplog.messages)
     told = len(caplog.messages)
     spark.sparkContext.parallelize([0, 1], 2).map(slow).collect()
     assert len(caplog.messages) == told

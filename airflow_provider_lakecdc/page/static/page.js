@@ -113,7 +113,20 @@ async function load(part, waits = WAITS) {
     tell(part, error.message);
   }
   part.removeAttribute("aria-busy");
+  const goesOn = part.querySelector("[data-refresh]");
+  if (goesOn) {
+    setTimeout(refresh, goesOn.dataset.refresh * 1000, part);
+  }
   part.querySelectorAll("canvas[data-chart]").forEach((canvas) => seen.observe(canvas));
+}
+
+// nobody looks at a page in the background
+function refresh(part) {
+  if (document.hidden) {
+    document.addEventListener("visibilitychange", () => refresh(part), { once: true });
+  } else {
+    load(part);
+  }
 }
 
 function tell(part, text) {

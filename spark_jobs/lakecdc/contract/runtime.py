@@ -16,6 +16,10 @@ ICEBERG_VERSION = "1.12.0"
 SPARK_MINOR = "4.1"
 #: what a job's log has before the address of Spark's page
 SPARK_UI = "Spark UI at "
+#: what it has before the id of an application whose events Spark keeps for its history server
+EVENT_LOG = "Spark keeps the events of "
+#: what it has before what is at work and, behind ``: ``, how far it has come
+PROGRESS = "progress of "
 #: Java versions that Spark is started with; from 24 on Java lacks the security manager that Hadoop asks for
 JAVA_OLDEST, JAVA_NEWEST = 17, 23
 #: what ``java`` takes from the variable JDK_JAVA_OPTIONS. A job is short, and by HotSpot's own thresholds its second

@@ -17,6 +17,7 @@ from lakecdc.contract.options import FeedingOptions, IngestOptions
 from lakecdc.contract.report import TableReport
 from lakecdc.failpoints import reach
 from lakecdc.iceberg.explain import explain
+from lakecdc.iceberg.stages import described
 from lakecdc.iceberg.table import carrier_of
 from lakecdc.iceberg.threads import in_session
 from lakecdc.ingest import dependents, quarantine, tables, tombstones, truncate
@@ -152,7 +153,8 @@ def _each(
 
     def one(batch: TableBatch) -> Exception | None:
         try:
-            _feed(spark, spec, feeds[batch.target.table], batch)
+            with described(spark, batch.target.table, spec.job):
+                _feed(spark, spec, feeds[batch.target.table], batch)
         except Exception as error:
             return error
         return None

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakecdc.contract.past import RestoreMomentOptions
 from lakecdc.contract.report import TableReport
+from lakecdc.iceberg.stages import described
 from lakecdc.iceberg.table import IcebergTable
 from lakecdc.metadata.names import quarantine_of
 from lakecdc.moments.events import batch_of
@@ -39,10 +40,11 @@ def restore_moment(spark: SparkSession, spec: JobSpec) -> list[TableReport]:
         try:
             quarantine = quarantine_of(name, options.quarantine_table)
             table = IcebergTable(spark, spec.catalog.name, name)
-            stretch = stretch_to(table, options.history_tables.get(name), moment, quarantine)
-            into = MomentTable(table, options.into[name]) if name in options.into else None
-            before = into.note if into else restored_before(stretch, shown)
-            found[name] = _Found(stretch, *batch_of(stretch), into, before)
+            with described(spark, name, spec.job):
+                stretch = stretch_to(table, options.history_tables.get(name), moment, quarantine)
+                into = MomentTable(table, options.into[name]) if name in options.into else None
+                before = into.note if into else restored_before(stretch, shown)
+                found[name] = _Found(stretch, *batch_of(stretch), into, before)
         except Exception as error:
             refused[name] = failure(name, error)
     if refused:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakecdc.contract.reconciling import ReconcileOptions
 from lakecdc.contract.report import TableReport
+from lakecdc.iceberg.stages import described
 from lakecdc.iceberg.table import IcebergTable
 from lakecdc.ingest.discovery import expanded
 from lakecdc.reconcile.again import Judged, judged
@@ -37,8 +38,13 @@ def reconcile(spark: SparkSession, spec: JobSpec) -> list[TableReport]:
     """
     spec, shared = expanded(spark, spec)
     source = open_source(spark, spec)
+
+    def one(target: Target) -> TableReport:
+        with described(spark, target.table, spec.job):
+            return _report(spark, spec, source, target, shared.get(target.table))
+
     try:
-        return [_report(spark, spec, source, target, shared.get(target.table)) for target in spec.targets]
+        return [one(target) for target in spec.targets]
     finally:
         source.close()
 

@@ -150,6 +150,27 @@ def test_the_address_of_sparks_page_is_in_xcom_although_the_job_fails(
     assert context["ti"].xcom["spark_ui"] == "http://worker:4040"
 
 
+@pytest.mark.parametrize(
+    ("server", "kept", "link"),
+    [
+        ("https://history/", True, "https://history/history/local-7/jobs/"),
+        ("https://history/", False, "http://worker:4040"),
+        ("", True, "http://worker:4040"),
+    ],
+)
+def test_sparks_page_is_the_history_servers_once_the_job_has_ended(
+    spark_submit: FakeSpark, context: Context, monkeypatch: pytest.MonkeyPatch, server: str, kept: bool, link: str
+) -> None:
+    monkeypatch.setenv("AIRFLOW__LAKECDC__HISTORY_SERVER", server)
+    said = ["Spark UI at http://worker:4040", *(["Spark keeps the events of local-7"] if kept else [])]
+    output = tuple(f"2026-11-23 06:20:45,123 INFO lakecdc.run: {each}" for each in said)
+    # a job that has left no report is the one whose events are looked at
+    spark_submit.behave(report=False, exit=1, output=output)
+    with pytest.raises(LakecdcJobError):
+        rewrite().execute(context)
+    assert context["ti"].xcom["spark_ui"] == link
+
+
 class TestSecrets:
     """No secret of a connection is written down anywhere."""
 

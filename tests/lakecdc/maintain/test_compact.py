@@ -207,7 +207,7 @@ def test_one_commit_per_group_of_bytes_and_a_time_limit(lake: Lake, caplog: pyte
     assert report.outcome == "done" and report.metrics["commits"] == 1
     assert "of 2 groups are left" in (report.reason or "")
     assert run(lake, compact_data_files, name, max_group_bytes=half).metrics["commits"] == 1
-    assert f"table {name}: 1 of 1 file groups, " in caplog.text
+    assert f"progress of {name}: 1 of 1 file groups, " in caplog.text
     assert spark_rows(lake, name) == before
     assert count(lake, name, 0) == 2
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from airflow_provider_lakecdc.delete_debt import _counted, debt_of
 from airflow_provider_lakecdc.tables import branch_snapshots
-from lakecdc.contract.spec import parse_spec
+from lakecdc.contract.report import TableReport
+from lakecdc.contract.spec import JobSpec, parse_spec
 from lakecdc.iceberg.table import IcebergTable, exists
 from lakecdc.ingest import erased as hashes
 from lakecdc.ingest import quarantine, tombstones
@@ -73,13 +76,23 @@ def test_they_are_compacted_rewritten_and_expired_with_their_target(lake: Lake) 
     assert messages.count() == BATCHES
 
 
-def test_a_table_whose_metadata_cannot_be_loaded_fails_alone(lake: Lake) -> None:
+def test_a_table_whose_metadata_cannot_be_loaded_fails_alone(lake: Lake, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "lakecdc.progress")
+    descriptions: list[str | None] = []
+
+    def work(table: IcebergTable, spec: JobSpec) -> TableReport:
+        descriptions.append(table.spark.sparkContext.getLocalProperty("spark.job.description"))
+        return rewrite_manifests(table, spec)
+
     names = [create(lake, 2) for _ in range(4)]
     for broken in (names[0], names[2]):
         lake.break_metadata(broken)
     spec = parse_spec(lake.spec("rewrite_manifests", *names[:2], options={"side_tables": names[2:]}))
-    report = run(spec, each_table(rewrite_manifests))
+    report = run(spec, each_table(work))
     assert [t.outcome for t in report.tables] == ["failed", "nothing", "failed", "nothing"], report.error
+    assert descriptions == [f"rewrite_manifests {name}" for name in (names[1], names[3])]
+    assert lake.spark.sparkContext.getLocalProperty("spark.job.description") is None
+    assert "progress of rewrite_manifests: 4 of 4 tables, in " in caplog.text
     assert all("cannot be loaded" in str(report.tables[n].reason) for n in (0, 2))
 
 

@@ -100,7 +100,7 @@ def test_a_rewritten_table_is_loaded_anew(
     assert report.outcome == "done", report.reason
     chunks = report.metrics["full_load_chunks"]
     assert before and chunks > 5
-    assert f"table {name}: {chunks} of {chunks} chunks, in " in caplog.text
+    assert f"progress of {name}: {chunks} of {chunks} chunks, in " in caplog.text
     assert_equal(shop, name)
 
 
