@@ -1,4 +1,4 @@
-"""A Spark standalone cluster as local processes: a master and its workers, from the wheel of PySpark."""
+"""A Spark standalone cluster and Spark's history server as local processes, from the wheel of PySpark."""
 
 from __future__ import annotations
 
@@ -17,17 +17,69 @@ HOST = "127.0.0.1"
 
 
 class _Daemon(Service):
-    """Master or worker; its port is that of its web page, which also tells its state as JSON."""
-
-    def __init__(self, log_file: Path) -> None:
-        super().__init__(log_file)
-        self.rpc_port = free_port()
+    """A process of Spark's own; its port is that of its web page."""
 
     def environment(self) -> Mapping[str, str]:
         """Variables that keep it on this machine's own address."""
         # the wheel's scripts look for PySpark in the Python that the path has first
         path = os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"]))
         return {"SPARK_LOCAL_IP": HOST, "PATH": path, "PYSPARK_PYTHON": sys.executable}
+
+    def _class(self, kind: str) -> list[str]:
+        # spark-class becomes Java by exec, so that signals reach it
+        return [str(Path(sys.executable).parent / "spark-class"), f"org.apache.spark.deploy.{kind}"]
+
+
+class HistoryServer(_Daemon):
+    """Shows applications that have ended.
+
+    :param folder: for its log.
+    :param events: folder in which applications keep their events.
+    """
+
+    name = "spark-history-server"
+
+    def __init__(self, folder: Path, events: Path) -> None:
+        super().__init__(folder / "history-server.log")
+        self._events = events
+
+    @property
+    def address(self) -> str:
+        """Where its page is."""
+        return f"http://{HOST}:{self.port}"
+
+    def command(self) -> Sequence[str]:
+        """Return the command line of the server."""
+        return self._class("history.HistoryServer")
+
+    def environment(self) -> Mapping[str, str]:
+        """Variables with its settings."""
+        settings = {"fs.logDirectory": f"file://{self._events}", "fs.update.interval": "1s", "ui.port": self.port}
+        options = " ".join(f"-Dspark.history.{name}={value}" for name, value in settings.items())
+        return {**super().environment(), "SPARK_HISTORY_OPTS": options}
+
+    def is_ready(self) -> bool:
+        """Return whether its page is there."""
+        try:
+            return self.ask("applications") is not None
+        except (OSError, ValueError):
+            return False
+
+    def ask(self, what: str) -> Any:
+        """What its REST API answers.
+
+        :param what: path below ``/api/v1``.
+        """
+        with urllib.request.urlopen(f"{self.address}/api/v1/{what}", timeout=5) as answer:
+            return json.load(answer)
+
+
+class _Member(_Daemon):
+    """Master or worker, whose web page also tells its state as JSON."""
+
+    def __init__(self, log_file: Path) -> None:
+        super().__init__(log_file)
+        self.rpc_port = free_port()
 
     def state(self) -> dict[str, Any]:
         """What the web page shows, as JSON."""
@@ -43,12 +95,10 @@ class _Daemon(Service):
             return False
 
     def _java(self, kind: str) -> list[str]:
-        # spark-class becomes Java by exec, so that signals reach it
-        program = [str(Path(sys.executable).parent / "spark-class"), f"org.apache.spark.deploy.{kind}"]
-        return [*program, "--host", HOST, "--port", str(self.rpc_port), "--webui-port", str(self.port)]
+        return [*self._class(kind), "--host", HOST, "--port", str(self.rpc_port), "--webui-port", str(self.port)]
 
 
-class _Master(_Daemon):
+class _Master(_Member):
     name = "spark-master"
 
     def command(self) -> Sequence[str]:
@@ -61,7 +111,7 @@ class _Master(_Daemon):
         return f"spark://{HOST}:{self.rpc_port}"
 
 
-class _Worker(_Daemon):
+class _Worker(_Member):
     name = "spark-worker"
 
     def __init__(self, folder: Path, number: int, master: _Master, *, cores: int, memory: str) -> None:

@@ -5,7 +5,7 @@ cannot be written waits beside the documents of jobs, and the next writer delive
 """
 
 from airflow_provider_lakecdc.audit.application import Application, Run, proof_of
-from airflow_provider_lakecdc.audit.reading import Trend, health_history, health_trends, history
+from airflow_provider_lakecdc.audit.reading import Trend, health_history, health_trends, history, history_of_task
 from airflow_provider_lakecdc.audit.recording import record_application, record_health
 from airflow_provider_lakecdc.audit.rows import AuditRow, HealthRow
 
@@ -18,6 +18,7 @@ __all__ = [
     "health_history",
     "health_trends",
     "history",
+    "history_of_task",
     "proof_of",
     "record_application",
     "record_health",

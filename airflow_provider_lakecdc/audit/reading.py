@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, TypeVar
@@ -52,10 +53,23 @@ def history(
         starts = [] if since else [datetime.now(UTC) - timedelta(days=days) for days in _DAYS]
         rows: list[AuditRow] = []
         for start in (*starts, since):
-            rows = _rows(found, AUDIT, table, start)
+            rows = _rows(found, AUDIT, _of(table), start)
             if len(rows) >= limit:
                 break
         return rows[:limit]
+
+
+def history_of_task(
+    catalog: CatalogConnection, dag_id: str, run_id: str, task_id: str, map_index: int | None
+) -> list[AuditRow]:
+    """What all tries of a task have done, the newest first; nothing where nothing has been recorded.
+
+    :param map_index: None if the task is not mapped.
+    """
+    ids = {"dag_id": dag_id, "run_id": run_id, "task_id": task_id}
+    with open_table(catalog, AUDIT.name) as found:
+        rows = [] if found is None else _rows(found, AUDIT, ids, None)
+    return [row for row in rows if row.map_index == map_index]
 
 
 def health_history(
@@ -67,7 +81,7 @@ def health_history(
     :param since: rows measured then or later; days before it are not read.
     """
     with open_table(catalog, HEALTH.name) as found:
-        return [] if found is None else _rows(found, HEALTH, table, since)
+        return [] if found is None else _rows(found, HEALTH, _of(table), since)
 
 
 def health_trends(catalog: CatalogConnection, since: datetime, most: int = 60) -> dict[str, Trend]:
@@ -79,7 +93,7 @@ def health_trends(catalog: CatalogConnection, since: datetime, most: int = 60) -
     with open_table(catalog, HEALTH.name) as found:
         if found is None:
             return {}
-        stored = _stored(found, HEALTH, None, since).sort_by([(HEALTH.moment, "ascending"), ("row_id", "ascending")])
+        stored = _stored(found, HEALTH, {}, since).sort_by([(HEALTH.moment, "ascending"), ("row_id", "ascending")])
     numbers: dict[str, list[int]] = defaultdict(list)
     for number, table in enumerate(stored["table"].to_pylist()):
         numbers[table].append(number)
@@ -99,18 +113,22 @@ def _spread(numbers: list[int], most: int) -> list[int]:
     return [numbers[round(step * (len(numbers) - 1) / (most - 1))] for step in range(most)]
 
 
-def _rows(found: Table, kind: LakeTable[Row], table: str | None, since: datetime | None) -> list[Row]:
-    rows = _stored(found, kind, table, since).to_pylist()
+def _of(table: str | None) -> dict[str, str]:
+    return {} if table is None else {"table": table}
+
+
+def _rows(found: Table, kind: LakeTable[Row], equal: Mapping[str, str], since: datetime | None) -> list[Row]:
+    rows = _stored(found, kind, equal, since).to_pylist()
     return [kind.row_of(row) for row in sorted(rows, key=lambda row: (row[kind.moment], row["row_id"]), reverse=True)]
 
 
-def _stored(found: Table, kind: LakeTable[Row], table: str | None, since: datetime | None) -> pa.Table:
+def _stored(found: Table, kind: LakeTable[Row], equal: Mapping[str, str], since: datetime | None) -> pa.Table:
     from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression, EqualTo, GreaterThanOrEqual, Reference
     from pyiceberg.expressions.literals import literal
 
     wanted: BooleanExpression = AlwaysTrue()
-    if table is not None:
-        wanted = EqualTo(term=Reference("table"), value=literal(table))
+    for column, value in equal.items():
+        wanted = And(wanted, EqualTo(term=Reference(column), value=literal(value)))
     if since is not None:
         moment = literal(since.astimezone(UTC).isoformat())
         wanted = And(wanted, GreaterThanOrEqual(term=Reference(kind.moment), value=moment))

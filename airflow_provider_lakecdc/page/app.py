@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Hashable, Mapping
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal, get_args
 
 from airflow.api_fastapi.app import get_auth_manager
@@ -24,9 +25,11 @@ from airflow_provider_lakecdc.page.lookups import Heads, Lookups
 from airflow_provider_lakecdc.page.plan import plan_of
 from airflow_provider_lakecdc.page.quarantine import quarantine_of
 from airflow_provider_lakecdc.page.rendering import STATIC, render
-from airflow_provider_lakecdc.page.report import Task, report_of
+from airflow_provider_lakecdc.page.report import report_of, report_of_try, tries_of
+from airflow_provider_lakecdc.page.rights import seen_by
 from airflow_provider_lakecdc.page.table import table_of
 from airflow_provider_lakecdc.page.tables import tables_of
+from airflow_provider_lakecdc.page.task import Task
 from lakecdc.contract.errors import InputError
 
 log = logging.getLogger(__name__)
@@ -50,6 +53,8 @@ router = APIRouter()
 def create_app() -> FastAPI:
     """Make the app, with nothing read yet."""
     app = FastAPI(title="Lakehouse", openapi_url=None, docs_url=None, redoc_url=None, dependencies=[Depends(may_read)])
+    # rights may change at any moment, and are asked for in threads because an auth manager may ask another server
+    app.state.rights = Lookups(threads=2, seconds=0, patience=_PATIENCE)
     # what needs no catalog does not wait for one, and nothing else waits for a plan of many tables
     app.state.pages = Lookups(threads=1, seconds=15, patience=_PATIENCE)
     app.state.parts = Lookups(threads=4, seconds=15, patience=_PATIENCE)
@@ -72,14 +77,46 @@ def may_read(user: GetUserDep) -> None:
         raise HTTPException(403, "The page Lakehouse needs the right to read assets and DAG runs.")
 
 
+@dataclass(frozen=True)
+class Seen:
+    """What whoever asks may see.
+
+    :param lakes: without the tables that are hidden.
+    :param name: of the lake that is asked for; None is the first.
+    """
+
+    lakes: tuple[Lake, ...]
+    name: str | None
+
+    @property
+    def lake(self) -> Lake:
+        """The lake that is asked for.
+
+        :raises InputError: there is none of that name, or it may not be seen.
+        """
+        return lake_named(self.lakes, self.name)
+
+    @property
+    def lake_if_any(self) -> Lake | None:
+        """The same; None if there is no lake at all that may be seen."""
+        return self.lake if self.lakes else None
+
+    @property
+    def key(self) -> Hashable:
+        """The same for all who may see the same."""
+        return tuple((lake.name, len(lake.hidden)) for lake in self.lakes), self.name
+
+
 class Asked:
     """A request for a page, or for a part of one.
 
-    :param lake: name of the lake that it is about; default: the first.
+    :param lake: name of the lake that it is about; default: the first that whoever asks may see.
     """
 
-    def __init__(self, request: Request, lake: str | None = None) -> None:
+    def __init__(self, request: Request, user: GetUserDep, lake: str | None = None) -> None:
         self.lake = lake
+        self._user = user
+        self._rights: Lookups = request.app.state.rights
         self.heads: Heads = request.app.state.heads
         self.parts: Lookups = request.app.state.parts
         self.plans: Lookups = request.app.state.plans
@@ -92,31 +129,38 @@ class Asked:
         :param parts: address of each part, by what is read there.
         """
 
-        def work() -> str:
-            known = lakes()
-            lake = lake_named(known, self.lake)
-            return render("page", title=title, tab=tab, lakes=known, lake=lake, parts=parts, **facts)
+        async def found() -> str:
+            seen = await self._seen()
 
-        key = ("page", title, tab, *parts.values())
-        return await self._answer(self._pages.get(key, work), lambda told: render("failed", title=title, told=told))
+            def work() -> str:
+                # where there is none, the parts say so
+                lake = seen.lake_if_any
+                return render("page", title=title, tab=tab, lakes=seen.lakes, lake=lake, parts=parts, **facts)
+
+            return await self._pages.get(("page", seen.key, title, tab, *parts.values()), work)
+
+        return await self._answer(found(), lambda told: render("failed", title=title, told=told))
 
     async def part(
-        self, lookups: Lookups, name: str, read: Callable[[Lake], Mapping[str, Any]], *key: Hashable
+        self, lookups: Lookups, name: str, read: Callable[[Seen], Mapping[str, Any]], *key: Hashable
     ) -> Response:
         """A part of a page.
 
         :param lookups: where it is looked for.
         :param name: of its template.
         :param read: finds what the template tells.
-        :param key: whatever the answer depends on beside the lake.
+        :param key: whatever the answer depends on beside what whoever asks may see.
         """
 
-        def work() -> str:
-            lake = lake_named(lakes(), self.lake)
-            return render(name, lake=lake, **read(lake))
+        async def found() -> str:
+            seen = await self._seen()
+            return await lookups.get((name, seen.key, *key), lambda: render(name, lake=seen.lake_if_any, **read(seen)))
 
-        found = lookups.get((name, self.lake, *key), work)
-        return await self._answer(found, lambda told: render("error", told=told))
+        return await self._answer(found(), lambda told: render("error", told=told))
+
+    async def _seen(self) -> Seen:
+        found = await self._rights.get(self._user.get_id(), lambda: seen_by(self._user, lakes()))
+        return Seen(found, self.lake)
 
     async def _answer(self, found: Awaitable[str], tell: Callable[[str], str]) -> Response:
         try:
@@ -159,7 +203,7 @@ async def tables(asked: AskedDep) -> Response:
 @router.get("/parts/tables")
 async def tables_part(asked: AskedDep) -> Response:
     """The tables with their scores."""
-    return await asked.part(asked.parts, "tables", lambda lake: tables_of(lake, asked.heads))
+    return await asked.part(asked.parts, "tables", lambda seen: tables_of(seen.lake, asked.heads))
 
 
 @router.get("/plan")
@@ -172,7 +216,7 @@ async def plan(asked: AskedDep, dag: Dag = "nightly") -> Response:
 @router.get("/parts/plan")
 async def plan_part(asked: AskedDep, dag: Dag = "nightly") -> Response:
     """What would be done, what that is predicted to take, and why."""
-    return await asked.part(asked.plans, "plan", lambda lake: plan_of(lake, dag), dag)
+    return await asked.part(asked.plans, "plan", lambda seen: plan_of(seen.lake, dag), dag)
 
 
 @router.get("/history")
@@ -184,20 +228,35 @@ async def history(asked: AskedDep) -> Response:
 @router.get("/parts/history")
 async def history_part(asked: AskedDep, name: str | None = None) -> Response:
     """What jobs have done to all tables or to one, with its numbers before and after."""
-    return await asked.part(asked.parts, "history", lambda lake: runs_of(lake, name, asked.heads), name)
+    return await asked.part(asked.parts, "history", lambda seen: runs_of(seen.lake, name, asked.heads), name)
 
 
 @router.get("/report", dependencies=_MAY_READ_XCOM)
 async def report(asked: AskedDep, task: TaskDep) -> Response:
     """The report of a task's job."""
-    parts = {"the report": link("parts/report", lake=asked.lake, **vars(task))}
+    pages = {"the report": "parts/report", "the tries": "parts/tries"}
+    parts = {what: link(part, lake=asked.lake, **vars(task)) for what, part in pages.items()}
     return await asked.page(f"Report of {task.task_id}", "history", parts)
 
 
 @router.get("/parts/report", dependencies=_MAY_READ_XCOM)
 async def report_part(asked: AskedDep, task: TaskDep) -> Response:
     """What a task's job has done to each table, what that took, and what has failed."""
-    return await asked.part(asked.parts, "report", lambda lake: report_of(task), task)
+
+    def read(seen: Seen) -> dict[str, Any]:
+        return report_of(seen.lakes, task) if task.try_number is None else report_of_try(seen.lake, task)
+
+    return await asked.part(asked.parts, "report", read, task)
+
+
+@router.get("/parts/tries", dependencies=_MAY_READ_XCOM)
+async def tries_part(asked: AskedDep, task: TaskDep) -> Response:
+    """The tries of a task that have started Spark, each with its report."""
+
+    def read(seen: Seen) -> dict[str, Any]:
+        return tries_of(seen.lakes if seen.name is None else [seen.lake], task)
+
+    return await asked.part(asked.parts, "tries", read, task)
 
 
 @router.get("/table")
@@ -210,10 +269,10 @@ async def table(asked: AskedDep, name: str) -> Response:
 @router.get("/parts/table")
 async def table_part(asked: AskedDep, name: str) -> Response:
     """A table's score, files, deletes and snapshots."""
-    return await asked.part(asked.parts, "table", lambda lake: table_of(lake, name, asked.heads), name)
+    return await asked.part(asked.parts, "table", lambda seen: table_of(seen.lake, name, asked.heads), name)
 
 
 @router.get("/parts/quarantine")
 async def quarantine_part(asked: AskedDep, name: str) -> Response:
     """A table's messages in quarantine, by rule."""
-    return await asked.part(asked.parts, "quarantine", lambda lake: quarantine_of(lake, name, asked.heads), name)
+    return await asked.part(asked.parts, "quarantine", lambda seen: quarantine_of(seen.lake, name, asked.heads), name)

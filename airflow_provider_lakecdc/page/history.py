@@ -9,9 +9,12 @@ from typing import Any
 from airflow_provider_lakecdc.audit import AuditRow, history
 from airflow_provider_lakecdc.page.lakes import Lake
 from airflow_provider_lakecdc.page.lookups import Heads
+from airflow_provider_lakecdc.page.task import report_link
 from lakecdc.metadata.names import AUDIT
 
 _RUNS = 100
+# where some are hidden, the hundred that are shown may be far apart
+_LOOKED_AT = 5000
 #: numbers that reports have before and after a job, those that people ask for first
 _NUMBERS = (
     "score",
@@ -35,20 +38,29 @@ class Change:
 
 @dataclass(frozen=True)
 class Run:
-    """What a job has done to a table, and what of the table that has changed."""
+    """What a job has done to a table, and what of the table that has changed.
+
+    :param report: address of the report of the job.
+    """
 
     row: AuditRow
     changes: tuple[Change, ...]
+    report: str
 
 
 def runs_of(lake: Lake, table: str | None, heads: Heads) -> dict[str, Any]:
     """What the history tells, the newest first.
 
-    :param table: ``namespace.name``; None is all of the catalog.
+    :param table: ``namespace.name``; None is all of the catalog that may be seen.
+    :raises InputError: whoever asks may not see the table.
     """
-    catalog = lake.catalog
-    rows = heads.read(catalog, AUDIT, (lake.conn_id, table), lambda: history(catalog, table, limit=_RUNS))
-    return {"runs": [Run(row, tuple(changes(row.metrics))) for row in rows], "table": table, "most": _RUNS}
+    if table is not None:
+        lake.check_shown(table)
+    catalog, most = lake.catalog, _LOOKED_AT if lake.hidden else _RUNS
+    rows = heads.read(catalog, AUDIT, (lake.conn_id, table, most), lambda: history(catalog, table, limit=most))
+    shown = [row for row in rows if lake.shows(row.table)][:_RUNS]
+    runs = [Run(row, tuple(changes(row.metrics)), report_link(lake.name, row)) for row in shown]
+    return {"runs": runs, "table": table, "most": _RUNS}
 
 
 def changes(metrics: Mapping[str, Any]) -> Iterator[Change]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -10,7 +11,8 @@ from airflow_provider_lakecdc import settings
 from airflow_provider_lakecdc.discovery import Wanted, find
 from airflow_provider_lakecdc.hooks.catalog import CatalogConnection, get_catalog
 from lakecdc.contract.errors import InputError
-from lakecdc.metadata.names import quarantine_of
+from lakecdc.metadata.names import quarantine_of, target_of
+from lakecdc.metadata.policy import matching
 
 if TYPE_CHECKING:
     from airflow_provider_lakecdc.templates.config import LakeConfig
@@ -23,11 +25,34 @@ class Lake:
     :param name: what the page calls it, different from all others'.
     :param conn_id: connection of type ``iceberg``.
     :param config: says which tables are maintained, and how; None shows all of the catalog.
+    :param hidden: configurations of the same catalog that whoever asks may not see.
     """
 
     name: str
     conn_id: str
     config: LakeConfig | None = None
+    hidden: tuple[LakeConfig, ...] = ()
+
+    @property
+    def dags(self) -> list[str]:
+        """Ids of the DAGs that its configuration makes."""
+        from airflow_provider_lakecdc.templates.schedules import DAGS, REPLAY
+
+        return [f"{self.config.dag_id_prefix}_{kind}" for kind in (*DAGS, REPLAY)] if self.config else []
+
+    def shows(self, table: str) -> bool:
+        """Whether a table is not one that only hidden configurations govern; a side table goes with its target."""
+        table = target_of(table)
+        others = any(_governs(config, table) for config in self.hidden)
+        return not others or (self.config is not None and _governs(self.config, table))
+
+    def check_shown(self, table: str) -> None:
+        """Refuse a table that whoever asks may not see, as one that is not there.
+
+        :raises InputError: it is hidden.
+        """
+        if not self.shows(table):
+            raise InputError(f"There is no table {table!r}.", hint="It may have been dropped or renamed.")
 
     @property
     def catalog(self) -> CatalogConnection:
@@ -52,6 +77,10 @@ class Lake:
         return quarantine_of(table, options.get("quarantine_table"))
 
 
+def _governs(config: LakeConfig, table: str) -> bool:
+    return bool(matching((*config.wanted.tables, *config.wanted.fed), [table]))
+
+
 def lakes() -> list[Lake]:
     """All of them, the one of ``[lakecdc] config_file`` first.
 
@@ -70,12 +99,16 @@ def lakes() -> list[Lake]:
     ]
 
 
-def lake_named(known: list[Lake], name: str | None) -> Lake:
+def lake_named(known: Sequence[Lake], name: str | None) -> Lake:
     """One of the lakes; without a name the first.
 
     :param name: the lake's, or its connection's, which is all that a task knows.
-    :raises InputError: there is none of that name.
+    :raises InputError: there is none of that name, or none at all.
     """
+    if not known:
+        raise InputError(
+            "There is no lake that you may see.", hint="Ask for the right to read a DAG of its configuration."
+        )
     named = [lake for lake in known if lake.name == name] or [lake for lake in known if lake.conn_id == name]
     found = known[0] if name is None else next(iter(named), None)
     if found is None:

@@ -29,7 +29,11 @@ class Broken:
 
 
 def quarantine_of(lake: Lake, table: str, heads: Heads) -> dict[str, Any]:
-    """What the quarantine holds of a table, the rule that most messages have broken first."""
+    """What the quarantine holds of a table, the rule that most messages have broken first.
+
+    :raises InputError: whoever asks may not see the table.
+    """
+    lake.check_shown(table)
     catalog, name = lake.catalog, lake.quarantine_of(table)
     rules = heads.read(catalog, name, (lake.conn_id, table), lambda: _by_rule(catalog, name, table))
     return {"rules": rules, "table": table, "quarantine": name, "replay": lake.replay_dag}

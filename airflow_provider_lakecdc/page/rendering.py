@@ -15,7 +15,7 @@ from airflow_provider_lakecdc.page.addresses import link
 from lakecdc.metadata.health import grade, worst_losses
 
 if TYPE_CHECKING:
-    from airflow_provider_lakecdc.page.report import Task
+    from airflow_provider_lakecdc.page.task import Task
 
 HERE = Path(__file__).parent
 STATIC = HERE / "static"

@@ -1,35 +1,24 @@
-"""What a task has told of its job: the report, or that there is none yet."""
+"""What a task has told of its job: the report, or that there is none yet; and what its earlier tries have done."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any
 
-from airflow_provider_lakecdc.audit import proof_of
+from airflow_provider_lakecdc.audit import AuditRow, history_of_task, proof_of
 from airflow_provider_lakecdc.chaining import REPORT_KEY
 from airflow_provider_lakecdc.heard import PROGRESS_KEY, progress_of
 from airflow_provider_lakecdc.job_run import JOB_RUN_KEY, JobRun
 from airflow_provider_lakecdc.page.history import Change, changes
-from airflow_provider_lakecdc.page.lakes import lakes
+from airflow_provider_lakecdc.page.lakes import Lake
+from airflow_provider_lakecdc.page.task import Task, report_link
 from airflow_provider_lakecdc.reporting import each_metric
 
 _AT_WORK = ("running", "restarting")
 # jobs tell how far they are every half minute at most
 _REFRESH_SECONDS = 20
-
-
-@dataclass(frozen=True)
-class Task:
-    """The task instance that is asked for.
-
-    :param map_index: -1 if the task is not mapped.
-    """
-
-    dag_id: str
-    run_id: str
-    task_id: str
-    map_index: int = -1
 
 
 @dataclass(frozen=True)
@@ -54,25 +43,96 @@ class Step:
     figures: tuple[str, ...]
 
 
-def report_of(task: Task) -> dict[str, Any]:
-    """What the page of a report tells: only what this very task instance has pushed, and no file."""
+@dataclass(frozen=True)
+class Try:
+    """A try of a task that has started Spark.
+
+    :param ended: its row of the audit that ended last.
+    :param outcomes: of its tables, each once.
+    :param address: of its report.
+    """
+
+    ended: AuditRow
+    outcomes: tuple[str, ...]
+    address: str
+
+
+def report_of(seen: Iterable[Lake], task: Task) -> dict[str, Any]:
+    """What the page of a report tells of the last try: only what this very task instance has pushed, and no file.
+
+    :param seen: lakes to whose tables there may be links.
+    """
     found, state = _read(task)
     told = found.get(JOB_RUN_KEY)
     run = JobRun.from_xcom(told) if isinstance(told, Mapping) else None
     reported = found.get(REPORT_KEY)
-    steps = [*_steps(reported)] if isinstance(reported, Mapping) else []
+    return {
+        **_facts(task, run, [*_steps(reported)] if isinstance(reported, Mapping) else []),
+        "runs_on": run is not None and run.finished_at is None and state in _AT_WORK,
+        "progress": [*progress_of(found.get(PROGRESS_KEY, []))],
+        "shown_in": next((lake.name for lake in seen if run and lake.conn_id == run.catalog_conn_id), None),
+    }
+
+
+def report_of_try(lake: Lake, task: Task) -> dict[str, Any]:
+    """What the page of a report tells of any one try, from the audit of a lake."""
+    rows = [row for row in _audited(lake, task) if row.try_number == task.try_number]
+    jobs = list(dict.fromkeys(row.job for row in rows))
+    run = None
+    if rows:
+        run = JobRun(
+            job=", ".join(jobs),
+            catalog_conn_id=lake.conn_id,
+            tables=tuple(dict.fromkeys(row.table for row in rows)),
+            is_dry_run=rows[0].is_dry_run,
+            started_at=min(row.started_at for row in rows).isoformat(),
+            finished_at=max(row.finished_at for row in rows).isoformat(),
+            spark_application_id=rows[0].spark_application_id,
+        )
+    steps = [_step(row.table, row.job if len(jobs) > 1 else None, vars(row)) for row in rows]
+    return {**_facts(task, run, steps), "runs_on": False, "progress": [], "shown_in": lake.name}
+
+
+def tries_of(lakes: Iterable[Lake], task: Task) -> dict[str, Any]:
+    """What the audit has of the tries of a task, the last first.
+
+    :param lakes: whose catalog may be the task's; as long as the task has told of it, that one is asked.
+    """
+    told, _ = _read(task)
+    conn_id = told.get(JOB_RUN_KEY, {}).get("catalog_conn_id")
+    lake = next((lake for lake in lakes if conn_id in (None, lake.conn_id)), None)
+    if lake is None:
+        return {"tries": []}
+    by_number = [list(rows) for _, rows in groupby(_audited(lake, task), lambda row: row.try_number)]
+    tries = [
+        Try(
+            ended=max(rows, key=lambda row: row.finished_at),
+            outcomes=tuple(dict.fromkeys(row.outcome for row in rows)),
+            address=report_link(lake.name, rows[0]),
+        )
+        for rows in by_number
+    ]
+    return {"tries": tries}
+
+
+def _facts(task: Task, run: JobRun | None, steps: Sequence[Step]) -> dict[str, Any]:
     outcomes = [step.outcome for step in steps]
     return {
         "task": task,
         "run": run,
-        "runs_on": run is not None and run.finished_at is None and state in _AT_WORK,
-        "progress": [*progress_of(found.get(PROGRESS_KEY, []))],
-        "refresh_seconds": _REFRESH_SECONDS,
         "steps": steps,
         "counts": {outcome: outcomes.count(outcome) for outcome in dict.fromkeys(outcomes)},
         "core_seconds": sum(step.core_seconds or 0 for step in steps),
-        "shown_in": next((lake.name for lake in lakes() if run and lake.conn_id == run.catalog_conn_id), None),
+        "refresh_seconds": _REFRESH_SECONDS,
     }
+
+
+def _audited(lake: Lake, task: Task) -> list[AuditRow]:
+    """Rows of the tables that may be seen, by try, and of each as they were reported."""
+    mapped = None if task.map_index < 0 else task.map_index
+    rows = history_of_task(lake.catalog, task.dag_id, task.run_id, task.task_id, mapped)
+    shown = [row for row in rows if lake.shows(row.table)]
+    return sorted(shown, key=lambda row: (-row.try_number, row.application, int(row.row_id.rpartition("/")[2])))
 
 
 def _read(task: Task) -> tuple[dict[str, Any], str | None]:

@@ -50,6 +50,7 @@ def table_of(lake: Lake, table: str, heads: Heads) -> dict[str, Any]:
 
     :raises InputError: there is no such table.
     """
+    lake.check_shown(table)
     catalog = lake.catalog
     found = heads.read(catalog, table, (lake.conn_id, "status"), lambda: _read(catalog, table))
     written = found["status"]["last_write"]

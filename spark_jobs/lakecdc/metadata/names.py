@@ -107,6 +107,16 @@ def is_side_table(table: str) -> bool:
     )
 
 
+def target_of(table: str) -> str:
+    """The target that a side table stands beside; of any other table its own name.
+
+    :param table: ``namespace.name``.
+    """
+    for suffix in (DELETES_SUFFIX, ERASED_SUFFIX, FILES_SUFFIX):
+        table = table.removesuffix(suffix)
+    return table
+
+
 def quarantine_of(table: str, named: str | None = None) -> str:
     """The quarantine of a target.
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Protocol
 
 import pytest
 from airflow.api_fastapi.app import get_auth_manager, init_auth_manager
@@ -14,7 +15,13 @@ from fastapi.testclient import TestClient
 from airflow_provider_lakecdc.hooks.catalog import CatalogConnection, get_catalog
 from airflow_provider_lakecdc.page.app import create_app
 
-Browser = Callable[[str | None], TestClient]
+
+class Browser(Protocol):
+    """Logs somebody in: makes a client with the cookie that a browser has then."""
+
+    def __call__(self, role: str | None, *teams: str) -> TestClient:
+        """The client of somebody with a role, or of nobody."""
+        ...
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -37,15 +44,16 @@ def catalog(lake: dict[str, str]) -> CatalogConnection:
 
 @pytest.fixture
 def browser() -> Iterator[Browser]:
-    """Makes a client with the cookie that a browser has once somebody with a role has logged in."""
+    """Logs in with Airflow's simple auth manager."""
     server = FastAPI()
     server.mount("/lakehouse", create_app())
     with TestClient(server, base_url="http://airflow/lakehouse/", follow_redirects=False) as client:
 
-        def log_in(role: str | None) -> TestClient:
+        def log_in(role: str | None, *teams: str) -> TestClient:
             client.cookies.clear()
             if role is not None:
-                user = SimpleAuthManagerUser(username=role.lower(), role=role or None)
+                name = "-".join([role.lower(), *teams])
+                user = SimpleAuthManagerUser(username=name, role=role or None, teams=[*teams])
                 client.cookies.set("_token", get_auth_manager().generate_jwt(user))
             return client
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,6 +14,9 @@ from airflow.utils.session import create_session
 from fastapi.testclient import TestClient
 from sqlalchemy import delete, update
 
+from airflow_provider_lakecdc.audit import Application, Run, record_application
+from airflow_provider_lakecdc.hooks.catalog import CatalogConnection
+from lakecdc.contract.report import JobReport, TableReport
 from tests.airflow_provider_lakecdc.conftest import CATALOG_SECRET, FakeSpark, Install
 from tests.airflow_provider_lakecdc.page.test_parts import words
 
@@ -26,6 +30,7 @@ with DAG("shop.lake", schedule=None):
     )
 """
 PROGRESS = "2026-01-01 00:00:05,123 INFO lakecdc.progress: progress of shop.orders: 1 of 2 file groups, 5 minutes left"
+BEGUN, ENDED = "2026-01-01T00:00:00.000+00:00", "2026-01-01T00:01:00.000+00:00"
 #: what a job that has compacted a table tells
 METRICS = {
     "data_files_before": 12,
@@ -92,6 +97,39 @@ def test_a_job_at_work_one_that_was_lost_and_none_at_all(viewer: TestClient, tas
     assert "and is at work on shop.orders" in told and "a dry run" in told
     assert re.search(r"shop\.orders: 1 of 2 file groups, 5 minutes left \d+ s ago", told)
     assert "has told of no job" in part(task_id="other") and "has told of no job" in part(map_index="0")
+
+
+def test_the_reports_of_earlier_tries_are_in_the_audit(
+    viewer: TestClient, task: dict[str, str], catalog: CatalogConnection
+) -> None:
+    report = JobReport(
+        "govern",
+        BEGUN,
+        ENDED,
+        "local-0",
+        (
+            TableReport("shop.orders", "done", job="compact_data_files", metrics=METRICS),
+            TableReport("shop.orders", "failed", job="expire_snapshots", reason="it broke"),
+        ),
+    )
+    ids = {name: task[name] for name in ("dag_id", "run_id", "task_id")}
+    earlier = Application("0", Run(**ids, try_number=0), "govern", ("shop.orders",), BEGUN, report=report)
+    mapped = replace(earlier, id="m", run=replace(earlier.run, map_index=3))
+    assert record_application(catalog, earlier) and record_application(catalog, mapped)
+    tries = viewer.get("parts/tries", params=task).text
+    assert re.search("All tries .* 1 .* done failed local-1 0 .* done failed local-0 Those", words(tries))
+    addresses = [each.replace("&amp;", "&") for each in re.findall(r'href="(report[^"]*)"', tries)]
+    history = viewer.get("parts/history", params={"name": "shop.orders"}).text
+    assert set(addresses) < {each.replace("&amp;", "&") for each in re.findall(r'href="(report[^"]*)"', history)}
+    page = viewer.get(addresses[1]).text
+    assert f'data-part="parts/{addresses[1]}"'.replace("&", "&amp;") in page
+    told = words(viewer.get(f"parts/{addresses[1]}").text)
+    assert "try 0 as lakecdc.audit has it" in told and "1 tables 1 done 1 failed 1 min" in told
+    assert "shop.orders compact_data_files done" in told and "data files 12 → 3" in told and "rows=4000" in told
+    assert "shop.orders expire_snapshots failed it broke" in told and "Spark application local-0" in told
+    assert (
+        "Nothing has been recorded of this try" in viewer.get("parts/report", params={**task, "try_number": "7"}).text
+    )
 
 
 def test_the_report_of_a_dag_that_somebody_may_not_read(viewer: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:

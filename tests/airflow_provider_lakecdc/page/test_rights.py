@@ -1,0 +1,116 @@
+"""Who sees which tables: teams of Airflow's own simple auth manager, whose DAGs govern tables of one catalog."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from airflow.models.dag import DagModel
+from airflow.models.dagbundle import DagBundleModel
+from airflow.models.team import Team
+from airflow.utils.session import create_session
+from fastapi.testclient import TestClient
+from sqlalchemy import delete
+
+from airflow_provider_lakecdc.audit import Application, Run, record_application
+from airflow_provider_lakecdc.hooks.catalog import CatalogConnection
+from lakecdc.contract.report import JobReport, TableReport, now
+from tests.airflow_provider_lakecdc.page.conftest import Browser
+from tests.airflow_provider_lakecdc.page.test_parts import NOW, quarantined, words
+from tests.airflow_provider_lakecdc.tables import FedTable
+
+TEAMS = ("sales", "people")
+TABLES = ("shop.orders", "shop.staff", "shop.both", "shop.nobodys")
+
+
+@pytest.fixture
+def shared(
+    lake: dict[str, str], catalog: CatalogConnection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[None]:
+    """Two teams that govern tables of one catalog, one of them together, with a run of a job over all of them."""
+    for table in TABLES:
+        FedTable(lake, table)
+    own = {"sales": "shop.orders", "people": "shop.st*"}
+    files = {team: tmp_path / f"{team}.json" for team in TEAMS}
+    for team, path in files.items():
+        config = {"catalog_conn_id": "lake", "tables": [own[team], "shop.both"], "dag_id_prefix": team}
+        path.write_text(json.dumps(config))
+    monkeypatch.setenv("LAKECDC_CONFIG", str(files["sales"]))
+    monkeypatch.setenv("AIRFLOW__LAKECDC__PAGE_CONFIG_FILES", str(files["people"]))
+    names = (*TABLES, "shop.staff_lakecdc_deletes")
+    report = JobReport(
+        "compact_data_files", now(), now(), "local-1", tuple(TableReport(name, "done") for name in names)
+    )
+    run = Run("d", "r", "t", 1)
+    assert record_application(catalog, Application("1", run, report.job, names, started_at=now(), report=report))
+    with create_session() as session:
+        for team in TEAMS:
+            session.add(DagBundleModel(name=f"{team}-bundle", teams=[Team(name=team)]))
+            session.flush()
+            # the others are not deployed
+            session.add(DagModel(dag_id=f"{team}_nightly_governance", bundle_name=f"{team}-bundle"))
+    yield
+    with create_session() as session:
+        ids = [f"{team}_nightly_governance" for team in TEAMS]
+        session.execute(delete(DagModel).where(DagModel.dag_id.in_(ids)))
+        for team in TEAMS:
+            session.delete(session.get_one(DagBundleModel, f"{team}-bundle"))
+            session.delete(session.get_one(Team, team))
+
+
+def lakes_of(client: TestClient) -> list[str]:
+    """The choice in the head of the page; of a single lake its name."""
+    text = client.get("tables").text
+    return re.findall(r"<option(?: selected)?>(.*?)</option>", text) or re.findall(r'class="lake"[^>]*>(.*?)<', text)
+
+
+@pytest.mark.usefixtures("shared")
+def test_a_team_sees_its_own_tables_and_those_that_nobody_else_governs(browser: Browser, lake: dict[str, str]) -> None:
+    quarantined(lake, ("shop.staff", "type", NOW))
+    client = browser("VIEWER", "sales")
+    assert lakes_of(client) == ["lake (sales)"]
+    told = words(client.get("parts/tables").text)
+    assert "shop.orders" in told and "shop.both" in told and "shop.staff" not in told
+    history = words(client.get("parts/history").text)
+    assert all(name in history for name in ("shop.orders", "shop.both", "shop.nobodys"))
+    assert "shop.staff" not in history
+    for part in ("table", "quarantine", "history"):
+        assert client.get(f"parts/{part}", params={"name": "shop.orders"}).status_code == 200
+        for name in ("shop.staff", "shop.staff_lakecdc_deletes"):
+            answer = client.get(f"parts/{part}", params={"name": name})
+            assert answer.status_code == 404 and "There is no table" in answer.text
+    other = {"lake": "lake (people)"}
+    for address in ("tables", "parts/tables", "parts/plan", "parts/history"):
+        assert client.get(address, params=other).status_code == 404
+    # what one has asked for is not what the other is shown
+    told = words(browser("VIEWER", "people").get("parts/history").text)
+    assert "shop.staff" in told and "shop.orders" not in told
+
+
+@pytest.mark.usefixtures("shared")
+def test_who_is_in_both_teams_or_an_admin_sees_all_and_who_is_in_none_is_told_so(browser: Browser) -> None:
+    for client in (browser("VIEWER", *TEAMS), browser("ADMIN")):
+        assert lakes_of(client) == ["lake (sales)", "lake (people)"]
+        history = words(client.get("parts/history").text)
+        assert all(name in history for name in TABLES)
+    outsider = browser("VIEWER")
+    assert outsider.get("tables").status_code == 200 and lakes_of(outsider) == []
+    answer = outsider.get("parts/tables")
+    assert answer.status_code == 404 and "There is no lake that you may see" in answer.text
+    # a DAG that they may read has a report all the same
+    task = {"dag_id": "d", "run_id": "r", "task_id": "t"}
+    assert outsider.get("report", params=task).status_code == 200
+    assert outsider.get("parts/report", params=task).status_code == 200
+    assert words(outsider.get("parts/tries", params=task).text) == ""
+
+
+@pytest.mark.usefixtures("shared")
+def test_the_tries_of_a_task_tell_of_no_table_that_is_hidden(browser: Browser) -> None:
+    client = browser("VIEWER", "sales")
+    task = {"dag_id": "d", "run_id": "r", "task_id": "t", "lake": "lake (sales)"}
+    assert "1" in words(client.get("parts/tries", params=task).text)
+    told = words(client.get("parts/report", params={**task, "try_number": "1"}).text)
+    assert "shop.orders" in told and "shop.staff" not in told
