@@ -249,7 +249,7 @@ def _between(table: IcebergTable, since: Snapshot, until: Snapshot) -> list[Snap
 
     :raises InputError: the one is none of its ancestors.
     """
-    found = list[Snapshot]()
+    found: list[Snapshot] = []
     for snapshot in table.ancestors_of(until):
         if snapshot.id == since.id:
             return found
