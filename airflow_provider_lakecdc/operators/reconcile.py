@@ -23,7 +23,8 @@ class ReconcileOperator(SourceJobOperator):
     :param max_wait: seconds for which the job waits until a table has been fed past the moment of reading.
     :param max_keys: rows of a table that may differ; if more do, they are counted, and none is looked at again or
         repaired.
-    :param repair: load rows that differ anew from the source; of type ``postgres`` only.
+    :param repair: load rows that differ anew from the source; not of type ``iceberg``.
+    :param quarantine_table: that of the ingest task, for ``repair``.
     :param report_values: tell keys and bounds of ranges in the report.
     :param dry_run: repair nothing, and say what would be.
     :param fail_on: outcomes that fail the task although they are not failures; a table that differs is ``skipped``.
@@ -43,6 +44,7 @@ class ReconcileOperator(SourceJobOperator):
         max_wait: float | str = 900.0,
         max_keys: int | str = 10_000,
         repair: bool | str = False,
+        quarantine_table: str | None = None,
         report_values: bool | str = False,
         dry_run: bool | str = False,
         fail_on: Sequence[Outcome] = ("skipped",),
@@ -54,6 +56,7 @@ class ReconcileOperator(SourceJobOperator):
             "max_wait": max_wait,
             "max_keys": max_keys,
             "repair": repair,
+            "quarantine_table": quarantine_table,
             "report_values": report_values,
             "dry_run": dry_run,
             "fail_on": fail_on,

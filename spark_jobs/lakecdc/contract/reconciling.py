@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from lakecdc.contract.errors import SpecError
 from lakecdc.contract.job_options import JobOptions, Outcome
+from lakecdc.contract.quarantine_table import check_quarantine_table
 
 _MOST_RANGES = 256
 
@@ -21,7 +22,8 @@ class ReconcileOptions(JobOptions):
         looks at rows that differ again.
     :param max_keys: rows of a table that may differ; if more do, they are counted, and none is looked at again or
         repaired.
-    :param repair: load rows that differ anew from the source; of type ``postgres`` only.
+    :param repair: load rows that differ anew from the source; not of type ``iceberg``.
+    :param quarantine_table: as for ``ingest``; for ``repair``.
     :param report_values: tell keys and bounds of ranges in the report.
     """
 
@@ -31,6 +33,7 @@ class ReconcileOptions(JobOptions):
     max_wait: float = 900.0
     max_keys: int = 10_000
     repair: bool = False
+    quarantine_table: str | None = None
     report_values: bool = False
 
     def __post_init__(self) -> None:
@@ -42,3 +45,4 @@ class ReconcileOptions(JobOptions):
             raise SpecError(f"options.max_wait is {self.max_wait}, not 0 or more seconds.")
         if self.max_keys < 1:
             raise SpecError(f"options.max_keys is {self.max_keys}, not 1 or more.")
+        check_quarantine_table(self.quarantine_table)

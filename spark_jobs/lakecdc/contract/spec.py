@@ -29,7 +29,7 @@ _CATALOG_NAME = re.compile(r"[A-Za-z_]\w*\Z")
 #: sources that load a table in full before they follow its changes
 LOADED_SOURCES = ("postgres", "mysql")
 #: sources from which rows that differ can be loaded anew
-REPAIRING_SOURCES = ("postgres",)
+REPAIRING_SOURCES = (*LOADED_SOURCES, "jdbc")
 _KEYS = {"version", "job", "catalog", "tables", "options", "source", "target"}
 
 
@@ -200,7 +200,7 @@ def _check_repair(repair: bool, source: Any) -> None:
     if repair and source.type not in REPAIRING_SOURCES:
         raise SpecError(
             f"options.repair is given, and single rows cannot be loaded from a source of type {source.type!r}.",
-            hint=f"Only {' and '.join(REPAIRING_SOURCES)} can; of another one load the table anew.",
+            hint=f"Only {', '.join(REPAIRING_SOURCES)} can; of another one load the table anew.",
         )
 
 

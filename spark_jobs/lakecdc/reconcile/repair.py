@@ -3,6 +3,9 @@
 They are read with a place in the log below which they have every change. Ingestion goes on from where the table stands
 and leaves out what is older than these rows. Keys that the source did not have at any look are deleted as of that
 place; a row that has gone from the source since then is left to the log, which may tell of a new key that it got.
+
+Without a log a row's place is its cursor, which orders it among all that ingestion reads, before and after. The delete
+of a row that the source does not have takes the place of the table's row: whatever comes of the key later is above.
 """
 
 from __future__ import annotations
@@ -15,10 +18,12 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from lakecdc.contract.errors import InputError, LakecdcError
+from lakecdc.contract.errors import ConflictError, InputError, LakecdcError
 from lakecdc.contract.options import IngestOptions
 from lakecdc.contract.reconciling import ReconcileOptions
+from lakecdc.contract.target import ORDER_COLUMN
 from lakecdc.ingest.job import feed_from
+from lakecdc.ingest.order import order_key
 from lakecdc.reconcile.again import Judged, judged
 from lakecdc.reconcile.sources import LoadedTable
 from lakecdc.sql import quoted_column
@@ -34,6 +39,10 @@ if TYPE_CHECKING:
     from lakecdc.reconcile.ranges import Wanted
 
 log = logging.getLogger(__name__)
+
+# ingestion that runs meanwhile may commit first
+_ATTEMPTS = 5
+_LOWEST = order_key(0, 0)
 
 
 @dataclass(frozen=True)
@@ -54,7 +63,7 @@ def repair(spec: JobSpec, comparison: Comparison, found: Judged) -> Repaired:
     """Load the rows that differ anew, and look at them again.
 
     :param found: by the looks before.
-    :raises ConflictError: ingestion runs for longer than ``max_wait``.
+    :raises ConflictError: ingestion, which is to wait, runs for longer than ``max_wait``.
     """
     assert isinstance(spec.options, ReconcileOptions)
     table, rows = comparison.pair.table, found.mismatches
@@ -77,11 +86,14 @@ def _loaded(
 ) -> TableReport:
     pair, source = comparison.pair, comparison.pair.source
     assert isinstance(source, LoadedTable)
-    log.info("%s: loading %d rows anew", pair.table.name, len(rows))
-    feeding = IngestOptions(report_values=options.report_values)
+    feeding = IngestOptions(report_values=options.report_values, quarantine_table=options.quarantine_table)
     spec = replace(spec, job="ingest", options=feeding, targets=(pair.target,), tables=(pair.table.name,))
     with source.alone(options.max_wait):
-        (report,) = feed_from(lambda: _Rows(comparison, source, rows), pair.table.spark, spec, {})
+        for _attempt in range(_ATTEMPTS):
+            log.info("%s: loading %d rows anew", pair.table.name, len(rows))
+            (report,) = feed_from(lambda: _Rows(comparison, source, rows), pair.table.spark, spec, {})
+            if report.failure_class != ConflictError.failure_class:
+                break
     return report
 
 
@@ -129,25 +141,28 @@ class _Rows:
     def _wanted(self) -> Wanted | None:
         return self.comparison.ranges.keys([each.number for each in self.rows])
 
-    def _changes(self, found: DataFrame, order: str, time: datetime) -> DataFrame:
+    def _changes(self, found: DataFrame, order: str | None, time: datetime) -> DataFrame:
         """Their rows, and a delete for each that the source has never had."""
         key = [F.col("key")[name] for name in self.source.key]
         there = self.comparison.only(found, self.rows, key).localCheckpoint()
         gone = self._held(there).join(there.select("key"), "key", "left_anti")
-        told = {"op": F.lit("d"), "key": F.col("key"), "order": F.lit(order), "source_time": F.lit(time)}
+        place = F.col("held") if order is None else F.lit(order)
+        told = {"op": F.lit("d"), "key": F.col("key"), "order": place, "source_time": F.lit(time)}
         values = [told.get(of.name, F.lit(None)).cast(of.dataType).alias(of.name) for of in there.schema.fields]
         return there.unionByName(gone.select(*values).localCheckpoint())
 
     def _held(self, like: DataFrame) -> DataFrame:
-        """Keys that the source did not have, as far as the table has them.
+        """Keys that the source did not have, as far as the table has them, with the order keys that they have there.
 
-        :param like: has them as the source does.
+        :param like: has the keys as the source does.
         """
-        pair = self.comparison.pair
+        pair, wanted = self.comparison.pair, self._wanted()
         columns, head = [F.col(quoted_column(name)) for name in pair.key], pair.table.head()
-        rows = pair.table_rows(head.id if head else None, self._wanted())
+        rows = pair.table.read(head.id if head else None, where=wanted.in_spark() if wanted else "true")
         rows = self.comparison.only(rows, [each for each in self.rows if not each.source], columns)
-        return rows.select(F.struct(*columns).cast(like.schema["key"].dataType).alias("key")).distinct()
+        keys = rows.groupBy(F.struct(*columns).cast(like.schema["key"].dataType).alias("key"))
+        # what others have written has none
+        return keys.agg(F.coalesce(F.max(ORDER_COLUMN), F.lit(_LOWEST)).alias("held"))
 
     def applied(self, table: str, position: Position) -> None:
         """Nothing is kept for it."""

@@ -14,6 +14,20 @@ from tests.conftest import Lake
 #: no test waits
 AT_ONCE = {"max_wait": 0.0, "report_values": True}
 Difference = tuple[str, str, tuple[str, ...]]
+#: by id: what becomes of the row of the table, as SQL of its columns
+SPOILT = {
+    20: {"v": "'wrong'"},
+    21: {"v": "''"},
+    28: {"v": "NULL"},
+    22: {"n": "0"},
+    23: {"doc": "''"},
+    24: {"day": "DATE '2026-02-02'"},
+    25: {"v": "'wrong'"},
+    26: {"v": "'wrong'"},
+}
+DELETED, DOUBLED = (30, 31, 32), 40
+#: rows of which the table has copies under these ids
+UNEXPECTED = (5000, 5001, 5002)
 
 
 def reconciled(lake: Lake, source: dict[str, Any], target: dict[str, Any], **options: Any) -> TableReport:
@@ -31,3 +45,20 @@ def differences(report: TableReport) -> list[Difference]:
     by_kind = Counter(row["kind"] for row in rows)
     assert {kind: report.metrics[kind] for kind in by_kind} == by_kind
     return sorted((row["kind"], row["key"], tuple(row["columns"])) for row in rows)
+
+
+def spoil(lake: Lake, name: str) -> int:
+    """Plant differences of every kind; how many there are. A row that has expired is among them."""
+    cases = {
+        column: "".join(f" WHEN {key} THEN {of[column]}" for key, of in SPOILT.items() if column in of)
+        for column in ("v", "n", "doc", "day")
+    }
+    sets = ", ".join(f"{column} = CASE id{case} ELSE {column} END" for column, case in cases.items())
+    lake.sql(f"UPDATE lake.{name} SET {sets} WHERE id IN {tuple(SPOILT)}")
+    lake.sql(f"DELETE FROM lake.{name} WHERE id IN {DELETED}")
+    copies = ", ".join(map(str, (DOUBLED, *UNEXPECTED)))
+    lake.sql(
+        f"INSERT INTO lake.{name} SELECT s.* FROM (SELECT explode(array({copies})) AS id, * EXCEPT (id) "
+        f"FROM lake.{name} WHERE id = {DOUBLED}) s"
+    )
+    return len(SPOILT) + len(DELETED) + 1 + len(UNEXPECTED) + 1

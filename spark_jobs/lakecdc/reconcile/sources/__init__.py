@@ -57,8 +57,9 @@ class SourceTable(Protocol):
         """The source's clock, by which a position tells how far it has been read; None if it has no log."""
 
 
-#: makes the changes of a batch: of rows as the change frame of a full load, their order key and their source time
-Loading = Callable[["DataFrame", str, datetime], "DataFrame"]
+#: makes the changes of a batch: of rows as the change frame of a full load, the order key of their place in the log,
+#: and their source time; without a log the place is None, and each row has an order key of its own
+Loading = Callable[["DataFrame", str | None, datetime], "DataFrame"]
 
 
 @runtime_checkable
@@ -66,7 +67,9 @@ class LoadedTable(SourceTable, Protocol):
     """A source table of which single rows can be loaded anew."""
 
     def alone(self, max_wait: float) -> AbstractContextManager[None]:
-        """Keep ingestion from the source until the context ends.
+        """Keep ingestion from the source until the context ends, if the source can.
+
+        If not, whoever commits second is told that the table has moved.
 
         :param max_wait: seconds for which a run of it may go on.
         :raises ConflictError: it takes longer.

@@ -1,10 +1,13 @@
-"""Tables of a database through Spark's JDBC reader. What changes while one is read is told apart by looking again."""
+"""Tables of a database through Spark's JDBC reader. What changes while one is read is told apart by looking again.
+
+Rows that are loaded anew have their cursor as their order, as all that ingestion reads.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -12,22 +15,24 @@ from pyspark.sql import functions as F
 
 from lakecdc.contract.errors import InputError
 from lakecdc.contract.sources.jdbc import JdbcSource
-from lakecdc.ingest.change import Column
+from lakecdc.ingest.change import Column, TableBatch
+from lakecdc.ingest.formats.decoded import Decoded
 from lakecdc.ingest.formats.rows.changes import decode_cells, stored_columns
 from lakecdc.ingest.sources.database import check_named_columns, full_load_frame
-from lakecdc.ingest.sources.jdbc.source import row_reading
+from lakecdc.ingest.sources.jdbc.source import check_cursor, check_kind, row_reading
 from lakecdc.ingest.sources.jdbc.tables import Database, SourceTable, Stretch
 from lakecdc.ingest.sources.message_batches import known_types
 from lakecdc.local_relation import local_relation
-from lakecdc.reconcile.sources import SourceRows
+from lakecdc.reconcile.sources import Loading, SourceRows
 from lakecdc.sql import quoted_column
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
     from lakecdc.contract.spec import JobSpec
     from lakecdc.contract.target import Target
     from lakecdc.iceberg.table import IcebergTable
+    from lakecdc.metadata.positions import Position
     from lakecdc.reconcile.ranges import Wanted
 
 _INTEGERS = ("tinyint", "smallint", "int", "bigint")
@@ -89,23 +94,50 @@ class Table:
     @contextmanager
     def rows(self, wanted: Wanted | None) -> Iterator[SourceRows]:
         """See :class:`lakecdc.reconcile.sources.SourceTable`."""
-        table, spark = self.table, self.table.database.spark
-        everything = Stretch(None, None)
+        found = self._decoded(wanted)
+        try:
+            yield SourceRows(self._changes(found), found.rejections)
+        finally:
+            self.table.database.spark.catalog.clearCache()
+
+    def _decoded(self, wanted: Wanted | None) -> Decoded:
+        table, everything = self.table, Stretch(None, None)
         cells = (
             table.cells_where(self._predicates(wanted), numbered=False)
             if wanted
             else table.cells(everything, table.bounds(everything), numbered=False)
         )
-        found = decode_cells(cells, table.target, self.known, row_reading(table.database.source), self.key)
-        changes = found.changes
-        if changes is None:
-            none = local_relation(spark, [], ", ".join(f"{quoted_column(c.name)} {c.type}" for c in self.columns))
-            values = {c.name: F.col(quoted_column(c.name)) for c in self.columns}
-            changes = full_load_frame(none, self.key, self.columns, values, "", datetime.now(UTC))
+        return decode_cells(cells, table.target, self.known, row_reading(table.database.source), self.key)
+
+    def _changes(self, found: Decoded) -> DataFrame:
+        if found.changes is not None:
+            return found.changes
+        types = ", ".join(f"{quoted_column(c.name)} {c.type}" for c in self.columns)
+        none = local_relation(self.table.database.spark, [], types)
+        values = {c.name: F.col(quoted_column(c.name)) for c in self.columns}
+        return full_load_frame(none, self.key, self.columns, values, "", datetime.now(UTC))
+
+    def alone(self, max_wait: float) -> AbstractContextManager[None]:
+        """See :class:`lakecdc.reconcile.sources.LoadedTable`; nothing in the database is any run's own."""
+        return nullcontext()
+
+    def load(self, wanted: Wanted | None, target: IcebergTable, position: Position, changes: Loading) -> TableBatch:
+        """See :class:`lakecdc.reconcile.sources.LoadedTable`."""
+        spec, database = self.table.target, self.table.database
+        check_cursor(target.name, position, database.source)
+        # the columns of now, the table may have been compared for long
+        known = known_types(target, spec)
+        now = replace(self, table=SourceTable(database, spec, known), known=known)
+        check_kind(now.table, position)
+        time = now.now()
+        found = now._decoded(wanted)
         try:
-            yield SourceRows(changes, found.rejections)
+            rows = changes(now._changes(found), None, time)
         finally:
-            spark.catalog.clearCache()
+            database.spark.catalog.clearCache()
+        # a run that began before must find that the table has moved, though the cursor has not
+        position = replace(position, offsets={**position.offsets, "repaired": time.isoformat()})
+        return TableBatch(spec, self.key, found.columns, rows, position, in_order=False)
 
     def _predicates(self, wanted: Wanted) -> list[str]:
         dialect = self.table.database.dialect

@@ -2,25 +2,36 @@
 
 Its sessions share no snapshot: what changes while a table is read differs at first, and agrees when it is looked at
 again.
+
+Rows that are loaded anew are read as those of tables that only grow are: by one task, in one transaction, of which it
+is known exactly what it shows of the log.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING
 
+from pyspark.sql import functions as F
+
+from lakecdc.contract.errors import InputError
 from lakecdc.contract.sources.mysql import MysqlSource
-from lakecdc.ingest.change import Column
+from lakecdc.ingest.change import Column, TableBatch
+from lakecdc.ingest.order import RANK_READ, order_key
 from lakecdc.ingest.sources.database import deal, full_load_frame
 from lakecdc.ingest.sources.mysql import check_driver, snapshot
 from lakecdc.ingest.sources.mysql import server as servers
 from lakecdc.ingest.sources.mysql.catalog import SourceTable, described, read_table, target_columns
 from lakecdc.ingest.sources.mysql.connect import address, asking, connect, quoted
+from lakecdc.ingest.sources.mysql.feed import Feed
+from lakecdc.ingest.sources.mysql.log import file_created
 from lakecdc.ingest.sources.mysql.snapshot import Chunk
-from lakecdc.reconcile.sources import SourceRows
+from lakecdc.ingest.sources.mysql.start_checks import check_identity, check_place
+from lakecdc.reconcile.sources import Loading, SourceRows
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -28,6 +39,8 @@ if TYPE_CHECKING:
     from lakecdc.contract.spec import JobSpec
     from lakecdc.contract.target import Target
     from lakecdc.iceberg.table import IcebergTable
+    from lakecdc.ingest.sources.mysql.connect import Session
+    from lakecdc.metadata.positions import Position
     from lakecdc.reconcile.ranges import Wanted
 
 _DOING = "compare its tables"
@@ -85,6 +98,56 @@ class Table:
         texts = snapshot.texts(database.spark, snapshot.read_chunks(database.where, self.table, shares, names, None))
         values = snapshot.values(self.table, self.columns)
         yield SourceRows(full_load_frame(texts, self.key, self.columns, values, "", datetime.now(UTC)))
+
+    def alone(self, max_wait: float) -> AbstractContextManager[None]:
+        """See :class:`lakecdc.reconcile.sources.LoadedTable`; nothing at the server is any run's own."""
+        return nullcontext()
+
+    def load(self, wanted: Wanted | None, target: IcebergTable, position: Position, changes: Loading) -> TableBatch:
+        """See :class:`lakecdc.reconcile.sources.LoadedTable`."""
+        database, where = self.database, self.database.where
+        with closing(connect(where)) as session, asking(where, "load rows from"):
+            feed, time = self._feed(session, target, position), servers.now(session)
+        names = [column.name for column in feed.columns]
+        read = snapshot.read_chunks(where, feed.table, deal(self._chunks(wanted), 1), names, None)
+        kept, place = snapshot.exact_texts(database.spark, snapshot.ReadExactly(database.server, read))
+        try:
+            order = order_key(int(position.offsets.get("epoch", 1)), place.number, 0, RANK_READ)
+            values, texts = snapshot.values(feed.table, feed.columns), kept.where(F.col(snapshot.PLACE).isNull())
+            rows = changes(full_load_frame(texts, feed.key, feed.columns, values, order, time), order, time)
+        finally:
+            kept.unpersist()
+        return TableBatch(
+            target=self.table.target,
+            key=feed.key,
+            columns=feed.columns,
+            changes=rows,
+            position=replace(position, offsets={**position.offsets, "loaded": max(feed.ahead, place.number)}),
+            source_columns=feed.source_columns,
+        )
+
+    def _feed(self, session: Session, target: IcebergTable, position: Position) -> Feed:
+        """Where the table stands, with the source's columns as they are now, since it may have been compared for long.
+
+        :raises LakecdcError: it cannot be gone on with from there.
+        """
+        database = self.database
+        check_identity(target.name, position, database.server, database.where.place)
+        check_place(session, database.server, target.name, position, partial(file_created, database.where))
+        table = read_table(session, self.table.target, database.source, database.server.mariadb)
+        feed = Feed(0, table, (), position)
+        feed.remember(target)
+        if feed.loading:
+            raise InputError("Its full load has not ended.", table=target.name, hint="Run ingest first.")
+        if feed.stop > feed.place.number:
+            raise InputError("A run of ingest was interrupted.", table=target.name, hint="Run ingest first.")
+        if feed.numbers and {*feed.numbers} != {column.name for column in table.columns}:
+            raise InputError(
+                f"The columns of {table.label} have changed, and the table has not been fed past that.",
+                table=target.name,
+                hint="Run ingest first.",
+            )
+        return feed
 
     def _chunks(self, wanted: Wanted | None) -> list[Chunk]:
         if wanted is not None:

@@ -56,16 +56,11 @@ class Jdbc:
         self._database = Database(self.spark, self.source)
         self._positions, self._recorded = dict(positions), dict(recorded)
         for table, position in positions.items():
-            if position and (position.source, position.identity) != ("jdbc", self.source.cursor_column):
-                self._refuse(
-                    table,
-                    InputError(
-                        f"It has been fed from a source of type {position.source!r} ({position.identity}), not from "
-                        f"one of type 'jdbc' by the cursor {self.source.cursor_column!r}.",
-                        table=table,
-                        hint="Load a new table: orders of different cursors cannot be compared.",
-                    ),
-                )
+            try:
+                if position:
+                    check_cursor(table, position, self.source)
+            except InputError as error:
+                self._refuse(table, error)
 
     def rounds(self) -> Iterator[list[TableBatch]]:
         """One round; before it, where a run was interrupted, one that repeats its stretch."""
@@ -111,12 +106,8 @@ class Jdbc:
         known = known_types(open_target(self.spark, self.spec.catalog.name, target.table), target)
         table = SourceTable(self._database, target, known)
         position = self._positions.get(target.table)
-        if position and ("ranges" in position.offsets) != table.is_time:
-            raise InputError(
-                f"The cursor column {self.source.cursor_column!r} is of type {table.kind} now, and the table has been "
-                f"fed by {'an integer' if table.is_time else 'a time'}.",
-                hint="Load a new table: orders of different cursors cannot be compared.",
-            )
+        if position:
+            check_kind(table, position)
         stretch, after = self._by_time(table, position) if table.is_time else self._by_number(table, position)
         bounds = table.bounds(stretch)
         facts: dict[str, object] = {"read_from": after.offsets["last"][0], "read_to": after.offsets["last"][1]}
@@ -208,6 +199,34 @@ class Jdbc:
                 table=table.target.table,
                 hint="Schedule whole days, or set cursor_zone.",
             )
+
+
+def check_cursor(name: str, position: Position, source: JdbcSource) -> None:
+    """Refuse a position that another source or cursor has given.
+
+    :param name: the table.
+    :raises InputError: saying what differs.
+    """
+    if (position.source, position.identity) != ("jdbc", source.cursor_column):
+        raise InputError(
+            f"It has been fed from a source of type {position.source!r} ({position.identity}), not from "
+            f"one of type 'jdbc' by the cursor {source.cursor_column!r}.",
+            table=name,
+            hint="Load a new table: orders of different cursors cannot be compared.",
+        )
+
+
+def check_kind(table: SourceTable, position: Position) -> None:
+    """Refuse a cursor that was a time and is a number by now, or the other way round.
+
+    :raises InputError: it is.
+    """
+    if ("ranges" in position.offsets) != table.is_time:
+        raise InputError(
+            f"The cursor column {table.column!r} is of type {table.kind} now, and the table has been "
+            f"fed by {'an integer' if table.is_time else 'a time'}.",
+            hint="Load a new table: orders of different cursors cannot be compared.",
+        )
 
 
 def row_reading(source: JdbcSource) -> RowReading:

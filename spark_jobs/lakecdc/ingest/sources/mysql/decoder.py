@@ -59,7 +59,8 @@ class Wanted:
     :param excluded: columns that are left out.
     :param now: the columns as the server tells them now, for logs that do not name them.
     :param columns: names and numbers of the columns at ``start``, in the order of the rows; empty if not known.
-    :param loaded: see :attr:`Place.number`; columns that are renamed before it were renamed while they were loaded.
+    :param loaded: see :attr:`Place.number`; columns that are renamed or made anew before it were so while they were
+        loaded.
     """
 
     schema: str
@@ -392,8 +393,12 @@ class Decoder:
     def _alter(self, number: int, change: statements.Alteration, position: int, where: str) -> None:
         summary, columns = self.summary, self._columns[number]
         why = columns.alter(change)
-        if position < self._wanted[number].loaded and any(r.old != r.new for r in change.renamed):
-            why = why or "renamed columns while it was being loaded"
+        wanted = self._wanted[number]
+        if position < wanted.loaded:
+            if any(r.old != r.new for r in change.renamed):
+                why = why or "renamed columns while it was being loaded"
+            elif any(columns.numbers.get(name, of) != of for name, of in wanted.columns):
+                why = why or "made a column anew while it was being loaded"
         if why:
             summary.lost.setdefault(number, f"{why} at {where}")
         summary.altered.append(number)

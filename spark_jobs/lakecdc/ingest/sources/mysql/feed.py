@@ -59,9 +59,10 @@ class Feed:
         return Progress.of(self.position.offsets) if self.position else None
 
     @property
-    def loaded(self) -> int:
-        """Up to where the log may tell of changes that its full load has seen already; 0 once it is past that."""
-        return int(self.position.offsets.get("loaded", 0)) if self.position else 0
+    def ahead(self) -> int:
+        """Up to where the log may tell of changes that rows were read with already; 0 once it is past that."""
+        loaded = int(self.position.offsets.get("loaded", 0)) if self.position else 0
+        return loaded if self.position and loaded > self.place.number else 0
 
     @property
     def place(self) -> Place:

@@ -34,6 +34,7 @@ from lakecdc.ingest.sources.mysql.feed import Feed
 from lakecdc.ingest.sources.mysql.gtid import merged_gtid
 from lakecdc.ingest.sources.mysql.load import Part, parts
 from lakecdc.ingest.sources.mysql.place import Place, place_of
+from lakecdc.ingest.sources.mysql.start_checks import TYPE, check_identity, check_place
 from lakecdc.ingest.tables import open_target
 from lakecdc.metadata.positions import Position
 
@@ -47,7 +48,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-TYPE = "mysql"
 _NO_LIMIT = 1 << 62
 
 
@@ -89,7 +89,7 @@ class MysqlIngest:
             self._server = servers.read_server(self._session)
             for name, position in positions.items():
                 if position is not None:
-                    self._check_identity(name, position)
+                    check_identity(name, position, self._server, self._where.place)
             self._epoch = max((int(p.offsets.get("epoch", 1)) for p in positions.values() if p), default=1)
             taking_part = [target for target in self.spec.targets if target.table in positions]
             for number, target in enumerate(taking_part):
@@ -120,7 +120,7 @@ class MysqlIngest:
             if twin:
                 raise InputError(f"{table.label} already feeds {twin}.", hint="Feed the other one in a job of its own.")
             if position:
-                self._check_place(name, position)
+                check_place(self._session, self._server, name, position, self._created)
             feed = Feed(number, table, (), position)
             if position and recorded:
                 feed.stop = place_of(recorded.offsets).number
@@ -133,27 +133,6 @@ class MysqlIngest:
         error.table = error.table or name
         self._refused[name] = error
         self._feeds.pop(name, None)
-
-    def _check_identity(self, name: str, position: Position) -> None:
-        if position.source != TYPE:
-            raise InputError(f"The table was fed from a source of type {position.source}.", table=name)
-        if position.identity != self._server.identity:
-            raise InputError(
-                f"Its position {place_of(position.offsets)} belongs to the log of {position.identity}, but the server "
-                f"at {self._where.place} is {self._server.identity}: another server, a restored one, or a replica "
-                "that was promoted. Positions mean nothing in another server's log.",
-                table=name,
-                hint='Give the right source.host, or run once with "reload": ["*"] in options to load the tables anew.',
-            )
-
-    def _check_place(self, name: str, position: Position) -> None:
-        place, gtid = place_of(position.offsets), str(position.offsets.get("gtid", ""))
-        wrong = servers.check_place(self._session, self._server, place, gtid)
-        created = position.offsets.get("created")
-        if not wrong and created and created != self._created(place.file):
-            wrong = f"The log file {place.file} was made anew at the source, whose log was reset"
-        if wrong:
-            raise full_load_needed(wrong, name)
 
     def _created(self, file: str) -> int:
         """When a log file was made."""
@@ -203,7 +182,7 @@ class MysqlIngest:
         excluded = frozenset(table.target.exclude_columns)
         now = tuple(column.named for column in table.columns)
         numbers = tuple(feed.numbers.items())
-        return Wanted(table.schema, table.name, feed.place.number, feed.key, excluded, now, numbers, feed.loaded)
+        return Wanted(table.schema, table.name, feed.place.number, feed.key, excluded, now, numbers, feed.ahead)
 
     def _batches(self, found: binlog.Round, moment: datetime, reached: bool) -> list[TableBatch]:
         lag = max(0.0, (servers.now(self._session) - moment).total_seconds())
@@ -254,6 +233,7 @@ class MysqlIngest:
             packed=made.packed,
             every_event=made.every_event,
             truncate_order=binlog.truncate_order(found, number, self._epoch),
+            overtaken_below=order_key(self._epoch, feed.ahead) if feed.ahead else None,
             source_columns=feed.source_columns,
             columns_told=feed.told(before, position),
             facts={**facts, **self._zero_date_facts(feed)},
@@ -293,8 +273,8 @@ class MysqlIngest:
             to, gtid = feed.place, ""
         known = {"epoch": self._epoch, "gtid": merged_gtid(old, gtid), "created": self._created(to.file)}
         offsets: dict[str, Any] = {**to.offsets(), **known}
-        if feed.loaded > to.number:
-            offsets["loaded"] = feed.loaded
+        if feed.ahead > to.number:
+            offsets["loaded"] = feed.ahead
         return Position(TYPE, self._server.identity, offsets, read_through)
 
     # -- full load --------------------------------------------------------------------------------------------

@@ -59,10 +59,11 @@ class Shop(Fed):
         super().__init__(lake, url, f"public.{table}", user="postgres", **source)
         self.server = server
 
-    def sql(self, statement: str) -> None:
-        """Run SQL at the source."""
+    def sql(self, statement: str) -> list[tuple[Any, ...]]:
+        """Run SQL at the source; its rows."""
         with psycopg.connect(self.server.dsn, autocommit=True) as session:
-            session.execute(statement.encode())
+            cursor = session.execute(statement.encode())
+            return cursor.fetchall() if cursor.description else []
 
 
 @pytest.fixture(scope="package")

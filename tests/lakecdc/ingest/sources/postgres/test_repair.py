@@ -13,24 +13,11 @@ from lakecdc.ingest.job import ingest
 from lakecdc.ingest.sources.postgres import snapshot
 from lakecdc.metadata.floor import Floor
 from lakecdc.metadata.names import EXPIRED_BELOW
+from tests.lakecdc.reconcile.support import DOUBLED, spoil
 
 from .conftest import Shop
 from .test_reconcile import compared, fed
 
-#: by id: what becomes of the row of the table, as SQL of its columns
-SPOILT = {
-    20: {"v": "'wrong'"},
-    21: {"v": "''"},
-    28: {"v": "NULL"},
-    22: {"n": "0"},
-    23: {"doc": "''"},
-    24: {"day": "DATE '2026-02-02'"},
-    25: {"v": "'wrong'"},
-    26: {"v": "'wrong'"},
-}
-DELETED, DOUBLED = (30, 31, 32), 40
-#: rows of which the table has copies under these ids
-UNEXPECTED = (5000, 5001, 5002)
 FLOOR = datetime(2026, 1, 10, tzinfo=UTC)
 
 
@@ -48,23 +35,6 @@ def made(shop: Shop, **target: Any) -> str:
     shop.lake.table(name).update_properties({EXPIRED_BELOW: Floor(day, "day", FLOOR).encode()})
     shop.lake.sql(f"DELETE FROM lake.{name} WHERE id BETWEEN 2 AND 4")
     return name
-
-
-def spoil(shop: Shop, name: str) -> int:
-    """Plant differences of every kind; how many there are. A row that has expired is among them."""
-    cases = {
-        column: "".join(f" WHEN {key} THEN {of[column]}" for key, of in SPOILT.items() if column in of)
-        for column in ("v", "n", "doc", "day")
-    }
-    sets = ", ".join(f"{column} = CASE id{case} ELSE {column} END" for column, case in cases.items())
-    shop.lake.sql(f"UPDATE lake.{name} SET {sets} WHERE id IN {tuple(SPOILT)}")
-    shop.lake.sql(f"DELETE FROM lake.{name} WHERE id IN {DELETED}")
-    copies = ", ".join(map(str, (DOUBLED, *UNEXPECTED)))
-    shop.lake.sql(
-        f"INSERT INTO lake.{name} SELECT s.* FROM (SELECT explode(array({copies})) AS id, * EXCEPT (id) "
-        f"FROM lake.{name} WHERE id = {DOUBLED}) s"
-    )
-    return len(SPOILT) + len(DELETED) + 1 + len(UNEXPECTED) + 1
 
 
 def at_source(shop: Shop, where: str = "true") -> Counter[tuple[Any, ...]]:
@@ -94,7 +64,7 @@ def test_rows_that_differ_are_loaded_anew_with_the_newest_values(
     if "history_table" in target:
         target = {"history_table": f"{shop.schema}.{target['history_table']}"}
     name = made(shop, **target)
-    planted = spoil(shop, name)
+    planted = spoil(shop.lake, name)
     if target.get("mode") == "merge":
         # a MERGE makes no row of two
         shop.lake.sql(f"DELETE FROM lake.{name} WHERE id = {DOUBLED}")
