@@ -7,7 +7,6 @@ table holds, or a step is missing, and the export is refused.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from functools import reduce
 from typing import TYPE_CHECKING
@@ -29,6 +28,7 @@ from lakecdc.ingest.lookup import read_keys
 from lakecdc.maintain.rollback_history import state_beside
 from lakecdc.metadata import names
 from lakecdc.metadata.floor import read_floor
+from lakecdc.metadata.side_of import read_side_of
 from lakecdc.moments.events import changes_of, touched_keys
 from lakecdc.sql import quoted_column
 
@@ -104,7 +104,8 @@ class _Steps:
         for snapshot in self._history.ancestors_of(self._high):
             if snapshot.id == self._low.id:
                 break
-            if json.loads(snapshot.summary.get(names.SIDE_OF, '{"full_load": false}'))["full_load"]:
+            note = read_side_of(snapshot.summary)
+            if note is not None and note.full_load:
                 raise self._refusal("It was loaded in full in between, and what its source did then is not known.")
         else:
             raise self._refusal("It was set back in between, or its snapshots have expired.")

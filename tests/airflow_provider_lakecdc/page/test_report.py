@@ -112,8 +112,8 @@ def test_the_reports_of_earlier_tries_are_in_the_audit(
             TableReport("shop.orders", "failed", job="expire_snapshots", reason="it broke"),
         ),
     )
-    ids = {name: task[name] for name in ("dag_id", "run_id", "task_id")}
-    earlier = Application("0", Run(**ids, try_number=0), "govern", ("shop.orders",), BEGUN, report=report)
+    run = Run(task["dag_id"], task["run_id"], task["task_id"], try_number=0)
+    earlier = Application("0", run, "govern", ("shop.orders",), BEGUN, report=report)
     mapped = replace(earlier, id="m", run=replace(earlier.run, map_index=3))
     assert record_application(catalog, earlier) and record_application(catalog, mapped)
     tries = viewer.get("parts/tries", params=task).text

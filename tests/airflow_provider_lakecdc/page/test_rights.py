@@ -48,7 +48,9 @@ def shared(
     assert record_application(catalog, Application("1", run, report.job, names, started_at=now(), report=report))
     with create_session() as session:
         for team in TEAMS:
-            session.add(DagBundleModel(name=f"{team}-bundle", teams=[Team(name=team)]))
+            bundle = DagBundleModel(name=f"{team}-bundle")
+            bundle.teams = [Team(name=team)]
+            session.add(bundle)
             session.flush()
             # the others are not deployed
             session.add(DagModel(dag_id=f"{team}_nightly_governance", bundle_name=f"{team}-bundle"))
