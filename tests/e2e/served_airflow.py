@@ -1,4 +1,4 @@
-"""An Airflow of a test's own, with all of its processes: its commands and its REST API."""
+"""An Airflow of a test's own, with all of its processes and its database in Postgres: its commands and its REST API."""
 
 from __future__ import annotations
 
@@ -17,8 +17,14 @@ import httpx
 
 from demo.settings import CATALOG, Settings
 from demo.web import WebPage
+from local_services.postgres import Postgres
+from local_services.process import free_port
+from tests.conftest import interpreted
+from tests.open_folder import open_folder
 
-_SECONDS = 3600.0
+_API = "/api/v2"
+_SECONDS = 600.0
+_ANSWER_SECONDS = 300.0
 
 
 class ServedAirflow:
@@ -33,6 +39,7 @@ class ServedAirflow:
         self.settings, self.variables = settings, variables
         (settings.airflow_home / "dags").mkdir(parents=True)
         settings.logs.mkdir()
+        self._database = ""
         (settings.airflow_home / "dags" / "test.py").write_text(dags)
 
     def environment(self) -> dict[str, str]:
@@ -46,8 +53,14 @@ class ServedAirflow:
             "AIRFLOW_CONN_LAKE": json.dumps(catalog),
             "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps({"conn_type": "spark", "host": "local[1]"}),
             "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
-            # commands write beside the scheduler
-            "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{home}/airflow.db?timeout=60",
+            # one in SQLite is locked while a backfill is made beside the scheduler
+            "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": self._database,
+            # where no answer in 5 s ends a try, a busy machine adds tries that nobody has asked for
+            "AIRFLOW__WORKERS__EXECUTION_API_TIMEOUT": str(_ANSWER_SECONDS),
+            "AIRFLOW__WORKERS__MIN_HEARTBEAT_INTERVAL": "1",
+            "AIRFLOW__LOGGING__WORKER_LOG_SERVER_PORT": str(free_port()),
+            "AIRFLOW__LOGGING__TRIGGER_LOG_SERVER_PORT": str(free_port()),
+            **interpreted(),
             "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
             **self.variables,
         }
@@ -61,23 +74,30 @@ class ServedAirflow:
     @contextmanager
     def served(self, *dags: str) -> Iterator[None]:
         """Run scheduler, triggerer, DAG processor and server, with these DAGs turned on as soon as they are known."""
-        self.run("db", "migrate")
-        with WebPage(self.settings, self.environment()) as page:
-            login = {"Authorization": f"Bearer {page.token()}"}
-            with httpx.Client(base_url=f"{page.address}/api/v2", headers=login, timeout=60) as self._client:
-                for dag in dags:
-                    self.once(partial(self.get, f"/dags/{dag}"))
-                    self.send("PATCH", f"/dags/{dag}", is_paused=False)
-                yield
+        with open_folder() as folder, Postgres(folder / "postgres", settings={"max_connections": "200"}) as database:
+            self._database = f"postgresql+psycopg2://postgres@127.0.0.1:{database.port}/postgres"
+            with WebPage(self.settings, self.environment(), free_port()) as page:
+                login = {"Authorization": f"Bearer {page.token()}"}
+                with httpx.Client(base_url=page.address, headers=login, timeout=_ANSWER_SECONDS) as self._client:
+                    # all versions of the tasks' API are made at its first request, and nothing is answered meanwhile
+                    self._client.get("/execution/health").raise_for_status()
+                    for dag in dags:
+                        self.turn_on(dag)
+                    yield
+
+    def turn_on(self, dag: str) -> None:
+        """Turn a DAG on as soon as it is known."""
+        self.once(partial(self.get, f"/dags/{dag}"))
+        self.send("PATCH", f"/dags/{dag}", is_paused=False)
 
     def get(self, path: str) -> dict[str, Any]:
         """What the REST API tells; nothing if it has no answer yet."""
-        answer = self._client.get(path)
+        answer = self._client.get(f"{_API}{path}")
         return dict(answer.json()) if answer.is_success else {}
 
     def send(self, method: str, path: str, **document: Any) -> dict[str, Any]:
         """Have the REST API do something; what it answers."""
-        answer = self._client.request(method, path, json=document)
+        answer = self._client.request(method, f"{_API}{path}", json=document)
         assert answer.is_success, answer.text
         return dict(answer.json())
 
@@ -86,5 +106,5 @@ class ServedAirflow:
         deadline = time.monotonic() + seconds
         while not (found := look()):
             assert time.monotonic() < deadline, self.get("/dags/~/dagRuns/~/taskInstances")
-            time.sleep(0.5)
+            time.sleep(1)
         return found

@@ -1,4 +1,4 @@
-"""Tasks that a person or the machine ends, and a watcher of a table, under a real scheduler and triggerer."""
+"""One Airflow with all of its processes: tasks that a person or the machine ends, a watcher of a table, backfills."""
 
 from __future__ import annotations
 
@@ -13,15 +13,17 @@ import pytest
 
 from demo.settings import Settings
 from tests.airflow_provider_lakecdc.tables import FedTable
+from tests.e2e.hours import DAG, DAGS, GOVERNED, Hours, one_by_one
 from tests.e2e.served_airflow import ServedAirflow
 from tests.lakecdc.ingest.histories import History, lines
+from tests.on_demand import on_demand
 from tests.readers import duckdb_rows
 
-pytestmark = pytest.mark.soak
+pytestmark = [pytest.mark.services, pytest.mark.timeout(3600)]
 
 TABLE = "shop.orders"
 # each try waits until its flag is taken away
-DAGS = """
+ENDED = """
 from datetime import timedelta
 
 from airflow.providers.standard.operators.empty import EmptyOperator
@@ -47,12 +49,14 @@ with DAG("refreshed", schedule=[watched]):
 """
 
 
-@pytest.fixture
-def airflow(tmp_path: Path) -> Iterator[ServedAirflow]:
-    """An Airflow with both DAGs."""
-    variables = {"AIRFLOW__WORKERS__MIN_HEARTBEAT_INTERVAL": "1", "AIRFLOW__CORE__PARALLELISM": "2"}
-    found = ServedAirflow(Settings(folder=tmp_path), DAGS.replace("FOLDER", str(tmp_path)), variables)
-    with found.served("fed", "refreshed"):
+@pytest.fixture(scope="module")
+def airflow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedAirflow]:
+    """An Airflow with all DAGs."""
+    settings = Settings(folder=tmp_path_factory.mktemp("airflow"))
+    # more than one run could use, so that nothing but the DAG keeps those of a backfill apart
+    variables = {"AIRFLOW__CORE__PARALLELISM": "4", **Hours.configuration(settings)}
+    found = ServedAirflow(settings, ENDED.replace("FOLDER", str(settings.folder)) + DAGS, variables)
+    with found.served("fed", DAG):
         yield found
 
 
@@ -69,7 +73,7 @@ class Feeding:
 
     def wait_for_try(self, number: int) -> list[int]:
         """Process ids of the application, once the try of this number has staged its files."""
-        self._airflow.once((self._folder / f"try-{number}").exists)
+        self._airflow.once(lambda: self._has_staged(number))
         return self._application()
 
     def let_go(self, number: int) -> None:
@@ -78,7 +82,7 @@ class Feeding:
 
     def wait_until_gone(self) -> None:
         """Wait until no application is left."""
-        self._airflow.once(lambda: not self._application(), seconds=60)
+        self._airflow.once(lambda: not self._application())
 
     def wait_for_success(self) -> None:
         """Wait until the task has succeeded."""
@@ -92,6 +96,11 @@ class Feeding:
         """Clear the task, as a person does."""
         only = {"dag_run_id": self._run_id, "task_ids": ["ingest"]}
         self._airflow.send("POST", "/dags/fed/clearTaskInstances", dry_run=False, only_failed=False, **only)
+
+    def _has_staged(self, number: int) -> bool:
+        task = self._airflow.get(self._path)
+        assert task.get("try_number", number) <= number, f"a try has ended by itself: {task}"
+        return (self._folder / f"try-{number}").exists()
 
     def _application(self) -> list[int]:
         """Process ids of Java and of the driver."""
@@ -115,31 +124,12 @@ def parent(process: int) -> int:
     return int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
 
 
-def watcher_fires(airflow: ServedAirflow) -> None:
-    watched = FedTable(airflow.settings.catalog_properties, "shop.watched")
-    committed = list[str]()
-
-    def fired() -> Any:
-        # the first look takes what there is as seen
-        committed.append(str(watched.ingest(None)))
-        return airflow.get("/dags/refreshed/dagRuns").get("dag_runs")
-
-    run, *_ = airflow.once(fired)
-    events = f"/dags/refreshed/dagRuns/{run['dag_run_id']}/upstreamAssetEvents"
-    (event, *_) = airflow.once(lambda: airflow.get(events).get("asset_events"))
-    payload = event["extra"]["payload"]
-    assert run["run_type"] == "asset_triggered"
-    assert (payload["table"], payload["is_descendant"]) == ("shop.watched", True)
-    assert {payload["snapshot_id"], payload["previous_snapshot_id"]} <= {*committed}
-
-
-def test_tasks_are_ended_and_a_watcher_starts_a_dag(airflow: ServedAirflow, tmp_path: Path) -> None:
+def test_tasks_that_are_ended_leave_no_application_and_no_row_twice(airflow: ServedAirflow) -> None:
     history = History(random.Random(5))
     for key in range(12):
         history.insert(key)
-    (tmp_path / "0.jsonl").write_text(lines(history.events))
+    (airflow.settings.folder / "0.jsonl").write_text(lines(history.events))
     feeding = Feeding(airflow)
-    watcher_fires(airflow)
 
     assert len(feeding.wait_for_try(1)) == 2
     feeding.mark_failed()
@@ -162,3 +152,51 @@ def test_tasks_are_ended_and_a_watcher_starts_a_dag(airflow: ServedAirflow, tmp_
     table = orders.load_table(TABLE)
     assert sorted(duckdb_rows(table.metadata_location, "id, name, n, doc")) == history.expected()
     assert len(table.metadata.snapshots) == 1
+
+
+@pytest.mark.parametrize(("day", "count"), on_demand([(1, 3), (2, 24)], in_ci=[(1, 3)]))
+def test_runs_of_a_backfill_work_one_by_one_and_read_their_hours_again_when_asked_to(
+    airflow: ServedAirflow, day: int, count: int
+) -> None:
+    hours = Hours(airflow, day, count)
+    behind, late = count, count + 1
+    for hour in range(count):
+        hours.set(hour, "new", hour, 10)
+    hours.set(behind, "of no hour of these", count, 0)
+    hours.backfill()
+    assert one_by_one(hours.tasks(1))
+    assert hours.copied() == hours.rows()[:behind]
+    # one hour has got a row more and another one has changed without its cursor
+    hours.set(late, "late", 0, 20)
+    hours.set(1, "corrected", 1, 10)
+    hours.backfill("--reprocess-behavior", "completed")
+    assert one_by_one(hours.tasks(2))
+    assert hours.copied() == [row for row in hours.rows() if row[0] != behind]
+
+
+@pytest.mark.soak
+def test_what_a_backfill_writes_starts_governance(airflow: ServedAirflow) -> None:
+    airflow.turn_on(GOVERNED)
+    hours = Hours(airflow, 3, 1)
+    hours.set(0, "new", 0, 10)
+    hours.backfill()
+    assert hours.tasks(1) and hours.governed() == {("asset_triggered", "success")}
+
+
+def test_a_watcher_starts_a_dag(airflow: ServedAirflow) -> None:
+    airflow.turn_on("refreshed")
+    watched = FedTable(airflow.settings.catalog_properties, "shop.watched")
+    committed = list[str]()
+
+    def fired() -> Any:
+        # the first look takes what there is as seen
+        committed.append(str(watched.ingest(None)))
+        return airflow.get("/dags/refreshed/dagRuns").get("dag_runs")
+
+    run, *_ = airflow.once(fired)
+    events = f"/dags/refreshed/dagRuns/{run['dag_run_id']}/upstreamAssetEvents"
+    (event, *_) = airflow.once(lambda: airflow.get(events).get("asset_events"))
+    payload = event["extra"]["payload"]
+    assert run["run_type"] == "asset_triggered"
+    assert (payload["table"], payload["is_descendant"]) == ("shop.watched", True)
+    assert {payload["snapshot_id"], payload["previous_snapshot_id"]} <= {*committed}
