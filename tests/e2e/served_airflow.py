@@ -58,6 +58,8 @@ class ServedAirflow:
             # where no answer in 5 s ends a try, a busy machine adds tries that nobody has asked for
             "AIRFLOW__WORKERS__EXECUTION_API_TIMEOUT": str(_ANSWER_SECONDS),
             "AIRFLOW__WORKERS__MIN_HEARTBEAT_INTERVAL": "1",
+            # an application that outlives its task holds the task's output
+            "AIRFLOW__WORKERS__SOCKET_CLEANUP_TIMEOUT": "5",
             "AIRFLOW__LOGGING__WORKER_LOG_SERVER_PORT": str(free_port()),
             "AIRFLOW__LOGGING__TRIGGER_LOG_SERVER_PORT": str(free_port()),
             **interpreted(),
