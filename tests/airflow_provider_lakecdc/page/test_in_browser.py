@@ -9,16 +9,22 @@ import sys
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote, urlencode
 
 import pytest
+from airflow.models.taskinstance import TaskInstance
+from airflow.models.xcom import XComModel
+from airflow.utils.session import create_session
 from playwright.sync_api import Page, expect, sync_playwright
+from sqlalchemy import select, update
 
 from airflow_provider_lakecdc.audit import Application, Run, record_application, record_health
 from airflow_provider_lakecdc.hooks.catalog import CatalogConnection, get_catalog
+from airflow_provider_lakecdc.job_run import JOB_RUN_KEY
 from lakecdc.contract.report import JobReport, TableReport
 from tests.airflow_provider_lakecdc import home
 from tests.airflow_provider_lakecdc.conftest import FakeSpark, Install
@@ -135,6 +141,25 @@ def page() -> Iterator[Page]:
         browser.close()
 
 
+@contextmanager
+def at_work(task: str) -> Iterator[None]:
+    """Have a task that has ended be at work again for a while.
+
+    :param task: where Airflow's page shows it.
+    """
+    ids = {"dag_id": "shop.lake", "run_id": unquote(task.split("/")[3]), "task_id": "compact"}
+
+    def change(state: str, finished: str | None) -> None:
+        with create_session() as session:
+            session.execute(update(TaskInstance).filter_by(**ids).values(state=state))
+            told = session.scalars(select(XComModel).filter_by(**ids, key=JOB_RUN_KEY)).one()
+            told.value = {**told.value, "finished_at": finished, "error": None}
+
+    change("running", None)
+    yield
+    change("success", NOW.isoformat())
+
+
 def picture(page: Page, name: str) -> None:
     """Keep what is seen."""
     PICTURES.mkdir(parents=True, exist_ok=True)
@@ -192,6 +217,13 @@ def test_somebody_looks_at_the_lake(address: str, compacted: str, page: Page) ->
     expect(page.get_by_role("alert")).to_contain_text("mend what the reason names")
     expect(page.get_by_text("data files 12 → 3")).to_be_visible()
     picture(page, "report")
+    with at_work(compacted):
+        page.reload()
+        status = page.get_by_role("status")
+        expect(status).to_contain_text("shop.orders: 1 of 2 file groups, 5 minutes left")
+        picture(page, "report-at-work")
+    # it looks again by itself
+    expect(status).to_have_count(0)
     page.get_by_role("link", name="compact", exact=True).click()
     expect(page).to_have_url(re.compile("/airflow/dags/shop.lake/runs/.*/tasks/compact"))
     page.goto(f"{address}/{compacted}/details")

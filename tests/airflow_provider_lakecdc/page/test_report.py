@@ -59,7 +59,8 @@ def task(install: Install, spark_submit: FakeSpark, lake: dict[str, str]) -> dic
 def test_what_a_job_has_done_to_each_table_and_what_has_failed(viewer: TestClient, task: dict[str, str]) -> None:
     page = viewer.get("report", params=task)
     assert page.status_code == 200 and "Report of compact" in page.text
-    (part,) = re.findall(r'data-part="([^"]*)"', page.text)
+    part, tries = re.findall(r'data-part="([^"]*)"', page.text)
+    assert tries.startswith("parts/tries?")
     text = viewer.get(part.replace("&amp;", "&")).text
     told = words(text)
     assert "2 tables 1 done 1 failed" in told and "7 core-seconds" in told and "Spark application local-1" in told
@@ -102,34 +103,30 @@ def test_a_job_at_work_one_that_was_lost_and_none_at_all(viewer: TestClient, tas
 def test_the_reports_of_earlier_tries_are_in_the_audit(
     viewer: TestClient, task: dict[str, str], catalog: CatalogConnection
 ) -> None:
-    report = JobReport(
-        "govern",
-        BEGUN,
-        ENDED,
-        "local-0",
-        (
-            TableReport("shop.orders", "done", job="compact_data_files", metrics=METRICS),
-            TableReport("shop.orders", "failed", job="expire_snapshots", reason="it broke"),
-        ),
+    steps = (
+        TableReport("shop.orders", "done", job="compact_data_files", metrics=METRICS),
+        TableReport("shop.orders", "failed", job="expire_snapshots", reason="it broke"),
     )
-    run = Run(task["dag_id"], task["run_id"], task["task_id"], try_number=0)
-    earlier = Application("0", run, "govern", ("shop.orders",), BEGUN, report=report)
-    mapped = replace(earlier, id="m", run=replace(earlier.run, map_index=3))
-    assert record_application(catalog, earlier) and record_application(catalog, mapped)
+    report = JobReport("govern", BEGUN, ENDED, "local-1", steps)
+    run = Run(task["dag_id"], task["run_id"], task["task_id"], 1)
+    first = Application("1", run, "govern", ("shop.orders",), BEGUN, report=report)
+    second = replace(first, id="2", run=replace(run, try_number=2), report=replace(report, tables=steps[:1]))
+    # a task that is mapped is another one
+    for each in (first, second, replace(first, id="m", run=replace(run, map_index=3))):
+        assert record_application(catalog, each)
     tries = viewer.get("parts/tries", params=task).text
-    assert re.search("All tries .* 1 .* done failed local-1 0 .* done failed local-0 Those", words(tries))
-    addresses = [each.replace("&amp;", "&") for each in re.findall(r'href="(report[^"]*)"', tries)]
+    assert re.search("All tries .* 2 .* ago done local-1 1 .* ago done failed local-1 Those", words(tries))
+    addresses = re.findall(r'href="(report[^"]*)"', tries)
     history = viewer.get("parts/history", params={"name": "shop.orders"}).text
-    assert set(addresses) < {each.replace("&amp;", "&") for each in re.findall(r'href="(report[^"]*)"', history)}
-    page = viewer.get(addresses[1]).text
-    assert f'data-part="parts/{addresses[1]}"'.replace("&", "&amp;") in page
-    told = words(viewer.get(f"parts/{addresses[1]}").text)
-    assert "try 0 as lakecdc.audit has it" in told and "1 tables 1 done 1 failed 1 min" in told
+    assert len(addresses) == 2 and set(addresses) < {*re.findall(r'href="(report[^"]*)"', history)}
+    of_first = addresses[1].replace("&amp;", "&")
+    assert f'data-part="parts/{addresses[1]}"' in viewer.get(of_first).text
+    told = words(viewer.get(f"parts/{of_first}").text)
+    assert "try 1 as lakecdc.audit has it" in told and "1 tables 1 done 1 failed 60 s" in told
     assert "shop.orders compact_data_files done" in told and "data files 12 → 3" in told and "rows=4000" in told
-    assert "shop.orders expire_snapshots failed it broke" in told and "Spark application local-0" in told
-    assert (
-        "Nothing has been recorded of this try" in viewer.get("parts/report", params={**task, "try_number": "7"}).text
-    )
+    assert "shop.orders expire_snapshots failed it broke" in told and "Spark application local-1" in told
+    unknown = viewer.get("parts/report", params={**task, "try_number": "7"})
+    assert "Nothing has been recorded of this try" in unknown.text
 
 
 def test_the_report_of_a_dag_that_somebody_may_not_read(viewer: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:

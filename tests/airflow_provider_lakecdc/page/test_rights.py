@@ -11,6 +11,7 @@ import pytest
 from airflow.models.dag import DagModel
 from airflow.models.dagbundle import DagBundleModel
 from airflow.models.team import Team
+from airflow.models.team import dag_bundle_team_association_table as ASSOCIATION
 from airflow.utils.session import create_session
 from fastapi.testclient import TestClient
 from sqlalchemy import delete
@@ -48,10 +49,9 @@ def shared(
     assert record_application(catalog, Application("1", run, report.job, names, started_at=now(), report=report))
     with create_session() as session:
         for team in TEAMS:
-            bundle = DagBundleModel(name=f"{team}-bundle")
-            bundle.teams = [Team(name=team)]
-            session.add(bundle)
+            session.add_all([DagBundleModel(name=f"{team}-bundle"), Team(name=team)])
             session.flush()
+            session.execute(ASSOCIATION.insert().values(dag_bundle_name=f"{team}-bundle", team_name=team))
             # the others are not deployed
             session.add(DagModel(dag_id=f"{team}_nightly_governance", bundle_name=f"{team}-bundle"))
     yield
