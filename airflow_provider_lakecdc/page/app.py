@@ -104,7 +104,8 @@ class Seen:
     @property
     def key(self) -> Hashable:
         """The same for all who may see the same."""
-        return tuple((lake.name, len(lake.hidden)) for lake in self.lakes), self.name
+        # what is hidden of a lake are the tables of those that are not among them
+        return tuple(lake.name for lake in self.lakes), self.name
 
 
 class Asked:
