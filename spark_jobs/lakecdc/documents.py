@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import os
 import shutil
-from contextlib import AbstractContextManager, closing
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, closing, suppress
 from io import BytesIO
 from pathlib import Path
 from typing import IO, Any
 from urllib.parse import unquote, urlsplit
 
 from lakecdc.contract.errors import InputError
+
+_AT_ONCE = 16
 
 
 def read_text(uri: str) -> str:
@@ -72,6 +76,19 @@ def write_from(stream: IO[bytes], uri: str) -> None:
             shutil.copyfileobj(stream, document)
 
 
+def read_below(uri: str, endings: tuple[str, ...]) -> Iterator[tuple[str, bytes]]:
+    """Read all documents below a folder, each with its URI.
+
+    :param uri: of the folder, as for :func:`read_text`; need not exist.
+    :param endings: of their names.
+    :raises InputError: if they cannot be read.
+    """
+    try:
+        yield from _below(uri.rstrip("/"), endings)
+    except Exception as error:
+        raise InputError(f"The documents below {uri} cannot be read: {error}.") from error
+
+
 def folder_of(uri: str) -> str:
     """The folder that a document lies in, without a slash at its end.
 
@@ -91,6 +108,40 @@ def _opened(uri: str) -> AbstractContextManager[Any]:
 
     system, name = fs.FileSystem.from_uri(uri)
     return system.open_input_stream(name)
+
+
+def _below(uri: str, endings: tuple[str, ...]) -> Iterator[tuple[str, bytes]]:
+    path = _local(uri)
+    if path is not None:
+        for found in path.rglob("*"):
+            # another job may be writing, or removing old ones
+            with suppress(FileNotFoundError):
+                if found.name.endswith(endings):
+                    yield str(found), found.read_bytes()
+    elif uri.startswith(("s3://", "s3a://")):
+        yield from _below_in_s3(*_bucket_and_key(uri), endings)
+    else:
+        from pyarrow import fs
+
+        system, name = fs.FileSystem.from_uri(uri)
+        for info in system.get_file_info(fs.FileSelector(name, allow_not_found=True, recursive=True)):
+            if info.is_file and info.path.endswith(endings):
+                with suppress(FileNotFoundError), system.open_input_stream(info.path) as document:
+                    yield info.path, document.read()
+
+
+def _below_in_s3(bucket: str, folder: str, endings: tuple[str, ...]) -> Iterator[tuple[str, bytes]]:
+    client = _s3()
+
+    def read(key: str) -> tuple[str, bytes] | None:
+        with suppress(client.exceptions.NoSuchKey):
+            return f"s3://{bucket}/{key}", client.get_object(Bucket=bucket, Key=key)["Body"].read()
+        return None
+
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        for page in client.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=f"{folder}/".lstrip("/")):
+            keys = [each["Key"] for each in page.get("Contents", []) if each["Key"].endswith(endings)]
+            yield from filter(None, pool.map(read, keys))
 
 
 def _local(uri: str) -> Path | None:

@@ -25,6 +25,7 @@ class EraseRowsOptions(ApprovableOptions, JobOptions):
     :param history_tables: by table, its history table.
     :param further_tables: by table, others with the same key columns, such as exported changes and dimensions.
     :param quarantine_table: as for ``ingest``.
+    :param documents_uri: folder of the specs and reports of jobs, which are searched for the keys as well.
     :param drop_refs: tags and branches that may be dropped because they keep rows, as names or patterns such as
         ``lakecdc-day-*``.
     :param drop_consumers: consumers that may lose their place, as names or patterns.
@@ -36,6 +37,7 @@ class EraseRowsOptions(ApprovableOptions, JobOptions):
     history_tables: dict[str, str] = field(default_factory=dict)
     further_tables: dict[str, tuple[str, ...]] = field(default_factory=dict)
     quarantine_table: str | None = None
+    documents_uri: str | None = None
     drop_refs: tuple[str, ...] = ()
     drop_consumers: tuple[str, ...] = ()
 

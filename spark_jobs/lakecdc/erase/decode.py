@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -24,13 +24,13 @@ class Wanted:
 
     :param keys: in memory, columns in the order of ``field_ids``.
     :param field_ids: of the columns in the table.
-    :param bounds: by column, the keys as bounds in manifests.
+    :param bounds: the keys as bounds in manifests.
     :param moved: field id of the column with former keys, and their texts.
     """
 
     keys: pa.Table
     field_ids: Sequence[int]
-    bounds: Sequence[frozenset[bytes]]
+    bounds: Sequence[tuple[bytes, ...]]
     moved: tuple[int, pa.Array] | None = None
 
 
@@ -94,19 +94,24 @@ def entries_of(stream: Any, wanted: Wanted) -> list[str]:
     """The files, removed ones included, whose bounds in a manifest are those of a key; none in a manifest list."""
     import fastavro
 
-    found = []
+    found, columns = [], [frozenset(values) for values in zip(*wanted.bounds, strict=True)]
     entries: Iterator[Any] = fastavro.reader(stream)
     for entry in entries:
         file = entry.get("data_file")
-        if file is None:
+        if file is None or not columns:
             continue
         sides = [_bounds(file.get(f"{side}_bounds")) for side in ("lower", "upper")]
-        if all(
-            any(_is_key(side.get(field_id), keys) for side in sides)
-            for field_id, keys in zip(wanted.field_ids, wanted.bounds, strict=True)
+        told = [[side[field_id] for side in sides if field_id in side] for field_id in wanted.field_ids]
+        if _tell_key(told, columns) and (
+            len(columns) == 1 or any(_tell_key(told, [{value} for value in key]) for key in wanted.bounds)
         ):
             found.append(file["file_path"])
     return found
+
+
+def _tell_key(told: Sequence[Sequence[bytes]], columns: Sequence[Set[bytes]]) -> bool:
+    """Whether the bounds of each column have one of its values."""
+    return all(any(_is_key(bound, values) for bound in bounds) for bounds, values in zip(told, columns, strict=True))
 
 
 def _bounds(told: Any) -> dict[int, bytes]:
@@ -116,8 +121,6 @@ def _bounds(told: Any) -> dict[int, bytes]:
     return {pair["key"]: pair["value"] for pair in told or ()}
 
 
-def _is_key(bound: bytes | None, keys: frozenset[bytes]) -> bool:
-    if bound is None:
-        return False
+def _is_key(bound: bytes, keys: Set[bytes]) -> bool:
     # the last character of an upper bound that was cut is raised
     return bound in keys or (len(bound) >= _CUT and any(key.startswith(bound[: _CUT - 1]) for key in keys))

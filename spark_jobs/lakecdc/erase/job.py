@@ -12,8 +12,9 @@ from lakecdc.contract.erasing import EraseRowsOptions
 from lakecdc.contract.errors import InputError, UnsupportedError, VerificationError
 from lakecdc.contract.report import TableReport
 from lakecdc.erase.keys import Keys, key_text, read_keys
+from lakecdc.erase.mentions import documents_with_keys
 from lakecdc.erase.pins import Pins, pins, refuse_pinned, release
-from lakecdc.erase.places import Place, places
+from lakecdc.erase.places import Place, mentions_of, places
 from lakecdc.erase.proof import Examined, examine, sweep
 from lakecdc.erase.rewrite import erase, expire_all, refuse_unsupported
 from lakecdc.iceberg.table import carrier_of
@@ -35,10 +36,11 @@ OUT_OF_REACH = (
     "the source, its log and its topics",
     "files that were ingested or exported",
     "what names the keys",
-    "logs and documents of jobs",
+    "logs of jobs",
     "tables that no option names",
     "backups and versions of the storage",
 )
+_MOST_NAMED = 20
 
 
 def erase_rows(table: IcebergTable, spec: JobSpec) -> TableReport:
@@ -61,7 +63,7 @@ def erase_rows(table: IcebergTable, spec: JobSpec) -> TableReport:
         return nothing(table, "the table has no snapshot")
     history = named_history(table, options.history_tables.get(table.name))
     keys = read_keys(table, options, history)
-    told: dict[str, Any] = {"keys": keys.count, "key_digest": keys.digest, "out_of_reach": list(OUT_OF_REACH)}
+    told: dict[str, Any] = {"keys": keys.count, "key_digest": keys.digest, "out_of_reach": _out_of_reach(options)}
     if not keys.count:
         return nothing(table, "no key is named", head, **told)
     found = places(table, keys, options, history)
@@ -91,7 +93,7 @@ def erase_rows(table: IcebergTable, spec: JobSpec) -> TableReport:
         name: sum(facts[name] for facts in done)
         for name in ("rows_erased", "files_rewritten", "snapshots_expired", "trash_deleted")
     }
-    left = _left(found, proofs)
+    left = _left(found, proofs) | _in_documents(options, keys, found, told)
     told |= {**sums, "files_with_keys": sum(left.values()), "places": done}
     told["seconds"] = round(time.monotonic() - started, 3)
     ends: dict[str, Any] = {
@@ -104,7 +106,8 @@ def erase_rows(table: IcebergTable, spec: JobSpec) -> TableReport:
         error = VerificationError(
             f"Not erased: {counted} hold keys or cannot be decoded.",
             table=table.name,
-            hint="Run again when no other job writes; remove_orphan_files takes files that nothing refers to.",
+            hint="Run again when no other job writes; remove_orphan_files takes files that nothing refers to, and you "
+            "remove documents.",
         )
         return TableReport.failure(table.name, error, **ends)
     for each in fed:
@@ -126,6 +129,8 @@ def _looked(
     told["places"] = [{"place": place.kind, "table": place.table.name, **examine(place).metrics()} for place in found]
     told["pinned_by"] = [f"{pin} of {each.name}" for each, pin_of in pinned for pin in pin_of.kept]
     told["drops"] = _drops(pinned)
+    assert isinstance(spec.options, EraseRowsOptions)
+    _in_documents(spec.options, keys, found, told)
     findings = Findings()
     findings.add({**_what_is_erased(table, keys, found), "places": told["places"], "drops": told["drops"]})
     return nothing(table, "dry run: nothing was changed", table.head(), **told, **findings.leave(spec, table.name))
@@ -200,6 +205,25 @@ def _proven(place: Place, facts: dict[str, Any]) -> Examined:
     head = place.table.head()
     facts |= {"trash_deleted": swept, "snapshot": str(head.id) if head else None, **found.metrics()}
     return found
+
+
+def _out_of_reach(options: EraseRowsOptions) -> list[str]:
+    return [*OUT_OF_REACH, *([] if options.documents_uri else ["documents of jobs"])]
+
+
+def _in_documents(
+    options: EraseRowsOptions, keys: Keys, found: Sequence[Place], told: dict[str, Any]
+) -> dict[str, int]:
+    """Search the documents of jobs for the keys.
+
+    :param told: takes up what is found.
+    :return: how many have one, by what they are.
+    """
+    if options.documents_uri is None:
+        return {}
+    count, holding = documents_with_keys(options.documents_uri, mentions_of(keys, found))
+    told |= {"documents": count, "documents_with_keys": holding[:_MOST_NAMED]}
+    return {options.documents_uri: len(holding)} if holding else {}
 
 
 def _left(found: Sequence[Place], proofs: Sequence[Examined]) -> dict[str, int]:

@@ -134,8 +134,13 @@ def _refuse_half_erased(table: IcebergTable, history: IcebergTable | None, keys:
     )
 
 
+def snapshots_before(table: IcebergTable) -> list[int]:
+    """Snapshots on which an erasure has made one of its own, if they are left; the newest first."""
+    parents = [snapshot.parent_id for snapshot in table.ancestors() if snapshot.summary.get(names.JOB) == JOB]
+    return [parent for parent in parents if parent is not None and table.snapshot(parent) is not None]
+
+
 def _from_before(table: IcebergTable) -> str | None:
     """A snapshot from before the erasure, as SQL names it; None if none is left."""
-    parents = [snapshot.parent_id for snapshot in table.ancestors() if snapshot.summary.get(names.JOB) == JOB]
-    before = [parent for parent in parents if parent is not None and table.snapshot(parent) is not None]
+    before = snapshots_before(table)
     return f"{table.name} VERSION AS OF {before[-1]}" if before else None

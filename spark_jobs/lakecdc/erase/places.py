@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial, reduce
 from itertools import permutations
 from typing import TYPE_CHECKING
 
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from lakecdc.contract.errors import InputError
 from lakecdc.contract.target import OLD_KEY_COLUMN
-from lakecdc.erase.keys import Keys, key_text
+from lakecdc.erase.keys import Keys, key_text, snapshots_before
+from lakecdc.erase.mentions import Mentions, mentioned
 from lakecdc.iceberg.definition import spark_types
 from lakecdc.iceberg.table import IcebergTable, open_if_there
 from lakecdc.ingest.formats.changes import exact_json
 from lakecdc.ingest.sources.postgres import parking
 from lakecdc.metadata import names
+from lakecdc.metadata.erasure import unfinished_erasure
 from lakecdc.sql import quoted_column
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from pyspark.sql import DataFrame
+    from collections.abc import Iterator, Sequence
 
     from lakecdc.contract.erasing import EraseRowsOptions
 
@@ -68,8 +70,15 @@ def places(table: IcebergTable, keys: Keys, options: EraseRowsOptions, history: 
     :raises InputError: a table that is named does not exist, or has no such columns; messages wait of which nobody can
         tell whether they are about one of the keys; or the table has not taken all of its log.
     """
-    found = [*_named(table, keys, options, history), *_beside(table, keys, options)]
-    return [*found, _keyed("table", table, keys)]
+    found = [*_named(table, keys, options, history), *_beside(table, keys, options), _keyed("table", table, keys)]
+    audited = _audited(table, mentions_of(keys, found))
+    return [audited, *found] if audited else found
+
+
+def mentions_of(keys: Keys, found: Sequence[Place]) -> Mentions:
+    """What texts about some places are searched for."""
+    texts = keys.frame.select(*[F.col(quoted_column(column)).cast("string") for column in keys.columns]).collect()
+    return Mentions(keys.columns, texts, {place.table.name for place in found})
 
 
 def _named(table: IcebergTable, keys: Keys, options: EraseRowsOptions, history: IcebergTable | None) -> Iterator[Place]:
@@ -91,6 +100,21 @@ def _beside(table: IcebergTable, keys: Keys, options: EraseRowsOptions) -> Itera
             yield _quarantined(kept, table, keys)
     if parked := beside(parking.table_name(table.name)):
         yield _parked(parked, table)
+
+
+def _audited(table: IcebergTable, mentions: Mentions) -> Place | None:
+    """Rows of the audit that mention a key, as a run with ``report_values`` leaves them; None if there are none."""
+    audit = open_if_there(table.spark, table.catalog, names.AUDIT)
+    if audit is None:
+        return None
+    # an erasure that has not ended may have removed the rows, and not the snapshots before
+    states = [None, *(snapshots_before(audit) if unfinished_erasure(table.properties) else [])]
+    rows = reduce(DataFrame.union, [audit.read(state, "row_id, `table`, reason, metrics") for state in states])
+    about = rows.where(F.col("table").isin(*mentions.tables)).drop("table")
+    found = about.mapInArrow(partial(mentioned, mentions=mentions), "row_id string").distinct().localCheckpoint()
+    if found.isEmpty():
+        return None
+    return Place("audit", audit, found, ("row_id",))
 
 
 def _keyed(kind: str, table: IcebergTable, keys: Keys) -> Place:

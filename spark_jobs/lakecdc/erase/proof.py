@@ -148,7 +148,7 @@ def _wanted(place: Place) -> Wanted:
     )
     kinds = [schema.find_field(number).field_type for number in ids]
     bounds = [
-        frozenset(to_bytes(cast("PrimitiveType", kind), value) for value in keys[column].unique().to_pylist())
+        [to_bytes(cast("PrimitiveType", kind), value) for value in keys[column].to_pylist()]
         for column, kind in zip(place.columns, kinds, strict=True)
     ]
     moved = None
@@ -156,4 +156,4 @@ def _wanted(place: Place) -> Wanted:
         texts = place.moved.toArrow().column(0).combine_chunks()
         (name,) = place.moved.columns
         moved = (fields[name].id, texts)
-    return Wanted(keys, ids, bounds, moved)
+    return Wanted(keys, ids, list(zip(*bounds, strict=True)), moved)

@@ -23,6 +23,7 @@ from lakecdc.erase.job import erase_rows
 from lakecdc.erase.places import places
 from lakecdc.maintain.orphans.job import RemoveOrphanFiles
 from lakecdc.maintain.statistics import compute_statistics
+from lakecdc.metadata import names
 from lakecdc.metadata.names import DELETES_SUFFIX, POSITIONS_TAG
 from tests.conftest import Lake
 from tests.lakecdc.ingest.apply.support import Feed, PlainHistory
@@ -40,6 +41,7 @@ class Planted:
     def __init__(self, lake: Lake, folder: Path, version: int) -> None:
         self.lake, self.name = lake, lake.new_name("erased")
         self.log, self.quarantine = f"{self.name}_history", f"{self.name}_waiting"
+        self.report = folder / "documents" / "report.json"
         target = {"format_version": version, "history_table": self.log}
         options = {"quarantine_table": self.quarantine, "max_quarantined_fraction": 1.0}
         self.feed = Feed(lake, folder, target, table=self.name, options=options)
@@ -60,6 +62,12 @@ class Planted:
 
     def plant(self) -> None:
         """Keys where ingestion puts none by itself."""
+        told = {"table": self.name, "reason": "differs", "metrics": {"sample": [json.dumps({"id": GONE[0]})]}}
+        self.report.parent.mkdir()
+        self.report.write_text(json.dumps({"job": "check_tables", "tables": [told]}))
+        rows = [("app-1", self.name, "differs", json.dumps(told["metrics"])), ("app-2", self.name, None, "{}")]
+        audit = self.lake.spark.createDataFrame(rows, "row_id string, `table` string, reason string, metrics string")
+        audit.writeTo(f"lake.{names.AUDIT}").create()
         table = self.lake.table(self.name)
         run(self.lake, compute_statistics, self.name)
         # a file that nothing refers to, taken away
@@ -76,6 +84,7 @@ class Planted:
             "keys_table": self.keys,
             "history_tables": {self.name: self.log},
             "quarantine_table": self.quarantine,
+            "documents_uri": str(self.report.parent),
             "drop_refs": ("old", "asi*"),
             **options,
         }
@@ -83,7 +92,8 @@ class Planted:
 
     def tables(self) -> dict[str, str]:
         deletes = self.name + DELETES_SUFFIX
-        return {"table": self.name, "history": self.log, "quarantine": self.quarantine, "remembered_deletes": deletes}
+        beside = {"history": self.log, "quarantine": self.quarantine, "remembered_deletes": deletes}
+        return {"table": self.name, **beside, "audit": names.AUDIT}
 
     def holding(self) -> set[str]:
         """Tables of which a Parquet file holds one of the keys, told without the job's own reading."""
@@ -92,7 +102,7 @@ class Planted:
             folder = Path(self.lake.table(name).location.removeprefix("file:"))
             texts = {f'{{"k0":{key}}}' for key in GONE}
             for file in folder.rglob("*.parquet"):
-                if ids(file) & set(GONE) or texts & ids(file, "row_key"):
+                if ids(file) & set(GONE) or texts & ids(file, "row_key") or "app-1" in ids(file, "row_id"):
                     found.add(kind)
         return found
 
@@ -142,6 +152,7 @@ def skipped_in_part(planted: Planted, monkeypatch: pytest.MonkeyPatch) -> None:
         skip(patch, rewrite_module, "_leave_no_entries", None)
         patch.setattr(job_module, "places", lambda *given: [p for p in places(*given) if p.kind != "quarantine"])
         failed = planted.erase()
+    assert f"1 files of {planted.report.parent}" in (failed.reason or "")
     assert failed.outcome == "failed" and held(failed)["table"].keys() == {"manifests", "trash"}
     assert held(failed)["history"].keys() == {"manifests"} and "quarantine" not in held(failed)
     assert planted.holding() == {"table", "quarantine"}
@@ -155,18 +166,22 @@ def test_keys_are_found_in_every_place_before_and_in_none_afterwards(
     version: int,
     skipped: Callable[[Planted, pytest.MonkeyPatch], None],
 ) -> None:
+    monkeypatch.setattr(names, "AUDIT", lake.new_name("audit"))
     planted = Planted(lake, tmp_path, version)
     planted.plant()
     with pytest.raises(InputError, match="tag old of .*"):
         planted.erase(drop_refs=("asi*",))
     dry = planted.erase(dry_run=True)
     before = held(dry)
+    assert dry.metrics["documents_with_keys"] == [str(planted.report)]
     assert planted.holding() == {*planted.tables()}
     assert {*before["table"]} >= {"data", "deletes", "manifests", "trash"}
     assert all(before[kind].get("data") for kind in planted.tables()), before
 
     skipped(planted, monkeypatch)
+    planted.report.unlink()
     done = planted.erase()
+    assert done.metrics["documents_with_keys"] == [] and done.metrics["documents"] == 0
     assert done.outcome == "done", done.reason
     assert not any(held(done).values()) and planted.holding() == set()
     told = documents(planted) + "".join(json.dumps(asdict(report), default=str) for report in (dry, done))

@@ -1,0 +1,137 @@
+"""Whether what jobs have told of a table mentions one of its keys: specs, reports, lists of dry runs, the audit.
+
+They show values of rows where ``report_values`` or a person has wanted that. A number is told from a count: it is a
+value where it is called as the column is, or stands in a text as values do.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from lakecdc import documents
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+#: ends of the names of documents
+DOCUMENTS = (".json", ".jsonl")
+_WORD = re.compile(r"\w+")
+# what stands before a value, and not before a count
+_BEFORE_VALUE = re.compile(r"""[=<>:('"\[]\s*\Z""")
+_COUNTED = re.compile(r"\s+[a-z]")
+
+
+class _Number(str):
+    """A number of a JSON document, as it is written there."""
+
+
+class Mentions:
+    """What is looked for.
+
+    :param columns: of the key.
+    :param keys: their values as texts.
+    :param tables: names of the tables whose keys these are.
+    """
+
+    def __init__(self, columns: Sequence[str], keys: Iterable[Sequence[str]], tables: Collection[str]) -> None:
+        self._columns, self._keys, self.tables = tuple(columns), {tuple(key) for key in keys}, frozenset(tables)
+        leading = {key[0] for key in self._keys}
+        self._words = {value for value in leading if _WORD.fullmatch(value)}
+        self._others = leading - self._words
+
+    def in_document(self, location: str, content: bytes) -> bool:
+        """Whether a document about one of the tables mentions a key; those about others may have such values too."""
+        text = content.decode(errors="replace")
+        whole = _parsed(text)
+        parts = [whole] if whole is not None else [_parsed(line) or line for line in text.splitlines()]
+        is_list = any(f"-{quote(table, safe='').replace('%', '=')}.jsonl" in location for table in self.tables)
+        return any((is_list or self._is_about(part)) and self.in_value(part) for part in map(self._own, parts))
+
+    def in_value(self, value: Any) -> bool:
+        """Whether a decoded JSON value mentions a key."""
+        if isinstance(value, Mapping):
+            named = [value[column] for column in self._columns if column in value]
+            if len(named) == len(self._columns) and tuple(map(str, named)) in self._keys:
+                return True
+            return any(self.in_value(each) for pair in value.items() for each in pair)
+        if isinstance(value, list):
+            return any(map(self.in_value, value))
+        return isinstance(value, str) and not isinstance(value, _Number) and self.in_text(value)
+
+    def in_text(self, text: str) -> bool:
+        """Whether a text mentions a key: all of its values."""
+        parsed = _parsed(text)
+        if parsed is not None:
+            return self.in_value(parsed)
+        leading = self._words & set(_WORD.findall(text)) | {value for value in self._others if value in text}
+        return bool(leading) and any(
+            all(_stands_in(value, text) for value in key) for key in self._keys if key[0] in leading
+        )
+
+    def _own(self, part: Any) -> Any:
+        """A report without what it says of other tables."""
+        if not isinstance(part, dict) or not isinstance(part.get("tables"), list):
+            return part
+        own = [each for each in part["tables"] if not isinstance(each, dict) or each.get("table") in self.tables]
+        return {**part, "tables": own}
+
+    def _is_about(self, value: Any) -> bool:
+        if isinstance(value, Mapping):
+            return any(self._is_about(each) for pair in value.items() for each in pair)
+        if isinstance(value, list):
+            return any(map(self._is_about, value))
+        return value in self.tables
+
+
+def documents_with_keys(uri: str, mentions: Mentions) -> tuple[int, list[str]]:
+    """Search the documents of jobs.
+
+    :param uri: of their folder.
+    :return: how many there are, and the URIs of those that mention a key.
+    """
+    count, found = 0, list[str]()
+    for location, content in documents.read_below(uri, DOCUMENTS):
+        count += 1
+        if mentions.in_document(location, content):
+            found.append(location)
+    return count, found
+
+
+def mentioned(batches: Iterable[pa.RecordBatch], mentions: Mentions) -> Iterator[pa.RecordBatch]:
+    """Those of some rows that mention a key.
+
+    :param batches: column ``row_id``, and others with texts.
+    """
+    for batch in batches:
+        texts = [name for name in batch.schema.names if name != "row_id"]
+        held = [any(mentions.in_text(row[name]) for name in texts if row[name]) for row in batch.to_pylist()]
+        yield batch.select(["row_id"]).filter(_mask(held))
+
+
+def _mask(held: list[bool]) -> Any:
+    import pyarrow as pa
+
+    return pa.array(held, pa.bool_())
+
+
+def _parsed(text: str) -> Any:
+    """A JSON object or list; None if it is neither."""
+    if not text.lstrip().startswith(("{", "[")):
+        return None
+    try:
+        return json.loads(text, parse_int=_Number, parse_float=_Number)
+    except ValueError:
+        return None
+
+
+def _stands_in(value: str, text: str) -> bool:
+    # a number may be part of a moment, a version or another number
+    around = r"(?<![\w.])(?<!\d[-:])", r"(?!\w|[.:-]\d)"
+    if not value.lstrip("-").isdigit():
+        return re.search(rf"(?<!\w){re.escape(value)}(?!\w)", text) is not None
+    found = re.finditer(f"{around[0]}{re.escape(value)}{around[1]}", text)
+    return any(_BEFORE_VALUE.search(text[: each.start()]) or not _COUNTED.match(text, each.end()) for each in found)
