@@ -1,1 +1,1 @@
-"""The demo: a shop's Postgres flows into Iceberg tables under Airflow; an engine that is not Spark compares both."""
+"""The demo: a shop's Postgres flows into Iceberg tables under Airflow, which are compared with it row by row."""

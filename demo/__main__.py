@@ -18,7 +18,7 @@ def main() -> int:
     """Run the demo, or start the source that an earlier run has left."""
     parser = argparse.ArgumentParser(
         prog="demo",
-        description="A shop's Postgres flows into Iceberg tables under Airflow; DuckDB compares both at the end.",
+        description="A shop's Postgres flows into Iceberg tables under Airflow; both are compared at the end.",
         epilog="Environment: DEMO_SEED (42), DEMO_ROWS (200000), DEMO_HOURS (6), DEMO_FOLDER (build/demo).",
     )
     which = parser.add_mutually_exclusive_group()

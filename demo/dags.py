@@ -14,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from demo.environment import DAGS
+from demo.environment import DAGS, dag_file
 from demo.settings import REPOSITORY, Settings
 from demo.shop import OPENING
 
@@ -101,7 +101,7 @@ class DagRunner:
     def run(self, dag: str, hour: int, minute: int = 0) -> DagRun:
         """Run a DAG and wait for it.
 
-        :param dag: ``ingest``, ``hourly_governance`` or ``nightly_governance``.
+        :param dag: one of :data:`demo.environment.DAGS`.
         :param hour: of its logical date, counted from the shop's opening.
         :param minute: of its logical date.
         :raises DemoError: if the run did not succeed.
@@ -112,7 +112,7 @@ class DagRunner:
         answer = self._ask(
             {
                 "dag_id": DAGS[dag],
-                "dag_file": str(REPOSITORY / "dags" / f"lakecdc_{dag}.py"),
+                "dag_file": str(dag_file(dag)),
                 "logical_date": moment.isoformat(),
                 "log": str(log),
             },

@@ -1,4 +1,4 @@
-"""The demo's Airflow: a home of its own, connections, and the configuration of the three DAGs, all by environment."""
+"""The demo's Airflow: a home of its own, connections, and the configuration of its DAGs, all by environment."""
 
 from __future__ import annotations
 
@@ -15,7 +15,18 @@ from demo.shop import TABLES
 
 #: Airflow connection of the shop's database
 SOURCE_CONNECTION = "shop_db"
-DAGS = {name: f"{SHOP}_{name}" for name in ("ingest", "hourly_governance", "nightly_governance")}
+DAGS = {name: f"{SHOP}_{name}" for name in ("ingest", "hourly_governance", "nightly_governance", "reconcile")}
+#: those that every checkout has, and that of the demo alone
+_FOLDERS = {"dags-folder": REPOSITORY / "dags", "demo": REPOSITORY / "demo" / "dag_files"}
+_BUNDLE = "airflow.dag_processing.bundles.local.LocalDagBundle"
+
+
+def dag_file(dag: str) -> Path:
+    """The file of a DAG.
+
+    :param dag: one of :data:`DAGS`.
+    """
+    return next(file for folder in _FOLDERS.values() if (file := folder / f"lakecdc_{dag}.py").exists())
 
 
 def dag_config(settings: Settings) -> dict[str, Any]:
@@ -79,7 +90,10 @@ def variables(settings: Settings, source_port: int) -> dict[str, str]:
         **kept,
         **{f"AIRFLOW_CONN_{name.upper()}": json.dumps(found) for name, found in there.items()},
         "AIRFLOW_HOME": str(home),
-        "AIRFLOW__CORE__DAGS_FOLDER": str(REPOSITORY / "dags"),
+        "AIRFLOW__CORE__DAGS_FOLDER": str(_FOLDERS["dags-folder"]),
+        "AIRFLOW__DAG_PROCESSOR__DAG_BUNDLE_CONFIG_LIST": json.dumps(
+            [{"name": name, "classpath": _BUNDLE, "kwargs": {"path": str(folder)}} for name, folder in _FOLDERS.items()]
+        ),
         "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
         "AIRFLOW__CORE__PLUGINS_FOLDER": str(home / "plugins"),
         # of 32 idle workers, which are the default, a machine with two cores would have little

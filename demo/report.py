@@ -18,25 +18,33 @@ _KINDS = {"equality_deletes": "eq", "position_deletes": "pos", "deletion_vectors
 
 
 def build(
-    settings: Settings, seconds: float, before: Figures, after: Figures, comparisons: Mapping[str, Comparison]
+    settings: Settings,
+    seconds: float,
+    measured: tuple[Figures, Figures],
+    comparisons: Mapping[str, Comparison],
+    reconciled: Mapping[str, Mapping[str, Any]],
 ) -> dict[str, Any]:
     """Put the report together.
 
     :param seconds: how long everything took.
-    :param before: figures of :mod:`demo.measure` by table, as ingestion has left them.
-    :param after: the same after governance.
+    :param measured: figures of :mod:`demo.measure` by table, as ingestion has left them, and after governance.
+    :param comparisons: what DuckDB has found, by table.
+    :param reconciled: what the job ``reconcile`` has reported of each table.
     """
+    before, after = measured
+    equal = {name: found.equal and reconciled[name]["outcome"] == "nothing" for name, found in comparisons.items()}
     return {
         "seed": settings.seed,
         "rows_to_begin_with": settings.rows,
         "hours": settings.hours,
         "seconds": seconds,
-        "equal_to_source": all(comparison.equal for comparison in comparisons.values()),
+        "equal_to_source": all(equal.values()),
         "tables": {
             name: {
                 "rows": comparison.rows,
                 "rows_at_source": comparison.expected_rows,
-                "equal_to_source": comparison.equal,
+                "equal_to_source": equal[name],
+                "reconciled": reconciled[name]["reason"],
                 "missing_rows": comparison.missing,
                 "unexpected_rows": comparison.unexpected,
                 "differences": list(comparison.differences),
@@ -70,8 +78,11 @@ def show(console: Console, report: Mapping[str, Any]) -> None:
     console.print(f"{report['seconds']:.0f} s in all", highlight=False)
     for name, table in report["tables"].items():
         if not table["equal_to_source"]:
+            console.print(f"{name} differs from its source", style="red", markup=False)
+            console.print(f"  reconcile: {table['reconciled']}", markup=False, highlight=False, soft_wrap=True)
+        if table["missing_rows"] or table["unexpected_rows"]:
             counts = f"{table['missing_rows']} rows are missing, {table['unexpected_rows']} are too many"
-            console.print(f"{name} differs from its source: {counts}", style="red", markup=False)
+            console.print(f"  DuckDB: {counts}", markup=False, highlight=False)
         for difference in table["differences"]:
             console.print(f"  {difference}", markup=False, highlight=False, soft_wrap=True)
 

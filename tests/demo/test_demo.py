@@ -112,6 +112,8 @@ def test_every_table_equals_its_source(report: dict[str, Any]) -> None:
     }
     assert report["equal_to_source"] is True
     assert all(table["rows"] == table["rows_at_source"] > 0 for table in report["tables"].values())
+    for table in report["tables"].values():
+        assert table["reconciled"] == f"all {table['rows']} rows compared are those of the source"
 
 
 def test_governance_has_paid_the_deletes_back(report: dict[str, Any], settings: Settings) -> None:
@@ -152,6 +154,7 @@ def test_the_web_page_shows_the_runs_and_their_logs(shown: Shown, settings: Sett
         "shop_ingest": settings.hours + 1,
         "shop_hourly_governance": len(settings.governed_hours) + 1,
         "shop_nightly_governance": 1,
+        "shop_reconcile": 1,
     }
     assert {run["state"] for found in shown.runs.values() for run in found} == {"success"}
     # DAG.test would say that they began at their logical date, months ago

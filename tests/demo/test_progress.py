@@ -28,10 +28,14 @@ FIGURES = {
 }
 
 
-def printed(comparison: Comparison) -> tuple[bool, str]:
+EQUAL = {"outcome": "nothing", "reason": "all 10 rows compared are those of the source"}
+
+
+def printed(comparison: Comparison, reconciled: dict[str, str] = EQUAL) -> tuple[bool, str]:
     """Whether the report calls everything equal, and what it shows."""
     console = Console(file=io.StringIO(), width=80)
-    report = build(Settings(), 1.0, FIGURES, FIGURES, {"shop.orders": comparison})
+    found = {"shop.orders": comparison}
+    report = build(Settings(), 1.0, (FIGURES, FIGURES), found, {"shop.orders": reconciled})
     show(console, report)
     return report["equal_to_source"], console.file.getvalue()  # type: ignore[attr-defined]
 
@@ -51,6 +55,15 @@ def test_report_lists_differences() -> None:
     assert "NO" in text
     assert "1 rows are missing, 0 are too many" in text
     assert "only at the source: (7, x)" in text
+
+
+def test_report_tells_what_reconcile_has_found() -> None:
+    reason = "rows differ from the source: 1 different"
+    equal, text = printed(Comparison(10, 10), {"outcome": "skipped", "reason": reason})
+    assert not equal
+    assert "NO" in text
+    assert f"reconcile: {reason}" in text
+    assert "missing" not in text
 
 
 def test_steps_are_shown_while_they_run() -> None:

@@ -1,0 +1,31 @@
+"""Holds the shop's tables against its database when somebody triggers it: what the demo ends with."""
+
+from __future__ import annotations
+
+from airflow.sdk import DAG
+
+from airflow_provider_lakecdc.operators.reconcile import ReconcileOperator
+from airflow_provider_lakecdc.templates import load_config
+
+_config = load_config()
+
+with DAG(
+    f"{_config.dag_id_prefix}_reconcile",
+    schedule=None,
+    start_date=_config.first_day,
+    catchup=False,
+    max_active_runs=1,
+    tags={"lakecdc", "reconcile", *_config.tags},
+    doc_md=__doc__,
+) as dag:
+    ReconcileOperator(
+        task_id="reconcile",
+        source=_config.source,
+        source_conn_id=_config.source_conn_id,
+        targets=list(_config.targets),
+        catalog_conn_id=_config.catalog,
+        # nobody writes any more, and what differs is shown
+        max_wait=0,
+        fail_on=(),
+        **_config.spark.arguments(),
+    )
