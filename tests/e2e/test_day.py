@@ -16,7 +16,7 @@ from tests.conftest import Lake
 
 HOURS, MAX_WAIT = 24, 6
 # enough for one job of an hour
-BUDGET_CORE_SECONDS = 0.085
+BUDGET_CORE_SECONDS = 0.115
 
 
 def test_a_day_on_a_small_budget(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,12 +10,12 @@ from lakecdc.metadata.work import Work, of_delete_files
 SCOPE = (0, "{}")
 
 
-def rewriting(files: int, delete_files: int, vectors: int = 0, rows: int = 1000) -> Work:
+def rewriting(files: int, delete_files: int, vectors: int = 0, rows: int = 1000, deletes: int = 10) -> Work:
     """Of a table whose first files are older than its equality deletes, and whose others have a vector each."""
     live = [LiveFile(Content.DATA, SCOPE, 9000, rows, 1, f"old-{number}") for number in range(files)]
     live += [LiveFile(Content.DATA, SCOPE, 9000, rows, 3, f"new-{number}") for number in range(vectors)]
     live += [LiveFile(Content.DELETION_VECTOR, SCOPE, 50, 1, 3, f"new-{number}") for number in range(vectors)]
-    live += [LiveFile(Content.EQUALITY_DELETES, SCOPE, 500, 10, 2, None) for _ in range(delete_files)]
+    live += [LiveFile(Content.EQUALITY_DELETES, SCOPE, 500, deletes, 2, None) for _ in range(delete_files)]
     health = measured(live, target_file_bytes=9000, snapshots=1, manifests=())
     return of_delete_files(health, by_partition(live)[SCOPE], 3)
 
@@ -32,3 +32,14 @@ def test_files_that_have_a_vector_already_cost_little() -> None:
     settled = rewriting(2, 3, vectors=38)
     assert rewriting(2, 3).core_seconds < settled.core_seconds < rewriting(40, 3).core_seconds
     assert settled.benefit == rewriting(2, 3).benefit
+
+
+def test_each_delete_is_paid_for_by_every_data_file_that_it_applies_to() -> None:
+    files, file, both = rewriting(40, 20), rewriting(1, 20, deletes=2000), rewriting(40, 20, deletes=2000)
+    assert both.core_seconds > 1.5 * (files.core_seconds + file.core_seconds)
+
+
+def test_where_keys_are_joined_they_are_paid_for_once() -> None:
+    # more deletes than each task would hold
+    assert rewriting(40, 20, deletes=11_000).core_seconds < rewriting(40, 20, deletes=9_000).core_seconds
+    assert rewriting(40, 20, deletes=11_000).core_seconds > rewriting(1, 20, deletes=11_000).core_seconds

@@ -15,6 +15,7 @@ from lakecdc.iceberg import file_tasks
 from lakecdc.iceberg.file_tasks import others_of
 from lakecdc.iceberg.scan import column_names
 from lakecdc.maintain.delete_files import convert_native, match_exact, match_join
+from lakecdc.metadata.exact_engine import EXACT_DATA_RECORDS, EXACT_DELETE_RECORDS, EXACT_PAIRS
 
 if TYPE_CHECKING:
     from lakecdc.iceberg.table import IcebergTable
@@ -23,12 +24,6 @@ if TYPE_CHECKING:
 Engine = Literal["exact", "join", "native"]
 
 _ENGINES = {"exact": match_exact, "join": match_join}
-#: above this many delete rows the exact engine, which holds them in the memory of each task, gives way to the join
-EXACT_DELETE_RECORDS = 200_000
-#: above this many pairs of data and delete file too, because each pair is shipped to a task and opened there
-EXACT_PAIRS = 100_000
-#: and above this many rows to be looked at, because a join looks at a row in a tenth of the time
-EXACT_DATA_RECORDS = 2_000_000
 
 
 def choose_engine(table: IcebergTable, group: Group, wanted: str) -> Engine:
