@@ -103,6 +103,12 @@ def shapes(distribution: str, tables: int, seed: int) -> list[Shape]:
     return found
 
 
+def commits(shape: Shape) -> list[int]:
+    """How many delete files each commit of deletes has."""
+    parts = np.array_split(np.arange(shape.delete_files), min(_COMMITS, shape.delete_files))
+    return [len(part) for part in parts]
+
+
 def _within(files: float) -> int:
     return min(_MOST_FILES, max(1, math.ceil(files)))
 
@@ -166,9 +172,8 @@ class Lake:
         writer = Writer(table)
         ids = np.array_split(np.arange(shape.rows), shape.files)
         append_changes(table, RowChanges(rows=[writer.rows(part) for part in ids]), PositionFence(None))
-        counts = np.array_split(np.arange(shape.delete_files), min(_COMMITS, shape.delete_files))
-        for files in counts:
-            keys = [draw.integers(0, shape.rows, shape.deletes) for _ in files]
+        for count in commits(shape):
+            keys = [draw.integers(0, shape.rows, shape.deletes) for _ in range(count)]
             changes = RowChanges([writer.rows(np.unique(keys[0]))], [writer.deletes(drawn) for drawn in keys])
             append_changes(table.refresh(), changes, PositionFence(None))
 

@@ -76,12 +76,15 @@ class Bench:
 
         :param budget: core-seconds.
         """
-        self._lake.back()
+        self._back()
         left, done = list(actions), list[Done]()
         while (rest := budget - sum(each.core_seconds for each in done)) > 0 and (action := following(left, rest)):
             left.remove(action)
             done.append(self._do(action))
         return done
+
+    def _back(self) -> None:
+        self._lake.back()
 
     def _do(self, action: Action) -> Done:
         spec = {"version": 1, "job": JOB, "catalog": self._lake.catalog, "tables": [action.table]}

@@ -66,7 +66,7 @@ def test_what_does_not_fit_a_budget_is_told(plan: Plan) -> None:
     least = min(each["core_seconds"] for each in everything.document["chosen"])
     budgets = {"hourly_governance": (least + 0.01) / 60}
     bounded = plan("--dag", "hourly", "--json", budgets=budgets)
-    assert len(chosen(bounded)) == 1 and "of the budget are left" in bounded.document["skipped"][0]["reason"]
+    assert len(chosen(bounded)) == 1 and "more than the whole budget" in bounded.document["skipped"][0]["reason"]
     assert "Left out:" in plan("--dag", "hourly", budgets=budgets).out
 
 

@@ -1,0 +1,92 @@
+"""Whether the plan is good by more than chance: many lakes that nobody has made, whose jobs take what is guessed.
+
+    python -m benchmarks.supposed [--seeds 40] [--tables 50] [--budget 0.15]
+
+The contest of ``benchmarks.plan``, over the metadata that its lakes would have, in seconds and without Spark: how many
+times the better of the others the plan has, over the seeds. The last line is JSON.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+from typing import TYPE_CHECKING
+
+from benchmarks.lakes import JOB, SIZES, Shape, commits, shapes
+from benchmarks.plan import Bench, Done, contest, facts
+from lakecdc.metadata.file_facts import by_partition
+from lakecdc.metadata.health import measured
+from lakecdc.metadata.live_files import Content, LiveFile
+from lakecdc.metadata.plan import Action
+from lakecdc.metadata.work import of_delete_files
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_SCOPE = (0, "{}")
+_BYTES_OF_A_ROW, _BYTES_OF_A_DELETE = 20, 8
+
+
+class Supposed(Bench):
+    """A lake of which only the metadata is supposed."""
+
+    def __init__(self, made: Sequence[Shape]) -> None:
+        files = {f"bench.t{number:03}": _files(shape) for number, shape in enumerate(made)}
+        self.actions = tuple(_action(table, found) for table, found in files.items())
+        self.files = {table: len(found) for table, found in files.items()}
+
+    def _back(self) -> None:
+        pass
+
+    def _do(self, action: Action) -> Done:
+        return Done(action, action.guessed_core_seconds or 0.0, action.benefit)
+
+
+def times_the_better(distribution: str, tables: int, part: float, seeds: int) -> dict[str, float]:
+    """How many times the better of the others the plan has, over lakes that differ by chance alone.
+
+    :param part: of what all tables would take, as the budget.
+    """
+    found = [
+        facts(contest(Supposed(shapes(distribution, tables, seed)), part, ()))["times_the_better"]
+        for seed in range(1, seeds + 1)
+    ]
+    low, middle, high = statistics.quantiles(found, n=4)
+    return {"lowest_quarter": round(low, 2), "median": round(middle, 2), "highest_quarter": round(high, 2)}
+
+
+def _files(shape: Shape) -> list[LiveFile]:
+    """What ``benchmarks.lakes`` would write."""
+    rows = max(shape.rows // shape.files, 1)
+    found = [
+        LiveFile(Content.DATA, _SCOPE, rows * _BYTES_OF_A_ROW, rows, 1, f"data-{number}")
+        for number in range(shape.files)
+    ]
+    for sequence, count in enumerate(commits(shape), 2):
+        deletes = shape.deletes
+        new = LiveFile(Content.DATA, _SCOPE, deletes * _BYTES_OF_A_ROW, deletes, sequence, f"changed-{sequence}")
+        keys = LiveFile(Content.EQUALITY_DELETES, _SCOPE, deletes * _BYTES_OF_A_DELETE, deletes, sequence, None)
+        found += [new, *[keys] * count]
+    return found
+
+
+def _action(table: str, files: Sequence[LiveFile]) -> Action:
+    health = measured(files, target_file_bytes=2**25, snapshots=3, manifests=())
+    work = of_delete_files(health, by_partition(files)[_SCOPE], 3)
+    return Action(table, JOB, work.reason, work.benefit, work.core_seconds, work.core_seconds, work.bytes)
+
+
+def main() -> None:
+    """Compute and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seeds", type=int, default=40, help="lakes of each distribution")
+    parser.add_argument("--tables", type=int, default=50)
+    parser.add_argument("--budget", type=float, default=0.15, help="part of what all tables would take")
+    given = parser.parse_args()
+    found = {name: times_the_better(name, given.tables, given.budget, given.seeds) for name in SIZES}
+    print(json.dumps({"name": "bench-plan-supposed", **found, **vars(given)}))
+
+
+if __name__ == "__main__":
+    main()
