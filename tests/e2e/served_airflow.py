@@ -79,10 +79,10 @@ class ServedAirflow:
         with open_folder() as folder, Postgres(folder / "postgres", settings={"max_connections": "200"}) as database:
             self._database = f"postgresql+psycopg2://postgres@127.0.0.1:{database.port}/postgres"
             with WebPage(self.settings, self.environment(), free_port()) as page:
+                # all versions of the tasks' API are made at its first request, and nothing is answered meanwhile
+                httpx.get(f"{page.address}/execution/health", timeout=_ANSWER_SECONDS).raise_for_status()
                 login = {"Authorization": f"Bearer {page.token()}"}
                 with httpx.Client(base_url=page.address, headers=login, timeout=_ANSWER_SECONDS) as self._client:
-                    # all versions of the tasks' API are made at its first request, and nothing is answered meanwhile
-                    self._client.get("/execution/health").raise_for_status()
                     for dag in dags:
                         self.turn_on(dag)
                     yield
