@@ -48,7 +48,7 @@ def differences(report: TableReport) -> list[Difference]:
 
 
 def spoil(lake: Lake, name: str) -> int:
-    """Plant differences of every kind; how many there are. A row that has expired is among them."""
+    """Plant differences of every kind; how many there are."""
     cases = {
         column: "".join(f" WHEN {key} THEN {of[column]}" for key, of in SPOILT.items() if column in of)
         for column in ("v", "n", "doc", "day")
@@ -61,4 +61,4 @@ def spoil(lake: Lake, name: str) -> int:
         f"INSERT INTO lake.{name} SELECT s.* FROM (SELECT explode(array({copies})) AS id, * EXCEPT (id) "
         f"FROM lake.{name} WHERE id = {DOUBLED}) s"
     )
-    return len(SPOILT) + len(DELETED) + 1 + len(UNEXPECTED) + 1
+    return len(SPOILT) + len(DELETED) + 1 + len(UNEXPECTED)

@@ -99,8 +99,8 @@ def test_rows_that_differ_are_loaded_anew_with_the_newest_values(
     monkeypatch.setattr("lakecdc.reconcile.again.sleep", fed_in_small_batches)
     report = compared(shop, max_wait=600.0, repair=True)
     assert (report.outcome, taken) == ("done", [1]), report.reason
-    # the row whose key has moved came right with the log
-    assert (report.metrics["repaired"], report.metrics["in_flight"]) == (planted - 1, 1)
+    # a row that has expired differs as well, and the row whose key has moved came right with the log
+    assert (report.metrics["repaired"], report.metrics["in_flight"]) == (planted + 1 - 1, 1)
     loaded = {row[0]: row for row in seen[-1]}
     assert (loaded[25][1], loaded[30][1], loaded[5001][1]) == ("second", "second", "second"), "before the log told it"
     assert not {31, 5000, 5002, 1, 2} & loaded.keys() and loaded[50][1] == "v50"
