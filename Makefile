@@ -72,7 +72,7 @@ bench-govern: setup  ## measure what one more table costs in one application of 
 bench-plan: setup  ## measure what the plan takes off readers under a budget, and by how much predictions are off; JSON on the last line
 	$(BIN)/python -m benchmarks.plan $(ARGS)
 
-bench-week: setup  ## measure a week of 30 tables, hour by hour, under the governance DAGs (an hour); JSON on the last line
+bench-week: setup  ## measure a week of 30 tables, hour by hour, under the governance DAGs (one to two hours); JSON on the last line
 	$(BIN)/python -m benchmarks.week $(ARGS)
 
 bench-page: setup  ## measure what the page Lakehouse takes to list 200 tables; JSON on the last line
