@@ -42,7 +42,8 @@ class Known(History):
     arrived: set[tuple[int, int | None]] = field(default_factory=set)
 
     def truncate(self) -> None:
-        truncate(self)["value"]["source"]["ts_ms"] = 1_700_000_000_000 + self.lsn
+        event = truncate(self)
+        event["value"]["source"]["ts_ms"] = 1_700_000_000_000 + self.lsn
         self.images[self.lsn, None] = None
 
     def _event(self, op: str, before: Any, after: Any, old_key: int | None = None) -> None:
