@@ -220,7 +220,7 @@ def test_somebody_looks_at_the_lake(address: str, compacted: str, page: Page) ->
     with at_work(compacted):
         # what was looked at just now is given again for a while, but not to another question
         page.goto(f"{page.url}&lake=lake")
-        status = page.get_by_role("status")
+        status = page.get_by_role("status").filter(has_text="is at work on")
         expect(status).to_contain_text("shop.orders: 1 of 2 file groups, 5 minutes left")
         picture(page, "report-at-work")
     # it looks again by itself

@@ -122,7 +122,7 @@ def test_the_reports_of_earlier_tries_are_in_the_audit(
     of_first = addresses[1].replace("&amp;", "&")
     assert f'data-part="parts/{addresses[1]}"' in viewer.get(of_first).text
     told = words(viewer.get(f"parts/{of_first}").text)
-    assert "try 1 as lakecdc.audit has it" in told and "1 tables 1 done 1 failed 60 s" in told
+    assert "try 1 as lakecdc.audit has it" in told and "1 tables 1 done 1 failed 1 min" in told
     assert "shop.orders compact_data_files done" in told and "data files 12 → 3" in told and "rows=4000" in told
     assert "shop.orders expire_snapshots failed it broke" in told and "Spark application local-1" in told
     unknown = viewer.get("parts/report", params={**task, "try_number": "7"})
