@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import hypothesis
 import pytest
 
 from lakecdc.contract.runtime import packages
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
     from lakecdc.iceberg.table import IcebergTable
 
 CATALOG = "lake"
+# what takes long on a busy machine has not failed
+hypothesis.settings.register_profile("lakecdc", hypothesis.settings(deadline=None))
+hypothesis.settings.load_profile("lakecdc")
 os.environ.setdefault("JDK_JAVA_OPTIONS", SHORT_LIVED_JVM)
 # of a catalog in Postgres: Java finds the driver only where Iceberg is
 _DRIVERS = packages({"type": "sql", "uri": "postgresql://localhost/", "warehouse": "file:"})
