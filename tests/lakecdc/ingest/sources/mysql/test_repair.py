@@ -29,8 +29,8 @@ def made(shop: Shop, **target: Any) -> str:
     name = shop.target("t", clean={"rename": {"Id": "id"}}, **target)
     shop.sql("CREATE TABLE s.t (Id int PRIMARY KEY, v varchar(99), n int, doc text, day date)")
     shop.sql(
-        "INSERT INTO s.t SELECT seq, IF(seq % 3 > 0, concat('v', seq), NULL), seq, repeat(sha2(seq, 256), 10), '2026-01-10' "
-        "FROM seq_1_to_60"
+        "INSERT INTO s.t SELECT seq, IF(seq % 3 > 0, concat('v', seq), NULL), seq, repeat(sha2(seq, 256), 10), "
+        "'2026-01-10' FROM seq_1_to_60"
     )
     fed(shop)
     return name
