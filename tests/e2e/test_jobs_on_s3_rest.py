@@ -202,7 +202,8 @@ def assert_undone_and_done_again(by_hand: ByHand, history: History, ingest: dict
     reports = by_hand.run("rollback_tables", {"tables": TABLES, "options": {"to": moment}})
     assert [table["outcome"] for table in reports] == ["done", "done"]
     assert by_hand.rows("shop.v2") == by_hand.rows("shop.v3") == before
-    assert {table["metrics"]["kept_as"] for table in reports} <= set(by_hand.catalog().load_table(TABLES[0]).refs())
+    for table in reports:
+        assert table["metrics"]["kept_as"] in by_hand.catalog().load_table(table["table"]).refs()
     by_hand.run("ingest", ingest)
     assert by_hand.rows("shop.v2") == by_hand.rows("shop.v3") == history.expected()
 
