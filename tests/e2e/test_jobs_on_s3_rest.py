@@ -177,7 +177,6 @@ def test_every_job_once(by_hand: ByHand) -> None:
     converted = by_hand.run("rewrite_delete_files", {"tables": TABLES})
     assert [t["outcome"] for t in converted] == ["done", "done"]
     assert by_hand.rows("shop.v2") == by_hand.rows("shop.v3") == history.expected()
-    assert_undone_and_done_again(by_hand, history, ingest)
     options: dict[str, dict[str, Any]] = {
         "compact_data_files": {"min_input_files": 2},
         "sort_data_files": {"min_overlap_depth": 1.0},
@@ -189,23 +188,6 @@ def test_every_job_once(by_hand: ByHand) -> None:
     assert by_hand.rows("shop.v2") == by_hand.rows("shop.v3") == history.expected()
     assert_workers_see_it(by_hand, options)
     assert_changes_reach_others(by_hand, len(history.expected()))
-
-
-def assert_undone_and_done_again(by_hand: ByHand, history: History, ingest: dict[str, Any]) -> None:
-    """A rollback leads back to a moment, and the next ingestion reads again what came since."""
-    before, moment, done = history.expected(), now(), len(history.events)
-    history.insert(1000)
-    history.delete(next(iter(history.rows)))
-    (by_hand.folder / "undone.jsonl").write_text(lines(history.events[done:]))
-    by_hand.run("ingest", ingest)
-    assert by_hand.rows("shop.v2") == by_hand.rows("shop.v3") == history.expected() != before
-    reports = by_hand.run("rollback_tables", {"tables": TABLES, "options": {"to": moment}})
-    assert [table["outcome"] for table in reports] == ["done", "done"]
-    assert by_hand.rows("shop.v2") == by_hand.rows("shop.v3") == before
-    for table in reports:
-        assert table["metrics"]["kept_as"] in by_hand.catalog().load_table(table["table"]).refs()
-    by_hand.run("ingest", ingest)
-    assert by_hand.rows("shop.v2") == by_hand.rows("shop.v3") == history.expected()
 
 
 def assert_changes_reach_others(by_hand: ByHand, rows: int) -> None:
