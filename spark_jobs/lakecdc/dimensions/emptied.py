@@ -14,6 +14,7 @@ from lakecdc.iceberg.table import carrier_of
 from lakecdc.local_relation import local_relation
 from lakecdc.metadata.positions import current_position
 from lakecdc.metadata.side_of import read_side_of
+from lakecdc.moments.events import emptying
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, Row
@@ -72,8 +73,7 @@ class Emptied:
     def events(self, history: IcebergTable, until: Snapshot) -> DataFrame:
         """The ends of versions, as :func:`lakecdc.dimensions.versions.versions` takes them."""
         rows = history.read(until.id)
-        truncates = rows.where(F.col(OP_COLUMN) == "t").where(F.col(ORDER_COLUMN) <= (self.truncated or ""))
-        ends = truncates.select(
+        ends = emptying(rows, self.truncated).select(
             F.col(ORDER_COLUMN).alias("order"),
             F.col(TIME_COLUMN).alias("source_time"),
             F.lit(None).cast("string").alias("through"),

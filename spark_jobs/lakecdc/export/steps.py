@@ -7,7 +7,6 @@ table holds, or a step is missing, and the export is refused.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import reduce
 from typing import TYPE_CHECKING
 
@@ -18,7 +17,7 @@ from lakecdc import changes
 from lakecdc.changes import CHANGE_TYPE
 from lakecdc.contract.errors import InputError
 from lakecdc.contract.fields import parse_moment
-from lakecdc.contract.target import OP_COLUMN, ORDER_COLUMN, TIME_COLUMN
+from lakecdc.contract.target import ORDER_COLUMN, TIME_COLUMN
 from lakecdc.dimensions.versions import comparable_row, whole_rows
 from lakecdc.iceberg.definition import source_types
 from lakecdc.iceberg.table import carrier_of
@@ -29,8 +28,7 @@ from lakecdc.maintain.rollback_history import state_beside
 from lakecdc.metadata import names
 from lakecdc.metadata.floor import read_floor
 from lakecdc.metadata.side_of import read_side_of
-from lakecdc.moments.events import changes_of, touched_keys
-from lakecdc.sql import quoted_column
+from lakecdc.moments.events import changes_of, emptying, struct_of, touched_keys
 
 if TYPE_CHECKING:
     from pyspark.sql import Column as Expression
@@ -145,9 +143,8 @@ class _Steps:
         return changes_of(rows, self._table, self._columns)
 
     def _truncates(self, rows: DataFrame) -> DataFrame:
-        """Order key and time of the TRUNCATEs that have emptied the table; ``on_truncate`` may have kept its rows."""
-        last = self._position.truncate_order or ""
-        emptied = rows.where(F.col(OP_COLUMN) == "t").where(F.col(ORDER_COLUMN) <= last)
+        """Order key and time of the TRUNCATEs that have emptied the table."""
+        emptied = emptying(rows, self._position.truncate_order)
         return emptied.select(F.col(ORDER_COLUMN).alias("order"), F.col(TIME_COLUMN).alias("source_time")).distinct()
 
     def _emptied(self, keys: DataFrame, truncates: DataFrame, is_new: bool) -> DataFrame:
@@ -175,10 +172,10 @@ class _Steps:
 
     def _key(self, rows: DataFrame) -> Expression:
         kinds = {c.name: c for c in self._columns}
-        return _struct(rows, [kinds[name] for name in self._table.identifier_columns]).alias("key")
+        return struct_of(rows, [kinds[name] for name in self._table.identifier_columns]).alias("key")
 
     def _row(self, rows: DataFrame) -> Expression:
-        return _struct(rows, self._columns).alias("row")
+        return struct_of(rows, self._columns).alias("row")
 
     def _without_expired(self, rows: DataFrame) -> DataFrame:
         """New rows below the table's floor are deletes: ingestion has left them out."""
@@ -236,13 +233,6 @@ class _Steps:
     def _refusal(self, why: str) -> InputError:
         message = f"The history table {self._history.name} does not tell every step since snapshot {self._since.id}."
         return InputError(f"{message} {why}", table=self._table.name, hint=_HINT)
-
-
-def _struct(rows: DataFrame, columns: Sequence[Column]) -> Expression:
-    """Columns of rows in one; null where the rows do not have them."""
-    there = set(rows.columns)
-    values = [F.col(quoted_column(c.name)) if c.name in there else F.lit(None) for c in columns]
-    return F.struct(*[value.cast(c.type).alias(c.name) for value, c in zip(values, columns, strict=True)])
 
 
 def _between(table: IcebergTable, since: Snapshot, until: Snapshot) -> list[Snapshot]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
@@ -43,9 +44,7 @@ def _batch(stretch: Stretch, events: DataFrame) -> TableBatch:
     table = stretch.table
     columns = tuple(Column(name, kind) for name, kind in source_types(table).items())
     key = tuple(table.identifier_columns)
-    # where the target's on_truncate keeps the rows, a TRUNCATE lies above the last one that has emptied the table
-    emptied = events.where(F.col(OP_COLUMN) == "t").where(F.col(ORDER_COLUMN) <= (stretch.truncated or ""))
-    found = emptied.agg(F.max(ORDER_COLUMN)).first()
+    found = emptying(events, stretch.truncated).agg(F.max(ORDER_COLUMN)).first()
     return TableBatch(
         Target(table.name, key),
         key,
@@ -63,24 +62,33 @@ def changes_of(events: DataFrame, table: IcebergTable, columns: tuple[Column, ..
     :param table: whose history it is.
     :param columns: of the table; null where the history table does not have them.
     """
-    kinds, there = {c.name: c.type for c in columns}, set(events.columns)
-
-    def value(name: str) -> Expression:
-        found = F.col(quoted_column(name)) if name in there else F.lit(None)
-        return found.cast(kinds[name]).alias(name)
-
-    key = table.identifier_columns
-    kind = f"struct<{', '.join(f'{quoted_column(k)}: {kinds[k]}' for k in key)}>"
-    row = F.struct(*map(value, kinds))
+    named = {c.name: c for c in columns}
+    key = [named[name] for name in table.identifier_columns]
+    kind = f"struct<{', '.join(f'{quoted_column(c.name)}: {c.type}' for c in key)}>"
     return events.where(F.col(OP_COLUMN) != "t").select(
         F.col(OP_COLUMN).alias("op"),
-        F.struct(*map(value, key)).alias("key"),
-        F.when(F.col(OP_COLUMN) != "d", row).alias("row"),
+        struct_of(events, key).alias("key"),
+        F.when(F.col(OP_COLUMN) != "d", struct_of(events, columns)).alias("row"),
         F.col(UNCHANGED_COLUMN).alias("open"),
         F.from_json(OLD_KEY_COLUMN, kind).alias("old_key"),
         F.col(ORDER_COLUMN).alias("order"),
         F.col(TIME_COLUMN).alias("source_time"),
     )
+
+
+def struct_of(rows: DataFrame, columns: Sequence[Column]) -> Expression:
+    """Columns of rows in one; null where the rows do not have them."""
+    there = set(rows.columns)
+    values = [F.col(quoted_column(c.name)) if c.name in there else F.lit(None) for c in columns]
+    return F.struct(*[value.cast(c.type).alias(c.name) for value, c in zip(values, columns, strict=True)])
+
+
+def emptying(events: DataFrame, last: str | None) -> DataFrame:
+    """Those rows of a history table that are TRUNCATEs which have emptied its table.
+
+    :param last: order key of the newest of them; where ``on_truncate`` keeps the rows, a TRUNCATE lies above it.
+    """
+    return events.where(F.col(OP_COLUMN) == "t").where(F.col(ORDER_COLUMN) <= (last or ""))
 
 
 def touched_keys(everything: DataFrame, new: DataFrame) -> DataFrame:

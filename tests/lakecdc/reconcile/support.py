@@ -47,8 +47,11 @@ def differences(report: TableReport) -> list[Difference]:
     return sorted((row["kind"], row["key"], tuple(row["columns"])) for row in rows)
 
 
-def spoil(lake: Lake, name: str) -> int:
-    """Plant differences of every kind; how many there are."""
+def spoil(lake: Lake, name: str, mode: str = "upsert") -> int:
+    """Plant differences of every kind; how many there are.
+
+    :param mode: of the table's ingestion.
+    """
     cases = {
         column: "".join(f" WHEN {key} THEN {of[column]}" for key, of in SPOILT.items() if column in of)
         for column in ("v", "n", "doc", "day")
@@ -61,4 +64,7 @@ def spoil(lake: Lake, name: str) -> int:
         f"INSERT INTO lake.{name} SELECT s.* FROM (SELECT explode(array({copies})) AS id, * EXCEPT (id) "
         f"FROM lake.{name} WHERE id = {DOUBLED}) s"
     )
+    if mode == "merge":
+        # a MERGE makes no row of two
+        lake.sql(f"DELETE FROM lake.{name} WHERE id = {DOUBLED}")
     return len(SPOILT) + len(DELETED) + 1 + len(UNEXPECTED)

@@ -13,7 +13,7 @@ from lakecdc.ingest.job import ingest
 from lakecdc.ingest.sources.postgres import snapshot
 from lakecdc.metadata.floor import Floor
 from lakecdc.metadata.names import EXPIRED_BELOW
-from tests.lakecdc.reconcile.support import DOUBLED, spoil
+from tests.lakecdc.reconcile.support import spoil
 
 from .conftest import Shop
 from .test_reconcile import compared, fed
@@ -64,10 +64,7 @@ def test_rows_that_differ_are_loaded_anew_with_the_newest_values(
     if "history_table" in target:
         target = {"history_table": f"{shop.schema}.{target['history_table']}"}
     name = made(shop, **target)
-    planted = spoil(shop.lake, name)
-    if target.get("mode") == "merge":
-        # a MERGE makes no row of two
-        shop.lake.sql(f"DELETE FROM lake.{name} WHERE id = {DOUBLED}")
+    planted = spoil(shop.lake, name, target.get("mode", "upsert"))
 
     take, taken = snapshot.take, list[int]()
 
