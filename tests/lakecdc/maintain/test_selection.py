@@ -68,10 +68,10 @@ class Counted(int):
 
 def test_files_of_a_large_partition_are_not_held_each_against_all_others() -> None:
     count = 2000
-    small = [file(10, low=Counted(3 * n), high=Counted(3 * n + 1)) for n in range(count)]
-    large = [file(900, low=Counted(3 * n), high=Counted(3 * n + 7)) for n in range(count)]
+    small = [file(10, low=Counted(4 * n), high=Counted(4 * n + 1)) for n in range(count)]
+    large = [file(900, low=Counted(8 * n + 2), high=Counted(8 * n + 3)) for n in range(count // 2)]
     units = chosen(*small, *large, max_group_bytes=10 * count)
-    assert {f.bytes for unit in units for f in unit.files} == {10}
+    assert {tuple(f.bytes for f in unit.files) for unit in units} == {(10, 10)}
     assert Counted.times < 200 * count
 
 

@@ -106,7 +106,7 @@ def test_groups_are_committed_one_by_one(
     report = convert(lake, name)
     assert report.metrics["commits"] == 4
     assert (report.metrics["positions"], report.metrics["groups_left"]) == (20, 0)
-    assert f"table {name}: 4 of 4 groups of scopes, in " in caplog.text
+    assert f"progress of {name}: 4 of 4 groups of scopes, in " in caplog.text
 
 
 def test_time_is_over_between_groups(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
