@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from airflow_provider_lakecdc.exceptions import JobBadInputError
+from airflow_provider_lakecdc.exceptions import JobBadInputError, LakecdcJobError
 from airflow_provider_lakecdc.hooks.lookup import find_connection
 from airflow_provider_lakecdc.spark_submit import knows_kubernetes
 from lakecdc.contract import runtime
@@ -33,6 +33,7 @@ _CONNECT_TYPE, _CONNECT_URL = "spark_connect", "sc://"
 # a topic is asked for by the job alone, and a replay needs no source
 _TRIED_EARLY = ("files", "jdbc", "mysql", "postgres")
 _PREFLIGHT_SECONDS = 30
+_SOURCE_SECONDS = 60
 
 
 @dataclass(frozen=True)
@@ -133,12 +134,36 @@ def refuse_early(spec: JobSpec, text: str, environment: Mapping[str, str]) -> No
     """
     if spec.job not in ("ingest", "reconcile") or getattr(spec.source, "type", None) not in _TRIED_EARLY:
         return
-    done = started_here("lakecdc.preflight", text, environment, _PREFLIGHT_SECONDS)
+    done = _started_here("lakecdc.preflight", text, environment, _PREFLIGHT_SECONDS)
     if done is not None and done.returncode == EXIT_BAD_INPUT:
         raise JobBadInputError(done.stdout.strip(), hint="Spark has not been started. Mend it, then clear the task.")
 
 
-def started_here(
+def ask_source(module: str, question: str, secrets: Mapping[str, str]) -> str:
+    """Have a program of the library ask a source.
+
+    :param module: such as ``lakecdc.source_lag``.
+    :param question: its standard input.
+    :param secrets: values by name of variable that the source refers to.
+    :return: what it has printed.
+    :raises JobBadInputError: the source cannot answer this.
+    :raises LakecdcJobError: it has not answered.
+    """
+    done = _started_here(module, question, {**os.environ, **secrets}, _SOURCE_SECONDS)
+    if done is None:
+        raise LakecdcJobError(
+            f"The source has not answered in {_SOURCE_SECONDS} s.", hint="Check its address, and the network."
+        )
+    if done.returncode == EXIT_BAD_INPUT:
+        raise JobBadInputError(f"The source cannot be asked: {done.stdout.strip()}")
+    if done.returncode:
+        told = done.stdout.strip() or (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
+        hint = "Look whether it is there, and whether this Python has the extra [spark], which brings its client."
+        raise LakecdcJobError(f"The source cannot be asked: {told}", hint=hint)
+    return done.stdout
+
+
+def _started_here(
     module: str, text: str, environment: Mapping[str, str], seconds: float
 ) -> subprocess.CompletedProcess[str] | None:
     """Run a program of the library in a Python of its own, since it may import what Airflow must not.

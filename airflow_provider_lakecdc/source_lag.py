@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_lakecdc import launcher
-from airflow_provider_lakecdc.exceptions import JobBadInputError, LakecdcJobError
 from airflow_provider_lakecdc.tables import Side, open_table, standing_position
 from airflow_provider_lakecdc.waiting import look_at
-from lakecdc.contract.report import EXIT_BAD_INPUT
 
 if TYPE_CHECKING:
     from airflow_provider_lakecdc.hooks.catalog import CatalogConnection
@@ -20,7 +17,6 @@ if TYPE_CHECKING:
 
 #: bytes or messages by table; None for one that has never been fed
 Lags = dict[str, int | None]
-_SECONDS = 60
 
 
 def look(
@@ -67,13 +63,5 @@ def _ask(source: Mapping[str, Any], secrets: SecretEnvironment, positions: Mappi
     if not positions:
         return {}
     question = json.dumps({"source": source, "positions": positions})
-    done = launcher.started_here("lakecdc.source_lag", question, {**os.environ, **secrets.values}, _SECONDS)
-    if done is None:
-        raise LakecdcJobError(f"The source has not answered in {_SECONDS} s.", hint="Check its address.")
-    if done.returncode == EXIT_BAD_INPUT:
-        raise JobBadInputError(f"The source cannot be asked: {done.stdout.strip()}")
-    if done.returncode:
-        told = done.stdout.strip() or (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
-        raise LakecdcJobError(f"The source cannot be asked: {told}")
-    found: dict[str, int] = json.loads(done.stdout)
+    found: dict[str, int] = json.loads(launcher.ask_source("lakecdc.source_lag", question, secrets.values))
     return found

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -16,8 +15,6 @@ from lakecdc.contract.findings import Finding, tried
 if TYPE_CHECKING:
     from airflow_provider_lakecdc.templates.config import LakeConfig
     from lakecdc.contract.spec import JobSpec
-
-_SECONDS = 60
 
 
 def findings(config: LakeConfig, specs: list[JobSpec]) -> Iterator[Finding]:
@@ -32,7 +29,7 @@ def findings(config: LakeConfig, specs: list[JobSpec]) -> Iterator[Finding]:
     yield from found or [whole]
 
 
-def _ask(config: LakeConfig, specs: list[JobSpec], found: list[Finding]) -> Finding | str:
+def _ask(config: LakeConfig, specs: list[JobSpec], found: list[Finding]) -> str:
     catalog, source = get_catalog(config.catalog), dict(config.source)
     secrets = dict(catalog.secrets.values)
     if config.source_conn_id:
@@ -41,12 +38,6 @@ def _ask(config: LakeConfig, specs: list[JobSpec], found: list[Finding]) -> Find
     parts = {"source": source, "target": [dict(target) for target in config.targets]}
     document = spec_document("ingest", catalog, (), config.job_options("ingest", "ingest"), **parts)
     specs.append(check_spec(document, "ingest"))
-    done = launcher.started_here("lakecdc.source_checks", json.dumps(document), {**os.environ, **secrets}, _SECONDS)
-    if done is None:
-        return Finding("source", "fail", f"it has not answered in {_SECONDS} s", "Check its address, and the network.")
-    if done.returncode:
-        last = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
-        remedy = "Install the extra [spark] into this Python, which brings the clients of sources."
-        return Finding("source", "fail", f"it cannot be asked: {last}", remedy)
-    found += [Finding.of(each) for each in json.loads(done.stdout)]
+    told = launcher.ask_source("lakecdc.source_checks", json.dumps(document), secrets)
+    found += [Finding.of(each) for each in json.loads(told)]
     return "asked"

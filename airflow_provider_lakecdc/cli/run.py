@@ -6,7 +6,7 @@ import importlib
 import json
 import sys
 from argparse import Namespace
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import redirect_stdout
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -110,6 +110,10 @@ def _governing(
     job, named = asked.job, asked.tables or config.maintained_tables
     if not (named or config.fed_patterns):
         raise SpecError("Nobody has said which tables.", hint="Name them by --tables, or a configuration by --config.")
+    # options that say how long rows are kept say so for all tables
+    own = None if options.get("time_column") else config.own_tables(job, options)
+    if job in _NAMED_ALONE:
+        own = {table: {} for table in named}
     beside = {step.job_name: config.quarantine_tables for step in OF_SIDE_TABLES if step.job_name == job}
     found = AssessTablesOperator(
         task_id="assess",
@@ -118,7 +122,7 @@ def _governing(
         policy={pattern: asdict(policy) for pattern, policy in config.policy.items()},
         steps={job: options},
         beside=beside,
-        own=_own(job, named, config, options),
+        own={} if own is None else {job: own},
         history=config.history_tables,
         zone=config.schedules.timezone,
         is_dry=asked.dry_run,
@@ -137,20 +141,6 @@ def _governing(
         )
     for task in tasks_of(plan, found, [job], config.tables_per_application):
         yield task[job]
-
-
-def _own(
-    job: str, named: Sequence[str], config: LakeConfig, options: Mapping[str, Any]
-) -> dict[str, dict[str, dict[str, Any]]]:
-    """Tables that a job is for alone, with the options that each has; nothing if it is for all."""
-    if job in _NAMED_ALONE:
-        return {job: {table: {} for table in named}}
-    if job == "check_tables":
-        return {job: {table: {} for table in options.get("checks", {})}}
-    # options that say how long rows are kept say so for all tables
-    if job == "expire_partitions" and "time_column" not in options:
-        return {job: {table: asdict(kept) for table, kept in config.retention.items()}}
-    return {}
 
 
 def _operator(job: str, config: LakeConfig, arguments: Mapping[str, Any]) -> LakecdcJobOperator:

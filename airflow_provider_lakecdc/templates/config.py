@@ -20,7 +20,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -270,6 +270,17 @@ class LakeConfig:
         found = dict.fromkeys(quarantine_of(table, str(name)) for name in named if name for table in fed)
         # that of a table which a pattern stands for is not known here
         return [name for name in found if "{" not in name and not is_pattern(name)]
+
+    def own_tables(self, job: str, options: Mapping[str, Any]) -> dict[str, dict[str, Any]] | None:
+        """Tables that a job is for alone, with the options that each has; None if it is for all that are maintained.
+
+        :param options: of the job.
+        """
+        if job == "check_tables":
+            return {table: {} for table in options.get("checks", ())}
+        if job == "expire_partitions":
+            return {table: asdict(kept) for table, kept in self.retention.items()}
+        return None
 
     def asks_about(self, job: str) -> bool:
         """Whether a person is asked about what a job finds in some table."""

@@ -40,7 +40,7 @@ from lakecdc.metadata.names import AUDIT, HEALTH
 
 #: the hourly compaction stays out of the writers' way: only plainly small or mostly dead files, and not for long
 LIGHT_COMPACTION: dict[str, Any] = {
-    "min_input_files": 10,
+    "min_input_files": 8,
     "small_file_ratio": 0.25,
     "delete_ratio": 0.9,
     "max_runtime": 900.0,
@@ -273,8 +273,11 @@ def _assessment(
         for step in options
         if step in OF_SIDE_TABLES
     }
-    if ExpirePartitionsOperator in options:
-        beside[ExpirePartitionsOperator.job_name] = [*_kept_of_audit(config)]
+    own = {job: tables for job, of_job in given.items() if (tables := config.own_tables(job, of_job)) is not None}
+    if (expiry := ExpirePartitionsOperator.job_name) in given:
+        kept = {table: asdict(of) for table, of in _kept_of_audit(config).items()}
+        own[expiry] = {**kept, **own[expiry]}
+        beside[expiry] = [*kept]
     return AssessTablesOperator(
         task_id="assess",
         tables=config.maintained_tables,
@@ -282,7 +285,7 @@ def _assessment(
         policy={pattern: asdict(policy) for pattern, policy in config.policy.items()},
         steps=given,
         beside=beside,
-        own=_own(config, options),
+        own=own,
         history=config.history_tables,
         only=ONLY_TABLES,
         zone=config.schedules.timezone,
@@ -291,22 +294,6 @@ def _assessment(
         catalog_conn_id=config.catalog,
         retry_policy=retry_policy(),
     )
-
-
-def _own(
-    config: LakeConfig, options: Mapping[type[LakecdcJobOperator], Mapping[str, Any]]
-) -> dict[str, dict[str, dict[str, Any]]]:
-    """Tables that a step is for alone, with the options that each has.
-
-    :param options: of each step.
-    """
-    kept = {table: asdict(of) for table, of in {**_kept_of_audit(config), **config.retention}.items()}
-    checked: dict[str, dict[str, Any]] = {table: {} for table in options.get(CheckTablesOperator, {}).get("checks", ())}
-    return {
-        step.job_name: tables
-        for step, tables in ((ExpirePartitionsOperator, kept), (CheckTablesOperator, checked))
-        if step in options
-    }
 
 
 def _kept_of_audit(config: LakeConfig) -> dict[str, Retention]:

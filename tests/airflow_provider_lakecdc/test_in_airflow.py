@@ -228,7 +228,7 @@ class TestTheProvidersDags:
         (call,) = spark_submit.calls
         (step,) = call["spec"]["options"]["steps"]
         assert (call["spec"]["job"], step["job"], step["tables"]) == ("govern", "compact_data_files", ["shop.orders"])
-        assert step["options"]["min_input_files"] == 10
+        assert step["options"]["min_input_files"] == 8
         (told,) = [x for x in xcoms(run.run_id)["return_value"] if "outcomes" in x]
         assert told["outcomes"] == {"done": 1}
         # what the plan has predicted is held against what the job takes

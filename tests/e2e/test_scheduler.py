@@ -16,10 +16,10 @@ from tests.airflow_provider_lakecdc.tables import FedTable
 from tests.e2e.hours import DAG, DAGS, GOVERNED, Hours, one_by_one
 from tests.e2e.served_airflow import ServedAirflow
 from tests.lakecdc.ingest.histories import History, lines
+from tests.on_demand import on_demand
 from tests.readers import duckdb_rows
 
-# ten minutes on two cores
-pytestmark = [pytest.mark.services, pytest.mark.soak, pytest.mark.timeout(3600)]
+pytestmark = [pytest.mark.services, pytest.mark.timeout(3600)]
 
 TABLE = "shop.orders"
 # each try waits until its flag is taken away
@@ -154,7 +154,7 @@ def test_tasks_that_are_ended_leave_no_application_and_no_row_twice(airflow: Ser
     assert len(table.metadata.snapshots) == 1
 
 
-@pytest.mark.parametrize(("day", "count"), [(1, 3), (2, 24)])
+@pytest.mark.parametrize(("day", "count"), on_demand([(1, 3), (2, 24)], in_ci=[(1, 3)]))
 def test_runs_of_a_backfill_work_one_by_one_and_read_their_hours_again_when_asked_to(
     airflow: ServedAirflow, day: int, count: int
 ) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,17 +12,16 @@ from local_services import mariadb
 from local_services.mariadb import MariaDB
 from local_services.paths import Account
 from local_services.process import ServiceError
+from tests.open_folder import open_folder
 
 pytestmark = pytest.mark.services
 
 
-@pytest.fixture
-def open_folder() -> Iterator[Path]:
-    """A folder any account may enter, which ``tmp_path`` is not."""
-    folder = Path(tempfile.mkdtemp(prefix="lakecdc-test-"))
-    folder.chmod(0o755)
-    yield folder
-    shutil.rmtree(folder)
+@pytest.fixture(name="folder")
+def open_to_all() -> Iterator[Path]:
+    """A folder that any account may enter."""
+    with open_folder() as found:
+        yield found
 
 
 def query(server: MariaDB, statement: str) -> list[Any]:
@@ -34,8 +31,8 @@ def query(server: MariaDB, statement: str) -> list[Any]:
         return list(cursor.fetchall())
 
 
-def test_logs_rows_and_survives_a_restart_and_a_crash(open_folder: Path) -> None:
-    data = open_folder / "data"
+def test_logs_rows_and_survives_a_restart_and_a_crash(folder: Path) -> None:
+    data = folder / "data"
     with MariaDB(data, keep_data=True) as server:
         wanted = "log_bin, @@binlog_format, @@binlog_row_image, @@binlog_row_metadata, @@gtid_strict_mode"
         assert query(server, f"SELECT @@{wanted}") == [(1, "ROW", "FULL", "FULL", 1)]
@@ -59,13 +56,13 @@ def test_logs_rows_and_survives_a_restart_and_a_crash(open_folder: Path) -> None
     assert not data.exists(), "not kept: removed at the stop"
 
 
-def test_start_says_why_the_server_ended(open_folder: Path) -> None:
+def test_start_says_why_the_server_ended(folder: Path) -> None:
     with pytest.raises(ServiceError, match="PSYCHIC"):
-        MariaDB(open_folder / "data", settings={"binlog-format": "PSYCHIC"}).start()
+        MariaDB(folder / "data", settings={"binlog-format": "PSYCHIC"}).start()
 
 
-def test_closed_parent_stops_the_start_with_a_remedy(open_folder: Path) -> None:
-    parent = open_folder / "parent"
+def test_closed_parent_stops_the_start_with_a_remedy(folder: Path) -> None:
+    parent = folder / "parent"
     parent.mkdir(mode=0o700)
     server = MariaDB(parent / "data")
     server.account = Account("stranger", 4711, 4711)

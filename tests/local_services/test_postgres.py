@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +14,7 @@ from local_services import postgres as postgres_module
 from local_services.paths import Account, first_closed_folder, reachable_folder, unprivileged_account
 from local_services.postgres import Postgres, installed_binaries
 from local_services.process import ServiceError, free_port
+from tests.open_folder import open_folder
 
 PEEK = (
     "SELECT count(*) FROM pg_logical_slot_peek_binary_changes"
@@ -22,13 +22,11 @@ PEEK = (
 )
 
 
-@pytest.fixture
-def open_folder() -> Iterator[Path]:
-    """A folder any account may enter, which ``tmp_path`` is not."""
-    folder = Path(tempfile.mkdtemp(prefix="lakecdc-test-"))
-    folder.chmod(0o755)
-    yield folder
-    shutil.rmtree(folder)
+@pytest.fixture(name="folder")
+def open_to_all() -> Iterator[Path]:
+    """A folder that any account may enter."""
+    with open_folder() as found:
+        yield found
 
 
 def query(server: Postgres, statement: str) -> list[tuple[object, ...]]:
@@ -38,8 +36,8 @@ def query(server: Postgres, statement: str) -> list[tuple[object, ...]]:
         return cursor.fetchall() if cursor.description else []
 
 
-def test_slot_sees_a_commit_at_once_and_survives_a_restart(open_folder: Path) -> None:
-    data = open_folder / "data"
+def test_slot_sees_a_commit_at_once_and_survives_a_restart(folder: Path) -> None:
+    data = folder / "data"
     with Postgres(data, keep_data=True) as server:
         assert query(server, "SHOW wal_level") == [("logical",)]
         assert query(server, "SHOW synchronous_commit") == [("on",)]
@@ -58,8 +56,8 @@ def test_slot_sees_a_commit_at_once_and_survives_a_restart(open_folder: Path) ->
     assert not data.exists(), "not kept: removed at the stop"
 
 
-def test_recovers_after_a_crash_on_the_same_port(open_folder: Path) -> None:
-    server = Postgres(open_folder / "data", settings={"max_connections": "20"}).start()
+def test_recovers_after_a_crash_on_the_same_port(folder: Path) -> None:
+    server = Postgres(folder / "data", settings={"max_connections": "20"}).start()
     try:
         query(server, "CREATE TABLE t AS SELECT 1 AS id")
         port = server.port
@@ -72,28 +70,28 @@ def test_recovers_after_a_crash_on_the_same_port(open_folder: Path) -> None:
         server.stop()
 
 
-def test_start_says_why_the_server_ended(open_folder: Path) -> None:
-    server = Postgres(open_folder / "data", settings={"wal_level": "psychic"})
+def test_start_says_why_the_server_ended(folder: Path) -> None:
+    server = Postgres(folder / "data", settings={"wal_level": "psychic"})
     with pytest.raises(ServiceError, match="psychic"):
         server.start()
 
 
-def test_a_taken_port_is_named(open_folder: Path) -> None:
-    with Postgres(open_folder / "one") as first, pytest.raises(ServiceError, match=f"port {first.port} is taken"):
-        Postgres(open_folder / "two", port=first.port).start()
+def test_a_taken_port_is_named(folder: Path) -> None:
+    with Postgres(folder / "one") as first, pytest.raises(ServiceError, match=f"port {first.port} is taken"):
+        Postgres(folder / "two", port=first.port).start()
 
 
 @pytest.mark.parametrize("closed", [True, False])
-def test_closed_parent_is_found(open_folder: Path, closed: bool) -> None:
+def test_closed_parent_is_found(folder: Path, closed: bool) -> None:
     stranger = Account("stranger", 4711, 4711)
-    parent = open_folder / "parent"
+    parent = folder / "parent"
     parent.mkdir()
     parent.chmod(0o700 if closed else 0o755)
     assert first_closed_folder(parent / "data", stranger) == (parent.resolve() if closed else None)
 
 
-def test_closed_parent_stops_the_start_with_a_remedy(open_folder: Path) -> None:
-    parent = open_folder / "parent"
+def test_closed_parent_stops_the_start_with_a_remedy(folder: Path) -> None:
+    parent = folder / "parent"
     parent.mkdir(mode=0o700)
     server = Postgres(parent / "data")
     server.account = Account("stranger", 4711, 4711)
@@ -101,26 +99,26 @@ def test_closed_parent_stops_the_start_with_a_remedy(open_folder: Path) -> None:
         server.start()
 
 
-def test_reachable_folder_leaves_a_closed_one(open_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reachable_folder_leaves_a_closed_one(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("local_services.paths.unprivileged_account", lambda: Account("stranger", 4711, 4711))
-    assert reachable_folder(open_folder / "a" / "b", "lakecdc-") == open_folder / "a" / "b"
-    closed = open_folder / "closed"
+    assert reachable_folder(folder / "a" / "b", "lakecdc-") == folder / "a" / "b"
+    closed = folder / "closed"
     closed.mkdir(mode=0o700)
     other = reachable_folder(closed, "lakecdc-test-")
     assert other != closed
     other.rmdir()
 
 
-def test_programs_are_copied_out_of_a_closed_environment(open_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_programs_are_copied_out_of_a_closed_environment(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A virtual environment below /root is closed to the server's account."""
-    monkeypatch.setattr(tempfile, "tempdir", str(open_folder))
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
     monkeypatch.setattr(postgres_module, "first_closed_folder", lambda path, account: Path("/root"))
     programs = installed_binaries(Account("stranger", 4711, 4711))
-    assert programs.is_relative_to(open_folder)
+    assert programs.is_relative_to(folder)
     assert os.access(programs / "initdb", os.X_OK)
     assert installed_binaries(Account("stranger", 4711, 4711)) == programs
     monkeypatch.undo()
-    server = Postgres(open_folder / "data")
+    server = Postgres(folder / "data")
     monkeypatch.setattr(postgres_module, "installed_binaries", lambda account: programs)
     with server:
         assert query(server, "SELECT 1") == [(1,)]
