@@ -24,9 +24,16 @@ def duckdb_connection() -> Any:
     return connection
 
 
-def duckdb_rows(metadata_location: str, columns: str = "*", snapshot_id: int | None = None) -> list[tuple[Any, ...]]:
-    """All rows of the table whose metadata file this is, as of a snapshot if one is named."""
+def duckdb_rows(
+    metadata_location: str, columns: str = "*", snapshot_id: int | None = None, storage: Any = None
+) -> list[tuple[Any, ...]]:
+    """All rows of the table whose metadata file this is, as of a snapshot if one is named.
+
+    :param storage: fsspec's file system of the table; None if it is in a local folder.
+    """
     at = f", snapshot_from_id={snapshot_id}" if snapshot_id is not None else ""
-    path = unquote(urlsplit(metadata_location).path)
+    path = metadata_location if storage else unquote(urlsplit(metadata_location).path)
     with duckdb_connection() as connection:
+        if storage:
+            connection.register_filesystem(storage)
         return connection.execute(f"SELECT {columns} FROM iceberg_scan('{path}'{at})").fetchall()

@@ -16,6 +16,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import s3fs
 
 from airflow_provider_lakecdc.assessment import Steps, assess
 from airflow_provider_lakecdc.audit import Application, Run
@@ -34,6 +35,7 @@ from local_services.s3 import S3Server
 from tests.conftest import interpreted
 from tests.lakecdc.ingest.histories import History, lines
 from tests.on_demand import on_demand
+from tests.readers import duckdb_rows
 
 pytestmark = pytest.mark.services
 
@@ -136,6 +138,13 @@ class ByHand:
         found = self.catalog().load_table(table).scan(selected_fields=("id", "name", "n", "doc")).to_arrow().to_pylist()
         return sorted((r["id"], r["name"], r["n"], r["doc"]) for r in found)
 
+    def rows_with_deletes(self, table: str) -> list[tuple[Any, ...]]:
+        """A table's rows as DuckDB reads them, which knows equality deletes."""
+        account = {"key": self.s3.access_key, "secret": self.s3.secret_key, "endpoint_url": self.s3.endpoint}
+        storage = s3fs.S3FileSystem(**account, use_listings_cache=False)
+        location = self.catalog().load_table(table).metadata_location
+        return sorted(duckdb_rows(location, "id, name, n, doc", storage=storage))
+
 
 @pytest.fixture(scope="module")
 def by_hand(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ByHand]:
@@ -188,6 +197,30 @@ def test_every_job_once(by_hand: ByHand) -> None:
     assert by_hand.rows("shop.v2") == by_hand.rows("shop.v3") == history.expected()
     assert_workers_see_it(by_hand, options)
     assert_changes_reach_others(by_hand, len(history.expected()))
+    assert_undone_and_done_again(by_hand, history, ingest)
+
+
+def assert_undone_and_done_again(by_hand: ByHand, history: History, ingest: dict[str, Any]) -> None:
+    """A rollback leads back to a moment, and the next ingestion reads again what came since."""
+
+    def rows() -> list[tuple[Any, ...]]:
+        first, second = map(by_hand.rows_with_deletes, TABLES)
+        assert first == second
+        return first
+
+    before, moment, done = history.expected(), now(), len(history.events)
+    history.insert(1000)
+    history.delete(next(iter(history.rows)))
+    (by_hand.folder / "undone.jsonl").write_text(lines(history.events[done:]))
+    by_hand.run("ingest", ingest)
+    assert rows() == history.expected() != before
+    reports = by_hand.run("rollback_tables", {"tables": TABLES, "options": {"to": moment}})
+    assert [table["outcome"] for table in reports] == ["done", "done"]
+    assert rows() == before
+    for table in reports:
+        assert table["metrics"]["kept_as"] in by_hand.catalog().load_table(table["table"]).refs()
+    by_hand.run("ingest", ingest)
+    assert rows() == history.expected()
 
 
 def assert_changes_reach_others(by_hand: ByHand, rows: int) -> None:
