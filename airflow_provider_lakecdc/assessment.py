@@ -8,18 +8,19 @@ from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo
 
+from airflow_provider_lakecdc.audit.reading import latest_health
 from airflow_provider_lakecdc.discovery import Wanted, find
 from airflow_provider_lakecdc.looks import Idle, OpenTable, Untold, look_at
 from lakecdc.contract import fields
 from lakecdc.contract.options import OPTIONS, JobOptions, SortDataFilesOptions
 from lakecdc.metadata import names
 from lakecdc.metadata.expiry import iso
-from lakecdc.metadata.last_write import last_write
+from lakecdc.metadata.last_write import standing
 from lakecdc.metadata.plan import Action, Skipped
 from lakecdc.metadata.policy import Governed, inherited, matching, tightened
 from lakecdc.metadata.work import Work
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
     from pyiceberg.table import Table
 
+    from airflow_provider_lakecdc.audit import HealthRow
     from airflow_provider_lakecdc.hooks.catalog import CatalogConnection
 
 log = logging.getLogger(__name__)
@@ -35,6 +37,8 @@ log = logging.getLogger(__name__)
 #: seconds for which work may be put off, unless a policy says
 MAX_WAIT = 7 * 24 * 3600.0
 _THREADS = 4
+# a job's measurement of a table stands for so long, as on the page Lakehouse
+_LATELY = timedelta(days=14)
 _SORT = "sort_data_files"
 _EVERY_RUN = "it is done whatever it costs"
 #: jobs that may be put off; of the others nobody reads faster, and what they promise cannot wait
@@ -73,7 +77,8 @@ class Assessed:
     :param owner: whom to ask.
     :param jobs: that may be done to it.
     :param approve: those that wait for a person.
-    :param health: facts of its health; None if nobody could look.
+    :param health: facts of its health; None if nobody could look, or no job has yet measured what a worker does not.
+    :param measured_at: ISO-8601 moment at which a job has measured it; None if it is as it was found.
     :param idle: jobs that it needs not, with the reason.
     :param error: why nobody could look.
     """
@@ -84,6 +89,7 @@ class Assessed:
     jobs: tuple[str, ...] = ()
     approve: tuple[str, ...] = ()
     health: dict[str, Any] | None = None
+    measured_at: str | None = None
     idle: dict[str, str] = field(default_factory=dict)
     error: str | None = None
 
@@ -293,7 +299,7 @@ def _looked_at(table: Table, question: _Question, asked: _Asked) -> _Answer:
     looks = {job: look_at(opened, job, typed[job]) for job in options}
     idle = {job: look.reason for job, look in looks.items() if isinstance(look, Idle)}
     needed = {job: look for job, look in looks.items() if not isinstance(look, Idle)}
-    assessed = replace(_assessed(asked, governed), health=_health(opened, question.moment), idle=idle)
+    assessed = replace(_assessed(asked, governed), **_health(opened, question.moment), idle=idle)
     window = governed.window
     if window is not None and not window.holds(question.moment):
         reason = f"it is worked on from {window.begins} to {window.ends} alone"
@@ -325,18 +331,30 @@ def _assessed(asked: _Asked, governed: Governed) -> Assessed:
     return Assessed(asked.table, beside, governed.owner, tuple(sorted(governed.jobs)), tuple(sorted(governed.approve)))
 
 
-def _health(opened: OpenTable, now: datetime) -> dict[str, Any] | None:
-    if opened.head is None or not opened.is_small:
+def _health(opened: OpenTable, now: datetime) -> dict[str, Any]:
+    """What is known of a table's health, as fields of :class:`Assessed`."""
+    if opened.head is None:
+        return {}
+    if opened.is_small:
+        found: Mapping[str, Any] = opened.health.facts()
+        measured_at = None
+    else:
+        row = _measured_by_a_job(opened.table, now)
+        if row is None:
+            return {}
+        found, measured_at = row.as_facts(), iso(int(row.measured_at.timestamp() * 1000))
+    stands = standing(opened.snapshots, opened.table.properties, now)
+    return {"health": {**found, **stands}, "measured_at": measured_at}
+
+
+def _measured_by_a_job(table: Table, now: datetime) -> HealthRow | None:
+    name = ".".join(table.name())
+    try:
+        return latest_health(table.catalog, name, now - _LATELY)
+    except Exception:
+        # what is to be done there does not hang on it
+        log.warning("What jobs have measured of %s cannot be read.", name, exc_info=True)
         return None
-    written = last_write(opened.snapshots, opened.table.properties)
-    maintained = next((each for each in opened.snapshots if each.is_maintenance), None)
-    return {
-        **opened.health.facts(),
-        "written_at": written.written_at if written else None,
-        "source_time": written.source_time if written else None,
-        "source_lag_seconds": written.source_lag_seconds(now) if written else None,
-        "maintained_at": iso(maintained.timestamp_ms) if maintained else None,
-    }
 
 
 def _action(table: str, job: str, look: Work | Untold, reads: float, also: str) -> Action:

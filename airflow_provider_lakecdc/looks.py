@@ -42,7 +42,7 @@ from lakecdc.metadata.expiry import cutoff_ms, no_row_can_go, none_can_go, old_e
 from lakecdc.metadata.exports import EXPORTED, exported_snapshot
 from lakecdc.metadata.file_facts import Partitions, by_partition
 from lakecdc.metadata.file_sizes import target_file_bytes, written_file_bytes
-from lakecdc.metadata.health import TableHealth, measured
+from lakecdc.metadata.health import MOST_FILES_OF_A_WORKER, TableHealth, measured
 from lakecdc.metadata.manifests import (
     Manifest,
     manifest_counts,
@@ -65,8 +65,6 @@ if TYPE_CHECKING:
     from lakecdc.metadata.last_write import SnapshotFacts
     from lakecdc.metadata.live_files import LiveFile
 
-#: live files of a table above which its manifests are left to Spark, whose tasks read them side by side
-MOST_FILES = 100_000
 _EMPTY = "the table has no snapshot"
 
 
@@ -125,7 +123,7 @@ class OpenTable:
     def is_small(self) -> bool:
         """Whether the manifests list few enough files for a worker."""
         counts = ((m.added_files_count or 0) + (m.existing_files_count or 0) for m in self.manifests)
-        return sum(counts) <= MOST_FILES
+        return sum(counts) <= MOST_FILES_OF_A_WORKER
 
     @cached_property
     def sorted_by(self) -> list[int] | None:
@@ -305,7 +303,7 @@ def _has_an_age(ref: SnapshotRef) -> bool:
 
 
 def _too_many() -> Untold:
-    return Untold(f"it has more than {MOST_FILES} live files")
+    return Untold(f"it has more than {MOST_FILES_OF_A_WORKER} live files")
 
 
 #: by job

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_lakecdc.audit.rows import AuditRow
+from airflow_provider_lakecdc.audit.rows import AuditRow, HealthRow
 from lakecdc.contract.report import JobReport, TableReport, now
 
 if TYPE_CHECKING:
@@ -73,6 +73,17 @@ class Application:
             self.job, self.started_at, now(), error=self._reason, failure_class=self._kind
         )
         return [self._row(number, report, table) for number, table in enumerate(self._tables(report))]
+
+    def health_rows(self) -> list[HealthRow]:
+        """A row for each table that the job has measured because no worker does, as its last step has left it."""
+        if self.report is None:
+            return []
+        measured_at = datetime.fromisoformat(self.report.finished_at)
+        found = {each.table: each.metrics["health"] for each in self.report.tables if "health" in each.metrics}
+        return [
+            HealthRow.of(f"{self.id}/{number}", table, measured_at, facts)
+            for number, (table, facts) in enumerate(found.items())
+        ]
 
     @property
     def _reason(self) -> str:

@@ -15,6 +15,7 @@ from airflow_provider_lakecdc.tables import open_table
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyiceberg.catalog import Catalog
     from pyiceberg.table import Table
 
     from airflow_provider_lakecdc.hooks.catalog import CatalogConnection
@@ -82,6 +83,18 @@ def health_history(
     """
     with open_table(catalog, HEALTH.name) as found:
         return [] if found is None else _rows(found, HEALTH, _of(table), since)
+
+
+def latest_health(catalog: Catalog, table: str, since: datetime) -> HealthRow | None:
+    """The newest measurement of a table; None if there is none.
+
+    :param table: ``namespace.name``.
+    :param since: only measurements of then or later count; days before it are not read.
+    """
+    if not catalog.table_exists(HEALTH.name):
+        return None
+    rows = _rows(catalog.load_table(HEALTH.name), HEALTH, _of(table), since)
+    return rows[0] if rows else None
 
 
 def health_trends(catalog: CatalogConnection, since: datetime, most: int = 60) -> dict[str, Trend]:

@@ -10,7 +10,7 @@ import logging
 import threading
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -38,11 +38,17 @@ _YOUNG = timedelta(minutes=10)
 def record_application(catalog: CatalogConnection, application: Application) -> bool:
     """Write the rows of a Spark application to ``lakecdc.audit``, in one commit and once, however often this is called.
 
-    Never raises, and takes half a minute at most.
+    What it has measured goes to ``lakecdc.health`` in the same way. Never raises, and takes half a minute at most.
 
     :return: whether the rows are there; if not, they wait in the outbox for the next call of a function of this module.
     """
-    return _record(catalog, lambda: Batch.of(application.id, AUDIT, application.rows()))
+    return _record(
+        catalog,
+        lambda: [
+            Batch.of(application.id, AUDIT, application.rows()),
+            Batch.of(f"{application.id}-health", HEALTH, application.health_rows()),
+        ],
+    )
 
 
 def record_health(catalog: CatalogConnection, measured_at: datetime, rows: Mapping[str, Mapping[str, Any]]) -> bool:
@@ -52,35 +58,28 @@ def record_health(catalog: CatalogConnection, measured_at: datetime, rows: Mappi
         ``score`` has not been measured and gets no row.
     :return: whether the rows are there.
     """
-    return _record(catalog, lambda: _measurement(measured_at, rows))
+    return _record(catalog, lambda: [_measurement(measured_at, rows)])
 
 
 def _measurement(measured_at: datetime, rows: Mapping[str, Mapping[str, Any]]) -> Batch:
     id = str(uuid.uuid4())
-    main = {column.name for column in HEALTH.columns} - {"row_id", "table", "measured_at", "facts"}
     measured = {table: facts for table, facts in rows.items() if facts.get("score") is not None}
     found = [
-        HealthRow(
-            row_id=f"{id}/{number}",
-            table=table,
-            measured_at=measured_at,
-            **{name: facts[name] for name in main if name in facts},
-            facts={name: value for name, value in facts.items() if name not in main},
-        )
+        HealthRow.of(f"{id}/{number}", table, measured_at, facts)
         for number, (table, facts) in enumerate(measured.items())
     ]
     return Batch.of(id, HEALTH, found)
 
 
-def _record(catalog: CatalogConnection, make: Callable[[], Batch]) -> bool:
+def _record(catalog: CatalogConnection, make: Callable[[], Sequence[Batch]]) -> bool:
     done = threading.Event()
 
     def work() -> None:
         try:
-            batch = make()
+            batches = [batch for batch in make() if batch.rows]
             outbox = Outbox.of(catalog, settings.documents_uri())
-            if batch.rows:
-                _deliver(catalog, batch, outbox, done.set)
+            if batches:
+                _deliver(catalog, batches, outbox, done.set)
             else:
                 done.set()
         except Exception:
@@ -95,18 +94,24 @@ def _record(catalog: CatalogConnection, make: Callable[[], Batch]) -> bool:
     return done.is_set()
 
 
-def _deliver(catalog: CatalogConnection, batch: Batch, outbox: Outbox, written: Callable[[], None]) -> None:
-    name = None
+def _deliver(catalog: CatalogConnection, batches: Sequence[Batch], outbox: Outbox, written: Callable[[], None]) -> None:
+    named = [(batch, _put(batch, outbox)) for batch in batches]
+    with closing(catalog.load()) as opened:
+        for batch, name in named:
+            append_once(opened, batch, _OWN)
+            if name is not None:
+                outbox.remove(name)
+        written()
+        _deliver_left(opened, outbox)
+
+
+def _put(batch: Batch, outbox: Outbox) -> str | None:
+    """Write a batch down; the document's name, None if that did not succeed."""
     try:
-        name = outbox.put(batch)
+        return outbox.put(batch)
     except Exception:
         log.warning("Rows of the audit could not be put into %s.", outbox.folder, exc_info=True)
-    with closing(catalog.load()) as opened:
-        append_once(opened, batch, _OWN)
-        written()
-        if name is not None:
-            outbox.remove(name)
-        _deliver_left(opened, outbox)
+        return None
 
 
 def _deliver_left(catalog: Catalog, outbox: Outbox) -> None:

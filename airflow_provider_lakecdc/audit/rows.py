@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import datetime
 from typing import Annotated, Any
 
@@ -64,3 +64,17 @@ class HealthRow:
     snapshots: Annotated[int | None, "snapshots that the table keeps"] = None
     manifests: Annotated[int | None, "manifests of the head"] = None
     facts: Annotated[Mapping[str, Any], "all else that was measured, as JSON"] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, row_id: str, table: str, measured_at: datetime, facts: Mapping[str, Any]) -> HealthRow:
+        """Make it of :meth:`lakecdc.metadata.health.TableHealth.facts`, perhaps with further keys."""
+        own = {name: value for name, value in facts.items() if name in _MEASURED}
+        return cls(row_id, table, measured_at, **own, facts={n: v for n, v in facts.items() if n not in _MEASURED})
+
+    def as_facts(self) -> dict[str, Any]:
+        """What :meth:`of` has been given."""
+        return {**{name: getattr(self, name) for name in _MEASURED}, **self.facts}
+
+
+# columns of a row of health that are facts of its measurement
+_MEASURED = [each.name for each in fields(HealthRow) if each.name not in ("row_id", "table", "measured_at", "facts")]

@@ -96,7 +96,8 @@ class AssessTablesOperator(BaseOperator):
         found = self.assessed(table_list(self.only))
         self._tell(context, found)
         if settings.audit():
-            measured = {each.table: each.health for each in found.tables if each.health}
+            # what a job has measured has its row from that job's operator
+            measured = {each.table: each.health for each in found.tables if each.health and not each.measured_at}
             record_health(get_catalog(self.catalog_conn_id), datetime.fromisoformat(found.measured_at), measured)
         return Documents.of_try(self.documents_uri, context).write("assessment.json", found.to_json())
 

@@ -16,6 +16,7 @@ from airflow_provider_lakecdc.status import read_status
 from airflow_provider_lakecdc.tables import open_table, summary_of
 from lakecdc.contract.errors import InputError
 from lakecdc.metadata import names
+from lakecdc.metadata.health import MOST_FILES_OF_A_WORKER
 from lakecdc.metadata.last_write import source_lag_seconds
 
 if TYPE_CHECKING:
@@ -71,6 +72,7 @@ def _read(catalog: CatalogConnection, table: str) -> dict[str, Any]:
     return {
         "status": read_status(catalog, table, health=is_small),
         "is_small": is_small,
+        "most_files": MOST_FILES_OF_A_WORKER,
         "snapshots": snapshots,
         "kept": kept,
     }

@@ -1,7 +1,7 @@
 """What a table was before a job and is after it, and what the job took: the numbers that every report has.
 
 No file of rows is opened: counts are from snapshot summaries, the rest is from manifests, which Spark's tasks read, and
-only where the job has committed something.
+only where the job has committed something, or where nobody else measures the table.
 """
 
 from __future__ import annotations
@@ -12,18 +12,22 @@ import json
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
+from datetime import UTC, datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from lakecdc.iceberg.clustering import clustering
+from lakecdc.iceberg.history import read_history
 from lakecdc.iceberg.manifests import manifests
 from lakecdc.iceberg.partition_fields import Fields, partition_fields
 from lakecdc.iceberg.sort_order import column_order
+from lakecdc.iceberg.table import facts_of
 from lakecdc.maintain.geometry import geometry
 from lakecdc.maintain.measure import live_files
 from lakecdc.metadata import health, names
 from lakecdc.metadata.file_facts import FileFacts, Partitions, by_partition
 from lakecdc.metadata.file_sizes import target_file_bytes
+from lakecdc.metadata.last_write import standing
 from lakecdc.metadata.order import average_depth, keyed_rows
 from lakecdc.metadata.overlap import overlap_depth
 from lakecdc.metadata.totals import from_summary
@@ -40,6 +44,8 @@ log = logging.getLogger(__name__)
 MOST_FILES = 10_000
 # what describes the table, and not a state of it
 _NO_STATE = ("target_file_bytes", "snapshots")
+# what an application has measured by table and snapshot, since several of its steps may leave a table as it is
+_measured: dict[tuple[str, int], health.TableHealth] = {}
 
 
 def with_numbers(table: IcebergTable, report: TableReport, job: str, core_seconds: float) -> TableReport:
@@ -76,7 +82,20 @@ def _of_report(table: IcebergTable, report: TableReport, job: str) -> dict[str, 
         found["numbers_left_out"] = f"{live} live files are more than {MOST_FILES}"
     if after and before != after:
         found["bytes_written"] = _written(table, before, after, job)
+    if after and after == table.head() and _file_count(after.summary) > health.MOST_FILES_OF_A_WORKER:
+        found["health"] = _health(table, after)
     return found
+
+
+def _health(table: IcebergTable, head: Snapshot) -> dict[str, Any]:
+    """What a worker would have found at the table's head, if it had fewer files."""
+    if (table.uuid, head.id) not in _measured:
+        order = clustering(table)
+        (files,) = live_files(table, [head.id], order.fields)
+        _measured[table.uuid, head.id] = _table_health(table, head, files, order)
+    past = read_history(table)
+    found = replace(_measured[table.uuid, head.id], snapshots=len(past.snapshots))
+    return {**found.facts(), **standing(map(facts_of, past.ancestors()), past.properties, datetime.now(UTC))}
 
 
 def states_of(table: IcebergTable, snapshots: Sequence[Snapshot]) -> list[dict[str, Any]]:
@@ -90,14 +109,8 @@ def states_of(table: IcebergTable, snapshots: Sequence[Snapshot]) -> list[dict[s
 def _state(
     table: IcebergTable, snapshot: Snapshot, files: Sequence[LiveFile], order: SortOrder, of_key: Sequence[SortField]
 ) -> dict[str, Any]:
+    found = _table_health(table, snapshot, files, order)
     totals = from_summary(snapshot.summary).numbers()
-    found = health.measured(
-        files,
-        target_file_bytes=target_file_bytes(table.properties, totals["bytes"]),
-        snapshots=0,
-        manifests=[manifest.bytes for manifest in manifests(table, snapshot.id)],
-        overlap_depth=_overlap_depth(files, order) if order.fields else None,
-    )
     numbers = {**totals, **{name: n for name, n in asdict(found).items() if name not in _NO_STATE and n is not None}}
     numbers["score"] = found.score
     if of_key:
@@ -105,6 +118,19 @@ def _state(
         keyed = by_partition(files, slice(len(order.fields), None))
         numbers["lookup_files"] = lookup_files(keyed, partition_fields(table), ids)
     return numbers
+
+
+def _table_health(
+    table: IcebergTable, snapshot: Snapshot, files: Sequence[LiveFile], order: SortOrder
+) -> health.TableHealth:
+    """Health of a snapshot, the table's other snapshots not counted."""
+    return health.measured(
+        files,
+        target_file_bytes=target_file_bytes(table.properties, from_summary(snapshot.summary).bytes),
+        snapshots=0,
+        manifests=[manifest.bytes for manifest in manifests(table, snapshot.id)],
+        overlap_depth=_overlap_depth(files, order) if order.fields else None,
+    )
 
 
 def _overlap_depth(files: Sequence[LiveFile], order: SortOrder) -> float:

@@ -13,6 +13,8 @@ from dataclasses import asdict, dataclass
 
 from lakecdc.metadata.live_files import Content, LiveFile
 
+#: live files above which a table is not measured by workers, but by jobs, whose tasks read its manifests side by side
+MOST_FILES_OF_A_WORKER = 100_000
 #: size classes of data files, by the share of the target size at which each ends
 _CLASSES = (("tiny", 0.125), ("small", 0.75), ("fit", 1.8), ("large", math.inf))
 # What one delete file costs a scan of one data file, an equality delete being 1: its keys are compared with every row,

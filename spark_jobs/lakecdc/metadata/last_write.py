@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from lakecdc.metadata import names
+from lakecdc.metadata.expiry import iso
 from lakecdc.metadata.policy import KEEPING
 from lakecdc.metadata.positions import current_position, nearest_carrier
 
@@ -87,6 +88,24 @@ def source_lag_seconds(source_time: str | None, now: datetime) -> float | None:
     return max(0.0, round((now - (moment if moment.tzinfo else moment.replace(tzinfo=UTC))).total_seconds(), 3))
 
 
+def standing(snapshots: Iterable[SnapshotFacts], properties: Mapping[str, str], now: datetime) -> dict[str, Any]:
+    """When a branch was written and maintained last, and how far it is behind its source, as JSON.
+
+    :param snapshots: of the branch, from its head towards the root.
+    :param properties: the table's.
+    :param now: with a zone.
+    """
+    known = list(snapshots)
+    written = last_write(known, properties)
+    maintained = next((each for each in known if each.is_maintenance), None)
+    return {
+        "written_at": written.written_at if written else None,
+        "source_time": written.source_time if written else None,
+        "source_lag_seconds": written.source_lag_seconds(now) if written else None,
+        "maintained_at": iso(maintained.timestamp_ms) if maintained else None,
+    }
+
+
 def last_write(snapshots: Iterable[SnapshotFacts], properties: Mapping[str, str]) -> LastWrite | None:
     """Find the newest snapshot of a branch that is no maintenance, and where the table stands.
 
@@ -102,7 +121,7 @@ def last_write(snapshots: Iterable[SnapshotFacts], properties: Mapping[str, str]
     stands = current_position(carrier, properties)
     return LastWrite(
         snapshot_id=str(newest.snapshot_id),
-        written_at=datetime.fromtimestamp(newest.timestamp_ms / 1000, UTC).isoformat(timespec="milliseconds"),
+        written_at=iso(newest.timestamp_ms),
         job=newest.summary.get(names.JOB),
         source_time=stands.read_through if stands else None,
         position={"source": stands.source, "identity": stands.identity, **stands.offsets} if stands else None,

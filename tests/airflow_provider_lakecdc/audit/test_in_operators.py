@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import json
+from datetime import datetime
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from airflow_provider_lakecdc.audit import AuditRow, history
+from airflow_provider_lakecdc import looks
+from airflow_provider_lakecdc.audit import AuditRow, health_history, history
 from airflow_provider_lakecdc.documents import Documents
 from airflow_provider_lakecdc.exceptions import JobBadInputError, JobClusterError, LakecdcJobError
 from airflow_provider_lakecdc.hooks.catalog import CatalogConnection
+from airflow_provider_lakecdc.operators.assess_tables import AssessTablesOperator
 from airflow_provider_lakecdc.operators.expire_snapshots import ExpireSnapshotsOperator
 from airflow_provider_lakecdc.operators.ingest import IngestOperator
 from airflow_provider_lakecdc.operators.rewrite_delete_files import RewriteDeleteFilesOperator
 from airflow_provider_lakecdc.spark_submit import SubmitOperator
+from lakecdc.contract.report import now
 from tests.airflow_provider_lakecdc.conftest import FakeSpark, TaskInstance, changed
 from tests.airflow_provider_lakecdc.tables import FedTable
 
@@ -97,6 +101,37 @@ def test_a_task_that_ends_before_its_job(
     (row, _) = history(catalog)
     assert (row.outcome, row.failure_class) == ("failed", "unknown")
     assert "run for an hour" in (row.reason or "")
+
+
+def test_health_that_a_job_has_measured_is_that_of_its_table(
+    spark_submit: FakeSpark,
+    context: Any,
+    lake: dict[str, str],
+    catalog: CatalogConnection,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    FedTable(lake).ingest(None)
+    monkeypatch.setattr(looks, "MOST_FILES_OF_A_WORKER", 0)
+    assessing = AssessTablesOperator(task_id="a", tables=["shop.orders"], catalog_conn_id="lake")
+    assert assessing.assessed().tables[0].health is None
+    health = {"score": 41.5, "lost": {"deletes": 40.0}, "data_files": 200_000, "rows": 7, "maintained_at": "long ago"}
+    reported = [
+        {"table": "shop.orders", "outcome": "nothing", "job": job, "metrics": {"health": {**health, "snapshots": n}}}
+        for n, job in enumerate(("rewrite_delete_files", "compact_data_files"))
+    ]
+    spark_submit.behave(text=json.dumps({
+        "version": 1, "job": "govern", "started_at": now(), "finished_at": now(), "tables": reported,
+    }))  # fmt: skip
+    rewrite(tables=["shop.orders"], look_first=False).execute(context)
+    (row,) = health_history(catalog, "shop.orders")
+    assert (row.score, row.data_files, row.facts["rows"], row.snapshots) == (41.5, 200_000, 7, 1)
+    assessing.execute(context)
+    (found,) = assessing.assessed().tables
+    assert found.health and found.health.items() > {"score": 41.5, "lost": {"deletes": 40.0}, "rows": 7}.items()
+    assert found.health["maintained_at"] is None and found.health["written_at"]
+    assert found.measured_at and datetime.fromisoformat(found.measured_at) == row.measured_at
+    # nobody has measured it anew
+    assert len(health_history(catalog, "shop.orders")) == 1
 
 
 def test_steps_of_a_job_of_several_steps(spark_submit: FakeSpark, context: Any, catalog: CatalogConnection) -> None:

@@ -195,7 +195,7 @@ def test_what_cannot_be_looked_at_is_left_to_spark(
     found = operator(CompactDataFilesOperator, "shop.orders", "shop.items", "shop.absent").execute(context)
     assert spark_submit.calls[0]["spec"]["tables"] == ["shop.items", "shop.absent"]
     assert found["shop.orders"]["outcome"] == "nothing"
-    monkeypatch.setattr(looks, "MOST_FILES", 0)
+    monkeypatch.setattr(looks, "MOST_FILES_OF_A_WORKER", 0)
     operator(CompactDataFilesOperator).execute(context)
     assert spark_submit.calls[1]["spec"]["tables"] == ["shop.orders"]
 

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 from fastapi.testclient import TestClient
 
+from airflow_provider_lakecdc import looks
 from airflow_provider_lakecdc.audit import Application, Run, record_application, record_health
 from airflow_provider_lakecdc.hooks.catalog import CatalogConnection
 from lakecdc.contract.report import JobReport, TableReport, now
@@ -67,6 +68,20 @@ class TestOneTable:
         assert "3 h behind the source" in words(text)
         assert len(re.findall("<tr>", text)) == 5 and str(head) in text and "+0 −0 +2 −0" in words(text)
         assert "&lt;i&gt;month&lt;/i&gt;" in text and "<i>" not in text
+
+    def test_one_of_too_many_files_is_as_a_job_has_measured_it(
+        self, viewer: TestClient, lake: dict[str, str], catalog: CatalogConnection, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        for name in ("shop.orders", "shop.items"):
+            FedTable(lake, name).ingest(None)
+        monkeypatch.setattr(looks, "MOST_FILES_OF_A_WORKER", 0)
+        none = words(viewer.get("parts/table", params={"name": "shop.items"}).text)
+        assert "not here; none has done so lately" in none and "Lost to" not in none
+        facts = {"score": 61.0, "lost": {"deletes": 39.0}, "data_files": 123_456, "data_bytes": 3 * 1024**3}
+        assert record_health(catalog, NOW - timedelta(hours=2), {"shop.orders": facts})
+        text = words(viewer.get("parts/table", params={"name": "shop.orders"}).text)
+        assert "61 score 2 h ago" in text and "123,456 data files" in text and "Lost to deletes −39" in text
+        assert "more than 100,000 live files" in text and "lately" not in text
 
     def test_one_without_a_snapshot(self, viewer: TestClient, lake: dict[str, str]) -> None:
         FedTable(lake)

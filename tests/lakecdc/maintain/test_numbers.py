@@ -17,6 +17,7 @@ from lakecdc.maintain.compact import compact_data_files
 from lakecdc.maintain.delete_files.job import rewrite_delete_files
 from lakecdc.maintain.numbers import covering, lookup_files
 from lakecdc.maintain.sort import sort_data_files
+from lakecdc.metadata import health
 from lakecdc.metadata.file_facts import FileFacts
 from lakecdc.metadata.overlap import ColumnBounds, column_range
 from lakecdc.run import TableWork, each_table
@@ -82,6 +83,12 @@ def run(lake: Lake, work: TableWork, name: str, **options: Any) -> TableReport:
     return report
 
 
+def health_as_found(lake: Lake, name: str) -> dict[str, Any]:
+    found = health_of(lake.pyiceberg().load_table(name))
+    assert found is not None
+    return found.facts()
+
+
 def found_by_workers(lake: Lake, name: str) -> dict[str, Any]:
     """What pyiceberg finds in the same manifests."""
     found = health_of(lake.pyiceberg().load_table(name))
@@ -139,6 +146,15 @@ def test_numbers_before_and_after(lake: Lake, monkeypatch: pytest.MonkeyPatch, v
     large = run(lake, compact_data_files, name, min_input_files=2)
     assert (large.outcome, large.metrics["data_files_before"], large.metrics["data_files_after"]) == ("done", files, 2)
     assert "score_after" not in large.metrics and "more than 3" in large.metrics["numbers_left_out"]
+    assert "health" not in large.metrics
+    monkeypatch.setattr(health, "MOST_FILES_OF_A_WORKER", 1)
+    unchanged = run(lake, compact_data_files, name)
+    assert unchanged.outcome == "nothing"
+    assert unchanged.metrics["health"].items() > health_as_found(lake, name).items()
+    assert unchanged.metrics["health"]["maintained_at"] and unchanged.metrics["health"]["written_at"]
+    # the next step of an application that changes nothing either does not read the manifests again
+    monkeypatch.setattr(numbers, "live_files", None)
+    assert run(lake, rewrite_delete_files, name).metrics["health"] == unchanged.metrics["health"]
 
 
 def test_numbers_that_cannot_be_had_fail_nothing(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
