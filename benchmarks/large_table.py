@@ -1,0 +1,117 @@
+"""What it adds to a job to measure the health of a table that has too many files for a worker.
+
+    python -m benchmarks.large_table [--files 300000]
+
+The table is metadata alone, made by pyiceberg: its data files have bounds, and do not exist. A dry run of
+``compact_data_files`` finds nothing to do there, first as for a table that a worker measures, then as for one that no
+worker does, after a warm-up of the session. The last line is JSON.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import shutil
+import struct
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
+from pyiceberg.transforms import IdentityTransform
+from pyiceberg.typedef import Record
+
+from benchmarks.deletes import costs
+from benchmarks.terminal import only_own_lines
+from lakecdc.contract.spec import parse_spec
+from lakecdc.metadata import health
+from lakecdc.run import run, work_of
+
+_JOB = "compact_data_files"
+_FILES_OF_A_COMMIT = 10_000
+_FILE_BYTES = 2**27
+_ROWS = 1_000_000
+
+
+class Bench:
+    """One table of many files.
+
+    :param folder: of the catalog and the warehouse.
+    """
+
+    def __init__(self, folder: Path, files: int) -> None:
+        self._catalog = {"uri": f"sqlite:///{folder}/catalog.db", "warehouse": f"file://{folder}/warehouse"}
+        self._files = files
+
+    def make(self) -> None:
+        """Make the table."""
+        catalog = SqlCatalog("lake", **self._catalog)
+        catalog.create_namespace("bench")
+        schema = pa.schema([pa.field("id", pa.int64()), pa.field("name", pa.string())])
+        properties = {"write.target-file-size-bytes": str(_FILE_BYTES)}
+        table = catalog.create_table("bench.large", schema, properties=properties)
+        with table.update_sort_order() as update:
+            update.asc("id", IdentityTransform())
+        for start in range(0, self._files, _FILES_OF_A_COMMIT):
+            with table.transaction() as transaction, transaction.update_snapshot().fast_append() as append:
+                for number in range(start, min(start + _FILES_OF_A_COMMIT, self._files)):
+                    append.append_data_file(_file(table.location(), number))
+
+    def report(self) -> dict[str, Any]:
+        """What the job reports of the table."""
+        catalog = {"name": "lake", "properties": {"type": "sql", **self._catalog}}
+        spec = {"version": 1, "job": _JOB, "catalog": catalog, "tables": ["bench.large"], "options": {"dry_run": True}}
+        (found,) = run(parse_spec(spec), work_of(_JOB)).tables
+        assert found.outcome == "nothing", found
+        return found.metrics
+
+
+def _file(location: str, number: int) -> DataFile:
+    found = DataFile.from_args(
+        content=DataFileContent.DATA,
+        file_path=f"{location}/data/{number:05d}-{number * 7919:08d}-0a1b2c3d-4e5f-6789-abcd-ef0123456789.parquet",
+        file_format=FileFormat.PARQUET,
+        partition=Record(),
+        record_count=_ROWS,
+        file_size_in_bytes=_FILE_BYTES,
+        column_sizes={1: _FILE_BYTES // 8, 2: _FILE_BYTES // 2},
+        value_counts={1: _ROWS, 2: _ROWS},
+        null_value_counts={1: 0, 2: 0},
+        lower_bounds={1: struct.pack("<q", number * _ROWS)},
+        upper_bounds={1: struct.pack("<q", (number + 1) * _ROWS - 1)},
+    )
+    found.spec_id = 0
+    return found
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--files", type=int, default=300_000)
+    parser.add_argument("--folder", type=Path, default=Path("build/bench/large"))
+    arguments = parser.parse_args()
+    folder = arguments.folder.resolve()
+    shutil.rmtree(folder, ignore_errors=True)
+    (folder / "warehouse").mkdir(parents=True)
+    with only_own_lines(folder / "output.log"):
+        bench = Bench(folder, arguments.files)
+        bench.make()
+        print(f"a table of {arguments.files:,} data files")
+        files, found = arguments.files, {}
+        for name, most in (("warm-up", files), ("without", files), ("with", files - 1)):
+            health.MOST_FILES_OF_A_WORKER = most
+            with costs() as cost:
+                metrics = bench.report()
+            assert ("health" in metrics) == (most < files), metrics
+            found[name] = {"seconds": cost.seconds, "core_seconds": cost.core_seconds}
+            print(f"{name}: {found[name]}")
+        memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+        facts = {"files": files, "score": metrics["health"]["score"], "peak_memory_of_python_mb": memory}
+        print(json.dumps({"name": "bench-large-table", **found, **facts, "cores": os.cpu_count()}))
+
+
+if __name__ == "__main__":
+    main()
