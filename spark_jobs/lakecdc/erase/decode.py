@@ -6,14 +6,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from lakecdc.erase.decode_statistics import field_ids, is_of_partitions, partitions_of, summed_up, tells_key
 from lakecdc.iceberg.file_io import source
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-#: what each task tells of a file: rows that hold a key; of a manifest the files whose bounds are a key; why it cannot
-#: be decoded
-SCHEMA = "location string, rows bigint, entries array<string>, error string"
+#: what each task tells of a file: rows that hold a key; of a manifest the files whose bounds or partitions are a key;
+#: of statistics of columns the snapshots whose values they sum up; why it cannot be decoded
+SCHEMA = "location string, rows bigint, entries array<string>, snapshots array<bigint>, error string"
 # what a string's bound is cut to by default
 _CUT = 16
 
@@ -26,12 +27,23 @@ class Wanted:
     :param field_ids: of the columns in the table.
     :param bounds: the keys as bounds in manifests.
     :param moved: field id of the column with former keys, and their texts.
+    :param partitions: for each column, the ids of the partition fields that keep some of its values as they are.
     """
 
     keys: pa.Table
     field_ids: Sequence[int]
     bounds: Sequence[tuple[bytes, ...]]
     moved: tuple[int, pa.Array] | None = None
+    partitions: Sequence[Set[int]] = ()
+
+
+@dataclass(frozen=True)
+class Held:
+    """What a file holds; see :data:`SCHEMA`."""
+
+    rows: int = 0
+    entries: Sequence[str] = ()
+    snapshots: Sequence[int] = ()
 
 
 def decoded(
@@ -45,27 +57,34 @@ def decoded(
     import pyarrow as pa
 
     types = pa.schema(
-        [("location", pa.string()), ("rows", pa.int64()), ("entries", pa.list_(pa.string())), ("error", pa.string())]
+        [
+            ("location", pa.string()),
+            ("rows", pa.int64()),
+            ("entries", pa.list_(pa.string())),
+            ("snapshots", pa.list_(pa.int64())),
+            ("error", pa.string()),
+        ]
     )
     for batch in batches:
-        rows = list[tuple[str, int, list[str], str | None]]()
+        rows = list[dict[str, Any]]()
         for location in batch.column("location").to_pylist():
+            held, error = Held(), None
             try:
-                rows.append((location, *_of_file(location, properties, wanted), None))
-            except Exception as error:
+                held = _of_file(location, properties, wanted)
+            except Exception as failure:
                 # its message may show a value
-                rows.append((location, 0, [], type(error).__name__))
-        columns = zip(*rows, strict=True) if rows else [[]] * len(types)
-        yield pa.RecordBatch.from_arrays(
-            [pa.array(c, f.type) for c, f in zip(columns, types, strict=True)], schema=types
-        )
+                error = type(failure).__name__
+            rows.append({"location": location, **vars(held), "error": error})
+        yield pa.RecordBatch.from_pylist(rows, schema=types)
 
 
-def _of_file(location: str, properties: Mapping[str, str], wanted: Wanted) -> tuple[int, list[str]]:
+def _of_file(location: str, properties: Mapping[str, str], wanted: Wanted) -> Held:
     with source(properties, location).open() as stream:
         if location.endswith(".parquet"):
-            return rows_of(stream, wanted), []
-        return 0, entries_of(stream, wanted)
+            return Held(rows=rows_of(stream, wanted))
+        if location.endswith(".avro"):
+            return of_avro(stream, wanted)
+        return Held(snapshots=summed_up(stream))
 
 
 def rows_of(stream: Any, wanted: Wanted) -> int:
@@ -75,6 +94,8 @@ def rows_of(stream: Any, wanted: Wanted) -> int:
     import pyarrow.parquet as pq
 
     file = pq.ParquetFile(stream)
+    if is_of_partitions(file.schema_arrow.names):
+        return sum(tells_key(each, wanted.partitions, _values(wanted)) for each in partitions_of(file))
     named = {int((field.metadata or {}).get(b"PARQUET:field_id", -1)): field.name for field in file.schema_arrow}
     own = [named.get(field_id) for field_id in wanted.field_ids]
     moved = named.get(wanted.moved[0]) if wanted.moved else None
@@ -90,23 +111,44 @@ def rows_of(stream: Any, wanted: Wanted) -> int:
     return found
 
 
-def entries_of(stream: Any, wanted: Wanted) -> list[str]:
-    """The files, removed ones included, whose bounds in a manifest are those of a key; none in a manifest list."""
+def of_avro(stream: Any, wanted: Wanted) -> Held:
+    """What an Avro file holds: of a manifest the files, removed ones included, whose bounds or partitions are a key.
+
+    A manifest list holds nothing. Statistics of partitions hold rows, as in Parquet.
+    """
     import fastavro
 
-    found, columns = [], [frozenset(values) for values in zip(*wanted.bounds, strict=True)]
-    entries: Iterator[Any] = fastavro.reader(stream)
+    entries: Any = fastavro.reader(stream)
+    of_files, of_rows = (
+        field_ids(entries.writer_schema, *path) for path in (("data_file", "partition"), ("partition",))
+    )
+    columns, keys = [frozenset(values) for values in zip(*wanted.bounds, strict=True)], _values(wanted)
+
+    def is_key(partition: Mapping[str, Any] | None, ids: Mapping[str, int]) -> bool:
+        values = {ids[name]: value for name, value in (partition or {}).items()}
+        return tells_key(values, wanted.partitions, keys)
+
+    rows, found = 0, list[str]()
     for entry in entries:
         file = entry.get("data_file")
-        if file is None or not columns:
-            continue
-        sides = [_bounds(file.get(f"{side}_bounds")) for side in ("lower", "upper")]
-        told = [[side[field_id] for side in sides if field_id in side] for field_id in wanted.field_ids]
-        if _tell_key(told, columns) and (
-            len(columns) == 1 or any(_tell_key(told, [{value} for value in key]) for key in wanted.bounds)
-        ):
+        if file is None:
+            rows += "spec_id" in entry and is_key(entry.get("partition"), of_rows)
+        elif columns and (_bounds_tell(file, wanted, columns) or is_key(file.get("partition"), of_files)):
             found.append(file["file_path"])
-    return found
+    return Held(rows, found)
+
+
+def _values(wanted: Wanted) -> set[tuple[Any, ...]]:
+    return set(zip(*(column.to_pylist() for column in wanted.keys.columns), strict=True))
+
+
+def _bounds_tell(file: Mapping[str, Any], wanted: Wanted, columns: Sequence[Set[bytes]]) -> bool:
+    """Whether the bounds of a file are a key."""
+    sides = [_bounds(file.get(f"{side}_bounds")) for side in ("lower", "upper")]
+    told = [[side[field_id] for side in sides if field_id in side] for field_id in wanted.field_ids]
+    return _tell_key(told, columns) and (
+        len(columns) == 1 or any(_tell_key(told, [{value} for value in key]) for key in wanted.bounds)
+    )
 
 
 def _tell_key(told: Sequence[Sequence[bytes]], columns: Sequence[Set[bytes]]) -> bool:

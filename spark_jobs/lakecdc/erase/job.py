@@ -15,7 +15,7 @@ from lakecdc.erase.keys import Keys, key_text, read_keys
 from lakecdc.erase.mentions import documents_with_keys
 from lakecdc.erase.pins import Pins, pins, refuse_pinned, release
 from lakecdc.erase.places import Place, mentions_of, places
-from lakecdc.erase.proof import Examined, examine, sweep
+from lakecdc.erase.proof import Examined, drop_statistics, examine, sweep
 from lakecdc.erase.rewrite import erase, expire_all, refuse_unsupported
 from lakecdc.iceberg.table import carrier_of
 from lakecdc.ingest.erased import remember_erased
@@ -91,7 +91,7 @@ def erase_rows(table: IcebergTable, spec: JobSpec) -> TableReport:
     after = table.refresh().head()
     sums = {
         name: sum(facts[name] for facts in done)
-        for name in ("rows_erased", "files_rewritten", "snapshots_expired", "trash_deleted")
+        for name in ("rows_erased", "files_rewritten", "snapshots_expired", "trash_deleted", "statistics_deleted")
     }
     left = _left(found, proofs) | _in_documents(options, keys, found, told)
     told |= {**sums, "files_with_keys": sum(left.values()), "places": done}
@@ -200,10 +200,10 @@ def _remember(fed: Sequence[IcebergTable], keys: Keys) -> None:
 
 def _proven(place: Place, facts: dict[str, Any]) -> Examined:
     found = examine(place)
-    swept = sweep(place.table, found)
-    found = examine(place) if swept else found
+    gone = {"trash_deleted": sweep(place.table, found), "statistics_deleted": drop_statistics(place.table, found)}
+    found = examine(place) if any(gone.values()) else found
     head = place.table.head()
-    facts |= {"trash_deleted": swept, "snapshot": str(head.id) if head else None, **found.metrics()}
+    facts |= {**gone, "snapshot": str(head.id) if head else None, **found.metrics()}
     return found
 
 

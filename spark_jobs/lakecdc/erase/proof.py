@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, cast
 from lakecdc.erase.decode import SCHEMA, Wanted, decoded
 from lakecdc.iceberg.file_io import storage_properties
 from lakecdc.iceberg.neighbours import folders
+from lakecdc.iceberg.partition_fields import fields_with_values
+from lakecdc.iceberg.table_statistics import remove_statistics
 from lakecdc.local_relation import dealt
 from lakecdc.maintain.orphans.ledger import Ledger
 from lakecdc.maintain.orphans.locations import FOLDER, key
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
 
 #: kinds of file in which keys are looked for
 KINDS = ("data", "deletes", "manifests", "statistics", "trash", "unreferenced")
-_DECODED = (".parquet", ".avro")
+_DECODED = (".parquet", ".avro", ".puffin", ".stats")
 _WITHOUT_KEYS = (".crc", ".metadata.json", ".metadata.json.gz", "version-hint.text", ".json")
 
 
@@ -67,28 +69,33 @@ def examine(place: Place) -> Examined:
             return "trash"
         if location not in reachable:
             return "unreferenced"
+        if name in statistics:
+            return "statistics"
         if location.endswith(".avro"):
             return "manifests"
         return "deletes" if name in deletes else "data"
 
-    for location in listed:
-        if key(location) in statistics:
-            _note(found, "statistics", location, held=statistics[key(location)])
-        elif not location.endswith((*_DECODED, *_WITHOUT_KEYS)) and key(location) not in deletes:
-            # of deletion vectors nothing but positions is in a Puffin file; what is left of others is not known
-            if kind_of(location) in ("trash", "unreferenced"):
-                _note(found, kind_of(location), location, held=False)
-            else:
-                found.unknown.append(f"{location}: not a kind of file that can be decoded")
-    rows = _decoded(place, [location for location in listed if location.endswith(_DECODED)])
+    readable = [each for each in listed if each.endswith(_DECODED) or key(each) in statistics]
+    others = [each for each in listed if not each.endswith((*_DECODED, *_WITHOUT_KEYS)) and key(each) not in statistics]
+    rows = _decoded(place, readable)
     clean = {key(row["location"]) for row in rows if not row["rows"] and row["error"] is None}
+    errors = {row["location"]: row["error"] for row in rows if row["error"] is not None}
+    for location, error in {**dict.fromkeys(others, "not a kind of file that can be decoded"), **errors}.items():
+        if kind_of(location) == "trash":
+            # nobody needs it, and nobody can tell
+            _note(found, "trash", location, held=True)
+        else:
+            found.unknown.append(f"{location}: {error}")
     for row in rows:
-        if row["error"] is not None:
-            found.unknown.append(f"{row['location']}: {row['error']}")
+        location = row["location"]
+        if location in errors:
+            continue
         found.rows += row["rows"]
         # a file that is there and holds none has its bounds from other rows
         gone = [name for name in row["entries"] if key(name) not in clean]
-        _note(found, kind_of(row["location"]), row["location"], held=bool(row["rows"] or gone))
+        # what sums up the values of the head has none of a key that is in no file of it
+        older = {*row["snapshots"]} - statistics.get(key(location), set())
+        _note(found, kind_of(location), location, held=bool(row["rows"] or gone or older))
     return found
 
 
@@ -107,17 +114,28 @@ def sweep(table: IcebergTable, found: Examined) -> int:
     return count
 
 
+def drop_statistics(table: IcebergTable, found: Examined) -> int:
+    """Take files of statistics that hold a key out of the metadata, and delete them.
+
+    :return: how many.
+    """
+    doomed = {key(location) for location in found.holding.get("statistics", ())}
+    dropped = remove_statistics(table, lambda location: key(location) in doomed) if doomed else []
+    TableStorage(table).delete(dropped)
+    return len(dropped)
+
+
 def _note(found: Examined, kind: str, location: str, *, held: bool) -> None:
     found.files[kind] = found.files.get(kind, 0) + 1
     if held:
         found.holding.setdefault(kind, []).append(location)
 
 
-def _statistics(table: IcebergTable, metadata: dict[str, Any]) -> dict[str, bool]:
-    """Files of statistics, and whether they are of a snapshot before the head, whose values they tell."""
+def _statistics(table: IcebergTable, metadata: dict[str, Any]) -> dict[str, set[int]]:
+    """Files of statistics, each with the head if it is registered as that one's."""
     head = table.head()
     return {
-        key(each["statistics-path"]): head is None or each["snapshot-id"] != head.id
+        key(each["statistics-path"]): {each["snapshot-id"]} & ({head.id} if head else set())
         for kind in ("statistics", "partition-statistics")
         for each in metadata.get(kind, [])
     }
@@ -156,4 +174,6 @@ def _wanted(place: Place) -> Wanted:
         texts = place.moved.toArrow().column(0).combine_chunks()
         (name,) = place.moved.columns
         moved = (fields[name].id, texts)
-    return Wanted(keys, ids, list(zip(*bounds, strict=True)), moved)
+    specs = fields_with_values(place.table).values()
+    kept = [{field for spec in specs for field, column in spec.items() if column == number} for number in ids]
+    return Wanted(keys, ids, list(zip(*bounds, strict=True)), moved, kept)

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from lakecdc.iceberg.table import IcebergTable
 
 _BUCKET = "bucket["
+# transforms that leave some values as they are
+_KEEPING = ("identity", "truncate", "day")
 
 
 @dataclass(frozen=True)
@@ -51,6 +53,21 @@ def partition_fields(table: IcebergTable) -> dict[int, Fields]:
             if str(field.transform().toString()) != "void"
         )
         for number, fields in specs
+    }
+
+
+def fields_with_values(table: IcebergTable) -> dict[int, dict[int, int]]:
+    """The partition fields whose partitions are called by values of a column, by spec id.
+
+    :return: of each spec the ids of such fields, and of the columns that they derive from.
+    """
+    return {
+        int(number): {
+            int(field.fieldId()): int(field.sourceId())
+            for field in listed(spec.fields())
+            if str(field.transform().toString()).partition("[")[0] in _KEEPING
+        }
+        for number, spec in mapping(table.java.specs()).items()
     }
 
 

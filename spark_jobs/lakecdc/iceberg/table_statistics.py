@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -71,8 +71,34 @@ def compute_partitions(table: IcebergTable, snapshot_id: int) -> None:
         transaction.commitTransaction()
 
 
+def remove_statistics(table: IcebergTable, is_meant: Callable[[str], bool]) -> list[str]:
+    """Take files of statistics out of the metadata; the files stay.
+
+    :param is_meant: tells by a file's location whether it goes.
+    :return: the locations of those that went.
+    :raises ConflictError: other writers were faster at every attempt that the table allows.
+    """
+    columns, partitions = (
+        [file for file in listed(files) if is_meant(str(file.path()))]
+        for files in (table.java.statisticsFiles(), table.java.partitionStatisticsFiles())
+    )
+    transaction = table.java.newTransaction()
+    # one operation at a time
+    of_columns = transaction.updateStatistics()
+    for file in columns:
+        of_columns.removeStatistics(file.snapshotId())
+    of_columns.commit()
+    of_partitions = transaction.updatePartitionStatistics()
+    for file in partitions:
+        of_partitions.removePartitionStatistics(file.snapshotId())
+    of_partitions.commit()
+    with _registered(table, "The statistics were not removed"):
+        transaction.commitTransaction()
+    return [str(file.path()) for file in (*columns, *partitions)]
+
+
 @contextmanager
-def _registered(table: IcebergTable) -> Iterator[None]:
-    with told_as_conflict(table, "The statistics were not registered", "The table is as it was; run again."):
+def _registered(table: IcebergTable, failure: str = "The statistics were not registered") -> Iterator[None]:
+    with told_as_conflict(table, failure, "The table is as it was; run again."):
         yield
     table.refresh()

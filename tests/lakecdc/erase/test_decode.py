@@ -1,15 +1,19 @@
-"""What the bounds of files in manifests tell of keys."""
+"""What manifests and files of statistics tell of keys."""
 
 from __future__ import annotations
 
+import json
 from io import BytesIO
 from typing import Any
 
 import fastavro
 import pyarrow as pa
 import pytest
+from pyroaring import BitMap64
 
-from lakecdc.erase.decode import Wanted, entries_of
+from lakecdc.erase.decode import Wanted, of_avro
+from lakecdc.erase.decode_statistics import summed_up
+from lakecdc.iceberg.puffin import PuffinBuilder
 
 BOUNDS = {"type": "map", "values": "bytes"}
 FILE = {
@@ -55,11 +59,37 @@ def test_bounds_tell_a_key_of_several_columns_by_all_of_them(
     low: tuple[bytes, ...], high: tuple[bytes, ...], held: bool
 ) -> None:
     wanted = Wanted(pa.table({}), [1, 2], [(b"a", b"x"), (b"c", b"y")])
-    assert entries_of(manifest((low, high)), wanted) == (["f0"] if held else [])
+    assert of_avro(manifest((low, high)), wanted).entries == (["f0"] if held else [])
 
 
 def test_bounds_that_were_cut_tell_their_beginning() -> None:
     key = b"0123456789abcdefgh"
     wanted = Wanted(pa.table({}), [1], [(key,)])
     files = [((key[:16],), (b"z",)), ((b"0",), (b"0123456789abcdeg",)), ((b"0",), (b"1",))]
-    assert entries_of(manifest(*files), wanted) == ["f0", "f1"]
+    assert of_avro(manifest(*files), wanted).entries == ["f0", "f1"]
+
+
+@pytest.mark.parametrize(("ids", "held"), [((1000, 1001), 1), ((1000, 1002), 0)])
+def test_statistics_of_partitions_tell_a_key_by_fields_that_keep_all_of_its_values(
+    ids: tuple[int, int], held: int
+) -> None:
+    fields = [{"name": name, "type": ["null", "long"], "field-id": id} for name, id in zip("ab", ids, strict=True)]
+    partition = {"type": "record", "name": "r1", "fields": fields}
+    columns = [{"name": "partition", "type": partition}, {"name": "spec_id", "type": "int"}]
+    schema: dict[str, Any] = {"type": "record", "name": "s", "fields": columns}
+    stream = BytesIO()
+    found = [(7, 8), (7, 9), (None, 8)]
+    fastavro.writer(stream, schema, [{"partition": {"a": a, "b": b}, "spec_id": 0} for a, b in found])
+    stream.seek(0)
+    wanted = Wanted(pa.table({"x": [7], "y": [8]}), [1, 2], [(b"", b"")], partitions=[{1000}, {1001}])
+    assert of_avro(stream, wanted).rows == held
+
+
+def test_of_puffin_files_vectors_sum_up_no_values() -> None:
+    vectors = PuffinBuilder("test")
+    vectors.add("f", BitMap64([7]))
+    assert summed_up(BytesIO(vectors.finish())) == []
+    blob = {"type": "apache-datasketches-theta-v1", "fields": [1], "snapshot-id": 5, "sequence-number": 1}
+    footer = json.dumps({"blobs": [{**blob, "offset": 4, "length": 1}]}).encode()
+    sketches = b"PFA1xPFA1" + footer + len(footer).to_bytes(4, "little") + b"\0\0\0\0PFA1"
+    assert summed_up(BytesIO(sketches)) == [5]

@@ -134,6 +134,7 @@ def skipped_wholly(planted: Planted, monkeypatch: pytest.MonkeyPatch) -> None:
     """What the job finds in every place if it erases nothing, and if it erases and keeps the snapshots."""
     with monkeypatch.context() as patch:
         skip(patch, job_module, "sweep", 0)
+        skip(patch, job_module, "drop_statistics", 0)
         skip(patch, job_module, "expire_all", 0)
         with monkeypatch.context() as more:
             skip(more, job_module, "erase", dict(NOT_ERASED))
