@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -17,15 +17,16 @@ from lakecdc.iceberg.definition import current_spec_id
 from lakecdc.iceberg.deleted_entries import drop_deleted_entries
 from lakecdc.iceberg.fence import KnownHead, PositionFence
 from lakecdc.iceberg.live_deletes import equality_deletes
-from lakecdc.iceberg.partition_fields import partition_fields
+from lakecdc.iceberg.partition_fields import fields_with_values
 from lakecdc.iceberg.rewrite_tasks import plan_tasks, read_staged, removable_deletes
 from lakecdc.iceberg.scan import specs_losing_partitions
 from lakecdc.iceberg.staging import discard, stage_rows, staged_tasks
-from lakecdc.iceberg.table import carrier_of
+from lakecdc.iceberg.table import carrier_of, facts_of
 from lakecdc.maintain.delete_files.job import rewrite_delete_files
 from lakecdc.maintain.expire import expire_snapshots
 from lakecdc.maintain.shared_files import refuse_shared_files
 from lakecdc.metadata import names
+from lakecdc.metadata.erasure import ErasedAfter, erased_after
 from lakecdc.metadata.positions import current_position
 
 if TYPE_CHECKING:
@@ -36,11 +37,10 @@ if TYPE_CHECKING:
 
 JOB = "erase_rows"
 _ATTEMPTS = 4
-# transforms that leave some values as they are
-_NAMING = ("identity", "truncate", "day")
 #: what a snapshot says of itself alone
 _OWN = (
     names.CARRIED_BEFORE,
+    names.ERASED_AFTER,
     names.JOB,
     names.COMMIT_ID,
     names.DELETE_SPECS,
@@ -91,9 +91,8 @@ def _told_by_partitions(place: Place) -> str | None:
     manifests = place.table.metadata("all_manifests").select("partition_spec_id").distinct().collect()
     there = {int(row[0]) for row in manifests}
     key = {field.id: field.name for field in place.table.fields if field.name in place.columns}
-    for spec_id, fields in partition_fields(place.table).items():
-        named = {field.source_id for field in fields if field.transform.partition("[")[0] in _NAMING}
-        if spec_id in there and named >= key.keys():
+    for spec_id, fields in fields_with_values(place.table).items():
+        if spec_id in there and {*fields.values()} >= key.keys():
             return ", ".join(key.values())
     return None
 
@@ -187,7 +186,7 @@ def _rewrite_files(place: Place, head: Snapshot) -> dict[str, int]:
         [file for file in staged if int(file.recordCount())],
         removed_rows=[task.file() for task in removed],
         removed_deletes=removable_deletes(table, removed),
-        summary=_carried(table),
+        summary=_carried(table, erased),
     )
     try:
         carrier, fence = _fence(table, head)
@@ -225,8 +224,11 @@ def _fence(table: IcebergTable, head: Snapshot) -> tuple[Carrier | None, Positio
     return carrier, fence
 
 
-def _carried(table: IcebergTable) -> dict[str, str]:
-    """What the snapshots that go say of the table, for the one that stays."""
+def _carried(table: IcebergTable, erased: int = 0) -> dict[str, str]:
+    """What the snapshots that go say of the table, for the one that stays.
+
+    :param erased: rows that it lacks.
+    """
     found: dict[str, Any] = {}
     for snapshot in table.ancestors():
         told = {key: value for key, value in snapshot.summary.items() if key.startswith("lakecdc.") and key not in _OWN}
@@ -237,4 +239,16 @@ def _carried(table: IcebergTable) -> dict[str, str]:
         through = {names.READ_THROUGH: position.read_through} if position.read_through else {}
         # its history table may have a batch that comes after one of these, and that the table has not taken
         found |= {names.POSITIONS: position.encode(), names.CARRIED_BEFORE: ",".join(carrier.ids), **through}
-    return {**found, names.JOB: JOB}
+    return {**found, **_erased_after(table.ancestors(), erased).encode(), names.JOB: JOB}
+
+
+def _erased_after(ancestors: Iterable[Snapshot], rows: int) -> ErasedAfter:
+    """The snapshots back to one that has changed something else."""
+    found = list[int]()
+    for snapshot in ancestors:
+        found.append(snapshot.id)
+        if (before := erased_after(snapshot.summary)) is not None:
+            return ErasedAfter((*found, *before.snapshots), rows + before.rows)
+        if not facts_of(snapshot).keeps_rows:
+            break
+    return ErasedAfter(tuple(found), rows)

@@ -20,6 +20,7 @@ from lakecdc.iceberg.consumers import put_consumer
 from lakecdc.maintain.rewrite import nothing
 from lakecdc.maintain.rollback_history import named_history
 from lakecdc.maintain.start_tag import start_tag
+from lakecdc.metadata.erasure import erased_after
 from lakecdc.metadata.exports import EXPORTED
 
 if TYPE_CHECKING:
@@ -51,7 +52,10 @@ def export_changes(table: IcebergTable, spec: JobSpec) -> TableReport:
     exported = destination.exported()
     since = _since(table, exported, options)
     facts: dict[str, Any] = {"since": str(since.id) if since else None, "until": str(until.id)}
-    reason = _nothing_new(table, since, until) if since is not None and exported is not None else None
+    if since is not None and exported not in (None, since.id) and (erased := erased_after(since.summary)):
+        facts["rows_erased"] = erased.rows
+    # after an erasure the destination has to learn by which snapshot to go on
+    reason = _nothing_new(table, since, until) if since is not None and exported == since.id else None
     if options.dry_run and reason is None:
         with _told(table, since, until, options) as changes:
             return nothing(table, "dry run: nothing was written", head, **facts, changes=_counts(changes))
@@ -112,7 +116,7 @@ def _since(table: IcebergTable, exported: int | None, options: ExportChangesOpti
     """What the destination has already; None if it has nothing."""
     if exported is None:
         return bound(table, options.since) if options.since is not None else None
-    found = table.snapshot(exported)
+    found = table.snapshot(exported) or _erasing(table, exported)
     if found is None:
         raise InputError(
             f"Snapshot {exported}, up to which the table was exported, has expired: what came next cannot be told.",
@@ -121,6 +125,15 @@ def _since(table: IcebergTable, exported: int | None, options: ExportChangesOpti
             "options.consumer, so that expiry waits for the exports.",
         )
     return found
+
+
+def _erasing(table: IcebergTable, exported: int) -> Snapshot | None:
+    """The snapshot that differs from an exported one, which has expired, by erased rows alone."""
+    for snapshot in table.ancestors():
+        before = erased_after(snapshot.summary)
+        if before is not None and exported in before.snapshots:
+            return snapshot
+    return None
 
 
 def _nothing_new(table: IcebergTable, exported: Snapshot, until: Snapshot) -> str | None:

@@ -56,6 +56,8 @@ VIEW_BEHIND = "lakecdc.view-behind"
 SIDE_OF = "lakecdc.side-of"
 #: summary: ids, with commas, of the snapshots that carried its position before it, which an erasure of rows has expired
 CARRIED_BEFORE = "lakecdc.carried-before"
+#: summary: JSON of the snapshots that differ from an erasing one by erased rows alone, and of how many rows these are
+ERASED_AFTER = "lakecdc.erased-after"
 #: prefix of the short-lived branches on which a MERGE is made before it is published
 MERGE_BRANCH_PREFIX = "lakecdc_merge_"
 #: branch with a batch that has not passed its checks, or is about to be held against them
