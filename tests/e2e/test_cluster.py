@@ -41,6 +41,7 @@ ENVIRONMENT = home.REPOSITORY / "build" / "cluster-env.tar.gz"
 TABLE = "shop.orders"
 LINES = "shop.lines"
 LINES_PER_FILE = 100_000
+EVENTS, FILES = 200_000, 4
 PRIMES = (2_147_483_647, 1_000_003, 998_244_353)
 # as docs/clusters.md has it
 PACKED = {
@@ -127,6 +128,24 @@ def make_lines(properties: dict[str, str]) -> Table:
     return table
 
 
+def deal(events: list[dict[str, Any]], folder: Path, name: str) -> None:
+    """Write events to several files of the source, so that each executor has some to read."""
+    size = -(-len(events) // FILES)
+    for number in range(FILES):
+        (folder / f"{name}-{number}.jsonl").write_text(lines(events[number * size : (number + 1) * size]))
+
+
+def writing(table: Table, job: str) -> Callable[[], bool]:
+    """Tell when a job has begun to write files that it has not written before."""
+    folder = Path(table.location().removeprefix("file://"))
+
+    def found() -> set[Path]:
+        return {path for path in folder.glob(f"data/lakecdc-{job}-*/**/*") if path.suffix in (".parquet", ".puffin")}
+
+    before = found()
+    return lambda: bool(found() - before)
+
+
 def unreachable(table: Table) -> set[str]:
     """Files in the table's location that none of its snapshots reaches, as pyiceberg reads them."""
     table = table.refresh()
@@ -193,6 +212,37 @@ def test_no_file_of_a_lost_executor_stays(cluster: SparkCluster, context: Any, l
     assert killing(RemoveOrphanFilesOperator, context, cluster.is_busy, one, **cleaning) == {"done"}
     assert unreachable(table) == set()
     assert rows(lake, LINES, "id, text") == expected
+
+
+@pytest.mark.soak
+def test_no_file_of_a_lost_executor_stays_of_events_and_deletes(
+    cluster: SparkCluster, context: Any, lake: dict[str, str], tmp_path: Path
+) -> None:
+    history, source = History(random.Random(5)), ingestion(tmp_path)
+    # so that a task of the rewriting writes many files, one after the other
+    source["targets"][0]["partition_by"] = ["bucket(64, id)"]
+    both, columns = partial(cluster.kill_executors, 2), "id, name, n, doc"
+    for key in range(EVENTS):
+        history.insert(key)
+    deal(history.events, tmp_path, "inserted")
+    assert run(IngestOperator, context, **source) == {"done"}
+    table, done = FedTable.open(lake).load_table(TABLE), len(history.events)
+    for key in range(0, EVENTS, 2):
+        history.update(key, touch_doc=True)
+    deal(history.events[done:], tmp_path, "updated")
+    assert killing(IngestOperator, context, writing(table, "ingest"), both, **source) == {"done"}
+    assert rows(lake, TABLE, columns) == history.expected()
+    of_events = unreachable(table)
+    assert of_events and all("/lakecdc-ingest-" in path for path in of_events)
+    rewriting = writing(table, "rewrite_delete_files")
+    assert killing(RewriteDeleteFilesOperator, context, rewriting, both, tables=TABLE) == {"done"}
+    assert rows(lake, TABLE, columns) == history.expected()
+    of_deletes = unreachable(table) - of_events
+    assert of_deletes and all("/lakecdc-rewrite_delete_files-" in path for path in of_deletes)
+    age(Path(table.location().removeprefix("file://")))
+    assert run(RemoveOrphanFilesOperator, context, tables=TABLE, dry_run=False) == {"done"}
+    assert unreachable(table) == set()
+    assert rows(lake, TABLE, columns) == history.expected()
 
 
 @pytest.mark.parametrize(
