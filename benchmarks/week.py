@@ -1,6 +1,6 @@
 """Whether governance keeps a lake healthy: a week of 30 tables, hour by hour, on a clock that is set forward.
 
-    python -m benchmarks.week [--tables 30] [--hours 168] [--budget 0.006] [--seed 1]
+    python -m benchmarks.week [--tables 30] [--hours 168] [--budget 0.012] [--seed 1]
 
 Each table has a writer of one habit: streams of changes or of new rows every hour, changes by day alone, loads at
 night, or, as half of the tables have it, a change about every other day. After the writers of an hour the tasks of the
@@ -196,7 +196,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tables", type=int, default=30)
     parser.add_argument("--hours", type=int, default=168)
-    parser.add_argument("--budget", type=float, default=0.006, help="minutes of cores for the hourly DAG")
+    parser.add_argument("--budget", type=float, default=0.012, help="minutes of cores for the hourly DAG")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--folder", type=Path, default=Path("build/bench/week"))
     given = parser.parse_args()

@@ -13,6 +13,7 @@ from lakecdc.ingest.job import ingest
 from lakecdc.reconcile.job import reconcile
 from tests.lakecdc.ingest.sources.postgres.test_types import CASES
 from tests.lakecdc.reconcile.support import AT_ONCE, differences
+from tests.on_demand import on_demand
 
 from .conftest import Shop
 
@@ -136,9 +137,8 @@ SPOILT = [
 MISSING, UNEXPECTED, DUPLICATE = range(len(SPOILT), len(SPOILT) + 3)
 
 
-@pytest.mark.soak
 @pytest.mark.timeout(7200)
-@pytest.mark.parametrize("rows", [300_000, 10_000_000])
+@pytest.mark.parametrize("rows", on_demand([300_000, 10_000_000], in_ci=[300_000]))
 def test_a_thousand_differences_of_twenty_kinds_are_found_while_the_source_is_written(
     shop: Shop, monkeypatch: pytest.MonkeyPatch, rows: int
 ) -> None:
