@@ -145,12 +145,14 @@ class _Question:
 
     :param moment: now, in the zone of the windows of policies.
     :param is_dry: no job changes anything, whatever policies prefer.
+    :param reads: how often each table is read, their mean being 1; nothing if nobody tells.
     """
 
     wanted: Wanted
     steps: Steps
     moment: datetime
     is_dry: bool = False
+    reads: Mapping[str, float] = field(default_factory=dict)
 
     def governed(self, asked: _Asked, properties: Mapping[str, str]) -> Governed:
         """What holds for a table."""
@@ -173,6 +175,13 @@ class _Question:
             if job in governed.jobs or job in self.steps.own
         }
 
+    def reads_of(self, asked: _Asked, governed: Governed) -> float:
+        """How often a table is read: what a policy says, then what the query log tells, else it is as any other."""
+        if governed.reads is not None:
+            return governed.reads
+        # those beside others are read by ingestion, which no query log tells of
+        return self.reads.get(asked.table, 0.0) if self.reads and asked.owner is None else 1.0
+
     def own_options(self, job: str, options: Mapping[str, Any]) -> dict[str, Any]:
         """Those of a job's options that not all tables have."""
         given = self.steps.options[job]
@@ -186,7 +195,6 @@ def assess(
     *,
     history: Mapping[str, str] | None = None,
     only: Sequence[str] = (),
-    zone: str = "UTC",
     is_dry: bool = False,
 ) -> Assessment:
     """Look at tables, and at those that stand beside them.
@@ -195,12 +203,13 @@ def assess(
 
     :param history: history table by target.
     :param only: work on these of the tables alone, and on those beside them; empty is all of them.
-    :param zone: of the windows of policies.
     :param is_dry: no job is to change anything, whatever policies prefer.
     """
     moment = datetime.now(UTC)
-    question = _Question(wanted, steps, moment.astimezone(ZoneInfo(zone)), is_dry)
     tables = find(catalog, wanted)
+    question = _Question(
+        wanted, steps, moment.astimezone(ZoneInfo(wanted.zone)), is_dry, _reads(catalog, wanted, tables.tables, moment)
+    )
     asked = [_Asked(name) for name in tables.tables if not only or name in only]
     found = _side_by_side(catalog, question, asked)
     beside = _beside([each.assessed for each in found], steps, history or {}, with_shared=not only)
@@ -217,6 +226,19 @@ def assess(
         tuple(action for each in found for action in each.actions),
         tuple(skipped for each in found for skipped in each.skipped),
     )
+
+
+def _reads(catalog: CatalogConnection, wanted: Wanted, tables: Sequence[str], moment: datetime) -> dict[str, float]:
+    """How often tables are read, as the query log tells."""
+    if wanted.query_log is None:
+        return {}
+    try:
+        with closing(catalog.load()) as opened:
+            return wanted.query_log.reads(opened, tables, moment)
+    except Exception:
+        # which work is worth most is worth less than the work
+        log.warning("%s does not tell how often tables are read.", wanted.query_log.table, exc_info=True)
+        return {}
 
 
 def _side_by_side(catalog: CatalogConnection, question: _Question, asked: Sequence[_Asked]) -> list[_Answer]:
@@ -300,7 +322,7 @@ def _looked_at(table: Table, question: _Question, asked: _Asked) -> _Answer:
     idle = {job: look.reason for job, look in looks.items() if isinstance(look, Idle)}
     needed = {job: look for job, look in looks.items() if not isinstance(look, Idle)}
     assessed = replace(_assessed(asked, governed), **_health(opened, question.moment), idle=idle)
-    window = governed.window
+    reads, window = question.reads_of(asked, governed), governed.window
     if window is not None and not window.holds(question.moment):
         reason = f"it is worked on from {window.begins} to {window.ends} alone"
         return _Answer(assessed, skipped=tuple(Skipped(asked.table, job, reason) for job in needed))
@@ -308,7 +330,7 @@ def _looked_at(table: Table, question: _Question, asked: _Asked) -> _Answer:
         assessed,
         tuple(
             replace(
-                _action(asked.table, job, look, governed.reads, _kept_longer(job, typed[job], governed)),
+                _action(asked.table, job, look, reads, _kept_longer(job, typed[job], governed)),
                 due=_due(opened, job, look, governed, question.moment),
                 options=question.own_options(job, options[job]),
                 approve=_waits(job, typed[job], governed),

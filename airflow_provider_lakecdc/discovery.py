@@ -7,6 +7,7 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from airflow_provider_lakecdc.query_log import QueryLog
 from lakecdc.metadata.names import is_side_table
 from lakecdc.metadata.policy import TablePolicy, is_pattern, matching
 
@@ -23,11 +24,15 @@ class Wanted:
     :param tables: names and patterns, see :func:`lakecdc.metadata.policy.matching`.
     :param fed: patterns of tables that ingestion feeds; what it has made among them is governed like its targets.
     :param policies: what holds for tables, by pattern.
+    :param zone: of the windows of policies.
+    :param query_log: tells how often tables are read, of which no policy says it.
     """
 
     tables: tuple[str, ...]
     fed: tuple[str, ...] = ()
     policies: Mapping[str, TablePolicy] = field(default_factory=dict)
+    zone: str = "UTC"
+    query_log: QueryLog | None = None
 
     @property
     def named(self) -> list[str]:

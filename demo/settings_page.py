@@ -9,6 +9,7 @@ from dataclasses import MISSING, Field, fields
 from typing import Any
 
 from airflow_provider_lakecdc.get_provider_info import get_provider_info
+from airflow_provider_lakecdc.query_log import QueryLog
 from airflow_provider_lakecdc.templates.config import LakeConfig, Retention, SparkConfig
 from airflow_provider_lakecdc.templates.schedules import Schedules
 from demo.settings import REPOSITORY
@@ -19,7 +20,7 @@ from lakecdc.metadata.policy import TablePolicy, Window
 PAGE = REPOSITORY / "docs" / "settings.md"
 _TABLE = re.compile(r"(<!-- made from (\w+) -->\n).*?(?=<!-- until here -->)", re.DOTALL)
 _PARAMETER = re.compile(r":param (\w+): (.*?)(?=\n\s*:(?:param|raises)|\Z)", re.DOTALL)
-_DESCRIBED = (LakeConfig, SparkConfig, Retention, Schedules, DebtLimits, TablePolicy, Window, Alerts)
+_DESCRIBED = (LakeConfig, SparkConfig, Retention, Schedules, DebtLimits, TablePolicy, Window, QueryLog, Alerts)
 _CLASSES: dict[str, type[Any]] = {found.__name__: found for found in _DESCRIBED}
 
 

@@ -14,6 +14,7 @@ from airflow_provider_lakecdc.audit import record_health
 from airflow_provider_lakecdc.discovery import Wanted
 from airflow_provider_lakecdc.documents import Documents
 from airflow_provider_lakecdc.hooks.catalog import get_catalog
+from airflow_provider_lakecdc.query_log import QueryLog
 from airflow_provider_lakecdc.submission import check_conf, is_true, table_list, typed_options
 from lakecdc.contract.fields import parse
 from lakecdc.metadata.policy import TablePolicy
@@ -43,6 +44,8 @@ class AssessTablesOperator(BaseOperator):
     :param history: history table by target.
     :param only: look at these of the tables alone; empty is all of them. (templated)
     :param zone: time zone of the windows of policies.
+    :param query_log: fields of ``airflow_provider_lakecdc.query_log.QueryLog``: the table that tells how often others
+        are read.
     :param is_dry: no job is to change anything, whatever policies prefer. (templated)
     :param strict_run_conf: refuse a DAG run whose ``conf`` has keys that are no params of the DAG.
     :param documents_uri: folder for the assessment; default: ``[lakecdc] documents_uri``. (templated)
@@ -65,6 +68,7 @@ class AssessTablesOperator(BaseOperator):
         history: Mapping[str, str] | None = None,
         only: str | Sequence[str] = (),
         zone: str = "UTC",
+        query_log: Mapping[str, Any] | None = None,
         is_dry: bool | str = False,
         strict_run_conf: bool = False,
         documents_uri: str | None = None,
@@ -81,6 +85,7 @@ class AssessTablesOperator(BaseOperator):
         self.history = dict(history or {})
         self.only = only
         self.zone = zone
+        self.query_log = dict(query_log) if query_log else None
         self.is_dry = is_dry
         self.strict_run_conf = strict_run_conf
         self.documents_uri = documents_uri or settings.documents_uri()
@@ -107,13 +112,13 @@ class AssessTablesOperator(BaseOperator):
         :param only: look at these of the tables alone; empty is all of them.
         """
         policies = {pattern: parse(TablePolicy, each, f"policy.{pattern}") for pattern, each in self.policy.items()}
+        query_log = parse(QueryLog, self.query_log, "query_log") if self.query_log else None
         return assess(
             get_catalog(self.catalog_conn_id),
-            Wanted(tuple(self.tables), tuple(self.fed), policies),
+            Wanted(tuple(self.tables), tuple(self.fed), policies, self.zone, query_log),
             Steps({job: typed_options(job, options) for job, options in self.steps.items()}, self.beside, self.own),
             history=self.history,
             only=only,
-            zone=self.zone,
             is_dry=is_true(self.is_dry),
         )
 

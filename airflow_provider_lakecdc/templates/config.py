@@ -28,6 +28,7 @@ from typing import Any
 from airflow_provider_lakecdc import settings
 from airflow_provider_lakecdc.discovery import Wanted
 from airflow_provider_lakecdc.old_documents import YOUNGEST_DOCUMENT
+from airflow_provider_lakecdc.query_log import QueryLog
 from airflow_provider_lakecdc.templates.schedules import DAGS, Schedules
 from lakecdc.contract.errors import SpecError
 from lakecdc.contract.fields import parse, refuse_unknown
@@ -111,6 +112,8 @@ class LakeConfig:
         it they are looked at alone), options, windows, approvals.
     :param budgets: by DAG, the core-minutes that a run may be predicted to take; what is worth most goes first.
         Default: no limit.
+    :param query_log: a table that tells how often others are read; what spares much-read tables goes first. Default:
+        all are read alike, unless a policy says otherwise.
     :param alerts: when somebody is told of a table that hurts, and how. Default: nobody is.
     :param spark: how jobs are submitted.
     :param options: options of jobs, by ``<job>`` or, with precedence, by ``<dag>.<job>``.
@@ -143,6 +146,7 @@ class LakeConfig:
     options: dict[str, dict[str, Any]] = field(default_factory=dict)
     policy: dict[str, TablePolicy] = field(default_factory=dict)
     budgets: dict[str, float] = field(default_factory=dict)
+    query_log: QueryLog | None = None
     alerts: Alerts = field(default_factory=Alerts)
     retention: dict[str, Retention] = field(default_factory=dict)
     statistics: bool = True

@@ -289,6 +289,7 @@ def _assessment(
         history=config.history_tables,
         only=ONLY_TABLES,
         zone=config.schedules.timezone,
+        query_log=asdict(config.query_log) if config.query_log else None,
         is_dry=IS_DRY_RUN,
         strict_run_conf=True,
         catalog_conn_id=config.catalog,

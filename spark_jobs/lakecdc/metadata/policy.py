@@ -123,7 +123,7 @@ class Governed:
     :param approve: those that wait for a person.
     :param own_options: options by job that go before those given to all tables.
     :param window: time of day in which it may be worked on.
-    :param reads: how often it is read, other tables being 1.
+    :param reads: how often it is read, other tables being 1; None if nobody has said it.
     :param max_wait: seconds for which work may be put off because other work is worth more.
     :param min_snapshot_age: seconds for which snapshots are kept, whatever options say.
     :param min_row_age: the same of rows.
@@ -135,7 +135,7 @@ class Governed:
     min_snapshot_age: float = 0.0
     min_row_age: float = 0.0
     window: Window | None = None
-    reads: float = 1.0
+    reads: float | None = None
     max_wait: float | None = None
     owner: str | None = None
 
