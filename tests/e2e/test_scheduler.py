@@ -174,6 +174,7 @@ def test_runs_of_a_backfill_work_one_by_one_and_read_their_hours_again_when_aske
     assert hours.copied() == [row for row in hours.rows() if row[0] != behind]
 
 
+@pytest.mark.soak
 def test_what_a_backfill_writes_starts_governance(airflow: ServedAirflow) -> None:
     airflow.turn_on(GOVERNED)
     hours = Hours(airflow, 3, 1)
