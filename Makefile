@@ -33,8 +33,9 @@ services: setup  ## install the servers of test-services
 	$(PYTHON) .ci/bootstrap.py --services
 	$(BIN)/python -m local_services.install
 
+# three processes, because these tests wait for servers half of the time
 test-services: services cluster-env build/spark-classes.jsa  ## run the tests against real S3 and REST catalog servers, installing these first
-	$(PYTEST) -m "services and not soak" $(ARGS)
+	$(PYTEST) -n 3 -m "services and not soak" $(ARGS)
 
 test-soak: setup cluster-env build/spark-classes.jsa  ## run what CI leaves out: soaks, and other formats, engines and moments of a case
 	$(PYTEST) -m soak $(ARGS)
