@@ -13,7 +13,6 @@ import argparse
 import json
 import os
 import resource
-import shutil
 import subprocess
 import sys
 import time
@@ -27,6 +26,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 from airflow_provider_lakecdc.assessment import Steps, assess, parse_assessment
 from airflow_provider_lakecdc.discovery import Wanted
 from airflow_provider_lakecdc.operators.plan import tasks_of
+from benchmarks.folders import emptied
 from benchmarks.terminal import only_own_lines
 from lakecdc.metadata.plan import choose
 from lakecdc.metadata.policy import TablePolicy
@@ -89,8 +89,7 @@ def main() -> None:
     if arguments.measure:
         print(json.dumps(sum(len(each["compact_data_files"]["tables"]) for each in assess_and_plan(folder))))
         return
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
+    emptied(folder)
     with only_own_lines(folder / "output.log"):
         make(folder, arguments.tables, arguments.needy)
         print(f"{arguments.tables} tables, of which {arguments.needy} need to be compacted")

@@ -25,7 +25,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import shutil
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -36,6 +35,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from benchmarks.folders import emptied
 from benchmarks.terminal import only_own_lines
 from lakecdc.contract.spec import parse_spec
 from lakecdc.iceberg.commit import RowChanges, append_changes
@@ -285,9 +285,7 @@ def main() -> None:
     if given.bounded:
         os.environ["SPARK_MASTER"] = "local-cluster[2,1,2048]"
         os.environ["PYSPARK_SUBMIT_ARGS"] = "--driver-memory 4g --executor-memory 2g pyspark-shell"
-    folder = given.folder.resolve()
-    shutil.rmtree(folder, ignore_errors=True)
-    (folder / "warehouse").mkdir(parents=True)
+    folder = emptied(given.folder, "warehouse")
     with only_own_lines(folder / "output.log"):
         print(json.dumps({**measured(given, folder), "commits": given.commits, "cores": os.cpu_count()}))
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import shutil
 import subprocess
 import sys
 import time
@@ -24,6 +23,7 @@ from typing import Any
 
 import psycopg
 
+from benchmarks.folders import emptied
 from benchmarks.terminal import only_own_lines
 from lakecdc.contract.spec import parse_spec
 from lakecdc.ingest.job import ingest
@@ -115,9 +115,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=5_000_000)
     parser.add_argument("--folder", type=Path, default=Path("build/bench/full-load"))
     given = parser.parse_args()
-    folder = given.folder.resolve()
-    shutil.rmtree(folder, ignore_errors=True)
-    (folder / "warehouse").mkdir(parents=True)
+    folder = emptied(given.folder, "warehouse")
     with only_own_lines(folder / "output.log"):
         print(json.dumps(result(measure(folder, given.rows), given.rows)))
 

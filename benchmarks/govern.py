@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import shutil
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ import pyarrow as pa
 from pyiceberg.catalog.sql import SqlCatalog
 
 from benchmarks.deletes import costs
+from benchmarks.folders import emptied
 from benchmarks.terminal import only_own_lines
 from lakecdc.contract.spec import parse_spec
 from lakecdc.run import run, work_of
@@ -79,9 +79,7 @@ def main() -> None:
     parser.add_argument("--files", type=int, default=6, help="data files of each")
     parser.add_argument("--folder", type=Path, default=Path("build/bench/govern"))
     arguments = parser.parse_args()
-    count, folder = arguments.tables, arguments.folder.resolve()
-    shutil.rmtree(folder, ignore_errors=True)
-    (folder / "warehouse").mkdir(parents=True)
+    count, folder = arguments.tables, emptied(arguments.folder, "warehouse")
     with only_own_lines(folder / "output.log"):
         bench = Bench(folder, arguments.files)
         first = [bench.make(f"first_{number}") for number in range(_FIRST)]

@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import shutil
 import subprocess
 import sys
 import time
@@ -25,6 +24,7 @@ import pyarrow as pa
 from pyiceberg.catalog.sql import SqlCatalog
 
 from airflow_provider_lakecdc.first_look import look
+from benchmarks.folders import emptied
 from benchmarks.terminal import only_own_lines
 from lakecdc.contract.report import parse_report
 from lakecdc.contract.spec import parse_spec
@@ -96,9 +96,7 @@ def main() -> None:
     parser.add_argument("--large", type=int, default=10_000, help="data files of one more table")
     parser.add_argument("--folder", type=Path, default=Path("build/bench/idle"))
     arguments = parser.parse_args()
-    folder = arguments.folder.resolve()
-    shutil.rmtree(folder, ignore_errors=True)
-    (folder / "warehouse").mkdir(parents=True)
+    folder = emptied(arguments.folder, "warehouse")
     with only_own_lines(folder / "output.log"):
         bench = Bench(folder)
         tables = [f"bench.table_{number}" for number in range(arguments.tables)]

@@ -17,7 +17,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -27,6 +26,7 @@ from typing import TYPE_CHECKING, Any
 from benchmarks import events
 from benchmarks.deletes import costs
 from benchmarks.encodings import ENCODINGS
+from benchmarks.folders import emptied
 from benchmarks.peers import flink, merge_into
 from benchmarks.terminal import only_own_lines
 from lakecdc.contract.spec import parse_spec
@@ -184,8 +184,7 @@ def main() -> None:
     if not {*contenders} <= {*able}:
         parser.error(f"{arguments.format} is read by {', '.join(able)}")
     if not arguments.only:
-        shutil.rmtree(lake.folder, ignore_errors=True)
-        (lake.folder / "warehouse").mkdir(parents=True)
+        emptied(lake.folder, "warehouse")
     with only_own_lines(lake.folder / "output.log"):
         if arguments.only:
             print(json.dumps(_run_alone(lake, arguments.only)))

@@ -19,6 +19,7 @@ from pathlib import Path
 
 from benchmarks import events
 from benchmarks.deletes import Cost, costs
+from benchmarks.folders import emptied
 from benchmarks.ingest import Lake
 from benchmarks.terminal import only_own_lines
 from lakecdc.contract.target import ORDER_COLUMN, TIME_COLUMN
@@ -83,9 +84,7 @@ def main() -> None:
     parser.add_argument("--batches", type=int, default=5, help="at each size, besides the first")
     parser.add_argument("--folder", type=Path, default=Path("build/bench/ingest-growth"))
     arguments = parser.parse_args()
-    lake = Lake(arguments.folder.resolve())
-    shutil.rmtree(lake.folder, ignore_errors=True)
-    (lake.folder / "warehouse").mkdir(parents=True)
+    lake = Lake(emptied(arguments.folder, "warehouse"))
     with only_own_lines(lake.folder / "output.log"):
         sizes = [int(rows) for rows in arguments.rows.split(",")]
         found = grow(lake, sizes, arguments.batches, arguments.events)

@@ -13,7 +13,6 @@ import argparse
 import json
 import os
 import resource
-import shutil
 import struct
 from pathlib import Path
 from typing import Any
@@ -25,6 +24,7 @@ from pyiceberg.transforms import IdentityTransform
 from pyiceberg.typedef import Record
 
 from benchmarks.deletes import costs
+from benchmarks.folders import emptied
 from benchmarks.terminal import only_own_lines
 from lakecdc.contract.spec import parse_spec
 from lakecdc.metadata import health
@@ -93,9 +93,7 @@ def main() -> None:
     parser.add_argument("--files", type=int, default=300_000)
     parser.add_argument("--folder", type=Path, default=Path("build/bench/large"))
     arguments = parser.parse_args()
-    folder = arguments.folder.resolve()
-    shutil.rmtree(folder, ignore_errors=True)
-    (folder / "warehouse").mkdir(parents=True)
+    folder = emptied(arguments.folder, "warehouse")
     with only_own_lines(folder / "output.log"):
         bench = Bench(folder, arguments.files)
         bench.make()

@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import shutil
 import statistics
 import time
 from pathlib import Path
@@ -22,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from benchmarks.deletes import costs
+from benchmarks.folders import emptied
 from benchmarks.terminal import only_own_lines
 from lakecdc.contract.spec import parse_spec
 from lakecdc.maintain.compact import compact_data_files
@@ -136,9 +136,7 @@ def main() -> None:
     parser.add_argument("--timed", type=int, default=50, help="how many of them are queried for the time")
     parser.add_argument("--folder", type=Path, default=Path("build/bench/lookup"))
     arguments = parser.parse_args()
-    folder = arguments.folder.resolve()
-    shutil.rmtree(folder, ignore_errors=True)
-    (folder / "warehouse").mkdir(parents=True)
+    folder = emptied(arguments.folder, "warehouse")
     with only_own_lines(folder / "output.log"):
         bench = Bench(folder, arguments.rows, arguments.commits, arguments.target)
         drawn = np.random.default_rng(0).choice(arguments.rows, arguments.keys, replace=False)

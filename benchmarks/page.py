@@ -13,7 +13,6 @@ import argparse
 import json
 import os
 import random
-import shutil
 import time
 import uuid
 from datetime import UTC, datetime, timedelta
@@ -31,6 +30,7 @@ from airflow_provider_lakecdc.page.lookups import Heads
 from airflow_provider_lakecdc.page.rendering import render
 from airflow_provider_lakecdc.page.tables import tables_of
 from benchmarks.assess import open_catalog
+from benchmarks.folders import emptied
 from benchmarks.terminal import only_own_lines
 
 _HOURS = 24
@@ -89,9 +89,7 @@ def main() -> None:
     parser.add_argument("--days", type=int, default=14)
     parser.add_argument("--folder", type=Path, default=Path("build/bench/page"))
     arguments = parser.parse_args()
-    folder = arguments.folder.resolve()
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
+    folder = emptied(arguments.folder)
     with only_own_lines(folder / "output.log"):
         make(folder, arguments.tables, arguments.days)
         print(f"{arguments.tables} tables, measured each hour for {arguments.days} days")

@@ -13,11 +13,11 @@ import argparse
 import json
 import multiprocessing
 import os
-import shutil
 import statistics
 import time
 from pathlib import Path
 
+from benchmarks.folders import emptied
 from benchmarks.terminal import only_own_lines
 
 _DAGS = Path(__file__).resolve().parents[1] / "dags"
@@ -88,9 +88,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--folder", type=Path, default=Path("build/bench/parse"))
     arguments = parser.parse_args()
-    folder = arguments.folder.resolve()
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
+    folder = emptied(arguments.folder)
     with only_own_lines(folder / "output.log"):
         prepare(folder, arguments.tables)
         import airflow.dag_processing.dagbag  # noqa: F401

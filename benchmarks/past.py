@@ -10,10 +10,10 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import shutil
 from pathlib import Path
 
 from benchmarks import past_changes, past_moment
+from benchmarks.folders import emptied
 from benchmarks.terminal import only_own_lines
 
 
@@ -24,9 +24,7 @@ def main() -> None:
     parser.add_argument("--changed", type=float, default=0.01, help="share of the rows that changes")
     parser.add_argument("--folder", type=Path, default=Path("build/bench/past"))
     given = parser.parse_args()
-    folder = given.folder.resolve()
-    shutil.rmtree(folder, ignore_errors=True)
-    (folder / "warehouse").mkdir(parents=True)
+    folder = emptied(given.folder, "warehouse")
     with only_own_lines(folder / "output.log"):
         found = {
             "changes": past_changes.measure(folder, given.rows, given.changed),

@@ -19,7 +19,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import shutil
 import statistics
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -28,6 +27,7 @@ from typing import Any
 
 from airflow_provider_lakecdc.assessment import Steps, assess
 from airflow_provider_lakecdc.discovery import Wanted
+from benchmarks.folders import emptied
 from benchmarks.lakes import JOB, SIZES, Lake, shapes
 from benchmarks.terminal import only_own_lines
 from lakecdc.contract.spec import parse_spec
@@ -179,9 +179,7 @@ def main() -> None:
     parser.add_argument("--sizes", default=",".join(SIZES))
     parser.add_argument("--folder", type=Path, default=Path("build/bench/plan"))
     given = parser.parse_args()
-    folder = given.folder.resolve()
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
+    folder = emptied(given.folder)
     with only_own_lines(folder / "output.log"):
         made = shapes("drawn", min(_LEARNT_FROM, given.tables), given.seed + 1)
         done = learnt(Bench(Lake(folder / "learnt_from", made, given.seed)))

@@ -30,6 +30,7 @@ from typing import Any
 import psutil
 import psycopg
 
+from benchmarks.folders import emptied
 from benchmarks.terminal import only_own_lines
 from lakecdc.contract.spec import parse_spec
 from lakecdc.ingest.job import ingest
@@ -249,9 +250,7 @@ def main() -> None:
     parser.add_argument("--updates", type=int, default=500_000)
     parser.add_argument("--folder", type=Path, default=Path("build/bench/transaction"))
     given = parser.parse_args()
-    folder = given.folder.resolve()
-    shutil.rmtree(folder, ignore_errors=True)
-    (folder / "warehouse").mkdir(parents=True)
+    folder = emptied(given.folder, "warehouse")
     with only_own_lines(folder / "output.log"):
         with {"postgres": postgres, "mysql": mysql}[given.source](folder) as source:
             if given.source == "postgres":

@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import shutil
 import statistics
 import time
 from collections import Counter
@@ -27,6 +26,7 @@ import numpy as np
 from pyiceberg.catalog.sql import SqlCatalog
 
 from benchmarks.days import CATALOG, Fed, governed
+from benchmarks.folders import emptied
 from benchmarks.terminal import only_own_lines
 from demo.compare import open_duckdb
 from lakecdc.contract.spec import parse_spec
@@ -200,9 +200,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--folder", type=Path, default=Path("build/bench/week"))
     given = parser.parse_args()
-    folder = given.folder.resolve()
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
+    folder = emptied(given.folder)
     os.environ |= {
         "AIRFLOW_HOME": str(folder / "airflow"),
         "AIRFLOW__LAKECDC__AUDIT": "False",
