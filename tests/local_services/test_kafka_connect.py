@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
-import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -56,24 +54,19 @@ def test_topics_survive_a_crash_on_the_same_port(kafka: Kafka) -> None:
     assert read(kafka, "kept", 1) == [1]
 
 
-def test_debezium_delivers_a_postgres_table(kafka: Kafka, tmp_path: Path) -> None:
-    folder = Path(tempfile.mkdtemp(prefix="lakecdc-test-"))
-    folder.chmod(0o755)
-    try:
-        with Postgres(folder / "data") as postgres, Connect(tmp_path / "connect", kafka) as connect:
-            with psycopg.connect(postgres.dsn, autocommit=True) as session:
-                session.execute("CREATE TABLE t (id int PRIMARY KEY, v text)")
-                session.execute("INSERT INTO t VALUES (1, 'a')")
-                connect.run_connector("pg", connector(postgres))
-                session.execute("UPDATE t SET v = 'b'")
-                events = read(kafka, "pg.public.t", 2)
-            assert [(e["op"], e["after"]) for e in events] == [("r", {"id": 1, "v": "a"}), ("u", {"id": 1, "v": "b"})]
-            classes = {plugin["class"].rpartition(".")[2] for plugin in connect.request("GET", "/connector-plugins")}
-            assert {"PostgresConnector", "MySqlConnector", "MariaDbConnector"} <= classes
-            with pytest.raises(ServiceError, match="400"):
-                connect.run_connector("bad", {"connector.class": "io.debezium.connector.postgresql.PostgresConnector"})
-    finally:
-        shutil.rmtree(folder)
+def test_debezium_delivers_a_postgres_table(kafka: Kafka, folder: Path, tmp_path: Path) -> None:
+    with Postgres(folder / "data") as postgres, Connect(tmp_path / "connect", kafka) as connect:
+        with psycopg.connect(postgres.dsn, autocommit=True) as session:
+            session.execute("CREATE TABLE t (id int PRIMARY KEY, v text)")
+            session.execute("INSERT INTO t VALUES (1, 'a')")
+            connect.run_connector("pg", connector(postgres))
+            session.execute("UPDATE t SET v = 'b'")
+            events = read(kafka, "pg.public.t", 2)
+        assert [(e["op"], e["after"]) for e in events] == [("r", {"id": 1, "v": "a"}), ("u", {"id": 1, "v": "b"})]
+        classes = {plugin["class"].rpartition(".")[2] for plugin in connect.request("GET", "/connector-plugins")}
+        assert {"PostgresConnector", "MySqlConnector", "MariaDbConnector"} <= classes
+        with pytest.raises(ServiceError, match="400"):
+            connect.run_connector("bad", {"connector.class": "io.debezium.connector.postgresql.PostgresConnector"})
 
 
 def connector(postgres: Postgres) -> dict[str, str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,16 +11,8 @@ from local_services import mariadb
 from local_services.mariadb import MariaDB
 from local_services.paths import Account
 from local_services.process import ServiceError
-from tests.open_folder import open_folder
 
 pytestmark = pytest.mark.services
-
-
-@pytest.fixture(name="folder")
-def open_to_all() -> Iterator[Path]:
-    """A folder that any account may enter."""
-    with open_folder() as found:
-        yield found
 
 
 def query(server: MariaDB, statement: str) -> list[Any]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import psycopg
@@ -14,19 +13,11 @@ from local_services import postgres as postgres_module
 from local_services.paths import Account, first_closed_folder, reachable_folder, unprivileged_account
 from local_services.postgres import Postgres, installed_binaries
 from local_services.process import ServiceError, free_port
-from tests.open_folder import open_folder
 
 PEEK = (
     "SELECT count(*) FROM pg_logical_slot_peek_binary_changes"
     "('s', null, null, 'proto_version', '1', 'publication_names', 'p')"
 )
-
-
-@pytest.fixture(name="folder")
-def open_to_all() -> Iterator[Path]:
-    """A folder that any account may enter."""
-    with open_folder() as found:
-        yield found
 
 
 def query(server: Postgres, statement: str) -> list[tuple[object, ...]]:
