@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from lakecdc.erase.decode_statistics import field_ids, is_of_partitions, partitions_of, summed_up, tells_key
@@ -35,6 +36,23 @@ class Wanted:
     bounds: Sequence[tuple[bytes, ...]]
     moved: tuple[int, pa.Array] | None = None
     partitions: Sequence[Set[int]] = ()
+
+    @cached_property
+    def values(self) -> frozenset[tuple[Any, ...]]:
+        """The keys as values."""
+        return frozenset(zip(*(column.to_pylist() for column in self.keys.columns), strict=True))
+
+    @cached_property
+    def bounds_of_columns(self) -> list[frozenset[bytes]]:
+        """For each column, the bounds of all keys."""
+        return [frozenset(values) for values in zip(*self.bounds, strict=True)]
+
+    def told_by(self, partition: Mapping[int, Any]) -> bool:
+        """Whether the values of a partition are a key.
+
+        :param partition: by the ids of the partition fields.
+        """
+        return tells_key(partition, self.partitions, self.values)
 
 
 @dataclass(frozen=True)
@@ -95,7 +113,7 @@ def rows_of(stream: Any, wanted: Wanted) -> int:
 
     file = pq.ParquetFile(stream)
     if is_of_partitions(file.schema_arrow.names):
-        return sum(tells_key(each, wanted.partitions, _values(wanted)) for each in partitions_of(file))
+        return sum(wanted.told_by(each) for each in partitions_of(file))
     named = {int((field.metadata or {}).get(b"PARQUET:field_id", -1)): field.name for field in file.schema_arrow}
     own = [named.get(field_id) for field_id in wanted.field_ids]
     moved = named.get(wanted.moved[0]) if wanted.moved else None
@@ -122,28 +140,23 @@ def of_avro(stream: Any, wanted: Wanted) -> Held:
     of_files, of_rows = (
         field_ids(entries.writer_schema, *path) for path in (("data_file", "partition"), ("partition",))
     )
-    columns, keys = [frozenset(values) for values in zip(*wanted.bounds, strict=True)], _values(wanted)
 
     def is_key(partition: Mapping[str, Any] | None, ids: Mapping[str, int]) -> bool:
-        values = {ids[name]: value for name, value in (partition or {}).items()}
-        return tells_key(values, wanted.partitions, keys)
+        return wanted.told_by({ids[name]: value for name, value in (partition or {}).items()})
 
     rows, found = 0, list[str]()
     for entry in entries:
         file = entry.get("data_file")
         if file is None:
             rows += "spec_id" in entry and is_key(entry.get("partition"), of_rows)
-        elif columns and (_bounds_tell(file, wanted, columns) or is_key(file.get("partition"), of_files)):
+        elif wanted.bounds and (_bounds_tell(file, wanted) or is_key(file.get("partition"), of_files)):
             found.append(file["file_path"])
     return Held(rows, found)
 
 
-def _values(wanted: Wanted) -> set[tuple[Any, ...]]:
-    return set(zip(*(column.to_pylist() for column in wanted.keys.columns), strict=True))
-
-
-def _bounds_tell(file: Mapping[str, Any], wanted: Wanted, columns: Sequence[Set[bytes]]) -> bool:
+def _bounds_tell(file: Mapping[str, Any], wanted: Wanted) -> bool:
     """Whether the bounds of a file are a key."""
+    columns = wanted.bounds_of_columns
     sides = [_bounds(file.get(f"{side}_bounds")) for side in ("lower", "upper")]
     told = [[side[field_id] for side in sides if field_id in side] for field_id in wanted.field_ids]
     return _tell_key(told, columns) and (
