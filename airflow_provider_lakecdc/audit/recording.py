@@ -97,11 +97,12 @@ def _record(catalog: CatalogConnection, make: Callable[[], Sequence[Batch]]) -> 
 def _deliver(catalog: CatalogConnection, batches: Sequence[Batch], outbox: Outbox, written: Callable[[], None]) -> None:
     named = [(batch, _put(batch, outbox)) for batch in batches]
     with closing(catalog.load()) as opened:
-        for batch, name in named:
+        for batch, _ in named:
             append_once(opened, batch, _OWN)
+        written()
+        for _, name in named:
             if name is not None:
                 outbox.remove(name)
-        written()
         _deliver_left(opened, outbox)
 
 

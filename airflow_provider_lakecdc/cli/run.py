@@ -110,10 +110,11 @@ def _governing(
     job, named = asked.job, asked.tables or config.maintained_tables
     if not (named or config.fed_patterns):
         raise SpecError("Nobody has said which tables.", hint="Name them by --tables, or a configuration by --config.")
-    # options that say how long rows are kept say so for all tables
-    own = None if options.get("time_column") else config.own_tables(job, options)
     if job in _NAMED_ALONE:
-        own = {table: {} for table in named}
+        own: dict[str, dict[str, Any]] | None = {table: {} for table in named}
+    else:
+        # options that say how long rows are kept say so for all tables
+        own = None if "time_column" in options else config.own_tables(job, options)
     beside = {step.job_name: config.quarantine_tables for step in OF_SIDE_TABLES if step.job_name == job}
     found = AssessTablesOperator(
         task_id="assess",

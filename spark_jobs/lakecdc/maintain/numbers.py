@@ -82,7 +82,7 @@ def _of_report(table: IcebergTable, report: TableReport, job: str) -> dict[str, 
         found["numbers_left_out"] = f"{live} live files are more than {MOST_FILES}"
     if after and before != after:
         found["bytes_written"] = _written(table, before, after, job)
-    if after and after == table.head() and _file_count(after.summary) > health.MOST_FILES_OF_A_WORKER:
+    if after and _file_count(after.summary) > health.MOST_FILES_OF_A_WORKER and after == table.head():
         found["health"] = _health(table, after)
     return found
 
