@@ -8,12 +8,12 @@ from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo
 
-from airflow_provider_lakecdc.audit.reading import latest_health
+from airflow_provider_lakecdc.audit.reading import LATELY, latest_health
 from airflow_provider_lakecdc.discovery import Wanted, find
 from airflow_provider_lakecdc.looks import Idle, OpenTable, Untold, look_at
 from lakecdc.contract import fields
@@ -37,8 +37,6 @@ log = logging.getLogger(__name__)
 #: seconds for which work may be put off, unless a policy says
 MAX_WAIT = 7 * 24 * 3600.0
 _THREADS = 4
-# a job's measurement of a table stands for so long, as on the page Lakehouse
-_LATELY = timedelta(days=14)
 _SORT = "sort_data_files"
 _EVERY_RUN = "it is done whatever it costs"
 #: jobs that may be put off; of the others nobody reads faster, and what they promise cannot wait
@@ -372,7 +370,7 @@ def _health(opened: OpenTable, now: datetime) -> dict[str, Any]:
 def _measured_by_a_job(table: Table, now: datetime) -> HealthRow | None:
     name = ".".join(table.name())
     try:
-        return latest_health(table.catalog, name, now - _LATELY)
+        return latest_health(table.catalog, name, now - LATELY)
     except Exception:
         # what is to be done there does not hang on it
         log.warning("What jobs have measured of %s cannot be read.", name, exc_info=True)

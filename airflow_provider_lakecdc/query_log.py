@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from lakecdc.contract.errors import SpecError
@@ -22,7 +22,7 @@ class QueryLog:
     :param table: its name; pyiceberg reads it, so that it has no equality deletes.
     :param name_column: column of text with the table that was read: ``namespace.name``, with its catalog in front or
         without, in whatever case.
-    :param time_column: column of the moment or the date.
+    :param time_column: column of the moment or the date, which is of UTC if it has no zone.
     :param max_age: seconds after which a read counts no more.
     """
 
@@ -55,18 +55,9 @@ class QueryLog:
         from pyiceberg.expressions import GreaterThanOrEqual, Reference
         from pyiceberg.expressions.literals import literal
 
-        lately = GreaterThanOrEqual(term=Reference(self.time_column), value=literal(self._moment(log, since)))
+        lately = GreaterThanOrEqual(term=Reference(self.time_column), value=literal(since))
         counts: Counter[str] = Counter()
         for batch in log.scan(lately, selected_fields=(self.name_column,)).to_arrow_batch_reader():
             for each in batch.column(self.name_column).drop_null().value_counts():
                 counts[each["values"].as_py()] += each["counts"].as_py()
         return counts
-
-    def _moment(self, log: Table, moment: datetime) -> str:
-        """A moment as values of the log's column are written; those without a zone are of UTC."""
-        from pyiceberg.types import DateType, TimestamptzType
-
-        kind = log.schema().find_type(self.time_column)
-        if isinstance(kind, DateType):
-            return moment.astimezone(UTC).date().isoformat()
-        return moment.astimezone(UTC).replace(tzinfo=UTC if isinstance(kind, TimestamptzType) else None).isoformat()

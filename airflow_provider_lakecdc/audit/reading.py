@@ -35,6 +35,8 @@ class Trend:
     scores: tuple[tuple[datetime, float], ...]
 
 
+#: time for which a measurement of a table stands where nobody has measured it since
+LATELY = timedelta(days=14)
 # the last rows are wanted mostly, and a day's partition is enough for them
 _DAYS = (1, 30)
 

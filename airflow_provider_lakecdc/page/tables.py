@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 
 from airflow_provider_lakecdc.audit import Trend, health_trends
+from airflow_provider_lakecdc.audit.reading import LATELY
 from airflow_provider_lakecdc.page.lakes import Lake
 from airflow_provider_lakecdc.page.lookups import Heads
 from lakecdc.metadata.health import grade
 from lakecdc.metadata.names import HEALTH
-
-#: days of measurements that are shown
-DAYS = 14
 
 
 @dataclass(frozen=True)
@@ -40,5 +38,5 @@ def trends(lake: Lake, heads: Heads) -> dict[str, Trend]:
     """How the tables of a lake's catalog have fared lately, by table."""
     catalog = lake.catalog
     today = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
-    since = today - timedelta(days=DAYS)
+    since = today - LATELY
     return heads.read(catalog, HEALTH, (lake.conn_id, since), lambda: health_trends(catalog, since))
