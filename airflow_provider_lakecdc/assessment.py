@@ -20,6 +20,7 @@ from lakecdc.contract import fields
 from lakecdc.contract.options import OPTIONS, JobOptions, SortDataFilesOptions
 from lakecdc.metadata import names
 from lakecdc.metadata.expiry import iso
+from lakecdc.metadata.health import REGAINED_BY
 from lakecdc.metadata.last_write import standing
 from lakecdc.metadata.plan import Action, Skipped
 from lakecdc.metadata.policy import Governed, inherited, matching, tightened
@@ -321,6 +322,7 @@ def _looked_at(table: Table, question: _Question, asked: _Asked) -> _Answer:
     needed = {job: look for job, look in looks.items() if not isinstance(look, Idle)}
     assessed = replace(_assessed(asked, governed), **_health(opened, question.moment), idle=idle)
     reads, window = question.reads_of(asked, governed), governed.window
+    pressing = _pressing(assessed.health, needed, governed.min_score)
     if window is not None and not window.holds(question.moment):
         reason = f"it is worked on from {window.begins} to {window.ends} alone"
         return _Answer(assessed, skipped=tuple(Skipped(asked.table, job, reason) for job in needed))
@@ -329,7 +331,7 @@ def _looked_at(table: Table, question: _Question, asked: _Asked) -> _Answer:
         tuple(
             replace(
                 _action(asked.table, job, look, reads, _kept_longer(job, typed[job], governed)),
-                due=_due(opened, job, look, governed, question.moment),
+                due=pressing.get(job) or _due(opened, job, look, governed, question.moment),
                 options=question.own_options(job, options[job]),
                 approve=_waits(job, typed[job], governed),
             )
@@ -409,6 +411,17 @@ def _due(opened: OpenTable, job: str, look: Work | Untold, governed: Governed, n
     done = next((each for each in opened.snapshots if each.summary.get(names.JOB) == job), opened.snapshots[-1])
     waited = now.timestamp() - done.timestamp_ms / 1000
     return f"it has waited for {waited / 3600:.0f} hours, of at most {limit / 3600:g}" if waited > limit else None
+
+
+def _pressing(health: Mapping[str, Any] | None, jobs: Collection[str], least: float | None) -> dict[str, str]:
+    """The job that a table gains most by, with the reason, if its score is too low; the others may wait."""
+    if health is None or least is None or health["score"] >= least:
+        return {}
+    gains = {job: health["lost"].get(reason, 0.0) for reason, job in REGAINED_BY.items() if job in jobs}
+    job = max(gains, key=gains.__getitem__, default=None)
+    if job is None or not gains[job]:
+        return {}
+    return {job: f"the table's score is {health['score']:g}, below {least:g}, and {gains[job]:g} points are its work"}
 
 
 def _unseen(question: _Question, asked: _Asked, error: Exception) -> _Answer:

@@ -3,7 +3,8 @@
     python -m benchmarks.supposed [--seeds 40] [--tables 50] [--budget 0.15]
 
 The contest of ``benchmarks.plan``, over the metadata that its lakes would have, in seconds and without Spark: how many
-times the better of the others the plan has, over the seeds. The last line is JSON.
+times the better of the others the plan has, over the seeds; how many times a plan could have at most, if parts of jobs
+could be done; and how much of that is reached. The last line is JSON.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from benchmarks.plan import Bench, Done, contest, facts
 from lakecdc.metadata.file_facts import by_partition
 from lakecdc.metadata.health import measured
 from lakecdc.metadata.live_files import Content, LiveFile
-from lakecdc.metadata.plan import Action
+from lakecdc.metadata.plan import Action, choose
 from lakecdc.metadata.work import of_delete_files
 
 if TYPE_CHECKING:
@@ -43,16 +44,36 @@ class Supposed(Bench):
         return Done(action, action.guessed_core_seconds or 0.0, action.benefit)
 
 
-def times_the_better(distribution: str, tables: int, part: float, seeds: int) -> dict[str, float]:
-    """How many times the better of the others the plan has, over lakes that differ by chance alone.
+def most_possible(actions: Sequence[Action], budget: float) -> float:
+    """What no plan can spare more of: the worthiest jobs, and a part of the one that the budget ends in."""
+    found, left = 0.0, budget
+    for action in sorted(actions, key=lambda each: -each.worth):
+        cost = action.core_seconds or 0.0
+        if cost > left:
+            return found + action.benefit * left / cost
+        found, left = found + action.benefit, left - cost
+    return found
+
+
+def figures(distribution: str, tables: int, part: float, seeds: int) -> dict[str, dict[str, float]]:
+    """Quarters of each figure, over lakes that differ by chance alone.
 
     :param part: of what all tables would take, as the budget.
     """
-    found = [
-        facts(contest(Supposed(shapes(distribution, tables, seed)), part, ()))["times_the_better"]
-        for seed in range(1, seeds + 1)
-    ]
-    low, middle, high = statistics.quantiles(found, n=4)
+    found: dict[str, list[float]] = {"times_the_better": [], "times_possible": [], "part_of_possible": []}
+    for seed in range(1, seeds + 1):
+        lake = Supposed(shapes(distribution, tables, seed))
+        budget = part * sum(action.core_seconds or 0.0 for action in lake.actions)
+        result, most = facts(contest(lake, part, ())), most_possible(lake.actions, budget)
+        others = max(result[name]["removed_per_core_second"] for name in ("most_files_first", "round_robin"))
+        found["times_the_better"].append(result["times_the_better"])
+        found["times_possible"].append(most / budget / others)
+        found["part_of_possible"].append(choose(lake.actions, budget=budget).benefit / most)
+    return {name: _quarters(values) for name, values in found.items()}
+
+
+def _quarters(values: Sequence[float]) -> dict[str, float]:
+    low, middle, high = statistics.quantiles(values, n=4)
     return {"lowest_quarter": round(low, 2), "median": round(middle, 2), "highest_quarter": round(high, 2)}
 
 
@@ -84,7 +105,7 @@ def main() -> None:
     parser.add_argument("--tables", type=int, default=50)
     parser.add_argument("--budget", type=float, default=0.15, help="part of what all tables would take")
     given = parser.parse_args()
-    found = {name: times_the_better(name, given.tables, given.budget, given.seeds) for name in SIZES}
+    found = {name: figures(name, given.tables, given.budget, given.seeds) for name in SIZES}
     print(json.dumps({"name": "bench-plan-supposed", **found, **vars(given)}))
 
 

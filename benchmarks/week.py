@@ -35,6 +35,7 @@ from local_services import spark_classes
 
 _NIGHT, _MORNING, _EVENING = 3, 8, 18
 _MAX_WAIT_HOURS = 6
+_MIN_SCORE = 85
 _FIRST_ROWS = 2_000
 # what makes a job of a handful of rows shorter
 _SETTINGS = {
@@ -159,7 +160,7 @@ class Week:
             {
                 "catalog_conn_id": "lake",
                 "tables": ["bench.*"],
-                "policy": {"*": {"allow": ["*"], "max_wait": _MAX_WAIT_HOURS * 3600}},
+                "policy": {"*": {"allow": ["*"], "max_wait": _MAX_WAIT_HOURS * 3600, "min_score": _MIN_SCORE}},
                 "budgets": {"hourly_governance": budget},
                 "options": {"rewrite_delete_files": _UNPROVEN, "compact_data_files": _UNPROVEN},
                 "one_application": True,

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_lakecdc.assessment import Assessment, Steps, assess, parse_assessment
+from airflow_provider_lakecdc.assessment import Assessment, Steps, _pressing, assess, parse_assessment
 from airflow_provider_lakecdc.discovery import Wanted
 from airflow_provider_lakecdc.operators.plan import dry_runs_of, tasks_of
 from lakecdc.contract.spec import loads
@@ -95,6 +95,26 @@ def test_policies_say_when_and_how(shop: Any) -> None:
     assert tasks[1]["compact_data_files"]["policy_options"] == {"min_input_files": 3}
     predicted = tasks[0]["compact_data_files"]["predicted_core_seconds"]
     assert predicted == {"compact_data_files": {"shop.a": a.core_seconds}}
+
+
+def test_what_a_table_of_a_low_score_gains_most_by_waits_no_longer(shop: Any) -> None:
+    policies = {"shop.b": TablePolicy(min_score=90), "shop.c": TablePolicy(min_score=50)}
+    found = assess(shop(a=9, b=9, c=9), Wanted(("shop.a", "shop.b", "shop.c"), (), policies), steps())
+    due = {each.table: each.due for each in found.actions}
+    (score,) = {each.health["score"] for each in found.tables if each.health}
+    assert 50 < score < 90
+    assert due["shop.a"] is due["shop.c"] is None
+    assert f"score is {score:g}, below 90" in str(due["shop.b"])
+    assert [each.table for each in choose(found.actions, budget=0).chosen] == ["shop.b"]
+
+
+def test_of_several_jobs_that_of_the_most_points_is_pressing() -> None:
+    lost = {"deletes": 9.0, "small_files": 12.0, "overlap": 3.0, "manifests": 0.0, "snapshots": 4.0}
+    health = {"score": 72.0, "lost": lost}
+    assert list(_pressing(health, ("compact_data_files", "rewrite_delete_files"), 80)) == ["compact_data_files"]
+    assert list(_pressing(health, ("rewrite_delete_files", "sort_data_files"), 80)) == ["rewrite_delete_files"]
+    assert not _pressing(health, ("rewrite_manifests", "expire_snapshots"), 80), "they would not raise it"
+    assert not _pressing(health, ("compact_data_files",), 72) and not _pressing(None, ("compact_data_files",), 72)
 
 
 def test_rows_expire_of_tables_with_a_retention_alone(shop: Any) -> None:

@@ -22,6 +22,13 @@ _CLASSES = (("tiny", 0.125), ("small", 0.75), ("fit", 1.8), ("large", math.inf))
 EQUALITY_COST, POSITION_COST, VECTOR_COST = 1.0, 0.2, 0.05
 _MANIFEST_BYTES = 8 * 1024**2
 _POOR, _BAD = 80, 50
+#: the job that gives back what a score lacks, by reason
+REGAINED_BY = {
+    "deletes": "rewrite_delete_files",
+    "small_files": "compact_data_files",
+    "overlap": "sort_data_files",
+    "manifests": "rewrite_manifests",
+}
 # a loss of fewer points is not worth telling
 _WORTH = 0.5
 

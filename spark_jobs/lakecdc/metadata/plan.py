@@ -72,6 +72,11 @@ class Plan:
         """What all that is done is predicted to take, as far as that can be told."""
         return round(_cost(self.chosen), 3)
 
+    @property
+    def benefit(self) -> float:
+        """Opened files that all of it spares readers."""
+        return _gain(self.chosen)
+
     def of_job(self, job: str) -> list[Action]:
         """What is done by one job, in the order of choice, what a person is asked of included."""
         return [action for action in self.chosen if action.job == job]
@@ -129,7 +134,7 @@ def _most_gained(ranked: Sequence[Action], budget: float) -> list[Action]:
     others = [each for each in _without(ranked, first) if (each.core_seconds or 0.0) <= budget]
     for ahead in others[:_TRIED]:
         with_it = _in_turn([ahead, *_without(ranked, [ahead])], budget)
-        found = max(found, with_it, key=lambda actions: sum(action.benefit for action in actions))
+        found = max(found, with_it, key=_gain)
     return _without(ranked, _without(ranked, found))
 
 
@@ -156,6 +161,10 @@ def _in_turn(actions: Iterable[Action], budget: float) -> list[Action]:
             found.append(action)
             left -= action.core_seconds or 0.0
     return found
+
+
+def _gain(actions: Iterable[Action]) -> float:
+    return sum(action.benefit for action in actions)
 
 
 def _cost(actions: Iterable[Action]) -> float:

@@ -81,6 +81,7 @@ class TablePolicy:
     :param window: time of day, in the zone of ``schedules``, in which the tables may be worked on.
     :param reads: how often they are read, other tables being 1; what spares much-read tables goes first.
     :param max_wait: seconds for which work may be put off because others are worth more.
+    :param min_score: of a table's health; below it, the work that it gains most by is put off no longer.
     :param owner: whom to ask.
     """
 
@@ -90,6 +91,7 @@ class TablePolicy:
     window: Window | None = None
     reads: float | None = None
     max_wait: float | None = None
+    min_score: float | None = None
     owner: str | None = None
 
     def __post_init__(self) -> None:
@@ -103,7 +105,7 @@ class TablePolicy:
         refuse_unknown(self.options, {*KEEPING, *REMOVING}, "options")
         for job, options in self.options.items():
             parse(OPTIONS[job], options, f"options.{job}")
-        for name in ("reads", "max_wait"):
+        for name in ("reads", "max_wait", "min_score"):
             if (value := getattr(self, name)) is not None and not value >= 0:
                 raise SpecError(f"{name} is {value}, not 0 or more.")
 
@@ -125,6 +127,7 @@ class Governed:
     :param window: time of day in which it may be worked on.
     :param reads: how often it is read, other tables being 1; None if nobody has said it.
     :param max_wait: seconds for which work may be put off because other work is worth more.
+    :param min_score: of its health, below which the work that it gains most by is put off no longer.
     :param min_snapshot_age: seconds for which snapshots are kept, whatever options say.
     :param min_row_age: the same of rows.
     """
@@ -137,6 +140,7 @@ class Governed:
     window: Window | None = None
     reads: float | None = None
     max_wait: float | None = None
+    min_score: float | None = None
     owner: str | None = None
 
     def options(self, job: str, given: Mapping[str, Any], now: datetime) -> dict[str, Any]:
@@ -201,7 +205,7 @@ def inherited(policies: Mapping[str, TablePolicy], table: str, *, is_named: bool
     for policy in (policies[pattern] for pattern in found):
         own = {
             name: value
-            for name in ("window", "reads", "max_wait", "owner")
+            for name in ("window", "reads", "max_wait", "min_score", "owner")
             if (value := getattr(policy, name)) is not None
         }
         governed = replace(
