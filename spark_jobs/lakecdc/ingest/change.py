@@ -134,6 +134,8 @@ class TableBatch:
     :param floor: of the table's expired rows, which the batch is held against.
     :param erasure: what the table told of its last erasure when the batch was held against its floor.
     :param audit: checks that it has to pass before it is published; None if there are none.
+    :param enter_history: enters its events into the history table unless they are there already; called once only the
+        commit of the table can still refuse the batch. None without a history table.
     :param facts: numbers for the report, such as ``source_lag_seconds``.
     """
 
@@ -163,6 +165,7 @@ class TableBatch:
     erasure: str | None = None
     source_table: str | None = None
     audit: Audit | None = None
+    enter_history: Callable[[], object] | None = None
     facts: Mapping[str, object] = field(default_factory=dict)
 
     @property

@@ -26,7 +26,7 @@ from lakecdc.ingest.apply.history_table import HistoryTable, open_history
 from lakecdc.ingest.apply.packed import untouched
 from lakecdc.ingest.apply.packed_events import every_event
 from lakecdc.ingest.apply.publish import Applied, FloorMovedError, following
-from lakecdc.ingest.audit import Audit
+from lakecdc.ingest.audit import Audit, AuditError
 from lakecdc.ingest.change import IngestSource, TableBatch
 from lakecdc.ingest.cleaning import cleaned, completed, opened, outside, set_apart
 from lakecdc.ingest.completion import complete, complete_from_table
@@ -172,7 +172,7 @@ def _each(
 def _feed(spark: SparkSession, spec: JobSpec, feed: Feed, batch: TableBatch) -> None:
     """Take one batch into one table; events that its cleaning cannot take are set apart once one is met."""
     committed = feed.commits
-    # events that a computed column cannot take hide those that the filter cannot; a change log knows what it holds
+    # events that a computed column cannot take hide those that the filter cannot
     for last in (False, False, True):
         try:
             _take(spark, spec, feed, batch)
@@ -191,7 +191,7 @@ def _to_be_taken(spark: SparkSession, feed: Feed, batch: TableBatch, error: Exce
     log.info("%s: rows have expired or were erased meanwhile, the batch is held against what is left", feed.name)
     feed.table.refresh()
     if feed.history:
-        feed.history.expect_again()
+        feed.history.refresh()
     return batch
 
 
@@ -281,14 +281,20 @@ def _commit(feed: Feed, batch: TableBatch, max_delete_files: int) -> None:
     assert feed.table is not None
     modes.check_debt(feed.table, batch, max_delete_files)
     with _kept(feed, batch) as kept:
-        measured = None
-        if not kept.target.keyed or feed.history:
-            measured = None if kept.full_load else events.measure(kept)
         if not kept.target.keyed:
-            _commit_events(feed, kept, measured)
+            _commit_events(feed, kept)
             return
-        _append_history(feed, kept, measured)
-        _commit_rows(feed, truncate.marked(feed.table, kept, feed.metrics), max_delete_files)
+        # a TRUNCATE that the table does not apply is an event of its history all the same
+        rows = truncate.marked(feed.table, kept, feed.metrics)
+        if feed.history is None:
+            _commit_rows(feed, rows, max_delete_files)
+            return
+        try:
+            _commit_rows(feed, replace(rows, enter_history=partial(_enter_history, feed, kept)), max_delete_files)
+        except AuditError as error:
+            feed.history.tell_if_ahead(error)
+            raise
+        feed.history.taken(kept)
 
 
 def _commit_rows(feed: Feed, batch: TableBatch, max_delete_files: int) -> None:
@@ -325,9 +331,10 @@ def _measured(batch: TableBatch) -> Iterator[tuple[DataFrame, FoldStats]]:
         folded.unpersist()
 
 
-def _commit_events(feed: Feed, batch: TableBatch, measured: events.EventStats | None) -> None:
+def _commit_events(feed: Feed, batch: TableBatch) -> None:
     """Take one batch into a table that is only appended to."""
     assert feed.table is not None
+    measured = None if batch.full_load else events.measure(batch)
     started = feed.carrier.text if feed.carrier else None
     applied, position = events.append_events(feed.table, batch, measured, feed.position, started)
     if measured:
@@ -335,19 +342,16 @@ def _commit_events(feed: Feed, batch: TableBatch, measured: events.EventStats | 
     _note(feed, applied, position)
 
 
-def _append_history(feed: Feed, batch: TableBatch, measured: events.EventStats | None) -> None:
+def _enter_history(feed: Feed, batch: TableBatch) -> None:
     """Side table first: the batch's events go into the change log unless it holds them already."""
-    if feed.history is None:
-        return
-    assert feed.table is not None
-    applied = feed.history.append(batch, measured, feed.table, feed.carrier)
+    assert feed.table is not None and feed.history is not None
+    applied = feed.history.append(batch, feed.table, feed.carrier)
     if applied:
         feed.add(history_rows=applied.rows, history_data_files=applied.data_files, history_commits=1)
 
 
 def _write(feed: Feed, batch: TableBatch, mode: str, rows: DataFrame | None, keys: int, position: Position) -> None:
     assert feed.table is not None
-    reach("after_side_tables")
     started, before = feed.carrier.text if feed.carrier else None, feed.table.head()
     applied = modes.apply_rows(mode, feed.table, batch, rows, keys, position, started)
     _note(feed, applied, position)

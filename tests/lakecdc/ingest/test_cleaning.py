@@ -172,7 +172,7 @@ def test_what_cannot_work_is_refused_before_anything_is_written(
 
 
 @pytest.mark.parametrize(
-    "engine", ["auto", pytest.param("jvm", marks=pytest.mark.soak), pytest.param("history", marks=pytest.mark.soak)]
+    "engine", ["auto", *(pytest.param(other, marks=pytest.mark.soak) for other in ("jvm", "history", "merge"))]
 )
 def test_what_an_expression_cannot_take_is_set_apart(lake: Lake, tmp_path: Path, engine: str) -> None:
     clean = {"compute": {"day": "to_date(day, 'dd.MM.yyyy')"}, "filter": "100 / n > 1"}
@@ -180,8 +180,8 @@ def test_what_an_expression_cannot_take_is_set_apart(lake: Lake, tmp_path: Path,
     quarantine = lake.new_name("quarantine")
     fed.options = {"quarantine_table": quarantine, "max_quarantined_fraction": 0.9}
     fed.options["decode_engine"] = "jvm" if engine == "jvm" else "auto"
-    if engine == "history":
-        fed.target["history_table"] = lake.new_name("log")
+    if engine in ("history", "merge"):
+        fed.target |= {"history_table": lake.new_name("log"), "mode": "merge" if engine == "merge" else "upsert"}
     bad, odd = {"id": 1, "day": "no day", "n": 1}, {"id": 3, "day": "03.01.2024", "n": 0}
     metrics = fed.done(
         event(1, "c", {"id": 1, "day": "01.01.2024", "n": 1}),
@@ -200,9 +200,9 @@ def test_what_an_expression_cannot_take_is_set_apart(lake: Lake, tmp_path: Path,
         ("clean", "filter"),
     ]
     assert [json.loads(r["v"])["after"] for r in rows.collect()[:2]] == [bad, odd]
-    if engine == "history":
+    if engine in ("history", "merge"):
         history = lake.duckdb_rows(fed.target["history_table"], "id, n")
-        assert sorted(history) == [(1, 1), (2, 1), (3, 0), (4, 500)]
+        assert sorted(history) == [(1, 1), (2, 1), (4, 500)], "what is in quarantine is there alone"
     assert fed.done(event(6, "u", {"id": 1, "day": "05.01.2024", "n": 1}))["commits"] == 1
     assert fed.rows("id, day::text")[0] == (1, "2024-01-05")
 

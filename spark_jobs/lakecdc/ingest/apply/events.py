@@ -129,7 +129,7 @@ def append_events(
     # a history is never replaced, not even where its target is
     replaces = batch.replaces and batch.target.mode == "append"
     fence = PositionFence(started_from, floor=known_floor(table, batch))
-    applied = publish(table, stage, position, fence, replaces=replaces, audit=batch.audit, note=note, moment=moment)
+    applied = publish(table, stage, position, fence, replaces=replaces, batch=batch, note=note, moment=moment)
     return applied, position
 
 

@@ -1,8 +1,9 @@
 """The change log beside a target of a keyed mode: both are fed in one pass and stand at one position.
 
-The log is committed first. Its summary says which state of the target the batch goes with. If a run is killed between
-the two commits, the target still has that state in the next run: then the source ends a batch exactly at the log's
-position, and the log, which holds the batch already, is left alone.
+The log is committed first, once the target's files are staged and only the target's commit can still refuse the batch.
+Its summary says which state of the target the batch goes with. If a run is killed between the two commits, the target
+still has that state in the next run: then the source ends a batch exactly at the log's position, and the log, which
+holds the batch already, is left alone.
 """
 
 from __future__ import annotations
@@ -16,9 +17,11 @@ from lakecdc.contract.errors import InputError
 from lakecdc.contract.target import ORDER_COLUMN
 from lakecdc.iceberg.table import carrier_of
 from lakecdc.ingest import tables
-from lakecdc.ingest.apply.events import EventStats, append_events
+from lakecdc.ingest.apply.events import append_events, measure
+from lakecdc.ingest.audit import AuditError
 from lakecdc.ingest.erased import without_erased
 from lakecdc.ingest.floor import without_expired
+from lakecdc.metadata import names
 from lakecdc.metadata.positions import Carrier, Position
 from lakecdc.metadata.side_of import SideOf, read_side_of
 
@@ -54,13 +57,10 @@ class HistoryTable:
     refused: InputError | None = None
     _appended: Position | None = None
 
-    def append(
-        self, batch: TableBatch, measured: EventStats | None, target: IcebergTable, carrier: Carrier | None
-    ) -> Applied | None:
+    def append(self, batch: TableBatch, target: IcebergTable, carrier: Carrier | None) -> Applied | None:
         """Write a batch's events unless they are there already.
 
         :param batch: the target's batch.
-        :param measured: None for a full load.
         :param target: the table the log stands beside.
         :param carrier: where the target stands before the batch.
         :return: None if nothing had to be written.
@@ -69,13 +69,12 @@ class HistoryTable:
         """
         if self.refused:
             raise self.refused
-        self._appended = None
-        if self.recorded is not None and same_place(self.recorded, batch.position):
-            self._appended, self.recorded = batch.position, None
+        if any(same_place(ahead, batch.position) for ahead in (self.recorded, self._appended) if ahead):
             return None
         if batch.changes is None and not batch.truncate_order:
             return None
-        own = replace(batch, target=self.target)
+        own = replace(batch, target=self.target, audit=None, enter_history=None)
+        measured = None if batch.full_load else measure(batch)
         self.table, _ = tables.prepare(self.spark, self.catalog, self.table, own)
         self._take_back()
         own = without_erased(without_expired(own, self.table), target)
@@ -89,11 +88,31 @@ class HistoryTable:
         self._appended = batch.position
         return applied
 
-    def expect_again(self) -> None:
-        """The batch that was appended last comes once more, since the target could not take it."""
-        self.recorded = self._appended
+    def taken(self, batch: TableBatch) -> None:
+        """The target has taken a batch, so that another one may end at the same place."""
+        self._appended = None
+        if self.recorded is not None and same_place(self.recorded, batch.position):
+            self.recorded = None
+
+    def refresh(self) -> None:
+        """Look again at what has expired or was erased."""
         if self.table is not None:
             self.table.refresh()
+
+    def tell_if_ahead(self, error: AuditError) -> None:
+        """Say so if the checks refuse the target a batch that has passed them before, and is here already.
+
+        :raises AuditError: it is.
+        """
+        if self.recorded is None and self._appended is None:
+            return
+        raise AuditError(
+            f"{error.message} The history table {self.target.table} is ahead of {error.table}: it holds a batch that "
+            "had passed its checks before and has not come into the table since.",
+            table=error.table,
+            hint=f"That batch is read again as it was, and is on the branch {names.AUDIT_BRANCH}: correct the checks, "
+            "such as by severity 'warn' for one run, then run again.",
+        ) from error
 
     def _highest(self) -> str | None:
         """The highest order key, those of earlier full loads included, which no position tells."""

@@ -32,7 +32,7 @@ from lakecdc.iceberg.fence import PositionFence
 from lakecdc.iceberg.lease import LeaseHeldError, lease_unless_held
 from lakecdc.iceberg.table import carrier_of
 from lakecdc.ingest.apply import full_load
-from lakecdc.ingest.apply.publish import Applied, Staged, publish, refuse_below_floor, summary
+from lakecdc.ingest.apply.publish import Applied, Staged, enter_history, publish, refuse_below_floor, summary
 from lakecdc.ingest.apply.rows import stage_images, table_columns
 from lakecdc.ingest.floor import known_floor
 from lakecdc.ingest.lookup import plain
@@ -84,9 +84,11 @@ def merge(
 
         truncate = None if empty else batch.truncate_order
         fence = PositionFence(started_from, floor=known_floor(table, batch))
-        return publish(table, stage, position, fence, truncate_order=truncate, replaces=batch.replaces)
+        return publish(table, stage, position, fence, truncate_order=truncate, replaces=batch.replaces, batch=batch)
     reach("before_staging")
     with _source(table, batch, rows) as source:
+        # by now all rows are computed: an event that clean cannot take is not entered
+        enter_history(batch)
         for attempt in range(_ATTEMPTS):
             try:
                 return replace(_attempt(table, batch, source, position, started_from), retries=attempt)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from lakecdc.iceberg.fence import PositionFence
     from lakecdc.iceberg.table import IcebergTable, Snapshot
-    from lakecdc.ingest.audit import Audit
+    from lakecdc.ingest.change import TableBatch
     from lakecdc.metadata.positions import Position
 
 
@@ -81,18 +81,18 @@ def publish(
     *,
     truncate_order: str | None = None,
     replaces: bool = False,
-    audit: Audit | None = None,
+    batch: TableBatch | None = None,
     note: Mapping[str, str] | None = None,
     moment: str = "",
 ) -> Applied:
-    """Stage files and commit them with a position.
+    """Stage files and commit them with a position; a batch's checks and its history come in between.
 
     :param stage: writes the files and tells them; may write none.
     :param position: where the source stands after the batch.
     :param fence: what the commit stands behind; of the batch alone.
     :param truncate_order: rows with a lower order key are removed in the same metadata commit.
     :param replaces: all rows are removed in the same metadata commit.
-    :param audit: checks that the batch has to pass before it is committed.
+    :param batch: that the files are of: it has to pass its checks, and its history is entered, before the commit.
     :param note: further entries of the summary.
     :param moment: prefix of the fail points.
     :raises AuditError: it has not; its files stay, on a branch.
@@ -101,6 +101,7 @@ def publish(
     :raises ConflictError: another run has moved the positions.
     """
     failpoints.reach(f"{moment}before_staging")
+    audit = batch.audit if batch else None
     if audit is not None:
         audit.refuse_bad(table)
     staged = Staged()
@@ -113,6 +114,7 @@ def publish(
             truncate = every_row(table)
         if audit is not None and (staged.files or truncate is not None):
             audit.hold(table, changes, fence, truncate)
+        enter_history(batch, moment)
         failpoints.reach(f"{moment}before_commit")
         snapshot = append_changes(table, changes, fence, truncate=truncate, tag=names.POSITIONS_TAG)
     except AuditError:
@@ -135,6 +137,17 @@ def publish(
         fence.attempts - 1,
         tuple(staged.data_files),
     )
+
+
+def enter_history(batch: TableBatch | None, moment: str = "") -> None:
+    """Enter the events of a batch into its history table, once only the table's commit can still refuse it.
+
+    :param batch: None for files of none.
+    :param moment: prefix of the fail point.
+    """
+    if batch is not None and batch.enter_history is not None:
+        batch.enter_history()
+    failpoints.reach(f"{moment}after_side_tables")
 
 
 def refuse_below_floor(table: IcebergTable, fence: PositionFence, error: InputError | ConflictError) -> None:

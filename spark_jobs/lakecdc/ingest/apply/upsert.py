@@ -106,7 +106,7 @@ def _upsert(
         fence,
         truncate_order=batch.truncate_order,
         replaces=batch.replaces,
-        audit=batch.audit,
+        batch=batch,
         note=note,
     )
 

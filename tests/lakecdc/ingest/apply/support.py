@@ -6,7 +6,8 @@ import itertools
 import json
 import random
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -78,10 +79,11 @@ class Loads:
         history = open_history(self.lake.spark, "lake", self.target, table, carrier)
         assert history
         table, _ = prepare(self.lake.spark, "lake", table, batch)
-        measured = None if batch.full_load else measure(batch)
-        history.append(batch, measured, table, carrier)
         if interrupted:
+            history.append(batch, table, carrier)
             return
+        measured = None if batch.full_load else measure(batch)
+        batch = replace(batch, enter_history=partial(history.append, batch, table, carrier))
         rows = batch.changes.select("key", "op", "row", "order", "source_time")  # type: ignore[union-attr]
         position = following(batch.position, None, measured.high_order if measured else None)
         apply_rows("upsert", table, batch, rows, 10, position, carrier.text if carrier else None)

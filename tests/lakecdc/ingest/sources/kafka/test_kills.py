@@ -27,18 +27,18 @@ PARTITIONS = 2
 MOMENTS = [
     "after_source_start",
     "after_read",
-    "after_side_tables",
     "before_staging",
     "after_staging",
+    "after_side_tables",
     "before_commit@2",
     "after_commit",
     "after_round",
 ]
 # moments that another one, or a kill below, is close to
-CLOSE = ("after_read", "after_side_tables", "before_staging", "after_commit", "after_round")
+CLOSE = ("after_read", "before_staging", "after_side_tables", "after_commit", "after_round")
 STOPPED = on_demand(MOMENTS, in_ci=set(MOMENTS) - set(CLOSE))
 # a process of its own takes half a minute: CI kills one, and meets other moments by fail points
-KILLED = on_demand(("after_read", "after_side_tables", "after_staging", "after_commit"), in_ci=("after_commit",))
+KILLED = on_demand(("after_read", "after_staging", "after_side_tables", "after_commit"), in_ci=("after_commit",))
 
 
 class Shop:
