@@ -160,6 +160,9 @@ class Target:
             merge_mode=None,
             history_table=None,
             history_partition_by=(),
+            publish=None,
+            checks=(),
+            table_checks=(),
         )
 
 
@@ -236,11 +239,11 @@ def _check_audit(target: Target) -> None:
         return
     if not found:
         raise SpecError("publish is 'audited', and there are no checks.", table=target.table, hint="Add checks.")
-    if target.mode in ("merge", "auto") or target.history_table:
+    if target.mode in ("merge", "auto"):
         raise SpecError(
-            "publish is 'audited', and a MERGE or a history_table shows a batch before it could be checked.",
+            "publish is 'audited', and a MERGE writes a batch while it publishes it, before it could be checked.",
             table=target.table,
-            hint="Use mode upsert, append or history without a history_table, or job check_tables.",
+            hint="Use mode upsert, append or history, or job check_tables.",
         )
     for check in target.checks:
         if check.is_of_table:

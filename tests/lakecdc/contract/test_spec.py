@@ -83,7 +83,7 @@ def test_refused(change: dict[str, Any], says: str) -> None:
         ({"target": {**AUDITED, "publish": None}}, "has checks, and publish is not given"),
         ({"target": {**AUDITED, "checks": []}}, "there are no checks"),
         ({"target": {**AUDITED, "mode": "auto"}}, "before it could be checked"),
-        ({"target": {**AUDITED, "history_table": "shop.h"}}, "before it could be checked"),
+        ({"target": {**AUDITED, "history_table": "shop.h", "mode": "merge"}}, "before it could be checked"),
         ({"target": {**AUDITED, "checks": [{"type": "freshness", "max_age": 60}]}}, "Put it into table_checks"),
         ({"target": {"table": "shop.orders", "key": ["id"], "history_table": "shop.orders"}}, "twice"),
         ({"target": {"table": "shop.orders", "key": ["id"], "merge_mode": "merge-on-read"}}, "never merges"),
@@ -181,6 +181,12 @@ def test_a_history_table_is_a_target_of_its_own() -> None:
     assert (history.table, history.mode, history.key) == ("shop.orders_history", "history", ("id",))
     assert (history.partition_by, history.properties) == (("days(_lakecdc_source_time)",), {})
     assert parsed.keyed and not history.keyed
+
+
+def test_the_checks_of_a_target_are_not_those_of_its_history_table() -> None:
+    (parsed,) = parse_spec(ingest(target={**AUDITED, "history_table": "shop.orders_history"})).targets
+    assert parsed.publish and parsed.checks
+    assert (parsed.history().publish, parsed.history().checks, parsed.history().table_checks) == (None, (), ())
 
 
 @pytest.mark.parametrize("mode", ["append", "history"])
