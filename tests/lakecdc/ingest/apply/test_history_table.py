@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql import functions as F
 
 from lakecdc.ingest.apply.history_table import same_place
+from lakecdc.ingest.apply.modes import apply_rows
 from lakecdc.metadata.positions import Position, nearest_carrier
 from tests.conftest import Lake
 from tests.lakecdc.ingest.apply.support import (
@@ -149,6 +151,24 @@ def test_a_full_load_that_was_interrupted_is_taken_back(lake: Lake) -> None:
     loads.feed(loads.batch(11, {1: "a4"}), interrupted=True)
     loads.feed(loads.batch(12, {1: "a5"}))
     assert [r[3] for r in loads.rows()] == ["0007", "0012", "0007", "0009"]
+
+
+@pytest.mark.parametrize("mode", ["upsert", "merge"])
+def test_a_batch_with_a_row_that_cannot_be_computed_is_not_entered(lake: Lake, mode: str) -> None:
+    loads, entered = Loads(lake), list[str]()
+    loads.feed(loads.batch(1, {1: "a"}))
+    table = lake.table(loads.target.table)
+    batch = replace(loads.batch(2, {1: "b"}, full_load=False), enter_history=lambda: entered.append(mode))
+    assert batch.changes
+    misfit = F.struct(F.col("key.id"), F.raise_error(F.lit("a misfit")).cast("string").alias("v"))
+    rows = batch.changes.select("key", "op", misfit.alias("row"), "order", "source_time")
+    carrier = nearest_carrier((s.id, s.summary) for s in table.ancestors())
+    assert carrier
+    with pytest.raises(Exception, match="a misfit"):
+        apply_rows(mode, table, batch, rows, 1, batch.position, carrier.text)
+    rows = batch.changes.select("key", "op", "row", "order", "source_time")
+    apply_rows(mode, table, batch, rows, 1, batch.position, carrier.text)
+    assert entered == [mode]
 
 
 def test_smaller_batches_than_the_interrupted_one(lake: Lake) -> None:

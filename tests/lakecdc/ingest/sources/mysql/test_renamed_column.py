@@ -103,7 +103,7 @@ def test_an_interrupted_run_renames_once(shop: Shop, monkeypatch: pytest.MonkeyP
     before = field_ids(shop, name)
     shop.sql("UPDATE s.t SET a = 10 WHERE id = 1", "ALTER TABLE s.t RENAME COLUMN a TO b, RENAME COLUMN b TO a")
     shop.sql("UPDATE s.t SET a = 20 WHERE id = 2", "ALTER TABLE s.t ADD d int", "UPDATE s.t SET d = 3 WHERE id = 3")
-    for moment in ("after_rename", "history_before_staging", "before_staging"):
+    for moment in ("after_rename", "history_before_staging", "after_side_tables"):
         act_at(monkeypatch, f"{moment}=raise")
         assert run(shop)[name].outcome == "failed"
         assert field_ids(shop, name)["b"] == before["a"]

@@ -67,7 +67,7 @@ def test_the_log_of_a_history_has_neither_gaps_nor_a_load_twice(shop: Shop, monk
     def ops() -> list[object]:
         return sorted(row[0] for row in shop.lake.duckdb_rows(f"{name}_log", "_lakecdc_op"))
 
-    act_at(monkeypatch, "before_staging=raise")
+    act_at(monkeypatch, "after_side_tables=raise")
     assert run(shop, **RELOAD)[name].outcome == "failed"
     assert ops() == ["r", "r"]
     monkeypatch.delenv(failpoints.VARIABLE)
