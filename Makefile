@@ -5,7 +5,7 @@ BIN := .venv/bin
 # two processes, because a Spark session leaves a core idle half of the time; a file's tests share fixtures
 PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
-.PHONY: help setup cluster-env demo demo-ui services test test-services test-soak bench-ingest bench-ingest-growth bench-deletes bench-lookup bench-idle bench-assess bench-govern bench-plan bench-week bench-past bench-page bench-parse bench-full-load bench-transaction docs lint format lock wheel clean distclean
+.PHONY: help setup cluster-env demo demo-ui services test test-services test-soak bench-ingest bench-ingest-growth bench-deletes bench-lookup bench-idle bench-assess bench-govern bench-plan bench-week bench-past bench-page bench-parse bench-full-load bench-reconcile bench-transaction docs lint format lock wheel clean distclean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -51,6 +51,9 @@ bench-past: setup  ## measure an export of changes, and a restored moment, again
 
 bench-full-load: setup  ## measure the full load of a Postgres table: ours, dlt and bare COPY; JSON on the last line
 	$(BIN)/python -m benchmarks.full_load $(ARGS)
+
+bench-reconcile: setup  ## measure a table held against Postgres: ours and a full outer join; JSON on the last line
+	$(BIN)/python -m benchmarks.reconcile $(ARGS)
 
 bench-transaction: setup  ## measure the log of a large transaction: by tasks, by the JVM, and the ceiling; JSON on the last line
 	$(BIN)/python -m benchmarks.transaction $(ARGS)

@@ -71,9 +71,9 @@ def ceiling(dsn: str, table: str) -> float:
     return time.monotonic() - began
 
 
-def ours(folder: Path, dsn: str, table: str, rows: int) -> float:
-    """Seconds of an ingest run that loads the table."""
-    spec: dict[str, Any] = {
+def spec(folder: Path, dsn: str, table: str) -> dict[str, Any]:
+    """The document of the ingest job that loads a table."""
+    return {
         "version": 1,
         "job": "ingest",
         "catalog": {
@@ -87,8 +87,12 @@ def ours(folder: Path, dsn: str, table: str, rows: int) -> float:
         "source": {"type": "postgres", "dsn": dsn, "slot": f"bench_{table}", "full_load_parallelism": _PARALLEL},
         "target": {"table": f"bench.{table}", "key": ["id"], "source_table": f"public.{table}"},
     }
+
+
+def ours(folder: Path, dsn: str, table: str, rows: int) -> float:
+    """Seconds of an ingest run that loads the table."""
     began = time.monotonic()
-    report = run(parse_spec(spec), ingest)
+    report = run(parse_spec(spec(folder, dsn, table)), ingest)
     seconds = time.monotonic() - began
     assert report.exit_code() == 0, report.tables[0].reason if report.tables else report.error
     metrics = report.tables[0].metrics
