@@ -67,7 +67,8 @@ def _compared(table: IcebergTable, target: Target, source: Source, spec: JobSpec
     sides, head = pair(table, target, source.open(target, table)), table.head()
     snapshot = head.id if head else None
     columns = ", ".join(map(quoted_column, sides.key))
-    ranges = cut(table.read(snapshot, columns), sides.key, sides.leading(), options.ranges)
+    count = int(head.summary.get("total-records", 0)) if head else 0
+    ranges = cut(table.read(snapshot, columns), count, sides.key, sides.leading(), options.ranges)
     comparison, places = Comparison(sides, ranges), ranges.sample(options.sample, snapshot or 0)
     digests, unreadable = comparison.digests(snapshot, places)
     unequal = [place for place, (there, here) in digests.items() if there != here]

@@ -19,6 +19,8 @@ _SHORT_DECIMAL = re.compile(r"decimal\((\d|1[0-8]),0\)")
 _FIRST = datetime(1970, 1, 1)
 # a statement with more becomes too long, and one for each too many
 _MOST_CONDITIONS = 256
+# enough for ranges of about as many rows each, be there 256 of them
+_SAMPLED_ROWS = 500_000
 
 
 @dataclass(frozen=True)
@@ -142,10 +144,11 @@ class KeyRanges:
         return replace(self.wanted, ranges=tuple(KeyRange(number, number + 1) for number in known))
 
 
-def cut(rows: DataFrame, key: Sequence[str], column: Wanted | None, most: int) -> KeyRanges:
+def cut(rows: DataFrame, count: int, key: Sequence[str], column: Wanted | None, most: int) -> KeyRanges:
     """Cut the keys of a table into ranges that hold about as many rows each.
 
     :param rows: of the table.
+    :param count: about how many they are; of many a sample decides.
     :param column: its leading key column, if the source has it in the same order.
     :param most: number of ranges.
     """
@@ -153,6 +156,8 @@ def cut(rows: DataFrame, key: Sequence[str], column: Wanted | None, most: int) -
     if number is None:
         column = None
         number = f"xxhash64({', '.join(map(quoted_column, key))})"
+    if count > _SAMPLED_ROWS:
+        rows = rows.sample(_SAMPLED_ROWS / count, seed=0)
     shares = ", ".join(f"{place / most}D" for place in range(1, most))
     found = rows.selectExpr(f"percentile_approx({number}, array({shares}))").first() if shares else None
     bounds = tuple(sorted({int(bound) for bound in (found[0] if found else None) or ()}))

@@ -13,6 +13,7 @@ from lakecdc.contract.report import TableReport
 from lakecdc.erase.job import erase_rows
 from lakecdc.export.job import export_changes
 from lakecdc.maintain.expire_partitions import expire_partitions
+from lakecdc.metadata.consumers import read_consumers
 from tests.conftest import Lake
 from tests.lakecdc.erase.test_beside_ingestion import in_order
 from tests.lakecdc.ingest.apply.support import Loads
@@ -25,7 +26,7 @@ Change = tuple[str, int, str, bool]
 
 
 class Exports:
-    """A table with a history table, exported net to one table and in steps to another."""
+    """A table with a history table, exported net to one table and in steps to another, each with a consumer."""
 
     def __init__(self, lake: Lake, name: str) -> None:
         self.lake, self.name = lake, name
@@ -33,8 +34,18 @@ class Exports:
 
     def next(self, way: str, **options: Any) -> TableReport:
         history = {self.name: f"{self.name}_history"} if way == "steps" else {}
-        given = {"destinations": {self.name: {"table": self.places[way]}}, "history_tables": history, **options}
+        given = {
+            "destinations": {self.name: {"table": self.places[way]}},
+            "history_tables": history,
+            "consumer": way,
+            **options,
+        }
         return run(self.lake, export_changes, self.name, **given)
+
+    def consumers(self) -> dict[str, int]:
+        """Those of the table, and the snapshot that each has read last."""
+        found = read_consumers(self.lake.table(self.name).properties)
+        return {name: consumer.snapshot_id for name, consumer in found.items()}
 
     def told(self, way: str) -> list[Change]:
         """What the newest export tells."""
@@ -75,8 +86,10 @@ def test_expired_and_erased_rows(lake: Lake, tmp_path: Path) -> None:
     def erase(key: int) -> None:
         lake.sql(f"CREATE OR REPLACE TABLE lake.{name}_keys USING iceberg AS SELECT {key}L AS id")
         beside = {"history_tables": {name: f"{name}_history"}, "further_tables": {name: [*exports.places.values()]}}
-        report = run(lake, erase_rows, name, keys_table=f"{name}_keys", **beside)
-        assert report.outcome == "done", report.reason
+        with pytest.raises(InputError, match="kept by .*consumer steps of"):
+            run(lake, erase_rows, name, keys_table=f"{name}_keys", drop_consumers=["net"], **beside)
+        report = run(lake, erase_rows, name, keys_table=f"{name}_keys", drop_consumers=["*"], **beside)
+        assert (report.outcome, exports.consumers()) == ("done", {}), report.reason
 
     # what was exported goes with the row, so that no export has to hold it once more
     erase(3)
@@ -88,6 +101,7 @@ def test_expired_and_erased_rows(lake: Lake, tmp_path: Path) -> None:
         assert (report.outcome, report.metrics.get("rows_erased")) == ("done", 1 if way == "steps" else None)
         after = [("insert", 3, "03", True), ("update_after", 4, "03", True), ("update_before", 4, "02", True)]
         assert exports.told(way) == after
+    assert exports.consumers() == dict.fromkeys(exports.places, head(lake, name))
 
     fed(source, (10, 2, NEW))
     erase(4)
