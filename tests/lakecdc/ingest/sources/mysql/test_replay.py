@@ -11,6 +11,8 @@ from lakecdc.ingest.job import ingest
 
 from .conftest import Shop
 
+pytestmark = pytest.mark.services
+
 COLUMNS = (
     "id int, day varchar(10), price decimal(38,18), share double, local datetime(6), seen timestamp(6) NULL, "
     "octets varbinary(9), flag bit(1), huge bigint unsigned"
