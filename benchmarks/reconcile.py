@@ -91,9 +91,9 @@ class Pair:
         return {**spec, "job": "reconcile", "options": {"max_wait": 0}}
 
 
-def _seconds(way: Callable[[], int], expected: int) -> float:
+def _seconds(way: Callable[[Pair], int], pair: Pair, expected: int) -> float:
     began = time.monotonic()
-    assert way() == expected
+    assert way(pair) == expected
     return round(time.monotonic() - began, 1)
 
 
@@ -103,6 +103,7 @@ def measure(folder: Path, rows: int, peer: bool) -> dict[str, float]:
     :param peer: also measure the join.
     """
     found: dict[str, float] = {}
+    ways = {"ours": Pair.ours, "joined": Pair.joined} if peer else {"ours": Pair.ours}
     with Postgres(reachable_folder(folder / "postgres", "lakecdc-bench-") / "data") as server:
         warm, pair = (Pair(folder, server, *each) for each in (("warm", _WARM), ("orders", rows)))
         # before the first job opens a session without the peer's driver
@@ -115,11 +116,10 @@ def measure(folder: Path, rows: int, peer: bool) -> dict[str, float]:
             if expected:
                 warm.spoil()
                 pair.spoil()
-            for way, measured in (("ours", True), ("joined", peer)):
-                if measured:
-                    assert getattr(warm, way)() == expected
-                    found[f"{name}_{way}"] = _seconds(getattr(pair, way), expected)
-                    print(f"{name}, {way}: {found[f'{name}_{way}']} s")
+            for label, way in ways.items():
+                assert way(warm) == expected
+                found[f"{name}_{label}"] = _seconds(way, pair, expected)
+                print(f"{name}, {label}: {found[f'{name}_{label}']} s")
     return found
 
 

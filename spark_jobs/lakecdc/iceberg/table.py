@@ -49,6 +49,12 @@ class Snapshot:
     operation: str | None
     summary: dict[str, str]
 
+    @property
+    def rows(self) -> int | None:
+        """Rows of its data files, deleted ones included, as its writer has counted them; None if it has not."""
+        total = self.summary.get("total-records")
+        return None if total is None else int(total)
+
     @classmethod
     def of(cls, found: Mapping[str, Any]) -> Snapshot:
         """Make it of what metadata has in JSON."""

@@ -63,8 +63,8 @@ def rollback_tables(table: IcebergTable, spec: JobSpec) -> TableReport:
     carrier = carrier_of(kept)
     metrics: dict[str, Any] = {
         "snapshots_undone": len(passed),
-        "rows_before": _rows(head),
-        "rows_after": _rows(wanted),
+        "rows_before": head.rows,
+        "rows_after": wanted.rows,
         "next_ingestion": _next_ingestion(carrier),
         "consumers_stopped": _stopped_consumers(table, held),
         "tables_moved": [moved.name for moved, _, _ in moves],
@@ -128,8 +128,3 @@ def _next_ingestion(carrier: Carrier | None) -> str:
 def _stopped_consumers(table: IcebergTable, held: Collection[int]) -> list[str]:
     """Consumers that have read what the table holds no longer."""
     return sorted(name for name, each in read_consumers(table.properties).items() if each.snapshot_id not in held)
-
-
-def _rows(snapshot: Snapshot) -> int | None:
-    total = snapshot.summary.get("total-records")
-    return None if total is None else int(total)

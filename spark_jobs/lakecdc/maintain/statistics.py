@@ -42,12 +42,13 @@ def compute_statistics(table: IcebergTable, spec: JobSpec) -> TableReport:
 def _compute(table: IcebergTable, options: ComputeStatisticsOptions, head: Snapshot) -> TableReport:
     ancestors, columns = list(table.ancestors()), _columns(table, options)
     known = {id for id, found in column_statistics(table).items() if set(columns) <= set(found.distinct)}
-    limit = options.min_changed_ratio * int(head.summary.get("total-records", 0))
+    rows = head.rows or 0
+    limit = options.min_changed_ratio * rows
     changed = {"columns": changed_rows(ancestors, known) if columns else 0.0}
     if current_spec_id(table) not in unpartitioned_specs(table):
         changed["partitions"] = changed_rows(ancestors, partition_statistics(table))
-    stale = [name for name, rows in changed.items() if rows > limit]
-    metrics = {"columns": columns, "stale": stale, "rows": int(head.summary.get("total-records", 0))}
+    stale = [name for name, count in changed.items() if count > limit]
+    metrics = {"columns": columns, "stale": stale, "rows": rows}
     if not stale:
         return nothing(table, f"no more than {limit:.0f} rows have changed since", head, **metrics)
     if options.dry_run:

@@ -90,7 +90,7 @@ class Comparison:
         """
         wanted, proof = self.ranges.some(sorted(places)), Proof(tuple(self.pair.types), "all columns")
         with self.pair.source_rows(wanted) as (source, unreadable):
-            rows = self._both(source, self.pair.table_rows(snapshot, wanted), places)
+            rows = self._within(self._both(source, self.pair.table_rows(snapshot, wanted)), places)
             grouped = proof.hashed(_canonical(rows, self.pair.types)).groupBy(_RANGE, _SIDE)
             found = {(row[_RANGE], row[_SIDE]): fingerprint(row) for row in grouped.agg(*proof.measures()).collect()}
 
@@ -106,7 +106,7 @@ class Comparison:
         """
         wanted = self.ranges.some(sorted(places))
         with self.pair.source_rows(wanted) as (source, _unreadable):
-            rows = self._both(source, self.pair.table_rows(snapshot, wanted), places)
+            rows = self._within(self._both(source, self.pair.table_rows(snapshot, wanted)), places)
             return self._differing(rows, most=most)
 
     def differences_of(self, snapshot: int | None, known: Collection[Difference]) -> Found:
@@ -116,7 +116,7 @@ class Comparison:
         """
         wanted = self.ranges.keys([each.number for each in known])
         with self.pair.source_rows(wanted) as (source, _unreadable):
-            both = self._both(source, self.pair.table_rows(snapshot, wanted), range(len(self.ranges)))
+            both = self._both(source, self.pair.table_rows(snapshot, wanted))
             return self._differing(self.only(both, known, self._key()), columns=True)
 
     def only(self, rows: DataFrame, known: Collection[Difference], key: Sequence[Column]) -> DataFrame:
@@ -128,14 +128,16 @@ class Comparison:
         typed = [value.cast(self.pair.types[name]) for name, value in zip(self.pair.key, key, strict=True)]
         return rows.join(F.broadcast(keys), _key_hash(typed) == keys[_KEY], "left_semi")
 
-    def _both(self, source: DataFrame, table: DataFrame, places: Collection[int]) -> DataFrame:
-        """The rows of both sides that lie in some ranges."""
+    def _both(self, source: DataFrame, table: DataFrame) -> DataFrame:
         place = F.expr(self.ranges.range_of_row()).alias(_RANGE)
-        both = source.select("*", F.lit(_SOURCE).alias(_SIDE), place).unionByName(
+        return source.select("*", F.lit(_SOURCE).alias(_SIDE), place).unionByName(
             table.select("*", F.lit(_TABLE).alias(_SIDE), place)
         )
-        # Spark would look for each row's range twice, as it filters before the union
-        return both if len(places) == len(self.ranges) else both.where(F.col(_RANGE).isin([*places]))
+
+    def _within(self, rows: DataFrame, places: Collection[int]) -> DataFrame:
+        """The rows that lie in some ranges."""
+        # a filter lets Spark look for each row's range twice, as it comes before the union
+        return rows if len(places) == len(self.ranges) else rows.where(F.col(_RANGE).isin([*places]))
 
     def _key(self) -> list[Column]:
         return [F.col(quoted_column(name)) for name in self.pair.key]

@@ -67,8 +67,8 @@ def _compared(table: IcebergTable, target: Target, source: Source, spec: JobSpec
     sides, head = pair(table, target, source.open(target, table)), table.head()
     snapshot = head.id if head else None
     columns = ", ".join(map(quoted_column, sides.key))
-    count = int(head.summary.get("total-records", 0)) if head else 0
-    ranges = cut(table.read(snapshot, columns), count, sides.key, sides.leading(), options.ranges)
+    count = head.rows if head else None
+    ranges = cut(table.read(snapshot, columns), count or 0, sides.key, sides.leading(), options.ranges)
     comparison, places = Comparison(sides, ranges), ranges.sample(options.sample, snapshot or 0)
     digests, unreadable = comparison.digests(snapshot, places)
     unequal = [place for place, (there, here) in digests.items() if there != here]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,23 @@ def asides(lake: Lake, name: str) -> list[int]:
     mains = {snapshot.id for snapshot in table.ancestors()}
     found = [row.snapshot_id for row in lake.sql(f"SELECT snapshot_id FROM lake.{name}.snapshots").collect()]
     return [id for id in found if id not in mains]
+
+
+def act_before_commit(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> list[str]:
+    """Let others act once, when the next batch has been checked; the moments at which they have."""
+    acted: list[str] = []
+
+    def reach(moment: str) -> None:
+        if moment == "before_commit" and not acted:
+            acted.append(moment)
+            act()
+
+    monkeypatch.setattr("lakecdc.failpoints.reach", reach)
+    return acted
+
+
+def compact(feed: Feed) -> None:
+    assert run(feed.lake, compact_data_files, feed.table, min_input_files=2).outcome == "done"
 
 
 @pytest.mark.parametrize("version", [2, 3])
@@ -122,15 +140,9 @@ def test_the_table_is_checked_again_if_others_commit_meanwhile(
     first, second, third = in_batches(past, 20, 40)
     feed.take(first)
     feed.take(second)
-    todo = [lambda: run(lake, compact_data_files, feed.table, min_input_files=2)]
-
-    def reach(moment: str) -> None:
-        if moment == "before_commit" and todo:
-            assert todo.pop()().outcome == "done"
-
-    monkeypatch.setattr("lakecdc.failpoints.reach", reach)
+    acted = act_before_commit(monkeypatch, lambda: compact(feed))
     feed.take(third)
-    assert not todo and feed.rows() == final_rows(past)
+    assert acted and feed.rows() == final_rows(past)
     assert len(asides(lake, feed.table)) == 4, "one batch was checked twice"
 
 

@@ -10,7 +10,6 @@ import pytest
 
 from lakecdc.contract.checks import Condition
 from lakecdc.ingest.audit import Audit, AuditError
-from lakecdc.maintain.compact import compact_data_files
 from tests.conftest import Lake
 from tests.lakecdc.ingest.apply.support import (
     EVENT_COLUMNS,
@@ -22,10 +21,10 @@ from tests.lakecdc.ingest.apply.support import (
     in_batches,
     truncate,
 )
-from tests.lakecdc.ingest.apply.test_audit import FEW, asides, history, with_bad_row
+from tests.lakecdc.ingest.apply.test_audit import FEW, act_before_commit, asides, compact, history, with_bad_row
 from tests.lakecdc.ingest.apply.test_history_table import assert_both, with_history
 from tests.lakecdc.ingest.killing import Run, act_at
-from tests.lakecdc.maintain.support import head, run
+from tests.lakecdc.maintain.support import head
 
 
 def failed(feed: Feed) -> str:
@@ -102,16 +101,14 @@ def test_a_batch_that_is_staged_and_checked_again_is_entered_once(
     first, second, third = in_batches(past, 20, 40)
     feed.take(first)
     feed.take(second)
-    todo = [lambda: run(lake, compact_data_files, feed.table, min_input_files=2)]
 
-    def reach(moment: str) -> None:
-        if moment == "before_commit" and todo:
-            assert len(feed.rows(log)) == len(past.events), "the history table comes first"
-            assert todo.pop()().outcome == "done"
+    def meanwhile() -> None:
+        assert len(feed.rows(log)) == len(past.events), "the history table comes first"
+        compact(feed)
 
-    monkeypatch.setattr("lakecdc.failpoints.reach", reach)
+    acted = act_before_commit(monkeypatch, meanwhile)
     report = feed.take(third)
-    assert len(asides(lake, feed.table)) == 4, "one batch was checked twice"
+    assert acted and len(asides(lake, feed.table)) == 4, "one batch was checked twice"
     assert (report.metrics["history_commits"], report.metrics["history_rows"]) == (1, len(third))
     assert_both(feed, log, past)
 
