@@ -1,0 +1,43 @@
+"""Print the slowest files and tests of junit reports, so that a suite that grows is seen to grow.
+
+Standard library only: it also runs where setting up has failed.
+"""
+
+from __future__ import annotations
+
+import sys
+import xml.etree.ElementTree as ElementTree
+from collections import Counter
+from pathlib import Path
+
+SHOWN = 30
+
+
+def main() -> None:
+    """Print both lists for each report that exists."""
+    for name in sys.argv[1:]:
+        if Path(name).is_file():
+            show(Path(name))
+
+
+def show(report: Path) -> None:
+    """Print the slowest files and tests of one report.
+
+    :param report: junit XML as pytest writes it.
+    """
+    tests = Counter[str]()
+    files = Counter[str]()
+    for case in ElementTree.parse(report).iter("testcase"):
+        seconds = float(case.get("time", 0))
+        module = case.get("classname", "")
+        tests[f"{module}::{case.get('name')}"] += seconds
+        files[module] += seconds
+    print(f"=== slowest of {report.stem}: {sum(files.values()):.0f} s in {len(tests)} tests, {len(files)} files")
+    for title, counted in (("files", files), ("tests", tests)):
+        print(f"--- {title}")
+        for name, seconds in counted.most_common(SHOWN):
+            print(f"{seconds:7.1f} s  {name}")
+
+
+if __name__ == "__main__":
+    main()
