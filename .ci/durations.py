@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 import xml.etree.ElementTree as ElementTree
-from collections import Counter
+from collections import defaultdict
 from pathlib import Path
 
 SHOWN = 30
@@ -25,8 +25,8 @@ def show(report: Path) -> None:
 
     :param report: junit XML as pytest writes it.
     """
-    tests = Counter[str]()
-    files = Counter[str]()
+    tests: dict[str, float] = defaultdict(float)
+    files: dict[str, float] = defaultdict(float)
     for case in ElementTree.parse(report).iter("testcase"):
         seconds = float(case.get("time", 0))
         module = case.get("classname", "")
@@ -35,7 +35,7 @@ def show(report: Path) -> None:
     print(f"=== slowest of {report.stem}: {sum(files.values()):.0f} s in {len(tests)} tests, {len(files)} files")
     for title, counted in (("files", files), ("tests", tests)):
         print(f"--- {title}")
-        for name, seconds in counted.most_common(SHOWN):
+        for name, seconds in sorted(counted.items(), key=lambda each: -each[1])[:SHOWN]:
             print(f"{seconds:7.1f} s  {name}")
 
 

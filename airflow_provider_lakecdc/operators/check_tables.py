@@ -12,11 +12,11 @@ from lakecdc.contract.options import Outcome
 class CheckTablesOperator(LakecdcJobOperator):
     """Checks what has to hold in tables, and fails if a check of severity ``error`` does.
 
-    :param checks: by table, its checks: each has a ``type`` and the fields of its class in ``lakecdc.contract.checks``.
+    :param checks: by table, what has to hold there.
     :param report_values: show keys and checked values of some rows that fail in the report.
     :param branch: branch to look at.
-    :param dry_run: hold the checks against the columns, read no row.
-    :param fail_on: outcomes that fail the task although they are not failures, such as ``skipped``.
+    :param dry_run: plan and measure, change nothing.
+    :param fail_on: outcomes that fail the job although they are not failures, such as ``skipped``.
     :param kwargs: see :class:`LakecdcJobOperator`.
     """
 
@@ -25,11 +25,23 @@ class CheckTablesOperator(LakecdcJobOperator):
     def __init__(
         self,
         *,
-        checks: Mapping[str, Sequence[Mapping[str, Any]]] | str | None = None,
+        checks: Mapping[
+            str,
+            Sequence[
+                Mapping[str, Any]
+                | Mapping[str, Any]
+                | Mapping[str, Any]
+                | Mapping[str, Any]
+                | Mapping[str, Any]
+                | Mapping[str, Any]
+            ],
+        ]
+        | str
+        | None = None,
         report_values: bool | str = False,
         branch: str = "main",
         dry_run: bool | str = False,
-        fail_on: Sequence[Outcome] = (),
+        fail_on: Sequence[Outcome] | str = (),
         **kwargs: Any,
     ) -> None:
         options = {

@@ -12,13 +12,13 @@ from lakecdc.contract.options import Outcome
 class CleanSideTablesOperator(LakecdcJobOperator):
     """Removes what nobody needs any more from the tables that ingestion keeps beside its targets, and tells the rest.
 
-    :param quarantine_table: as for the ingest task.
-    :param dismiss: messages in quarantine that nobody wants to replay, each with the fields of
-        ``lakecdc.contract.options.Dismissal``.
-    :param forget_tables: targets that exist no more, whose rows go from the tables that ``tables`` share with them.
-    :param dry_run: look and count, change nothing.
-    :param fail_on: outcomes that fail the task although they are not failures, such as ``nothing``.
-    :param kwargs: see :class:`LakecdcJobOperator`; ``tables`` are the targets.
+    :param quarantine_table: as for ``ingest``.
+    :param dismiss: messages in quarantine that nobody wants to replay; those of tables that this run does not clean
+        stay.
+    :param forget_tables: targets that exist no more, whose rows go from the tables that cleaned ones share with them.
+    :param dry_run: plan and measure, change nothing.
+    :param fail_on: outcomes that fail the job although they are not failures, such as ``skipped``.
+    :param kwargs: see :class:`LakecdcJobOperator`.
     """
 
     job_name: ClassVar[str] = "clean_side_tables"
@@ -27,10 +27,10 @@ class CleanSideTablesOperator(LakecdcJobOperator):
         self,
         *,
         quarantine_table: str | None = None,
-        dismiss: Sequence[Mapping[str, Any]] = (),
-        forget_tables: Sequence[str] = (),
+        dismiss: Sequence[Mapping[str, Any]] | str = (),
+        forget_tables: Sequence[str] | str = (),
         dry_run: bool | str = False,
-        fail_on: Sequence[Outcome] = (),
+        fail_on: Sequence[Outcome] | str = (),
         **kwargs: Any,
     ) -> None:
         options = {

@@ -15,9 +15,10 @@ class ComputeStatisticsOperator(LakecdcJobOperator):
     :param columns: columns whose distinct values are counted; empty takes the identifier fields and the columns that
         the table is sorted by.
     :param min_changed_ratio: share of the table's rows that may have changed before statistics are stale.
-    :param side_tables: further tables to work on, each only if it exists.
-    :param dry_run: look, change nothing.
-    :param fail_on: outcomes that fail the task although they are not failures, such as ``skipped``.
+    :param side_tables: ``namespace.name`` of tables to work on after the spec's, each only if it exists: those that
+        ingestion keeps beside its targets once it has a reason (``lakecdc.metadata.names.side_tables``).
+    :param dry_run: plan and measure, change nothing.
+    :param fail_on: outcomes that fail the job although they are not failures, such as ``skipped``.
     :param kwargs: see :class:`LakecdcJobOperator`.
     """
 
@@ -26,11 +27,11 @@ class ComputeStatisticsOperator(LakecdcJobOperator):
     def __init__(
         self,
         *,
-        columns: Sequence[str] = (),
+        columns: Sequence[str] | str = (),
         min_changed_ratio: float | str = 0.1,
-        side_tables: str | Sequence[str] = (),
+        side_tables: Sequence[str] | str = (),
         dry_run: bool | str = False,
-        fail_on: Sequence[Outcome] = (),
+        fail_on: Sequence[Outcome] | str = (),
         **kwargs: Any,
     ) -> None:
         options = {

@@ -18,19 +18,22 @@ if TYPE_CHECKING:
 class EraseRowsOperator(LakecdcJobOperator):
     """Erases the rows of some keys from tables and what is kept beside them, and proves that no file holds a key.
 
-    :param keys_table: ``namespace.name`` of a table that holds the keys, in columns called as the tables' key.
+    :param keys_table: ``namespace.name`` of a table that holds the keys, in columns called as the table's key.
     :param keys_uri: of a file or folder of such keys: ``.parquet``, ``.csv`` with a header, or ``.json``.
-    :param condition: SQL over columns that are no part of the key; it stands in the spec.
+    :param condition: SQL over columns that are no part of the key: the keys of rows that meet it, in the table or its
+        history table.
     :param history_tables: by table, its history table.
     :param further_tables: by table, others with the same key columns, such as exported changes and dimensions.
-    :param quarantine_table: as for ``IngestOperator``.
-    :param documents_uri: folder for spec and report, of which all are searched for the keys; default: ``[lakecdc]
-        documents_uri``.
-    :param drop_refs: tags and branches that may be dropped because they keep rows, as names or patterns.
+    :param quarantine_table: as for ``ingest``.
+    :param documents_uri: folder of the specs and reports of jobs, which are searched for the keys as well.
+    :param drop_refs: tags and branches that may be dropped because they keep rows, as names or patterns such as
+        ``lakecdc-day-*``.
     :param drop_consumers: consumers that may lose their place, as names or patterns.
-    :param approved: by table, ``uri`` and ``sha256`` of the list of a dry run: nothing else is erased.
-    :param dry_run: tell where keys are and who keeps them there, change nothing.
-    :param fail_on: outcomes that fail the task although they are not failures, such as ``nothing``.
+    :param approved: by table, ``uri`` and ``sha256`` of the list of a dry run, as its metric ``findings`` has them:
+        only what the job finds again and the list names is removed. A changed list is refused, and so is a table
+        without one. Default: no approval is needed.
+    :param dry_run: plan and measure, change nothing.
+    :param fail_on: outcomes that fail the job although they are not failures, such as ``skipped``.
     :param kwargs: see :class:`LakecdcJobOperator`.
     """
 
@@ -48,9 +51,9 @@ class EraseRowsOperator(LakecdcJobOperator):
         documents_uri: str | None = None,
         drop_refs: Sequence[str] | str = (),
         drop_consumers: Sequence[str] | str = (),
-        approved: Mapping[str, Mapping[str, str]] | str | None = None,
+        approved: Mapping[str, Mapping[str, Any]] | str | None = None,
         dry_run: bool | str = False,
-        fail_on: Sequence[Outcome] = (),
+        fail_on: Sequence[Outcome] | str = (),
         **kwargs: Any,
     ) -> None:
         options = {

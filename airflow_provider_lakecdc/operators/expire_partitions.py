@@ -12,14 +12,18 @@ from lakecdc.contract.options import Outcome
 class ExpirePartitionsOperator(LakecdcJobOperator):
     """Removes rows older than some age, whole files by metadata alone, and keeps ingestion from taking them in again.
 
-    :param time_column: column of dates or moments whose older rows are removed; all tables of the task have it.
-    :param max_age: seconds; rows from before the last midnight (UTC) that is as long ago are removed.
+    :param time_column: column of dates or moments whose older rows are removed.
+    :param max_age: seconds; rows from before the last midnight (UTC) that is as long ago are removed. 0 is no age.
     :param older_than: rows from before this ISO-8601 moment are removed, instead of ``max_age``.
-    :param max_partitions: partitions that one run removes at most, the oldest first.
-    :param allow_row_deletes: remove rows also from files that hold rows which stay.
-    :param approved: by table, ``uri`` and ``sha256`` of the list of a dry run: nothing else is taken away.
+    :param max_partitions: partitions that one run removes at most, the oldest first: values of the partition field on
+        the column, whatever other fields there are beside it, or days if there is none.
+    :param allow_row_deletes: remove rows also from files that hold rows which stay, by Spark's ``DELETE``, which reads
+        these files, and rewrites them unless the table's ``write.delete.mode`` is ``merge-on-read``.
+    :param approved: by table, ``uri`` and ``sha256`` of the list of a dry run, as its metric ``findings`` has them:
+        only what the job finds again and the list names is removed. A changed list is refused, and so is a table
+        without one. Default: no approval is needed.
     :param dry_run: plan and measure, change nothing.
-    :param fail_on: outcomes that fail the task although they are not failures, such as ``unsupported``.
+    :param fail_on: outcomes that fail the job although they are not failures, such as ``skipped``.
     :param kwargs: see :class:`LakecdcJobOperator`.
     """
 
@@ -33,9 +37,9 @@ class ExpirePartitionsOperator(LakecdcJobOperator):
         older_than: str | None = None,
         max_partitions: int | str = 100,
         allow_row_deletes: bool | str = False,
-        approved: Mapping[str, Mapping[str, str]] | str | None = None,
+        approved: Mapping[str, Mapping[str, Any]] | str | None = None,
         dry_run: bool | str = False,
-        fail_on: Sequence[Outcome] = (),
+        fail_on: Sequence[Outcome] | str = (),
         **kwargs: Any,
     ) -> None:
         options = {

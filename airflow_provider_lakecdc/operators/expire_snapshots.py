@@ -15,10 +15,10 @@ class ExpireSnapshotsOperator(LakecdcJobOperator):
     :param older_than: snapshots made before this ISO-8601 moment expire; default: ``max_age`` before now.
     :param max_age: age in seconds, used without ``older_than``.
     :param retain_last: snapshots of the main branch that are kept whatever their age.
-    :param side_tables: further tables to work on, each only if it exists, such as
-        ``lakecdc.metadata.names.side_tables("shop.orders")``.
+    :param side_tables: ``namespace.name`` of tables to work on after the spec's, each only if it exists: those that
+        ingestion keeps beside its targets once it has a reason (``lakecdc.metadata.names.side_tables``).
     :param dry_run: plan and measure, change nothing.
-    :param fail_on: outcomes that fail the task although they are not failures, such as ``skipped``.
+    :param fail_on: outcomes that fail the job although they are not failures, such as ``skipped``.
     :param kwargs: see :class:`LakecdcJobOperator`.
     """
 
@@ -28,11 +28,11 @@ class ExpireSnapshotsOperator(LakecdcJobOperator):
         self,
         *,
         older_than: str | None = None,
-        max_age: float | str = 5 * 24 * 3600.0,
+        max_age: float | str = 432_000.0,
         retain_last: int | str = 5,
-        side_tables: str | Sequence[str] = (),
+        side_tables: Sequence[str] | str = (),
         dry_run: bool | str = False,
-        fail_on: Sequence[Outcome] = (),
+        fail_on: Sequence[Outcome] | str = (),
         **kwargs: Any,
     ) -> None:
         options = {

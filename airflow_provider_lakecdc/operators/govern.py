@@ -17,11 +17,10 @@ class GovernOperator(LakecdcJobOperator):
     A table that one step has failed for is left out of the later ones; all others go on. In the return value each
     table has the outcome of all its steps together, and below ``steps`` that of each by its job.
 
-    :param steps: what to do in the order of work, each with the fields of ``lakecdc.contract.options.Step``: ``job``,
-        and perhaps ``tables`` and ``options``. (templated)
-    :param dry_run: all steps plan and measure, and change nothing.
-    :param fail_on: outcomes of any step that fail the task although they are not failures, such as ``skipped``.
-    :param kwargs: see :class:`LakecdcJobOperator`; ``tables`` are those of the steps that name none.
+    :param steps: what to do, in the order of work.
+    :param dry_run: all steps plan and measure and change nothing; otherwise each goes by its own option.
+    :param fail_on: outcomes that fail the job although they are not failures, such as ``skipped``.
+    :param kwargs: see :class:`LakecdcJobOperator`.
     """
 
     job_name: ClassVar[str] = "govern"
@@ -29,12 +28,17 @@ class GovernOperator(LakecdcJobOperator):
     def __init__(
         self,
         *,
-        steps: Sequence[Mapping[str, Any]] = (),
+        steps: Sequence[Mapping[str, Any]] | str = (),
         dry_run: bool | str = False,
-        fail_on: Sequence[Outcome] = (),
+        fail_on: Sequence[Outcome] | str = (),
         **kwargs: Any,
     ) -> None:
-        super().__init__(options={"steps": steps, "dry_run": dry_run, "fail_on": fail_on}, **kwargs)
+        options = {
+            "steps": steps,
+            "dry_run": dry_run,
+            "fail_on": fail_on,
+        }
+        super().__init__(options=options, **kwargs)
 
     def named_tables(self) -> tuple[list[str], list[str]]:
         """The tables and the side tables of all steps."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from airflow_provider_lakecdc.exceptions import JobBadInputError
 from airflow_provider_lakecdc.operators.base import SourceJobOperator
@@ -26,20 +26,23 @@ class IngestOperator(SourceJobOperator):
     :param source: the ``source`` of the job spec, see ``lakecdc.contract.sources``. (templated)
     :param targets: the ``target`` of the job spec, one object per table. (templated)
     :param source_conn_id: connection that gives the source's address and login: of type ``postgres``, ``mysql`` or
-        ``kafka``; with a source of type ``jdbc`` of a database or of type ``jdbc``. (templated)
-    :param tables: tables among the targets to feed; default: all. (templated)
-    :param max_batches: micro-batches per run; 0 reads to the source's end as seen at the start.
+        ``kafka``; for a source of type ``jdbc`` of a database or of type ``jdbc``. (templated)
+    :param reload: targets, ``namespace.name``, that this run loads in full once more, ``*`` for all: readers have the
+        rows of before until those of the load take their place in one commit. Only of the types ``postgres`` and
+        ``mysql``.
+    :param max_batches: micro-batches per run; 0 means until the source's end as seen at the start.
     :param parallel_tables: tables that are written at once.
-    :param decode_engine: ``auto``, or ``jvm`` to decode everything in the JVM; the rows are the same.
-    :param max_delete_files: equality-delete files at which a table waits for ``rewrite_delete_files``; 0 is no limit.
-    :param quarantine_table: ``namespace.name`` of the table for messages that cannot be applied; default:
-        ``lakecdc_quarantine`` in each target's namespace; ``{namespace}`` and ``{table}`` in it are the target's.
-    :param max_quarantined_fraction: share of a batch's messages, 0 to 1, above which a table fails instead.
-    :param reload: targets that this run loads in full once more, ``*`` for all; readers have the rows of before until
-        the load is complete. Only of the types ``postgres`` and ``mysql``.
+    :param decode_engine: ``auto`` decodes plain Debezium JSON, and folds plain logs of databases, by DuckDB inside the
+        tasks, everything else in the JVM; ``jvm`` does all in the JVM. The rows are the same.
+    :param max_delete_files: outstanding equality-delete files at which a table of mode ``upsert`` takes no further
+        batch until ``rewrite_delete_files`` has run, and one of mode ``auto`` merges; 0 is no limit.
+    :param quarantine_table: ``namespace.name`` of the table that keeps messages which cannot be applied; default:
+        ``lakecdc_quarantine`` in the target's namespace. ``{namespace}`` and ``{table}`` in it are the target's, so
+        that each may have one of its own, such as ``restricted.{table}_quarantine``.
+    :param max_quarantined_fraction: share of a batch's messages, 0 to 1, above which the table fails instead.
     :param report_values: show values of rows in reports and logs, where one is the reason of a failure.
     :param dry_run: plan and measure, change nothing.
-    :param fail_on: outcomes that fail the task although they are not failures, such as ``nothing``.
+    :param fail_on: outcomes that fail the job although they are not failures, such as ``skipped``.
     :param kwargs: see :class:`LakecdcJobOperator`.
     """
 
@@ -51,19 +54,20 @@ class IngestOperator(SourceJobOperator):
         source: Mapping[str, Any],
         targets: Sequence[Mapping[str, Any]],
         source_conn_id: str | None = None,
+        reload: Sequence[str] | str = (),
         max_batches: int | str = 0,
         parallel_tables: int | str = 4,
-        decode_engine: str = "auto",
+        decode_engine: Literal["auto", "jvm"] | str = "auto",
         max_delete_files: int | str = 0,
         quarantine_table: str | None = None,
         max_quarantined_fraction: float | str = 0.1,
         report_values: bool | str = False,
-        reload: str | Sequence[str] = (),
         dry_run: bool | str = False,
-        fail_on: Sequence[Outcome] = (),
+        fail_on: Sequence[Outcome] | str = (),
         **kwargs: Any,
     ) -> None:
         options = {
+            "reload": reload,
             "max_batches": max_batches,
             "parallel_tables": parallel_tables,
             "decode_engine": decode_engine,
@@ -71,7 +75,6 @@ class IngestOperator(SourceJobOperator):
             "quarantine_table": quarantine_table,
             "max_quarantined_fraction": max_quarantined_fraction,
             "report_values": report_values,
-            "reload": reload,
             "dry_run": dry_run,
             "fail_on": fail_on,
         }

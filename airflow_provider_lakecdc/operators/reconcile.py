@@ -15,19 +15,21 @@ class ReconcileOperator(SourceJobOperator):
     It takes source and targets of the ingest task. Rows that differ are looked at again once the table has been fed
     past the moment of reading, so that changes on their way are no mismatch. It changes nothing unless it is to repair.
 
-    :param source: the ``source`` of the ingest task, or one of type ``iceberg``. (templated)
-    :param targets: the targets of the ingest task. (templated)
-    :param source_conn_id: its connection. (templated)
+    :param source: the ``source`` of the job spec, see ``lakecdc.contract.sources``. (templated)
+    :param targets: the ``target`` of the job spec, one object per table. (templated)
+    :param source_conn_id: connection that gives the source's address and login: of type ``postgres``, ``mysql`` or
+        ``kafka``; for a source of type ``jdbc`` of a database or of type ``jdbc``. (templated)
     :param ranges: ranges that the keys of each table are cut into.
-    :param sample: share of the ranges that are compared, above 0 and up to 1.
-    :param max_wait: seconds for which the job waits until a table has been fed past the moment of reading.
+    :param sample: share of the ranges that are compared, above 0 and up to 1; which ones, changes with the table.
+    :param max_wait: seconds for which the job waits until a table has been fed past the moment of reading, before it
+        looks at rows that differ again.
     :param max_keys: rows of a table that may differ; if more do, they are counted, and none is looked at again or
         repaired.
     :param repair: load rows that differ anew from the source; not of type ``iceberg``.
-    :param quarantine_table: that of the ingest task, for ``repair``.
+    :param quarantine_table: as for ``ingest``; for ``repair``.
     :param report_values: tell keys and bounds of ranges in the report.
-    :param dry_run: repair nothing, and say what would be.
-    :param fail_on: outcomes that fail the task although they are not failures; a table that differs is ``skipped``.
+    :param dry_run: plan and measure, change nothing.
+    :param fail_on: by default a table that differs from its source, which is ``skipped``, fails the job.
     :param kwargs: see :class:`LakecdcJobOperator`.
     """
 
@@ -47,7 +49,7 @@ class ReconcileOperator(SourceJobOperator):
         quarantine_table: str | None = None,
         report_values: bool | str = False,
         dry_run: bool | str = False,
-        fail_on: Sequence[Outcome] = ("skipped",),
+        fail_on: Sequence[Outcome] | str = ("skipped",),
         **kwargs: Any,
     ) -> None:
         options = {

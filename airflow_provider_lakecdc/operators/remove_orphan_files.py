@@ -14,18 +14,20 @@ class RemoveOrphanFilesOperator(LakecdcJobOperator):
 
     With ``dry_run=False`` they are taken away so that they can come back, and deleted by a later run.
 
-    :param action: ``remove`` takes orphans away and deletes what earlier runs took away; ``purge`` only deletes that;
-        ``restore`` brings back what has not been deleted.
+    :param action: ``remove`` takes orphans away so that they can come back, and deletes what earlier runs took away;
+        ``purge`` only deletes that; ``restore`` brings back what has not been deleted.
     :param min_age: seconds since a file was written before it can be an orphan; not less than three days.
     :param longest_job: seconds that the longest job takes which writes to the tables; younger files than twice that are
         left alone too.
     :param delay: seconds between taking away and deleting; not less than a day.
-    :param run: id of the one run to restore or purge; default: all.
-    :param approved: by table, ``uri`` and ``sha256`` of the list of a dry run: nothing else is taken away.
-    :param side_tables: further tables to work on, each only if it exists, such as
-        ``lakecdc.metadata.names.side_tables("shop.orders")``.
-    :param dry_run: look and count, change nothing; the default.
-    :param fail_on: outcomes that fail the task although they are not failures, such as ``skipped``.
+    :param run: id of the one run to restore or purge, as its report tells; default: all.
+    :param approved: by table, ``uri`` and ``sha256`` of the list of a dry run, as its metric ``findings`` has them:
+        only what the job finds again and the list names is removed. A changed list is refused, and so is a table
+        without one. Default: no approval is needed.
+    :param side_tables: ``namespace.name`` of tables to work on after the spec's, each only if it exists: those that
+        ingestion keeps beside its targets once it has a reason (``lakecdc.metadata.names.side_tables``).
+    :param dry_run: look and count, change nothing, whatever the action.
+    :param fail_on: outcomes that fail the job although they are not failures, such as ``skipped``.
     :param kwargs: see :class:`LakecdcJobOperator`.
     """
 
@@ -35,14 +37,14 @@ class RemoveOrphanFilesOperator(LakecdcJobOperator):
         self,
         *,
         action: Literal["remove", "restore", "purge"] | str = "remove",
-        min_age: float | str = 3 * 24 * 3600.0,
-        longest_job: float | str = 24 * 3600.0,
-        delay: float | str = 7 * 24 * 3600.0,
+        min_age: float | str = 259_200.0,
+        longest_job: float | str = 86_400.0,
+        delay: float | str = 604_800.0,
         run: str | None = None,
-        side_tables: str | Sequence[str] = (),
-        approved: Mapping[str, Mapping[str, str]] | str | None = None,
+        approved: Mapping[str, Mapping[str, Any]] | str | None = None,
+        side_tables: Sequence[str] | str = (),
         dry_run: bool | str = True,
-        fail_on: Sequence[Outcome] = (),
+        fail_on: Sequence[Outcome] | str = (),
         **kwargs: Any,
     ) -> None:
         options = {
@@ -51,8 +53,8 @@ class RemoveOrphanFilesOperator(LakecdcJobOperator):
             "longest_job": longest_job,
             "delay": delay,
             "run": run,
-            "side_tables": side_tables,
             "approved": approved,
+            "side_tables": side_tables,
             "dry_run": dry_run,
             "fail_on": fail_on,
         }

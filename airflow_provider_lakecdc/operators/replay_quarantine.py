@@ -3,27 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar, Literal
 
-from airflow_provider_lakecdc.operators.ingest import IngestOperator
+from airflow_provider_lakecdc.operators.base import SourceJobOperator
 from lakecdc.contract.options import Outcome
 
-if TYPE_CHECKING:
-    from airflow.sdk import Context
 
-
-class ReplayQuarantineOperator(IngestOperator):
+class ReplayQuarantineOperator(SourceJobOperator):
     """Enters messages and rows again that could not be applied, after the feed or the target has been corrected.
 
     It takes source and targets of the ingest task as they are now. Messages keep the order key they had, so that an
-    old one never overwrites a newer state; what can be applied leaves the quarantine, the rest stays.
+    old one never overwrites a newer state; what can be applied leaves the quarantine, the rest stays. All that waits is
+    one batch, whatever the data interval of the run.
 
-    :param source: the ``source`` of the ingest task. (templated)
-    :param targets: the targets of the ingest task. (templated)
-    :param source_conn_id: its connection. (templated)
-    :param rules: enter only messages that broke one of these rules, such as ``type``; default: all.
-    :param max_batches: has no effect here; everything that waits is one batch.
-    :param parallel_tables: see :class:`IngestOperator`, like the options after it.
+    :param source: the ``source`` of the job spec, see ``lakecdc.contract.sources``. (templated)
+    :param targets: the ``target`` of the job spec, one object per table. (templated)
+    :param source_conn_id: connection that gives the source's address and login: of type ``postgres``, ``mysql`` or
+        ``kafka``; for a source of type ``jdbc`` of a database or of type ``jdbc``. (templated)
+    :param rules: enter only messages that broke one of these rules again, such as ``type``; default: all.
+    :param max_batches: micro-batches per run; 0 means until the source's end as seen at the start.
+    :param parallel_tables: tables that are written at once.
+    :param decode_engine: ``auto`` decodes plain Debezium JSON, and folds plain logs of databases, by DuckDB inside the
+        tasks, everything else in the JVM; ``jvm`` does all in the JVM. The rows are the same.
+    :param max_delete_files: outstanding equality-delete files at which a table of mode ``upsert`` takes no further
+        batch until ``rewrite_delete_files`` has run, and one of mode ``auto`` merges; 0 is no limit.
+    :param quarantine_table: ``namespace.name`` of the table that keeps messages which cannot be applied; default:
+        ``lakecdc_quarantine`` in the target's namespace. ``{namespace}`` and ``{table}`` in it are the target's, so
+        that each may have one of its own, such as ``restricted.{table}_quarantine``.
+    :param max_quarantined_fraction: share of a batch's messages, 0 to 1, above which the table fails instead.
+    :param report_values: show values of rows in reports and logs, where one is the reason of a failure.
+    :param dry_run: plan and measure, change nothing.
+    :param fail_on: outcomes that fail the job although they are not failures, such as ``skipped``.
+    :param kwargs: see :class:`LakecdcJobOperator`.
     """
 
     job_name: ClassVar[str] = "replay_quarantine"
@@ -37,33 +48,25 @@ class ReplayQuarantineOperator(IngestOperator):
         rules: Sequence[str] | str = (),
         max_batches: int | str = 0,
         parallel_tables: int | str = 4,
-        decode_engine: str = "auto",
+        decode_engine: Literal["auto", "jvm"] | str = "auto",
         max_delete_files: int | str = 0,
         quarantine_table: str | None = None,
         max_quarantined_fraction: float | str = 1.0,
         report_values: bool | str = False,
         dry_run: bool | str = False,
-        fail_on: Sequence[Outcome] = (),
+        fail_on: Sequence[Outcome] | str = (),
         **kwargs: Any,
     ) -> None:
-        super().__init__(
-            source=source,
-            targets=targets,
-            source_conn_id=source_conn_id,
-            max_batches=max_batches,
-            parallel_tables=parallel_tables,
-            decode_engine=decode_engine,
-            max_delete_files=max_delete_files,
-            quarantine_table=quarantine_table,
-            max_quarantined_fraction=max_quarantined_fraction,
-            report_values=report_values,
-            dry_run=dry_run,
-            fail_on=fail_on,
-            **kwargs,
-        )
-        # there is nothing to load
-        del self.options["reload"]
-        self.options["rules"] = rules
-
-    def check_run(self, context: Context) -> None:
-        """Any run may replay: the messages are what waits now, whatever the data interval."""
+        options = {
+            "rules": rules,
+            "max_batches": max_batches,
+            "parallel_tables": parallel_tables,
+            "decode_engine": decode_engine,
+            "max_delete_files": max_delete_files,
+            "quarantine_table": quarantine_table,
+            "max_quarantined_fraction": max_quarantined_fraction,
+            "report_values": report_values,
+            "dry_run": dry_run,
+            "fail_on": fail_on,
+        }
+        super().__init__(source=source, targets=targets, source_conn_id=source_conn_id, options=options, **kwargs)

@@ -12,14 +12,16 @@ from lakecdc.contract.options import Outcome
 class RestoreMomentOperator(LakecdcJobOperator):
     """Restores the state of tables at one moment of their source, each on a branch or in a table of its own.
 
-    :param moment: ISO-8601 moment at the source; without it the job refuses.
+    :param moment: ISO-8601 moment at the source: what it had committed by then is restored.
     :param history_tables: by table, its history table.
-    :param branch: branch of each table that is to hold the moment; default: named after the moment.
+    :param branch: branch of each table that is to hold the moment; default: ``moment-2026-01-31T00-03-00``, the moment
+        in UTC. The tag ``<branch>-as-restored`` stays where it is if people write to the branch.
     :param keep_for: seconds for which branch and tag are kept.
-    :param into: by table, a table that is to hold its moment instead of a branch.
+    :param into: by table, a table that is to hold its moment instead of a branch; it is created if it does not exist,
+        and made anew if it holds a moment of the table.
     :param quarantine_table: as for ``ingest``.
-    :param dry_run: tell what the moment is made of, change nothing.
-    :param fail_on: outcomes that fail the task although they are not failures, such as ``skipped``.
+    :param dry_run: plan and measure, change nothing.
+    :param fail_on: outcomes that fail the job although they are not failures, such as ``skipped``.
     :param kwargs: see :class:`LakecdcJobOperator`.
     """
 
@@ -31,11 +33,11 @@ class RestoreMomentOperator(LakecdcJobOperator):
         moment: str | None = None,
         history_tables: Mapping[str, str] | str | None = None,
         branch: str | None = None,
-        keep_for: float | str = 30 * 24 * 3600.0,
+        keep_for: float | str = 2_592_000.0,
         into: Mapping[str, str] | str | None = None,
         quarantine_table: str | None = None,
         dry_run: bool | str = False,
-        fail_on: Sequence[Outcome] = (),
+        fail_on: Sequence[Outcome] | str = (),
         **kwargs: Any,
     ) -> None:
         options = {

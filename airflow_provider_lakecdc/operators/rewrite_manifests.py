@@ -13,13 +13,13 @@ class RewriteManifestsOperator(LakecdcJobOperator):
     """Rewrites a table's manifests once they are many and small.
 
     :param min_manifests: manifests a table needs before they are rewritten.
-    :param min_average_bytes: average manifest size in bytes above which nothing is done.
+    :param min_average_bytes: average manifest size above which nothing is done.
     :param keep_failed_files: leave the files of a failed proof for inspection instead of deleting them; the report says
-        where they are.
-    :param side_tables: further tables to work on, each only if it exists, such as
-        ``lakecdc.metadata.names.side_tables("shop.orders")``.
+        where they are, and ``remove_orphan_files`` takes them once they are old enough.
+    :param side_tables: ``namespace.name`` of tables to work on after the spec's, each only if it exists: those that
+        ingestion keeps beside its targets once it has a reason (``lakecdc.metadata.names.side_tables``).
     :param dry_run: plan and measure, change nothing.
-    :param fail_on: outcomes that fail the task although they are not failures, such as ``skipped``.
+    :param fail_on: outcomes that fail the job although they are not failures, such as ``skipped``.
     :param kwargs: see :class:`LakecdcJobOperator`.
     """
 
@@ -29,11 +29,11 @@ class RewriteManifestsOperator(LakecdcJobOperator):
         self,
         *,
         min_manifests: int | str = 8,
-        min_average_bytes: int | str = 4 * 1024 * 1024,
+        min_average_bytes: int | str = 4_194_304,
         keep_failed_files: bool | str = False,
-        side_tables: str | Sequence[str] = (),
+        side_tables: Sequence[str] | str = (),
         dry_run: bool | str = False,
-        fail_on: Sequence[Outcome] = (),
+        fail_on: Sequence[Outcome] | str = (),
         **kwargs: Any,
     ) -> None:
         options = {

@@ -13,12 +13,12 @@ class RollbackTablesOperator(LakecdcJobOperator):
     """Sets tables back to a snapshot, tag or moment, their history tables with them, and keeps what they were.
 
     :param to: the id of a snapshot, a tag, a branch, or an ISO-8601 moment, which stands for the newest snapshot that
-        ``main`` had by then; without it the job refuses.
+        ``main`` had by then.
     :param history_tables: by table, its history table, which is set to the state that goes with it.
-    :param keep_for: seconds for which a tag keeps what each table was before.
-    :param expired_rows: set them back also beyond a removal of old rows, which brings these back.
-    :param dry_run: plan, change nothing.
-    :param fail_on: outcomes that fail the task although they are not failures, such as ``skipped``.
+    :param keep_for: seconds for which a tag keeps what the table was before.
+    :param expired_rows: set it back also beyond a removal of old rows, which brings these back.
+    :param dry_run: plan and measure, change nothing.
+    :param fail_on: outcomes that fail the job although they are not failures, such as ``skipped``.
     :param kwargs: see :class:`LakecdcJobOperator`.
     """
 
@@ -29,10 +29,10 @@ class RollbackTablesOperator(LakecdcJobOperator):
         *,
         to: str | None = None,
         history_tables: Mapping[str, str] | str | None = None,
-        keep_for: float | str = 30 * 24 * 3600.0,
+        keep_for: float | str = 2_592_000.0,
         expired_rows: bool | str = False,
         dry_run: bool | str = False,
-        fail_on: Sequence[Outcome] = (),
+        fail_on: Sequence[Outcome] | str = (),
         **kwargs: Any,
     ) -> None:
         options = {

@@ -13,9 +13,9 @@ class Scd2Operator(LakecdcJobOperator):
     """Keeps tables of the versions of other tables' rows (slowly changing dimensions, type 2).
 
     :param history_tables: by table, its history table.
-    :param dimensions: by table, the table of its versions.
-    :param dry_run: tell how many versions would be written, write none.
-    :param fail_on: outcomes that fail the task although they are not failures, such as ``nothing``.
+    :param dimensions: by table, the table of its versions; it is created if it does not exist.
+    :param dry_run: plan and measure, change nothing.
+    :param fail_on: outcomes that fail the job although they are not failures, such as ``skipped``.
     :param kwargs: see :class:`LakecdcJobOperator`.
     """
 
@@ -27,7 +27,7 @@ class Scd2Operator(LakecdcJobOperator):
         history_tables: Mapping[str, str] | str | None = None,
         dimensions: Mapping[str, str] | str | None = None,
         dry_run: bool | str = False,
-        fail_on: Sequence[Outcome] = (),
+        fail_on: Sequence[Outcome] | str = (),
         **kwargs: Any,
     ) -> None:
         options = {

@@ -12,14 +12,15 @@ from lakecdc.contract.options import Outcome
 class TagSnapshotsOperator(LakecdcJobOperator):
     """Keeps a tag on the last snapshot of each past day and month, and changes tags and branches on request.
 
-    :param days: past days whose tags ``lakecdc-day-2026-01-31`` are kept; 0 keeps none.
-    :param months: past months whose tags ``lakecdc-month-2026-01`` are kept; 0 keeps none.
-    :param zone: time zone whose days and months are meant.
-    :param changes: changes of tags and branches, all or nothing, each with the fields of
-        ``lakecdc.contract.options.RefChange``, such as ``{"action": "create", "name": "audited"}``.
-    :param side_tables: further tables to work on, each only if it exists.
-    :param dry_run: plan, change nothing.
-    :param fail_on: outcomes that fail the task although they are not failures, such as ``skipped``.
+    :param days: tags ``lakecdc-day-2026-01-31`` of so many past days are kept, each on the last snapshot that ``main``
+        had by the end of the day; 0 keeps none.
+    :param months: tags ``lakecdc-month-2026-01`` of so many past months; 0 keeps none.
+    :param zone: time zone whose days and months are meant, such as ``Europe/Berlin``.
+    :param changes: what else to do with tags and branches, all or nothing, in one commit with the rest.
+    :param side_tables: ``namespace.name`` of tables to work on after the spec's, each only if it exists: those that
+        ingestion keeps beside its targets once it has a reason (``lakecdc.metadata.names.side_tables``).
+    :param dry_run: plan and measure, change nothing.
+    :param fail_on: outcomes that fail the job although they are not failures, such as ``skipped``.
     :param kwargs: see :class:`LakecdcJobOperator`.
     """
 
@@ -31,10 +32,10 @@ class TagSnapshotsOperator(LakecdcJobOperator):
         days: int | str = 7,
         months: int | str = 0,
         zone: str = "UTC",
-        changes: Sequence[Mapping[str, Any]] = (),
-        side_tables: str | Sequence[str] = (),
+        changes: Sequence[Mapping[str, Any]] | str = (),
+        side_tables: Sequence[str] | str = (),
         dry_run: bool | str = False,
-        fail_on: Sequence[Outcome] = (),
+        fail_on: Sequence[Outcome] | str = (),
         **kwargs: Any,
     ) -> None:
         options = {

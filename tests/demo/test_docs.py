@@ -8,6 +8,7 @@ import inspect
 import json
 import os
 import re
+import runpy
 import shlex
 import shutil
 import subprocess
@@ -26,7 +27,6 @@ from demo.readme import with_sample
 from demo.run import Demo
 from demo.settings import Settings
 from demo.settings_page import PAGE, with_tables
-from lakecdc.contract.options import OPTIONS, JobOptions
 from lakecdc.contract.report import parse_report
 from lakecdc.contract.sources.files import FilesSource
 from lakecdc.contract.sources.jdbc import JdbcSource
@@ -185,27 +185,10 @@ def test_the_tables_of_settings_are_made_from_the_code() -> None:
     assert PAGE.read_text() == with_tables(PAGE.read_text()), "run: python -m demo.settings_page"
 
 
-def _default(field: dataclasses.Field[Any]) -> Any:
-    return field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
-
-
-def test_every_option_is_listed_with_its_default() -> None:
-    common = {field.name for field in dataclasses.fields(JobOptions)}
-    wanted = [
-        (job, field.name, json.dumps(_default(field)))
-        for job, options in OPTIONS.items()
-        for field in dataclasses.fields(options)
-        if field.name not in common
-    ]
-    found, job = [], ""
-    for first, option, default in rows("job-contract.md", 3):
-        if not quoted(option):
-            continue
-        job = quoted(first)[0] if quoted(first) else job
-        found.append((job, quoted(option)[0], quoted(default)[0]))
-    assert found == [(job, name, default.replace("()", "[]")) for job, name, default in wanted]
-    shared = {quoted(name)[0]: quoted(default)[0] for name, default in rows("job-contract.md", 2) if quoted(default)}
-    assert {name: shared.get(name) for name in common} == {"dry_run": "false", "fail_on": "[]"}
+def test_what_options_determine_is_generated() -> None:
+    generate = runpy.run_path(str(ROOT / ".ci" / "generate.py"))
+    stale = [str(path.relative_to(ROOT)) for path, text in generate["outputs"]() if path.read_text() != text]
+    assert stale == [], "run: make generate"
 
 
 def test_every_operator_is_listed_with_its_arguments() -> None:

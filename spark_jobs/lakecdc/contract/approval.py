@@ -23,8 +23,9 @@ class Approved:
 class ApprovableOptions:
     """What a job takes that can be held to what a person has agreed to.
 
-    :param approved: by table, the list of a dry run: only what is found again and stands there is taken away. A list
-        that is no longer what it was is refused, and so is a table without one. Default: nobody is asked.
+    :param approved: by table, ``uri`` and ``sha256`` of the list of a dry run, as its metric ``findings`` has them:
+        only what the job finds again and the list names is removed. A changed list is refused, and so is a table
+        without one. Default: no approval is needed.
     """
 
     approved: dict[str, Approved] | None = None

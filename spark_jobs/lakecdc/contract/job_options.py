@@ -13,7 +13,7 @@ class JobOptions:
     """What every job takes.
 
     :param dry_run: plan and measure, change nothing.
-    :param fail_on: outcomes that make the job exit non-zero although they are not failures, such as ``skipped``.
+    :param fail_on: outcomes that fail the job although they are not failures, such as ``skipped``.
     """
 
     dry_run: bool = False

@@ -124,7 +124,8 @@ class IngestOptions(FeedingOptions):
     """Options of ``ingest``.
 
     :param reload: targets, ``namespace.name``, that this run loads in full once more, ``*`` for all: readers have the
-        rows of before until those of the load take their place in one commit.
+        rows of before until those of the load take their place in one commit. Only of the types ``postgres`` and
+        ``mysql``.
     """
 
     reload: tuple[str, ...] = ()

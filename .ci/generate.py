@@ -1,0 +1,275 @@
+"""Generate what the options of jobs determine: operators' signatures and docstrings, tables of docs, the schema.
+
+The dataclasses in ``lakecdc.contract`` are the only list of options that people edit; ``make generate`` writes the rest
+as plain source, and a test fails where it differs. In an operator's file the summary of the docstring and every method
+but ``__init__`` are written by hand.
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import inspect
+import json
+import re
+import subprocess
+import sys
+import textwrap
+import types
+import typing
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from airflow_provider_lakecdc.operators.base import LakecdcJobOperator
+from airflow_provider_lakecdc.templates.schema import config_schema
+from lakecdc.contract import options as contract
+from lakecdc.contract.options import OPTIONS, JobOptions
+from lakecdc.contract.spec import SOURCE_JOBS
+
+ROOT = Path(__file__).resolve().parent.parent
+OPERATORS = ROOT / "airflow_provider_lakecdc" / "operators"
+RUFF = Path(sys.executable).with_name("ruff")
+WIDTH = 120
+#: what follows the docstring's summary and the signature's star of jobs that read a source
+SOURCE_PARAMETERS = {
+    "source": "the ``source`` of the job spec, see ``lakecdc.contract.sources``. (templated)",
+    "targets": "the ``target`` of the job spec, one object per table. (templated)",
+    "source_conn_id": "connection that gives the source's address and login: of type ``postgres``, ``mysql`` or "
+    "``kafka``; for a source of type ``jdbc`` of a database or of type ``jdbc``. (templated)",
+}
+SOURCE_SIGNATURE = [
+    "source: Mapping[str, Any]",
+    "targets: Sequence[Mapping[str, Any]]",
+    "source_conn_id: str | None = None",
+]
+IMPORTS = """from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Literal
+from lakecdc.contract.options import Curve, Outcome, Verify
+"""
+_ALIASES = {getattr(contract, name): name for name in ("Curve", "Outcome", "Verify")}
+_PARAMETER = re.compile(r":param (\w+): (.*?)(?=\n\s*:(?:param|raises)|\Z)", re.DOTALL)
+_SCALARS = {str: "str", bool: "bool", int: "int", float: "float"}
+#: arguments of every job operator that an option of a job has the name of
+_BASE_ARGUMENTS = set(inspect.signature(inspect.unwrap(LakecdcJobOperator.__init__)).parameters)
+
+
+@dataclasses.dataclass(frozen=True)
+class Option:
+    """One option of a job.
+
+    :param hint: its type.
+    :param default: None stands for an empty mapping too.
+    :param meaning: one or more sentences.
+    """
+
+    name: str
+    hint: Any
+    default: Any
+    meaning: str
+
+    @property
+    def is_mapping(self) -> bool:
+        """Return whether it is an object with any keys."""
+        return typing.get_origin(self.hint) in (dict, Mapping)
+
+    def argument(self) -> str:
+        """Return the argument of an operator's signature; all that is not text may be a template."""
+        kind, default = annotation(self.hint), self.default
+        if "str" not in kind.split(" | "):
+            kind = kind.replace(" | None", "") + " | str" + (" | None" if " | None" in kind else "")
+        if self.is_mapping:
+            kind, default = f"{kind} | None", None
+        return f"{self.name}: {kind} = {literal(default)}"
+
+    def passed(self) -> str:
+        """Return the entry of the options that the operator hands on."""
+        return f'"{self.name}": {self.name}' + (" or {}" if self.is_mapping else "")
+
+
+def main() -> None:
+    """Write each file that differs, and name it."""
+    for path, text in outputs():
+        if path.read_text() != text:
+            path.write_text(text)
+            print(path.relative_to(ROOT))
+
+
+def outputs() -> Iterator[tuple[Path, str]]:
+    """Yield each file that is generated, or has generated parts, with the text it should have."""
+    operators = dict(job_operators())
+    for job, (path, name) in operators.items():
+        yield path, with_operator(path, name, job)
+    classes = {job: f"{path.stem}.{name}" for job, (path, name) in operators.items()}
+    for page, tables in (("operators.md", operator_table(classes)), ("job-contract.md", option_table())):
+        path = ROOT / "docs" / page
+        yield path, between_marks(path.read_text(), tables)
+    yield ROOT / "docs" / "lakecdc.schema.json", json.dumps(config_schema(), indent=1) + "\n"
+
+
+def job_operators() -> Iterator[tuple[str, tuple[Path, str]]]:
+    """Yield each job with the file and the class of its operator, in the order of the jobs."""
+    places = {
+        job: (path, node.name)
+        for path in sorted(OPERATORS.glob("*.py"))
+        for node in ast.parse(path.read_text()).body
+        if isinstance(node, ast.ClassDef) and (job := job_of(node)) is not None
+    }
+    for job in OPTIONS:
+        yield job, places[job]
+
+
+def job_of(node: ast.ClassDef) -> str | None:
+    """Return the job that an operator's class names, None for a class without one."""
+    for statement in node.body:
+        if isinstance(statement, ast.AnnAssign) and ast.unparse(statement.target) == "job_name":
+            assert isinstance(statement.value, ast.Constant)
+            return str(statement.value.value) or None
+    return None
+
+
+def options_of(described: type[JobOptions]) -> list[Option]:
+    """Return the options of a job: its own, then those it shares with others, ``dry_run`` and ``fail_on`` last."""
+    hints, fields = typing.get_type_hints(described), {each.name: each for each in dataclasses.fields(described)}
+    found: dict[str, Option] = {}
+    for owner in described.__mro__:
+        for name, meaning in _PARAMETER.findall(inspect.cleandoc(owner.__doc__ or "")):
+            if name in found:
+                continue
+            field = fields[name]
+            default = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
+            found[name] = Option(name, hints[name], default, " ".join(meaning.split()))
+    assert set(found) == set(fields), f"{described.__name__} does not document {set(fields) - set(found)}"
+    last = [found.pop(each.name) for each in dataclasses.fields(JobOptions)]
+    return [*found.values(), *last]
+
+
+def annotation(hint: Any) -> str:
+    """Return a type as the source of an operator has it; objects of the spec are mappings there."""
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if hint in _SCALARS:
+        return _SCALARS[hint]
+    if origin is typing.Literal:
+        return _ALIASES.get(hint) or f"Literal[{', '.join(json.dumps(each) for each in arguments)}]"
+    if origin in (typing.Union, types.UnionType):
+        kinds = [annotation(each) for each in arguments if each is not type(None)]
+        return " | ".join([*kinds, "None"]) if type(None) in arguments else " | ".join(kinds)
+    if origin is tuple:
+        return f"Sequence[{annotation(arguments[0])}]"
+    if origin in (dict, Mapping):
+        return f"Mapping[{annotation(arguments[0])}, {annotation(arguments[1])}]"
+    return "Mapping[str, Any]" if dataclasses.is_dataclass(hint) else "Any"
+
+
+def literal(value: Any) -> str:
+    """Return a default as source: long numbers in groups of three digits."""
+    if isinstance(value, bool | str) or value is None:
+        return repr(value)
+    return f"{value:_}" if isinstance(value, int | float) else repr(value)
+
+
+# --- operators ----------------------------------------------------------------------------------------------------
+
+
+def with_operator(path: Path, name: str, job: str) -> str:
+    """Return an operator's file with the docstring and ``__init__`` that its job's options make.
+
+    :param name: of the class.
+    """
+    text, options = path.read_text(), options_of(OPTIONS[job])
+    (node,) = (each for each in ast.parse(text).body if isinstance(each, ast.ClassDef) and each.name == name)
+    lines = text.splitlines(keepends=True)
+    (method,) = (each for each in node.body if isinstance(each, ast.FunctionDef) and each.name == "__init__")
+    lines[method.lineno - 1 : method.end_lineno] = [init_source(job, options)]
+    docstring = node.body[0]
+    summary = (ast.get_docstring(node) or "").partition("\n:param ")[0].rstrip()
+    lines[docstring.lineno - 1 : docstring.end_lineno] = [docstring_source(summary, job, options)]
+    future = "from __future__ import annotations\n"
+    return linted("".join(lines).replace(future, future + IMPORTS, 1), path)
+
+
+def docstring_source(summary: str, job: str, options: list[Option]) -> str:
+    """Return the docstring of an operator's class, indented."""
+    meanings = SOURCE_PARAMETERS if job in SOURCE_JOBS else {}
+    meanings = {**meanings, **{each.name: each.meaning for each in options}}
+    meanings["kwargs"] = "see :class:`LakecdcJobOperator`."
+    parameters = [
+        textwrap.fill(
+            f":param {name}: {meaning}",
+            WIDTH,
+            initial_indent=" " * 4,
+            subsequent_indent=" " * 8,
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+        for name, meaning in meanings.items()
+    ]
+    return textwrap.indent(f'"""{summary}\n\n', " " * 4) + "\n".join(parameters) + '\n    """\n'
+
+
+def init_source(job: str, options: list[Option]) -> str:
+    """Return the source of an operator's ``__init__``, indented."""
+    signature = SOURCE_SIGNATURE if job in SOURCE_JOBS else []
+    arguments = [*signature, *(each.argument() for each in options), "**kwargs: Any"]
+    passed = [f"{name}={name}" for name in SOURCE_PARAMETERS] if job in SOURCE_JOBS else []
+    passed += ["options=options", *(f"{each.name}={each.name}" for each in options if each.name in _BASE_ARGUMENTS)]
+    source = (
+        f"def __init__(self, *, {', '.join(arguments)},) -> None:\n"
+        f"    options = {{{', '.join(each.passed() for each in options)},}}\n"
+        f"    super().__init__({', '.join(passed)}, **kwargs)\n"
+    )
+    return textwrap.indent(source, " " * 4)
+
+
+def linted(text: str, path: Path) -> str:
+    """Return source with its imports sorted, those that nothing needs left out, in the house style."""
+    for command in (("check", "--select", "F401,I", "--fix", "--quiet"), ("format", "--quiet")):
+        done = subprocess.run(
+            [str(RUFF), *command, "--stdin-filename", str(path), "-"], input=text, capture_output=True, text=True
+        )
+        assert done.returncode == 0, done.stderr
+        text = done.stdout
+    return text
+
+
+# --- tables of the docs -------------------------------------------------------------------------------------------
+
+
+def between_marks(page: str, generated: str) -> str:
+    """Return a page of docs with another text between its marks."""
+    begin, end = "<!-- begin generated by make generate -->\n", "<!-- end generated -->"
+    before, _, rest = page.partition(begin)
+    _, _, after = rest.partition(end)
+    assert rest and after, f"the page lacks {begin} or {end}"
+    return f"{before}{begin}\n{generated}\n{end}{after}"
+
+
+def operator_table(classes: Mapping[str, str]) -> str:
+    """Return the table of the operators of jobs and their arguments."""
+    rows = ["| operator, below `airflow_provider_lakecdc.operators` | arguments of its own |", "|---|---|"]
+    common = {each.name for each in dataclasses.fields(JobOptions)}
+    for job, name in classes.items():
+        own = [each.name for each in options_of(OPTIONS[job]) if each.name not in common]
+        arguments = [*(SOURCE_PARAMETERS if job in SOURCE_JOBS else ()), *own]
+        rows.append(f"| `{name}` | {', '.join(f'`{each}`' for each in arguments)} |")
+    return "\n".join(rows) + "\n"
+
+
+def option_table() -> str:
+    """Return the table of the options of all jobs."""
+    rows = ["| job | option | default | meaning |", "|---|---|---|---|"]
+    rows += [option_row("all", each) for each in options_of(JobOptions)]
+    for job, described in OPTIONS.items():
+        usual = {each.name: each for each in options_of(JobOptions)}
+        rows += [option_row(f"`{job}`", each) for each in options_of(described) if usual.get(each.name) != each]
+    return "\n".join(rows) + "\n"
+
+
+def option_row(job: str, option: Option) -> str:
+    """Return one row of the table of options."""
+    meaning = option.meaning.replace("``", "`").replace("|", "\\|")
+    return f"| {job} | `{option.name}` | `{json.dumps(option.default)}` | {meaning} |"
+
+
+if __name__ == "__main__":
+    main()
