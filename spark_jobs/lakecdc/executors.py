@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 #: packages that tasks of every job may import; ``setup.cfg`` has them as the extra ``executor``
-PACKAGES = ("duckdb", "numpy", "pyarrow", "pyiceberg", "pyroaring")
+PACKAGES = ("duckdb", "msgspec", "numpy", "pyarrow", "pyiceberg", "pyroaring")
 #: the same of jobs with such a source
 SOURCE_PACKAGES = {"kafka": ("confluent_kafka",), "mysql": ("pymysql",), "postgres": ("psycopg",)}
 

@@ -12,8 +12,8 @@ from urllib.parse import urlsplit
 
 from lakecdc.iceberg.definition import current_spec_id, partition_expressions, spark_types
 from lakecdc.iceberg.file_io import output, source, storage_properties
-from lakecdc.ingest.formats.native.exact import arrow_type
 from lakecdc.ingest.formats.native.grouping import Bucket, grouping
+from lakecdc.model.columns import arrow_type
 
 if TYPE_CHECKING:
     import pyarrow as pa

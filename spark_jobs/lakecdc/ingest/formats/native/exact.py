@@ -7,12 +7,8 @@ from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING
 
 from lakecdc.ingest.formats.values import Field
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 _DECIMAL = re.compile(r"decimal\((\d+),\s*(\d+)\)")
 _INTEGERS = {"tinyint": "TINYINT", "smallint": "SMALLINT", "int": "INTEGER", "bigint": "BIGINT"}
@@ -67,30 +63,6 @@ def duck_type(sql_type: str) -> str | None:
     """DuckDB's name of a Spark SQL type; None if the engine does not know it."""
     decimal = _DECIMAL.match(sql_type)
     return f"DECIMAL({decimal[1]},{decimal[2]})" if decimal else {**_INTEGERS, **_OTHERS}.get(sql_type)
-
-
-def arrow_type(sql_type: str) -> pa.DataType | None:
-    """Arrow's type of a Spark SQL type; None if the engine does not know it."""
-    import pyarrow as pa
-
-    decimal = _DECIMAL.match(sql_type)
-    if decimal:
-        return pa.decimal128(int(decimal[1]), int(decimal[2]))
-    known = {
-        "tinyint": pa.int8(),
-        "smallint": pa.int16(),
-        "int": pa.int32(),
-        "bigint": pa.int64(),
-        "float": pa.float32(),
-        "double": pa.float64(),
-        "boolean": pa.bool_(),
-        "string": pa.string(),
-        "binary": pa.binary(),
-        "date": pa.date32(),
-        "timestamp": pa.timestamp("us", "UTC"),
-        "timestamp_ntz": pa.timestamp("us"),
-    }
-    return known.get(sql_type)
 
 
 def may_be_left_out(field: Field) -> bool:

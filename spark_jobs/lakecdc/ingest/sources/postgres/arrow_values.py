@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lakecdc.ingest.change import OddValueError
-from lakecdc.ingest.formats.native.exact import arrow_type
 from lakecdc.ingest.sources.hexadecimal import octets
+from lakecdc.model.columns import arrow_type
 from lakecdc.row_values import without_values
 
 if TYPE_CHECKING:

@@ -35,8 +35,8 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F
 
-from lakecdc.ingest.formats.native.exact import arrow_type
 from lakecdc.ingest.sources.database import cast_or_stop
+from lakecdc.model.columns import arrow_type
 from lakecdc.sql import quoted_column
 
 if TYPE_CHECKING:

@@ -25,8 +25,8 @@ from tests.open_folder import open_folder
 _SEQUENCE = re.compile(r"\bseq_(\d+)_to_(\d+)\b")
 _NUMBERS = "WITH RECURSIVE r (n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM r WHERE n < 999) "
 
-#: a test for both servers; the others run on MariaDB
-both = pytest.mark.parametrize("server", ["mariadb", "mysql"], indirect=True)
+#: a test for both servers, on MySQL on demand; the others run on MariaDB
+both = pytest.mark.parametrize("server", ["mariadb", pytest.param("mysql", marks=pytest.mark.soak)], indirect=True)
 #: a test of what only MySQL does
 only_mysql = pytest.mark.parametrize("server", ["mysql"], indirect=True)
 

@@ -1,0 +1,1 @@
+"""Define what a change is: plain Python, without a Spark session, a source or Iceberg."""
