@@ -122,7 +122,7 @@ class Decoding:
 
         # what is no UTF-8 is found out there
         values = messages.column("value").slice(0, _LOOKED_AT).cast(pa.binary()).to_pylist()
-        told = sample.first_told(values, self._envelope, self._is_own)
+        told = sample.first_told(values, self.format, self._is_own)
         names = {f.name: f for f in told if f.names}
         fields = tuple(names[f.name].with_type(f.type) if f.name in names else f for f in self.fields)
         return replace(self, fields=fields)

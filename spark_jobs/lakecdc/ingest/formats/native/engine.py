@@ -81,7 +81,7 @@ class Scan:
         if self.keyed:
             return None
         first = (self.sample or self.read)([pa.RecordBatch.from_arrays([pa.array([0])], ["id"])])
-        return sample.fields(first, count, find_envelope(format_name), wants, shards=shards)
+        return sample.fields(first, count, format_name, wants, shards=shards)
 
     def numbers(self) -> DataFrame:
         """A frame of one number per task."""

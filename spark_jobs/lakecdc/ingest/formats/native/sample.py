@@ -7,78 +7,109 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from lakecdc.ingest.formats import debezium_schema
+from lakecdc.ingest.envelopes import find_rows, read_message
+from lakecdc.ingest.envelopes.message import Envelope, Message, whole
+from lakecdc.ingest.formats import canal_json, debezium_schema
 from lakecdc.ingest.formats.debezium_schema import NO_SCHEMA
-from lakecdc.ingest.formats.native.envelopes.envelope import dotted
 from lakecdc.ingest.formats.survey import merge_fields
+from lakecdc.ingest.formats.values import Field
+from lakecdc.model.columns import Number
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from lakecdc.ingest.formats.native.envelopes.envelope import Envelope
-    from lakecdc.ingest.formats.values import Field
+_ROWS = ("r", "c", "u", "d")
+#: columns out of what an envelope has as its schema
+_SCHEMAS: dict[str, Callable[[Any], tuple[Field, ...]]] = {
+    "debezium-json": lambda schema: debezium_schema.fields(json.dumps(schema)),
+    "canal-json": canal_json.columns,
+}
+
+
+class _UntoldError(Exception):
+    """Messages that do not tell the columns of a table."""
 
 
 def fields(
-    tables: Iterable[pa.Table], count: int, read: Envelope, wants: Callable[[str], bool], *, shards: bool
+    tables: Iterable[pa.Table], count: int, format_name: str, wants: Callable[[str], bool], *, shards: bool
 ) -> tuple[Field, ...] | None:
-    """Columns of the row images of some messages.
+    """Find the columns of the row images of some messages.
 
     :param tables: messages with their ``value``.
     :param count: messages to look at.
-    :param read: their format.
-    :param wants: tells whether a source table is wanted.
+    :param wants: whether a source table is wanted.
     :param shards: it may be several.
-    :return: None if they are not all plain row events of such tables.
+    :return: None if they do not tell the columns of such a table.
     """
-    seen: dict[str | None, list[tuple[Field, ...]]] = {}
+    seen: dict[str, list[tuple[Field, ...]]] = {}
     try:
-        for event in islice(_events(tables), count):
-            told = _of_schema(event) if read.schemas else None
-            if told and wants(told[0]):
-                return _named(told[1])
-            for name, found in read.sample(event) if told is None else ():
-                if not name or wants(name):
-                    seen.setdefault(name or None, []).append(found)
-    except NO_SCHEMA:
+        for envelope in _envelopes(islice(_values(tables), count), format_name):
+            name = envelope.source_table or ""
+            if name and not wants(name):
+                continue
+            columns = _columns(envelope, format_name)
+            if envelope.schema is not None and format_name == "debezium-json":
+                # those behind it have the same
+                return _named(columns)
+            seen.setdefault(name, []).append(columns)
+    except (_UntoldError, *NO_SCHEMA):
         return None
-    if not seen or len([name for name in seen if name]) > 1 and not shards:
+    if not seen or (len([name for name in seen if name]) > 1 and not shards):
         return None
-    of_tables = [merge_fields(seen[name]) for name in sorted(seen, key=str)]
+    of_tables = [merge_fields(seen[name]) for name in sorted(seen)]
     return _named(merge_fields(tuple(sorted(found, key=lambda f: f.name)) for found in of_tables))
 
 
-def _named(found: tuple[Field, ...]) -> tuple[Field, ...] | None:
-    """Columns whose names can be those of columns; None if some cannot."""
-    return None if any(not f.name or "\0" in f.name for f in found) else found
+def first_told(values: Iterable[bytes | None], format_name: str, wants: Callable[[str], bool]) -> tuple[Field, ...]:
+    """Find the columns that the first row event of a table tells; none if none of the messages does.
 
-
-def first_told(values: Iterable[str | bytes | None], read: Envelope, wants: Callable[[str], bool]) -> tuple[Field, ...]:
-    """Columns that the first row event of a table tells; none if none of the messages does.
-
-    :param wants: tells whether a source table is wanted.
+    :param wants: whether a source table is wanted.
     """
     for value in values:
         try:
-            for name, found in read.sample(json.loads(value)) if value else ():
-                if not name or wants(name):
-                    return found
-        except NO_SCHEMA:
+            for envelope in _envelopes([value], format_name):
+                if not envelope.source_table or wants(envelope.source_table):
+                    return _columns(envelope, format_name)
+        except (_UntoldError, *NO_SCHEMA):
             continue
     return ()
 
 
-def _of_schema(event: dict[str, Any]) -> tuple[str, tuple[Field, ...]] | None:
-    """Source table and columns of a row event's schema, which those behind it have as well; None if it has none."""
-    schema, payload = event.get("schema"), event.get("payload")
-    if not isinstance(schema, dict) or not isinstance(payload, dict) or payload.get("op") not in ("r", "c", "u", "d"):
-        return None
-    source = payload["source"]
-    name = dotted(source.get("schema") or source.get("db"), source["table"])
-    return name, debezium_schema.fields(json.dumps(schema))
+def _envelopes(values: Iterable[bytes | None], format_name: str) -> Iterator[Envelope]:
+    """Yield the envelopes of row events; messages that cannot be read tell no columns."""
+    rows = find_rows(format_name)
+    for value in values:
+        for envelope in read_message(rows, Message(value)) if value is not None else ():
+            if envelope.op in _ROWS:
+                yield envelope
 
 
-def _events(tables: Iterable[pa.Table]) -> Iterator[dict[str, Any]]:
+def _columns(envelope: Envelope, format_name: str) -> tuple[Field, ...]:
+    if envelope.schema:
+        if format_name not in _SCHEMAS:
+            raise _UntoldError
+        return _SCHEMAS[format_name](envelope.schema)
+    image = envelope.after or {}
+    return tuple(Field(name, _type(value)) for name, value in image.items() if value is not None)
+
+
+def _type(value: Any) -> str:
+    if isinstance(value, bool):
+        return "boolean"
+    if isinstance(value, Number):
+        return "double" if whole(value) is None else "bigint"
+    return "string"
+
+
+def _named(found: tuple[Field, ...]) -> tuple[Field, ...] | None:
+    """Return columns whose names can be those of columns; None if some cannot."""
+    return None if any(not f.name or "\0" in f.name for f in found) else found
+
+
+def _values(tables: Iterable[pa.Table]) -> Iterator[bytes | None]:
+    import pyarrow as pa
+
     for table in tables:
-        for batch in table.to_batches(max_chunksize=1024):
-            yield from (json.loads(value) for value in batch.column("value").to_pylist() if value is not None)
+        for batch in table.select(["value"]).to_batches(max_chunksize=1024):
+            # what is not UTF-8 is found out there
+            yield from batch.column(0).cast(pa.binary()).to_pylist()

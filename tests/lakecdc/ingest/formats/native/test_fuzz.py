@@ -11,7 +11,6 @@ import pytest
 
 from lakecdc.ingest.formats.native import facts, packing, pieces, sample
 from lakecdc.ingest.formats.native.decoding import Decoding
-from lakecdc.ingest.formats.native.envelopes import find_envelope
 from lakecdc.ingest.formats.native.schemas import wrapping
 from lakecdc.ingest.formats.native.tasks import DecodeTask, UnpackTask
 from lakecdc.ingest.formats.values import Field
@@ -51,7 +50,7 @@ def fuzzed(folder: Path, name: str, count: int, seed: int) -> None:
     table = next(pieces.Lines(planned[0].tasks)([pa.RecordBatch.from_arrays([pa.array([0])], ["id"])]))
     # what tells the columns of a new table finds some, or nothing
     for start in range(min(table.num_rows, 200)):
-        sample.fields([table.slice(start, 1)], 1, find_envelope(decoding.format), lambda name: True, shards=False)
+        sample.fields([table.slice(start, 1)], 1, decoding.format, lambda name: True, shards=False)
 
 
 @pytest.mark.parametrize("name", FORMATS)

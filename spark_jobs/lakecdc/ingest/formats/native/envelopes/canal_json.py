@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
-
 from lakecdc.ingest.formats.canal_json import DDL, OPS, ROWS_BITS, columns, doubted
-from lakecdc.ingest.formats.native.envelopes.envelope import Envelope, dotted, no_whole, of_image, times, whole
-from lakecdc.ingest.formats.values import Field
+from lakecdc.ingest.formats.native.envelopes.envelope import Envelope, no_whole, times, whole
 
 _MEMBERS = ("type", "database", "table", "es", "ts", "id", "isDdl", "sql")
 _TYPE = "upper(type)"
@@ -20,15 +16,6 @@ def _kind(mine: str) -> str:
     return f"""CASE WHEN gone THEN NULL WHEN coalesce({_TRUNCATE}, false) THEN CASE WHEN {mine} THEN 'odd' END
       WHEN {_OP} IS NOT NULL THEN CASE WHEN a IS NULL THEN 'odd' WHEN {mine} THEN {_OP} END
       WHEN coalesce("isDdl" = 'true' OR {_TYPE} IN {DDL}, false) THEN NULL ELSE 'odd' END"""
-
-
-def _sample(event: dict[str, Any]) -> Iterator[tuple[str, tuple[Field, ...]]]:
-    if event["type"].upper() in ("INSERT", "UPDATE", "INIT"):
-        name, told = dotted(event.get("database"), event.get("table")), event.get("mysqlType")
-        if told:
-            yield name, columns(told)
-        else:
-            yield from ((name, of_image(row)) for row in event["data"])
 
 
 ENVELOPE = Envelope(
@@ -48,7 +35,6 @@ ENVELOPE = Envelope(
     before="e.old[nth + 1]",
     source_table='concat_ws(\'.\', "database", "table")',
     kind=_kind,
-    sample=_sample,
     position=f"CASE WHEN op = 'r' THEN 0 ELSE {_ES} END",
     ordinal=times(f"coalesce({whole('id')}, 0)", 1 << ROWS_BITS, "nth"),
     rank="CASE WHEN op = 'r' THEN 0 ELSE 8 END",

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from lakecdc.ingest.formats import db2_lsn, sql_server_lsn
 from lakecdc.ingest.formats.debezium_flat_json import PREFIX
@@ -11,14 +10,11 @@ from lakecdc.ingest.formats.native.envelopes.envelope import (
     Envelope,
     commit_lsn,
     digits,
-    dotted,
     hexadecimal,
     no_whole,
-    of_image,
     times,
     whole,
 )
-from lakecdc.ingest.formats.values import Field
 
 _NUMBERS = ("lsn", "pos", "row", "ts_ms", "event_serial_no")
 _TEXTS = ("file", "schema", "db", "table", "sequence", "commit_lsn", "change_lsn")
@@ -54,15 +50,6 @@ def _columns(names: Sequence[str]) -> list[str]:
     return [name for name in names if not name.startswith(PREFIX) and name not in wrapped]
 
 
-def _sample(event: dict[str, Any]) -> Iterator[tuple[str, tuple[Field, ...]]]:
-    row = {name: event[name] for name in _columns([*event])}
-    if "schema" in event and "payload" in event:
-        raise ValueError("it has a schema")
-    if event.get("__deleted") != "true" and event.get("__op") != "d":
-        told = {name: event.get(f"__{name}", event.get(f"__source_{name}")) for name in ("schema", "db", "table")}
-        yield dotted(told["schema"] or told["db"], told["table"]), of_image(row)
-
-
 ENVELOPE = Envelope(
     shape=lambda image, key: image,
     image="e",
@@ -77,7 +64,6 @@ ENVELOPE = Envelope(
     columns=_columns,
     source_table=f"concat_ws('.', coalesce({_either('schema')}, {_either('db')}), {_either('table')})",
     kind=_kind,
-    sample=_sample,
     record_key='decode("key")',
     old_keys=True,
     key=_key,

@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
-
 from lakecdc.ingest.formats import db2_lsn, sql_server_lsn
 from lakecdc.ingest.formats.native.envelopes.envelope import (
     Envelope,
     commit_lsn,
     digits,
-    dotted,
     hexadecimal,
-    of_image,
     times,
 )
-from lakecdc.ingest.formats.values import Field
 
 _SOURCE = {
     **dict.fromkeys(("connector", "db", "schema", "table", "snapshot", "sequence", "file"), "VARCHAR"),
@@ -51,14 +45,6 @@ def _key(column: str, text: str) -> str:
     return f"CASE kind WHEN 'x' THEN record_key.{column} WHEN 'd' THEN {of_delete} ELSE {text} END"
 
 
-def _sample(event: dict[str, Any]) -> Iterator[tuple[str, tuple[Field, ...]]]:
-    if event.get("op") in ("r", "c", "u", "d"):
-        source = event["source"]
-        yield dotted(source.get("schema") or source.get("db"), source["table"]), of_image(event.get("after") or {})
-    elif "payload" in event:
-        raise ValueError("it has a schema")
-
-
 ENVELOPE = Envelope(
     shape=lambda image, key: {**_ENVELOPE, "before": key, "source": _SOURCE, "after": image},
     members={**{name: f"e.{name}" for name in _ENVELOPE}, "s": "e.source"},
@@ -67,7 +53,6 @@ ENVELOPE = Envelope(
     before="e.before",
     source_table='concat_ws(\'.\', coalesce(s."schema", s.db), s."table")',
     kind=_kind,
-    sample=_sample,
     record_key='decode("key")',
     old_keys=True,
     key=_key,

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from lakecdc.ingest.formats.dms_json import OLD_PREFIX
-from lakecdc.ingest.formats.native.envelopes.envelope import Envelope, dotted, of_image
+from lakecdc.ingest.formats.native.envelopes.envelope import Envelope
 from lakecdc.ingest.formats.native.exact import exact_instant, instant
-from lakecdc.ingest.formats.values import Field
 
 _METADATA = ("operation", "record-type", "schema-name", "table-name", "commit-timestamp", "timestamp")
 _OPS = """CASE m."operation" WHEN 'load' THEN 'r' WHEN 'insert' THEN 'c' WHEN 'update' THEN 'u'
@@ -27,13 +25,6 @@ def _columns(names: Sequence[str]) -> list[str]:
     return [n for n in names if not (n.startswith(OLD_PREFIX) and n.removeprefix(OLD_PREFIX) in names)]
 
 
-def _sample(event: dict[str, Any]) -> Iterator[tuple[str, tuple[Field, ...]]]:
-    told, row = event["metadata"], event.get("data")
-    if told["operation"] in ("load", "insert", "update") and row is not None:
-        names = dotted(told.get("schema-name"), told.get("table-name"))
-        yield names, of_image({name: row[name] for name in _columns([*row])})
-
-
 ENVELOPE = Envelope(
     shape=lambda image, key: {
         "metadata": dict.fromkeys(_METADATA, "VARCHAR"),
@@ -48,7 +39,6 @@ ENVELOPE = Envelope(
     columns=_columns,
     source_table='concat_ws(\'.\', m."schema-name", m."table-name")',
     kind=_kind,
-    sample=_sample,
     position=f"CASE WHEN op = 'r' THEN 0 ELSE coalesce({instant(_MOMENT)}, 0) END",
     rank="CASE WHEN op = 'r' THEN 0 ELSE 8 END",
     time_us=instant(_MOMENT),

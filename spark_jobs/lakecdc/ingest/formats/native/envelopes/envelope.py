@@ -12,15 +12,11 @@ A message is parsed in steps, each of which may use the columns of those before:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from lakecdc.ingest.formats.values import Field
 
-#: source table and columns of each row of a parsed message, as the JVM's survey finds them
-Sample = Callable[[dict[str, Any]], Iterable[tuple[str | None, tuple[Field, ...]]]]
-_LONG = 2**63
 NO_TEXT = "NULL::VARCHAR"
 
 
@@ -32,7 +28,6 @@ class Envelope:
     :param kind: SQL of the op of a row event or ``x`` for a tombstone, given SQL that is true for messages of the
         wanted table; ``odd`` for what the JVM has to judge; null for what is knowingly no row event.
     :param kind_of_added: the same for a table to which rows are only added, where messages tell no kind of change.
-    :param sample: source table and columns of the rows in a parsed message; errors of Python's for what is not plain.
     :param key: SQL of a key column's text, given the column's name as SQL and its text in the row image.
     :param image: SQL of the row image in ``e``.
     :param pointer: SQL of its place in the message, a JSON pointer.
@@ -62,7 +57,6 @@ class Envelope:
 
     shape: Callable[[object, object], object]
     kind: Callable[[str], str]
-    sample: Sample
     image: str
     pointer: str
     time_us: str
@@ -122,21 +116,3 @@ def commit_lsn(sequence: str) -> str:
 def hexadecimal(digits: str) -> str:
     """SQL of the number that hexadecimal digits mean."""
     return f"TRY_CAST('0x' || {digits} AS BIGINT)"
-
-
-def of_image(image: Mapping[str, Any]) -> tuple[Field, ...]:
-    """Columns of a row image."""
-    return tuple(Field(name, _type(value)) for name, value in image.items() if value is not None)
-
-
-def dotted(*names: str | None) -> str:
-    """The name of a source table."""
-    return ".".join(name for name in names if name is not None)
-
-
-def _type(value: Any) -> str:
-    if isinstance(value, bool):
-        return "boolean"
-    if isinstance(value, int):
-        return "bigint" if -_LONG <= value < _LONG else "double"
-    return "double" if isinstance(value, float) else "string"

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
-
 from lakecdc.ingest.formats.maxwell_json import LAST_OF_TRANSACTION, NO_ROW_EVENTS
-from lakecdc.ingest.formats.native.envelopes.envelope import Envelope, dotted, no_whole, of_image, times, whole
-from lakecdc.ingest.formats.values import Field
+from lakecdc.ingest.formats.native.envelopes.envelope import Envelope, no_whole, times, whole
 
 _MEMBERS = ("type", "database", "table", "ts", "xid", "xoffset", "position")
 _OPS = """CASE type WHEN 'insert' THEN 'c' WHEN 'update' THEN 'u' WHEN 'delete' THEN 'd'
@@ -23,11 +19,6 @@ def _kind(mine: str) -> str:
       WHEN type IN {NO_ROW_EVENTS} THEN NULL ELSE 'odd' END"""
 
 
-def _sample(event: dict[str, Any]) -> Iterator[tuple[str, tuple[Field, ...]]]:
-    if event["type"] in ("insert", "update", "bootstrap-insert"):
-        yield dotted(event.get("database"), event.get("table")), of_image(event["data"])
-
-
 ENVELOPE = Envelope(
     shape=lambda image, key: {**dict.fromkeys(_MEMBERS, "VARCHAR"), "old": key, "data": image},
     members={name: f'e."{name}"' for name in _MEMBERS},
@@ -36,7 +27,6 @@ ENVELOPE = Envelope(
     before="e.old",
     source_table='concat_ws(\'.\', "database", "table")',
     kind=_kind,
-    sample=_sample,
     position=f"CASE WHEN op = 'r' THEN 0 ELSE coalesce({times(_FILE, 1 << 32, _PLACE)}, {whole('ts')}, 0) END",
     ordinal=times(f"coalesce({whole('xid')}, 0)", LAST_OF_TRANSACTION + 1, _NTH),
     rank="CASE WHEN op = 'r' THEN 0 ELSE 8 END",

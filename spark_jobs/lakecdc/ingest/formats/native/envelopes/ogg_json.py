@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
-
-from lakecdc.ingest.formats.native.envelopes.envelope import Envelope, digits, of_image
+from lakecdc.ingest.formats.native.envelopes.envelope import Envelope, digits
 from lakecdc.ingest.formats.native.exact import exact_instant, instant
-from lakecdc.ingest.formats.values import Field
 
 _MEMBERS = ("op_type", "table", "pos", "op_ts")
 _OPS = "CASE upper(op_type) WHEN 'I' THEN 'c' WHEN 'U' THEN 'u' WHEN 'D' THEN 'd' END"
@@ -18,11 +14,6 @@ def _kind(mine: str) -> str:
       CASE WHEN {mine} THEN coalesce({_OPS}, 'odd') END ELSE 'odd' END"""
 
 
-def _sample(event: dict[str, Any]) -> Iterator[tuple[str, tuple[Field, ...]]]:
-    if event["op_type"].upper() in ("I", "U"):
-        yield event.get("table") or "", of_image(event["after"])
-
-
 ENVELOPE = Envelope(
     shape=lambda image, key: {**dict.fromkeys(_MEMBERS, "VARCHAR"), "before": key, "after": image},
     members={"op_type": "e.op_type", "of_table": 'e."table"', "trail": "e.pos", "op_ts": "e.op_ts"},
@@ -31,7 +22,6 @@ ENVELOPE = Envelope(
     before="e.before",
     source_table="of_table",
     kind=_kind,
-    sample=_sample,
     key=lambda column, text: f"CASE kind WHEN 'd' THEN b.{column} ELSE {text} END",
     position=f"coalesce({digits('trail')}, 0)",
     time_us=instant("op_ts"),

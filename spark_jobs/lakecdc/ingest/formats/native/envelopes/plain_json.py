@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
-from lakecdc.ingest.formats.native.envelopes.envelope import Envelope, of_image, whole
+from lakecdc.ingest.formats.native.envelopes.envelope import Envelope, whole
 from lakecdc.ingest.formats.native.exact import exact_instant, instant
-from lakecdc.ingest.formats.values import Field
 
 _NUMBER = "regexp_full_match(placed, '-?\\d{1,19}')"
 
@@ -26,17 +23,12 @@ def _ordered_by(envelope: Envelope, name: str) -> Envelope:
     return replace(envelope, beside={"placed": name}, position=position, turned=True, odd=(strange,))
 
 
-def _sample(event: dict[str, Any]) -> Iterator[tuple[str, tuple[Field, ...]]]:
-    yield "", of_image(event)
-
-
 ENVELOPE = Envelope(
     shape=lambda image, key: image,
     image="e",
     pointer="''",
     by_hand=True,
     kind=_kind,
-    sample=_sample,
     record_key='CASE WHEN "value" IS NULL THEN decode("key") END',
     key=lambda column, text: f"CASE kind WHEN 'x' THEN record_key.{column} ELSE {text} END",
     time_us="stamped",

@@ -1,0 +1,73 @@
+"""AWS DMS' messages to Kafka or Kinesis.
+
+Order: the time of the commit or of the change, then arrival. DMS keeps the order of a transaction in a partition, and
+of a key where ``partition-key-type`` is ``primary-key``. A row of a full load tells when its message was made, which is
+after it was read; changes that were committed in between are sent later, with an earlier time. So every change is newer
+than any loaded row.
+
+The row before an update stands in the member ``before-image`` (``BeforeImageSettings``) or in columns ``BI_…`` beside
+the others (transformation ``add-before-image-columns``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from lakecdc.ingest.envelopes.message import (
+    Envelope,
+    Message,
+    Object,
+    Place,
+    as_object,
+    dotted,
+    instant,
+    member,
+    refuse_bad_names,
+    text,
+    try_parse_json,
+)
+from lakecdc.ingest.order import RANK_CHANGE, RANK_READ
+
+OLD_PREFIX = "BI_"
+_OPS = {"load": "r", "insert": "c", "update": "u", "delete": "d", "truncate-table": "t"}
+
+
+def read(message: Message, event: Any) -> Iterator[Envelope]:
+    """See :data:`lakecdc.ingest.envelopes.message.Rows`."""
+    if event is None and message.value is None:
+        return
+    about = member(event, "metadata")
+    operation, kind = text(about, "operation"), text(about, "record-type")
+    is_control = kind == "control" and operation is not None and operation != "truncate-table"
+    op = None if is_control else _OPS.get(operation or "")
+    problem = None if op or is_control else ("unknown-message", "its operation is not one of DMS'")
+    now, old = _images(as_object(member(event, "data")))
+    before = now if operation == "delete" else None
+    if operation == "update":
+        image = as_object(member(event, "before-image"))
+        before = old if image is None else image
+    after = None if operation == "delete" else now
+    problem = problem or refuse_bad_names(before, after)
+    committed = text(about, "commit-timestamp")
+    moment = instant(text(about, "timestamp") if committed is None else committed)
+    is_load = operation == "load"
+    yield Envelope(
+        op if problem is None else None,
+        Place(0 if is_load else moment or 0, rank=RANK_READ if is_load else RANK_CHANGE, time_us=moment),
+        dotted(text(about, "schema-name"), text(about, "table-name")) or (message.topic if op or problem else None),
+        before,
+        after,
+        as_object(try_parse_json(message.key)),
+        problem=problem,
+    )
+
+
+def _images(row: Object | None) -> tuple[Object | None, Object | None]:
+    """Return the row as it is now and as it was, of which the columns ``BI_…`` tell."""
+    if row is None:
+        return None, None
+    # a column may be called so by itself
+    was = {name for name in row if name.startswith(OLD_PREFIX) and name.removeprefix(OLD_PREFIX) in row}
+    now = {name: value for name, value in row.items() if name not in was}
+    return now, {name.removeprefix(OLD_PREFIX): row[name] for name in was}

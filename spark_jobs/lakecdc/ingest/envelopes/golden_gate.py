@@ -1,0 +1,45 @@
+"""Oracle GoldenGate's JSON: ``op_type`` I, U, D, T, ordered by the trail position ``pos``.
+
+``op_ts`` may go backwards while ``pos`` rises, so it never decides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from lakecdc.ingest.envelopes.message import (
+    Envelope,
+    Message,
+    Place,
+    as_object,
+    instant,
+    last_digits,
+    member,
+    names_of,
+    refuse_bad_names,
+    text,
+    try_parse_json,
+)
+
+_OPS = {"I": "c", "U": "u", "D": "d", "T": "t"}
+
+
+def read(message: Message, event: Any) -> Iterator[Envelope]:
+    """See :data:`lakecdc.ingest.envelopes.message.Rows`."""
+    if event is None and message.value is None:
+        return
+    op = _OPS.get((text(event, "op_type") or "").upper())
+    before, after = as_object(member(event, "before")), as_object(member(event, "after")) if op != "d" else None
+    problem = None if op else ("unknown-message", "its op_type is not one of I, U, D, T")
+    problem = problem or refuse_bad_names(before, after)
+    yield Envelope(
+        op if problem is None else None,
+        Place(last_digits(text(event, "pos")) or 0, time_us=instant(text(event, "op_ts"))),
+        text(event, "table") or message.topic,
+        before,
+        after,
+        as_object(try_parse_json(message.key)),
+        key_names=names_of(member(event, "primary_keys")),
+        problem=problem,
+    )

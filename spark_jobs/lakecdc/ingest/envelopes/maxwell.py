@@ -1,0 +1,73 @@
+"""Maxwell's messages.
+
+Order: the binlog position where it is emitted (``output_binlog_position``), else time, transaction and place in it.
+The last row of a transaction says ``commit`` and has no ``xoffset``. A row of a bootstrap does not tell when it was
+read: every change is newer.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from lakecdc.ingest.envelopes.message import (
+    Envelope,
+    Message,
+    Place,
+    as_object,
+    dotted,
+    first,
+    integer,
+    member,
+    names_of,
+    refuse_bad_names,
+    text,
+    times,
+    try_parse_json,
+    whole,
+)
+from lakecdc.ingest.order import RANK_CHANGE, RANK_READ
+
+_LAST_OF_TRANSACTION = (1 << 20) - 1
+_OPS = {"insert": "c", "update": "u", "delete": "d", "bootstrap-insert": "r"}
+_NO_ROW_EVENTS = frozenset(
+    (
+        *("bootstrap-start", "bootstrap-complete", "table-create", "table-alter", "table-drop"),
+        *("database-create", "database-alter", "database-drop", "heartbeat"),
+    )
+)
+# binlog.000012:4567
+_POSITION = re.compile(r"([0-9]+):([0-9]+)$")
+
+
+def read(message: Message, event: Any) -> Iterator[Envelope]:
+    """See :data:`lakecdc.ingest.envelopes.message.Rows`."""
+    if event is None and message.value is None:
+        return
+    kind = text(event, "type") or ""
+    op, row = _OPS.get(kind), as_object(member(event, "data"))
+    before = row if op == "d" else as_object(member(event, "old")) if op == "u" else None
+    after = None if op == "d" else row
+    is_known = op is not None or kind in _NO_ROW_EVENTS
+    problem = None if is_known else ("unknown-message", "its type is not one of Maxwell's")
+    problem = problem or refuse_bad_names(before, after)
+    seconds, xid = integer(event, "ts"), integer(event, "xid")
+    nth = first(integer(event, "xoffset"), _LAST_OF_TRANSACTION) or 0
+    match = _POSITION.search(text(event, "position") or "")
+    logged = first(times(whole(match[1]), 1 << 32, whole(match[2])) if match else None, seconds, 0) or 0
+    yield Envelope(
+        op if problem is None else None,
+        Place(
+            0 if op == "r" else logged,
+            first(times(xid, _LAST_OF_TRANSACTION + 1, nth), nth) or 0,
+            RANK_READ if op == "r" else RANK_CHANGE,
+            times(seconds, 1_000_000),
+        ),
+        dotted(text(event, "database"), text(event, "table")) or (message.topic if op or problem else None),
+        before,
+        after,
+        as_object(try_parse_json(message.key)),
+        key_names=names_of(member(event, "primary_key_columns")),
+        problem=problem,
+    )

@@ -1,0 +1,91 @@
+"""Envelopes of all JSON formats, against what the SQL engine read from the same messages."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lakecdc.ingest.envelopes import find_rows, read_message
+from lakecdc.ingest.envelopes.message import Envelope, Message, to_text
+from tests.lakecdc.ingest.envelopes.corpus import Corpus, corpora
+from tests.lakecdc.ingest.formats import fuzz
+
+GOLDEN = json.loads(Path(__file__).with_name("envelopes_of_the_sql_engine.json").read_text())
+EPOCH = 1
+_IMAGES = ("before", "after", "record_key", "old_key")
+#: messages that are read in another way on purpose, by corpus and place
+DIFFERENT = {
+    ("rare", 2): "a read of a snapshot of SQL Server has no change, so that its ordinal is that of the commit alone",
+    ("rare", 3): "so has a change without a change LSN",
+    ("rare", 13): "a position that is not a whole number is not a position",
+    ("damaged ogg", 42): "a date with a month of one digit is not a moment",
+}
+
+
+def told(envelope: Envelope, arrival: int) -> dict[str, Any]:
+    """Return what an envelope says; of one with a problem, and of a message that is not a row event, only that."""
+    if envelope.problem is not None:
+        return {"problem": envelope.problem[0]}
+    if envelope.op is None:
+        return {}
+    images = {name: _comparable(getattr(envelope, name)) for name in _IMAGES}
+    known = {
+        "op": envelope.op,
+        "source_table": envelope.source_table or None,
+        "order": envelope.place.order(EPOCH, arrival),
+        "time_us": envelope.place.source_time,
+        "key_names": list(envelope.key_names) if envelope.key_names else None,
+        **images,
+    }
+    return {name: value for name, value in known.items() if value is not None}
+
+
+def _comparable(image: dict[str, Any] | None) -> str | None:
+    """Return an image as JSON in which numbers are equal that have the same value."""
+    if image is None:
+        return None
+    return json.dumps(json.loads(to_text(image), parse_int=float), sort_keys=True, ensure_ascii=False)
+
+
+def read(corpus: Corpus) -> list[list[dict[str, Any]]]:
+    """Return what the envelopes of each message say, in the order of their rows."""
+    rows = find_rows(corpus.format)
+    found = [[told(one, m.arrival) for one in read_message(rows, m)] for m in corpus.messages()]
+    return [sorted(envelopes, key=lambda each: str(each.get("order", ""))) for envelopes in found]
+
+
+@pytest.mark.parametrize("corpus", [*corpora()], ids=lambda each: each.name)
+def test_envelopes_are_those_of_the_sql_engine(corpus: Corpus) -> None:
+    expected, found = GOLDEN[corpus.name], read(corpus)
+    assert len(expected) == len(found)
+    differing = [place for place, pair in enumerate(zip(found, expected, strict=True)) if pair[0] != pair[1]]
+    assert differing == [place for name, place in DIFFERENT if name == corpus.name]
+
+
+@pytest.mark.parametrize("name", fuzz.FORMATS)
+def test_no_message_ends_a_task(name: str) -> None:
+    rows, rng = find_rows(fuzz.FORMATS[name]), random.Random(name)
+    for text, _ in fuzz.messages(name, 3_000, 2):
+        message = Message(text, fuzz.mutated_bytes(rng, text)[:60], "t", 0, {"__debezium.oldkey": text[:50]})
+        for envelope in read_message(rows, message):
+            assert (envelope.op is None) or envelope.problem is None
+            assert len(envelope.place.order(EPOCH, 0)) == 65
+
+
+def test_a_read_sorts_below_a_change_of_the_same_commit_of_sql_server() -> None:
+    place = {"connector": "sqlserver", "commit_lsn": "00000027:00000758:0005"}
+    read_of, change = (
+        {"op": op, "after": {"id": 1}, "source": {**place, **more}}
+        for op, more in (("r", {"snapshot": "true"}), ("u", {"change_lsn": "00000027:00000758:0004"}))
+    )
+    rows = find_rows("debezium-json")
+    orders = [
+        one.place.order(EPOCH, 0)
+        for event in (read_of, change)
+        for one in read_message(rows, Message(json.dumps(event).encode()))
+    ]
+    assert orders == sorted(orders)
