@@ -107,7 +107,7 @@ class Assessment:
 
     def to_json(self) -> str:
         """The document that the next task reads."""
-        return json.dumps(asdict(self), default=str)
+        return json.dumps(asdict(self), default=str, allow_nan=False)
 
 
 def parse_assessment(document: Mapping[str, Any]) -> Assessment:

@@ -86,7 +86,7 @@ class PlanOperator(BaseOperator):
         assessment = parse_assessment(read_document(self.assessment))
         plan = self.chosen(assessment)
         self._tell(plan)
-        uri = Documents.of_try(self.documents_uri, context).write("plan.json", json.dumps(plan.facts()))
+        uri = Documents.of_try(self.documents_uri, context).write("plan.json", json.dumps(plan.facts(), allow_nan=False))
         context["ti"].xcom_push(key=PLAN_KEY, value=uri)
         tasks = tasks_of(plan, assessment, self.jobs, self.tables_per_application)
         tasks = tasks if self.options is None else one_task(tasks, self.options)

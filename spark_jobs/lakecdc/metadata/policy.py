@@ -43,6 +43,8 @@ MIN_SNAPSHOT_AGE = f"{OWN}min-snapshot-age"
 MIN_ROW_AGE = f"{OWN}min-row-age"
 #: table property: how often the table is read, another table being 1
 READS = f"{OWN}reads"
+#: what a table may be read at most, so that one owner's word does not take every budget
+MOST_READS = 1000.0
 _WILD = "*?["
 
 
@@ -79,7 +81,7 @@ class TablePolicy:
         ``remove_orphan_files``; those of wider patterns too.
     :param options: options by job, before those that the configuration gives to all tables.
     :param window: time of day, in the zone of ``schedules``, in which the tables may be worked on.
-    :param reads: how often they are read, other tables being 1; what spares much-read tables goes first.
+    :param reads: how often they are read, other tables being 1, at most 1000; what spares much-read tables goes first.
     :param max_wait: seconds for which work may be put off because others are worth more.
     :param min_score: of a table's health; below it, the work that it gains most by is put off no longer.
     :param owner: whom to ask.
@@ -105,9 +107,11 @@ class TablePolicy:
         refuse_unknown(self.options, {*KEEPING, *REMOVING}, "options")
         for job, options in self.options.items():
             parse(OPTIONS[job], options, f"options.{job}")
-        for name in ("reads", "max_wait", "min_score"):
-            if (value := getattr(self, name)) is not None and not value >= 0:
+        for name in ("max_wait", "min_score"):
+            if (value := getattr(self, name)) is not None and not 0 <= value < math.inf:
                 raise SpecError(f"{name} is {value}, not 0 or more.")
+        if self.reads is not None and not 0 <= self.reads <= MOST_READS:
+            raise SpecError(f"reads is {self.reads}, not from 0 to {MOST_READS:g}.")
 
     @property
     def jobs(self) -> frozenset[str] | None:

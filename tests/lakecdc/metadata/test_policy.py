@@ -13,6 +13,7 @@ from lakecdc.metadata.policy import (
     KEEPING,
     MIN_ROW_AGE,
     MIN_SNAPSHOT_AGE,
+    MOST_READS,
     OWN,
     READS,
     REMOVING,
@@ -148,6 +149,16 @@ def test_words_that_are_no_jobs_are_refused() -> None:
         TablePolicy(("compact",))
     with pytest.raises(SpecError, match="min_input_files"):
         TablePolicy(options={"compact_data_files": {"min_files": 1}})
+
+
+@pytest.mark.parametrize("value", ["inf", "1e308", "-1", "nan"])
+def test_an_owner_cannot_claim_every_budget(value: str) -> None:
+    governed = inherited({}, "shop.items", is_named=True)
+    with pytest.raises(SpecError, match=READS):
+        tightened(governed, "shop.items", {READS: value})
+    with pytest.raises(SpecError, match="reads"):
+        TablePolicy(reads=float(value))
+    assert tightened(governed, "shop.items", {READS: f"{MOST_READS}"}).reads == MOST_READS
     with pytest.raises(SpecError, match="'expire_snapshots', of which nobody can be asked"):
         TablePolicy(approve=("remove_orphan_files", "expire_snapshots"))
     with pytest.raises(SpecError, match="time of day"):
