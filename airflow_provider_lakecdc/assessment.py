@@ -16,6 +16,7 @@ from zoneinfo import ZoneInfo
 from airflow_provider_lakecdc.audit.reading import LATELY, latest_health
 from airflow_provider_lakecdc.discovery import Wanted, find
 from airflow_provider_lakecdc.looks import Idle, OpenTable, Untold, look_at
+from airflow_provider_lakecdc.tables import is_fed
 from lakecdc.contract import fields
 from lakecdc.contract.options import OPTIONS, JobOptions, SortDataFilesOptions
 from lakecdc.metadata import names
@@ -153,13 +154,18 @@ class _Question:
     is_dry: bool = False
     reads: Mapping[str, float] = field(default_factory=dict)
 
-    def governed(self, asked: _Asked, properties: Mapping[str, str]) -> Governed:
-        """What holds for a table."""
+    def governed(self, asked: _Asked, properties: Mapping[str, str], *, fed: bool = False) -> Governed:
+        """Return what holds for a table.
+
+        That ingestion feeds a table of a pattern is told by its snapshots, which ingestion alone commits with a
+        position, and by no property: whoever may alter a table may set one, and copies of a table have the same.
+
+        :param fed: its snapshots say so.
+        """
         name, owner = asked.table, asked.owner
         if owner is not None:
             return Governed(frozenset(owner.jobs), frozenset(owner.approve), owner=owner.owner)
-        is_fed = names.LAYOUT in properties and bool(matching(self.wanted.fed, [name]))
-        is_named = is_fed or name in self.wanted.named
+        is_named = name in self.wanted.named or (fed and bool(matching(self.wanted.fed, [name])))
         return tightened(inherited(self.wanted.policies, name, is_named=is_named), name, properties)
 
     def options(self, asked: _Asked, governed: Governed) -> dict[str, dict[str, Any]]:
@@ -313,7 +319,7 @@ def _answer(catalog: Catalog, question: _Question, asked: _Asked) -> _Answer | N
 
 
 def _looked_at(table: Table, question: _Question, asked: _Asked) -> _Answer:
-    governed = question.governed(asked, table.properties)
+    governed = question.governed(asked, table.properties, fed=is_fed(table))
     options = question.options(asked, governed)
     typed: dict[str, Any] = {job: OPTIONS[job](**given) for job, given in options.items()}
     opened = OpenTable(table, order=typed.get(_SORT, SortDataFilesOptions()))
