@@ -16,6 +16,8 @@ class CleanSideTablesOperator(LakecdcJobOperator):
     :param dismiss: messages in quarantine that nobody wants to replay, each with the fields of
         ``lakecdc.contract.options.Dismissal``.
     :param forget_tables: targets that exist no more, whose rows go from the tables that ``tables`` share with them.
+    :param protection: by table, what the configuration says of removals from it, with the fields of
+        ``lakecdc.contract.protection.Protection``; a plan has it. The table's own properties hold in any case.
     :param dry_run: look and count, change nothing.
     :param fail_on: outcomes that fail the task although they are not failures, such as ``nothing``.
     :param kwargs: see :class:`LakecdcJobOperator`; ``tables`` are the targets.
@@ -29,6 +31,7 @@ class CleanSideTablesOperator(LakecdcJobOperator):
         quarantine_table: str | None = None,
         dismiss: Sequence[Mapping[str, Any]] = (),
         forget_tables: Sequence[str] = (),
+        protection: Mapping[str, Mapping[str, Any]] | str | None = None,
         dry_run: bool | str = False,
         fail_on: Sequence[Outcome] = (),
         **kwargs: Any,
@@ -37,6 +40,7 @@ class CleanSideTablesOperator(LakecdcJobOperator):
             "quarantine_table": quarantine_table,
             "dismiss": dismiss,
             "forget_tables": forget_tables,
+            "protection": protection or {},
             "dry_run": dry_run,
             "fail_on": fail_on,
         }

@@ -18,6 +18,8 @@ class ExpirePartitionsOperator(LakecdcJobOperator):
     :param max_partitions: partitions that one run removes at most, the oldest first.
     :param allow_row_deletes: remove rows also from files that hold rows which stay.
     :param approved: by table, ``uri`` and ``sha256`` of the list of a dry run: nothing else is taken away.
+    :param protection: by table, what the configuration says of removals from it, with the fields of
+        ``lakecdc.contract.protection.Protection``; a plan has it. The table's own properties hold in any case.
     :param dry_run: plan and measure, change nothing.
     :param fail_on: outcomes that fail the task although they are not failures, such as ``unsupported``.
     :param kwargs: see :class:`LakecdcJobOperator`.
@@ -34,6 +36,7 @@ class ExpirePartitionsOperator(LakecdcJobOperator):
         max_partitions: int | str = 100,
         allow_row_deletes: bool | str = False,
         approved: Mapping[str, Mapping[str, str]] | str | None = None,
+        protection: Mapping[str, Mapping[str, Any]] | str | None = None,
         dry_run: bool | str = False,
         fail_on: Sequence[Outcome] = (),
         **kwargs: Any,
@@ -45,6 +48,7 @@ class ExpirePartitionsOperator(LakecdcJobOperator):
             "max_partitions": max_partitions,
             "allow_row_deletes": allow_row_deletes,
             "approved": approved,
+            "protection": protection or {},
             "dry_run": dry_run,
             "fail_on": fail_on,
         }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from airflow_provider_lakecdc.operators.base import LakecdcJobOperator
@@ -17,6 +17,8 @@ class ExpireSnapshotsOperator(LakecdcJobOperator):
     :param retain_last: snapshots of the main branch that are kept whatever their age.
     :param side_tables: further tables to work on, each only if it exists, such as
         ``lakecdc.metadata.names.side_tables("shop.orders")``.
+    :param protection: by table, what the configuration says of removals from it, with the fields of
+        ``lakecdc.contract.protection.Protection``; a plan has it. The table's own properties hold in any case.
     :param dry_run: plan and measure, change nothing.
     :param fail_on: outcomes that fail the task although they are not failures, such as ``skipped``.
     :param kwargs: see :class:`LakecdcJobOperator`.
@@ -31,6 +33,7 @@ class ExpireSnapshotsOperator(LakecdcJobOperator):
         max_age: float | str = 5 * 24 * 3600.0,
         retain_last: int | str = 5,
         side_tables: str | Sequence[str] = (),
+        protection: Mapping[str, Mapping[str, Any]] | str | None = None,
         dry_run: bool | str = False,
         fail_on: Sequence[Outcome] = (),
         **kwargs: Any,
@@ -40,6 +43,7 @@ class ExpireSnapshotsOperator(LakecdcJobOperator):
             "max_age": max_age,
             "retain_last": retain_last,
             "side_tables": side_tables,
+            "protection": protection or {},
             "dry_run": dry_run,
             "fail_on": fail_on,
         }

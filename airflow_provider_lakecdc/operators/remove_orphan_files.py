@@ -24,6 +24,8 @@ class RemoveOrphanFilesOperator(LakecdcJobOperator):
     :param approved: by table, ``uri`` and ``sha256`` of the list of a dry run: nothing else is taken away.
     :param side_tables: further tables to work on, each only if it exists, such as
         ``lakecdc.metadata.names.side_tables("shop.orders")``.
+    :param protection: by table, what the configuration says of removals from it, with the fields of
+        ``lakecdc.contract.protection.Protection``; a plan has it. The table's own properties hold in any case.
     :param dry_run: look and count, change nothing; the default.
     :param fail_on: outcomes that fail the task although they are not failures, such as ``skipped``.
     :param kwargs: see :class:`LakecdcJobOperator`.
@@ -41,6 +43,7 @@ class RemoveOrphanFilesOperator(LakecdcJobOperator):
         run: str | None = None,
         side_tables: str | Sequence[str] = (),
         approved: Mapping[str, Mapping[str, str]] | str | None = None,
+        protection: Mapping[str, Mapping[str, Any]] | str | None = None,
         dry_run: bool | str = True,
         fail_on: Sequence[Outcome] = (),
         **kwargs: Any,
@@ -53,6 +56,7 @@ class RemoveOrphanFilesOperator(LakecdcJobOperator):
             "run": run,
             "side_tables": side_tables,
             "approved": approved,
+            "protection": protection or {},
             "dry_run": dry_run,
             "fail_on": fail_on,
         }
