@@ -27,7 +27,7 @@ from lakecdc.metadata.expiry import iso
 from lakecdc.metadata.health import REGAINED_BY
 from lakecdc.metadata.last_write import standing
 from lakecdc.metadata.plan import Action, Skipped
-from lakecdc.metadata.policy import NOTHING, Governed, inherited, matching, tightened, tighter
+from lakecdc.metadata.policy import EVERYTHING, NOTHING, Governed, inherited, matching, tightened, tighter
 from lakecdc.metadata.work import Work
 
 if TYPE_CHECKING:
@@ -304,13 +304,13 @@ def _beside(answers: Sequence[_Answer], steps: Steps, history: Mapping[str, str]
     """
     owners: dict[str, list[_Answer]] = {}
     for each in answers:
-        if not each.governed.jobs:
+        if not (each.governed.jobs or each.assessed.error):
             continue
         own = [history[each.assessed.table]] if each.assessed.table in history else []
         for name in (*names.side_tables(each.assessed.table), *own):
             owners.setdefault(name, []).append(each)
     every = frozenset(steps.beside)
-    asked = {name: _Asked(name, _owner(of), every) for name, of in owners.items()}
+    asked = {name: _Asked(name, _owner(of), every) for name, of in owners.items() if any(a.governed.jobs for a in of)}
     # nothing removes from one that could not be looked at, which says nothing of these
     seen_first = sorted(answers, key=lambda each: bool(each.assessed.error))
     first = next((each for each in seen_first if each.governed.jobs), None)
@@ -326,7 +326,8 @@ def _beside(answers: Sequence[_Answer], steps: Steps, history: Mapping[str, str]
 
 def _owner(answers: Sequence[_Answer]) -> _Owner:
     """Return the tables that one stands beside as one, the tightest of their policies holding for it."""
-    governed = reduce(tighter, (each.governed for each in answers))
+    # one that could not be looked at may be worked on by nobody, and what it shares with others loses nothing
+    governed = reduce(tighter, (each.governed if each.governed.jobs else EVERYTHING.keeping() for each in answers))
     # options and priorities of a table are not those of what stands beside it
     governed = replace(governed, own_options={}, reads=None, max_wait=None, min_score=None)
     tables = tuple(each.assessed.table for each in answers)

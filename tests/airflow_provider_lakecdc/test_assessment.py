@@ -191,8 +191,8 @@ def test_nothing_is_removed_from_a_table_that_cannot_be_looked_at(
         ORPHANS: {"dry_run": False},
         **{job: {} for job in (*JOBS, EXPIRE_PARTITIONS)},
     }
-    jobs = Steps(options, BESIDE, {EXPIRE_PARTITIONS: {"shop.a": kept}})
-    catalog = shop(a=9, a_lakecdc_deletes=9, fine=1)
+    jobs = Steps(options, {**BESIDE, ORPHANS: []}, {EXPIRE_PARTITIONS: {"shop.a": kept}})
+    catalog = shop(a=9, a_lakecdc_deletes=9, fine=1, fine_lakecdc_deletes=1, lakecdc_quarantine=9)
     with catalog.load().load_table("shop.a").transaction() as changes:
         changes.set_properties({"write.format.default": "parquet", **own})
 
@@ -205,7 +205,10 @@ def test_nothing_is_removed_from_a_table_that_cannot_be_looked_at(
     monkeypatch.setattr(assessment, "_looked_at", once)
     found = assess(catalog, Wanted(("shop.a", "shop.f*"), (), {"*": TablePolicy(("*",))}), jobs)
     assert {action.job for action in found.actions if action.table.startswith("shop.a")} <= {*KEEPING}
-    assert {action.table for action in found.actions if action.job == ORPHANS} == {"shop.fine"}
+    removing = {action.table for action in found.actions if action.job == ORPHANS}
+    assert removing == {"shop.fine", "shop.fine_lakecdc_deletes"}
+    # what stands beside both of them
+    assert ("lakecdc_quarantine", "compact_data_files") in needs(found)
     (told,) = found.unseen.items()
     assert told[0] == "shop.a" and next(iter(own), "OSError: 503 Slow Down") in told[1]
     # one whose policy is not known is left alone

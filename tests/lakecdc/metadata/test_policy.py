@@ -183,7 +183,7 @@ def test_of_two_policies_the_tighter_one_holds() -> None:
     own = own_policy({ALLOW: "expire_snapshots, expire_partitions", MIN_ROW_AGE: "5", MIN_SNAPSHOT_AGE: "7"})
     for both in (tighter(owner, own), tighter(own, owner)):
         assert both.jobs == {"expire_snapshots"} and both.forbids(EXPIRE_PARTITIONS)
-        assert (both.min_row_age, both.min_snapshot_age, both.approve) == (9, 7, {EXPIRE_PARTITIONS})
+        assert (both.min_row_age, both.min_snapshot_age, both.approve) == (9, 7, frozenset({EXPIRE_PARTITIONS}))
 
 
 REMOVALS: dict[str, dict[str, Any]] = {
