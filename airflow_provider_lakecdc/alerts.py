@@ -23,6 +23,8 @@ HURTS_KEY = "hurts"
 #: outcomes after which a job has no work left, as far as it goes
 _PAID = ("done", "nothing")
 _LOW = "low_scores"
+# what stands for a job where a table could not be looked at
+_LOOK = "assess"
 
 
 def tell_hurts(
@@ -64,7 +66,7 @@ def _undone(
 ) -> dict[str, dict[str, str]]:
     """Reasons why work was left undone, by job and table; a table that waits for its window waits by agreement."""
     waiting = {(each.job, each.table) for each in assessment.skipped}
-    undone: dict[str, dict[str, str]] = {}
+    undone: dict[str, dict[str, str]] = {_LOOK: dict(assessment.unseen)} if assessment.unseen else {}
     for each in plan.skipped:
         if (each.job, each.table) not in waiting:
             undone.setdefault(each.job, {})[each.table] = each.reason
@@ -76,7 +78,8 @@ def _undone(
 
 def _paid(found: Sequence[tuple[Action, Mapping[str, Any]]], assessment: Assessment) -> set[tuple[str, str]]:
     done = {(action.job, action.table) for action, facts in found if facts["outcome"] in _PAID}
-    return done | {(job, each.table) for each in assessment.tables for job in each.idle}
+    looked_at = {(_LOOK, each.table) for each in assessment.tables if not each.error}
+    return done | looked_at | {(job, each.table) for each in assessment.tables for job in each.idle}
 
 
 def _tell(context: Context, alerts: Alerts, news: News) -> None:

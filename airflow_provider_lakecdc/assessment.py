@@ -9,21 +9,25 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
-from functools import partial
+from functools import partial, reduce
 from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo
 
 from airflow_provider_lakecdc.audit.reading import LATELY, latest_health
 from airflow_provider_lakecdc.discovery import Wanted, find
+from airflow_provider_lakecdc.failures import one_line
 from airflow_provider_lakecdc.looks import Idle, OpenTable, Untold, look_at
+from airflow_provider_lakecdc.tables import is_fed
 from lakecdc.contract import fields
+from lakecdc.contract.errors import SpecError
 from lakecdc.contract.options import OPTIONS, JobOptions, SortDataFilesOptions
+from lakecdc.contract.protection import Protection
 from lakecdc.metadata import names
 from lakecdc.metadata.expiry import iso
 from lakecdc.metadata.health import REGAINED_BY
 from lakecdc.metadata.last_write import standing
 from lakecdc.metadata.plan import Action, Skipped
-from lakecdc.metadata.policy import Governed, inherited, matching, tightened
+from lakecdc.metadata.policy import EVERYTHING, NOTHING, Governed, inherited, matching, tightened, tighter
 from lakecdc.metadata.work import Work
 
 if TYPE_CHECKING:
@@ -80,6 +84,8 @@ class Assessed:
     :param measured_at: ISO-8601 moment at which a job has measured it; None if it is as it was found.
     :param idle: jobs that it needs not, with the reason.
     :param error: why nobody could look.
+    :param is_missing: the catalog has no such table, which its jobs tell; from any other that nobody could look at
+        nothing is removed.
     """
 
     table: str
@@ -91,6 +97,7 @@ class Assessed:
     measured_at: str | None = None
     idle: dict[str, str] = field(default_factory=dict)
     error: str | None = None
+    is_missing: bool = False
 
 
 @dataclass(frozen=True)
@@ -107,7 +114,14 @@ class Assessment:
 
     def to_json(self) -> str:
         """The document that the next task reads."""
-        return json.dumps(asdict(self), default=str)
+        return json.dumps(asdict(self), default=str, allow_nan=False)
+
+    @property
+    def unseen(self) -> dict[str, str]:
+        """Why a table that is there could not be looked at, by table, but for those beside one that could not be."""
+        errors = {each.table: each.error for each in self.tables if each.error and not each.is_missing}
+        beside = {each.table: each.beside for each in self.tables}
+        return {table: error for table, error in errors.items() if beside[table] not in errors}
 
 
 def parse_assessment(document: Mapping[str, Any]) -> Assessment:
@@ -119,6 +133,20 @@ def parse_assessment(document: Mapping[str, Any]) -> Assessment:
 
 
 @dataclass(frozen=True)
+class _Owner:
+    """The table that another stands beside.
+
+    :param table: the first one, where it stands beside several.
+    :param governed: what holds for all of them.
+    :param others: names of all of them, whose properties a job reads again; none if nobody knows them.
+    """
+
+    table: str
+    governed: Governed
+    others: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class _Asked:
     """A table that is to be looked at.
 
@@ -127,13 +155,14 @@ class _Asked:
     """
 
     table: str
-    owner: Assessed | None = None
+    owner: _Owner | None = None
     jobs: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
 class _Answer:
     assessed: Assessed
+    governed: Governed
     actions: tuple[Action, ...] = ()
     skipped: tuple[Skipped, ...] = ()
 
@@ -153,14 +182,32 @@ class _Question:
     is_dry: bool = False
     reads: Mapping[str, float] = field(default_factory=dict)
 
-    def governed(self, asked: _Asked, properties: Mapping[str, str]) -> Governed:
-        """What holds for a table."""
-        name, owner = asked.table, asked.owner
-        if owner is not None:
-            return Governed(frozenset(owner.jobs), frozenset(owner.approve), owner=owner.owner)
-        is_fed = names.LAYOUT in properties and bool(matching(self.wanted.fed, [name]))
-        is_named = is_fed or name in self.wanted.named
-        return tightened(inherited(self.wanted.policies, name, is_named=is_named), name, properties)
+    def is_named(self, asked: _Asked) -> bool:
+        """Tell whether the configuration names a table, or one that it stands beside."""
+        return asked.owner is not None or asked.table in self.wanted.named
+
+    def governed(self, asked: _Asked, table: Table) -> Governed:
+        """Return what holds for a table that was loaded.
+
+        That ingestion feeds a table of a pattern is told by its snapshots, which ingestion alone commits with a
+        position, and by no property: whoever may alter a table may set one, and copies of a table have the same.
+        """
+        is_named = self.is_named(asked) or (bool(matching(self.wanted.fed, [asked.table])) and is_fed(table))
+        own = tightened(self._inherited(asked, is_named=is_named), asked.table, table.properties)
+        return own if asked.owner is None else tighter(asked.owner.governed, own)
+
+    def governed_unseen(self, asked: _Asked, error: Exception) -> Governed:
+        """Return what holds for a table that could not be loaded, or whose properties cannot be read."""
+        known = self._inherited(asked, is_named=True)
+        if _is_missing(error):
+            # if it is there by the time of a job, that reads the properties itself
+            return known
+        if isinstance(error, SpecError) or not self.is_named(asked):
+            return replace(NOTHING, owner=known.owner)
+        return (known if asked.owner is None else tighter(asked.owner.governed, known)).keeping()
+
+    def _inherited(self, asked: _Asked, *, is_named: bool) -> Governed:
+        return inherited(self.wanted.policies, asked.table, is_named=is_named)
 
     def options(self, asked: _Asked, governed: Governed) -> dict[str, dict[str, Any]]:
         """Options of the jobs that are for a table and may be done to it."""
@@ -171,7 +218,7 @@ class _Question:
         return {
             job: {**governed.options(job, options, self.moment), **dry}
             for job, options in found.items()
-            if job in governed.jobs or job in self.steps.own
+            if job in governed.jobs or (job in self.steps.own and not governed.forbids(job))
         }
 
     def reads_of(self, asked: _Asked, governed: Governed) -> float:
@@ -198,7 +245,8 @@ def assess(
 ) -> Assessment:
     """Look at tables, and at those that stand beside them.
 
-    A table that cannot be looked at is left to the jobs if it is named, and left alone if only a pattern has found it.
+    Nothing is removed from a table that cannot be looked at, as nobody knows what its properties forbid. What else it
+    may need is left to the jobs if it is named; it is left alone if only a pattern has found it.
 
     :param history: history table by target.
     :param only: work on these of the tables alone, and on those beside them; empty is all of them.
@@ -211,7 +259,7 @@ def assess(
     )
     asked = [_Asked(name) for name in tables.tables if not only or name in only]
     found = _side_by_side(catalog, question, asked)
-    beside = _beside([each.assessed for each in found], steps, history or {}, with_shared=not only)
+    beside = _beside(found, steps, history or {}, with_shared=not only)
     if tables.there is not None:
         beside = [each for each in beside if each.table in tables.there]
     found += _side_by_side(catalog, question, beside)
@@ -249,24 +297,41 @@ def _side_by_side(catalog: CatalogConnection, question: _Question, asked: Sequen
     return [found[each.table] for each in asked if each.table in found]
 
 
-def _beside(tables: Sequence[Assessed], steps: Steps, history: Mapping[str, str], *, with_shared: bool) -> list[_Asked]:
-    """Tables that ingestion may keep beside others, each with the first of those that it stands beside.
+def _beside(answers: Sequence[_Answer], steps: Steps, history: Mapping[str, str], *, with_shared: bool) -> list[_Asked]:
+    """List the tables that ingestion may keep beside others, each with those that it stands beside.
 
     :param with_shared: also those that the configuration names, of which nobody knows what they stand beside.
     """
-    found: dict[str, _Asked] = {}
+    owners: dict[str, list[_Answer]] = {}
+    for each in answers:
+        if not (each.governed.jobs or each.assessed.error):
+            continue
+        own = [history[each.assessed.table]] if each.assessed.table in history else []
+        for name in (*names.side_tables(each.assessed.table), *own):
+            owners.setdefault(name, []).append(each)
     every = frozenset(steps.beside)
-    for each in tables:
-        kept = [history[each.table]] if each.table in history else []
-        for name in (*names.side_tables(each.table), *kept):
-            found.setdefault(name, _Asked(name, each, every))
-    first = next((each for each in tables if each.jobs), None)
+    asked = {name: _Asked(name, _owner(of), every) for name, of in owners.items() if any(a.governed.jobs for a in of)}
+    # nothing removes from one that could not be looked at, which says nothing of these
+    seen_first = sorted(answers, key=lambda each: bool(each.assessed.error))
+    first = next((each for each in seen_first if each.governed.jobs), None)
     if with_shared and first is not None:
+        held = first.governed
+        stand_in = Governed(held.jobs, team_jobs=held.team_jobs, approve=held.approve, owner=held.owner)
         for name in dict.fromkeys(name for more in steps.beside.values() for name in more):
             jobs = frozenset(job for job, more in steps.beside.items() if name in more)
-            found.setdefault(name, _Asked(name, first, jobs))
-    known = {each.table for each in tables}
-    return [asked for name, asked in found.items() if name not in known and asked.jobs]
+            asked.setdefault(name, _Asked(name, _Owner(first.assessed.table, stand_in), jobs))
+    known = {each.assessed.table for each in answers}
+    return [each for name, each in asked.items() if name not in known and each.jobs]
+
+
+def _owner(answers: Sequence[_Answer]) -> _Owner:
+    """Return the tables that one stands beside as one, the tightest of their policies holding for it."""
+    # one that could not be looked at may be worked on by nobody, and what it shares with others loses nothing
+    governed = reduce(tighter, (each.governed if each.governed.jobs else EVERYTHING.keeping() for each in answers))
+    # options and priorities of a table are not those of what stands beside it
+    governed = replace(governed, own_options={}, reads=None, max_wait=None, min_score=None)
+    tables = tuple(each.assessed.table for each in answers)
+    return _Owner(tables[0], governed, tables)
 
 
 def _without_cleaning(found: Sequence[_Answer], shared: Collection[str]) -> list[_Answer]:
@@ -293,51 +358,68 @@ def _answers(catalog: CatalogConnection, question: _Question, asked: Sequence[_A
             for each in asked:
                 found[each.table] = _answer(opened, question, each)
     except Exception as error:
-        log.warning("The catalog cannot be read from here; what it has is left to Spark.", exc_info=True)
+        log.warning("The catalog cannot be read from here: nothing is removed from its tables.", exc_info=True)
         found |= {each.table: _unseen(question, each, error) for each in asked if each.table not in found}
     return [answer for answer in found.values() if answer is not None]
 
 
 def _answer(catalog: Catalog, question: _Question, asked: _Asked) -> _Answer | None:
-    """What one table needs; None if it stands beside another, and does not exist."""
-    from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
-
+    """Tell what one table needs, or None if it does not exist and the configuration does not name it."""
     try:
         return _looked_at(catalog.load_table(asked.table), question, asked)
-    except (NoSuchTableError, NoSuchNamespaceError) as error:
-        return None if asked.owner else _unseen(question, asked, error)
     except Exception as error:
+        if _is_missing(error):
+            # one of a pattern has gone since the catalog was listed
+            return _unseen(question, asked, error) if asked.table in question.wanted.named else None
         # one table never stops the others
         log.warning("%s cannot be looked at from here.", asked.table, exc_info=True)
         return _unseen(question, asked, error)
 
 
+def _is_missing(error: Exception) -> bool:
+    from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
+
+    return isinstance(error, NoSuchTableError | NoSuchNamespaceError)
+
+
 def _looked_at(table: Table, question: _Question, asked: _Asked) -> _Answer:
-    governed = question.governed(asked, table.properties)
+    governed = question.governed(asked, table)
     options = question.options(asked, governed)
     typed: dict[str, Any] = {job: OPTIONS[job](**given) for job, given in options.items()}
     opened = OpenTable(table, order=typed.get(_SORT, SortDataFilesOptions()))
-    looks = {job: look_at(opened, job, typed[job]) for job in options}
+    looks = {job: _look(opened, job, typed[job]) for job in options}
     idle = {job: look.reason for job, look in looks.items() if isinstance(look, Idle)}
     needed = {job: look for job, look in looks.items() if not isinstance(look, Idle)}
     assessed = replace(_assessed(asked, governed), **_health(opened, question.moment), idle=idle)
-    reads, window = question.reads_of(asked, governed), governed.window
+    reads, zone = question.reads_of(asked, governed), question.wanted.zone
     pressing = _pressing(assessed.health, needed, governed.min_score)
-    if window is not None and not window.holds(question.moment):
+    window = Protection(windows=governed.windows, zone=zone).closed_at(question.moment)
+    if window is not None:
         reason = f"it is worked on from {window.begins} to {window.ends} alone"
-        return _Answer(assessed, skipped=tuple(Skipped(asked.table, job, reason) for job in needed))
+        return _Answer(assessed, governed, skipped=tuple(Skipped(asked.table, job, reason) for job in needed))
+    beside = asked.owner.others if asked.owner else ()
     return _Answer(
         assessed,
+        governed,
         tuple(
             replace(
                 _action(asked.table, job, look, reads, _kept_longer(job, typed[job], governed)),
                 due=pressing.get(job) or _due(opened, job, look, governed, question.moment),
                 options=question.own_options(job, options[job]),
                 approve=_waits(job, typed[job], governed),
+                protection=governed.protection(job, zone, beside),
             )
             for job, look in needed.items()
         ),
     )
+
+
+def _look(opened: OpenTable, job: str, options: JobOptions) -> Idle | Work | Untold:
+    try:
+        return look_at(opened, job, options)
+    except SpecError as error:
+        # an option may be a template, which only the job's task renders; the job refuses what is wrong
+        return Untold(str(error))
 
 
 def _waits(job: str, options: JobOptions, governed: Governed) -> bool:
@@ -425,11 +507,13 @@ def _pressing(health: Mapping[str, Any] | None, jobs: Collection[str], least: fl
 
 
 def _unseen(question: _Question, asked: _Asked, error: Exception) -> _Answer:
-    """What is done to a table that nobody could look at: jobs tell what is wrong with one that is named."""
-    told = f"{type(error).__name__}: {error}"
-    if asked.owner is None and asked.table not in question.wanted.named:
-        return _Answer(Assessed(asked.table, error=told))
-    governed = question.governed(asked, {})
+    """Plan what a table needs that nobody could look at: nothing that removes, and the rest if it is named.
+
+    Of one that is named and does not exist the jobs tell that.
+    """
+    told, governed = one_line(error).removeprefix(f"{asked.table}: "), question.governed_unseen(asked, error)
+    assessed = replace(_assessed(asked, governed), error=told, is_missing=_is_missing(error))
+    options = question.options(asked, governed) if governed.jobs else {}
     actions = tuple(
         Action(
             asked.table,
@@ -438,7 +522,8 @@ def _unseen(question: _Question, asked: _Asked, error: Exception) -> _Answer:
             due=_EVERY_RUN,
             options=question.own_options(job, o),
             approve=_waits(job, OPTIONS[job](**o), governed),
+            protection=governed.protection(job, question.wanted.zone),
         )
-        for job, o in question.options(asked, governed).items()
+        for job, o in options.items()
     )
-    return _Answer(replace(_assessed(asked, governed), error=told), actions)
+    return _Answer(assessed, governed, actions)

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Literal
 
+from lakecdc.metadata.exports import SOURCE as EXPORT_SOURCE
 from lakecdc.metadata.last_write import SnapshotFacts
 from lakecdc.metadata.positions import Position, current_position, nearest_carrier
 
@@ -64,6 +65,15 @@ def snapshot_facts(snapshot: Snapshot) -> SnapshotFacts:
     """A snapshot as :mod:`lakecdc.metadata` knows it."""
     operation = snapshot.summary.operation.value if snapshot.summary else None
     return SnapshotFacts(snapshot.snapshot_id, snapshot.timestamp_ms, operation, summary_of(snapshot))
+
+
+def is_fed(table: Table) -> bool:
+    """Tell whether ingestion has committed to a table: its snapshots say where in the source they end.
+
+    An export of changes leaves a position of another kind.
+    """
+    position = standing_position(table)
+    return position is not None and position.source != EXPORT_SOURCE
 
 
 def summary_of(snapshot: Snapshot) -> Mapping[str, str]:

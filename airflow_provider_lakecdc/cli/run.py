@@ -133,6 +133,10 @@ def _governing(
     for table in found.tables:
         if job in table.idle:
             result.tables[table.table] = {"outcome": "nothing", "reason": table.idle[job]}
+    for name, error in found.unseen.items():
+        result.tables[name] = {"outcome": "failed", "reason": error}
+        result.errors.append(f"{name} cannot be looked at, so that nothing is removed from it: {error}")
+        result.codes.add(EXIT_UNKNOWN)
     for left in plan.skipped:
         result.tables[left.table] = {"outcome": "skipped", "reason": left.reason}
     if not (result.tables or plan.chosen):

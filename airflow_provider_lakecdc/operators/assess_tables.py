@@ -123,6 +123,8 @@ class AssessTablesOperator(BaseOperator):
         )
 
     def _tell(self, context: Context, found: Assessment) -> None:
+        for table, error in found.unseen.items():
+            self.log.warning("%s cannot be looked at, so that nothing is removed from it: %s", table, error)
         shown = sorted(found.tables, key=lambda each: (each.health or {}).get("score", -1.0))[:_MOST_SHOWN]
         self.log.info("%d tables, the worst first:", len(found.tables))
         for each in shown:

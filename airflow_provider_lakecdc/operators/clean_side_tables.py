@@ -16,6 +16,8 @@ class CleanSideTablesOperator(LakecdcJobOperator):
     :param dismiss: messages in quarantine that nobody wants to replay; those of tables that this run does not clean
         stay.
     :param forget_tables: targets that exist no more, whose rows go from the tables that cleaned ones share with them.
+    :param protection: by table, what the configuration says of removals from it. The table's own properties
+        ``lakecdc.policy.…`` hold as well, whether it is given or not.
     :param dry_run: plan and measure, change nothing.
     :param fail_on: outcomes that fail the job although they are not failures, such as ``skipped``.
     :param kwargs: see :class:`LakecdcJobOperator`.
@@ -29,6 +31,7 @@ class CleanSideTablesOperator(LakecdcJobOperator):
         quarantine_table: str | None = None,
         dismiss: Sequence[Mapping[str, Any]] | str = (),
         forget_tables: Sequence[str] | str = (),
+        protection: Mapping[str, Mapping[str, Any]] | str | None = None,
         dry_run: bool | str = False,
         fail_on: Sequence[Outcome] | str = (),
         **kwargs: Any,
@@ -37,6 +40,7 @@ class CleanSideTablesOperator(LakecdcJobOperator):
             "quarantine_table": quarantine_table,
             "dismiss": dismiss,
             "forget_tables": forget_tables,
+            "protection": protection or {},
             "dry_run": dry_run,
             "fail_on": fail_on,
         }

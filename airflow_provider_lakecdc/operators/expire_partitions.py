@@ -22,6 +22,8 @@ class ExpirePartitionsOperator(LakecdcJobOperator):
     :param approved: by table, ``uri`` and ``sha256`` of the list of a dry run, as its metric ``findings`` has them:
         only what the job finds again and the list names is removed. A changed list is refused, and so is a table
         without one. Default: no approval is needed.
+    :param protection: by table, what the configuration says of removals from it. The table's own properties
+        ``lakecdc.policy.…`` hold as well, whether it is given or not.
     :param dry_run: plan and measure, change nothing.
     :param fail_on: outcomes that fail the job although they are not failures, such as ``skipped``.
     :param kwargs: see :class:`LakecdcJobOperator`.
@@ -38,6 +40,7 @@ class ExpirePartitionsOperator(LakecdcJobOperator):
         max_partitions: int | str = 100,
         allow_row_deletes: bool | str = False,
         approved: Mapping[str, Mapping[str, Any]] | str | None = None,
+        protection: Mapping[str, Mapping[str, Any]] | str | None = None,
         dry_run: bool | str = False,
         fail_on: Sequence[Outcome] | str = (),
         **kwargs: Any,
@@ -49,6 +52,7 @@ class ExpirePartitionsOperator(LakecdcJobOperator):
             "max_partitions": max_partitions,
             "allow_row_deletes": allow_row_deletes,
             "approved": approved,
+            "protection": protection or {},
             "dry_run": dry_run,
             "fail_on": fail_on,
         }

@@ -6,7 +6,7 @@ import itertools
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -86,7 +86,9 @@ class PlanOperator(BaseOperator):
         assessment = parse_assessment(read_document(self.assessment))
         plan = self.chosen(assessment)
         self._tell(plan)
-        uri = Documents.of_try(self.documents_uri, context).write("plan.json", json.dumps(plan.facts()))
+        uri = Documents.of_try(self.documents_uri, context).write(
+            "plan.json", json.dumps(plan.facts(), allow_nan=False)
+        )
         context["ti"].xcom_push(key=PLAN_KEY, value=uri)
         tasks = tasks_of(plan, assessment, self.jobs, self.tables_per_application)
         tasks = tasks if self.options is None else one_task(tasks, self.options)
@@ -227,6 +229,8 @@ def _task(actions: Sequence[Action], beside: set[str]) -> dict[str, Any]:
     found: dict[str, Any] = {"tables": tables or more, "policy_options": dict(actions[0].options)}
     if tables and more:
         found["policy_options"]["side_tables"] = more
+    if protected := {action.table: asdict(action.protection) for action in actions if action.protection}:
+        found["policy_options"]["protection"] = protected
     told = [action for action in actions if action.core_seconds is not None]
     job = actions[0].job
     return {

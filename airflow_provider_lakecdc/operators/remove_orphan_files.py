@@ -24,6 +24,8 @@ class RemoveOrphanFilesOperator(LakecdcJobOperator):
     :param approved: by table, ``uri`` and ``sha256`` of the list of a dry run, as its metric ``findings`` has them:
         only what the job finds again and the list names is removed. A changed list is refused, and so is a table
         without one. Default: no approval is needed.
+    :param protection: by table, what the configuration says of removals from it. The table's own properties
+        ``lakecdc.policy.…`` hold as well, whether it is given or not.
     :param side_tables: ``namespace.name`` of tables to work on after the spec's, each only if it exists: those that
         ingestion keeps beside its targets once it has a reason (``lakecdc.metadata.names.side_tables``).
     :param dry_run: look and count, change nothing, whatever the action.
@@ -42,6 +44,7 @@ class RemoveOrphanFilesOperator(LakecdcJobOperator):
         delay: float | str = 604_800.0,
         run: str | None = None,
         approved: Mapping[str, Mapping[str, Any]] | str | None = None,
+        protection: Mapping[str, Mapping[str, Any]] | str | None = None,
         side_tables: Sequence[str] | str = (),
         dry_run: bool | str = True,
         fail_on: Sequence[Outcome] | str = (),
@@ -54,6 +57,7 @@ class RemoveOrphanFilesOperator(LakecdcJobOperator):
             "delay": delay,
             "run": run,
             "approved": approved,
+            "protection": protection or {},
             "side_tables": side_tables,
             "dry_run": dry_run,
             "fail_on": fail_on,

@@ -11,10 +11,11 @@ from airflow.sdk import BaseOperator
 
 from airflow_provider_lakecdc import settings
 from airflow_provider_lakecdc.alerts import tell_hurts
-from airflow_provider_lakecdc.assessment import parse_assessment
+from airflow_provider_lakecdc.assessment import Assessment, parse_assessment
 from airflow_provider_lakecdc.assets import lake_asset
 from airflow_provider_lakecdc.chaining import reports_of, steps_of
 from airflow_provider_lakecdc.documents import read_document
+from airflow_provider_lakecdc.exceptions import JobBadInputError
 from airflow_provider_lakecdc.operators.plan import approved_of, dry_run_of
 from airflow_provider_lakecdc.submission import is_true
 from lakecdc.contract.fields import parse
@@ -76,7 +77,10 @@ class ReportOperator(BaseOperator):
         self.is_dry = is_dry
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Read the plan and the steps' reports."""
+        """Read the plan and the steps' reports.
+
+        :raises JobBadInputError: a table could not be looked at.
+        """
         if not self.plan:
             self.log.warning("There is no plan: nothing was done.")
             return {"outcomes": {}}
@@ -91,9 +95,11 @@ class ReportOperator(BaseOperator):
         self.log.info("%s", ", ".join(f"{n} {outcome}" for outcome, n in report["outcomes"].items()) or "nothing")
         for what, reason in report["failed"].items():
             self.log.warning("%s: %s", what, reason)
-        if self._alerts.any_limit and self.assessment and not is_true(self.is_dry):
+        if self.assessment:
             assessment = parse_assessment(read_document(self.assessment))
-            tell_hurts(context, self.catalog_conn_id, self._alerts, assessment, plan, found)
+            if self._alerts.any_limit and not is_true(self.is_dry):
+                tell_hurts(context, self.catalog_conn_id, self._alerts, assessment, plan, found)
+            _refuse_unseen(assessment)
         return report
 
     def _unreported(self, action: Action, failed: Collection[str]) -> dict[str, Any]:
@@ -113,6 +119,20 @@ class ReportOperator(BaseOperator):
             return {job: reports_of(context, job) for job in self.jobs}
         told = steps_of(context, self.one_task)
         return {job: told.get(job, {}) for job in self.jobs}
+
+
+def _refuse_unseen(assessment: Assessment) -> None:
+    """Fail the run if a table could not be looked at: nobody knows what its properties forbid, so nothing was removed.
+
+    :raises JobBadInputError: naming each.
+    """
+    if unseen := assessment.unseen:
+        lines = "\n".join(f"  {table}: {error}" for table, error in unseen.items())
+        raise JobBadInputError(
+            f"{len(unseen)} of {len(assessment.tables)} tables could not be looked at, and nothing was removed from "
+            f"them:\n{lines}",
+            hint='Mend what each names, or leave the table out: "!" and its name in tables, where a pattern finds it.',
+        )
 
 
 _NO_REPORT, _LEFT_OUT, _ASKED, _REFUSED = "no report", "left out", "a person is asked", "not approved"

@@ -18,6 +18,7 @@ The same objects can be built in a DAG file or read from JSON (:func:`load_confi
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
@@ -171,7 +172,7 @@ class LakeConfig:
         self._check_tables()
         refuse_unknown(self.budgets, {*DAGS} - {"ingest"}, "budgets")
         for dag, minutes in self.budgets.items():
-            if not minutes > 0:
+            if not 0 < minutes < math.inf:
                 raise SpecError(
                     f"budgets.{dag} is {minutes}, not above 0 core-minutes.", hint="Leave it out for no limit."
                 )

@@ -131,7 +131,8 @@ def _tell_pages(spark: SparkSession) -> None:
 def each_table(do: TableWork) -> Work:
     """Work on the spec's tables one after another; one table's failure never stops the others.
 
-    Side tables come last, and one that does not exist has no report. Each report has the numbers of its table before
+    Each is held to its policy as it is by then (``lakecdc.maintain.protected``). Side tables come last, and one that
+    does not exist has no report. Each report has the numbers of its table before
     and after (``lakecdc.maintain.numbers``).
 
     :param do: what to do with one table.
@@ -142,13 +143,14 @@ def each_table(do: TableWork) -> Work:
         from lakecdc.iceberg.stages import described
         from lakecdc.iceberg.table import IcebergTable, exists
         from lakecdc.maintain.numbers import with_numbers
+        from lakecdc.maintain.protected import held_to_policy
 
         def one(name: str) -> TableReport | None:
             try:
                 if name not in spec.tables and not exists(spark, spec.catalog.name, name):
                     return None
                 table, time = IcebergTable(spark, spec.catalog.name, name), CoreTime(spark)
-                result = do(table, spec)
+                result = do(table, held_to_policy(table, spec))
                 return with_numbers(table, result, spec.job, time.seconds())
             except Exception as error:
                 return failure(name, error)

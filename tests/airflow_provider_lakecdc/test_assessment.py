@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from airflow_provider_lakecdc import assessment
 from airflow_provider_lakecdc.assessment import Assessment, Steps, _pressing, assess, parse_assessment
-from airflow_provider_lakecdc.discovery import Wanted
+from airflow_provider_lakecdc.discovery import Found, Wanted
 from airflow_provider_lakecdc.operators.plan import dry_runs_of, tasks_of
+from lakecdc.contract.protection import Protection
 from lakecdc.contract.spec import loads
 from lakecdc.metadata.plan import Action, choose
-from lakecdc.metadata.policy import APPROVE, MIN_ROW_AGE, TablePolicy, Window
+from lakecdc.metadata.policy import (
+    ALLOW,
+    APPROVE,
+    EXPIRE_PARTITIONS,
+    KEEPING,
+    MIN_ROW_AGE,
+    OWN,
+    TablePolicy,
+    Window,
+)
 from tests.airflow_provider_lakecdc.tables import FedTable
 
 JOBS = ("rewrite_delete_files", "compact_data_files", "expire_snapshots", "clean_side_tables")
@@ -151,7 +163,12 @@ def test_a_person_is_asked_where_the_configuration_or_the_table_wants_it(shop: A
     (dry,) = dry_runs_of(plan, found, [ORPHANS])
     assert dry["remove_orphan_files_dry_run"]["tables"] == ["shop.a", "shop.own"]
     assert dry["remove_orphan_files_dry_run"]["policy_options"] == {
-        **{"dry_run": True, "side_tables": ["shop.a_lakecdc_deletes"]}
+        **{"dry_run": True, "side_tables": ["shop.a_lakecdc_deletes"]},
+        "protection": {
+            "shop.a": asdict(Protection(approve=True)),
+            "shop.own": asdict(Protection(approve=True)),
+            "shop.a_lakecdc_deletes": asdict(Protection(approve=True, beside=("shop.a",))),
+        },
     }
 
 
@@ -165,6 +182,72 @@ def test_a_policy_does_not_make_a_dry_run_a_real_one(shop: Any) -> None:
         assert dry.approve is False and {**given, **dry.options} == {"dry_run": True}
 
 
+@pytest.mark.parametrize("own", [{}, {MIN_ROW_AGE: "10 years"}, {f"{OWN}approval": ORPHANS}])
+def test_nothing_is_removed_from_a_table_that_cannot_be_looked_at(
+    shop: Any, monkeypatch: pytest.MonkeyPatch, own: dict[str, str]
+) -> None:
+    kept = {"time_column": "at", "max_age": 86400.0, "allow_row_deletes": False}
+    options: dict[str, dict[str, Any]] = {
+        ORPHANS: {"dry_run": False},
+        **{job: {} for job in (*JOBS, EXPIRE_PARTITIONS)},
+    }
+    jobs = Steps(options, {**BESIDE, ORPHANS: []}, {EXPIRE_PARTITIONS: {"shop.a": kept}})
+    catalog = shop(a=9, a_lakecdc_deletes=9, fine=1, fine_lakecdc_deletes=1, lakecdc_quarantine=9)
+    with catalog.load().load_table("shop.a").transaction() as changes:
+        changes.set_properties({"write.format.default": "parquet", **own})
+
+    def once(table: Any, *_: Any) -> Any:
+        if table.name() == ("shop", "a") and not own:
+            raise OSError("503 Slow Down")
+        return look(table, *_)
+
+    look = assessment._looked_at
+    monkeypatch.setattr(assessment, "_looked_at", once)
+    found = assess(catalog, Wanted(("shop.a", "shop.f*"), (), {"*": TablePolicy(("*",))}), jobs)
+    assert {action.job for action in found.actions if action.table.startswith("shop.a")} <= {*KEEPING}
+    removing = {action.table for action in found.actions if action.job == ORPHANS}
+    assert removing == {"shop.fine", "shop.fine_lakecdc_deletes"}
+    # what stands beside both of them
+    assert ("lakecdc_quarantine", "compact_data_files") in needs(found)
+    (told,) = found.unseen.items()
+    assert told[0] == "shop.a" and next(iter(own), "OSError: 503 Slow Down") in told[1]
+    # one whose policy is not known is left alone
+    assert bool({action.job for action in found.actions if action.table == "shop.a"}) is not bool(own)
+
+
+def test_the_tighter_policy_holds_for_a_table_beside_another(shop: Any) -> None:
+    kept = {"time_column": "at", "max_age": 86400.0, "allow_row_deletes": False}
+    history = {"shop.orders": "shop.history"}
+    jobs = Steps({EXPIRE_PARTITIONS: {}}, {EXPIRE_PARTITIONS: []}, {EXPIRE_PARTITIONS: {"shop.history": kept}})
+    catalog = shop(orders=1, history=1)
+
+    def action(**properties: dict[str, str]) -> Action | None:
+        for name, own in properties.items():
+            with catalog.load().load_table(f"shop.{name}").transaction() as changes:
+                changes.set_properties({MIN_ROW_AGE: "0", APPROVE: "", ALLOW: "*", **own})
+        actions = assess(catalog, Wanted(("shop.orders",)), jobs, history=history).actions
+        return next((each for each in actions if each.table == "shop.history"), None)
+
+    longer = {"max_age": 172800, "older_than": None}
+    for orders, own in (({MIN_ROW_AGE: "172800"}, {}), ({}, {MIN_ROW_AGE: "172800"})):
+        found = action(orders=orders, history=own)
+        assert found and found.options == {**kept, **longer}
+        assert found.protection == Protection(min_age=172800, beside=("shop.orders",))
+    for orders, own in (({APPROVE: EXPIRE_PARTITIONS}, {}), ({}, {APPROVE: EXPIRE_PARTITIONS})):
+        found = action(orders=orders, history=own)
+        assert found and found.approve and found.protection == Protection(approve=True, beside=("shop.orders",))
+    for orders, own in (({ALLOW: "none"}, {}), ({}, {ALLOW: "none"})):
+        assert action(orders=orders, history=own) is None
+
+
+def test_a_table_that_goes_while_the_catalog_is_listed_is_no_failure(
+    shop: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    catalog = shop(a=1)
+    monkeypatch.setattr(assessment, "find", lambda *_: Found(["shop.a", "shop.gone"], frozenset({"shop.a"})))
+    assert [each.table for each in assess(catalog, Wanted(("shop.*",)), steps()).tables] == ["shop.a"]
+
+
 def test_a_table_that_cannot_be_looked_at_is_left_to_the_jobs_if_it_is_named(shop: Any, lake: dict[str, str]) -> None:
     catalog = shop(fine=6)
     for name in ("broken", "found"):
@@ -173,11 +256,14 @@ def test_a_table_that_cannot_be_looked_at_is_left_to_the_jobs_if_it_is_named(sho
     found = assess(catalog, wanted, Steps({"compact_data_files": {}}))
     assert needs(found) == {(name, "compact_data_files") for name in ("fine", "broken", "x.absent")}
     assert all(a.due and a.core_seconds is None for a in found.actions if a.table != "shop.fine")
+    # one that does not exist has nothing that could go; its jobs tell that
+    assert set(found.unseen) == {"shop.broken", "shop.found"}
     told = {each.table: each.error for each in found.tables}
     assert told["shop.found"] and told["shop.fine"] is None
     unreadable: Any = SimpleNamespace(load=lambda: 1 / 0)
     blind = assess(unreadable, Wanted(("shop.fine",)), steps())
-    assert needs(blind) >= {("fine", job) for job in JOBS}
+    assert {job for table, job in needs(blind) if table == "fine"} == {"rewrite_delete_files", "compact_data_files"}
+    assert list(blind.unseen) == ["shop.fine"]
     # whether there are tables beside it only the jobs can tell
     (tasks,) = tasks_of(choose(blind.actions), blind, JOBS)
     assert tasks["compact_data_files"]["tables"] == ["shop.fine"]
@@ -187,8 +273,8 @@ def test_a_table_that_cannot_be_looked_at_is_left_to_the_jobs_if_it_is_named(sho
 
 def test_tasks_are_cut_by_job() -> None:
     actions = [Action(name, "sort_data_files", "why") for name in "abc"] + [Action("c", "rewrite_manifests", "why")]
-    assessment = Assessment("", ())
-    tasks = tasks_of(choose(actions), assessment, ["sort_data_files", "rewrite_manifests"], 2)
+    nothing = Assessment("", ())
+    tasks = tasks_of(choose(actions), nothing, ["sort_data_files", "rewrite_manifests"], 2)
     assert [each["sort_data_files"].get("tables") for each in tasks] == [["a", "b"], ["c"]]
     assert [each["rewrite_manifests"].get("tables") for each in tasks] == [["c"], None]
-    assert tasks_of(choose([]), assessment, ["sort_data_files"]) == []
+    assert tasks_of(choose([]), nothing, ["sort_data_files"]) == []

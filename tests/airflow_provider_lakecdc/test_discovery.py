@@ -21,12 +21,12 @@ def catalog(lake: dict[str, str]) -> Any:
     catalog = FedTable(lake, "shop.orders").catalog
     catalog.create_namespace("crm")
     catalog.create_namespace("crm.eu")
-    fed = {names.LAYOUT: "1"}
+    made = {names.LAYOUT: "1"}
+    FedTable(lake, "shop.items").ingest(None)
     for name, properties in {
-        "shop.items": fed,
-        "shop.lakecdc_quarantine": fed,
-        "shop.items_lakecdc_deletes": fed,
-        "shop.tmp_1": {},
+        "shop.lakecdc_quarantine": made,
+        "shop.items_lakecdc_deletes": made,
+        "shop.tmp_1": made,
         "crm.people": {ALLOW: "rewrite_manifests"},
         "crm.eu.people": {ALLOW: "compaction"},
     }.items():
@@ -68,7 +68,10 @@ def test_policies_say_more(catalog: Any) -> None:
     )
 
 
-def test_what_ingestion_feeds_is_governed_like_targets(catalog: Any) -> None:
+def test_what_ingestion_feeds_is_governed_like_targets(catalog: Any, lake: dict[str, str]) -> None:
+    # a property makes no table a fed one, nor do changes of another table that are exported to it
+    orders = FedTable(lake, "shop.exported")
+    orders.take_changes(orders, 1)
     tables = found(catalog, fed=("shop.*",))
     assert {name for name, each in tables.items() if each.jobs == ALL} == {"shop.items"}
-    assert {name for name, each in tables.items() if not each.jobs} == {"shop.orders", "shop.tmp_1"}
+    assert {name for name, each in tables.items() if not each.jobs} == {"shop.orders", "shop.tmp_1", "shop.exported"}

@@ -16,6 +16,7 @@ from lakecdc.contract.fields import check_zone, parse_moment
 from lakecdc.contract.job_options import JobOptions as JobOptions
 from lakecdc.contract.job_options import Outcome as Outcome
 from lakecdc.contract.past import RestoreMomentOptions, Scd2Options
+from lakecdc.contract.protection import RemovingOptions
 from lakecdc.contract.quarantine_table import check_quarantine_table
 from lakecdc.contract.reconciling import ReconcileOptions
 from lakecdc.metadata.names import RESERVED_REFS
@@ -375,7 +376,7 @@ class TagSnapshotsOptions(MaintenanceOptions):
 
 
 @dataclass(frozen=True)
-class ExpireSnapshotsOptions(MaintenanceOptions):
+class ExpireSnapshotsOptions(RemovingOptions, MaintenanceOptions):
     """Options of ``expire_snapshots``.
 
     :param older_than: snapshots made before this ISO-8601 moment expire; default: ``max_age`` before now.
@@ -415,7 +416,7 @@ class CheckTablesOptions(CheckingOptions, JobOptions):
 
 
 @dataclass(frozen=True)
-class ExpirePartitionsOptions(ApprovableOptions, JobOptions):
+class ExpirePartitionsOptions(ApprovableOptions, RemovingOptions):
     """Options of ``expire_partitions``. Without a column and an age nothing is removed: the job refuses to guess.
 
     :param time_column: column of dates or moments whose older rows are removed.
@@ -469,7 +470,7 @@ class Dismissal:
 
 
 @dataclass(frozen=True)
-class CleanSideTablesOptions(JobOptions):
+class CleanSideTablesOptions(RemovingOptions):
     """Options of ``clean_side_tables``.
 
     :param quarantine_table: as for ``ingest``.
@@ -492,7 +493,7 @@ _SHORTEST_DELAY = 24 * 3600.0
 
 
 @dataclass(frozen=True)
-class RemoveOrphanFilesOptions(ApprovableOptions, MaintenanceOptions):
+class RemoveOrphanFilesOptions(ApprovableOptions, RemovingOptions, MaintenanceOptions):
     """Options of ``remove_orphan_files``. It is dry by default: only ``"dry_run": false`` changes anything.
 
     :param dry_run: look and count, change nothing, whatever the action.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +25,7 @@ from lakecdc.ingest.sources import file_memory
 from lakecdc.ingest.sources.postgres import parking
 from lakecdc.metadata import names
 from lakecdc.metadata.names import quarantine_of
+from lakecdc.metadata.policy import permitted
 from lakecdc.metadata.positions import Carrier, Position, current_position, decode, idle_position
 from lakecdc.sql import literal, quoted_column
 
@@ -70,8 +71,15 @@ class Cleaning:
         return [decode(row["text"]) for row in stored.where("text IS NOT NULL").collect()]
 
     def beside(self, name: str) -> IcebergTable | None:
-        """A table beside the target; None if there is none."""
-        return open_if_there(self.target.spark, self.target.catalog, name)
+        """Load a table beside the target; None if there is none.
+
+        :raises UnsupportedError: its own properties do not allow that something is removed from it.
+        """
+        table = open_if_there(self.target.spark, self.target.catalog, name)
+        if table is not None:
+            own = {name: table.refresh().properties}
+            permitted(JOB, replace(self.options, protection={}), name, own, datetime.now(UTC))
+        return table
 
     def tell(self, kind: str, before: int, removed: int, because: str, how: str = "removed") -> None:
         """Note what was there of a kind and what has gone.
@@ -123,6 +131,8 @@ def clean_side_tables(table: IcebergTable, spec: JobSpec) -> TableReport:
 def _parked_rounds(cleaning: Cleaning) -> None:
     """Rounds of the log that the target has taken, or that a full load has made void."""
     name, place = cleaning.target.name, parking.Parking(cleaning.target.spark, cleaning.target.catalog)
+    if cleaning.beside(parking.table_name(name)) is None:
+        return
     found, failed = place.load([name])
     if name in failed:
         raise failed[name]

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from lakecdc.contract import fields
+from lakecdc.contract.protection import Protection
 
 # actions that are passed over of which each is tried in place of others
 _TRIED = 50
@@ -27,6 +28,7 @@ class Action:
     :param due: why it cannot wait, if it cannot.
     :param options: options of the job that the table's policy prefers.
     :param approve: a person is asked before anything is taken away.
+    :param protection: what the job is told of the table's policy, if it removes something.
     """
 
     table: str
@@ -39,6 +41,7 @@ class Action:
     due: str | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
     approve: bool = False
+    protection: Protection | None = None
 
     @property
     def worth(self) -> float:

@@ -128,6 +128,33 @@ def test_tables_that_only_a_pattern_finds_need_a_policy(
     assert ended.code == 4 and "lakecdc.policy" in ended.err
 
 
+def test_nothing_is_removed_from_a_table_that_cannot_be_looked_at(
+    lakecdc: Lakecdc, spark_submit: FakeSpark, tmp_path: Path, shop: FedTable
+) -> None:
+    with shop.table.transaction() as change:
+        change.set_properties({"lakecdc.policy.min-row-age": "10 years"})
+    retention = {"shop.orders": {"time_column": "at", "max_age": 86400}}
+    for job in ("expire_partitions", "expire_snapshots"):
+        options = {"expire_snapshots": {"max_age": 0}}
+        configured = config(tmp_path, tables=["shop.orders"], retention=retention, options=options)
+        ended = lakecdc("run", job, "--config", configured, "--json")
+        (error,) = ended.document["errors"]
+        assert ended.code == 1 and "shop.orders cannot be looked at" in error and "min-row-age" in error
+        assert ended.document["tables"]["shop.orders"]["outcome"] == "failed"
+    assert spark_submit.calls == []
+
+
+@pytest.mark.usefixtures("shop")
+def test_a_job_is_told_the_window_of_the_configuration(
+    lakecdc: Lakecdc, spark_submit: FakeSpark, tmp_path: Path
+) -> None:
+    policy = {"*": {"window": {"begins": "00:00", "ends": "23:59:59.999"}}}
+    run = ("run", "expire_snapshots", "--tables", "shop.orders", "--options", '{"max_age": 0, "retain_last": 1}')
+    ended = lakecdc(*run, "--config", config(tmp_path, policy=policy, schedules={"timezone": "Asia/Tokyo"}))
+    told = spark_submit.calls[0]["spec"]["options"]["protection"]["shop.orders"]
+    assert ended.code == 0 and (told["windows"], told["zone"]) == ([policy["*"]["window"]], "Asia/Tokyo")
+
+
 @pytest.mark.usefixtures("shop")
 def test_what_differs_by_table_has_applications_of_its_own(
     lakecdc: Lakecdc, spark_submit: FakeSpark, tmp_path: Path

@@ -21,6 +21,7 @@ from lakecdc.ingest.order import order_key
 from lakecdc.ingest.sources.postgres.parking import Parked, Parking, settled
 from lakecdc.maintain.side_tables import clean_side_tables
 from lakecdc.metadata.names import DELETES_SUFFIX, FILES_SUFFIX, PARKED
+from lakecdc.metadata.policy import ALLOW
 from lakecdc.metadata.positions import Position
 from tests.conftest import Lake
 from tests.lakecdc.maintain.support import _fence, create, head, meanwhile, run
@@ -260,6 +261,9 @@ def test_what_nobody_can_mean_is_refused(lake: Lake) -> None:
     with pytest.raises(UnsupportedError, match="own tables"):
         tombstones._create(lake.table(name), ["id"])
         run(lake, clean_side_tables, name + DELETES_SUFFIX)
+    lake.table(name + DELETES_SUFFIX).update_properties({ALLOW: "compact_data_files"})
+    refused = run(lake, clean_side_tables, name)
+    assert refused.outcome == "unsupported" and ALLOW in str(refused.reason) and DELETES_SUFFIX in str(refused.reason)
 
 
 class Thrown:

@@ -21,6 +21,7 @@ from lakecdc.maintain.expire import expire_snapshots
 from lakecdc.maintain.manifests import rewrite_manifests
 from lakecdc.metadata.debt import DeleteDebt
 from lakecdc.metadata.names import quarantine_of, side_tables
+from lakecdc.metadata.policy import ALLOW, MIN_ROW_AGE, MIN_SNAPSHOT_AGE
 from lakecdc.metadata.positions import Position
 from lakecdc.run import TableWork, each_table, run
 from tests.conftest import Lake
@@ -66,7 +67,23 @@ def test_they_are_compacted_rewritten_and_expired_with_their_target(lake: Lake) 
     done = dict.fromkeys(beside, "done")
     assert job(rewrite_manifests, min_manifests=2) == {target: "nothing", **done}
     assert job(compact_data_files, min_input_files=2) == {target: "nothing", **done}
-    assert job(expire_snapshots, older_than="2100-01-01T00:00:00+00:00", retain_last=1) == {target: "nothing", **done}
+    # each is held to its own policy and to that of its target, as both are by then
+    deletes, hashed, read, *shared = beside
+    policies = {deletes: {ALLOW: "none"}, hashed: {MIN_ROW_AGE: "10 years"}, read: {MIN_SNAPSHOT_AGE: "1e8"}}
+    for name, own in policies.items():
+        lake.table(name).update_properties({**own})
+    held = {deletes: "unsupported", hashed: "failed", read: "nothing"}
+    assert job(expire_snapshots, max_age=0, dry_run=True)[deletes] == "nothing"
+    expired = {target: "nothing", **held, **dict.fromkeys(shared, "done")}
+    assert job(expire_snapshots, max_age=0, retain_last=1) == expired
+    for name, own in policies.items():
+        lake.table(name).update_properties(dict.fromkeys(own))
+    lake.table(target).update_properties({ALLOW: "rewrite_manifests"})
+    refused = dict.fromkeys((target, deletes, hashed, read), "unsupported")
+    assert job(expire_snapshots, max_age=0, retain_last=1) == refused | dict.fromkeys(shared, "nothing")
+    lake.table(target).update_properties({ALLOW: None})
+    expired |= dict.fromkeys(held, "done") | dict.fromkeys(shared, "nothing")
+    assert job(expire_snapshots, older_than="2100-01-01T00:00:00+00:00", retain_last=1) == expired
     assert [count(lake, name, 0) for name in beside[:3]] == [1, 1, 1]
     assert {name: len(spark_rows(lake, name)) for name in beside} == rows
     # what ingestion asks of them

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
-from lakecdc.contract.errors import SpecError
+from lakecdc.contract.approval import Approved
+from lakecdc.contract.errors import SpecError, UnsupportedError
+from lakecdc.contract.options import OPTIONS
+from lakecdc.contract.protection import Protection
 from lakecdc.metadata.policy import (
     ALLOW,
     APPROVE,
+    EXPIRE_PARTITIONS,
     KEEPING,
     MIN_ROW_AGE,
     MIN_SNAPSHOT_AGE,
+    MOST_READS,
     OWN,
     READS,
     REMOVING,
@@ -20,7 +26,9 @@ from lakecdc.metadata.policy import (
     Window,
     inherited,
     matching,
+    permitted,
     tightened,
+    tighter,
 )
 
 NOW = datetime(2026, 1, 31, tzinfo=UTC)
@@ -89,7 +97,7 @@ def test_each_field_is_inherited_by_itself() -> None:
         "shop.*": TablePolicy(owner="shop", options={"compact_data_files": {"min_input_files": 9, "branch": "y"}}),
     }
     found = inherited(policies, "shop.orders", is_named=True)
-    assert (found.reads, found.owner, found.window) == (9, "shop", Window("22:00", "06:00"))
+    assert (found.reads, found.owner, found.windows) == (9, "shop", (Window("22:00", "06:00"),))
     assert found.approve == {"expire_partitions", "remove_orphan_files"}
     assert found.options("compact_data_files", {"delete_ratio": 0.5, "branch": "z"}, NOW) == {
         "delete_ratio": 0.5,
@@ -148,6 +156,109 @@ def test_words_that_are_no_jobs_are_refused() -> None:
         TablePolicy(("compact",))
     with pytest.raises(SpecError, match="min_input_files"):
         TablePolicy(options={"compact_data_files": {"min_files": 1}})
+    with pytest.raises(SpecError, match=r"expire_snapshot'.*expire_snapshots"):
+        own_policy({ALLOW: "expire_snapshot"})
+
+
+@pytest.mark.parametrize("value", ["inf", "1e308", "-1", "nan"])
+def test_an_owner_cannot_claim_every_budget(value: str) -> None:
+    with pytest.raises(SpecError, match=READS):
+        own_policy({READS: value})
+    with pytest.raises(SpecError, match="reads"):
+        TablePolicy(reads=float(value))
+    assert own_policy({READS: f"{MOST_READS}"}).reads == MOST_READS
+
+
+def test_an_allow_list_leaves_out_the_expiry_of_rows_unless_it_names_it() -> None:
+    named = inherited({}, "shop.items", is_named=True)
+    assert not named.forbids(EXPIRE_PARTITIONS)
+    for value, forbidden in {"none": True, "expire_snapshots": True, "*": False, EXPIRE_PARTITIONS: False}.items():
+        assert own_policy({ALLOW: value}).forbids(EXPIRE_PARTITIONS) is forbidden
+    # of jobs that only people start it says nothing
+    assert not own_policy({ALLOW: "none"}).forbids("check_tables")
+
+
+def test_of_two_policies_the_tighter_one_holds() -> None:
+    owner = own_policy({ALLOW: "expire_snapshots, rewrite_manifests", MIN_ROW_AGE: "9", APPROVE: EXPIRE_PARTITIONS})
+    own = own_policy({ALLOW: "expire_snapshots, expire_partitions", MIN_ROW_AGE: "5", MIN_SNAPSHOT_AGE: "7"})
+    for both in (tighter(owner, own), tighter(own, owner)):
+        assert both.jobs == {"expire_snapshots"} and both.forbids(EXPIRE_PARTITIONS)
+        assert (both.min_row_age, both.min_snapshot_age, both.approve) == (9, 7, frozenset({EXPIRE_PARTITIONS}))
+
+
+REMOVALS: dict[str, dict[str, Any]] = {
+    "expire_snapshots": {"max_age": 60.0},
+    "expire_partitions": {"time_column": "at", "max_age": 60.0},
+    "remove_orphan_files": {"dry_run": False},
+    "clean_side_tables": {},
+}
+
+
+def permit(job: str, own: dict[str, str], options: dict[str, Any], **owners: dict[str, str]) -> Any:
+    properties = {"shop.items": own, **{f"shop.{name}": of for name, of in owners.items()}}
+    return permitted(job, OPTIONS[job](**options), "shop.items", properties, NOW)
+
+
+def own_policy(properties: dict[str, str]) -> Any:
+    return tightened(inherited({}, "shop.items", is_named=True), "shop.items", properties)
+
+
+@pytest.mark.parametrize(("job", "options"), REMOVALS.items())
+class TestAJobReadsThePolicyItself:
+    def test_what_is_allowed_is_done(self, job: str, options: dict[str, Any]) -> None:
+        assert permit(job, {ALLOW: job}, options) == OPTIONS[job](**options)
+
+    def test_a_table_that_allows_nothing_loses_nothing(self, job: str, options: dict[str, Any]) -> None:
+        for own, owner in (({ALLOW: "none"}, {}), ({}, {ALLOW: "compact_data_files"})):
+            with pytest.raises(UnsupportedError, match=rf"{ALLOW} is .* does not allow {job}"):
+                permit(job, own, options, orders=owner)
+        assert permit(job, {ALLOW: "none"}, {**options, "dry_run": True}).dry_run
+
+    @pytest.mark.parametrize("own", [{MIN_ROW_AGE: "10 years"}, {f"{OWN}min-age": "1"}, {APPROVE: "nothing"}])
+    def test_a_property_that_cannot_be_read_is_no_permission(
+        self, job: str, options: dict[str, Any], own: dict[str, str]
+    ) -> None:
+        for of_table, of_owner in ((own, {}), ({}, own)):
+            with pytest.raises(SpecError, match=f"{next(iter(own))} is"):
+                permit(job, of_table, options, orders=of_owner)
+
+    def test_nothing_is_removed_outside_the_window_of_the_configuration(
+        self, job: str, options: dict[str, Any]
+    ) -> None:
+        # it is one in the morning there
+        for begins, ends, holds in (("00:30", "02:00", True), ("23:30", "00:30", False)):
+            protection = {"shop.items": Protection(windows=(Window(begins, ends),), zone="Europe/Berlin")}
+            if holds:
+                assert permit(job, {}, {**options, "protection": protection}).protection == protection
+                continue
+            with pytest.raises(UnsupportedError, match=rf"from {begins} to {ends} \(Europe/Berlin\) alone"):
+                permit(job, {}, {**options, "protection": protection})
+
+
+@pytest.mark.parametrize("job", ["expire_partitions", "remove_orphan_files"])
+def test_a_job_that_waits_for_a_person_runs_with_an_approved_list_alone(job: str) -> None:
+    by_config = {"protection": {"shop.items": Protection(approve=True)}}
+    for own, owner, more in (({APPROVE: job}, {}, {}), ({}, {APPROVE: job}, {}), ({}, {}, by_config)):
+        options = {**REMOVALS[job], **more}
+        with pytest.raises(UnsupportedError, match=rf"approve.* wants a person to agree to what {job} removes"):
+            permit(job, own, options, orders=owner)
+        approved = {"shop.items": Approved("file:///found.jsonl", "4f")}
+        assert permit(job, own, {**options, "approved": approved}, orders=owner).approved == approved
+    # to bring files back takes no permission
+    assert permit("remove_orphan_files", {ALLOW: "none"}, {"dry_run": False, "action": "restore"})
+
+
+def test_a_job_keeps_as_long_as_the_table_its_owner_or_the_configuration_wants() -> None:
+    old = Protection(min_age=100.0)
+    for job, name in (("expire_snapshots", MIN_SNAPSHOT_AGE), ("expire_partitions", MIN_ROW_AGE)):
+        for own, owner, more in (({name: "100"}, {}, {}), ({}, {name: "100"}, {}), ({}, {}, {"shop.items": old})):
+            for age in ({}, {"max_age": 0.0, "older_than": NOW.isoformat()}):
+                options = {**REMOVALS[job], **age, "protection": more}
+                # a dry run finds what would go
+                for dry in (False, True):
+                    held = permit(job, own, {**options, "dry_run": dry}, orders=owner)
+                    assert (held.max_age, held.older_than) == (100, None)
+        assert permit(job, {name: "30"}, REMOVALS[job]).max_age == 60
     with pytest.raises(SpecError, match="'expire_snapshots', of which nobody can be asked"):
         TablePolicy(approve=("remove_orphan_files", "expire_snapshots"))
     with pytest.raises(SpecError, match="time of day"):

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from lakecdc import failpoints
@@ -22,6 +23,7 @@ from lakecdc.maintain.orphans.name_set import LineSet, NameSet, line_hash, name_
 from lakecdc.maintain.orphans.reachable import Reachable
 from lakecdc.maintain.orphans.search import Found, Question, apart, search
 from lakecdc.maintain.orphans.storage import TableStorage
+from lakecdc.maintain.protected import held_to_policy
 
 if TYPE_CHECKING:
     from lakecdc.contract.spec import JobSpec
@@ -52,7 +54,7 @@ class RemoveOrphanFiles:
         """
         options, started = spec.options, time.monotonic()
         assert isinstance(options, RemoveOrphanFilesOptions)
-        work = _Work(table.refresh(), options, int(self.clock() * 1000))
+        work = _Work(table.refresh(), options, int(self.clock() * 1000), partial(held_to_policy, table, spec))
         if options.action == "restore":
             metrics = work.restore()
         else:
@@ -76,11 +78,14 @@ class RemoveOrphanFiles:
 class _Work:
     """One table's run.
 
+    :param recheck: refuses if the table's policy no longer allows the job: to search may take hours.
     :ivar findings: what a dry run would take away or delete.
     """
 
-    def __init__(self, table: IcebergTable, options: RemoveOrphanFilesOptions, now_ms: int) -> None:
-        self._table, self._options, self._now_ms = table, options, now_ms
+    def __init__(
+        self, table: IcebergTable, options: RemoveOrphanFilesOptions, now_ms: int, recheck: Callable[[], object]
+    ) -> None:
+        self._table, self._options, self._now_ms, self._recheck = table, options, now_ms, recheck
         self.folders = apart(folders(table.location, table.properties))
         self._storage = TableStorage(table)
         self._ledger = Ledger(table, self._storage)
@@ -108,6 +113,7 @@ class _Work:
         beside = keep_or_refuse(self._table, self._reachable.refresh(), found.metadata_files, self._reachable)
         if beside:
             found = search(question, self._storage)
+        self._recheck()
         oldest = None if found.oldest_ms is None else _iso(found.oldest_ms)
         metrics = {**found.metrics(), "orphan_oldest": oldest}
         metrics |= {"metadata_files_beside": beside, "older_than": _iso(before_ms)}

@@ -1,0 +1,33 @@
+"""What the policies of a table want of the job that is about to work on it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from lakecdc.iceberg.table import open_if_there
+from lakecdc.metadata.names import target_of
+from lakecdc.metadata.policy import GOVERNED, permitted
+
+if TYPE_CHECKING:
+    from lakecdc.contract.spec import JobSpec
+    from lakecdc.iceberg.table import IcebergTable
+
+
+def held_to_policy(table: IcebergTable, spec: JobSpec) -> JobSpec:
+    """Return the spec as tight as the newest properties of the table, and of those it stands beside, want it.
+
+    :raises UnsupportedError: they do not allow the job, or not yet.
+    :raises SpecError: one of them cannot be read.
+    :raises SourceUnavailableError: a table that it stands beside cannot be loaded.
+    """
+    if spec.job not in GOVERNED:
+        return spec
+    properties = {table.name: table.refresh().properties}
+    protection = getattr(spec.options, "protection", {}).get(table.name)
+    for name in {target_of(table.name), *(protection.beside if protection else ())} - {table.name}:
+        if (owner := open_if_there(table.spark, table.catalog, name)) is not None:
+            properties[name] = owner.refresh().properties
+    options = permitted(spec.job, spec.options, table.name, properties, datetime.now(UTC))
+    return replace(spec, options=options)
