@@ -9,12 +9,13 @@ from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 from lakecdc.contract.errors import InputError
+from lakecdc.exact_values import exact_value, is_exact
 from lakecdc.iceberg.difference import differences
 from lakecdc.iceberg.scan import read_staged
 from lakecdc.iceberg.staging import staged_tasks
 from lakecdc.iceberg.table import MAIN, IcebergTable, Snapshot
 from lakecdc.maintain.named_snapshots import named_snapshot
-from lakecdc.sql import holds, quoted_column
+from lakecdc.sql import quoted_column
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
 #: as Iceberg's changelog names it: insert, update_before, update_after or delete
 CHANGE_TYPE = "_change_type"
 _COUNT = "_lakecdc_count"
-# what Spark does not group by
-_INCOMPARABLE = "map", "variant"
 
 
 def read(
@@ -124,16 +123,13 @@ def _net(rows: DataFrame, columns: Sequence[str]) -> DataFrame:
     """Equal rows summed up; those that cancel are left out."""
     from pyspark.sql import functions as F
 
-    told_as_text = [c for c in columns if holds(rows.schema[c].dataType, *_INCOMPARABLE)]
-    by = [F.to_json(F.struct(_column(c))) if c in told_as_text else _column(c) for c in columns]
-    named = [expression.alias(f"_{place}") for place, expression in enumerate(by)]
-    grouped = rows.groupBy(*named).agg(
-        F.sum(_COUNT).alias(_COUNT), *(F.first(_column(c)).alias(f"first_{c}") for c in told_as_text)
-    )
-    values = [
-        (_column(f"first_{c}") if c in told_as_text else _column(f"_{place}")).alias(c)
-        for place, c in enumerate(columns)
-    ]
+    kinds = [rows.schema[c].dataType for c in columns]
+    inexact = [c for c, kind in zip(columns, kinds, strict=True) if not is_exact(kind)]
+    by = [exact_value(_column(c), kind).alias(f"_{n}") for n, (c, kind) in enumerate(zip(columns, kinds, strict=True))]
+    # each group has one value in the columns that are grouped by another form
+    first = (F.first(_column(c)).alias(f"first_{c}") for c in inexact)
+    grouped = rows.groupBy(*by).agg(F.sum(_COUNT).alias(_COUNT), *first)
+    values = [_column(f"first_{c}" if c in inexact else f"_{n}").alias(c) for n, c in enumerate(columns)]
     return grouped.where(f"{_COUNT} <> 0").select(*values, _COUNT)
 
 

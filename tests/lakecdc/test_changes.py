@@ -83,6 +83,34 @@ def test_rows_without_a_key_are_counted_and_new_columns_are_null_before(lake: La
     assert rows == Counter({("delete", 1, "{'a': 1}", None): 2, ("insert", 2, "None", 5): 2})
 
 
+def test_rows_are_told_apart_exactly(lake: Lake) -> None:
+    name = create(lake, 3, columns="id bigint, x double, m map<string, timestamp>, v variant")
+
+    def row(id: int, x: str = "1.0D", micros: int = 1, v: int = 1) -> str:
+        at = f"timestamp_micros({micros})"
+        return f"SELECT {id}, {x}, map('a', {at}), to_variant_object(named_struct('at', timestamp_micros({v})))"
+
+    def rows(*texts: str) -> None:
+        lake.sql(f"INSERT INTO lake.{name} {' UNION ALL '.join(texts)}")
+
+    rows(row(1, "-0.0D"), row(2), row(3), row(4, "double('NaN')"), row(5, "0.0D"), row(5, "-0.0D"))
+    first = head(lake, name)
+    lake.sql(f"DELETE FROM lake.{name} WHERE true")
+    rows(row(1, "0.0D"), row(2, micros=2), row(3, v=2), row(4, "double('NaN')"), row(5, "-0.0D"), row(5, "0.0D"))
+    for key, kinds in ([], ("delete", "insert")), (["id"], ("update_before", "update_after")):
+        found = changes.read(lake.spark, f"lake.{name}", since=first, key=key)
+        shown = found.selectExpr(
+            "_change_type", "id", "string(x)", "unix_micros(m.a)", "variant_get(v, '$.at', 'string')"
+        )
+        old, new = (
+            {row[1]: tuple(row[2:]) for row in shown.where(f"_change_type = '{kind}'").collect()} for kind in kinds
+        )
+        assert found.count() == 6
+        differences = {id: [a != b for a, b in zip(old[id], new[id], strict=True)] for id in old}
+        assert differences == {1: [True, False, False], 2: [False, True, False], 3: [False, False, True]}
+        assert (old[1][0], new[1][0]) == ("-0.0", "0.0")
+
+
 def test_a_rollback_leads_back(lake: Lake) -> None:
     name = create(lake, 2)
     append(lake, name, 0, 10)

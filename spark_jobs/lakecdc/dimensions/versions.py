@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from pyspark.sql import Window
 from pyspark.sql import functions as F
 
+from lakecdc.exact_values import exact_value
 from lakecdc.ingest.completion import MAX_KEY_CHANGES
-from lakecdc.sql import holds
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 VALID_FROM, VALID_TO, IS_CURRENT = "valid_from", "valid_to", "is_current"
 #: what a version has beside the row, with Spark SQL types
 OWN = {VALID_FROM: "timestamp", VALID_TO: "timestamp", IS_CURRENT: "boolean"}
-_INCOMPARABLE = ("map", "variant")
 
 
 @dataclass(frozen=True)
@@ -107,7 +106,7 @@ def _from_old_key(numbered: DataFrame, wanted: DataFrame, known: Sequence[str]) 
 
 def _ranges(rows: DataFrame) -> DataFrame:
     of_key = Window.partitionBy("key").orderBy("order")
-    comparable = comparable_row(rows)
+    comparable = exact_row(rows)
     before = F.lag(F.struct("op", comparable.alias("row"))).over(of_key)
     same = (F.col("op") != "d") & (before["op"] != "d") & before["row"].eqNullSafe(comparable)
     changed = rows.withColumn("same", F.coalesce(same, F.lit(False))).where("NOT same")
@@ -121,11 +120,9 @@ def _ranges(rows: DataFrame) -> DataFrame:
     return held.select("key", "row", VALID_FROM, VALID_TO, IS_CURRENT)
 
 
-def comparable_row(rows: DataFrame) -> Column:
-    """The column ``row`` as Spark can compare it."""
-    if holds(rows.schema["row"].dataType, *_INCOMPARABLE):
-        return F.to_json("row")
-    return F.col("row")
+def exact_row(rows: DataFrame) -> Column:
+    """Write the column ``row`` as Spark compares it exactly."""
+    return exact_value(F.col("row"), rows.schema["row"].dataType)
 
 
 def _is_open(name: str) -> Column:

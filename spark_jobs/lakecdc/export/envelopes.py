@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from lakecdc.changes import CHANGE_TYPE
 from lakecdc.contract.target import ORDER_COLUMN, TIME_COLUMN
+from lakecdc.ingest.formats.changes import EXACT_JSON
 from lakecdc.sql import quoted_column
 
 if TYPE_CHECKING:
@@ -13,12 +14,7 @@ if TYPE_CHECKING:
 
     from lakecdc.export.destination import Export
 
-# Spark's own cut moments to milliseconds, and leave nulls out
-_OPTIONS = {
-    "ignoreNullFields": "false",
-    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
-    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
-}
+_OPTIONS = {**EXACT_JSON, "ignoreNullFields": "false"}
 _OLD = "delete", "update_before"
 
 

@@ -18,7 +18,7 @@ from lakecdc.changes import CHANGE_TYPE
 from lakecdc.contract.errors import InputError
 from lakecdc.contract.fields import parse_moment
 from lakecdc.contract.target import ORDER_COLUMN, TIME_COLUMN
-from lakecdc.dimensions.versions import comparable_row, whole_rows
+from lakecdc.dimensions.versions import exact_row, whole_rows
 from lakecdc.iceberg.definition import source_types
 from lakecdc.iceberg.table import carrier_of
 from lakecdc.ingest.change import Column
@@ -209,11 +209,11 @@ class _Steps:
         """
         ends = whole.groupBy("key").agg(F.max_by(F.struct("op", "row"), "order").alias("last"))
         told = ends.select("key", F.when(F.col("last")["op"] != "d", F.col("last")["row"]).alias("row"))
-        told = told.select("key", comparable_row(told).alias("told"), F.col("row").alias("end"))
+        told = told.select("key", exact_row(told).alias("told"), F.col("row").alias("end"))
         changed = net.where(f"{CHANGE_TYPE} != 'update_before'")
         is_gone = (F.col(CHANGE_TYPE) == "delete").alias("gone")
         held = changed.select(self._key(changed), self._row(changed), is_gone)
-        held = held.withColumn("held", F.when(~F.col("gone"), comparable_row(held)))
+        held = held.withColumn("held", F.when(~F.col("gone"), exact_row(held)))
         compared = held.join(told.withColumn("known", F.lit(True)), "key", "left")
         others = compared.where(~(F.col("known") & F.col("told").eqNullSafe(F.col("held"))) | F.col("known").isNull())
         others = others.localCheckpoint()

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lakecdc.contract.errors import InputError, SourceUnavailableError
+from lakecdc.iceberg.delete_cache import has_promoted_column, stop_sharing_deletes
 from lakecdc.iceberg.jvm import java_class_name, java_message, jvm, listed, mapping
 from lakecdc.metadata.last_write import SnapshotFacts
 from lakecdc.metadata.positions import Carrier, nearest_carrier
@@ -84,6 +85,7 @@ class IcebergTable:
     def __init__(self, spark: SparkSession, catalog: str, name: str) -> None:
         self.spark, self.catalog, self.name = spark, catalog, name
         self.lease: str | None = None
+        self._known_schemas = ""
         try:
             self.java = jvm(spark).org.apache.iceberg.spark.Spark3Util.loadIcebergTable(
                 spark._jsparkSession,
@@ -97,6 +99,7 @@ class IcebergTable:
                     hint="Check the name, or ingest into it first: the ingest job creates it.",
                 ) from error
             raise _unloadable(name, error) from error
+        self._read_promoted_keys()
 
     @property
     def sql_name(self) -> str:
@@ -106,7 +109,17 @@ class IcebergTable:
     def refresh(self) -> IcebergTable:
         """Read the newest metadata; returns the table itself."""
         self.java.refresh()
+        self._read_promoted_keys()
         return self
+
+    def _read_promoted_keys(self) -> None:
+        """Keep the session's readers from taking the deletes of a key column in the type that it had before."""
+        schemas = self.java.schemas()
+        if (ids := str(schemas.keySet())) == self._known_schemas:
+            return
+        self._known_schemas, to_json = ids, jvm(self.spark).org.apache.iceberg.SchemaParser.toJson
+        if has_promoted_column(json.loads(to_json(schema)) for schema in mapping(schemas).values()):
+            stop_sharing_deletes(self.spark)
 
     @property
     def uuid(self) -> str:

@@ -96,7 +96,7 @@ def drop_deleted(
     :param rows: folded rows.
     :param mark: highest order key applied; rows above it are no suspects.
     :param truncated: order key of the last TRUNCATE applied; deletes before it say nothing of rows that came after.
-    :param until: deletes with a later source time do not count; default: all do.
+    :param until: deletes with a later source time do not count, those without one do; default: all do.
     :return: the rows that remain and how many were left out.
     """
     table, late = _open(target), rows.where(is_suspect(mark)).select("op", "key", "order")
@@ -117,7 +117,7 @@ def _deleted(
 ) -> DataFrame:
     """Keys of suspects that a remembered delete is newer than."""
     held = read_keys(table, suspects.select("key.*").distinct(), key).where(F.col(ORDER_COLUMN) >= (truncated or ""))
-    held = held if until is None else held.where(F.col(TIME_COLUMN) <= until)
+    held = held if until is None else held.where(F.coalesce(F.col(TIME_COLUMN) <= until, F.lit(True)))
     named = [quoted_column(k) for k in key]
     newest = held.groupBy(*named).agg(F.max(ORDER_COLUMN).alias("held")).select(F.struct(*named).alias("key"), "held")
     return suspects.join(newest, "key").where(F.col("held") > F.col("order")).select("key")

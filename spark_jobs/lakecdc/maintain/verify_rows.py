@@ -122,8 +122,10 @@ def check(table: str, expected: Fingerprint, found: Fingerprint) -> None:
 def _hashable(schema: StructType, column: str) -> Column:
     from pyspark.sql import functions as F
 
+    from lakecdc.ingest.formats.changes import exact_json
+
     value = F.col(quoted_column(column))
-    return F.to_json(value) if holds(schema[column].dataType, "variant") else value
+    return exact_json(value) if holds(schema[column].dataType, "variant") else value
 
 
 def _without_inherited_lineage(rows: DataFrame) -> DataFrame:

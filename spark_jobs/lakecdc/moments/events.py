@@ -12,7 +12,7 @@ from lakecdc.contract.errors import InputError
 from lakecdc.contract.target import OLD_KEY_COLUMN, OP_COLUMN, ORDER_COLUMN, TIME_COLUMN, UNCHANGED_COLUMN, Target
 from lakecdc.iceberg.definition import source_types
 from lakecdc.ingest.change import Column, TableBatch
-from lakecdc.moments.stretch import micros
+from lakecdc.moments.stretch import UNTIMED, micros, untimed
 from lakecdc.sql import quoted_column
 
 if TYPE_CHECKING:
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 def batch_of(stretch: Stretch) -> tuple[TableBatch, int]:
     """The events that are to be added to the base, as a batch of the table, and their number; they are read at once.
 
-    :raises InputError: the history table has lost some.
+    :raises InputError: the history table has lost some, or does not know when some of them happened.
     """
     with changes.between(stretch.history, stretch.since, stretch.until, key=()) as rows:
-        events = rows.where(F.col(TIME_COLUMN) <= micros(stretch.moment)).localCheckpoint()
+        events = rows.where((F.col(TIME_COLUMN) <= micros(stretch.moment)) | F.expr(UNTIMED)).localCheckpoint()
     if not events.where(f"{changes.CHANGE_TYPE} = 'delete'").isEmpty():
         raise InputError(
             f"Events have been removed from the history table {stretch.history.name} since, "
@@ -37,6 +37,8 @@ def batch_of(stretch: Stretch) -> tuple[TableBatch, int]:
             table=stretch.table.name,
             hint="Restore a later moment, or read one of the table's own snapshots.",
         )
+    if count := events.where(UNTIMED).count():
+        raise untimed(stretch.table, stretch.history, stretch.moment, count)
     return _batch(stretch, events), events.count()
 
 

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from lakecdc.iceberg.table import IcebergTable, Snapshot
 
 _LOST = "What the source did then cannot be told."
+#: SQL of an event of which it is not known when it happened; Debezium writes 0 for that
+UNTIMED = f"({TIME_COLUMN} IS NULL OR {TIME_COLUMN} = timestamp_micros(0))"
 
 
 @dataclass(frozen=True)
@@ -102,7 +104,7 @@ class _Past:
     """
 
     def __init__(self, table: IcebergTable, history: IcebergTable, moment: datetime) -> None:
-        self._table, self._history, self._moment = table, history.refresh(), moment
+        self._table, self._history, self._moment, self._untimed = table, history.refresh(), moment, 0
         later: list[Snapshot] = []
         for snapshot in table.ancestors():
             found = self._state_beside(snapshot)
@@ -110,6 +112,8 @@ class _Past:
                 break
             later.insert(0, snapshot)
         else:
+            if self._untimed:
+                raise untimed(table, history, moment, self._untimed)
             raise self._refusal(
                 "It begins later, or its snapshots from before have expired.",
                 "Restore a later moment, or read one of these snapshots.",
@@ -132,8 +136,16 @@ class _Past:
                 f"The history table {self._history.name} does not go back to snapshot {snapshot.id}.",
                 "Restore a later moment, or read one of these snapshots.",
             )
-        later = f"{TIME_COLUMN} > timestamp_micros({_micros(self._moment)})"
-        return found if self._history.read(found.id, where=later).isEmpty() else None
+        return None if self._is_too_new(found) else found
+
+    def _is_too_new(self, history: Snapshot) -> bool:
+        """Check whether a snapshot of the history table has an event that is, or may be, from after the moment."""
+        moment = _micros(self._moment)
+        later = self._history.read(history.id, where=f"{TIME_COLUMN} > timestamp_micros({moment})")
+        # what had come by the moment happened before it
+        may_be_later = history.timestamp_ms * 1000 > moment and later.isEmpty()
+        self._untimed = self._history.read(history.id, where=UNTIMED).count() if may_be_later else 0
+        return bool(self._untimed) or not later.isEmpty()
 
     def check(self) -> None:
         """Refuse what may hide an event from before the moment.
@@ -227,8 +239,21 @@ class _Past:
         return found
 
     def _refusal(self, what: str, hint: str) -> InputError:
-        message = f"The moment {self._moment.isoformat()} cannot be restored. {what}"
-        return InputError(f"{message} {_nearest(self._table, self._moment)}", table=self._table.name, hint=hint)
+        return _refusal(self._table, self._moment, what, hint)
+
+
+def untimed(table: IcebergTable, history: IcebergTable, moment: datetime, count: int) -> InputError:
+    """Make the error of events without a source time, which may be from before the moment or from after it."""
+    what = (
+        f"{count} events in its history table {history.name} have no source time, so they may be from before the "
+        "moment or from after it."
+    )
+    return _refusal(table, moment, what, "Restore a moment from after their ingestion, or read one of these snapshots.")
+
+
+def _refusal(table: IcebergTable, moment: datetime, what: str, hint: str) -> InputError:
+    message = f"The moment {moment.isoformat()} cannot be restored. {what} {_nearest(table, moment)}"
+    return InputError(message, table=table.name, hint=hint)
 
 
 def _refuse_unread(table: IcebergTable, position: Position, moment: datetime, *, is_quiet: bool) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 from pyspark.sql import functions as F
 
+from lakecdc.exact_values import exact_value
 from lakecdc.ingest.formats.changes import exact_json
 from lakecdc.local_relation import local_relation
 from lakecdc.maintain.verify_rows import NO_ROWS, Fingerprint, Proof, fingerprint
@@ -216,14 +217,12 @@ def _unequal(columns: Sequence[str]) -> Column:
 
 
 def _canonical(rows: DataFrame, columns: Iterable[str]) -> DataFrame:
-    """The rows with one form for values that are the same: of nested ones JSON, the keys of a map in their order."""
+    """The rows with one form for values that are the same: of nested ones JSON, the entries of a map in their order."""
     nested = [name for name in columns if holds(rows.schema[name].dataType, *_NESTED)]
     return rows.withColumns({name: _nested(rows, name) for name in nested}) if nested else rows
 
 
 def _nested(rows: DataFrame, name: str) -> Column:
     value = F.col(quoted_column(name))
-    if rows.schema[name].dataType.typeName() == "map":
-        keys = F.array_sort(F.map_keys(value))
-        value = F.transform(keys, lambda one: F.struct(one.alias("key"), value[one].alias("value")))
-    return F.when(F.col(quoted_column(name)).isNotNull(), exact_json(F.struct(value.alias("value"))))
+    exact = exact_value(value, rows.schema[name].dataType)
+    return F.when(value.isNotNull(), exact_json(F.struct(exact.alias("value"))))

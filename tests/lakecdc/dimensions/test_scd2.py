@@ -9,9 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql import functions as F
 
 from lakecdc.contract.report import TableReport
 from lakecdc.contract.spec import parse_spec
+from lakecdc.dimensions.versions import versions
+from lakecdc.local_relation import local_relation
 from lakecdc.maintain.compact import compact_data_files
 from lakecdc.maintain.expire import expire_snapshots
 from lakecdc.run import run as run_job
@@ -174,6 +177,18 @@ def test_rows_that_a_full_load_did_not_find_end_with_it(lake: Lake) -> None:
     assert empty.changes is not None
     loads.feed(replace(empty, changes=empty.changes.where("false"), replaces=True))
     assert not any(current for *_, current in taken_in())
+
+
+def test_a_microsecond_beside_a_map_makes_a_version(lake: Lake) -> None:
+    events = lake.sql("""
+        SELECT 'u' op, struct(1 AS id) key, struct(1 AS id, timestamp_micros(at) AS at, map('a', x) AS m) row,
+            CAST(NULL AS array<string>) open, CAST(NULL AS struct<id: int>) old_key, order,
+            timestamp_seconds(int(order)) source_time
+        FROM VALUES (1, 0.0D, '1'), (2, 0.0D, '2'), (2, -0.0D, '3'), (2, -0.0D, '4') AS t(at, x, order)
+    """).localCheckpoint()
+    emptied = local_relation(lake.spark, [], "order string, source_time timestamp, through string")
+    found = versions(events, emptied).rows.select(F.unix_seconds("valid_from"), F.unix_micros("row.at"))
+    assert sorted(map(tuple, found.collect())) == [(1, 1), (2, 2), (3, 2)]
 
 
 def test_nothing_new_writes_nothing(lake: Lake, tmp_path: Path) -> None:

@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
+from pyspark.sql import functions as F
+
+from lakecdc.ingest import tombstones
 from lakecdc.ingest.change import TableBatch
 from lakecdc.ingest.formats.pgoutput import Summary
 from lakecdc.ingest.order import order_key
@@ -49,6 +52,35 @@ def test_a_full_load_hides_what_happened_before_it(lake: Lake) -> None:
     floor = Floor(1, "at", datetime.now(UTC) + timedelta(days=1)).encode()
     lake.sql(f"ALTER TABLE lake.{name}_history SET TBLPROPERTIES ('{names.EXPIRED_BELOW}' = '{floor}')")
     assert "have been removed from the history table" in refusal(lake, name, after)
+
+
+def untimed(batch: TableBatch, time: str) -> TableBatch:
+    """A batch whose events do not know when they happened."""
+    assert batch.changes is not None
+    return replace(batch, changes=batch.changes.withColumn("source_time", F.expr(time)))
+
+
+def test_events_without_a_source_time_keep_moments_before_their_ingestion_from_being_told(lake: Lake) -> None:
+    loads = Loads(lake)
+    name = loads.target.table
+    loads.feed(untimed(read_now(loads.batch(10, {1: "a", 2: "b"})), "NULL"))
+    before = now()
+    loads.feed(untimed(read_now(loads.batch(20, {1: "a2", 2: "b2"}, full_load=False)), "timestamp_micros(0)"))
+    after = now()
+    loads.feed(read_now(loads.batch(30, {1: "a3"}, full_load=False)))
+    _, during, first = (each.summary[names.READ_THROUGH] for each in lake.table(name).ancestors())
+    for moment in (first, before, during):
+        assert f"2 events in its history table {name}_history have no source time" in refusal(lake, name, moment)
+    (report,) = restored(lake, name, moment=after)
+    assert report.outcome == "done", report.reason
+    assert sorted(lake.duckdb_rows(name, "id, v", report.metrics["branch"])) == [(1, "a2"), (2, "b2")]
+    # a remembered delete without a time is from before the moment, as its event would have been refused otherwise
+    table, gone, late = lake.table(name), loads.batch(40, {1: ""}), loads.batch(35, {1: "late"})
+    assert gone.changes is not None and late.changes is not None
+    nothing = F.lit(None).cast("timestamp")
+    tombstones.remember(table, gone.changes.withColumns({"op": F.lit("d"), "source_time": nothing}), ["id"])
+    rows = late.changes.withColumn("late", F.lit(True))
+    assert tombstones.drop_deleted(table, rows, ["id"], "0050", until=F.current_timestamp())[0].isEmpty()
 
 
 def test_rounds_that_are_parked_keep_their_moments_from_being_told(lake: Lake) -> None:

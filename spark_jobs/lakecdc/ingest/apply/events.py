@@ -27,6 +27,7 @@ from lakecdc.ingest.apply import full_load, packed_events
 from lakecdc.ingest.apply.publish import Applied, Staged, following, publish
 from lakecdc.ingest.apply.rows import clustered
 from lakecdc.ingest.floor import known_floor
+from lakecdc.ingest.formats.changes import exact_json
 from lakecdc.ingest.order import time_of
 from lakecdc.sql import holds, quoted_column
 
@@ -165,7 +166,7 @@ def _value(f: StructField, batch: TableBatch) -> Column:
         ORDER_COLUMN: F.col("order"),
         TIME_COLUMN: F.col("source_time"),
         UNCHANGED_COLUMN: F.when(F.size("open") > 0, F.col("open")),
-        OLD_KEY_COLUMN: F.to_json("old_key") if batch.key else F.lit(None),
+        OLD_KEY_COLUMN: exact_json("old_key") if batch.key else F.lit(None),
     }
     if f.name in own:
         return own[f.name]

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar
 
 from lakecdc.contract.errors import VerificationError
+from lakecdc.iceberg.delete_cache import stop_sharing_deletes
 from lakecdc.iceberg.file_tasks import FileTask, java_tasks
 from lakecdc.iceberg.jvm import java_list, listed
 from lakecdc.iceberg.live_deletes import java_deletes
@@ -38,7 +39,6 @@ FULL_DELETE_RECORDS = 2_000_000
 #: delete rows that it takes at once then, and how many such reads a proof may cost
 PART_RECORDS, PART_READS = 1_000_000, 100
 R = TypeVar("R")
-_CACHED = "spark.sql.iceberg.executor-cache.delete-files.enabled"
 
 
 @dataclass(frozen=True)
@@ -168,7 +168,7 @@ def _uncached(table: IcebergTable) -> IcebergTable:
     """The table in a session of its own, whose reads leave delete files out of the executors' cache."""
     found = copy(table)
     found.spark = table.spark.newSession()
-    found.spark.conf.set(_CACHED, "false")
+    stop_sharing_deletes(found.spark)
     return found
 
 

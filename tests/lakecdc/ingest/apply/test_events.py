@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from pyspark.sql import functions as F
 
 from lakecdc.contract.spec import parse_spec
+from lakecdc.ingest.apply.events import events_of
 from lakecdc.maintain.sort import sort_data_files
 from lakecdc.run import each_table, run
 from tests.conftest import Lake
 from tests.lakecdc.ingest.apply.support import (
     EVENT_COLUMNS,
     Feed,
+    Loads,
     PlainHistory,
     event_rows,
     final_rows,
@@ -42,6 +46,18 @@ def test_order_keys_put_the_history_in_order(lake: Lake, tmp_path: Path) -> None
     assert [r[1:] for r in rows] == [(e["value"]["op"], e["key"]["id"]) for e in history.events]
     assert report.metrics["events_d"] == sum(e["value"]["op"] == "d" for e in history.events)
     assert report.metrics["rows_written"] == len(history.events)
+
+
+def test_old_keys_are_exact(lake: Lake) -> None:
+    loads = Loads(lake)
+    at = F.struct(F.timestamp_micros(F.lit(1_700_000_000_000_001)).alias("at"))
+    name = loads.target.table
+    lake.sql(f"CREATE TABLE lake.{name} (_lakecdc_old_key string) USING iceberg")
+    batch = loads.batch(10, {1: "a"})
+    assert batch.changes is not None
+    rows = events_of(lake.table(name), replace(batch, changes=batch.changes.withColumn("old_key", at)))
+    assert rows is not None
+    assert rows.select(F.from_json("_lakecdc_old_key", "at timestamp")["at"] == at["at"]).first() == (True,)
 
 
 def test_history_has_no_view_and_needs_no_key(lake: Lake, tmp_path: Path) -> None:

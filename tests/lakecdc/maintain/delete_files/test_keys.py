@@ -5,11 +5,15 @@ from __future__ import annotations
 import pytest
 from py4j.protocol import Py4JJavaError
 
+from lakecdc import changes
 from lakecdc.contract.errors import UnsupportedError
+from lakecdc.contract.spec import parse_spec
 from lakecdc.iceberg.commit import RowChanges, append_changes
+from lakecdc.iceberg.delete_cache import DELETES_SHARED
 from lakecdc.iceberg.fence import PositionFence
 from lakecdc.iceberg.jvm import int_array, jvm
 from lakecdc.iceberg.staging import stage_rows
+from lakecdc.maintain.compact import compact_data_files
 from tests.conftest import Lake
 from tests.lakecdc.maintain.delete_files.java_tables import JavaTable
 from tests.lakecdc.maintain.delete_files.support import (
@@ -83,6 +87,30 @@ def test_renamed_widened_and_moved_key(lake: Lake, version: int, engine: str) ->
     change(lake, name, ["key", "Ort `Nr.`"], "SELECT id AS `key`, 7 AS `Ort ``Nr.``` FROM range(9, 11)")
     convert(lake, name, engine=engine)
     assert sorted(row[0] for row in spark_rows(lake, name)) == [3, 4, 5, 6, 7, 8, 8, 11]
+
+
+def test_rows_deleted_before_their_key_was_widened_stay_deleted(lake: Lake) -> None:
+    name = create(lake, "id int, v string", 2)
+    insert(lake, name, "SELECT CAST(id AS int) AS id, concat('a', id) AS v FROM range(5)")
+    change(lake, name, ["id"], "SELECT CAST(id AS int) AS id FROM range(2)")
+    narrow = lake.table(name).head()
+    assert narrow
+    lake.sql(f"ALTER TABLE lake.{name} ALTER COLUMN id TYPE bigint")
+    insert(lake, name, "SELECT id, concat('a', id) AS v FROM range(5, 8)")
+    lake.spark.conf.unset(DELETES_SHARED)
+    left = [(number, f"a{number}") for number in range(2, 8)]
+    # Iceberg's cache lasts as long as a query that has filled it
+    as_int = lake.sql(f"SELECT * FROM lake.{name} VERSION AS OF {narrow.id}")
+    assert len(as_int.collect()) == 3
+    assert sorted(map(tuple, lake.table(name).read().collect())) == left
+    lake.spark.conf.unset(DELETES_SHARED)
+    told = changes.read(lake.spark, f"lake.{name}", since=narrow.id)
+    assert sorted(row.id for row in told.collect()) == [5, 6, 7]
+    lake.spark.conf.unset(DELETES_SHARED)
+    spec = parse_spec(lake.spec("compact_data_files", name, options={"min_input_files": 2}))
+    assert compact_data_files(lake.table(name), spec).outcome == "done"
+    assert as_int.count() == 3
+    assert sorted(lake.duckdb_rows(name)) == left
 
 
 @ENGINES

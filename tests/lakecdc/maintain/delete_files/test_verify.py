@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from lakecdc.contract.errors import SpecError, VerificationError
+from lakecdc.iceberg.delete_cache import DELETES_SHARED
 from lakecdc.maintain.delete_files import convert as conversion
 from lakecdc.maintain.delete_files import job, match, match_join, plan, row_digest, verify
 from lakecdc.maintain.delete_files.row_digest import Digest
@@ -102,9 +103,10 @@ def test_delete_set_too_large_for_a_full_proof_is_sampled_and_says_so(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name, cached = table_with_deletes(lake, 2), []
+    lake.spark.conf.unset(DELETES_SHARED)
 
     def digest(rows: DataFrame) -> Digest:
-        cached.append([s.conf.get(verify._CACHED, "true") for s in (rows.sparkSession, lake.spark)])
+        cached.append([s.conf.get(DELETES_SHARED, "true") for s in (rows.sparkSession, lake.spark)])
         return row_digest.digest(rows)
 
     monkeypatch.setattr(verify, "digest", digest)
