@@ -62,6 +62,7 @@ def append_changes(
     *,
     truncate: Any | None = None,
     tag: str | None = None,
+    then: Callable[[Any], None] | None = None,
 ) -> Snapshot:
     """Commit a batch of changes: new rows and equality deletes, behind a fence, with the positions in the summary.
 
@@ -71,6 +72,7 @@ def append_changes(
     :param fence: refuses the commit if another run has moved the positions.
     :param truncate: expression of rows to remove first, in the same metadata commit.
     :param tag: tag to move to the new snapshot, in the same metadata commit.
+    :param then: what else the transaction does.
     :raises ConflictError: the fence refused, or another writer won too often.
     :raises InputError: the rows to remove share files with later ones.
     """
@@ -85,6 +87,8 @@ def append_changes(
             _row_delta(transaction.newRowDelta().validateWith(fence), changes, mark).commit()
         if tag:
             move_tag(transaction, tag)
+        if then is not None:
+            then(transaction)
         transaction.commitTransaction()
 
     return _run(table, lambda: retried(table, commit), mark, MAIN)
