@@ -58,6 +58,31 @@ def start_tag(
         _remove(table, tag, lease)
 
 
+@contextmanager
+def numbered_tag(table: IcebergTable, snapshot: Snapshot, series: str, above: int) -> Iterator[int]:
+    """Take a number that no other run has while the context lasts: two runs cannot create one tag.
+
+    :param snapshot: what the run reads; see :func:`start_tag`.
+    :param series: whose numbers they are, part of the tag's name.
+    :param above: the number is higher, and higher than those of all runs of the series.
+    """
+    prefix = f"{JOB_TAG_PREFIX}{series}-"
+
+    def commit() -> int:
+        tags = [name.removeprefix(prefix) for name in read_refs(table) if name.startswith(prefix)]
+        number = max(above, *(int(tag) for tag in tags if tag.isdecimal()), 0) + 1
+        manage = table.java.manageSnapshots().createTag(f"{prefix}{number}", snapshot.id)
+        manage.setMaxRefAgeMs(f"{prefix}{number}", ref_age_ms(snapshot, MAX_AGE_SECONDS)).commit()
+        return number
+
+    table.refresh()
+    number = retried(table, commit)
+    try:
+        yield number
+    finally:
+        _remove(table, f"{prefix}{number}")
+
+
 def remove_stale_tags(table: IcebergTable) -> list[str]:
     """Remove the tags of jobs that died without removing them.
 
