@@ -49,8 +49,8 @@ def start_tag(
     try:
         _create(table, tag, snapshot, max_age_seconds, lease)
     except LeaseHeldError:
-        await_free(table)
-        _create(table, tag, snapshot, max_age_seconds, lease)
+        silent = await_free(table)
+        _create(table, tag, snapshot, max_age_seconds, lease, silent)
     try:
         with held(table, lease):
             yield tag
@@ -108,13 +108,20 @@ def job_tags(refs: Mapping[str, Ref]) -> dict[str, Ref]:
     return {name: ref for name, ref in refs.items() if name.startswith(JOB_TAG_PREFIX)}
 
 
-def _create(table: IcebergTable, tag: str, snapshot: Snapshot, max_age_seconds: float, lease: Lease | None) -> None:
+def _create(
+    table: IcebergTable,
+    tag: str,
+    snapshot: Snapshot,
+    max_age_seconds: float,
+    lease: Lease | None,
+    silent: Lease | None = None,
+) -> None:
     def commit() -> None:
         if tag in read_refs(table):
             return
         transaction = table.java.newTransaction()
         if lease is not None:
-            put(table, transaction, lease, snapshot)
+            put(table, transaction, lease, snapshot, silent)
         manage = transaction.manageSnapshots().createTag(tag, snapshot.id)
         manage.setMaxRefAgeMs(tag, ref_age_ms(snapshot, max_age_seconds)).commit()
         transaction.commitTransaction()
