@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 #: the answer that takes nothing away; whoever says nothing has said this
 NONE = "none of them"
 #: key of the lists that the question has shown, by table
-ASKED_KEY = "lakecdc_asked"
+QUESTION_KEY = "lakecdc_question"
 #: metrics of the dry run that the question shows, by job
 _SHOWN = {
     "remove_orphan_files": ("orphan_files", "orphan_bytes", "orphan_oldest", "files_due"),
@@ -64,7 +64,8 @@ class ApproveOperator(HITLOperator):
         self.options = [NONE, *found]
         self.body = question(self.job, found, owners)
         self.log.info("%s", self.body)
-        context["ti"].xcom_push(key=ASKED_KEY, value={table: dict(each["findings"]) for table, each in found.items()})
+        lists = {table: dict(metrics["findings"]) for table, metrics in found.items()}
+        context["ti"].xcom_push(key=QUESTION_KEY, value=lists)
         return super().execute(context)
 
     def execute_complete(self, context: Context, event: dict[str, Any]) -> list[dict[str, Any]]:
@@ -73,22 +74,22 @@ class ApproveOperator(HITLOperator):
         :return: arguments of each task of the job.
         :raises JobBadInputError: nothing says what the question has shown.
         """
-        asked: Mapping[str, Mapping[str, str]] | None = context["ti"].xcom_pull(
-            task_ids=self.task_id, key=ASKED_KEY, map_indexes=context["ti"].map_index
+        shown: Mapping[str, Mapping[str, str]] | None = context["ti"].xcom_pull(
+            task_ids=self.task_id, key=QUESTION_KEY, map_indexes=context["ti"].map_index
         )
-        if not asked:
+        if not shown:
             raise JobBadInputError(
                 "The lists that the question has shown are not known, so that its answer approves nothing.",
                 hint="Clear this task: it asks again.",
             )
-        self.options = [NONE, *asked]
+        self.options = [NONE, *shown]
         answer = super().execute_complete(context, event)
         chosen = [] if NONE in answer["chosen_options"] else answer["chosen_options"]
         user = answer["responded_by_user"]
         self.log.info("%s: %s", user["name"] if user else "nobody in time", ", ".join(chosen) or NONE)
         planned = context["ti"].xcom_pull(task_ids=self.planned_by) or ()
         groups = [of_job for each in planned if (of_job := each.get(self.found_by))]
-        return approved_groups(groups, {table: asked[table] for table in chosen})
+        return approved_groups(groups, {table: shown[table] for table in chosen})
 
     def _found(self, context: Context) -> dict[str, Mapping[str, Any]]:
         """Return the metrics of the dry run, of the tables that would lose something."""

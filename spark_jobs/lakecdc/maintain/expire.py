@@ -88,8 +88,8 @@ def expire_snapshots(table: IcebergTable, spec: JobSpec) -> TableReport:
     planned = plan(table, asked, options.retain_last)
     cutoff = planned.expiry.older_than_ms
     if not planned.expiry.expired and not planned.stale:
-        told = "; ".join(filter(None, (none_can_go(cutoff), _unreadable(planned.counts))))
-        return nothing(table, told, head, **planned.counts)
+        reasons = filter(None, (none_can_go(cutoff), _unreadable(planned.counts)))
+        return nothing(table, "; ".join(reasons), head, **planned.counts)
     if options.dry_run:
         return nothing(table, "dry run: nothing was changed", head, **planned.counts | _estimate(table, planned.expiry))
     return _carry_out(table, planned, asked, options.retain_last)

@@ -183,7 +183,12 @@ def test_an_export_whose_files_are_gone_is_not_published(
 ) -> None:
     name = keyed(lake)
     append(lake, name, 0, 3)
-    meanwhile(monkeypatch, "before_marker", lambda: [path.unlink() for path in tmp_path.glob("*/*.parquet")])
+
+    def lose() -> None:
+        for path in tmp_path.glob("*/*.parquet"):
+            path.unlink()
+
+    meanwhile(monkeypatch, "before_marker", lose)
     with pytest.raises(ConflictError, match="has changed files of this export"):
         to_folder(lake, name, tmp_path)
     assert not list(tmp_path.glob("*/_SUCCESS"))

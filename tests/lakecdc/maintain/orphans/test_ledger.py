@@ -36,7 +36,8 @@ class Documents:
     def files(self, monkeypatch: pytest.MonkeyPatch) -> int:
         text = json.dumps({"run": RUN, "at_ms": 3, "table_uuid": "u", **self.content}).encode()
         monkeypatch.setattr("lakecdc.maintain.orphans.ledger.read_bytes", lambda *_: text)
-        return sum(len(batch.files) for batch in Ledger(self, self).batches())  # type: ignore[arg-type]
+        ledger = Ledger(self, self)  # type: ignore[arg-type]
+        return sum(len(batch.files) for batch in ledger.batches())
 
 
 def test_files_of_the_tables_folders_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
