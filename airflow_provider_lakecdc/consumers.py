@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 from airflow_provider_lakecdc.tables import branch_snapshots, open_table
 from lakecdc.contract.errors import InputError
-from lakecdc.metadata.consumers import LIMIT, Consumer, check_name, read_consumers
+from lakecdc.metadata.consumers import LIMIT, UNREADABLE, Consumer, check_name, read_consumers
+from lakecdc.metadata.names import CONSUMER_PREFIX
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table, Transaction
@@ -151,7 +152,11 @@ def _ancestor(ancestors: Sequence[Snapshot], snapshot_id: int | None, name: str,
     for snapshot in ancestors:
         if snapshot.snapshot_id == snapshot_id:
             return snapshot
-    what = "The table has no snapshot yet" if snapshot_id is None else f"Snapshot {snapshot_id} is not in its history"
+    what = f"Snapshot {snapshot_id} is not in its history"
+    if snapshot_id is None:
+        what = "The table has no snapshot yet"
+    if snapshot_id == UNREADABLE:
+        what = f"The property {CONSUMER_PREFIX}{name} cannot be read"
     raise InputError(
         f"{what}: the consumer {name!r} has nothing to go on from.",
         table=table,

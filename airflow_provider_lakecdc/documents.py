@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import uuid
@@ -128,5 +129,12 @@ def without_connection(uri: str) -> str:
 
 
 def _safe(part: str) -> str:
-    # run ids hold colons and plus signs, which some stores and URI parsers take amiss
-    return re.sub(r"[^\w.=-]+", "_", part)
+    """Return a name of one folder for an id, another one for each id.
+
+    Run ids hold colons and plus signs, which some stores and URI parsers take amiss, and may be ``..``.
+    """
+    name = re.sub(r"[^\w.=-]+", "_", part)
+    if name == part and name.strip("."):
+        return name
+    # no id that stays as it is has a tilde
+    return f"{name}~{hashlib.sha256(part.encode()).hexdigest()[:12]}"

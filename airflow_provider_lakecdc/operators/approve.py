@@ -11,12 +11,15 @@ from airflow.sdk.exceptions import AirflowSkipException
 from airflow_provider_lakecdc.assessment import parse_assessment
 from airflow_provider_lakecdc.chaining import reports_of
 from airflow_provider_lakecdc.documents import read_document
+from airflow_provider_lakecdc.exceptions import JobBadInputError
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
 #: the answer that takes nothing away; whoever says nothing has said this
 NONE = "none of them"
+#: key of the lists that the question has shown, by table
+QUESTION_KEY = "lakecdc_question"
 #: metrics of the dry run that the question shows, by job
 _SHOWN = {
     "remove_orphan_files": ("orphan_files", "orphan_bytes", "orphan_oldest", "files_due"),
@@ -30,7 +33,7 @@ class ApproveOperator(HITLOperator):
     The options are the tables of which something was found, and none of them; without any, the task is skipped and
     nobody is asked. No answer within ``response_timeout`` is a no. The return value is what the job is mapped over: the
     groups of the dry run without the tables that were not chosen, and the option ``approved`` with each table's list
-    and digest.
+    and digest as the question has shown them, also if the dry run was cleared and has run again meanwhile.
 
     :param job: name of the job.
     :param found_by: id of the task of its dry run.
@@ -58,30 +61,40 @@ class ApproveOperator(HITLOperator):
         if not found:
             raise AirflowSkipException("The dry run has found nothing that would be taken away: nobody is asked.")
         owners = {each.table: each.owner for each in parse_assessment(read_document(self.assessment)).tables}
+        self.options = [NONE, *found]
         self.body = question(self.job, found, owners)
         self.log.info("%s", self.body)
+        lists = {table: dict(metrics["findings"]) for table, metrics in found.items()}
+        context["ti"].xcom_push(key=QUESTION_KEY, value=lists)
         return super().execute(context)
 
     def execute_complete(self, context: Context, event: dict[str, Any]) -> list[dict[str, Any]]:
         """Take the answer.
 
         :return: arguments of each task of the job.
+        :raises JobBadInputError: nothing says what the question has shown.
         """
-        found = self._found(context)
+        shown: Mapping[str, Mapping[str, str]] | None = context["ti"].xcom_pull(
+            task_ids=self.task_id, key=QUESTION_KEY, map_indexes=context["ti"].map_index
+        )
+        if not shown:
+            raise JobBadInputError(
+                "The lists that the question has shown are not known, so that its answer approves nothing.",
+                hint="Clear this task: it asks again.",
+            )
+        self.options = [NONE, *shown]
         answer = super().execute_complete(context, event)
         chosen = [] if NONE in answer["chosen_options"] else answer["chosen_options"]
         user = answer["responded_by_user"]
         self.log.info("%s: %s", user["name"] if user else "nobody in time", ", ".join(chosen) or NONE)
         planned = context["ti"].xcom_pull(task_ids=self.planned_by) or ()
         groups = [of_job for each in planned if (of_job := each.get(self.found_by))]
-        return approved_groups(groups, {table: found[table]["findings"] for table in chosen})
+        return approved_groups(groups, {table: shown[table] for table in chosen})
 
     def _found(self, context: Context) -> dict[str, Mapping[str, Any]]:
-        """Metrics of the dry run of the tables that would lose something, which are the options."""
+        """Return the metrics of the dry run, of the tables that would lose something."""
         reported = {table: facts.get("metrics", {}) for table, facts in reports_of(context, self.found_by).items()}
-        found = {table: metrics for table, metrics in reported.items() if metrics.get("findings")}
-        self.options = [NONE, *found]
-        return found
+        return {table: metrics for table, metrics in reported.items() if metrics.get("findings")}
 
 
 def question(job: str, found: Mapping[str, Mapping[str, Any]], owners: Mapping[str, str | None]) -> str:

@@ -53,6 +53,38 @@ def test_a_consumer_moves_on_and_never_back(catalog: CatalogConnection, fed: Fed
     assert registered(fed) == {} and "lakecdc-consumer-mart" not in fed.catalog.load_table(TABLE).metadata.refs
 
 
+@pytest.mark.parametrize(
+    "text",
+    ["", "[]", "{}", "{", '{"snapshot": "x"}']
+    + [
+        '{"snapshot": "1", "limit": null, "moved_at": "2026-03-01T00:00:00Z"}',
+        '{"snapshot": "1", "limit": 9, "moved_at": "2026-03-01T00:00:00"}',
+        '{"snapshot": 1e999, "limit": 9, "moved_at": "2026-03-01T00:00:00Z"}',
+    ],
+)
+def test_a_consumer_whose_property_cannot_be_read_is_never_silent(text: str) -> None:
+    found = read_consumers({"lakecdc.consumer.mart": text, "lakecdc.consumer.b": Consumer("b", 1, 9, NOW).encode()})
+    assert found["b"].is_readable and not found["mart"].is_readable
+    assert not found["mart"].is_silent([(2, 0), (1, 0)], NOW)
+
+
+def test_a_consumer_whose_property_cannot_be_read_is_dropped_and_registered_again(
+    catalog: CatalogConnection, fed: FedTable
+) -> None:
+    first = fed.ingest(None)
+    with fed.catalog.load_table(TABLE).transaction() as transaction:
+        transaction.set_properties({"lakecdc.consumer.mart": "{}"})
+    for act in (
+        lambda: consumers.register_consumer(catalog, TABLE, "mart"),
+        lambda: consumers.move_consumer(catalog, TABLE, "mart", first),
+        lambda: consumers.unread(catalog, TABLE, "mart"),
+    ):
+        with pytest.raises(InputError, match=r"lakecdc\.consumer\.mart cannot be read"):
+            act()
+    assert consumers.drop_consumer(catalog, TABLE, "mart")
+    assert consumers.register_consumer(catalog, TABLE, "mart").snapshot_id == first
+
+
 def test_registering_again_leaves_it_where_it_is(catalog: CatalogConnection, fed: FedTable) -> None:
     first = fed.ingest(None)
     consumers.register_consumer(catalog, TABLE, "mart")

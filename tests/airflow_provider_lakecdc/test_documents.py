@@ -31,6 +31,20 @@ def test_a_mapped_task_has_a_folder_per_index(context: Any) -> None:
     assert Documents.of_try("file:///x/", context).folder == "file:///x/d/r/t/0/try-1"
 
 
+def test_each_run_has_a_folder_of_its_own_below_the_dags(context: Any) -> None:
+    def folder(run_id: str) -> str:
+        context["ti"].run_id = run_id
+        return Documents.of_try("file:///x", context).folder.removeprefix("file:///x/d/").removesuffix("/t/try-1")
+
+    ids = ["a:b", "a+b", "a_b", "a__b", "a/b", "a::b", ".", "..", "...", "", "a~b", "manual__2026-01-01T00:00:00+00:00"]
+    folders = [folder(each) for each in ids]
+    assert len(set(folders)) == len(ids)
+    assert folders[2] == "a_b" and folders[0].startswith("a_b~")
+    # what Airflow's ids and stores' names have in common stays, and no name is another id's
+    assert folder(folders[0]) != folders[0]
+    assert all("/" not in each and each.strip(".") for each in folders)
+
+
 def test_without_a_context_it_is_a_preview() -> None:
     assert Documents.of_try("file:///x", None).spec_uri == "file:///x/preview/spec.json"
 

@@ -8,12 +8,12 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 from lakecdc.contract.errors import InputError
-from lakecdc.iceberg.refs import change_refs, now_ms, read_refs
+from lakecdc.iceberg.lease import is_held
+from lakecdc.iceberg.refs import change_refs, read_refs
 from lakecdc.iceberg.table import MAIN
 from lakecdc.maintain.start_tag import job_tags
 from lakecdc.metadata import names
 from lakecdc.metadata.consumers import read_consumers
-from lakecdc.metadata.lease import read_lease
 
 if TYPE_CHECKING:
     from lakecdc.contract.erasing import EraseRowsOptions
@@ -58,11 +58,11 @@ def pins(table: IcebergTable, options: EraseRowsOptions) -> Pins:
 
 def _of_refs(table: IcebergTable, options: EraseRowsOptions, consumers: dict[str, str], found: Pins) -> None:
     refs = read_refs(table)
-    lease, jobs = read_lease(table.properties), job_tags(refs)
+    leased, jobs = is_held(table), job_tags(refs)
     for name, ref in refs.items():
         if name in (MAIN, names.POSITIONS_TAG) or ref.is_over(table.snapshot(ref.snapshot_id)):
             continue
-        if name in jobs or (name == names.LEASE_TAG and lease and not lease.may_be_taken_over(now_ms())):
+        if name in jobs or (name == names.LEASE_TAG and leased):
             found.kept.append(f"running job {name}")
         elif name in consumers:
             if _named(consumers[name], options.drop_consumers):

@@ -1,26 +1,34 @@
 """Changes as files for others: each export is a folder of its own, and is there once its marker is.
 
 A folder is named by its number and its snapshots, and ``_SUCCESS`` in it, written last, tells what it holds. One
-without that marker was left by a run that came to no end; the next run removes it.
+without that marker is another run's, which is at work or has died: the retry of a lost worker cannot tell. So no run
+removes it before its age says that it has died, nor writes to a number that another has taken; of two runs that export
+the same, the second to finish is refused.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
-from collections.abc import Mapping
+import time
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from lakecdc import failpoints
+from lakecdc.contract.errors import ConflictError
 from lakecdc.contract.report import now
+from lakecdc.export.destination import JOB
 from lakecdc.export.envelopes import envelopes
 from lakecdc.export.files import write_json_lines, write_parquet
-from lakecdc.iceberg.stored_files import FileIoStorage, delete_folder, read_bytes, write_bytes
+from lakecdc.iceberg.stored_files import FileIoStorage, StoredFile, delete_folder, read_bytes, write_bytes
+from lakecdc.maintain.start_tag import MAX_AGE_SECONDS, numbered_tag
 from lakecdc.metadata.expiry import iso
 from lakecdc.metadata.exports import of_another
 
 if TYPE_CHECKING:
     from lakecdc.export.destination import Export
+    from lakecdc.export.files import WrittenFile
     from lakecdc.iceberg.table import IcebergTable
 
 MARKER = "_SUCCESS"
@@ -36,10 +44,8 @@ class FolderDestination:
 
     def __init__(self, source: IcebergTable, folder: str, format: str) -> None:
         self._source, self._folder, self._format = source, folder.rstrip("/"), format
-        found = [file.location.rsplit("/", 2)[1:] for file in FileIoStorage(source).walk(f"{self._folder}/")]
-        whole = {name for name, file in found if file == MARKER and _NAME.fullmatch(name)}
-        self._unfinished = {name for name, _ in found if _NAME.fullmatch(name)} - whole
-        self._last = max(whole, default=None)
+        self._exports = self._list()
+        self._last = _newest(self._exports)
 
     def exported(self) -> int | None:
         """See :class:`lakecdc.export.destination.Destination`."""
@@ -52,21 +58,42 @@ class FolderDestination:
 
     def write(self, export: Export) -> dict[str, Any]:
         """See :class:`lakecdc.export.destination.Destination`; without changes there is a marker and no file."""
-        for name in self._unfinished:
-            delete_folder(self._source, f"{self._folder}/{name}")
-        number = int(self._last.partition("-")[0]) + 1 if self._last else 1
-        since = str(export.since.id) if export.since else None
-        folder = f"{self._folder}/{number:08d}-{since or 'begin'}-{export.until.id}"
+        self._remove_old()
+        series = f"{JOB}-{hashlib.sha256(self._folder.encode()).hexdigest()[:12]}"
+        highest = max(map(_number, self._exports), default=0)
+        failpoints.reach("before_number")
+        with numbered_tag(self._source, export.until, series, highest) as number:
+            since = str(export.since.id) if export.since else "begin"
+            name = f"{number:08d}-{since}-{export.until.id}"
+            # another run may have come and gone before the number was taken
+            self._refuse_if_overtaken(number, {})
+            files = self._write_files(export, f"{self._folder}/{name}")
+            failpoints.reach("before_marker")
+            try:
+                self._refuse_if_overtaken(number, {file.name: file.bytes for file in files})
+            except ConflictError:
+                delete_folder(self._source, f"{self._folder}/{name}")
+                raise
+            self._mark(export, name, files)
+        failpoints.reach("after_marker")
+        return {
+            "rows_written": sum(file.rows for file in files),
+            "bytes_written": sum(file.bytes for file in files),
+            "files_written": len(files),
+            "exported_as": f"{self._folder}/{name}",
+        }
+
+    def _write_files(self, export: Export, folder: str) -> list[WrittenFile]:
         if self._format == "parquet":
-            files = write_parquet(self._source, export.changes, folder)
-        else:
-            files = write_json_lines(self._source, envelopes(export), folder)
-        failpoints.reach("before_marker")
+            return write_parquet(self._source, export.changes, folder)
+        return write_json_lines(self._source, envelopes(export), folder)
+
+    def _mark(self, export: Export, name: str, files: Sequence[WrittenFile]) -> None:
         marker = {
             "version": 1,
             "table": self._source.name,
             "table_uuid": self._source.uuid,
-            "since": since,
+            "since": str(export.since.id) if export.since else None,
             "until": str(export.until.id),
             "until_timestamp": iso(export.until.timestamp_ms),
             "format": self._format,
@@ -75,11 +102,45 @@ class FolderDestination:
             "files": [{"name": file.name, "rows": file.rows, "bytes": file.bytes} for file in files],
             "written_at": now(),
         }
-        write_bytes(self._source, f"{folder}/{MARKER}", json.dumps(marker, indent=2).encode())
-        failpoints.reach("after_marker")
-        return {
-            "rows_written": sum(file.rows for file in files),
-            "bytes_written": sum(file.bytes for file in files),
-            "files_written": len(files),
-            "exported_as": folder,
-        }
+        write_bytes(self._source, f"{self._folder}/{name}/{MARKER}", json.dumps(marker, indent=2).encode())
+
+    def _list(self) -> dict[str, dict[str, StoredFile]]:
+        """Return the exports by name, whole or not, with their files by name."""
+        exports: dict[str, dict[str, StoredFile]] = {}
+        for file in FileIoStorage(self._source).walk(f"{self._folder}/"):
+            export, name = file.location.rsplit("/", 2)[1:]
+            if _NAME.fullmatch(export):
+                exports.setdefault(export, {})[name] = file
+        return exports
+
+    def _remove_old(self) -> None:
+        """Remove what runs have left that died: nothing was written there for as long as a run may last."""
+        before_ms = (time.time() - MAX_AGE_SECONDS) * 1000
+        for name, files in self._exports.items():
+            if MARKER not in files and all(file.modified_ms < before_ms for file in files.values()):
+                delete_folder(self._source, f"{self._folder}/{name}")
+
+    def _refuse_if_overtaken(self, number: int, sizes: Mapping[str, int]) -> None:
+        """Refuse to go on if another run has exported meanwhile, or if this run's files are not what it has written.
+
+        :param sizes: of this run's files, by name.
+        :raises ConflictError: either is the case.
+        """
+        exports = self._list()
+        own = [
+            (name, file.bytes) for each in exports if _number(each) == number for name, file in exports[each].items()
+        ]
+        if _newest(exports) != self._last or sorted(own) != sorted(sizes.items()):
+            raise ConflictError(
+                f"Another run has exported to {self._folder} meanwhile, or has changed files of this export.",
+                table=self._source.name,
+                hint="Nothing was published; run again. Let one run at a time export to a folder.",
+            )
+
+
+def _newest(exports: Mapping[str, Mapping[str, StoredFile]]) -> str | None:
+    return max((name for name, files in exports.items() if MARKER in files), default=None)
+
+
+def _number(name: str) -> int:
+    return int(name.partition("-")[0])

@@ -62,6 +62,7 @@ def append_changes(
     *,
     truncate: Any | None = None,
     tag: str | None = None,
+    then: Callable[[Any], None] | None = None,
 ) -> Snapshot:
     """Commit a batch of changes: new rows and equality deletes, behind a fence, with the positions in the summary.
 
@@ -71,20 +72,24 @@ def append_changes(
     :param fence: refuses the commit if another run has moved the positions.
     :param truncate: expression of rows to remove first, in the same metadata commit.
     :param tag: tag to move to the new snapshot, in the same metadata commit.
+    :param then: what else the transaction does.
     :raises ConflictError: the fence refused, or another writer won too often.
     :raises InputError: the rows to remove share files with later ones.
     """
     ensure_callbacks(table.spark)
-    mark = fence.mark = str(uuid.uuid4())
+    mark = str(uuid.uuid4())
+    validator = _with_lease(table, fence, mark)
 
     def commit() -> None:
         transaction = table.java.newTransaction()
         with _old_manifests_kept(table, transaction):
             if truncate is not None:
                 _truncate(table, transaction, truncate, changes.summary.get(names.JOB))
-            _row_delta(transaction.newRowDelta().validateWith(fence), changes, mark).commit()
+            _row_delta(transaction.newRowDelta().validateWith(validator), changes, mark).commit()
         if tag:
             move_tag(transaction, tag)
+        if then is not None:
+            then(transaction)
         transaction.commitTransaction()
 
     return _run(table, lambda: retried(table, commit), mark, MAIN)
@@ -134,12 +139,13 @@ def commit_to_branch(
     :raises ConflictError: the fence refused, main is no ancestor of the branch any more, or another writer won.
     """
     ensure_callbacks(table.spark)
-    mark = fence.mark = str(uuid.uuid4())
+    mark = str(uuid.uuid4())
+    validator = _with_lease(table, fence, mark)
 
     def commit() -> None:
         transaction = table.java.newTransaction()
         with _old_manifests_kept(table, transaction):
-            _row_delta(transaction.newRowDelta().validateWith(fence).toBranch(branch), changes, mark).commit()
+            _row_delta(transaction.newRowDelta().validateWith(validator).toBranch(branch), changes, mark).commit()
         then(transaction)
         transaction.commitTransaction()
 
@@ -200,12 +206,13 @@ def remove_files(
     :raises ConflictError: a file has such rows and others, the fence refused, or another writer won too often.
     """
     ensure_callbacks(table.spark)
-    mark = fence.mark = str(uuid.uuid4())
+    mark = str(uuid.uuid4())
+    validator = _with_lease(table, fence, mark)
 
     def commit() -> None:
         transaction = table.java.newTransaction()
         with _old_manifests_kept(table, transaction):
-            delete = transaction.newDelete().deleteFromRowFilter(rows).validateWith(fence)
+            delete = transaction.newDelete().deleteFromRowFilter(rows).validateWith(validator)
             for key, value in {**summary, names.COMMIT_ID: mark}.items():
                 delete.set(key, value)
             delete.commit()
@@ -287,12 +294,17 @@ def _validate(table: IcebergTable, update: Any, guard: MovedRowsGuard | Equality
 
     :param update: Java ``SnapshotUpdate``.
     """
-    if guard is not None:
-        guard.mark = mark
-    validator = LeaseFence(table, guard, mark) if table.lease is not None else guard
+    validator = _with_lease(table, guard, mark)
     if validator is not None:
         ensure_callbacks(table.spark)
         update.validateWith(validator)
+
+
+def _with_lease(table: IcebergTable, validator: Any, mark: str) -> Any:
+    """Return what validates a commit: the table's lease before all, if this run should hold it."""
+    if validator is not None:
+        validator.mark = mark
+    return validator if table.lease is None else LeaseFence(table, validator, mark)
 
 
 @contextmanager

@@ -48,20 +48,21 @@ def new_lease(table: IcebergTable, job: str) -> Lease:
     return Lease(uuid.uuid4().hex[:12], f"{job} in Spark application {application}", 0)
 
 
-def put(table: IcebergTable, transaction: Any, lease: Lease, snapshot: Snapshot) -> None:
+def put(table: IcebergTable, transaction: Any, lease: Lease, snapshot: Snapshot, silent: Lease | None = None) -> None:
     """Take a free lease, or one whose time is over, in a transaction on the table as it was refreshed.
 
     To create a tag asserts that it is absent, also in a REST catalog, where to set a property asserts nothing: of two
     who take a free lease one creates its tag, of two who take over a lease one creates the tag of its token.
 
     :param snapshot: the one that the run starts from.
+    :param silent: what :func:`await_free` has returned: this lease is over, unless it has been renewed since.
     :raises LeaseHeldError: it is neither.
     """
     refs, now = read_refs(table), now_ms()
     held = _held(table, refs)
     if held is not None and held.token == lease.token:
         return
-    if held is not None and not held.may_be_taken_over(now):
+    if held is not None and held != silent and not held.may_be_taken_over(now):
         raise _refusal(table, held)
     tag, seconds = (LEASE_TAG, _TAG_SECONDS) if held is None else (f"{LEASE_TAKEN_PREFIX}{held.token}", _TAKEN_SECONDS)
     manage = transaction.manageSnapshots()
@@ -74,21 +75,42 @@ def put(table: IcebergTable, transaction: Any, lease: Lease, snapshot: Snapshot)
     transaction.updateProperties().set(LEASE, lease.renewed(now).encode()).commit()
 
 
-def await_free(table: IcebergTable, seconds: float = float("inf")) -> None:
-    """Wait until nobody holds the lease: a holder that was killed is told by that it does not renew it.
+def await_free(table: IcebergTable, seconds: float = float("inf")) -> Lease | None:
+    """Wait until no run holds the lease: a holder that was killed does not renew it.
 
-    It lasts as long as a lease and the grace after it at the longest.
+    It lasts as long as a lease and the grace after it at the longest, by this machine's clock: the end that the lease
+    tells may lie years ahead, if its holder's clock was wrong.
 
     :param seconds: after which the wait ends in any case.
+    :return: the lease that was not renewed for that long; None if there is none, or its own end has come.
     :raises LeaseHeldError: its holder has renewed it, or another one holds it, or the wait has ended.
     """
-    first, end = _held(table.refresh(), read_refs(table)), time.monotonic() + seconds
-    found = first
-    while found is not None and not found.may_be_taken_over(now_ms()):
-        if found != first or time.monotonic() > end:
-            raise _refusal(table, found)
+    first, begun = _held(table.refresh(), read_refs(table)), time.monotonic()
+    lease = first
+    while lease is not None and not lease.may_be_taken_over(now_ms()):
+        waited = time.monotonic() - begun
+        if lease != first or waited > seconds:
+            raise _refusal(table, lease)
+        if waited > lease.seconds_of_silence:
+            log.warning("%s: the lease of %s ends too late: clocks differ", table.name, lease.holder)
+            return lease
         time.sleep(_POLL_SECONDS)
-        found = _held(table.refresh(), read_refs(table))
+        lease = _held(table.refresh(), read_refs(table))
+    return None
+
+
+def is_held(table: IcebergTable) -> bool:
+    """Tell whether a run may hold the lease; one whose end cannot be right is watched until it is renewed or over."""
+    lease = _held(table, read_refs(table))
+    if lease is None or lease.may_be_taken_over(now_ms()):
+        return False
+    if lease.is_beyond_term(now_ms()):
+        try:
+            await_free(table)
+        except LeaseHeldError:
+            return True
+        return False
+    return True
 
 
 def lease_unless_held(table: IcebergTable, job: str) -> Lease | None:

@@ -113,6 +113,23 @@ def put_refs(
     manage.commit()
 
 
+def drop_branch(table: IcebergTable, transaction: Any, name: str, snapshot_id: int | None = None) -> None:
+    """Drop a branch in a transaction, if it is there.
+
+    :param snapshot_id: where the branch must be still when the transaction commits; default: anywhere, or gone.
+    :raises ConflictError: it is elsewhere, or gone.
+    """
+    java = transaction.table().refs().get(name)
+    there = java is not None and bool(java.isBranch())
+    if snapshot_id is not None:
+        if not there or java.snapshotId() != snapshot_id:
+            raise ConflictError(f"The branch {name!r} was moved or dropped.", table=table.name, hint="Run again.")
+        # a REST catalog compares a branch that is set, and none that is only dropped
+        transaction.manageSnapshots().setMaxRefAgeMs(name, (java.maxRefAgeMs() or 0) + 1).commit()
+    if there:
+        transaction.manageSnapshots().removeBranch(name).commit()
+
+
 def _change(table: IcebergTable, manage: Any, name: str, now: Ref | None, ref: Ref | None, forward: bool) -> None:
     if ref is None:
         if now is not None:

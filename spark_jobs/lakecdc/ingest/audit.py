@@ -2,8 +2,8 @@
 
 The rows of the batch are read from its files, which no commit has taken yet. The table as the batch makes it is read
 from a branch, to which the same files are committed. What passes is committed to main behind the fence, with the files
-that are there. What fails stays on the branch, so that somebody can look at it, and main and the source positions stay
-where they are.
+that are there, and the same commit drops the branch: an expiry deletes the files of a snapshot that no branch needs.
+What fails stays on the branch, so that somebody can look at it, and main and the source positions stay where they are.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from lakecdc.checks import Checks, Verdict, told_failures
 from lakecdc.contract.errors import InputError
 from lakecdc.iceberg.commit import RowChanges, commit_aside
 from lakecdc.iceberg.fence import KnownHead
-from lakecdc.iceberg.refs import change_refs
+from lakecdc.iceberg.refs import drop_branch
 from lakecdc.iceberg.scan import TaskBuilder, read_staged
 from lakecdc.iceberg.staging import staged_tasks
 from lakecdc.metadata import names
@@ -42,6 +42,8 @@ class Audit:
     def __init__(self, checks: tuple[Check, ...], table_checks: tuple[Check, ...], *, show_values: bool) -> None:
         self._checks, self._table_checks, self._show_values = checks, table_checks, show_values
         self.verdicts: list[Verdict] = []
+        # where the branch holds the batch's files, while an expiry must not take them for superfluous
+        self._aside: Snapshot | None = None
 
     @classmethod
     def of(cls, target: Target, *, show_values: bool) -> Audit | None:
@@ -63,23 +65,33 @@ class Audit:
         :param truncate: expression of rows that the commit removes first.
         :raises AuditError: a check of severity ``error`` does not hold.
         """
-        base = table.refresh().head()
-        aside: Snapshot | None = None
+        base, self._aside = table.refresh().head(), None
         self.verdicts = self._of_batch(table, changes)
         if self._table_checks and not self._fails:
-            aside = commit_aside(table, changes, names.AUDIT_BRANCH, base, truncate)
+            self._aside = commit_aside(table, changes, names.AUDIT_BRANCH, base, truncate)
             fence.head = KnownHead(base.id if base else None, truncated=truncate is not None)
-            self.verdicts += self._of_table(table, aside)
+            self.verdicts += self._of_table(table, self._aside)
         if self._fails:
-            if aside is None:
+            if self._aside is None:
                 commit_aside(table, changes, names.AUDIT_BRANCH, base, truncate)
             raise AuditError(
                 f"The batch is not published: {told_failures(self.verdicts)}.",
                 table=table.name,
                 hint=f"It is on the branch {names.AUDIT_BRANCH}. Correct the source or the checks, then run again.",
             )
-        if table.has_branch(names.AUDIT_BRANCH):
-            change_refs(table, {names.AUDIT_BRANCH: None})
+
+    def drop_branch(self, table: IcebergTable, transaction: Any) -> None:
+        """Drop the branch in the transaction that publishes the batch.
+
+        :raises ConflictError: the branch is no longer at the batch that was checked, so that its files may be gone.
+        """
+        at = self._aside.id if self._aside else None
+        drop_branch(table, transaction, names.AUDIT_BRANCH, at)
+
+    @property
+    def on_branch(self) -> bool:
+        """Whether the batch's files are those of the branch's snapshot, whose expiry deletes them."""
+        return self._aside is not None
 
     @property
     def _fails(self) -> bool:

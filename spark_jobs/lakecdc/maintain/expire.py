@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Set
+from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -20,7 +20,7 @@ from lakecdc.maintain.rewrite import nothing
 from lakecdc.maintain.shared_files import refuse_shared_files
 from lakecdc.maintain.start_tag import job_tags, stale_tags
 from lakecdc.metadata import names
-from lakecdc.metadata.consumers import read_consumers
+from lakecdc.metadata.consumers import Consumer, read_consumers
 from lakecdc.metadata.expiry import cutoff_ms, iso, none_can_go
 from lakecdc.metadata.positions import Carrier
 
@@ -39,6 +39,7 @@ class Needs:
     """Snapshots of ``main`` that must stay, newest first, by who needs them.
 
     :param silent: names of the consumers that count no more.
+    :param unreadable: properties of consumers that do not say what has been read.
     :param stale: tags of dead jobs, which count no more.
     """
 
@@ -46,6 +47,7 @@ class Needs:
     jobs: list[Snapshot]
     consumers: list[Snapshot]
     silent: list[str]
+    unreadable: list[str]
     stale: list[str]
 
     def all(self) -> dict[int, Snapshot]:
@@ -86,7 +88,8 @@ def expire_snapshots(table: IcebergTable, spec: JobSpec) -> TableReport:
     planned = plan(table, asked, options.retain_last)
     cutoff = planned.expiry.older_than_ms
     if not planned.expiry.expired and not planned.stale:
-        return nothing(table, none_can_go(cutoff), head, **planned.counts)
+        reasons = filter(None, (none_can_go(cutoff), _unreadable(planned.counts)))
+        return nothing(table, "; ".join(reasons), head, **planned.counts)
     if options.dry_run:
         return nothing(table, "dry run: nothing was changed", head, **planned.counts | _estimate(table, planned.expiry))
     return _carry_out(table, planned, asked, options.retain_last)
@@ -119,6 +122,7 @@ def plan(table: IcebergTable, asked_ms: int, retain_last: int) -> ExpiryPlan:
         "snapshots_kept_for_jobs": len(by_age & {s.id for s in needs.jobs}),
         "snapshots_kept_for_consumers": len(by_age & {s.id for s in needs.consumers}),
         "silent_consumers": needs.silent,
+        "unreadable_consumers": needs.unreadable,
         "stale_job_tags": len(needs.stale),
         "older_than": iso(cutoff),
     }
@@ -138,10 +142,26 @@ def _needs(history: History, ancestors: list[Snapshot], carrier: Carrier | None)
     return Needs(
         down_to(ancestors, [carrier.snapshot_id] if carrier else []),
         down_to(ancestors, jobs),
-        down_to(ancestors, [c.snapshot_id for c in consumers if c not in silent]),
+        down_to(ancestors, [_read_by(c, ancestors, history.refs) for c in consumers if c not in silent]),
         sorted(c.name for c in silent),
+        sorted(c.property_name for c in consumers if not c.is_readable),
         stale,
     )
+
+
+def _read_by(consumer: Consumer, ancestors: list[Snapshot], refs: Mapping[str, Ref]) -> int:
+    """Return the snapshot that a consumer goes on from; of an unreadable one its tag's, or else the oldest."""
+    if consumer.is_readable or not ancestors:
+        return consumer.snapshot_id
+    tag = refs.get(consumer.tag)
+    tagged = [s.id for s in ancestors if tag is not None and s.id == tag.snapshot_id]
+    return tagged[0] if tagged else ancestors[-1].id
+
+
+def _unreadable(counts: Mapping[str, Any]) -> str | None:
+    """Return what the report says of consumers whose property cannot be read."""
+    listed = ", ".join(counts["unreadable_consumers"])
+    return f"kept what unreadable consumers may need ({listed}): drop them and register them again" if listed else None
 
 
 def _carry_out(table: IcebergTable, first: ExpiryPlan, asked_ms: int, retain_last: int) -> TableReport:
@@ -165,6 +185,7 @@ def _carry_out(table: IcebergTable, first: ExpiryPlan, asked_ms: int, retain_las
     return TableReport(
         table.name,
         "done",
+        _unreadable(plans[-1].counts),
         snapshot_before=str(head[0].id) if head else None,
         snapshot_after=str(new_head.id) if new_head else None,
         metrics=plans[-1].counts | deleted.metrics() | {"seconds": round(time.monotonic() - started, 3)},
@@ -180,9 +201,9 @@ def _refuse_if_needed_has_gone(table: IcebergTable, before: History, after: Hist
     known = read_consumers(before.properties)
     new = {key: value for key, value in read_consumers(after.properties).items() if known.get(key) != value}
     jobs = job_tags(after.refs).keys() - before.refs.keys()
-    wanted = {f"consumer {name}": consumer.snapshot_id for name, consumer in new.items()}
-    wanted |= {f"job {tag}": after.refs[tag].snapshot_id for tag in jobs}
     ancestors = before.ancestors()
+    wanted = {f"consumer {name}": _read_by(consumer, ancestors, after.refs) for name, consumer in new.items()}
+    wanted |= {f"job {tag}": after.refs[tag].snapshot_id for tag in jobs}
     lost = [who for who, number in wanted.items() if gone & {number, *(s.id for s in down_to(ancestors, [number]))}]
     lost += [f"{ref.kind} {name}" for name, ref in after.refs.items() if ref.snapshot_id not in after.snapshots]
     if lost:

@@ -49,13 +49,38 @@ def start_tag(
     try:
         _create(table, tag, snapshot, max_age_seconds, lease)
     except LeaseHeldError:
-        await_free(table)
-        _create(table, tag, snapshot, max_age_seconds, lease)
+        silent = await_free(table)
+        _create(table, tag, snapshot, max_age_seconds, lease, silent)
     try:
         with held(table, lease):
             yield tag
     finally:
         _remove(table, tag, lease)
+
+
+@contextmanager
+def numbered_tag(table: IcebergTable, snapshot: Snapshot, series: str, above: int) -> Iterator[int]:
+    """Take a number that no other run has while the context lasts: two runs cannot create one tag.
+
+    :param snapshot: what the run reads; see :func:`start_tag`.
+    :param series: whose numbers they are, part of the tag's name.
+    :param above: the number is higher, and higher than those of all runs of the series.
+    """
+    prefix = f"{JOB_TAG_PREFIX}{series}-"
+
+    def commit() -> int:
+        tags = [name.removeprefix(prefix) for name in read_refs(table) if name.startswith(prefix)]
+        number = max(above, *(int(tag) for tag in tags if tag.isdecimal()), 0) + 1
+        manage = table.java.manageSnapshots().createTag(f"{prefix}{number}", snapshot.id)
+        manage.setMaxRefAgeMs(f"{prefix}{number}", ref_age_ms(snapshot, MAX_AGE_SECONDS)).commit()
+        return number
+
+    table.refresh()
+    number = retried(table, commit)
+    try:
+        yield number
+    finally:
+        _remove(table, f"{prefix}{number}")
 
 
 def remove_stale_tags(table: IcebergTable) -> list[str]:
@@ -83,13 +108,20 @@ def job_tags(refs: Mapping[str, Ref]) -> dict[str, Ref]:
     return {name: ref for name, ref in refs.items() if name.startswith(JOB_TAG_PREFIX)}
 
 
-def _create(table: IcebergTable, tag: str, snapshot: Snapshot, max_age_seconds: float, lease: Lease | None) -> None:
+def _create(
+    table: IcebergTable,
+    tag: str,
+    snapshot: Snapshot,
+    max_age_seconds: float,
+    lease: Lease | None,
+    silent: Lease | None = None,
+) -> None:
     def commit() -> None:
         if tag in read_refs(table):
             return
         transaction = table.java.newTransaction()
         if lease is not None:
-            put(table, transaction, lease, snapshot)
+            put(table, transaction, lease, snapshot, silent)
         manage = transaction.manageSnapshots().createTag(tag, snapshot.id)
         manage.setMaxRefAgeMs(tag, ref_age_ms(snapshot, max_age_seconds)).commit()
         transaction.commitTransaction()

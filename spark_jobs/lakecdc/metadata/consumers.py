@@ -17,6 +17,8 @@ from lakecdc.metadata.names import CONSUMER_PREFIX, CONSUMER_TAG_PREFIX
 
 #: seconds of silence after which a consumer that names no limit counts no more
 LIMIT = 7 * 24 * 3600.0
+#: what a consumer has read whose property cannot be read; no snapshot has this id
+UNREADABLE = -1
 _NAME = re.compile(r"[A-Za-z0-9_][\w.-]{0,62}", re.ASCII)
 
 
@@ -25,7 +27,7 @@ class Consumer:
     """How far somebody has read a table.
 
     :param name: letters, digits, ``_``, ``.`` and ``-``.
-    :param snapshot_id: the last snapshot it has read.
+    :param snapshot_id: the last snapshot it has read; that of none if its property cannot be read.
     :param limit: seconds without a move, while there is something to read, after which it counts no more.
     :param moved_at: when it was registered or moved last.
     """
@@ -39,6 +41,11 @@ class Consumer:
     def tag(self) -> str:
         """The tag on its snapshot."""
         return CONSUMER_TAG_PREFIX + self.name
+
+    @property
+    def is_readable(self) -> bool:
+        """Whether its property says what it has read; otherwise whatever it may need has to be kept."""
+        return self.snapshot_id != UNREADABLE
 
     @property
     def property_name(self) -> str:
@@ -55,6 +62,8 @@ class Consumer:
 
         :param ancestors: ids and times (milliseconds since 1970) of the snapshots of ``main``, newest first.
         """
+        if not self.is_readable:
+            return False
         unread = None
         for snapshot_id, timestamp_ms in ancestors:
             if snapshot_id == self.snapshot_id:
@@ -81,7 +90,7 @@ def check_name(name: str, table: str) -> str:
 
 
 def read_consumers(properties: Mapping[str, str]) -> dict[str, Consumer]:
-    """A table's consumers by name."""
+    """Return a table's consumers by name, also those whose property cannot be read."""
     return {
         key.removeprefix(CONSUMER_PREFIX): _decode(key.removeprefix(CONSUMER_PREFIX), value)
         for key, value in properties.items()
@@ -90,5 +99,11 @@ def read_consumers(properties: Mapping[str, str]) -> dict[str, Consumer]:
 
 
 def _decode(name: str, text: str) -> Consumer:
-    found = json.loads(text)
-    return Consumer(name, int(found["snapshot"]), float(found["limit"]), datetime.fromisoformat(found["moved_at"]))
+    try:
+        found = json.loads(text)
+        moved_at = datetime.fromisoformat(found["moved_at"])
+        if moved_at.tzinfo is not None:
+            return Consumer(name, int(found["snapshot"]), float(found["limit"]), moved_at)
+    except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
+        pass
+    return Consumer(name, UNREADABLE, LIMIT, datetime.max.replace(tzinfo=UTC))

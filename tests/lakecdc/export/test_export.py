@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -143,16 +145,53 @@ def test_files_are_there_once_their_marker_is(lake: Lake, tmp_path: Path, monkey
     third = head(lake, name)
     to_folder(lake, name, tmp_path)
     assert in_files(tmp_path) == [("delete", 2, "old2"), ("update_after", 1, "new1"), ("update_before", 1, "old1")]
-    # what the run left that came to no end is gone
-    assert sorted(path.name for path in tmp_path.iterdir()) == [
-        f"00000001-begin-{first}",
-        f"00000002-{first}-{third}",
-    ]
-    assert second not in (first, third)
-    marker = json.loads((tmp_path / f"00000002-{first}-{third}/_SUCCESS").read_text())
+    # whether the other run is at work still, nobody knows
+    names = [f"00000001-begin-{first}", f"00000002-{first}-{second}", f"00000003-{first}-{third}"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == names
+    marker = json.loads((tmp_path / names[2] / "_SUCCESS").read_text())
     assert (marker["since"], marker["until"]) == (str(first), str(third))
     assert sum(file["rows"] for file in marker["files"]) == 3
     assert to_folder(lake, name, tmp_path).reason == "everything is exported already"
+    for path in (tmp_path / names[1]).iterdir():
+        os.utime(path, (time.time() - 25 * 3600,) * 2)
+    append(lake, name, 3, 4)
+    to_folder(lake, name, tmp_path)
+    names = [names[0], names[2], f"00000004-{third}-{head(lake, name)}"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == names
+
+
+@pytest.mark.parametrize("moment", ["before_marker", "before_number"])
+def test_of_two_runs_to_a_folder_one_is_published(
+    lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    name = keyed(lake)
+    append(lake, name, 0, 3)
+    first = head(lake, name)
+    to_folder(lake, name, tmp_path)
+    append(lake, name, 3, 6)
+    meanwhile(monkeypatch, moment, lambda: to_folder(lake, name, tmp_path))
+    with pytest.raises(ConflictError, match="Another run has exported to"):
+        to_folder(lake, name, tmp_path)
+    assert in_files(tmp_path) == [("insert", i, f"old{i}") for i in range(3, 6)]
+    second = f"{2 if moment == 'before_number' else 3:08d}-{first}-{head(lake, name)}"
+    assert sorted(path.parent.name for path in tmp_path.glob("*/*.parquet")) == [f"00000001-begin-{first}", second]
+    assert not [tag for tag in read_refs(lake.table(name)) if tag.startswith("lakecdc-job")]
+
+
+def test_an_export_whose_files_are_gone_is_not_published(
+    lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = keyed(lake)
+    append(lake, name, 0, 3)
+
+    def lose() -> None:
+        for path in tmp_path.glob("*/*.parquet"):
+            path.unlink()
+
+    meanwhile(monkeypatch, "before_marker", lose)
+    with pytest.raises(ConflictError, match="has changed files of this export"):
+        to_folder(lake, name, tmp_path)
+    assert not list(tmp_path.glob("*/_SUCCESS"))
 
 
 def test_envelopes_have_both_images(lake: Lake, tmp_path: Path) -> None:

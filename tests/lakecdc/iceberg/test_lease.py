@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -11,9 +12,10 @@ import pytest
 
 from lakecdc.contract.errors import ConflictError
 from lakecdc.contract.spec import Catalog
-from lakecdc.iceberg.commit import replace_data_files
+from lakecdc.iceberg.commit import RowChanges, append_changes, replace_data_files
+from lakecdc.iceberg.fence import PositionFence
 from lakecdc.iceberg.jvm import iterate
-from lakecdc.iceberg.lease import LeaseHeldError, LeaseLostError, new_lease, put, renew
+from lakecdc.iceberg.lease import LeaseHeldError, LeaseLostError, is_held, new_lease, put, renew
 from lakecdc.iceberg.refs import now_ms, read_refs
 from lakecdc.iceberg.retry import retried
 from lakecdc.iceberg.staging import stage_rows
@@ -182,6 +184,48 @@ def test_run_after_a_killed_one_waits_for_the_end_of_its_lease(table: IcebergTab
     assert set(read_refs(table)) == {"main", f"{LEASE_TAKEN_PREFIX}{dead.token}"}
     with pytest.raises(LeaseLostError):
         renew(table, dead)
+
+
+def years_ahead(table: IcebergTable, lease: Lease) -> None:
+    """Let the lease end as if the clock of its holder were wrong."""
+    ahead = dataclasses.replace(lease, until_ms=now_ms() + 10 * 365 * 86_400_000)
+    table.refresh().java.updateProperties().set(LEASE, ahead.encode()).commit()
+
+
+@pytest.mark.usefixtures("short")
+def test_lease_that_ends_in_years_is_over_when_it_is_not_renewed(lake: Lake, table: IcebergTable) -> None:
+    start, other = head(table), lake.table(table.name)
+    (new,) = stage_rows(table, lake.sql("SELECT 1L AS id"))
+    removed = [task.file() for task in iterate(table.java.newScan().planFiles())]
+    lease = new_lease(table, "wrong clock")
+    take(table, lease)
+    years_ahead(table, lease)
+    begun = time.monotonic()
+    with start_tag(other, head(other), "sort_data_files"):
+        assert 2 < time.monotonic() - begun < 20
+        found = held(other)
+        assert found is not None and found.token not in (lease.token, None)
+        # its holder was alive: it loses a commit
+        table.lease = lease.token
+        with pytest.raises(ConflictError, match="another run has taken it over"):
+            replace_data_files(table, removed=removed, removed_deletes=[], added=[new], start=start, summary={})
+        with pytest.raises(ConflictError, match="another run has taken it over"):
+            append_changes(table, RowChanges([new]), PositionFence(None))
+    assert head(table).id == start.id
+
+
+@pytest.mark.usefixtures("short")
+def test_holder_with_a_wrong_clock_keeps_a_lease_that_it_renews(lake: Lake, table: IcebergTable) -> None:
+    lease, holder = new_lease(table, "wrong clock"), lake.table(table.name)
+    take(table, lease)
+    years_ahead(table, lease)
+    renewal = threading.Timer(0.8, lambda: years_ahead(holder, lease))
+    renewal.start()
+    with pytest.raises(LeaseHeldError, match="held by wrong clock"), start_tag(table, head(table), "sort_data_files"):
+        pass
+    renewal.join()
+    years_ahead(holder, lease)
+    assert not is_held(table.refresh())
 
 
 @pytest.mark.parametrize("meanwhile", ["nobody else came", "taken over", "renewed too late after that"])

@@ -198,8 +198,19 @@ def test_what_a_consumer_has_not_read_is_kept_until_it_falls_silent(lake: Lake) 
     assert report.outcome == "done", report.reason
     assert report.metrics["snapshots_kept_for_consumers"] == 2 and report.metrics["silent_consumers"] == []
     assert snapshots(lake, name) == made[1:]
+    # a consumer of which nobody knows what it has read keeps what its tag keeps, or all
+    lake.table(name).update_properties({"lakecdc.consumer.odd": "{}"})
+    report = expire_all(lake, name)
+    assert (report.outcome, report.metrics["unreadable_consumers"]) == ("nothing", ["lakecdc.consumer.odd"])
+    assert "kept what unreadable consumers may need (lakecdc.consumer.odd)" in str(report.reason)
+    lake.table(name).java.manageSnapshots().createTag("lakecdc-consumer-odd", made[2]).commit()
     silent = replace(consumer, limit=0.001)
     lake.table(name).update_properties({consumer.property_name: silent.encode()})
+    report = expire_all(lake, name)
+    assert report.outcome == "done" and "unreadable consumers" in str(report.reason)
+    assert snapshots(lake, name) == made[2:]
+    lake.table(name).java.updateProperties().remove("lakecdc.consumer.odd").commit()
+    lake.table(name).java.manageSnapshots().removeTag("lakecdc-consumer-odd").commit()
     report = expire_all(lake, name)
     assert report.metrics["silent_consumers"] == ["mart"]
     assert snapshots(lake, name) == made[3:]

@@ -20,13 +20,31 @@ def test_between_renewal_and_takeover_lies_the_grace(now_ms: int, renewed: bool,
     assert (lease.may_be_renewed(now_ms), lease.may_be_taken_over(now_ms)) == (renewed, taken_over)
 
 
+@pytest.mark.parametrize(("term_ms", "seconds"), [(0, 100), (1, 100), (90_000, 100), (300_000, 310), (10**12, 910)])
+def test_lease_is_over_after_a_bounded_silence(term_ms: int, seconds: float) -> None:
+    lease = Lease("t", "a job", END, term_ms)
+    assert lease.seconds_of_silence == seconds
+    assert lease.is_beyond_term(END - round(seconds * 1000) - 1) and not lease.is_beyond_term(END - 90_000)
+
+
 def test_property_is_read_as_written() -> None:
-    lease = Lease("t", "a job", END)
+    lease = Lease("t", "a job", 0).renewed(END)
+    assert lease.term_ms == 90_000
+    assert read_lease({LEASE: '{"token": "t", "holder": "h", "until_ms": 1}'}) == Lease("t", "h", 1)
     assert read_lease({LEASE: lease.encode()}) == lease
     assert read_lease({}) is None
 
 
-@pytest.mark.parametrize("text", ["", "{}", "[]", '{"token": "t", "holder": "h", "until_ms": null}'])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{}",
+        "[]",
+        '{"token": "t", "holder": "h", "until_ms": null}',
+        '{"token": "t", "holder": "h", "until_ms": 1e999}',
+    ],
+)
 def test_what_cannot_be_read_is_over(text: str) -> None:
     found = read_lease({LEASE: text})
     assert found is not None and found.may_be_taken_over(END)

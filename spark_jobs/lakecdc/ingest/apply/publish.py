@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from lakecdc import failpoints
@@ -116,12 +117,14 @@ def publish(
             audit.hold(table, changes, fence, truncate)
         enter_history(batch, moment)
         failpoints.reach(f"{moment}before_commit")
-        snapshot = append_changes(table, changes, fence, truncate=truncate, tag=names.POSITIONS_TAG)
+        then = partial(audit.drop_branch, table) if audit is not None else None
+        snapshot = append_changes(table, changes, fence, truncate=truncate, tag=names.POSITIONS_TAG, then=then)
     except AuditError:
         raise
     except (InputError, ConflictError) as error:
         # after any other error the commit may have arrived: then the files stay, for orphan removal to judge
-        discard(table, staged.files)
+        if audit is None or not audit.on_branch:
+            discard(table, staged.files)
         if fence.out_of_reach or fence.head_moved:
             raise OvertakenError(error.message, table=table.name, hint=error.hint) from error
         refuse_below_floor(table, fence, error)

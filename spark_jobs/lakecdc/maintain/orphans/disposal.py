@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from lakecdc.iceberg.jvm import java_message
 from lakecdc.iceberg.stored_files import StoredFile, delete_folder, move
 from lakecdc.maintain.orphans.ledger import Batch, Ledger, Taken
-from lakecdc.maintain.orphans.locations import FOLDER, in_object_store, is_below, relative
+from lakecdc.maintain.orphans.locations import FOLDER, in_object_store
 from lakecdc.maintain.orphans.storage import TableStorage
 
 if TYPE_CHECKING:
@@ -61,18 +61,15 @@ class Tallies:
 
 
 class Disposal:
-    """Takes files of one table away and brings them back.
+    """Takes files of one table away and brings them back."""
 
-    :param folders: the table's folders, none in another.
-    """
-
-    def __init__(self, table: IcebergTable, folders: Sequence[str], storage: TableStorage, ledger: Ledger) -> None:
-        self._table, self._folders, self._storage, self._ledger = table, folders, storage, ledger
+    def __init__(self, table: IcebergTable, storage: TableStorage, ledger: Ledger) -> None:
+        self._table, self._storage, self._ledger = table, storage, ledger
         self.tallies = Tallies()
 
     def take(self, files: Sequence[StoredFile], run: str, number: int, at_ms: int) -> Batch:
         """Write down and take away files that nothing needs."""
-        planned = [Taken(f.location, f.bytes, f.modified_ms, self._trash(f.location, run)) for f in files]
+        planned = [Taken(f.location, f.bytes, f.modified_ms, self._ledger.trash(f.location, run)) for f in files]
         batch = self._ledger.write(run, number, at_ms, planned)
         here = {file for file in planned if file.moved_to and not self._moved(file.location, file.moved_to)}
         self.tallies.failed.add(here)
@@ -120,17 +117,9 @@ class Disposal:
 
     def sweep(self, run: str) -> None:
         """Remove the empty folders of a run of which nothing is left."""
-        for folder in self._folders:
+        for folder in self._ledger.folders:
             if not in_object_store(folder) and self._ledger.is_over(run):
                 delete_folder(self._table, f"{folder}/{FOLDER}/files/{run}")
-
-    def _trash(self, location: str, run: str) -> str | None:
-        if in_object_store(location):
-            return None
-        (folder,) = (folder for folder in self._folders if is_below(location, folder))
-        name = relative(location, folder)
-        # with the scheme that storage lists it by
-        return f"{location.removesuffix(name)}{FOLDER}/files/{run}/{name}"
 
     def _moved(self, source: str, target: str) -> bool:
         try:

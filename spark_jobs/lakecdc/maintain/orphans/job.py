@@ -13,7 +13,7 @@ from lakecdc import failpoints
 from lakecdc.contract.errors import InputError, UnsupportedError
 from lakecdc.contract.options import Outcome, RemoveOrphanFilesOptions
 from lakecdc.contract.report import TableReport
-from lakecdc.iceberg.neighbours import Neighbour, folders, tables_of_catalog
+from lakecdc.iceberg.neighbours import Neighbour, tables_of_catalog
 from lakecdc.maintain.findings import Findings, approved_lines, line_of
 from lakecdc.maintain.orphans.disposal import Disposal
 from lakecdc.maintain.orphans.guards import keep_or_refuse, refuse_shared, refuse_unsupported
@@ -21,7 +21,7 @@ from lakecdc.maintain.orphans.ledger import Batch, Ledger, Taken, new_run
 from lakecdc.maintain.orphans.locations import in_object_store, is_table_metadata
 from lakecdc.maintain.orphans.name_set import LineSet, NameSet, line_hash, name_hash
 from lakecdc.maintain.orphans.reachable import Reachable
-from lakecdc.maintain.orphans.search import Found, Question, apart, search
+from lakecdc.maintain.orphans.search import Found, Question, search
 from lakecdc.maintain.orphans.storage import TableStorage
 from lakecdc.maintain.protected import held_to_policy
 
@@ -86,10 +86,10 @@ class _Work:
         self, table: IcebergTable, options: RemoveOrphanFilesOptions, now_ms: int, recheck: Callable[[], object]
     ) -> None:
         self._table, self._options, self._now_ms, self._recheck = table, options, now_ms, recheck
-        self.folders = apart(folders(table.location, table.properties))
         self._storage = TableStorage(table)
         self._ledger = Ledger(table, self._storage)
-        self._disposal = Disposal(table, self.folders, self._storage, self._ledger)
+        self.folders = self._ledger.folders
+        self._disposal = Disposal(table, self._storage, self._ledger)
         self._reachable = Reachable(table)
         self.findings = Findings()
         approved = options.approval_of(table.name)

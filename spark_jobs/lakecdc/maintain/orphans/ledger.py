@@ -5,14 +5,18 @@ from __future__ import annotations
 import dataclasses
 import json
 import logging
+import re
 import uuid
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from lakecdc.contract.errors import InputError
+from lakecdc.iceberg.neighbours import folders
 from lakecdc.iceberg.stored_files import read_bytes, write_bytes
-from lakecdc.maintain.orphans.locations import FOLDER, relative
+from lakecdc.maintain.orphans.locations import FOLDER, in_object_store, is_surely_below, relative
+from lakecdc.maintain.orphans.search import apart
 from lakecdc.maintain.orphans.storage import TableStorage
 
 if TYPE_CHECKING:
@@ -20,6 +24,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 _VERSION = 1
+_RUN = re.compile(r"[\w-]+", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -54,16 +59,21 @@ class Batch:
 
 
 class Ledger:
-    """The batches of a table, one small document each below its location."""
+    """The batches of a table, one small document each below its location.
+
+    :ivar folders: the table's folders, none in another.
+    """
 
     def __init__(self, table: IcebergTable, storage: TableStorage) -> None:
         self._table, self._storage = table, storage
         self._folder = f"{table.location.rstrip('/')}/{FOLDER}/runs"
+        self.folders = apart(folders(table.location, table.properties))
 
     def batches(self, run: str | None = None) -> Iterator[Batch]:
         """Batches that are neither restored nor deleted, oldest first.
 
         :param run: those of one run alone.
+        :raises InputError: a document names files that this table has not taken.
         """
         for document in self._documents(run):
             batch = self._read(document)
@@ -87,6 +97,18 @@ class Ledger:
         left = self._written(left) if left.files else left
         self._storage.delete([batch.document])
         return left
+
+    def trash(self, location: str, run: str) -> str | None:
+        """Return where a run moves a file of the table to; None if it stays where it is.
+
+        :raises ValueError: it is not a file of the table.
+        """
+        folder = next((each for each in self.folders if is_surely_below(location, each)), None)
+        name = relative(location, folder) if folder else f"{FOLDER}/"
+        if name.startswith(f"{FOLDER}/"):
+            raise ValueError(f"{location} is not below the table's folders.")
+        # with the scheme that storage lists it by
+        return None if in_object_store(location) else f"{location.removesuffix(name)}{FOLDER}/files/{run}/{name}"
 
     def _documents(self, run: str | None) -> list[str]:
         listed = (file.location for file in self._storage.walk(self._folder))
@@ -113,8 +135,29 @@ class Ledger:
             # written in part by a run that died, before it did what would have stood there
             log.warning("%s: %s cannot be read and is passed over", self._table.name, document)
             return None
+        try:
+            return self._checked(document, found)
+        except (ValueError, TypeError, KeyError) as error:
+            raise InputError(
+                f"{document} is not a list of files that a run has taken from this table: {error}",
+                table=self._table.name,
+                hint="No file that it names was touched. Find out who wrote it, then remove the document. If the "
+                "table's location or write.data.path has changed since, put the files back by hand first.",
+            ) from error
+
+    def _checked(self, document: str, found: Any) -> Batch:
+        """Return what a document says.
+
+        :raises ValueError: it names what the run could not have taken; TypeError and KeyError: it says something else.
+        """
+        run = relative(document, self._folder).rpartition("/")[0]
+        if not _RUN.fullmatch(run) or found["run"] != run:
+            raise ValueError(f"its run is {found['run']!r}.")
         files = tuple(Taken(**file) for file in found["files"])
-        return Batch(document, found["run"], found["at_ms"], found["table_uuid"], files)
+        for file in files:
+            if file.moved_to != self.trash(file.location, run):
+                raise ValueError(f"{file.moved_to} is not the place of {file.location} in the trash of its run.")
+        return Batch(document, run, int(found["at_ms"]), str(found["table_uuid"]), files)
 
 
 def new_run(at_ms: int) -> str:

@@ -84,6 +84,19 @@ def is_below(location: str, root: str) -> bool:
     return path(location).startswith(_above(root))
 
 
+def is_surely_below(location: str, root: str) -> bool:
+    """Tell whether a location that was read from a document is below a folder, and in no other storage."""
+    steps = key(location).split("/")
+    return is_below(location, root) and not {".", ".."}.intersection(steps) and _same_storage(location, root)
+
+
+def _same_storage(one: str, other: str) -> bool:
+    """Tell whether two locations are in one storage; a location without scheme or authority is in the default one."""
+    if {place(one).store, place(other).store} != {""}:
+        return (place(one).store, place(one).bucket) == (place(other).store, place(other).bucket)
+    return all(not a or not b or a == b for a, b in zip(split(one)[:2], split(other)[:2], strict=True))
+
+
 def _above(root: str) -> str:
     return path(root).rstrip("/") + "/"
 

@@ -146,6 +146,33 @@ def test_the_table_is_checked_again_if_others_commit_meanwhile(
     assert len(asides(lake, feed.table)) == 4, "one batch was checked twice"
 
 
+@pytest.mark.parametrize("drops", [False, True])
+def test_expiry_before_the_commit_takes_no_file_of_the_checked_batch(
+    lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, drops: bool
+) -> None:
+    feed = audited(lake, tmp_path, checks=[], table_checks=[{"type": "row_count", "min": 1}])
+    past = history(9)
+    first, second = in_batches(past, 20)
+    feed.take(first)
+    before = feed.rows()
+
+    def expire() -> None:
+        if drops:
+            lake.sql(f"ALTER TABLE lake.{feed.table} DROP BRANCH {AUDIT_BRANCH}")
+        expired = f"table => '{feed.table}', older_than => TIMESTAMP '2999-01-01', retain_last => 1"
+        lake.sql(f"CALL lake.system.expire_snapshots({expired})")
+
+    acted = act_before_commit(monkeypatch, expire)
+    feed.write(second)
+    report = feed.run()
+    assert acted and report.outcome == ("conflict" if drops else "done")
+    assert feed.rows() == (before if drops else final_rows(past))
+    assert AUDIT_BRANCH not in read_refs(lake.table(feed.table))
+    if drops:
+        assert AUDIT_BRANCH in str(report.reason) and feed.run().outcome == "done"
+        assert feed.rows() == final_rows(past)
+
+
 def test_what_a_truncate_leaves_is_what_is_checked(lake: Lake, tmp_path: Path) -> None:
     wanted = [{"type": "row_count", "max": 2}]
     feed = audited(lake, tmp_path, checks=[], table_checks=[{**wanted[0], "severity": "warn"}])

@@ -8,6 +8,7 @@ from lakecdc.maintain.orphans.locations import (
     in_object_store,
     is_below,
     is_hidden,
+    is_surely_below,
     is_table_metadata,
     key,
     place,
@@ -63,6 +64,26 @@ def test_other_files_have_other_names(one: str, other: str) -> None:
 )
 def test_folders_that_meet(one: str, other: str, meet: bool) -> None:
     assert place(one).meets(place(other)) is place(other).meets(place(one)) is meet
+
+
+@pytest.mark.parametrize(
+    ("location", "folder", "below"),
+    [
+        ("file:/wh/t/data/x", "file:///wh/t/", True),
+        ("hdfs://nn/wh/t/x", "/wh/t", True),
+        ("s3a://lake/t/x", "s3://lake/t", True),
+        ("abfss://c@acc.dfs.core.windows.net/t/x", "wasbs://c@acc.blob.core.windows.net/t", True),
+        ("file:/wh/t2/x", "file:/wh/t", False),
+        ("file:/wh/t/../t2/x", "file:/wh/t", False),
+        ("file:/wh/t/%2E%2e/t2/x", "file:/wh/t", False),
+        ("hdfs://other/wh/t/x", "hdfs://nn/wh/t", False),
+        ("s3://other/t/x", "s3://lake/t", False),
+        ("s3://lake/t/x", "gs://lake/t", False),
+        ("file:/t/x", "s3://lake/t", False),
+    ],
+)
+def test_locations_of_documents_lie_in_the_same_storage(location: str, folder: str, below: bool) -> None:
+    assert is_surely_below(location, folder) is below
 
 
 def test_names_below_a_folder_keep_what_they_are() -> None:

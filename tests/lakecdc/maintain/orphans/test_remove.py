@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from lakecdc.contract.errors import InputError
 from lakecdc.iceberg.commit import RowChanges
 from lakecdc.iceberg.staging import stage_rows
 from lakecdc.iceberg.stored_files import move
 from lakecdc.maintain.orphans import disposal
+from lakecdc.maintain.orphans.locations import FOLDER
 from tests.lakecdc.maintain.orphans.support import DAY, Attic, age, contents, files, plant
 from tests.versions import V3
 
@@ -158,6 +161,25 @@ def test_what_stands_in_the_place_of_a_trashed_file_stays(attic: Attic) -> None:
     report = attic.run(name, action="restore")
     assert report.metrics["files_failed"] == 1 and "could not be moved" in (report.reason or "")
     assert orphan.read_bytes() == b"another one"
+
+
+def test_documents_that_name_files_of_others_are_refused(attic: Attic) -> None:
+    name, other = attic.create(2), attic.create(2)
+    attic.append(other, 0, 5)
+    (victim,) = (path for path in files(attic.path(other)) if path.suffix == ".parquet")
+    plant(attic.path(name), ORPHANS[:1])
+    attic.run(name)
+    (document,) = attic.path(name).glob(f"{FOLDER}/runs/*/*.json")
+    entry = json.loads(document.read_text())
+    # Hadoop's checksum is of another content
+    document.with_name(f".{document.name}.crc").unlink()
+    document.write_text(json.dumps(entry | {"files": [entry["files"][0] | {"moved_to": f"file:{victim}"}]}))
+    for action in ("purge", "restore", "remove"):
+        with pytest.raises(InputError, match="is not a list of files that a run has taken from this table"):
+            attic.run(name, action=action, now=time.time() + 8 * DAY)
+    assert victim.exists()
+    document.write_text(json.dumps(entry))
+    assert attic.run(name, action="restore").metrics["files_restored"] == 1
 
 
 def test_data_outside_of_the_location_is_looked_at_too(attic: Attic, tmp_path: Path) -> None:
