@@ -12,7 +12,7 @@ from lakecdc.contract.erasing import EraseRowsOptions
 from lakecdc.contract.errors import InputError, UnsupportedError, VerificationError
 from lakecdc.contract.report import TableReport
 from lakecdc.erase.keys import Keys, key_text, read_keys
-from lakecdc.erase.mentions import documents_with_keys
+from lakecdc.erase.mentions import Mentions, documents_with_keys
 from lakecdc.erase.pins import Pins, pins, refuse_pinned, release
 from lakecdc.erase.places import Place, mentions_of, places
 from lakecdc.erase.proof import Examined, drop_statistics, examine, sweep
@@ -87,13 +87,14 @@ def erase_rows(table: IcebergTable, spec: JobSpec) -> TableReport:
     for (each, pin), facts in zip(pinned, done, strict=True):
         release(each, pin)
         facts |= {"snapshots_expired": expire_all(each, spec), "dropped": pin.dropped}
-    proofs = [_proven(place, facts) for place, facts in zip(found, done, strict=True)]
+    mentions = mentions_of(keys, found)
+    proofs = [_proven(place, facts, mentions) for place, facts in zip(found, done, strict=True)]
     after = table.refresh().head()
     sums = {
         name: sum(facts[name] for facts in done)
         for name in ("rows_erased", "files_rewritten", "snapshots_expired", "trash_deleted", "statistics_deleted")
     }
-    left = _left(found, proofs) | _in_documents(options, keys, found, told)
+    left = _left(found, proofs) | _in_documents(options, mentions, told)
     told |= {**sums, "files_with_keys": sum(left.values()), "places": done}
     told["seconds"] = round(time.monotonic() - started, 3)
     ends: dict[str, Any] = {
@@ -126,11 +127,14 @@ def _looked(
     keys: Keys,
 ) -> TableReport:
     """What a dry run tells: where keys are, and who keeps them there."""
-    told["places"] = [{"place": place.kind, "table": place.table.name, **examine(place).metrics()} for place in found]
+    mentions = mentions_of(keys, found)
+    told["places"] = [
+        {"place": place.kind, "table": place.table.name, **examine(place).metrics(mentions)} for place in found
+    ]
     told["pinned_by"] = [f"{pin} of {each.name}" for each, pin_of in pinned for pin in pin_of.kept]
     told["drops"] = _drops(pinned)
     assert isinstance(spec.options, EraseRowsOptions)
-    _in_documents(spec.options, keys, found, told)
+    _in_documents(spec.options, mentions, told)
     findings = Findings()
     findings.add({**_what_is_erased(table, keys, found), "places": told["places"], "drops": told["drops"]})
     return nothing(table, "dry run: nothing was changed", table.head(), **told, **findings.leave(spec, table.name))
@@ -198,12 +202,12 @@ def _remember(fed: Sequence[IcebergTable], keys: Keys) -> None:
         each.update_properties(dict(erasure_begun(keys.digest)))
 
 
-def _proven(place: Place, facts: dict[str, Any]) -> Examined:
+def _proven(place: Place, facts: dict[str, Any], mentions: Mentions) -> Examined:
     found = examine(place)
     gone = {"trash_deleted": sweep(place.table, found), "statistics_deleted": drop_statistics(place.table, found)}
     found = examine(place) if any(gone.values()) else found
     head = place.table.head()
-    facts |= {**gone, "snapshot": str(head.id) if head else None, **found.metrics()}
+    facts |= {**gone, "snapshot": str(head.id) if head else None, **found.metrics(mentions)}
     return found
 
 
@@ -211,9 +215,7 @@ def _out_of_reach(options: EraseRowsOptions) -> list[str]:
     return [*OUT_OF_REACH, *([] if options.documents_uri else ["documents of jobs"])]
 
 
-def _in_documents(
-    options: EraseRowsOptions, keys: Keys, found: Sequence[Place], told: dict[str, Any]
-) -> dict[str, int]:
+def _in_documents(options: EraseRowsOptions, mentions: Mentions, told: dict[str, Any]) -> dict[str, int]:
     """Search the documents of jobs for the keys.
 
     :param told: takes up what is found.
@@ -221,7 +223,7 @@ def _in_documents(
     """
     if options.documents_uri is None:
         return {}
-    count, holding = documents_with_keys(options.documents_uri, mentions_of(keys, found))
+    count, holding = documents_with_keys(options.documents_uri, mentions)
     told |= {"documents": count, "documents_with_keys": holding[:_MOST_NAMED]}
     return {options.documents_uri: len(holding)} if holding else {}
 

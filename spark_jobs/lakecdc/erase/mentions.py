@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 #: ends of the names of documents
 DOCUMENTS = (".json", ".jsonl")
 _WORD = re.compile(r"\w+")
+# parts of the name of a file
+_PART, _DIGITS = re.compile(r"[^\W_]+"), re.compile(r"\d+")
 # what stands before a value, and not before a count
 _BEFORE_VALUE = re.compile(r"""[=<>:('"\[]\s*\Z""")
 _COUNTED = re.compile(r"\s+[a-z]")
@@ -71,6 +73,14 @@ class Mentions:
         return bool(leading) and any(
             all(_stands_in(value, text) for value in key) for key in self._keys if key[0] in leading
         )
+
+    def without_keys(self, name: str) -> str:
+        """Return the name of a file, or a text in its place if a value of a key may be part of it."""
+        parts = {*_PART.findall(name.casefold()), *_DIGITS.findall(name)}
+        values = {value.casefold() for key in self._keys for value in key}
+        if parts & values or any(not value.isalnum() and value in name.casefold() for value in values):
+            return "a file whose name may hold a key"
+        return name
 
     def _own(self, part: Any) -> Any:
         """A report without what it says of other tables."""

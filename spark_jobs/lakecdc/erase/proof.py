@@ -19,17 +19,20 @@ from lakecdc.maintain.orphans.search import apart
 from lakecdc.maintain.orphans.storage import TableStorage
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Sequence
 
     from pyiceberg.types import PrimitiveType
 
+    from lakecdc.erase.mentions import Mentions
     from lakecdc.erase.places import Place
     from lakecdc.iceberg.table import IcebergTable
 
 #: kinds of file in which keys are looked for
 KINDS = ("data", "deletes", "manifests", "statistics", "trash", "unreferenced")
 _DECODED = (".parquet", ".avro", ".puffin", ".stats")
-_WITHOUT_KEYS = (".crc", ".metadata.json", ".metadata.json.gz", "version-hint.text", ".json")
+_WITHOUT_KEYS = (".crc", ".metadata.json", ".metadata.json.gz", "version-hint.text")
+# files in a report
+_MOST_NAMED = 20
 
 
 @dataclass
@@ -39,18 +42,23 @@ class Examined:
     :param files: decoded, by kind.
     :param holding: files that hold a key, by kind.
     :param rows: rows with a key in Parquet files, deleted ones included.
-    :param unknown: files that could not be decoded, and why.
+    :param unknown: files that cannot be judged, and why.
     """
 
     files: dict[str, int] = field(default_factory=dict)
     holding: dict[str, list[str]] = field(default_factory=dict)
     rows: int = 0
-    unknown: list[str] = field(default_factory=list)
+    unknown: dict[str, str] = field(default_factory=dict)
 
-    def metrics(self) -> dict[str, Any]:
-        """For the report; names of files may tell values of partitions, so that there are none."""
+    def metrics(self, mentions: Mentions) -> dict[str, Any]:
+        """Summarize for the report. Files that cannot be judged are named, without a name that may tell a key.
+
+        :param mentions: the keys.
+        """
         held = {kind: len(files) for kind, files in self.holding.items()}
-        return {"files": self.files, "files_with_keys": held, "rows": self.rows, "files_not_decoded": len(self.unknown)}
+        not_judged = [f"{mentions.without_keys(path.rpartition('/')[2])}: {why}" for path, why in self.unknown.items()]
+        told = {"files": self.files, "files_with_keys": held, "rows": self.rows, "files_not_decoded": len(self.unknown)}
+        return {**told, "not_decoded": not_judged[:_MOST_NAMED]}
 
 
 def examine(place: Place) -> Examined:
@@ -59,9 +67,12 @@ def examine(place: Place) -> Examined:
     storage, reachable = TableStorage(table), Reachable(table)
     metadata, found = reachable.refresh(), Examined()
     deletes = {key(row[0]) for row in table.metadata("all_delete_files").select("file_path").collect()}
-    sentenced = {key(file.location) for batch in Ledger(table, storage).batches() for file in batch.files}
+    batches = [*Ledger(table, storage).batches()]
+    sentenced = {key(file.location) for batch in batches for file in batch.files}
+    ledger = {key(batch.document) for batch in batches}
     statistics = _statistics(table, metadata)
     listed = [f.location for folder in apart(folders(table.location, table.properties)) for f in storage.walk(folder)]
+    listed = [each for each in listed if key(each) not in ledger and not each.endswith(_WITHOUT_KEYS)]
 
     def kind_of(location: str) -> str:
         name = key(location)
@@ -76,8 +87,8 @@ def examine(place: Place) -> Examined:
         return "deletes" if name in deletes else "data"
 
     readable = [each for each in listed if each.endswith(_DECODED) or key(each) in statistics]
-    others = [each for each in listed if not each.endswith((*_DECODED, *_WITHOUT_KEYS)) and key(each) not in statistics]
-    rows = _decoded(place, readable)
+    others = sorted({*listed} - {*readable})
+    rows = _decoded(place, [(each, each in reachable) for each in readable], metadata)
     clean = {key(row["location"]) for row in rows if not row["rows"] and row["error"] is None}
     errors = {row["location"]: row["error"] for row in rows if row["error"] is not None}
     for location, error in {**dict.fromkeys(others, "not a kind of file that can be decoded"), **errors}.items():
@@ -85,7 +96,7 @@ def examine(place: Place) -> Examined:
             # nobody needs it, and nobody can tell
             _note(found, "trash", location, held=True)
         else:
-            found.unknown.append(f"{location}: {error}")
+            found.unknown[location] = error
     for row in rows:
         location = row["location"]
         if location in errors:
@@ -141,14 +152,23 @@ def _statistics(table: IcebergTable, metadata: dict[str, Any]) -> dict[str, set[
     }
 
 
-def _decoded(place: Place, locations: Iterable[str]) -> list[Any]:
+def _decoded(place: Place, files: Sequence[tuple[str, bool]], metadata: dict[str, Any]) -> list[Any]:
     table = place.table
-    work = dealt(table.spark, [(location,) for location in locations], "location string")
-    task = partial(decoded, properties=storage_properties(table), wanted=_wanted(place))
+    work = dealt(table.spark, files, "location string, is_referenced boolean")
+    task = partial(decoded, properties=storage_properties(table), wanted=_wanted(place, metadata))
     return work.mapInArrow(task, SCHEMA).collect()
 
 
-def _wanted(place: Place) -> Wanted:
+def _known_columns(metadata: dict[str, Any]) -> dict[int, set[str]]:
+    """Collect the names that each column has had in a schema of the table."""
+    known = dict[int, set[str]]()
+    for schema in metadata["schemas"]:
+        for column in schema["fields"]:
+            known.setdefault(column["id"], set()).add(column["name"].lower())
+    return known
+
+
+def _wanted(place: Place, metadata: dict[str, Any]) -> Wanted:
     from pyiceberg.conversions import to_bytes
     from pyiceberg.schema import Schema
 
@@ -176,4 +196,4 @@ def _wanted(place: Place) -> Wanted:
         moved = (fields[name].id, texts)
     specs = fields_with_values(place.table).values()
     kept = [{field for spec in specs for field, column in spec.items() if column == number} for number in ids]
-    return Wanted(keys, ids, list(zip(*bounds, strict=True)), moved, kept)
+    return Wanted(keys, ids, list(zip(*bounds, strict=True)), moved, kept, _known_columns(metadata))

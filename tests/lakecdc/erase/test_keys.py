@@ -53,8 +53,22 @@ def test_keys_come_from_files_of_each_kind(lake: Lake, name: str, tmp_path: Path
     kinds = ("parquet", "csv", "json")
     given = [EraseRowsOptions(keys_uri=f"{tmp_path}/keys.{kind}") for kind in kinds]
     assert len({read_keys(lake.table(name), options, None).digest for options in given}) == 1
+    data = Path(lake.table(name).location.removeprefix("file:")) / "data"
+    planted = {"other.parquet": "plain", "of-x.parquet": "foreign", "rows.avro": "", "rows.json": '{"a": 2, "b": "x"}'}
+    pq.write_table(pa.table({"b": ["x"], "a": [2]}), data / "other.parquet")
+    pq.write_table(pa.table({"customer": ["x"]}), data / "of-x.parquet")
+    for file in ("rows.avro", "rows.json"):
+        (data / file).write_text(planted[file])
     dry = run(lake, erase_rows, name, keys_uri=f"{tmp_path}/keys.json", dry_run=True)
-    assert place(dry, "table")["rows"] == 1
+    assert place(dry, "table")["rows"] == 2
+    assert place(dry, "table")["files_with_keys"] == {"data": 1, "manifests": 1, "unreferenced": 1}
+    assert sorted(str(text).split(": ")[0] for text in place(dry, "table")["not_decoded"]) == [  # type: ignore[attr-defined]
+        "a file whose name may hold a key",
+        "rows.avro",
+        "rows.json",
+    ]
+    for file in planted:
+        (data / file).unlink()
     assert len(duckdb_rows(lake, name)) == 3
 
     done = run(lake, erase_rows, name, keys_uri=f"{tmp_path}/keys.csv")
