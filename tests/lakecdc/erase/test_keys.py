@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import random
 import re
 from dataclasses import replace
@@ -204,16 +205,32 @@ def test_a_key_of_several_columns_is_known_in_the_order_of_its_source(lake: Lake
         source.insert(key)
     broken = source.events[-1]["value"]["after"]
     broken["n"] = "not a number"
-    feed.take(source.events[len(first) :])
+    source.insert(4)
+    # of no known row, and with the key in another spelling
+    encoded = {"op": "z", "after": {"id": base64.b64encode((7001).to_bytes(2)).decode(), "name": "?"}}
+    unknown = {**source.events[-1], "offset": 99, "key": None, "value": encoded}
+    read = [*source.events, unknown]
+    feed.take(read[len(first) :])
 
     going = f"SELECT id, name FROM lake.{name} WHERE id = 7001 UNION ALL SELECT 7002L, '{broken['name']}'"
     given = {"history_tables": {name: log}, "quarantine_table": quarantine, "keys_table": keys_of(lake, going)}
-    with pytest.raises(InputError, match=f"1 messages wait in {quarantine}"):
+    with pytest.raises(InputError, match=f"whether 2 messages in {quarantine} are about"):
+        run(lake, erase_rows, name, **given)
+    lake.sql(f"DELETE FROM lake.{quarantine} WHERE row_key IS NOT NULL")
+    with pytest.raises(InputError, match=f"whether 1 messages in {quarantine} are about"):
         run(lake, erase_rows, name, **given)
     lake.sql(f"DELETE FROM lake.{quarantine}")
     done = run(lake, erase_rows, name, **given)
     assert done.outcome == "done", done.reason
     # late events do not bring the row back
     source.insert(3)
-    feed.take([*first, source.events[-1]])
-    assert feed.rows(columns="id") == feed.rows(log, "id") == [(1,), (2,), (3,)]
+    source.insert(7002)
+    source.events[-1]["value"]["after"]["n"] = "not a number either"
+    feed.take([*read, *source.events[-2:]])
+    assert feed.rows(columns="id") == feed.rows(log, "id") == [(1,), (2,), (3,), (4,)]
+    # nor into the quarantine, where only the newest message about an erased key is news
+    kept = feed.rows(quarantine, '"offset", rule, row_key IS NULL, raw_value IS NULL, withheld')
+    assert kept == [
+        (source.events[-1]["offset"], "type", False, False, None),
+        (99, "unknown-message", True, True, True),
+    ]
