@@ -7,9 +7,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from lakecdc.erase.decode import SCHEMA, Wanted, decoded
+from lakecdc.erase.metadata_files import METADATA, tells_key
 from lakecdc.iceberg.file_io import storage_properties
 from lakecdc.iceberg.neighbours import folders
 from lakecdc.iceberg.partition_fields import fields_with_values
+from lakecdc.iceberg.stored_files import VanishedError
 from lakecdc.iceberg.table_statistics import remove_statistics
 from lakecdc.local_relation import dealt
 from lakecdc.maintain.orphans.ledger import Ledger
@@ -28,9 +30,9 @@ if TYPE_CHECKING:
     from lakecdc.iceberg.table import IcebergTable
 
 #: kinds of file in which keys are looked for
-KINDS = ("data", "deletes", "manifests", "statistics", "trash", "unreferenced")
+KINDS = ("data", "deletes", "manifests", "metadata", "statistics", "trash", "unreferenced")
 _DECODED = (".parquet", ".avro", ".puffin", ".stats")
-_WITHOUT_KEYS = (".crc", ".metadata.json", ".metadata.json.gz", "version-hint.text")
+_WITHOUT_KEYS = (".crc", "version-hint.text")
 # files in a report
 _MOST_NAMED = 20
 
@@ -61,7 +63,7 @@ class Examined:
         return {**told, "not_decoded": not_judged[:_MOST_NAMED]}
 
 
-def examine(place: Place) -> Examined:
+def examine(place: Place, mentions: Mentions) -> Examined:
     """Decode every file below a table's location; nothing is changed."""
     table = place.table.refresh()
     storage, reachable = TableStorage(table), Reachable(table)
@@ -86,6 +88,10 @@ def examine(place: Place) -> Examined:
             return "manifests"
         return "deletes" if name in deletes else "data"
 
+    documents = {each for each in listed if each.endswith(METADATA)}
+    listed = [each for each in listed if each not in documents]
+    for location in sorted(documents):
+        _examine_metadata(table, location, mentions, found, in_trash=kind_of(location) == "trash")
     readable = [each for each in listed if each.endswith(_DECODED) or key(each) in statistics]
     others = sorted({*listed} - {*readable})
     rows = _decoded(place, [(each, each in reachable) for each in readable], metadata)
@@ -108,6 +114,22 @@ def examine(place: Place) -> Examined:
         older = {*row["snapshots"]} - statistics.get(key(location), set())
         _note(found, kind_of(location), location, held=bool(row["rows"] or gone or older))
     return found
+
+
+def _examine_metadata(
+    table: IcebergTable, location: str, mentions: Mentions, found: Examined, *, in_trash: bool
+) -> None:
+    try:
+        held = tells_key(table, location, mentions)
+    except VanishedError:
+        # commits of others delete old ones
+        return
+    except Exception:
+        if not in_trash:
+            found.unknown[location] = "metadata that cannot be decoded"
+            return
+        held = True
+    _note(found, "trash" if in_trash else "metadata", location, held=held)
 
 
 def sweep(table: IcebergTable, found: Examined) -> int:
