@@ -40,6 +40,8 @@ OUT_OF_REACH = (
     "files that were ingested or exported",
     "what names the keys",
     "logs of jobs",
+    "Airflow's database (XCom, rendered templates)",
+    "event logs of Spark",
     "tables that no option names",
     "backups and versions of the storage",
 )
