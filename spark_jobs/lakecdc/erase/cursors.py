@@ -77,15 +77,16 @@ def order_without(order: str, values: Set[int]) -> str:
     return order_key(epoch, _above(position, taken))
 
 
-def tells_cursor(entries: Mapping[str, str], values: Set[int]) -> bool:
-    """Check whether the summary of a snapshot, or the properties of a table, hold a value of a key in a position."""
-    text = entries.get(names.POSITIONS)
-    positions = [decode(text) if text else None, idle_position(entries)]
-    side = read_side_of(entries)
-    return (side is not None and _mark_without(side, values) != side) or any(
-        position is not None and (_load_bound(position) is not None or position_without(position, values) != position)
-        for position in positions
-    )
+def cursor_entries(entries: Mapping[str, str], values: Set[int]) -> list[str]:
+    """Name the entries of a summary, or of a table's properties, with a source position that holds a value of a key."""
+    text, side = entries.get(names.POSITIONS), read_side_of(entries)
+    positions = {names.POSITIONS: decode(text) if text else None, names.IDLE_POSITION: idle_position(entries)}
+    holding = [name for name, position in positions.items() if position is not None and _holds(position, values)]
+    return [*holding, *([names.SIDE_OF] if side is not None and _mark_without(side, values) != side else [])]
+
+
+def _holds(position: Position, values: Set[int]) -> bool:
+    return _load_bound(position) is not None or position_without(position, values) != position
 
 
 def side_of_without(entries: Mapping[str, Any], values: Set[int]) -> dict[str, str]:

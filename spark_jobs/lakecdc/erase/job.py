@@ -115,8 +115,8 @@ def erase_rows(table: IcebergTable, spec: JobSpec) -> TableReport:
         error = VerificationError(
             f"Not erased: {counted} hold keys or cannot be decoded.",
             table=table.name,
-            hint="Run again when no other job writes; remove_orphan_files takes files that nothing refers to, and you "
-            "remove documents.",
+            hint="Run again when no other job writes; remove_orphan_files takes files that nothing refers to. Remove "
+            "documents, files in not_decoded and properties in metadata_with_keys by hand.",
         )
         return TableReport.failure(table.name, error, **ends)
     for each in fed:

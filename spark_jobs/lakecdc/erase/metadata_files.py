@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import gzip
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from lakecdc.erase.cursors import tells_cursor
+from lakecdc.erase.cursors import cursor_entries
 from lakecdc.iceberg.reachability import newest_metadata
 from lakecdc.iceberg.stored_files import read_bytes
 from lakecdc.maintain.orphans.storage import TableStorage
@@ -31,18 +31,22 @@ def delete_former(table: IcebergTable) -> int:
     return len(going)
 
 
-def tells_key(table: IcebergTable, location: str, mentions: Mentions) -> bool:
-    """Check whether a metadata file holds a key in a summary or a property.
+def entries_with_keys(table: IcebergTable, location: str, mentions: Mentions) -> set[str]:
+    """Name the entries of summaries and properties in a metadata file that hold a key.
 
     :raises ValueError: it cannot be decoded.
     """
     content = read_bytes(table, location)
     document = json.loads(gzip.decompress(content) if content[:2] == b"\x1f\x8b" else content)
     entries = [document.get("properties", {}), *(each.get("summary", {}) for each in document.get("snapshots", []))]
-    return any(_tells(each, mentions) for each in entries)
+    return {mentions.without_keys(name) for each in entries for name in _holding(each, mentions)}
 
 
-def _tells(entries: dict[str, Any], mentions: Mentions) -> bool:
+def _holding(entries: dict[str, str], mentions: Mentions) -> list[str]:
     # what else lakecdc writes has numbers of snapshots, columns and files, and no value of a row
-    others = {name: value for name, value in entries.items() if not name.startswith("lakecdc.")}
-    return tells_cursor(entries, mentions.integers) or mentions.in_settings(others)
+    others = {name: text for name, text in entries.items() if not name.startswith("lakecdc.")}
+    single = [name for name, text in others.items() if mentions.in_settings({name: text})]
+    if not single and mentions.in_settings(others):
+        # a key of several columns, each an entry
+        single = sorted(others)
+    return [*cursor_entries(entries, mentions.integers), *single]

@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from lakecdc.erase.decode import SCHEMA, Wanted, decoded
-from lakecdc.erase.metadata_files import METADATA, tells_key
+from lakecdc.erase.metadata_files import METADATA, entries_with_keys
 from lakecdc.iceberg.file_io import storage_properties
 from lakecdc.iceberg.neighbours import folders
 from lakecdc.iceberg.partition_fields import fields_with_values
@@ -45,12 +45,14 @@ class Examined:
     :param holding: files that hold a key, by kind.
     :param rows: rows with a key in Parquet files, deleted ones included.
     :param unknown: files that cannot be judged, and why.
+    :param entries: of summaries and properties that hold a key.
     """
 
     files: dict[str, int] = field(default_factory=dict)
     holding: dict[str, list[str]] = field(default_factory=dict)
     rows: int = 0
     unknown: dict[str, str] = field(default_factory=dict)
+    entries: set[str] = field(default_factory=set)
 
     def metrics(self, mentions: Mentions) -> dict[str, Any]:
         """Summarize for the report. Files that cannot be judged are named, without a name that may tell a key.
@@ -60,7 +62,8 @@ class Examined:
         held = {kind: len(files) for kind, files in self.holding.items()}
         not_judged = [f"{mentions.without_keys(path.rpartition('/')[2])}: {why}" for path, why in self.unknown.items()]
         told = {"files": self.files, "files_with_keys": held, "rows": self.rows, "files_not_decoded": len(self.unknown)}
-        return {**told, "not_decoded": not_judged[:_MOST_NAMED]}
+        lists = {"not_decoded": not_judged, "metadata_with_keys": sorted(self.entries)}
+        return told | {name: texts[:_MOST_NAMED] for name, texts in lists.items()}
 
 
 def examine(place: Place, mentions: Mentions) -> Examined:
@@ -120,16 +123,18 @@ def _examine_metadata(
     table: IcebergTable, location: str, mentions: Mentions, found: Examined, *, in_trash: bool
 ) -> None:
     try:
-        held = tells_key(table, location, mentions)
+        entries = entries_with_keys(table, location, mentions)
     except VanishedError:
         # commits of others delete old ones
         return
     except Exception:
+        # its message may show a value
         if not in_trash:
             found.unknown[location] = "metadata that cannot be decoded"
             return
-        held = True
-    _note(found, "trash" if in_trash else "metadata", location, held=held)
+        entries = {"unknown"}
+    found.entries |= entries
+    _note(found, "trash" if in_trash else "metadata", location, held=bool(entries))
 
 
 def sweep(table: IcebergTable, found: Examined) -> int:

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 from lakecdc import failpoints
 from lakecdc.contract.errors import ConflictError, UnsupportedError, VerificationError
 from lakecdc.contract.options import ExpireSnapshotsOptions, RewriteDeleteFilesOptions
-from lakecdc.erase.cursors import position_without, side_of_without, tells_cursor
+from lakecdc.erase.cursors import cursor_entries, position_without, side_of_without
 from lakecdc.iceberg.bloom_columns import bloom_filter_columns, bloom_filter_properties
 from lakecdc.iceberg.commit import RowChanges, append_changes
 from lakecdc.iceberg.definition import current_spec_id
@@ -219,7 +219,7 @@ def _leave_no_entries(place: Place) -> None:
     made = drop_deleted_entries(table, fence, _carried(place), tag)
     # what lies between the two could not expire
     lies_behind = carrier is not None and carrier.snapshot_id != head.id
-    told = any(tells_cursor(entries, place.integers) for entries in (head.summary, table.properties))
+    told = any(cursor_entries(entries, place.integers) for entries in (head.summary, table.properties))
     if made is None and (lies_behind or told):
         append_changes(table, RowChanges(summary=_carried(place)), fence, tag=tag)
     # of the snapshot that carried the position before

@@ -5,7 +5,8 @@ partitioned by target: the raw key, value and headers, the place at the source, 
 rule that was broken and why, and when it was first seen. A message is kept once per target, whatever is replayed; where
 a source began anew, the same place of the next epoch holds another one. Of a source without messages the event itself
 is kept (``formats.kept_rows``). ``replay_quarantine`` enters them again. Columns that the target leaves out are not
-kept; of what they cannot be taken out of, the value is ``withheld``.
+kept; of what they cannot be taken out of, the value is ``withheld``. So is the content of messages that may be about
+rows which were erased.
 """
 
 from __future__ import annotations

@@ -60,11 +60,13 @@ def test_keys_come_from_files_of_each_kind(lake: Lake, name: str, tmp_path: Path
     pq.write_table(pa.table({"customer": ["x"]}), data / "of-x.parquet")
     for file in ("rows.avro", "rows.json"):
         (data / file).write_text(planted[file])
+    lake.sql(f"ALTER TABLE lake.{name} SET TBLPROPERTIES ('note' = 'not sure of a = 2, b = x')")
     dry = run(lake, erase_rows, name, keys_uri=f"{tmp_path}/keys.json", dry_run=True)
     unread = ("Airflow's database (XCom, rendered templates)", "event logs of Spark", "documents of jobs")
     assert {*unread} <= {*dry.metrics["out_of_reach"]}
     assert place(dry, "table")["rows"] == 2
-    assert place(dry, "table")["files_with_keys"] == {"data": 1, "manifests": 1, "unreferenced": 1}
+    assert place(dry, "table")["files_with_keys"] == dict.fromkeys(("data", "manifests", "metadata", "unreferenced"), 1)
+    assert place(dry, "table")["metadata_with_keys"] == ["note"]
     assert sorted(str(text).split(": ")[0] for text in place(dry, "table")["not_decoded"]) == [  # type: ignore[attr-defined]
         "a file whose name may hold a key",
         "rows.avro",
@@ -72,11 +74,13 @@ def test_keys_come_from_files_of_each_kind(lake: Lake, name: str, tmp_path: Path
     ]
     for file in planted:
         (data / file).unlink()
+    lake.sql(f"ALTER TABLE lake.{name} UNSET TBLPROPERTIES ('note')")
     assert len(duckdb_rows(lake, name)) == 3
 
     done = run(lake, erase_rows, name, keys_uri=f"{tmp_path}/keys.csv")
     assert (done.outcome, done.metrics["rows_erased"]) == ("done", 1), done.reason
     assert duckdb_rows(lake, name, "a, b") == KEPT
+    assert not [file for file in data.parent.rglob("*.metadata.json") if "not sure of" in file.read_text()]
 
 
 @pytest.mark.parametrize(
