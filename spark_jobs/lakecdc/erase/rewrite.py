@@ -222,8 +222,8 @@ def _leave_no_entries(place: Place) -> None:
     told = any(cursor_entries(entries, place.integers) for entries in (head.summary, table.properties))
     if made is None and (lies_behind or told):
         append_changes(table, RowChanges(summary=_carried(place)), fence, tag=tag)
-    # of the snapshot that carried the position before
-    if names.IDLE_POSITION in table.refresh().properties and carrier_of(table.ancestors()) != carrier:
+    # it continues the position of a snapshot before
+    if cursor_entries(table.refresh().properties, place.integers):
         table.update_properties({names.IDLE_POSITION: None})
 
 

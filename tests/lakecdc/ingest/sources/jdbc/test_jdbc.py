@@ -15,7 +15,7 @@ from lakecdc.contract.sources.jdbc import JdbcSource
 from lakecdc.contract.spec import parse_spec
 from lakecdc.erase.job import erase_rows
 from lakecdc.ingest.job import ingest
-from lakecdc.metadata.names import ERASED_SUFFIX
+from lakecdc.metadata.names import ERASED_SUFFIX, IDLE_POSITION
 from lakecdc.run import run
 from tests.conftest import Lake
 from tests.lakecdc.ingest.killing import Run
@@ -212,6 +212,9 @@ def test_an_erased_key_stays_in_no_cursor_and_no_metadata_file(
     fed.source["cursor_column"] = "id"
     position = fed.run(full_load=True).metrics["position"]
     assert position["through"] == gone
+    # the position is noted as a property too
+    fed.run(outcome="nothing")
+    assert str(gone) in lake.table(fed.name).properties[IDLE_POSITION]
     shop.execute("DELETE FROM books WHERE id = ?", [gone])
     lake.sql(f"CREATE TABLE lake.{fed.name}_keys USING iceberg AS SELECT {gone}L AS id")
     done = erase(lake, erase_rows, fed.name, keys_table=f"{fed.name}_keys")
