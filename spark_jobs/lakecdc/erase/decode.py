@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from lakecdc.contract.errors import UnsupportedError
+from lakecdc.erase.decode_columns import KnownColumns, columns_to_compare
 from lakecdc.erase.decode_statistics import field_ids, is_of_partitions, partitions_of, summed_up, tells_key
 from lakecdc.iceberg.file_io import source
 
@@ -29,6 +31,7 @@ class Wanted:
     :param bounds: the keys as bounds in manifests.
     :param moved: field id of the column with former keys, and their texts.
     :param partitions: for each column, the ids of the partition fields that keep some of its values as they are.
+    :param known: the names of the table's columns.
     """
 
     keys: pa.Table
@@ -36,6 +39,7 @@ class Wanted:
     bounds: Sequence[tuple[bytes, ...]]
     moved: tuple[int, pa.Array] | None = None
     partitions: Sequence[Set[int]] = ()
+    known: KnownColumns = field(default_factory=dict)
 
     @cached_property
     def values(self) -> frozenset[tuple[Any, ...]]:
@@ -69,7 +73,7 @@ def decoded(
 ) -> Iterator[pa.RecordBatch]:
     """Decode files, one a row.
 
-    :param batches: column ``location``.
+    :param batches: columns ``location``, and ``is_referenced`` for files that the table refers to.
     :param properties: of the table's FileIO (:func:`lakecdc.iceberg.file_io.storage_properties`).
     """
     import pyarrow as pa
@@ -85,10 +89,12 @@ def decoded(
     )
     for batch in batches:
         rows = list[dict[str, Any]]()
-        for location in batch.column("location").to_pylist():
+        for location, is_referenced in zip(*batch.to_pydict().values(), strict=True):
             held, error = Held(), None
             try:
-                held = _of_file(location, properties, wanted)
+                held = _of_file(location, properties, wanted, is_referenced=is_referenced)
+            except UnsupportedError as refusal:
+                error = refusal.message
             except Exception as failure:
                 # its message may show a value
                 error = type(failure).__name__
@@ -96,47 +102,61 @@ def decoded(
         yield pa.RecordBatch.from_pylist(rows, schema=types)
 
 
-def _of_file(location: str, properties: Mapping[str, str], wanted: Wanted) -> Held:
+def _of_file(location: str, properties: Mapping[str, str], wanted: Wanted, *, is_referenced: bool) -> Held:
     with source(properties, location).open() as stream:
         if location.endswith(".parquet"):
-            return Held(rows=rows_of(stream, wanted))
+            return Held(rows=rows_of(stream, wanted, is_referenced=is_referenced))
         if location.endswith(".avro"):
             return of_avro(stream, wanted)
         return Held(snapshots=summed_up(stream))
 
 
-def rows_of(stream: Any, wanted: Wanted) -> int:
-    """How many rows of a Parquet file hold a key."""
+def rows_of(stream: Any, wanted: Wanted, *, is_referenced: bool) -> int:
+    """Count the rows of a Parquet file that hold a key.
+
+    :param is_referenced: whether the table refers to the file.
+    :raises UnsupportedError: the file cannot be judged.
+    """
     import pyarrow as pa
     import pyarrow.compute as pc
     import pyarrow.parquet as pq
 
     file = pq.ParquetFile(stream)
-    if is_of_partitions(file.schema_arrow.names):
+    schema = file.schema_arrow
+    if is_of_partitions(schema.names):
         return sum(wanted.told_by(each) for each in partitions_of(file))
-    named = {int((field.metadata or {}).get(b"PARQUET:field_id", -1)): field.name for field in file.schema_arrow}
-    own = [named.get(field_id) for field_id in wanted.field_ids]
-    moved = named.get(wanted.moved[0]) if wanted.moved else None
-    columns = [*filter(None, own if all(own) else []), *([moved] if moved else [])]
-    found = 0
+    own = columns_to_compare(schema, wanted.field_ids, wanted.known, is_referenced=is_referenced)
+    moved = list[tuple[str, ...]]()
+    if wanted.moved is not None and wanted.moved[0] in wanted.known:
+        # a file without this column cannot tell a former key
+        present = {name for name in schema.names if name.lower() in wanted.known[wanted.moved[0]]}
+        moved = [(name,) for name in present]
+    columns = list(dict.fromkeys(name for names in (*own, *moved) for name in names))
+    rows = 0
     for batch in file.iter_batches(columns=columns) if columns else ():
         table = pa.Table.from_batches([batch])
-        if all(own):
-            keys = table.select(own).rename_columns(wanted.keys.column_names).cast(wanted.keys.schema)
-            found += keys.join(wanted.keys, wanted.keys.column_names, join_type="left semi").num_rows
-        if wanted.moved and moved:
-            found += int(pc.sum(pc.is_in(table[moved], value_set=wanted.moved[1])).as_py() or 0)
-    return found
+        for names in own:
+            keys = table.select(names).rename_columns(wanted.keys.column_names).cast(wanted.keys.schema)
+            rows += keys.join(wanted.keys, wanted.keys.column_names, join_type="left semi").num_rows
+        for (name,) in moved:
+            assert wanted.moved is not None
+            rows += int(pc.sum(pc.is_in(table[name], value_set=wanted.moved[1])).as_py() or 0)
+    return rows
 
 
 def of_avro(stream: Any, wanted: Wanted) -> Held:
     """What an Avro file holds: of a manifest the files, removed ones included, whose bounds or partitions are a key.
 
     A manifest list holds nothing. Statistics of partitions hold rows, as in Parquet.
+
+    :raises UnsupportedError: it is none of these.
     """
     import fastavro
 
     entries: Any = fastavro.reader(stream)
+    names = [each["name"] for each in entries.writer_schema.get("fields", ())]
+    if not ({"data_file", "manifest_path"} & {*names} or is_of_partitions(names)):
+        raise UnsupportedError("Avro, and not metadata of Iceberg")
     of_files, of_rows = (
         field_ids(entries.writer_schema, *path) for path in (("data_file", "partition"), ("partition",))
     )

@@ -9,8 +9,15 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
 
-# columns that only statistics of partitions begin with (Iceberg's table specification, partition statistics file)
+# columns that statistics of partitions begin with, and all that may follow (Iceberg's table specification, partition
+# statistics file)
 _OF_PARTITIONS = ["partition", "spec_id"]
+_COUNTS = {
+    *("data_record_count", "data_file_count", "total_data_file_size_in_bytes", "total_record_count", "dv_count"),
+    *("position_delete_record_count", "position_delete_file_count"),
+    *("equality_delete_record_count", "equality_delete_file_count"),
+    *("last_updated_at", "last_updated_snapshot_id"),
+}
 # of a Puffin file's blobs the one kind that tells no values
 _POSITIONS = "deletion-vector-v1"
 # bytes of a Puffin file behind its footer's payload: the payload's size, flags, and the magic
@@ -20,8 +27,8 @@ Key = tuple[Any, ...]
 
 
 def is_of_partitions(columns: Sequence[str]) -> bool:
-    """Whether a file with these columns has statistics of partitions."""
-    return list(columns[:2]) == _OF_PARTITIONS
+    """Check whether a file with these columns has statistics of partitions, and nothing else."""
+    return list(columns[:2]) == _OF_PARTITIONS and _COUNTS.issuperset(columns[2:])
 
 
 def partitions_of(file: pq.ParquetFile) -> Iterable[Mapping[int, Any]]:

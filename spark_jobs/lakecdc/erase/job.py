@@ -11,14 +11,17 @@ from typing import TYPE_CHECKING, Any
 from lakecdc.contract.erasing import EraseRowsOptions
 from lakecdc.contract.errors import InputError, UnsupportedError, VerificationError
 from lakecdc.contract.report import TableReport
+from lakecdc.erase.cursors import order_without, refuse_unfinished_load
 from lakecdc.erase.keys import Keys, key_text, read_keys
-from lakecdc.erase.mentions import documents_with_keys
+from lakecdc.erase.mentions import Mentions, documents_with_keys
+from lakecdc.erase.metadata_files import delete_former
 from lakecdc.erase.pins import Pins, pins, refuse_pinned, release
 from lakecdc.erase.places import Place, mentions_of, places
 from lakecdc.erase.proof import Examined, drop_statistics, examine, sweep
 from lakecdc.erase.rewrite import erase, expire_all, refuse_unsupported
 from lakecdc.iceberg.table import carrier_of
 from lakecdc.ingest.erased import remember_erased
+from lakecdc.ingest.quarantine import newest_order
 from lakecdc.maintain.findings import Findings, approved_lines
 from lakecdc.maintain.rewrite import nothing
 from lakecdc.maintain.rollback_history import named_history
@@ -37,6 +40,8 @@ OUT_OF_REACH = (
     "files that were ingested or exported",
     "what names the keys",
     "logs of jobs",
+    "Airflow's database (XCom, rendered templates)",
+    "event logs of Spark",
     "tables that no option names",
     "backups and versions of the storage",
 )
@@ -70,6 +75,7 @@ def erase_rows(table: IcebergTable, spec: JobSpec) -> TableReport:
     for place in found:
         refuse_unsupported(place)
     _refuse_interrupted(table, history)
+    refuse_unfinished_load(table)
     pinned = [(place.table, pins(place.table, options)) for place in found]
     _refuse_unapproved(table, options, _what_is_erased(table, keys, found), _drops(pinned))
     if options.dry_run:
@@ -77,23 +83,26 @@ def erase_rows(table: IcebergTable, spec: JobSpec) -> TableReport:
     refuse_pinned(pinned)
     done: list[dict[str, Any]] = [{"place": place.kind, "table": place.table.name} for place in found]
     fed = [table, *([history] if history else [])]
-    _remember(fed, keys)
+    _remember(fed, keys, found)
     for place, facts in zip(found, done, strict=True):
         # history rows of a batch would go that the table brings back as news
         check = partial(_refuse_interrupted, table, place.table) if place.kind == "history" else None
         facts |= erase(place, spec, check)
     # an event may have been taken in meanwhile, and erased with the rest
-    _remember(fed, keys)
+    _remember(fed, keys, found)
     for (each, pin), facts in zip(pinned, done, strict=True):
         release(each, pin)
         facts |= {"snapshots_expired": expire_all(each, spec), "dropped": pin.dropped}
-    proofs = [_proven(place, facts) for place, facts in zip(found, done, strict=True)]
+        facts["metadata_deleted"] = delete_former(each)
+    mentions = mentions_of(keys, found)
+    proofs = [_proven(place, facts, mentions) for place, facts in zip(found, done, strict=True)]
     after = table.refresh().head()
     sums = {
         name: sum(facts[name] for facts in done)
         for name in ("rows_erased", "files_rewritten", "snapshots_expired", "trash_deleted", "statistics_deleted")
     }
-    left = _left(found, proofs) | _in_documents(options, keys, found, told)
+    told["metadata_deleted"] = sum(facts["metadata_deleted"] for facts in done)
+    left = _left(found, proofs) | _in_documents(options, mentions, told)
     told |= {**sums, "files_with_keys": sum(left.values()), "places": done}
     told["seconds"] = round(time.monotonic() - started, 3)
     ends: dict[str, Any] = {
@@ -106,8 +115,8 @@ def erase_rows(table: IcebergTable, spec: JobSpec) -> TableReport:
         error = VerificationError(
             f"Not erased: {counted} hold keys or cannot be decoded.",
             table=table.name,
-            hint="Run again when no other job writes; remove_orphan_files takes files that nothing refers to, and you "
-            "remove documents.",
+            hint="Run again when no other job writes; remove_orphan_files takes files that nothing refers to. Remove "
+            "documents, files in not_decoded and properties in metadata_with_keys by hand.",
         )
         return TableReport.failure(table.name, error, **ends)
     for each in fed:
@@ -126,11 +135,15 @@ def _looked(
     keys: Keys,
 ) -> TableReport:
     """What a dry run tells: where keys are, and who keeps them there."""
-    told["places"] = [{"place": place.kind, "table": place.table.name, **examine(place).metrics()} for place in found]
+    mentions = mentions_of(keys, found)
+    told["places"] = [
+        {"place": place.kind, "table": place.table.name, **examine(place, mentions).metrics(mentions)}
+        for place in found
+    ]
     told["pinned_by"] = [f"{pin} of {each.name}" for each, pin_of in pinned for pin in pin_of.kept]
     told["drops"] = _drops(pinned)
     assert isinstance(spec.options, EraseRowsOptions)
-    _in_documents(spec.options, keys, found, told)
+    _in_documents(spec.options, mentions, told)
     findings = Findings()
     findings.add({**_what_is_erased(table, keys, found), "places": told["places"], "drops": told["drops"]})
     return nothing(table, "dry run: nothing was changed", table.head(), **told, **findings.leave(spec, table.name))
@@ -185,25 +198,31 @@ def _refuse_interrupted(table: IcebergTable, history: IcebergTable | None) -> No
         )
 
 
-def _remember(fed: Sequence[IcebergTable], keys: Keys) -> None:
+def _remember(fed: Sequence[IcebergTable], keys: Keys, found: Sequence[Place]) -> None:
     """Remember the keys; a batch of ingestion that was read before is not committed any more, but made anew.
 
     :param fed: the table, and its history table if it has one.
     """
     table = fed[0]
     position = current_position(carrier_of(table.refresh().ancestors()), table.properties)
-    if position is not None and position.high_order:
-        remember_erased(table, keys.frame.select(key_text(keys.columns).alias("text")), position.high_order)
+    # messages in quarantine may be newer than all that was applied
+    waiting = [newest_order(place.table, table.name) for place in found if place.kind == "quarantine"]
+    order = max(filter(None, [position.high_order if position else None, *waiting]), default=None)
+    if order:
+        order = order_without(order, found[0].integers)
+        remember_erased(table, keys.frame.select(key_text(keys.columns).alias("text")), order)
     for each in fed:
         each.update_properties(dict(erasure_begun(keys.digest)))
 
 
-def _proven(place: Place, facts: dict[str, Any]) -> Examined:
-    found = examine(place)
+def _proven(place: Place, facts: dict[str, Any], mentions: Mentions) -> Examined:
+    found = examine(place, mentions)
     gone = {"trash_deleted": sweep(place.table, found), "statistics_deleted": drop_statistics(place.table, found)}
-    found = examine(place) if any(gone.values()) else found
+    if any(gone.values()):
+        facts["metadata_deleted"] += delete_former(place.table)
+        found = examine(place, mentions)
     head = place.table.head()
-    facts |= {**gone, "snapshot": str(head.id) if head else None, **found.metrics()}
+    facts |= {**gone, "snapshot": str(head.id) if head else None, **found.metrics(mentions)}
     return found
 
 
@@ -211,9 +230,7 @@ def _out_of_reach(options: EraseRowsOptions) -> list[str]:
     return [*OUT_OF_REACH, *([] if options.documents_uri else ["documents of jobs"])]
 
 
-def _in_documents(
-    options: EraseRowsOptions, keys: Keys, found: Sequence[Place], told: dict[str, Any]
-) -> dict[str, int]:
+def _in_documents(options: EraseRowsOptions, mentions: Mentions, told: dict[str, Any]) -> dict[str, int]:
     """Search the documents of jobs for the keys.
 
     :param told: takes up what is found.
@@ -221,7 +238,7 @@ def _in_documents(
     """
     if options.documents_uri is None:
         return {}
-    count, holding = documents_with_keys(options.documents_uri, mentions_of(keys, found))
+    count, holding = documents_with_keys(options.documents_uri, mentions)
     told |= {"documents": count, "documents_with_keys": holding[:_MOST_NAMED]}
     return {options.documents_uri: len(holding)} if holding else {}
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from datetime import date
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -20,6 +22,12 @@ if TYPE_CHECKING:
 #: ends of the names of documents
 DOCUMENTS = (".json", ".jsonl")
 _WORD = re.compile(r"\w+")
+# parts of the name of a file
+_PART, _DIGITS = re.compile(r"[^\W_]+"), re.compile(r"\d+")
+_INTEGER, _DAY = re.compile(r"-?\d+(?:\.0*)?"), re.compile(r"\d{4}-\d\d-\d\d")
+_DAY_MICROS = 86_400_000_000
+# what reports of ingestion call values of a cursor
+_CURSORS = ("through", "last", "read_from", "read_to")
 # what stands before a value, and not before a count
 _BEFORE_VALUE = re.compile(r"""[=<>:('"\[]\s*\Z""")
 _COUNTED = re.compile(r"\s+[a-z]")
@@ -35,13 +43,40 @@ class Mentions:
     :param columns: of the key.
     :param keys: their values as texts.
     :param tables: names of the tables whose keys these are.
+    :param by_cursor: whether reports of ingestion tell keys, as the cursor that a source is read by.
     """
 
-    def __init__(self, columns: Sequence[str], keys: Iterable[Sequence[str]], tables: Collection[str]) -> None:
+    def __init__(
+        self,
+        columns: Sequence[str],
+        keys: Iterable[Sequence[str]],
+        tables: Collection[str],
+        *,
+        by_cursor: bool = False,
+    ) -> None:
+        self._cursors = _CURSORS if by_cursor else ()
         self._columns, self._keys, self.tables = tuple(columns), {tuple(key) for key in keys}, frozenset(tables)
         leading = {key[0] for key in self._keys}
         self._words = {value for value in leading if _WORD.fullmatch(value)}
         self._others = leading - self._words
+
+    @cached_property
+    def integers(self) -> frozenset[int]:
+        """The values of keys as integers, as cursors have them: dates as days and microseconds since 1970."""
+        found = set[int]()
+        for value in {value for key in self._keys for value in key}:
+            if _INTEGER.fullmatch(value):
+                found.add(int(value.partition(".")[0]))
+            elif _DAY.fullmatch(value):
+                days = (date.fromisoformat(value) - date(1970, 1, 1)).days
+                found |= {days, days * _DAY_MICROS}
+        return frozenset(found)
+
+    def in_settings(self, entries: Mapping[str, str]) -> bool:
+        """Check whether properties or a summary mention a key; a value that is a number alone is a count."""
+        return self.in_value(
+            {name: _Number(text) if _INTEGER.fullmatch(text) else text for name, text in entries.items()}
+        )
 
     def in_document(self, location: str, content: bytes) -> bool:
         """Whether a document about one of the tables mentions a key; those about others may have such values too."""
@@ -57,6 +92,8 @@ class Mentions:
             named = [value[column] for column in self._columns if column in value]
             if len(named) == len(self._columns) and tuple(map(str, named)) in self._keys:
                 return True
+            if any(self._is_cursor(value[name]) for name in self._cursors if name in value):
+                return True
             return any(self.in_value(each) for pair in value.items() for each in pair)
         if isinstance(value, list):
             return any(map(self.in_value, value))
@@ -71,6 +108,18 @@ class Mentions:
         return bool(leading) and any(
             all(_stands_in(value, text) for value in key) for key in self._keys if key[0] in leading
         )
+
+    def without_keys(self, name: str) -> str:
+        """Return the name of a file, or a text in its place if a value of a key may be part of it."""
+        parts = {*_PART.findall(name.casefold()), *_DIGITS.findall(name)}
+        values = {value.casefold() for key in self._keys for value in key}
+        if parts & values or any(not value.isalnum() and value in name.casefold() for value in values):
+            return "a file whose name may hold a key"
+        return name
+
+    def _is_cursor(self, value: Any) -> bool:
+        texts = map(str, value if isinstance(value, list) else [value])
+        return any(_INTEGER.fullmatch(text) and int(text.partition(".")[0]) in self.integers for text in texts)
 
     def _own(self, part: Any) -> Any:
         """A report without what it says of other tables."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial, reduce
 from itertools import permutations
 from typing import TYPE_CHECKING
@@ -12,6 +12,7 @@ from pyspark.sql import functions as F
 
 from lakecdc.contract.errors import InputError
 from lakecdc.contract.target import OLD_KEY_COLUMN
+from lakecdc.erase.cursors import cursor_may_be_key
 from lakecdc.erase.keys import Keys, key_text, snapshots_before
 from lakecdc.erase.mentions import Mentions, mentioned
 from lakecdc.iceberg.definition import spark_types
@@ -23,7 +24,7 @@ from lakecdc.metadata.erasure import unfinished_erasure
 from lakecdc.sql import quoted_column
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Sequence, Set
 
     from lakecdc.contract.erasing import EraseRowsOptions
 
@@ -38,6 +39,7 @@ class Place:
     :param wanted: what its rows are held against.
     :param columns: of ``wanted``, as the table calls them.
     :param moved: column ``_lakecdc_old_key`` with the texts of the keys; None if the table has no such column.
+    :param integers: of the keys, which source positions may hold.
     """
 
     kind: str
@@ -45,6 +47,7 @@ class Place:
     wanted: DataFrame
     columns: tuple[str, ...]
     moved: DataFrame | None = None
+    integers: Set[int] = frozenset()
 
     def holding(self, rows: DataFrame) -> DataFrame:
         """Rows that hold a key, as their own or as the one that they had before."""
@@ -71,14 +74,19 @@ def places(table: IcebergTable, keys: Keys, options: EraseRowsOptions, history: 
         tell whether they are about one of the keys; or the table has not taken all of its log.
     """
     found = [*_named(table, keys, options, history), *_beside(table, keys, options), _keyed("table", table, keys)]
-    audited = _audited(table, mentions_of(keys, found))
-    return [audited, *found] if audited else found
+    mentions = mentions_of(keys, found)
+    audited = _audited(table, mentions)
+    return [replace(place, integers=mentions.integers) for place in (audited, *found) if place]
 
 
 def mentions_of(keys: Keys, found: Sequence[Place]) -> Mentions:
-    """What texts about some places are searched for."""
+    """Collect what texts about some places are searched for.
+
+    :param found: the table itself comes last.
+    """
     texts = keys.frame.select(*[F.col(quoted_column(column)).cast("string") for column in keys.columns]).collect()
-    return Mentions(keys.columns, texts, {place.table.name for place in found})
+    by_cursor = cursor_may_be_key(found[-1].table, keys.columns)
+    return Mentions(keys.columns, texts, {place.table.name for place in found}, by_cursor=by_cursor)
 
 
 def _named(table: IcebergTable, keys: Keys, options: EraseRowsOptions, history: IcebergTable | None) -> Iterator[Place]:
@@ -132,27 +140,20 @@ def _keyed(kind: str, table: IcebergTable, keys: Keys) -> Place:
 
 
 def _quarantined(kept: IcebergTable, table: IcebergTable, keys: Keys) -> Place:
-    """Messages whose key is one of those; of which it is not known, none may hold a value of one."""
+    """Select messages by their key. Refuse those that may be about one: their values are encoded as the source has it.
+
+    :raises InputError: there are some.
+    """
     # the columns of a key are there in the order of its source, without names
     texts = F.array(*[key_text(order) for order in permutations(keys.columns)])
     wanted = keys.frame.select(F.lit(table.name).alias("target"), F.explode(texts).alias("row_key")).distinct()
     waiting = kept.read().where(F.col("target") == table.name)
-    unknown = waiting.where("row_key IS NULL")
-    told = ["CAST(raw_key AS string)", "CAST(raw_value AS string)", "reason", "place"]
-    whole = unknown.selectExpr(f"concat_ws(' ', {', '.join(told)}) AS text")
-    patterns = [
-        f"concat('(?<![0-9A-Za-z_])\\\\Q', CAST({quoted_column(c)} AS string), '\\\\E(?![0-9A-Za-z_])')"
-        for c in keys.columns
-    ]
-    about = whole.join(
-        F.broadcast(keys.frame), F.expr(" AND ".join(f"rlike(text, {p})" for p in patterns)), "left_semi"
-    )
-    count = about.count()
+    count = waiting.where("row_key IS NULL AND (raw_key IS NOT NULL OR raw_value IS NOT NULL)").count()
     if len(keys.columns) > 1:
         count += waiting.join(F.broadcast(wanted), ["target", "row_key"], "left_semi").count()
     if count:
         raise InputError(
-            f"{count} messages wait in {kept.name} that hold values of the keys, and nobody knows whose they are.",
+            f"Cannot tell whether {count} messages in {kept.name} are about the keys.",
             table=table.name,
             hint="Replay them (replay_quarantine) or dismiss them (clean_side_tables); nothing was erased.",
         )

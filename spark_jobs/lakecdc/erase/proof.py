@@ -7,9 +7,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from lakecdc.erase.decode import SCHEMA, Wanted, decoded
+from lakecdc.erase.metadata_files import METADATA, entries_with_keys
 from lakecdc.iceberg.file_io import storage_properties
 from lakecdc.iceberg.neighbours import folders
 from lakecdc.iceberg.partition_fields import fields_with_values
+from lakecdc.iceberg.stored_files import VanishedError
 from lakecdc.iceberg.table_statistics import remove_statistics
 from lakecdc.local_relation import dealt
 from lakecdc.maintain.orphans.ledger import Ledger
@@ -19,17 +21,20 @@ from lakecdc.maintain.orphans.search import apart
 from lakecdc.maintain.orphans.storage import TableStorage
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Sequence
 
     from pyiceberg.types import PrimitiveType
 
+    from lakecdc.erase.mentions import Mentions
     from lakecdc.erase.places import Place
     from lakecdc.iceberg.table import IcebergTable
 
 #: kinds of file in which keys are looked for
-KINDS = ("data", "deletes", "manifests", "statistics", "trash", "unreferenced")
+KINDS = ("data", "deletes", "manifests", "metadata", "statistics", "trash", "unreferenced")
 _DECODED = (".parquet", ".avro", ".puffin", ".stats")
-_WITHOUT_KEYS = (".crc", ".metadata.json", ".metadata.json.gz", "version-hint.text", ".json")
+_WITHOUT_KEYS = (".crc", "version-hint.text")
+# files in a report
+_MOST_NAMED = 20
 
 
 @dataclass
@@ -39,29 +44,40 @@ class Examined:
     :param files: decoded, by kind.
     :param holding: files that hold a key, by kind.
     :param rows: rows with a key in Parquet files, deleted ones included.
-    :param unknown: files that could not be decoded, and why.
+    :param unknown: files that cannot be judged, and why.
+    :param entries: of summaries and properties that hold a key.
     """
 
     files: dict[str, int] = field(default_factory=dict)
     holding: dict[str, list[str]] = field(default_factory=dict)
     rows: int = 0
-    unknown: list[str] = field(default_factory=list)
+    unknown: dict[str, str] = field(default_factory=dict)
+    entries: set[str] = field(default_factory=set)
 
-    def metrics(self) -> dict[str, Any]:
-        """For the report; names of files may tell values of partitions, so that there are none."""
+    def metrics(self, mentions: Mentions) -> dict[str, Any]:
+        """Summarize for the report. Files that cannot be judged are named, without a name that may tell a key.
+
+        :param mentions: the keys.
+        """
         held = {kind: len(files) for kind, files in self.holding.items()}
-        return {"files": self.files, "files_with_keys": held, "rows": self.rows, "files_not_decoded": len(self.unknown)}
+        not_judged = [f"{mentions.without_keys(path.rpartition('/')[2])}: {why}" for path, why in self.unknown.items()]
+        told = {"files": self.files, "files_with_keys": held, "rows": self.rows, "files_not_decoded": len(self.unknown)}
+        lists = {"not_decoded": not_judged, "metadata_with_keys": sorted(self.entries)}
+        return told | {name: texts[:_MOST_NAMED] for name, texts in lists.items()}
 
 
-def examine(place: Place) -> Examined:
+def examine(place: Place, mentions: Mentions) -> Examined:
     """Decode every file below a table's location; nothing is changed."""
     table = place.table.refresh()
     storage, reachable = TableStorage(table), Reachable(table)
     metadata, found = reachable.refresh(), Examined()
     deletes = {key(row[0]) for row in table.metadata("all_delete_files").select("file_path").collect()}
-    sentenced = {key(file.location) for batch in Ledger(table, storage).batches() for file in batch.files}
+    batches = [*Ledger(table, storage).batches()]
+    sentenced = {key(file.location) for batch in batches for file in batch.files}
+    ledger = {key(batch.document) for batch in batches}
     statistics = _statistics(table, metadata)
     listed = [f.location for folder in apart(folders(table.location, table.properties)) for f in storage.walk(folder)]
+    listed = [each for each in listed if key(each) not in ledger and not each.endswith(_WITHOUT_KEYS)]
 
     def kind_of(location: str) -> str:
         name = key(location)
@@ -75,9 +91,13 @@ def examine(place: Place) -> Examined:
             return "manifests"
         return "deletes" if name in deletes else "data"
 
+    documents = {each for each in listed if each.endswith(METADATA)}
+    listed = [each for each in listed if each not in documents]
+    for location in sorted(documents):
+        _examine_metadata(table, location, mentions, found, in_trash=kind_of(location) == "trash")
     readable = [each for each in listed if each.endswith(_DECODED) or key(each) in statistics]
-    others = [each for each in listed if not each.endswith((*_DECODED, *_WITHOUT_KEYS)) and key(each) not in statistics]
-    rows = _decoded(place, readable)
+    others = sorted({*listed} - {*readable})
+    rows = _decoded(place, [(each, each in reachable) for each in readable], metadata)
     clean = {key(row["location"]) for row in rows if not row["rows"] and row["error"] is None}
     errors = {row["location"]: row["error"] for row in rows if row["error"] is not None}
     for location, error in {**dict.fromkeys(others, "not a kind of file that can be decoded"), **errors}.items():
@@ -85,7 +105,7 @@ def examine(place: Place) -> Examined:
             # nobody needs it, and nobody can tell
             _note(found, "trash", location, held=True)
         else:
-            found.unknown.append(f"{location}: {error}")
+            found.unknown[location] = error
     for row in rows:
         location = row["location"]
         if location in errors:
@@ -97,6 +117,24 @@ def examine(place: Place) -> Examined:
         older = {*row["snapshots"]} - statistics.get(key(location), set())
         _note(found, kind_of(location), location, held=bool(row["rows"] or gone or older))
     return found
+
+
+def _examine_metadata(
+    table: IcebergTable, location: str, mentions: Mentions, found: Examined, *, in_trash: bool
+) -> None:
+    try:
+        entries = entries_with_keys(table, location, mentions)
+    except VanishedError:
+        # commits of others delete old ones
+        return
+    except Exception:
+        # its message may show a value
+        if not in_trash:
+            found.unknown[location] = "metadata that cannot be decoded"
+            return
+        entries = {"unknown"}
+    found.entries |= entries
+    _note(found, "trash" if in_trash else "metadata", location, held=bool(entries))
 
 
 def sweep(table: IcebergTable, found: Examined) -> int:
@@ -141,14 +179,23 @@ def _statistics(table: IcebergTable, metadata: dict[str, Any]) -> dict[str, set[
     }
 
 
-def _decoded(place: Place, locations: Iterable[str]) -> list[Any]:
+def _decoded(place: Place, files: Sequence[tuple[str, bool]], metadata: dict[str, Any]) -> list[Any]:
     table = place.table
-    work = dealt(table.spark, [(location,) for location in locations], "location string")
-    task = partial(decoded, properties=storage_properties(table), wanted=_wanted(place))
+    work = dealt(table.spark, files, "location string, is_referenced boolean")
+    task = partial(decoded, properties=storage_properties(table), wanted=_wanted(place, metadata))
     return work.mapInArrow(task, SCHEMA).collect()
 
 
-def _wanted(place: Place) -> Wanted:
+def _known_columns(metadata: dict[str, Any]) -> dict[int, set[str]]:
+    """Collect the names that each column has had in a schema of the table."""
+    known = dict[int, set[str]]()
+    for schema in metadata["schemas"]:
+        for column in schema["fields"]:
+            known.setdefault(column["id"], set()).add(column["name"].lower())
+    return known
+
+
+def _wanted(place: Place, metadata: dict[str, Any]) -> Wanted:
     from pyiceberg.conversions import to_bytes
     from pyiceberg.schema import Schema
 
@@ -176,4 +223,4 @@ def _wanted(place: Place) -> Wanted:
         moved = (fields[name].id, texts)
     specs = fields_with_values(place.table).values()
     kept = [{field for spec in specs for field, column in spec.items() if column == number} for number in ids]
-    return Wanted(keys, ids, list(zip(*bounds, strict=True)), moved, kept)
+    return Wanted(keys, ids, list(zip(*bounds, strict=True)), moved, kept, _known_columns(metadata))

@@ -11,6 +11,7 @@ from pyspark.sql import functions as F
 from lakecdc import failpoints
 from lakecdc.contract.errors import ConflictError, UnsupportedError, VerificationError
 from lakecdc.contract.options import ExpireSnapshotsOptions, RewriteDeleteFilesOptions
+from lakecdc.erase.cursors import cursor_entries, position_without, side_of_without
 from lakecdc.iceberg.bloom_columns import bloom_filter_columns, bloom_filter_properties
 from lakecdc.iceberg.commit import RowChanges, append_changes
 from lakecdc.iceberg.definition import current_spec_id
@@ -135,7 +136,7 @@ def erase(place: Place, spec: JobSpec, check: Callable[[], None] | None = None) 
             found = _rewrite_files(place, head)
             done = {name: count + found[name] for name, count in done.items()}
             failpoints.reach("erase_before_entries")
-            _leave_no_entries(table)
+            _leave_no_entries(place)
             return done
         except ConflictError:
             if attempt == _ATTEMPTS - 1:
@@ -186,7 +187,7 @@ def _rewrite_files(place: Place, head: Snapshot) -> dict[str, int]:
         [file for file in staged if int(file.recordCount())],
         removed_rows=[task.file() for task in removed],
         removed_deletes=removable_deletes(table, removed),
-        summary=_carried(table, erased),
+        summary=_carried(place, erased),
     )
     try:
         carrier, fence = _fence(table, head)
@@ -205,16 +206,25 @@ def _live_rows_of_keys(place: Place, head: Snapshot) -> int:
     return rows.join(F.broadcast(place.wanted), list(place.columns), "left_semi").count()
 
 
-def _leave_no_entries(table: IcebergTable) -> None:
-    """Make a snapshot the head that carries the positions and whose manifests name none of the files that went."""
+def _leave_no_entries(place: Place) -> None:
+    """Make a snapshot the head that carries the positions and whose manifests name none of the files that went.
+
+    No position holds a value of a key then.
+    """
+    table = place.table
     head = table.refresh().head()
     assert head is not None
     carrier, fence = _fence(table, head)
     tag = names.POSITIONS_TAG if carrier else None
-    made = drop_deleted_entries(table, fence, _carried(table), tag)
-    if made is None and carrier is not None and carrier.snapshot_id != head.id:
-        # what lies between the two could not expire
-        append_changes(table, RowChanges(summary=_carried(table)), fence, tag=tag)
+    made = drop_deleted_entries(table, fence, _carried(place), tag)
+    # what lies between the two could not expire
+    lies_behind = carrier is not None and carrier.snapshot_id != head.id
+    told = any(cursor_entries(entries, place.integers) for entries in (head.summary, table.properties))
+    if made is None and (lies_behind or told):
+        append_changes(table, RowChanges(summary=_carried(place)), fence, tag=tag)
+    # it continues the position of a snapshot before
+    if cursor_entries(table.refresh().properties, place.integers):
+        table.update_properties({names.IDLE_POSITION: None})
 
 
 def _fence(table: IcebergTable, head: Snapshot) -> tuple[Carrier | None, PositionFence]:
@@ -224,11 +234,12 @@ def _fence(table: IcebergTable, head: Snapshot) -> tuple[Carrier | None, Positio
     return carrier, fence
 
 
-def _carried(table: IcebergTable, erased: int = 0) -> dict[str, str]:
-    """What the snapshots that go say of the table, for the one that stays.
+def _carried(place: Place, erased: int = 0) -> dict[str, str]:
+    """What the snapshots that go say of the table, for the one that stays, without values of keys.
 
     :param erased: rows that it lacks.
     """
+    table = place.table
     found: dict[str, Any] = {}
     for snapshot in table.ancestors():
         told = {key: value for key, value in snapshot.summary.items() if key.startswith("lakecdc.") and key not in _OWN}
@@ -236,9 +247,11 @@ def _carried(table: IcebergTable, erased: int = 0) -> dict[str, str]:
     carrier = carrier_of(table.ancestors())
     position = current_position(carrier, table.properties)
     if carrier is not None and position is not None:
+        position = position_without(position, place.integers)
         through = {names.READ_THROUGH: position.read_through} if position.read_through else {}
         # its history table may have a batch that comes after one of these, and that the table has not taken
         found |= {names.POSITIONS: position.encode(), names.CARRIED_BEFORE: ",".join(carrier.ids), **through}
+    found |= side_of_without(found, place.integers)
     return {**found, **_erased_after(table.ancestors(), erased).encode(), names.JOB: JOB}
 
 

@@ -7,6 +7,8 @@ the highest order key that the target had taken then. An event above it is news 
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import reduce
+from operator import and_
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
@@ -17,7 +19,7 @@ from lakecdc.iceberg.scan import TaskBuilder, read_staged
 from lakecdc.iceberg.staging import staged_tasks
 from lakecdc.iceberg.table import IcebergTable, open_if_there
 from lakecdc.ingest.fold import with_late
-from lakecdc.ingest.formats.changes import row_key
+from lakecdc.ingest.formats.changes import EXACT_JSON, exact_json, row_key
 from lakecdc.ingest.lookup import read_keys
 from lakecdc.metadata.names import ERASED_SUFFIX
 from lakecdc.sql import quoted_column
@@ -84,6 +86,45 @@ def without_erased(batch: TableBatch, target: IcebergTable) -> TableBatch:
     is_erased = F.coalesce((F.col("order") <= F.col("erased")) & F.coalesce("late", F.lit(True)), F.lit(False))
     kept = told.where(~is_erased).select(*changes.columns)
     return replace(batch, changes=kept, packed=None, every_event=None, arrow_rows=None)
+
+
+def withhold_erased(messages: DataFrame, target: IcebergTable, key: Sequence[str]) -> DataFrame:
+    """Leave out late messages about erased keys, and take the content out of those that may be about one.
+
+    :param messages: rows of a quarantine.
+    :param key: of the target, in the order of the source, as ``row_key`` has it.
+    """
+    table = _open(target)
+    if table is None:
+        return messages
+    newest, order = _newest(table).localCheckpoint(), F.col("order_key")
+    (row,) = newest.agg(F.max("erased")).collect()
+    text = _in_field_order(target, key)
+    judged = messages.withColumn(_HASH, key_hash(target.uuid, text)).join(F.broadcast(newest), _HASH, "left")
+    is_of_erased = F.col("erased").isNotNull()
+    judged = judged.where(~F.coalesce(is_of_erased & (order <= F.col("erased")), F.lit(False)))
+    # without its key it may be about an erased one, without its order it may be from before
+    unsure = F.when(F.col(_HASH).isNull(), order.isNull() | (order <= F.lit(row[0]))).otherwise(
+        is_of_erased & order.isNull()
+    )
+    emptied = {
+        name: F.when(unsure, F.lit(None)).otherwise(F.col(name))
+        for name in ("raw_key", "raw_value", "headers", "row_key")
+    }
+    emptied["withheld"] = F.when(unsure, F.lit(True)).otherwise(F.col("withheld"))
+    return judged.withColumns(emptied).drop(_HASH, "erased")
+
+
+def _in_field_order(target: IcebergTable, key: Sequence[str]) -> Column:
+    """Return ``row_key`` as hashes go by, or null where it is not known."""
+    order = in_field_order(target, key)
+    if order == tuple(key):
+        return F.col("row_key")
+    types = definition.spark_types(target)
+    values = F.from_json("row_key", ", ".join(f"k{i} {types[name]}" for i, name in enumerate(key)), EXACT_JSON)
+    parts = [values[f"k{key.index(name)}"] for name in order]
+    text = exact_json(F.struct(*[part.alias(f"k{i}") for i, part in enumerate(parts)]))
+    return F.when(reduce(and_, [part.isNotNull() for part in parts]), text)
 
 
 def rows_returned(

@@ -272,7 +272,8 @@ def _quarantine(spark: SparkSession, spec: JobSpec, feed: Feed, batch: TableBatc
         quarantine.forget_rows(spark, spec.catalog.name, name, batch.target.table)
     if batch.rejected is None:
         return
-    feed.add(quarantined=quarantine.keep(spark, spec.catalog.name, name, batch, getattr(spec.source, "format", None)))
+    kept = quarantine.create_quarantine(spark, spec.catalog.name, name)
+    feed.add(quarantined=quarantine.keep(kept, batch, feed.table, getattr(spec.source, "format", None)))
     feed.metrics["quarantine_table"], feed.waits = name, True
     reach("after_quarantine")
 

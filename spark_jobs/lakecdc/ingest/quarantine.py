@@ -5,7 +5,8 @@ partitioned by target: the raw key, value and headers, the place at the source, 
 rule that was broken and why, and when it was first seen. A message is kept once per target, whatever is replayed; where
 a source began anew, the same place of the next epoch holds another one. Of a source without messages the event itself
 is kept (``formats.kept_rows``). ``replay_quarantine`` enters them again. Columns that the target leaves out are not
-kept; of what they cannot be taken out of, the value is ``withheld``.
+kept; of what they cannot be taken out of, the value is ``withheld``. So is the content of messages that may be about
+rows which were erased.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from lakecdc.contract.errors import InputError
 from lakecdc.iceberg import definition
 from lakecdc.iceberg.row_deletes import count_rows, delete_rows
 from lakecdc.iceberg.table import IcebergTable, open_if_there
+from lakecdc.ingest.erased import withhold_erased
 from lakecdc.ingest.excluded import key_without, value_without
 from lakecdc.ingest.formats.changes import REJECTED, exact_json, row_key
 from lakecdc.ingest.formats.kept_rows import kept_json
@@ -151,23 +153,21 @@ def of_events(batch: TableBatch, events: DataFrame, rule: str, reason: Column) -
     return rows, lost.count()
 
 
-def keep(spark: SparkSession, catalog: str, name: str, batch: TableBatch, format_name: str | None = None) -> int:
-    """Keep a batch's rejected messages.
+def keep(table: IcebergTable, batch: TableBatch, target: IcebergTable | None, format_name: str | None = None) -> int:
+    """Keep a batch's rejected messages, but for late ones about keys that were erased.
 
-    :param name: the quarantine.
+    :param table: the quarantine.
+    :param target: the table that the batch is for; None if it does not exist yet.
     :param format_name: of the source's messages, from which the target's ``exclude_columns`` are taken out.
     :return: how many were not there before; a row that a full load has read again takes the place of the older one.
     """
     if batch.rejected is None:
         return 0
-    with _creating:
-        table = open_quarantine(spark, catalog, name) or _create(spark, catalog, name)
-        # one that an earlier release has made lacks some
-        definition.evolve(table, [(column, kind) for column, kind, required in COLUMNS if not required])
     same, epoch = ("target", "place", "epoch"), F.expr(_EPOCH)
-    known = spark.table(table.sql_name).where(F.col("target") == batch.target.table).withColumn("epoch", epoch)
+    known = table.spark.table(table.sql_name).where(F.col("target") == batch.target.table).withColumn("epoch", epoch)
     found = _rows(batch.rejected, batch.target.table).withColumn("epoch", epoch)
     found = _without_excluded(found, batch.target, format_name)
+    found = withhold_erased(found, target, batch.key) if target is not None else found
     held = known.select(*same, F.lit(True).alias("held"), F.col("order_key").alias("held_order"))
     is_newer = f"startswith(place, '{_READ}') AND held_order < order_key"
     rows = found.join(held, list(same), "left").where(f"held IS NULL OR {is_newer}").localCheckpoint()
@@ -344,12 +344,23 @@ def oldest_orders(table: IcebergTable, target: str) -> list[str | None]:
     return [*([found["low"]] if found["low"] else []), *([None] if found["none"] else [])]
 
 
+def newest_order(table: IcebergTable, target: str) -> str | None:
+    """Return the highest order key of a target's messages, or None if none has one."""
+    row = _kept(table, target, ()).agg(F.max("order_key").alias("high")).first()
+    return row["high"] if row else None
+
+
 def open_quarantine(spark: SparkSession, catalog: str, name: str) -> IcebergTable | None:
     """The quarantine, or None if nothing was ever kept."""
     return open_if_there(spark, catalog, name)
 
 
-def _create(spark: SparkSession, catalog: str, name: str) -> IcebergTable:
-    return definition.create_side_table(
-        spark, catalog, name, COLUMNS, partition_by=("target",), properties=definition.COPY_ON_WRITE
-    )
+def create_quarantine(spark: SparkSession, catalog: str, name: str) -> IcebergTable:
+    """Open the quarantine with all of its columns; create it if nothing was ever kept."""
+    with _creating:
+        table = open_quarantine(spark, catalog, name) or definition.create_side_table(
+            spark, catalog, name, COLUMNS, partition_by=("target",), properties=definition.COPY_ON_WRITE
+        )
+        # one that an earlier release has made lacks some
+        definition.evolve(table, [(column, kind) for column, kind, required in COLUMNS if not required])
+    return table

@@ -8,10 +8,12 @@ from typing import Any
 
 import fastavro
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyroaring import BitMap64
 
-from lakecdc.erase.decode import Wanted, of_avro
+from lakecdc.contract.errors import UnsupportedError
+from lakecdc.erase.decode import Wanted, of_avro, rows_of
 from lakecdc.erase.decode_statistics import summed_up
 from lakecdc.iceberg.puffin import PuffinBuilder
 
@@ -93,3 +95,78 @@ def test_of_puffin_files_vectors_sum_up_no_values() -> None:
     footer = json.dumps({"blobs": [{**blob, "offset": 4, "length": 1}]}).encode()
     sketches = b"PFA1xPFA1" + footer + len(footer).to_bytes(4, "little") + b"\0\0\0\0PFA1"
     assert summed_up(BytesIO(sketches)) == [5]
+
+
+def parquet(**columns: int | None) -> BytesIO:
+    """A Parquet file with a row of sevens.
+
+    :param columns: names, each with the field id, or None for none.
+    """
+    fields = [
+        pa.field(name, pa.int64(), metadata=None if number is None else {"PARQUET:field_id": str(number)})
+        for name, number in columns.items()
+    ]
+    stream = BytesIO()
+    pq.write_table(pa.table([pa.array([7])] * len(fields), schema=pa.schema(fields)), stream)
+    stream.seek(0)
+    return stream
+
+
+# the column with the id 1 was called code once
+SEVEN = Wanted(pa.table({"id": [7]}), [1], [(b"",)], known={1: {"id", "code"}, 2: {"v"}})
+
+
+@pytest.mark.parametrize(
+    ("columns", "is_referenced"),
+    [
+        ({"id": 1, "v": 2}, True),
+        ({"code": 1, "v": 2}, False),
+        # without field ids, or with those of another table
+        ({"id": None, "v": None}, True),
+        ({"ID": None}, False),
+        ({"v": 1, "id": 3}, False),
+        ({"other": 4, "code": 5}, False),
+        # Iceberg goes by the ids alone, whatever the column is called
+        ({"forgotten": 1}, True),
+    ],
+)
+def test_keys_are_found_by_name_where_field_ids_prove_nothing(columns: dict[str, Any], is_referenced: bool) -> None:
+    assert rows_of(parquet(**columns), SEVEN, is_referenced=is_referenced) > 0
+
+
+@pytest.mark.parametrize(
+    ("columns", "is_referenced"),
+    [
+        # from before the key's column was added, and the deletes of such a file
+        ({"v": 2}, False),
+        ({"file_path": 2147483546, "pos": 2147483545}, False),
+        ({"v": 2, "forgotten": 3}, True),
+    ],
+)
+def test_files_of_known_columns_without_the_key_are_clean(columns: dict[str, Any], is_referenced: bool) -> None:
+    assert rows_of(parquet(**columns), SEVEN, is_referenced=is_referenced) == 0
+
+
+@pytest.mark.parametrize(
+    ("columns", "is_referenced"),
+    [
+        ({"customer": None}, True),
+        ({"customer": 1}, False),
+        ({"v": 2, "customer": 3}, False),
+        ({"partition": 1, "spec_id": 2, "customer": 3}, False),
+        ({"file_path": 2147483546, "pos": 2147483545, "row": 2147483544}, True),
+    ],
+)
+def test_parquet_files_of_unknown_columns_cannot_be_judged(columns: dict[str, Any], is_referenced: bool) -> None:
+    with pytest.raises(UnsupportedError):
+        rows_of(parquet(**columns), SEVEN, is_referenced=is_referenced)
+
+
+def test_avro_files_that_are_not_metadata_cannot_be_judged() -> None:
+    stream = BytesIO()
+    fields = [{"name": "id", "type": "long", "field-id": 1}]
+    schema: dict[str, Any] = {"type": "record", "name": "row", "fields": fields}
+    fastavro.writer(stream, schema, [{"id": 7}])
+    stream.seek(0)
+    with pytest.raises(UnsupportedError, match="not metadata of Iceberg"):
+        of_avro(stream, SEVEN)

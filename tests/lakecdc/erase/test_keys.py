@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import random
 import re
 from dataclasses import replace
@@ -53,13 +54,33 @@ def test_keys_come_from_files_of_each_kind(lake: Lake, name: str, tmp_path: Path
     kinds = ("parquet", "csv", "json")
     given = [EraseRowsOptions(keys_uri=f"{tmp_path}/keys.{kind}") for kind in kinds]
     assert len({read_keys(lake.table(name), options, None).digest for options in given}) == 1
+    data = Path(lake.table(name).location.removeprefix("file:")) / "data"
+    planted = {"other.parquet": "plain", "of-x.parquet": "foreign", "rows.avro": "", "rows.json": '{"a": 2, "b": "x"}'}
+    pq.write_table(pa.table({"b": ["x"], "a": [2]}), data / "other.parquet")
+    pq.write_table(pa.table({"customer": ["x"]}), data / "of-x.parquet")
+    for file in ("rows.avro", "rows.json"):
+        (data / file).write_text(planted[file])
+    lake.sql(f"ALTER TABLE lake.{name} SET TBLPROPERTIES ('note' = 'not sure of a = 2, b = x')")
     dry = run(lake, erase_rows, name, keys_uri=f"{tmp_path}/keys.json", dry_run=True)
-    assert place(dry, "table")["rows"] == 1
+    unread = ("Airflow's database (XCom, rendered templates)", "event logs of Spark", "documents of jobs")
+    assert {*unread} <= {*dry.metrics["out_of_reach"]}
+    assert place(dry, "table")["rows"] == 2
+    assert place(dry, "table")["files_with_keys"] == dict.fromkeys(("data", "manifests", "metadata", "unreferenced"), 1)
+    assert place(dry, "table")["metadata_with_keys"] == ["note"]
+    assert sorted(str(text).split(": ")[0] for text in place(dry, "table")["not_decoded"]) == [  # type: ignore[attr-defined]
+        "a file whose name may hold a key",
+        "rows.avro",
+        "rows.json",
+    ]
+    for file in planted:
+        (data / file).unlink()
+    lake.sql(f"ALTER TABLE lake.{name} UNSET TBLPROPERTIES ('note')")
     assert len(duckdb_rows(lake, name)) == 3
 
     done = run(lake, erase_rows, name, keys_uri=f"{tmp_path}/keys.csv")
     assert (done.outcome, done.metrics["rows_erased"]) == ("done", 1), done.reason
     assert duckdb_rows(lake, name, "a, b") == KEPT
+    assert not [file for file in data.parent.rglob("*.metadata.json") if "not sure of" in file.read_text()]
 
 
 @pytest.mark.parametrize(
@@ -190,16 +211,32 @@ def test_a_key_of_several_columns_is_known_in_the_order_of_its_source(lake: Lake
         source.insert(key)
     broken = source.events[-1]["value"]["after"]
     broken["n"] = "not a number"
-    feed.take(source.events[len(first) :])
+    source.insert(4)
+    # of no known row, and with the key in another spelling
+    encoded = {"op": "z", "after": {"id": base64.b64encode((7001).to_bytes(2)).decode(), "name": "?"}}
+    unknown = {**source.events[-1], "offset": 99, "key": None, "value": encoded}
+    read = [*source.events, unknown]
+    feed.take(read[len(first) :])
 
     going = f"SELECT id, name FROM lake.{name} WHERE id = 7001 UNION ALL SELECT 7002L, '{broken['name']}'"
     given = {"history_tables": {name: log}, "quarantine_table": quarantine, "keys_table": keys_of(lake, going)}
-    with pytest.raises(InputError, match=f"1 messages wait in {quarantine}"):
+    with pytest.raises(InputError, match=f"whether 2 messages in {quarantine} are about"):
+        run(lake, erase_rows, name, **given)
+    lake.sql(f"DELETE FROM lake.{quarantine} WHERE row_key IS NOT NULL")
+    with pytest.raises(InputError, match=f"whether 1 messages in {quarantine} are about"):
         run(lake, erase_rows, name, **given)
     lake.sql(f"DELETE FROM lake.{quarantine}")
     done = run(lake, erase_rows, name, **given)
     assert done.outcome == "done", done.reason
     # late events do not bring the row back
     source.insert(3)
-    feed.take([*first, source.events[-1]])
-    assert feed.rows(columns="id") == feed.rows(log, "id") == [(1,), (2,), (3,)]
+    source.insert(7002)
+    source.events[-1]["value"]["after"]["n"] = "not a number either"
+    feed.take([*read, *source.events[-2:]])
+    assert feed.rows(columns="id") == feed.rows(log, "id") == [(1,), (2,), (3,), (4,)]
+    # nor into the quarantine, where only the newest message about an erased key is news
+    kept = feed.rows(quarantine, '"offset", rule, row_key IS NULL, raw_value IS NULL, withheld')
+    assert kept == [
+        (source.events[-1]["offset"], "type", False, False, None),
+        (99, "unknown-message", True, True, True),
+    ]

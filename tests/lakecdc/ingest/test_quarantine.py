@@ -236,7 +236,8 @@ def test_rows_of_a_full_load_are_kept_once_whenever_they_are_read(lake: Lake, ke
         batch = TableBatch(target, key, (), frame, Position("test", "1", {}), full_load=True)
         rejected, count = quarantine.of_events(batch, frame, "clean", F.lit("bad"))
         assert count == len(rows)
-        return quarantine.keep(lake.spark, "lake", name, replace(batch, rejected=rejected, rejections=count))
+        kept = quarantine.create_quarantine(lake.spark, "lake", name)
+        return quarantine.keep(kept, replace(batch, rejected=rejected, rejections=count), None)
 
     assert read(5, (1, "a"), (2, "b"), *([] if key else [(2, "b")])) == (2 if key else 3)
     assert read(5, (1, "a"), (2, "b")) == 0

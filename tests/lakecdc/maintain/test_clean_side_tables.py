@@ -129,8 +129,7 @@ class Beside:
 
     def keep(self, target: str, *messages: tuple[str, str, str | None]) -> None:
         """Messages in quarantine: rule, when they were first seen, order key."""
-        if quarantine.open_quarantine(self.lake.spark, "lake", self.kept) is None:
-            quarantine._create(self.lake.spark, "lake", self.kept)
+        quarantine.create_quarantine(self.lake.spark, "lake", self.kept)
         for number, (rule, seen, order) in enumerate(messages):
             known = f"'{order}'" if order else "CAST(null AS string)"
             self.lake.sql(

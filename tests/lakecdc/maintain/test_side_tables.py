@@ -38,8 +38,7 @@ def filled_side_tables(lake: Lake, target: str) -> list[str]:
     tombstones._create(lake.table(target), ["id"])
     hashes._create(lake.table(target))
     file_memory._create(lake.spark, "lake", files)
-    if quarantine.open_quarantine(lake.spark, "lake", kept) is None:
-        quarantine._create(lake.spark, "lake", kept)
+    quarantine.create_quarantine(lake.spark, "lake", kept)
     if not exists(lake.spark, "lake", parked):
         Parking(lake.spark, "lake")._create(parked)
     for batch in range(BATCHES):

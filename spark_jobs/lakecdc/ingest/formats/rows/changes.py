@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 
 from lakecdc.contract.errors import InputError
 from lakecdc.ingest.change import Column, alike
-from lakecdc.ingest.formats.changes import REJECTED, listed
+from lakecdc.ingest.formats.changes import REJECTED, listed, row_key
 from lakecdc.ingest.formats.decoded import Decoded
 from lakecdc.ingest.formats.envelope import MESSAGE
 from lakecdc.ingest.formats.rows.cells import Cells, misfit, stored_type, value
@@ -184,7 +184,10 @@ def _rejected(key: tuple[str, ...], order_by: str | None) -> Expression:
         .when(no_key != "", F.concat(F.lit("no value for the key columns "), no_key))
         .otherwise(F.lit(f"no value in the order column {order_by}"))
     )
-    own = dict.fromkeys(("source_table", "row_key"), F.lit(None).cast("string"))
+    own = {
+        "source_table": F.lit(None).cast("string"),
+        "row_key": F.when(F.lit(bool(key)) & (no_key == ""), row_key("row", key)),
+    }
     rest = [own.get(c, F.col(c)).alias(c) for c in REJECTED[2:]]
     return F.when(rule.isNotNull(), F.struct(rule.alias("rule"), reason.alias("reason"), *rest))
 

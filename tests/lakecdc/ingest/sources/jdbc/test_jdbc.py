@@ -13,11 +13,14 @@ from lakecdc.contract.errors import SpecError
 from lakecdc.contract.runtime import packages, source_packages
 from lakecdc.contract.sources.jdbc import JdbcSource
 from lakecdc.contract.spec import parse_spec
+from lakecdc.erase.job import erase_rows
 from lakecdc.ingest.job import ingest
+from lakecdc.metadata.names import ERASED_SUFFIX, IDLE_POSITION
 from lakecdc.run import run
 from tests.conftest import Lake
 from tests.lakecdc.ingest.killing import Run
 from tests.lakecdc.ingest.sources.jdbc.conftest import Fed, Shop
+from tests.lakecdc.maintain.support import run as erase
 
 DAYS = [f"2026-01-0{day}T00:00:00+00:00" for day in range(1, 8)]
 AT = '"changed ""at"""'
@@ -198,6 +201,36 @@ def test_an_integer_cursor_goes_on_from_the_highest_value(books: tuple[Fed, sqli
     shop.execute("INSERT INTO books VALUES (6, 'late', 12)")
     fed.run(lag_values=2)
     assert fed.rows("id, title") == [(1, "new"), *[(n, f"t{n}") for n in range(2, 6)], (6, "late")]
+
+
+def test_an_erased_key_stays_in_no_cursor_and_no_metadata_file(
+    lake: Lake, books: tuple[Fed, sqlite3.Connection]
+) -> None:
+    fed, shop = books
+    gone = 700_218_465
+    shop.executemany("INSERT INTO books VALUES (?, ?, ?)", [(n, f"t{n}", n) for n in (1, gone - 1, gone)])
+    fed.source["cursor_column"] = "id"
+    position = fed.run(full_load=True).metrics["position"]
+    assert position["through"] == gone
+    # the position is noted as a property too
+    fed.run(outcome="nothing")
+    assert str(gone) in lake.table(fed.name).properties[IDLE_POSITION]
+    shop.execute("DELETE FROM books WHERE id = ?", [gone])
+    lake.sql(f"CREATE TABLE lake.{fed.name}_keys USING iceberg AS SELECT {gone}L AS id")
+    done = erase(lake, erase_rows, fed.name, keys_table=f"{fed.name}_keys")
+    assert done.outcome == "done", done.reason
+    assert {"metadata"} <= done.metrics["places"][-1]["files"].keys() and done.metrics["metadata_deleted"]
+
+    tables = [lake.table(f"{fed.name}{suffix}") for suffix in ("", ERASED_SUFFIX)]
+    files = [file for table in tables for file in Path(table.location.removeprefix("file:")).rglob("*.metadata.json")]
+    texts = "".join(file.read_text() for file in files) + str(lake.duckdb_rows(fed.name + ERASED_SUFFIX, "*"))
+    assert files and str(gone) not in texts and f"{gone ^ (1 << 63):x}" not in texts
+
+    # the next run goes on below the key, and does not take the row for a new one
+    shop.execute("INSERT INTO books VALUES (?, 'next', 1)", [gone + 1])
+    after = fed.run().metrics
+    assert after["position"]["last"] == [gone - 1, gone + 1]
+    assert fed.rows("id, title") == [(1, "t1"), (gone - 1, f"t{gone - 1}"), (gone + 1, "next")]
 
 
 def test_equal_rows_of_a_table_without_a_key_are_kept_and_added_once(books: tuple[Fed, sqlite3.Connection]) -> None:

@@ -1,0 +1,117 @@
+"""Values of keys in source positions: a cursor that is the table's key, and order keys made of one.
+
+A position moves to a value next to the key. A cursor moves down, so that a row is read twice rather than never. An
+order key moves up, so that a row is looked up that need not be.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from lakecdc.contract.errors import InputError
+from lakecdc.iceberg.table import carrier_of
+from lakecdc.ingest.order import WIDTH, order_key
+from lakecdc.metadata import names
+from lakecdc.metadata.positions import Position, current_position, decode, idle_position
+from lakecdc.metadata.side_of import SideOf, read_side_of
+
+if TYPE_CHECKING:
+    from lakecdc.iceberg.table import IcebergTable
+
+_ORDER = re.compile(f"[0-9a-f]{{{WIDTH}}}")
+# order keys are unsigned: of a number that may be negative the first bit is turned over
+_SIGN, _MASK = 1 << 63, (1 << 64) - 1
+
+
+def refuse_unfinished_load(table: IcebergTable) -> None:
+    """Refuse a table whose position says up to which value its first load has come.
+
+    :raises InputError: it does.
+    """
+    position = current_position(carrier_of(table.ancestors()), table.properties)
+    if position is not None and _load_bound(position) is not None:
+        raise InputError(
+            "Its full load has not ended, and the position says up to which value of the key it has come.",
+            table=table.name,
+            hint="Run ingest until the load is complete, and then erase. Nothing was erased.",
+        )
+
+
+def cursor_may_be_key(table: IcebergTable, key: Sequence[str]) -> bool:
+    """Check whether the cursor that the table's source is read by may be a column of the key."""
+    position = current_position(carrier_of(table.ancestors()), table.properties)
+    if position is None or "through" not in position.offsets:
+        return False
+    # one that the table calls otherwise may be any
+    return position.identity in key or position.identity not in table.column_names
+
+
+def position_without(position: Position, values: Set[int]) -> Position:
+    """Return the position without the values of keys.
+
+    :param values: the keys' integers.
+    """
+    offsets = {name: _orders_without(value, values) for name, value in position.offsets.items()}
+    through = offsets.get("through")
+    if isinstance(through, int) and values & {through, *(offsets.get("last") or ())}:
+        while through in values:
+            through -= 1
+        offsets |= {"through": through, "last": [through, through]}
+    high, truncate = (each and order_without(each, values) for each in (position.high_order, position.truncate_order))
+    return replace(position, offsets=offsets, high_order=high, truncate_order=truncate)
+
+
+def order_without(order: str, values: Set[int]) -> str:
+    """Return an order key, or the lowest above it whose position is not a value of a key."""
+    if not _ORDER.fullmatch(order):
+        return order
+    epoch, position, ordinal = int(order[:4], 16), int(order[4:20], 16), int(order[20:36], 16)
+    taken = {each & _MASK for each in values} | {(each ^ _SIGN) & _MASK for each in values}
+    if position not in taken and ordinal not in taken:
+        return order
+    if position not in taken:
+        return order_key(epoch, position, _above(ordinal, taken))
+    return order_key(epoch, _above(position, taken))
+
+
+def cursor_entries(entries: Mapping[str, str], values: Set[int]) -> list[str]:
+    """Name the entries of a summary, or of a table's properties, with a source position that holds a value of a key."""
+    text, side = entries.get(names.POSITIONS), read_side_of(entries)
+    positions = {names.POSITIONS: decode(text) if text else None, names.IDLE_POSITION: idle_position(entries)}
+    holding = [name for name, position in positions.items() if position is not None and _holds(position, values)]
+    return [*holding, *([names.SIDE_OF] if side is not None and _mark_without(side, values) != side else [])]
+
+
+def _holds(position: Position, values: Set[int]) -> bool:
+    return _load_bound(position) is not None or position_without(position, values) != position
+
+
+def side_of_without(entries: Mapping[str, Any], values: Set[int]) -> dict[str, str]:
+    """Return the entry of a history table's summary that says which state of the table it goes with."""
+    side = read_side_of(entries)
+    return _mark_without(side, values).encode() if side else {}
+
+
+def _mark_without(side: SideOf, values: Set[int]) -> SideOf:
+    return replace(side, mark=side.mark and order_without(side.mark, values))
+
+
+def _load_bound(position: Position) -> Any:
+    return (position.offsets.get("load") or {}).get("bound")
+
+
+def _orders_without(value: Any, values: Set[int]) -> Any:
+    if isinstance(value, Mapping):
+        return {name: _orders_without(each, values) for name, each in value.items()}
+    if isinstance(value, list):
+        return [_orders_without(each, values) for each in value]
+    return order_without(value, values) if isinstance(value, str) else value
+
+
+def _above(number: int, taken: Set[int]) -> int:
+    while number in taken:
+        number += 1
+    return number

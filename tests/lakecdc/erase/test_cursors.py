@@ -1,0 +1,82 @@
+"""Keys in source positions and settings: they move to a value beside the key, and metadata that tells one is found."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from lakecdc.erase.cursors import cursor_entries, order_without, position_without
+from lakecdc.erase.mentions import Mentions
+from lakecdc.ingest.order import order_key
+from lakecdc.metadata import names
+from lakecdc.metadata.positions import Position, encode_idle
+from lakecdc.metadata.side_of import SideOf
+
+SIGNED = 1 << 63
+KEYS = frozenset({6, 7, -8})
+
+
+@pytest.mark.parametrize(
+    ("offsets", "after"),
+    [
+        ({"through": 7, "last": [2, 7]}, {"through": 5, "last": [5, 5]}),
+        ({"through": 9, "last": [7, 9]}, {"through": 9, "last": [9, 9]}),
+        ({"through": -8, "last": [None, -8]}, {"through": -9, "last": [-9, -9]}),
+        ({"through": 9, "last": [8, 9]}, {"through": 9, "last": [8, 9]}),
+        # counts, not values
+        ({"partitions": {"t/7": 7}, "epoch": 6}, {"partitions": {"t/7": 7}, "epoch": 6}),
+        ({"marks": {"t/0": order_key(1, 7)}}, {"marks": {"t/0": order_key(1, 8)}}),
+    ],
+)
+def test_cursors_move_below_and_order_keys_above_the_key(offsets: dict[str, Any], after: dict[str, Any]) -> None:
+    position = Position("jdbc", "id", offsets)
+    assert position_without(position, KEYS).offsets == after
+    told = {names.POSITIONS: position.encode()}
+    idle = {names.IDLE_POSITION: encode_idle(1, position)}
+    found = [cursor_entries(entries, KEYS) for entries in (told, idle)]
+    assert found == ([[], []] if offsets == after else [[*told], [*idle]])
+
+
+@pytest.mark.parametrize(
+    ("order", "after"),
+    [
+        (order_key(1, SIGNED ^ 7, offset=3), order_key(1, SIGNED ^ 8)),
+        (order_key(1, SIGNED - 8), order_key(1, SIGNED - 7)),
+        (order_key(1, 5, 6), order_key(1, 5, 8)),
+        (order_key(1, 5, 5, offset=7), order_key(1, 5, 5, offset=7)),
+        ("0007", "0007"),
+    ],
+)
+def test_order_keys_made_of_a_key_move_above_it(order: str, after: str) -> None:
+    assert order_without(order, KEYS) == after
+    assert after >= order
+    assert bool(cursor_entries(SideOf("uuid", None, False, order).encode(), KEYS)) == (order != after)
+
+
+def test_the_bound_of_an_unfinished_load_tells_a_key() -> None:
+    position = Position("mysql", "server", {"load": {"bound": "'M'", "leading": "f"}})
+    assert cursor_entries({names.POSITIONS: position.encode()}, KEYS)
+    over = Position("mysql", "server", {"load": {"bound": None, "leading": "f"}})
+    assert not cursor_entries({names.POSITIONS: over.encode()}, KEYS)
+
+
+@pytest.mark.parametrize(
+    ("settings", "is_told"),
+    [
+        ({"comment": "the row id=7 is wrong"}, True),
+        ({"note": json.dumps({"id": 7})}, True),
+        ({"partitions.bucket=3/id=7": "added-data-files=1"}, True),
+        ({"added-records": "7", "history.expire.min-snapshots-to-keep": "6", "engine-version": "4.7.1"}, False),
+    ],
+)
+def test_settings_tell_a_key_where_it_stands_as_a_value(settings: dict[str, str], is_told: bool) -> None:
+    assert Mentions(["id"], [["7"], ["6"]], {"t"}).in_settings(settings) == is_told
+
+
+def test_reports_tell_the_cursor_where_it_may_be_the_key() -> None:
+    report = json.loads('{"position": {"through": 7, "last": [1, 7]}}')
+    assert not Mentions(["id"], [["7"]], {"t"}).in_value(report)
+    assert Mentions(["id"], [["7"]], {"t"}, by_cursor=True).in_value(report)
+    assert not Mentions(["id"], [["8"]], {"t"}, by_cursor=True).in_value(report)
