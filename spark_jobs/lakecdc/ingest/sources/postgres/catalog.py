@@ -38,17 +38,18 @@ SELECT DISTINCT ON (attname) attname, (attmissingval::text::text[])[1] FROM pg_a
 WHERE (attrelid = %(oid)s OR attrelid IN (SELECT relid FROM pg_partition_tree(%(oid)s)))
   AND atthasmissing AND NOT attisdropped ORDER BY attname, attrelid
 """
-# only an index that is checked at once can tell rows apart in the log
+# only an index that is checked at once can tell rows apart in the log; its columns after INCLUDE are not part of the key
 _PRIMARY_KEY = """
 SELECT a.attname FROM pg_index i, unnest(i.indkey) WITH ORDINALITY k(attnum, place), pg_attribute a
-WHERE i.indrelid = %s AND i.indisprimary AND i.indimmediate AND a.attrelid = i.indrelid AND a.attnum = k.attnum
+WHERE i.indrelid = %s AND i.indisprimary AND i.indimmediate AND k.place <= i.indnkeyatts
+  AND a.attrelid = i.indrelid AND a.attnum = k.attnum
 ORDER BY k.place
 """
 # the tables that hold rows: the table itself, or the leaves below a partitioned one
 _LEAVES = """
 SELECT c.oid, n.nspname, c.relname, c.relkind::text, c.relreplident::text,
-  ARRAY(SELECT a.attname::text FROM pg_index i, unnest(i.indkey) k(attnum), pg_attribute a
-    WHERE i.indrelid = c.oid AND a.attrelid = c.oid AND a.attnum = k.attnum
+  ARRAY(SELECT a.attname::text FROM pg_index i, unnest(i.indkey) WITH ORDINALITY k(attnum, place), pg_attribute a
+    WHERE i.indrelid = c.oid AND a.attrelid = c.oid AND a.attnum = k.attnum AND k.place <= i.indnkeyatts
     AND CASE c.relreplident WHEN 'd' THEN i.indisprimary AND i.indimmediate
       WHEN 'i' THEN i.indisreplident ELSE false END)
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace

@@ -119,15 +119,27 @@ def test_wrong_column_names_are_refused(shop: Shop) -> None:
 
 
 def test_an_index_can_be_the_identity(shop: Shop) -> None:
-    shop.sql("CREATE TABLE s.t (a int NOT NULL, b int NOT NULL, v text)")
-    shop.sql("CREATE UNIQUE INDEX t_ab ON s.t (b, a)")
+    shop.sql("CREATE TABLE s.t (a int NOT NULL, b int NOT NULL, v text NOT NULL)")
+    shop.sql("CREATE UNIQUE INDEX t_ab ON s.t (b, a) INCLUDE (v)")
     shop.sql("ALTER TABLE s.t REPLICA IDENTITY USING INDEX t_ab")
-    shop.sql("INSERT INTO s.t VALUES (1, 1, 'x'), (2, 2, 'y')")
+    shop.sql("INSERT INTO s.t VALUES (1, 1, 'x'), (2, 2, 'y'), (3, 3, 'z')")
     name = shop.target("t")
     shop.run()
-    shop.sql("DELETE FROM s.t WHERE a = 1; UPDATE s.t SET b = 5 WHERE a = 2")
+    shop.sql("DELETE FROM s.t WHERE a = 1; UPDATE s.t SET b = 5 WHERE a = 2; UPDATE s.t SET v = 'w' WHERE a = 3")
     shop.run()
-    assert shop.model.rows(name) == [(2, 5, "y")]
+    assert shop.model.batches[0][0].key == ("b", "a")
+    assert shop.model.rows(name) == [(2, 5, "y"), (3, 3, "w")]
+
+
+def test_columns_after_include_are_no_part_of_the_primary_key(shop: Shop) -> None:
+    shop.sql("CREATE TABLE s.t (id int, x text, n int, PRIMARY KEY (id) INCLUDE (x))")
+    shop.sql("INSERT INTO s.t VALUES (1, 'a', 1), (2, 'b', 2), (3, 'c', 3)")
+    name = shop.target("t")
+    shop.run()
+    shop.sql("UPDATE s.t SET x = 'A' WHERE id = 1; UPDATE s.t SET n = 20 WHERE id = 2; DELETE FROM s.t WHERE id = 3")
+    shop.run()
+    assert shop.model.batches[0][0].key == ("id",)
+    assert shop.model.rows(name) == [(1, "A", 1), (2, "b", 20)]
 
 
 def test_a_second_run_is_a_conflict(shop: Shop) -> None:
