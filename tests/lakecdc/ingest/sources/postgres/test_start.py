@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import socket
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import psycopg
 import pytest
 
 from lakecdc.contract.errors import ConflictError, InputError, SourceUnavailableError
+from lakecdc.contract.sources.postgres import PostgresSource
+from lakecdc.ingest.sources.postgres import slots
 from lakecdc.ingest.sources.postgres.connect import address, connect
 from local_services.process import free_port
 
@@ -223,6 +225,23 @@ def test_a_slot_of_somebody_else_is_left_alone(shop: Shop) -> None:
         start(shop)
 
 
+def test_an_idle_transaction_does_not_keep_a_full_load_waiting_for_ever(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table(shop)
+    monkeypatch.setattr(slots, "_TRANSACTION_SECONDS", 1)
+    where = address(cast(PostgresSource, shop.spec().source))
+    with psycopg.connect(shop.server.dsn, application_name="forgotten") as idle, connect(where) as session:
+        idle.execute("SELECT txid_current()")
+        reason = f"server process {idle.info.backend_pid} .*'forgotten', idle in transaction, since 20"
+        with pytest.raises(SourceUnavailableError, match=reason):
+            start(shop)
+        with pytest.raises(SourceUnavailableError, match=reason):
+            slots.create_slot(where, session, shop.schema)
+    assert shop.sql(f"SELECT 1 FROM pg_replication_slots WHERE slot_name = '{shop.schema}'") == []
+    assert start(shop) == {}
+
+
 def test_without_create_nothing_is_made(shop: Shop) -> None:
     table(shop)
     with pytest.raises(InputError, match=r"has no slot .*postgres_slot\.py create"):
@@ -265,8 +284,6 @@ def test_a_dry_run_makes_nothing_at_the_source(shop: Shop) -> None:
 
 
 def test_logical_decoding_must_be_on(shop: Shop) -> None:
-    from lakecdc.ingest.sources.postgres import slots
-
     with psycopg.connect(shop.server.dsn, autocommit=True) as session:
         slots.check_server(session)
         session.execute("CREATE SCHEMA IF NOT EXISTS shadow")
