@@ -16,6 +16,7 @@ from lakecdc.ingest.sources.postgres.catalog import SourceTable, column_numbers,
 from lakecdc.ingest.sources.postgres.connect import lsn
 from lakecdc.ingest.sources.postgres.load import Progress
 from lakecdc.ingest.sources.postgres.parking import Parked
+from lakecdc.ingest.sources.postgres.storage import StorageWatch
 from lakecdc.ingest.sources.postgres.types import TypeCatalog, typed
 from lakecdc.metadata.positions import Position
 
@@ -35,6 +36,7 @@ class Feed:
     :param failed: it takes no more batches; what the log has for it is parked.
     :param parked: rounds that it has still to take before the log.
     :param chunks: of its full load that this run has read.
+    :param storage: compares what holds the source's rows; None outside of ingestion.
     """
 
     table: SourceTable
@@ -45,6 +47,7 @@ class Feed:
     failed: bool = False
     parked: list[Parked] = field(default_factory=list)
     chunks: int = 0
+    storage: StorageWatch | None = None
 
     def __post_init__(self) -> None:
         of = self.table.numbers

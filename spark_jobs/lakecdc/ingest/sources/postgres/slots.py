@@ -30,7 +30,8 @@ _TRANSACTION_SECONDS = 1800
 _OLDEST_TRANSACTION = """
 SELECT l.pid, a.usename, a.application_name, a.state, a.xact_start::timestamptz(0)::text
 FROM pg_locks l LEFT JOIN pg_stat_activity a ON a.pid = l.pid
-WHERE l.locktype = 'transactionid' AND l.mode = 'ExclusiveLock' AND l.granted AND l.pid IS DISTINCT FROM pg_backend_pid()
+WHERE l.locktype = 'transactionid' AND l.mode = 'ExclusiveLock' AND l.granted
+  AND l.pid IS DISTINCT FROM pg_backend_pid()
 ORDER BY age(l.transactionid) DESC LIMIT 1
 """
 PUBLISHED = "publish = 'insert, update, delete, truncate', publish_via_partition_root = true"

@@ -20,8 +20,8 @@ from lakecdc.ingest.change import ArrowRows, OddValueError
 from lakecdc.ingest.formats.native.exact import arrow_type
 from lakecdc.ingest.order import RANK_READ, order_key
 from lakecdc.ingest.sources.database import full_load_frame, string_schema
-from lakecdc.ingest.sources.postgres.arrow_values import converted
 from lakecdc.ingest.sources.postgres import slots
+from lakecdc.ingest.sources.postgres.arrow_values import converted
 from lakecdc.ingest.sources.postgres.connect import Address, connect, lsn
 from lakecdc.row_values import without_values
 from lakecdc.worker import settle

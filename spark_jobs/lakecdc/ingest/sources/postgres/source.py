@@ -35,6 +35,7 @@ from lakecdc.ingest.sources.postgres.owners import Owner
 from lakecdc.ingest.sources.postgres.parking import Parked
 from lakecdc.ingest.sources.postgres.slots import Publication, Slot
 from lakecdc.ingest.sources.postgres.start_checks import TYPE, check_position, check_same_table, check_slot
+from lakecdc.ingest.sources.postgres.storage import StorageWatch
 from lakecdc.ingest.sources.postgres.types import TypeCatalog
 from lakecdc.ingest.tables import open_target
 from lakecdc.metadata.positions import Position
@@ -187,6 +188,7 @@ class PostgresIngest:
             target_key = key_numbers(known, target) if known and target.keyed else ()
             feed = self._feeds[name] = Feed(table, (), position, numbers, target_key, parked=parked)
             feed.columns = target_columns(target, table.key, table.columns, self._types)
+            feed.storage = StorageWatch(self._session, table, position.storage if position else None)
         except LakecdcError as error:
             self._stop(name, error, position)
 
@@ -414,6 +416,8 @@ class PostgresIngest:
     def _batch(self, found: wal.Round, feed: Feed, to: int, moment: datetime, facts: Mapping[str, Any]) -> TableBatch:
         table, events = feed.table, found.summary.events.get(feed.table.oid)
         relations = found.relations(table.oid)
+        if feed.storage:
+            feed.storage.follow(to, bool(relations), found.truncated_by(table.oid))
         numbers = described_numbers(self._session, feed, relations)
         key = key_names(feed, relations, numbers)
         if relations:
@@ -474,7 +478,8 @@ class PostgresIngest:
         offsets = {"lsn": lsn_text(max(to, feed.at)), "epoch": self._epoch, "oid": feed.table.oid}
         if feed.ahead > to:
             offsets["loaded"] = lsn_text(feed.ahead)
-        return Position(TYPE, self._identity, offsets, read_through)
+        storage = feed.storage.encode() if feed.storage else None
+        return Position(TYPE, self._identity, offsets, read_through, storage=storage)
 
     def _source_facts(self, moment: datetime) -> dict[str, Any]:
         row = self._session.execute("SELECT clock_timestamp()").fetchone()
