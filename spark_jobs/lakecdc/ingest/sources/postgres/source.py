@@ -353,7 +353,7 @@ class PostgresIngest:
             full_load=not part.again,
             arrow_rows=None if part.again else rows,
             source_columns={c.name: feed.numbers.get(c.name) for c in feed.columns},
-            facts={"full_load_chunks": feed.chunks},
+            facts={"full_load_chunks": feed.chunks, **table.facts},
         )
 
     def _loaded(self, feed: Feed, taken: snapshot.Snapshot, part: Part) -> Position:
@@ -446,7 +446,7 @@ class PostgresIngest:
             truncate_order=wal.truncate_order(found, table.oid, self._epoch),
             overtaken_below=order_key(self._epoch, feed.ahead) if feed.ahead else None,
             source_columns={c.name: feed.numbers.get(c.name) for c in columns} if relations else None,
-            facts=facts,
+            facts={**facts, **table.facts},
         )
         return rounds.repeatable(batch, made)
 
