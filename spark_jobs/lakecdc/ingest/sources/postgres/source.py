@@ -29,7 +29,15 @@ from lakecdc.ingest.sources.postgres import owners, slots, snapshot
 from lakecdc.ingest.sources.postgres.backlog import Backlog
 from lakecdc.ingest.sources.postgres.catalog import column_numbers, read_table, source_name, target_columns
 from lakecdc.ingest.sources.postgres.connect import address, asking, connect, lsn, lsn_text
-from lakecdc.ingest.sources.postgres.feed import Feed, described_numbers, key_names, with_fill, without_new_names
+from lakecdc.ingest.sources.postgres.feed import (
+    Feed,
+    described_numbers,
+    key_names,
+    names_now,
+    settle_quiet_names,
+    with_fill,
+    without_new_names,
+)
 from lakecdc.ingest.sources.postgres.load import Part, Progress, parts
 from lakecdc.ingest.sources.postgres.owners import Owner
 from lakecdc.ingest.sources.postgres.parking import Parked
@@ -423,14 +431,11 @@ class PostgresIngest:
         if relations:
             feed.columns = target_columns(table.target, key, relations[-1].columns, self._types)
         columns, made = with_fill(self.spark, self._session, feed, self._types), Native()
-        if not relations:
+        named = bool(relations) or settle_quiet_names(feed, to)
+        if not named:
             columns = without_new_names(self._session, feed, columns)
         if events:
-            now = {number: name for name, number in numbers[-1].items() if number is not None}
-            renamed = {
-                r.version: {n: now[i] for n, i in of.items() if i in now and now[i] not in of}
-                for r, of in zip(relations, numbers, strict=True)
-            }
+            renamed = {r.version: names for r, names in zip(relations, names_now(numbers), strict=True)}
             made = self._made(found, feed, key, columns, renamed)
             facts = {**facts, "decoded_by": f"jvm: {made.reason}" if made.reason else "native"}
         feed.numbers = numbers[-1] if numbers else feed.numbers
@@ -445,7 +450,7 @@ class PostgresIngest:
             every_event=made.every_event,
             truncate_order=wal.truncate_order(found, table.oid, self._epoch),
             overtaken_below=order_key(self._epoch, feed.ahead) if feed.ahead else None,
-            source_columns={c.name: feed.numbers.get(c.name) for c in columns} if relations else None,
+            source_columns={c.name: feed.numbers.get(c.name) for c in columns} if named else None,
             facts={**facts, **table.facts},
         )
         return rounds.repeatable(batch, made)
