@@ -137,8 +137,8 @@ def remember(table: IcebergTable, batch: TableBatch) -> None:
 
 
 def changed(table: IcebergTable, batch: TableBatch) -> bool:
-    """Whether the source's log tells columns that the table does not remember so."""
-    return batch.columns_told is not None and bool(_news(table, batch))
+    """Whether the source has columns that the table does not remember so, as far as they can be told without events."""
+    return bool(_made_anew(table, batch) or (batch.columns_told is not None and _news(table, batch)))
 
 
 def columns_at(table: IcebergTable, place: int) -> tuple[dict[str, int], int]:
