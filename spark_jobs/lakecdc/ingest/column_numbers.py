@@ -38,7 +38,7 @@ def identified(found: Sequence[str], known: Columns, catalog: Columns) -> dict[s
         taken = before is not None and now is not None and before in there
         guess[name] = now if before is None or taken else before
     others = ({**guess, **_among(found, catalog)}, {**guess, **_among(found, known)})
-    numbers = next((numbers for numbers in (guess, *others) if _ascend(numbers)), guess)
+    numbers = next((numbers for numbers in (guess, *others) if ascend(numbers)), guess)
     return {**numbers, **_in_gaps(found, numbers, {*known.values()} & {*catalog.values()})}
 
 
@@ -46,7 +46,8 @@ def _among(found: Sequence[str], columns: Columns) -> dict[str, int | None]:
     return {name: columns[name] for name in found if columns.get(name) is not None}
 
 
-def _ascend(numbers: Columns) -> bool:
+def ascend(numbers: Columns) -> bool:
+    """Tell whether columns stand in the order of their numbers, as a log has them."""
     told = [number for number in numbers.values() if number is not None]
     return told == sorted({*told})
 

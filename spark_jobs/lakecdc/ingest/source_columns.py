@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
@@ -38,7 +39,9 @@ def follow(table: IcebergTable, batch: TableBatch) -> list[str]:
         return []
     known, pairs = remembered(table), moves(table, batch)
     moved = renamed(known, batch.source_columns, swapped=batch.columns_told is not None)
-    dropped = _dropped(table, batch, [n for n in known if n not in moved])
+    anew = _made_anew(table, batch)
+    gone = [name for name in known if name not in moved and (name not in batch.source_columns or name in anew)]
+    dropped = _dropped(table, batch, gone, anew)
     changes = _rename(table, batch, pairs)
     if dropped:
         definition.drop_columns(table, dropped)
@@ -52,17 +55,13 @@ def moves(table: IcebergTable, batch: TableBatch) -> dict[str, str]:
     """
     if batch.source_columns is None:
         return {}
-    known, taken = remembered(table), {*table.column_names}
-    exact = _pairs(table, batch, renamed(known, batch.source_columns, swapped=True))
+    taken = {*table.column_names}
+    exact = _pairs(table, batch, renamed(remembered(table), batch.source_columns, swapped=True))
     if batch.columns_told is not None:
         taken -= {*exact}
-        pairs = {old: new for old, new in exact.items() if new not in taken}
-        lost = {*exact} - {*pairs}
-    else:
-        found = _pairs(table, batch, renamed(known, batch.source_columns))
-        pairs = {old: new for old, new in found.items() if new not in taken}
-        # what is left alone stays as a column of its own, which no key column can be
-        lost = {old for old, new in exact.items() if new in batch.key and pairs.get(old) != new}
+    pairs = {old: new for old, new in exact.items() if new not in taken}
+    # rows that are replaced have the values of the names that they come with
+    lost = set() if batch.replaces else {*exact} - {*pairs}
     if lost:
         old = min(lost)
         raise full_load_needed(
@@ -70,7 +69,29 @@ def moves(table: IcebergTable, batch: TableBatch) -> dict[str, str]:
             "source has dropped or renamed as well",
             table.name,
         )
+    if batch.target.on_dropped_column == "keep":
+        pairs |= {old: _free_name(table, batch, old) for old in _made_anew(table, batch).values()}
     return pairs
+
+
+def _made_anew(table: IcebergTable, batch: TableBatch) -> dict[str, str]:
+    """Return columns that the source has dropped and whose names it gave to new ones, with their names in the table."""
+    now = batch.source_columns or {}
+    numbers = {*now.values()}
+    names = {
+        name: here
+        for name, number in remembered(table).items()
+        if number is not None and number not in numbers and now.get(name) is not None
+        if (here := _in_table(batch.target, name)) and here in table.column_names
+    }
+    return {} if batch.replaces else names
+
+
+def _free_name(table: IcebergTable, batch: TableBatch, name: str) -> str:
+    """Return the name under which a dropped column stays that has to leave its own to a new one."""
+    taken = {column.lower() for column in (*table.column_names, *(c.name for c in batch.columns))}
+    names = (f"{name}_dropped{number or ''}" for number in itertools.count())
+    return next(free for free in names if free.lower() not in taken)
 
 
 def _pairs(table: IcebergTable, batch: TableBatch, moved: Mapping[str, str]) -> dict[str, str]:
@@ -86,12 +107,15 @@ def _rename(table: IcebergTable, batch: TableBatch, pairs: Mapping[str, str]) ->
     return [f"renamed {old} to {new}" for old, new in pairs.items()]
 
 
-def _dropped(table: IcebergTable, batch: TableBatch, known: Sequence[str]) -> list[str]:
-    """Columns of the table that are to be dropped."""
-    if batch.source_columns is None or batch.target.on_dropped_column == "keep":
+def _dropped(table: IcebergTable, batch: TableBatch, gone: Sequence[str], anew: Mapping[str, str]) -> list[str]:
+    """Columns of the table that are to be dropped.
+
+    :param gone: columns that the source has no more.
+    :param anew: those of them whose names new columns have, with their names in the table.
+    """
+    if batch.target.on_dropped_column == "keep":
         return []
-    present = {c.name for c in batch.columns}
-    gone = [n for n in known if n not in batch.source_columns]
+    present = {c.name for c in batch.columns} - {*anew.values()}
     here = [name for name in (_in_table(batch.target, n) for n in gone) if name in table.column_names]
     if here and batch.target.on_dropped_column == "stop":
         raise InputError(
@@ -113,8 +137,8 @@ def remember(table: IcebergTable, batch: TableBatch) -> None:
 
 
 def changed(table: IcebergTable, batch: TableBatch) -> bool:
-    """Whether the source's log tells columns that the table does not remember so."""
-    return batch.columns_told is not None and bool(_news(table, batch))
+    """Whether the source has columns that the table does not remember so, as far as they can be told without events."""
+    return bool(_made_anew(table, batch) or (batch.columns_told is not None and _news(table, batch)))
 
 
 def columns_at(table: IcebergTable, place: int) -> tuple[dict[str, int], int]:

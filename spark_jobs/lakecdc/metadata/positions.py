@@ -24,6 +24,8 @@ class Position:
     :param read_through: moment at the source, ISO-8601 UTC, up to which every change is in the table.
     :param high_order: the highest order key applied; an event above it needs no look-up.
     :param truncate_order: order key of the last TRUNCATE applied; an event below it comes too late.
+    :param storage: what the source compares its table with, to notice changes that it has no events for; not part of
+        the place.
     """
 
     source: str
@@ -32,19 +34,22 @@ class Position:
     read_through: str | None = None
     high_order: str | None = None
     truncate_order: str | None = None
+    storage: dict[str, Any] | None = None
 
     def encode(self) -> str:
         """The position as summary text, the same text for the same position.
 
         :raises InputError: if it does not fit into a summary.
         """
-        document = {"source": self.source, "identity": self.identity, "offsets": self.offsets}
+        document: dict[str, Any] = {"source": self.source, "identity": self.identity, "offsets": self.offsets}
         if self.read_through:
             document["read_through"] = self.read_through
         if self.high_order:
             document["high_order"] = self.high_order
         if self.truncate_order:
             document["truncate_order"] = self.truncate_order
+        if self.storage:
+            document["storage"] = self.storage
         text = json.dumps(document, sort_keys=True, separators=(",", ":"))
         if len(text.encode()) > MAX_BYTES:
             raise InputError(
@@ -67,6 +72,7 @@ def decode(text: str) -> Position:
         read_through=document.get("read_through"),
         high_order=document.get("high_order"),
         truncate_order=max(filter(None, truncates), default=None),
+        storage=document.get("storage"),
     )
 
 

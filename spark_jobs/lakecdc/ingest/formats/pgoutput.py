@@ -32,7 +32,7 @@ _BATCH_BYTES = 16 * 1024 * 1024
 
 #: begin and commit
 _ALONE = b"BC"
-_BEGIN = struct.Struct(">xqqi")
+_BEGIN = struct.Struct(">xqqI")
 _COMMIT = struct.Struct(">xBqqq")
 
 
@@ -116,7 +116,8 @@ class Summary:
     :param end_lsn: position after the last transaction; 0 if there was none.
     :param commit_micros: its commit time, microseconds since 1970.
     :param events: number of events by table oid and kind.
-    :param truncates: last TRUNCATE by table oid: commit LSN, ordinal, commit time in microseconds.
+    :param truncates: last TRUNCATE by table oid: commit LSN, ordinal, commit time in microseconds and transaction,
+        which an earlier release has not parked.
     :param relations: every description of a wanted table, in order.
     :param bytes: of the column values delivered.
     :param cut: a bound ended the read; more messages may be there.
@@ -127,7 +128,7 @@ class Summary:
     end_lsn: int = 0
     commit_micros: int = 0
     events: dict[int, dict[str, int]] = field(default_factory=dict)
-    truncates: dict[int, tuple[int, int, int]] = field(default_factory=dict)
+    truncates: dict[int, tuple[int, ...]] = field(default_factory=dict)
     relations: list[Relation] = field(default_factory=list)
     bytes: int = 0
     cut: bool = False
@@ -195,7 +196,7 @@ class Decoder:
         # by the bytes that name the relation in messages
         self._layouts: dict[bytes, _Layout] = {}
         self._rows = _Rows()
-        self._commit_lsn = self._commit_micros = self._ordinal = 0
+        self._commit_lsn = self._commit_micros = self._ordinal = self._xid = 0
 
     def batches(self, messages: Iterable[bytes]) -> Iterator[pa.RecordBatch]:
         """Decode messages.
@@ -259,7 +260,7 @@ class Decoder:
         kinds[kind] = kinds.get(kind, 0) + number
 
     def _begin(self, run: Sequence[bytes]) -> None:
-        self._commit_lsn, micros, _xid = _BEGIN.unpack(run[0])
+        self._commit_lsn, micros, self._xid = _BEGIN.unpack(run[0])
         self._commit_micros = micros + EPOCH_MICROS
         self._ordinal = 0
         # however long the server takes before the first message, a next read would have to wait for as long again
@@ -331,7 +332,8 @@ class Decoder:
                 wanted = self._wanted.get(oid)
                 if wanted and self._commit_lsn >= wanted.start:
                     self._count(oid, "t", 1)
-                    self.summary.truncates[oid] = (self._commit_lsn, self._ordinal, self._commit_micros)
+                    place = (self._commit_lsn, self._ordinal, self._commit_micros, self._xid)
+                    self.summary.truncates[oid] = place
 
 
 def _runs(messages: Iterable[bytes]) -> Iterator[list[bytes]]:

@@ -126,7 +126,7 @@ def test_deletes_and_truncates() -> None:
         begin(9), ORDERS, delete("1", None, None), truncate(4, OID), insert("1", "a", "b"), commit(9)
     )
     assert [(r["kind"], r["old"], r["ordinal"]) for r in rows] == [("d", ["1", None, None], 1), ("c", None, 3)]
-    assert summary.truncates == {OID: (9, 2, EPOCH_MICROS + 5)}
+    assert summary.truncates == {OID: (9, 2, EPOCH_MICROS + 5, 700)}
 
 
 def test_what_is_applied_already_is_passed_over_but_counted_for_the_order() -> None:

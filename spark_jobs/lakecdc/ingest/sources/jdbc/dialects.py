@@ -69,7 +69,7 @@ DIALECTS: dict[str, Dialect] = {
         "CROSS JOIN LATERAL unnest(i.indkey::int2[]) WITH ORDINALITY AS k(attnum, place) "
         "JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.attnum "
         "JOIN pg_class c ON c.oid = i.indrelid JOIN pg_namespace n ON n.oid = c.relnamespace "
-        "WHERE i.indisprimary AND n.nspname = {schema} AND c.relname = {table}",
+        "WHERE i.indisprimary AND k.place <= i.indnkeyatts AND n.nspname = {schema} AND c.relname = {table}",
         (("tcpKeepAlive", "true"),),
         # a numeric's precision is in the upper half of its modifier; nothing tells how deep an array is
         type_query="SELECT a.attname AS name, 'string' AS type "

@@ -38,23 +38,29 @@ SELECT DISTINCT ON (attname) attname, (attmissingval::text::text[])[1] FROM pg_a
 WHERE (attrelid = %(oid)s OR attrelid IN (SELECT relid FROM pg_partition_tree(%(oid)s)))
   AND atthasmissing AND NOT attisdropped ORDER BY attname, attrelid
 """
-# only an index that is checked at once can tell rows apart in the log
+# only an index that is checked at once can tell rows apart in the log; columns after INCLUDE are not part of the key
 _PRIMARY_KEY = """
 SELECT a.attname FROM pg_index i, unnest(i.indkey) WITH ORDINALITY k(attnum, place), pg_attribute a
-WHERE i.indrelid = %s AND i.indisprimary AND i.indimmediate AND a.attrelid = i.indrelid AND a.attnum = k.attnum
+WHERE i.indrelid = %s AND i.indisprimary AND i.indimmediate AND k.place <= i.indnkeyatts
+  AND a.attrelid = i.indrelid AND a.attnum = k.attnum
 ORDER BY k.place
 """
 # the tables that hold rows: the table itself, or the leaves below a partitioned one
 _LEAVES = """
 SELECT c.oid, n.nspname, c.relname, c.relkind::text, c.relreplident::text,
-  ARRAY(SELECT a.attname::text FROM pg_index i, unnest(i.indkey) k(attnum), pg_attribute a
-    WHERE i.indrelid = c.oid AND a.attrelid = c.oid AND a.attnum = k.attnum
+  ARRAY(SELECT a.attname::text FROM pg_index i, unnest(i.indkey) WITH ORDINALITY k(attnum, place), pg_attribute a
+    WHERE i.indrelid = c.oid AND a.attrelid = c.oid AND a.attnum = k.attnum AND k.place <= i.indnkeyatts
     AND CASE c.relreplident WHEN 'd' THEN i.indisprimary AND i.indimmediate
       WHEN 'i' THEN i.indisreplident ELSE false END)
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE c.oid = %(oid)s AND c.relkind <> 'p'
    OR c.relkind <> 'p' AND c.oid IN (SELECT relid FROM pg_partition_tree(%(oid)s) WHERE %(partitioned)s AND isleaf)
 ORDER BY c.oid
+"""
+# a query of the table shows the rows of these too, its log does not
+_CHILDREN = """
+SELECT n.nspname || '.' || c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
+JOIN pg_namespace n ON n.oid = c.relnamespace WHERE i.inhparent = %s ORDER BY 1
 """
 _DEFAULT_AND_OTHER_HINT = (
     "Run ALTER TABLE … REPLICA IDENTITY FULL at the source, or leave the target's key out to use the primary key."
@@ -98,6 +104,7 @@ class SourceTable:
     """A source table and the target it feeds.
 
     :param key: the key columns, from the target or from the source.
+    :param children: tables that inherit from it, whose rows are left out.
     """
 
     target: Target
@@ -107,6 +114,12 @@ class SourceTable:
     columns: tuple[SourceColumn, ...]
     key: tuple[str, ...]
     leaves: tuple[Leaf, ...]
+    children: tuple[str, ...] = ()
+
+    @property
+    def facts(self) -> dict[str, list[str]]:
+        """What the report tells of it."""
+        return {"child_tables_left_out": [*self.children]} if self.children else {}
 
     @property
     def label(self) -> str:
@@ -153,7 +166,8 @@ def read_table(session: Session, target: Target) -> SourceTable:
     leaves = tuple(Leaf(r[0], r[1], r[2], r[3], r[4], tuple(r[5])) for r in rows)
     primary = tuple(row[0] for row in session.execute(_PRIMARY_KEY, (oid,)))
     key = target.key or primary or _index_key(leaves)
-    table = SourceTable(target, oid, schema, name, columns, key, leaves)
+    children = tuple(row[0] for row in session.execute(_CHILDREN, (oid,))) if kind == "r" else ()
+    table = SourceTable(target, oid, schema, name, columns, key, leaves, children)
     _check_key(table)
     for leaf in leaves:
         _check_leaf(table, leaf)

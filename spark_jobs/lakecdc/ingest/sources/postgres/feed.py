@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import functions as F
 
 from lakecdc.ingest.change import Column
-from lakecdc.ingest.column_numbers import Columns, identified, places
+from lakecdc.ingest.column_numbers import Columns, ascend, identified, places
 from lakecdc.ingest.formats.pgoutput import Relation
 from lakecdc.ingest.sources.database import another_key, full_load_needed
 from lakecdc.ingest.sources.postgres.catalog import SourceTable, column_numbers, missing_values
 from lakecdc.ingest.sources.postgres.connect import lsn
 from lakecdc.ingest.sources.postgres.load import Progress
 from lakecdc.ingest.sources.postgres.parking import Parked
+from lakecdc.ingest.sources.postgres.storage import StorageWatch
 from lakecdc.ingest.sources.postgres.types import TypeCatalog, typed
 from lakecdc.metadata.positions import Position
 
@@ -35,6 +36,7 @@ class Feed:
     :param failed: it takes no more batches; what the log has for it is parked.
     :param parked: rounds that it has still to take before the log.
     :param chunks: of its full load that this run has read.
+    :param storage: compares what holds the source's rows; None outside of ingestion.
     """
 
     table: SourceTable
@@ -45,6 +47,7 @@ class Feed:
     failed: bool = False
     parked: list[Parked] = field(default_factory=list)
     chunks: int = 0
+    storage: StorageWatch | None = None
 
     def __post_init__(self) -> None:
         of = self.table.numbers
@@ -77,12 +80,48 @@ class Feed:
 def described_numbers(
     session: psycopg.Connection[tuple[Any, ...]], feed: Feed, relations: Sequence[Relation]
 ) -> list[dict[str, int | None]]:
-    """The numbers of the columns in each description of the table."""
+    """The numbers of the columns in each description of the table.
+
+    :raises InputError: if they contradict the order of the columns.
+    """
     catalog = column_numbers(session, feed.table.oid) if relations else {}
     found = [identified([c.name for c in r.columns], feed.numbers, catalog) for r in relations]
     for relation, numbers in zip(relations[:-1], found[:-1], strict=True):
         _guess(relation, numbers, relations[-1], found[-1])
+    if not all(map(ascend, found)):
+        raise full_load_needed(
+            f"The log does not tell which columns of {feed.table.label} had which names before they were altered",
+            feed.table.target.table,
+        )
     return found
+
+
+def names_now(numbers: Sequence[Columns]) -> list[dict[str, str]]:
+    """The columns that have another name at the end of a round, by the ones they had in each description.
+
+    :param numbers: of the columns in each description.
+    :return: the name is empty for a column that was dropped, if a new one has its name.
+    """
+    last = numbers[-1]
+    now = {number: name for name, number in last.items() if number is not None}
+    return [
+        {n: now.get(i, "") for n, i in of.items() if i is not None and (now[i] not in of if i in now else n in last)}
+        for of in numbers
+    ]
+
+
+def settle_quiet_names(feed: Feed, to: int) -> bool:
+    """Take the catalog's names for a table without events, if it has given a dropped column's name to a new one.
+
+    :param to: LSN up to which the log was read.
+    :return: whether it has.
+    """
+    now = feed.table.numbers
+    anew = [n for n, i in feed.numbers.items() if i is not None and now.get(n, i) != i and i not in now.values()]
+    if not anew or feed.storage is None or to < feed.storage.read_at:
+        return False
+    feed.numbers = now
+    return True
 
 
 def without_new_names(

@@ -147,6 +147,11 @@ class Round:
         """The descriptions of a table in this round, oldest first."""
         return [relation for relation in self.summary.relations if relation.oid == oid]
 
+    def truncated_by(self, oid: int) -> int | None:
+        """The transaction of a table's last TRUNCATE; None if there was none, or an earlier release has parked it."""
+        place = self.summary.truncates.get(oid, ())
+        return place[3] if len(place) > 3 else None
+
     def size(self, oid: int) -> LogSize:
         """How much of this round is one table's."""
         events = sum(self.summary.events.get(oid, {}).values())

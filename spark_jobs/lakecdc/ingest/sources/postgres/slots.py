@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from lakecdc.contract.errors import ConflictError, InputError
+from lakecdc.contract.errors import ConflictError, InputError, SourceUnavailableError
 from lakecdc.ingest.sources.postgres.connect import OLDEST, Address, explain, lsn, lsn_text
 
 if TYPE_CHECKING:
@@ -24,6 +25,15 @@ _ACTIVE_SECONDS = 20.0
 # the server takes a moment to notice that the last run's session is closed
 _LOCK_SECONDS = 2.0
 _POLL_SECONDS = 0.2
+# a new slot waits for every transaction that is open; statement_timeout does not end that, lock_timeout does
+_TRANSACTION_SECONDS = 1800
+_OLDEST_TRANSACTION = """
+SELECT l.pid, a.usename, a.application_name, a.state, a.xact_start::timestamptz(0)::text
+FROM pg_locks l LEFT JOIN pg_stat_activity a ON a.pid = l.pid
+WHERE l.locktype = 'transactionid' AND l.mode = 'ExclusiveLock' AND l.granted
+  AND l.pid IS DISTINCT FROM pg_backend_pid()
+ORDER BY age(l.transactionid) DESC LIMIT 1
+"""
 PUBLISHED = "publish = 'insert, update, delete, truncate', publish_via_partition_root = true"
 _SLOT = """
 SELECT plugin, database, active_pid, confirmed_flush_lsn::text, wal_status,
@@ -146,12 +156,43 @@ def create_slot(where: Address, session: Session, name: str) -> None:
 
     :raises LakecdcError: if the source refuses.
     """
+    with bounded_wait(where, session, name):
+        session.execute("SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", (name,))
+
+
+@contextmanager
+def bounded_wait(where: Address, session: Session, name: str) -> Iterator[None]:
+    """Create a slot in `session` meanwhile, without waiting for ever for transactions that are open at the source.
+
+    :param name: of the slot.
+    :raises LakecdcError: if the source refuses, or a transaction stays open for too long.
+    """
     import psycopg
 
     try:
-        session.execute("SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", (name,))
+        session.execute(f"SET lock_timeout = '{_TRANSACTION_SECONDS}s'".encode())
+        # no statement may follow: it would end the snapshot that a session has exported
+        yield
+    except psycopg.errors.LockNotAvailable as error:
+        raise SourceUnavailableError(
+            f"The slot {name!r} cannot be created: a transaction of Postgres at {where.place} has been open for more "
+            f"than {_TRANSACTION_SECONDS} seconds since, {_oldest_transaction(session)}.",
+            hint="A slot begins once every transaction that was open has ended. End it (SELECT "
+            "pg_terminate_backend(…), or ROLLBACK PREPARED …), or run again later.",
+        ) from error
     except psycopg.Error as error:
         raise explain(error, where, f"create the slot {name!r}") from error
+
+
+def _oldest_transaction(session: Session) -> str:
+    row = session.execute(_OLDEST_TRANSACTION).fetchone()
+    if row is None:
+        return "which has ended by now"
+    if row[0] is None:
+        return "a prepared one (see pg_prepared_xacts)"
+    pid, user, application, state, begin = row
+    known = [f"user {user}", f"application {application!r}", state, f"since {begin}" if begin else None]
+    return f"that of server process {pid} ({', '.join(filter(None, known))})"
 
 
 def advance(session: Session, slot: str, to: int) -> int:

@@ -15,12 +15,13 @@ from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from lakecdc.contract.errors import InputError
+from lakecdc.contract.errors import InputError, LakecdcError
 from lakecdc.ingest.change import ArrowRows, OddValueError
 from lakecdc.ingest.order import RANK_READ, order_key
 from lakecdc.ingest.sources.database import full_load_frame, string_schema
+from lakecdc.ingest.sources.postgres import slots
 from lakecdc.ingest.sources.postgres.arrow_values import converted
-from lakecdc.ingest.sources.postgres.connect import Address, connect, explain, lsn
+from lakecdc.ingest.sources.postgres.connect import Address, connect, lsn
 from lakecdc.model.columns import arrow_type
 from lakecdc.row_values import without_values
 from lakecdc.worker import settle
@@ -77,7 +78,6 @@ def take(where: Address, slot: str, *, temporary: bool) -> Snapshot:
     :param temporary: the slot is another one beside it, which vanishes with the snapshot.
     :raises LakecdcError: if the source refuses.
     """
-    import psycopg
     from psycopg import sql
 
     session = connect(where, replication=True)
@@ -85,11 +85,12 @@ def take(where: Address, slot: str, *, temporary: bool) -> Snapshot:
     slot = f"{slot[:40]}_load_{os.getpid()}" if temporary else slot
     statement = sql.SQL("CREATE_REPLICATION_SLOT {} {}LOGICAL pgoutput EXPORT_SNAPSHOT")
     try:
-        row = session.execute("SELECT clock_timestamp()").fetchone()
-        created = session.execute(statement.format(sql.Identifier(slot), lifetime)).fetchone()
-    except psycopg.Error as error:
+        with slots.bounded_wait(where, session, slot):
+            row = session.execute("SELECT clock_timestamp()").fetchone()
+            created = session.execute(statement.format(sql.Identifier(slot), lifetime)).fetchone()
+    except LakecdcError:
         session.close()
-        raise explain(error, where, f"create the slot {slot!r}") from error
+        raise
     assert row is not None and created is not None
     return Snapshot(session, created[2], lsn(created[1]), row[0], _xmin(where, created[2]))
 

@@ -29,12 +29,21 @@ from lakecdc.ingest.sources.postgres import owners, slots, snapshot
 from lakecdc.ingest.sources.postgres.backlog import Backlog
 from lakecdc.ingest.sources.postgres.catalog import column_numbers, read_table, source_name, target_columns
 from lakecdc.ingest.sources.postgres.connect import address, asking, connect, lsn, lsn_text
-from lakecdc.ingest.sources.postgres.feed import Feed, described_numbers, key_names, with_fill, without_new_names
+from lakecdc.ingest.sources.postgres.feed import (
+    Feed,
+    described_numbers,
+    key_names,
+    names_now,
+    settle_quiet_names,
+    with_fill,
+    without_new_names,
+)
 from lakecdc.ingest.sources.postgres.load import Part, Progress, parts
 from lakecdc.ingest.sources.postgres.owners import Owner
 from lakecdc.ingest.sources.postgres.parking import Parked
 from lakecdc.ingest.sources.postgres.slots import Publication, Slot
 from lakecdc.ingest.sources.postgres.start_checks import TYPE, check_position, check_same_table, check_slot
+from lakecdc.ingest.sources.postgres.storage import StorageWatch
 from lakecdc.ingest.sources.postgres.types import TypeCatalog
 from lakecdc.ingest.tables import open_target
 from lakecdc.metadata.positions import Position
@@ -187,6 +196,7 @@ class PostgresIngest:
             target_key = key_numbers(known, target) if known and target.keyed else ()
             feed = self._feeds[name] = Feed(table, (), position, numbers, target_key, parked=parked)
             feed.columns = target_columns(target, table.key, table.columns, self._types)
+            feed.storage = StorageWatch(self._session, table, position.storage if position else None)
         except LakecdcError as error:
             self._stop(name, error, position)
 
@@ -351,7 +361,7 @@ class PostgresIngest:
             full_load=not part.again,
             arrow_rows=None if part.again else rows,
             source_columns={c.name: feed.numbers.get(c.name) for c in feed.columns},
-            facts={"full_load_chunks": feed.chunks},
+            facts={"full_load_chunks": feed.chunks, **table.facts},
         )
 
     def _loaded(self, feed: Feed, taken: snapshot.Snapshot, part: Part) -> Position:
@@ -414,19 +424,18 @@ class PostgresIngest:
     def _batch(self, found: wal.Round, feed: Feed, to: int, moment: datetime, facts: Mapping[str, Any]) -> TableBatch:
         table, events = feed.table, found.summary.events.get(feed.table.oid)
         relations = found.relations(table.oid)
+        if feed.storage:
+            feed.storage.follow(to, bool(relations), found.truncated_by(table.oid))
         numbers = described_numbers(self._session, feed, relations)
         key = key_names(feed, relations, numbers)
         if relations:
             feed.columns = target_columns(table.target, key, relations[-1].columns, self._types)
         columns, made = with_fill(self.spark, self._session, feed, self._types), Native()
-        if not relations:
+        named = bool(relations) or settle_quiet_names(feed, to)
+        if not named:
             columns = without_new_names(self._session, feed, columns)
         if events:
-            now = {number: name for name, number in numbers[-1].items() if number is not None}
-            renamed = {
-                r.version: {n: now[i] for n, i in of.items() if i in now and now[i] not in of}
-                for r, of in zip(relations, numbers, strict=True)
-            }
+            renamed = {r.version: names for r, names in zip(relations, names_now(numbers), strict=True)}
             made = self._made(found, feed, key, columns, renamed)
             facts = {**facts, "decoded_by": f"jvm: {made.reason}" if made.reason else "native"}
         feed.numbers = numbers[-1] if numbers else feed.numbers
@@ -441,8 +450,8 @@ class PostgresIngest:
             every_event=made.every_event,
             truncate_order=wal.truncate_order(found, table.oid, self._epoch),
             overtaken_below=order_key(self._epoch, feed.ahead) if feed.ahead else None,
-            source_columns={c.name: feed.numbers.get(c.name) for c in columns} if relations else None,
-            facts=facts,
+            source_columns={c.name: feed.numbers.get(c.name) for c in columns} if named else None,
+            facts={**facts, **table.facts},
         )
         return rounds.repeatable(batch, made)
 
@@ -474,7 +483,8 @@ class PostgresIngest:
         offsets = {"lsn": lsn_text(max(to, feed.at)), "epoch": self._epoch, "oid": feed.table.oid}
         if feed.ahead > to:
             offsets["loaded"] = lsn_text(feed.ahead)
-        return Position(TYPE, self._identity, offsets, read_through)
+        storage = feed.storage.encode() if feed.storage else None
+        return Position(TYPE, self._identity, offsets, read_through, storage=storage)
 
     def _source_facts(self, moment: datetime) -> dict[str, Any]:
         row = self._session.execute("SELECT clock_timestamp()").fetchone()

@@ -82,7 +82,7 @@ def orders(lake: Lake, server: Postgres) -> Shop:
     shop.sql('DROP TABLE IF EXISTS "Or ders"')
     shop.sql(
         'CREATE TABLE "Or ders" (part int, "Id" bigint, state text, price numeric(10,2), "changed ""at""" timestamptz,'
-        ' PRIMARY KEY ("Id", part))'
+        ' PRIMARY KEY ("Id", part) INCLUDE (state))'
     )
     return shop
 

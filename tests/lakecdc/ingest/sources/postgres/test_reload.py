@@ -85,3 +85,33 @@ def test_a_table_keeps_its_key(shop: Shop) -> None:
     shop.sql("ALTER TABLE s.t DROP CONSTRAINT t_pkey, ADD PRIMARY KEY (v)")
     report = run(shop, **RELOAD)[name]
     assert report.outcome == "failed" and "The source's key is v now, and the table's id" in str(report.reason)
+
+
+def test_rows_that_changed_without_events_need_a_load_and_others_go_on(shop: Shop) -> None:
+    (other,) = tables(shop, "other")
+    shop.sql("CREATE TABLE s.plain (id int PRIMARY KEY, a int, b text); INSERT INTO s.plain VALUES (1, 1, 'x')")
+    shop.sql("CREATE TABLE s.child (more int) INHERITS (s.plain)")
+    shop.sql("CREATE TABLE s.part (id int, d int, PRIMARY KEY (id, d)) PARTITION BY LIST (d)")
+    shop.sql("CREATE TABLE s.p1 PARTITION OF s.part FOR VALUES IN (1); INSERT INTO s.part VALUES (1, 1)")
+    plain, part = shop.target("plain"), shop.target("part")
+    assert run(shop)[plain].metrics["child_tables_left_out"] == [f"{shop.schema}.child"]
+    shop.sql("DROP TABLE s.child; ALTER TABLE s.plain ALTER COLUMN a TYPE bigint USING a * 100")
+    shop.sql("INSERT INTO s.plain VALUES (3, 300, 'z')")
+    shop.sql("CREATE TABLE s.p2 (id int NOT NULL, d int NOT NULL); INSERT INTO s.p2 VALUES (2, 2)")
+    shop.sql("ALTER TABLE s.part ATTACH PARTITION s.p2 FOR VALUES IN (2); INSERT INTO s.part VALUES (3, 2)")
+    insert(shop, "other", 1)
+    for _ in range(2):
+        reports = run(shop)
+        assert "were rewritten" in str(reports[plain].reason) and "p2 may have been attached" in str(
+            reports[part].reason
+        )
+        assert {reports[name].outcome for name in (plain, part)} == {"failed"}
+        assert not differs(shop, other, "id, v")
+    run(shop, options={"reload": [plain, part]})
+    assert not differs(shop, plain, "id, a, b") and not differs(shop, part, "id, d")
+    shop.sql("TRUNCATE s.part; INSERT INTO s.part VALUES (7, 1)")
+    shop.sql("VACUUM FULL s.plain")
+    for _ in range(2):
+        reports = run(shop)
+        assert {reports[name].outcome for name in (plain, part)} <= {"done", "nothing"}, reports
+        assert not differs(shop, plain, "id, a, b") and not differs(shop, part, "id, d")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lakecdc.ingest.column_numbers import identified, renamed
+from lakecdc.ingest.sources.postgres.feed import names_now
 
 from .conftest import Shop
 from .test_job import differs, run
@@ -50,6 +51,40 @@ def test_a_run_without_rows_takes_a_new_name_for_no_new_column(shop: Shop) -> No
     run(shop)
     assert field_ids(shop, name)["b"] == before["a"]
     assert not differs(shop, name, "id, b, c")
+
+
+def test_a_column_dropped_and_made_anew_is_another_column(shop: Shop) -> None:
+    for name in ("keeps", "drops", "quiet"):
+        shop.sql(f"CREATE TABLE s.{name} (id int PRIMARY KEY, a int, b text)")
+        shop.sql(f"INSERT INTO s.{name} VALUES (1, 1, 'x'), (2, 2, 'y'), (4, 4, 'w')")
+    keeps, quiet = shop.target("keeps"), shop.target("quiet")
+    drops = shop.target("drops", on_dropped_column="drop")
+    run(shop)
+    before = field_ids(shop, keeps)
+    anew = "ALTER TABLE s.{0} DROP COLUMN a; ALTER TABLE s.{0} ADD COLUMN a int"
+    for name in ("keeps", "drops"):
+        shop.sql(
+            f"BEGIN; UPDATE s.{name} SET a = 11 WHERE id = 1; {anew.format(name)};"
+            f"INSERT INTO s.{name} VALUES (3, 'z', 33); COMMIT; UPDATE s.{name} SET b = 'yy' WHERE id = 2"
+        )
+    shop.sql(f"{anew.format('quiet')} DEFAULT 7")
+    reports = run(shop)
+    assert {report.outcome for report in reports.values()} <= {"done", "nothing"}, reports
+    assert reports[keeps].metrics["schema_changes"] == ["renamed a to a_dropped", "added a int"]
+    for name in (keeps, drops, quiet):
+        assert not differs(shop, name, "id, b, a"), name
+    after = field_ids(shop, keeps)
+    assert after["a_dropped"] == before["a"] and after["a"] not in before.values()
+    assert {*field_ids(shop, drops)} == {"id", "b", "a"}
+    assert (4, 4) in shop.lake.duckdb_rows(keeps, "id, a_dropped"), "what the source has dropped is kept"
+    shop.sql("UPDATE s.keeps SET a = 5 WHERE id = 4; UPDATE s.quiet SET a = 6 WHERE id = 4")
+    run(shop)
+    assert not differs(shop, keeps, "id, b, a") and not differs(shop, quiet, "id, b, a")
+
+
+def test_what_a_batch_calls_columns_of_before() -> None:
+    before, last = {"id": 1, "a": 2, "b": 3, "c": 4}, {"id": 1, "b2": 3, "c": 4, "a": 5}
+    assert names_now([before, last]) == [{"a": "", "b": "b2"}, {}]
 
 
 @pytest.mark.parametrize(

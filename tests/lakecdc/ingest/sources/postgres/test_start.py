@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import socket
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import psycopg
 import pytest
 
 from lakecdc.contract.errors import ConflictError, InputError, SourceUnavailableError
+from lakecdc.contract.sources.postgres import PostgresSource
+from lakecdc.ingest.sources.postgres import slots
 from lakecdc.ingest.sources.postgres.connect import address, connect
 from local_services.process import free_port
 
@@ -119,15 +121,27 @@ def test_wrong_column_names_are_refused(shop: Shop) -> None:
 
 
 def test_an_index_can_be_the_identity(shop: Shop) -> None:
-    shop.sql("CREATE TABLE s.t (a int NOT NULL, b int NOT NULL, v text)")
-    shop.sql("CREATE UNIQUE INDEX t_ab ON s.t (b, a)")
+    shop.sql("CREATE TABLE s.t (a int NOT NULL, b int NOT NULL, v text NOT NULL)")
+    shop.sql("CREATE UNIQUE INDEX t_ab ON s.t (b, a) INCLUDE (v)")
     shop.sql("ALTER TABLE s.t REPLICA IDENTITY USING INDEX t_ab")
-    shop.sql("INSERT INTO s.t VALUES (1, 1, 'x'), (2, 2, 'y')")
+    shop.sql("INSERT INTO s.t VALUES (1, 1, 'x'), (2, 2, 'y'), (3, 3, 'z')")
     name = shop.target("t")
     shop.run()
-    shop.sql("DELETE FROM s.t WHERE a = 1; UPDATE s.t SET b = 5 WHERE a = 2")
+    shop.sql("DELETE FROM s.t WHERE a = 1; UPDATE s.t SET b = 5 WHERE a = 2; UPDATE s.t SET v = 'w' WHERE a = 3")
     shop.run()
-    assert shop.model.rows(name) == [(2, 5, "y")]
+    assert shop.model.batches[0][0].key == ("b", "a")
+    assert shop.model.rows(name) == [(2, 5, "y"), (3, 3, "w")]
+
+
+def test_columns_after_include_are_no_part_of_the_primary_key(shop: Shop) -> None:
+    shop.sql("CREATE TABLE s.t (id int, x text, n int, PRIMARY KEY (id) INCLUDE (x))")
+    shop.sql("INSERT INTO s.t VALUES (1, 'a', 1), (2, 'b', 2), (3, 'c', 3)")
+    name = shop.target("t")
+    shop.run()
+    shop.sql("UPDATE s.t SET x = 'A' WHERE id = 1; UPDATE s.t SET n = 20 WHERE id = 2; DELETE FROM s.t WHERE id = 3")
+    shop.run()
+    assert shop.model.batches[0][0].key == ("id",)
+    assert shop.model.rows(name) == [(1, "A", 1), (2, "b", 20)]
 
 
 def test_a_second_run_is_a_conflict(shop: Shop) -> None:
@@ -211,6 +225,23 @@ def test_a_slot_of_somebody_else_is_left_alone(shop: Shop) -> None:
         start(shop)
 
 
+def test_an_idle_transaction_does_not_keep_a_full_load_waiting_for_ever(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table(shop)
+    monkeypatch.setattr(slots, "_TRANSACTION_SECONDS", 1)
+    where = address(cast(PostgresSource, shop.spec().source))
+    with psycopg.connect(shop.server.dsn, application_name="forgotten") as idle, connect(where) as session:
+        idle.execute("SELECT txid_current()")
+        reason = f"server process {idle.info.backend_pid} .*'forgotten', idle in transaction, since 20"
+        with pytest.raises(SourceUnavailableError, match=reason):
+            start(shop)
+        with pytest.raises(SourceUnavailableError, match=reason):
+            slots.create_slot(where, session, shop.schema)
+    assert shop.sql(f"SELECT 1 FROM pg_replication_slots WHERE slot_name = '{shop.schema}'") == []
+    assert start(shop) == {}
+
+
 def test_without_create_nothing_is_made(shop: Shop) -> None:
     table(shop)
     with pytest.raises(InputError, match=r"has no slot .*postgres_slot\.py create"):
@@ -253,8 +284,6 @@ def test_a_dry_run_makes_nothing_at_the_source(shop: Shop) -> None:
 
 
 def test_logical_decoding_must_be_on(shop: Shop) -> None:
-    from lakecdc.ingest.sources.postgres import slots
-
     with psycopg.connect(shop.server.dsn, autocommit=True) as session:
         slots.check_server(session)
         session.execute("CREATE SCHEMA IF NOT EXISTS shadow")

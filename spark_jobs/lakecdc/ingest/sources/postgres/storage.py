@@ -1,0 +1,302 @@
+"""Notice changes of a source table's rows that its log has no events for.
+
+The log has no row for values that ALTER TABLE computes anew, for a partition that is attached, detached, dropped or
+truncated on its own, and for an enum's label that is renamed. The catalog tells: by the partition tree, the files of
+the leaves, and the transactions that wrote the catalog's own rows. A target remembers them in its position; what cannot
+be told from such a change stops the table.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import itertools
+import json
+import zlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from lakecdc.contract.errors import InputError
+from lakecdc.ingest.sources.database import full_load_needed
+from lakecdc.ingest.sources.postgres.connect import lsn
+
+if TYPE_CHECKING:
+    import psycopg
+
+    from lakecdc.ingest.sources.postgres.catalog import SourceTable
+
+    Session = psycopg.Connection[tuple[Any, ...]]
+
+# one statement, so that all of it is of one moment; a table's row for the column ctid is as old as the table
+_TREE = """
+WITH RECURSIVE tree(oid, parent, xid, cid) AS (
+  SELECT %(oid)s::oid, 0::oid, 0::bigint, 0::bigint
+  UNION ALL
+  SELECT i.inhrelid, i.inhparent, i.xmin::text::bigint, i.cmin::text::bigint
+  FROM tree JOIN pg_class p ON p.oid = tree.oid AND p.relkind = 'p' JOIN pg_inherits i ON i.inhparent = tree.oid
+)
+SELECT tree.oid::bigint, tree.parent::bigint, tree.xid, tree.cid, birth.xmin::text::bigint = tree.xid,
+  n.nspname, c.relname, c.relkind = 'p', c.relfilenode::bigint, c.xmin::text::bigint,
+  (SELECT string_agg(a.attnum || ':' || a.xmin::text, ',' ORDER BY a.attnum) FROM pg_attribute a
+    WHERE a.attrelid = c.oid AND a.attnum > 0),
+  txid_snapshot_xmin(txid_current_snapshot()), pg_current_wal_insert_lsn()::text
+FROM tree JOIN pg_class c ON c.oid = tree.oid JOIN pg_namespace n ON n.oid = c.relnamespace
+  JOIN pg_attribute birth ON birth.attrelid = c.oid AND birth.attnum = -1
+"""
+_LABELS = """
+SELECT e.enumtypid::bigint, t.typname, e.oid::bigint, e.enumlabel FROM pg_enum e JOIN pg_type t ON t.oid = e.enumtypid
+WHERE e.enumtypid IN (
+  SELECT unnest(ARRAY[k.oid, k.typelem, k.typbasetype]) FROM pg_attribute a JOIN pg_type k ON k.oid = a.atttypid
+  WHERE a.attrelid = %s AND a.attnum > 0 AND NOT a.attisdropped AND a.attname <> ALL(%s::text[]))
+ORDER BY e.oid
+"""
+# half of the numbers that transactions turn through
+_COMPARABLE = 2**31
+
+
+@dataclass(frozen=True)
+class _Node:
+    """A table of the partition tree.
+
+    :param xid: transaction that attached it to its parent.
+    :param cid: the command in that transaction.
+    :param born: the same transaction created it.
+    :param changed_by: transaction that wrote its row of the catalog, which is the one that gave it its file, or later.
+    :param columns: the transactions that wrote its columns' rows of the catalog.
+    """
+
+    oid: int
+    parent: int
+    xid: int
+    cid: int
+    born: bool
+    schema: str
+    name: str
+    partitioned: bool
+    file: int
+    changed_by: int
+    columns: str
+
+    def rows_from_before(self) -> str:
+        """SQL condition of rows that may have been in it when it was attached."""
+        if not self.born:
+            return "true"
+        # the number of a command is another's once the row was locked
+        return (
+            f"CASE WHEN xmin::text = '{self.xid}' THEN cmin::text::bigint <= {self.cid} OR xmax::text <> '0' "
+            f"ELSE age(xmin) >= age('{self.xid}'::xid) END"
+        )
+
+
+@dataclass(frozen=True)
+class _Storage:
+    """The catalog's view of a table at one moment.
+
+    :param labels: name of each enum type, and its labels by their oids.
+    :param xmin: every transaction below this number was over.
+    :param lsn: the log up to here has every commit that is seen.
+    """
+
+    nodes: Mapping[int, _Node]
+    labels: Mapping[int, tuple[str, Mapping[int, str]]]
+    xmin: int
+    lsn: int
+
+    @property
+    def leaves(self) -> dict[int, _Node]:
+        """The tables that hold rows."""
+        return {oid: node for oid, node in self.nodes.items() if not node.partitioned}
+
+    def path(self, leaf: int) -> list[_Node]:
+        """A leaf and the partitions that it lies in, without the table itself."""
+        path = []
+        while (node := self.nodes[leaf]).parent:
+            path.append(node)
+            leaf = node.parent
+        return path
+
+    def links(self, leaves: Iterable[int]) -> str:
+        """Digest of how leaves hang together with the table."""
+        links = {(node.oid, node.parent, node.xid) for leaf in leaves for node in self.path(leaf)}
+        return _digest(repr(sorted(links)))
+
+    def columns(self, leaves: Iterable[int]) -> str:
+        """Digest of the columns' rows of the catalog."""
+        return _digest(repr([(leaf, self.nodes[leaf].columns) for leaf in sorted(leaves)]))
+
+
+@dataclass(frozen=True)
+class Remembered:
+    """What a target's position keeps of its source table's storage.
+
+    :param files: of the leaves, by their oids.
+    :param links: digest of the partition tree above them.
+    :param columns: digest of their columns.
+    :param labels: of each enum type the highest oid of a label, and a digest of all up to it.
+    :param xmin: every transaction below this number was over by then.
+    """
+
+    files: Mapping[int, int]
+    links: str
+    columns: str
+    labels: Mapping[int, tuple[int, str]]
+    xmin: int
+
+    @classmethod
+    def of(cls, now: _Storage) -> Remembered:
+        """Remember what is there now."""
+        leaves = now.leaves
+        labels = {enum: (max(found), _labels(found, max(found))) for enum, (_, found) in now.labels.items()}
+        files = {leaf: node.file for leaf, node in leaves.items()}
+        return cls(files, now.links(leaves), now.columns(leaves), labels, now.xmin)
+
+    def encode(self) -> dict[str, Any]:
+        """For a position, where it has to be small: thousands of partitions are numbers that differ by little."""
+        before, numbers = 0, list[int]()
+        for leaf in sorted(self.files):
+            numbers += [leaf - before, self.files[leaf] - leaf]
+            before = leaf
+        packed = base64.b64encode(zlib.compress(json.dumps(numbers, separators=(",", ":")).encode(), 9)).decode()
+        labels = {"labels": {str(enum): list(last) for enum, last in self.labels.items()}} if self.labels else {}
+        return {"files": packed, "links": self.links, "columns": self.columns, "xmin": self.xmin, **labels}
+
+    @classmethod
+    def decode(cls, document: Mapping[str, Any]) -> Remembered:
+        """Back from a position."""
+        numbers = json.loads(zlib.decompress(base64.b64decode(document["files"])))
+        leaves = itertools.accumulate(numbers[::2])
+        files = {leaf: leaf + more for leaf, more in zip(leaves, numbers[1::2], strict=True)}
+        labels = {int(enum): (last[0], last[1]) for enum, last in document.get("labels", {}).items()}
+        return cls(files, document["links"], document["columns"], labels, document["xmin"])
+
+
+class StorageWatch:
+    """Compare a table's storage with what its target's position remembers.
+
+    :ivar read_at: LSN up to which the log has every change that the catalog showed at the start.
+    :param remembered: of the position; None if it is of an earlier release, or the table was never fed.
+    :raises InputError: rows may have changed without events.
+    """
+
+    def __init__(self, session: Session, table: SourceTable, remembered: Mapping[str, Any] | None) -> None:
+        self._session, self._table = session, table
+        now = _read(session, table)
+        self._remembered = Remembered.decode(remembered) if remembered else Remembered.of(now)
+        self.read_at = now.lsn
+        # leaves with a new file that a TRUNCATE of the whole table may explain, once the log has come to it
+        self._unexplained = self._compare(now, None)
+
+    def encode(self) -> dict[str, Any]:
+        """For the position of a batch that :meth:`follow` has passed."""
+        return self._remembered.encode()
+
+    def follow(self, to: int, altered: bool, truncated_by: int | None) -> None:
+        """Compare again where a batch of the log describes the table, and judge what the log must have explained.
+
+        :param to: LSN up to which the batch goes.
+        :param altered: the log describes the table, as it does before its first event and after DDL.
+        :param truncated_by: transaction of its last TRUNCATE in the batch.
+        :raises InputError: rows may have changed without events.
+        """
+        if altered or truncated_by is not None:
+            self._unexplained &= self._compare(_read(self._session, self._table), truncated_by)
+        if self._unexplained and to >= self.read_at:
+            raise self._stop(
+                f"A partition of {self._table.label} has another file now and no row from before the last run: it may "
+                "have been truncated (VACUUM FULL and CLUSTER of a partition without older rows look the same)"
+            )
+
+    def _compare(self, now: _Storage, truncated_by: int | None) -> set[int]:
+        """Remember what is there now, if no row can have changed without an event.
+
+        :return: leaves for which that is not known.
+        """
+        before, leaves, label = self._remembered, now.leaves, self._table.label
+        if before.files.keys() - leaves.keys():
+            raise self._stop(f"A partition of {label} was detached or dropped, which is not in the log")
+        changed = {leaf for leaf, file in before.files.items() if leaves[leaf].file != file}
+        if changed and now.columns(before.files) != before.columns:
+            raise self._stop(
+                f"The rows of {label} were rewritten and its columns altered, and the log does not have values that "
+                "ALTER TABLE has computed"
+            )
+        if now.links(before.files) != before.links:
+            raise self._stop(f"A partition of {label} was detached and attached again")
+        self._check_labels(now)
+        known = {node.oid for leaf in before.files for node in now.path(leaf)}
+        for leaf in leaves.keys() - before.files.keys():
+            self._check_new(now, leaf, known)
+        unexplained = {leaf for leaf in changed if self._may_be_truncated(now, leaves[leaf], truncated_by)}
+        found = Remembered.of(now)
+        if unexplained:
+            files = {**found.files, **{leaf: before.files[leaf] for leaf in unexplained}}
+            found = replace(found, files=files, xmin=before.xmin)
+        self._remembered = found
+        return unexplained
+
+    def _check_labels(self, now: _Storage) -> None:
+        for enum, (last, digest) in self._remembered.labels.items():
+            if enum in now.labels and _labels(now.labels[enum][1], last) != digest:
+                raise self._stop(
+                    f"Labels of the enum type {now.labels[enum][0]} of {self._table.label} were renamed, also in "
+                    "rows that the log does not have"
+                )
+
+    def _check_new(self, now: _Storage, leaf: int, known: set[int]) -> None:
+        """Refuse a new leaf that may have been attached with rows."""
+        links = [node.rows_from_before() for node in now.path(leaf) if node.oid not in known]
+        if self._any_row(now.nodes[leaf], " OR ".join(links)):
+            node = now.nodes[leaf]
+            raise self._stop(
+                f"The partition {node.schema}.{node.name} may have been attached to {self._table.label} with rows, "
+                "which are not in the log"
+            )
+
+    def _may_be_truncated(self, now: _Storage, leaf: _Node, truncated_by: int | None) -> bool:
+        """Tell whether a leaf with another file may have lost rows; a TRUNCATE of the table itself is in the log."""
+        if leaf.oid == self._table.oid or leaf.changed_by == truncated_by:
+            return False
+        before = self._remembered.xmin
+        older = f"age(xmin) > age('{before % 2**32}'::xid)"
+        return now.xmin - before >= _COMPARABLE or not self._any_row(leaf, older)
+
+    def _any_row(self, leaf: _Node, condition: str) -> bool:
+        from psycopg import errors, sql
+
+        statement = sql.SQL("SELECT EXISTS (SELECT FROM ONLY {} WHERE {})").format(
+            sql.Identifier(leaf.schema, leaf.name), sql.SQL(condition)
+        )
+        try:
+            row = self._session.execute(statement).fetchone()
+        except errors.InsufficientPrivilege as error:
+            name = f"{leaf.schema}.{leaf.name}"
+            raise InputError(
+                f"Whether the partition {name} brought rows that the log does not have cannot be told: "
+                "the login may not read it.",
+                table=self._table.target.table,
+                hint=f"Run GRANT SELECT ON {name} TO {self._session.info.user} at the source.",
+            ) from error
+        return row is not None and bool(row[0])
+
+    def _stop(self, what: str) -> InputError:
+        return full_load_needed(what, self._table.target.table)
+
+
+def _read(session: Session, table: SourceTable) -> _Storage:
+    rows = session.execute(_TREE, {"oid": table.oid}).fetchall()
+    labels: dict[int, tuple[str, dict[int, str]]] = {}
+    for enum, name, oid, label in session.execute(_LABELS, (table.oid, list(table.target.exclude_columns))):
+        labels.setdefault(enum, (name, {}))[1][oid] = label
+    if not rows:
+        raise full_load_needed(f"The source table {table.label} was dropped", table.target.table)
+    return _Storage({row[0]: _Node(*row[:11]) for row in rows}, labels, int(rows[0][11]), max(lsn(r[12]) for r in rows))
+
+
+def _labels(labels: Mapping[int, str], last: int) -> str:
+    """Digest of an enum's labels up to one; new ones come behind it."""
+    return _digest(repr(sorted((oid, label) for oid, label in labels.items() if oid <= last)))
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
