@@ -133,7 +133,9 @@ def read_alter_table(statement: Sequence[Token], schema: str, *, certain: bool, 
     words = [[token.bare for token in part] for part in actions]
     reader = _Reader(AlterTable(table), schema, certain, strict)
     # then the server refuses to touch a row
-    reader.instant = certain and any(part in (["ALGORITHM", "=", "INSTANT"], ["ALGORITHM", "INSTANT"]) for part in words)
+    reader.instant = certain and any(
+        part in (["ALGORITHM", "=", "INSTANT"], ["ALGORITHM", "INSTANT"]) for part in words
+    )
     if "IGNORE" in [token.bare for token in statement[1:place]]:
         reader.refuse("had rows removed or changed by ALTER IGNORE TABLE")
     for part in actions:
@@ -147,7 +149,7 @@ class _Reader:
     schema: str
     certain: bool
     strict: bool
-    instant: bool = False
+    instant: bool
 
     def refuse(self, why: str) -> None:
         self.result.refusals.append(why)

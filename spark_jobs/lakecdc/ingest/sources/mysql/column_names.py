@@ -74,8 +74,8 @@ class ColumnNames:
             self._types[of] = column.type
         elif before is None or not (before == column.type or (is_wider(column.type, before) and before != "double")):
             return (
-                f"was changed by a new definition of the column {column.column!r}, which is {column.type} now and was "
-                f"{before or 'not there before'}, so that its values may have changed"
+                f"was changed by a new definition of the column {column.column!r}, whose values may have changed: it "
+                f"is {column.type} now and was {before or 'of a type that is not known'}"
             )
         return None
 

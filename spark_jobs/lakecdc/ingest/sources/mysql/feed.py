@@ -33,8 +33,8 @@ class Feed:
     :param key_numbers: of the key's columns, which they keep; empty if these are known by their names alone.
     :param left_out: numbers of columns that the target has never had.
     :param chunks: of its full load that this run has read.
-    :param types: Spark SQL types of the target's columns at the position, by the source's names; None if they have to be
-        read again.
+    :param types: Spark SQL types of the target's columns at the position, by the source's names; None until they are
+        read.
     """
 
     number: int

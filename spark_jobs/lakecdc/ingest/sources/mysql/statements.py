@@ -57,7 +57,8 @@ def effects(statement: str, schema: str, sql_mode: int = 0) -> list[Effect]:
     words = [token.bare for token in pieces[:6]]
     if not words:
         return []
-    if words[0] not in _HARMLESS:
+    # MariaDB: behind ANALYZE may stand a statement, which it executes
+    if words[0] not in _HARMLESS or (words[0] == "ANALYZE" and words[1:2] not in (["TABLE"], ["TABLES"])):
         return list(_changed_by(pieces, schema))
     if words[0] == "TRUNCATE":
         return [Effect("truncate", *table_name(pieces, 2 if "TABLE" in words[1:2] else 1, schema)[0])]

@@ -81,6 +81,7 @@ def test_tables_are_named(statement: str, expected: list[tuple[str, str | None, 
         "LOAD DATA INFILE 'SQL_LOAD-1' INTO TABLE `t`",
         "SET STATEMENT max_statement_time = 1 FOR DELETE FROM t",
         "EXPLAIN ANALYZE SELECT f()",
+        "ANALYZE FORMAT=JSON UPDATE t SET a = 1",
     ],
 )
 def test_statements_that_are_not_known_to_leave_rows_alone_may_have_changed_every_table(statement: str) -> None:
@@ -97,6 +98,7 @@ def test_statements_that_are_not_known_to_leave_rows_alone_may_have_changed_ever
         "SET DEFAULT ROLE r FOR u",
         "FLUSH PRIVILEGES",
         "OPTIMIZE TABLE t",
+        "ANALYZE TABLE t",
     ],
 )
 def test_statements_that_leave_tables_of_users_alone_are_passed(statement: str) -> None:
@@ -159,7 +161,7 @@ def test_values_are_changed_without_an_error_where_the_session_is_not_strict(act
     "action",
     [
         "ADD c int DEFAULT 5 COMMENT 'x' AFTER a, DROP COLUMN b",
-        "ADD UNIQUE KEY (a), ADD FULLTEXT INDEX (b), ADD CONSTRAINT c CHECK (a > 0), ADD FOREIGN KEY (a) REFERENCES u (a)",
+        "ADD UNIQUE KEY (a), ADD FULLTEXT INDEX (b), ADD CONSTRAINT c CHECK (a > 0), ADD FOREIGN KEY (a) REFERENCES u",
         "ADD VECTOR INDEX (v)",
         "DROP INDEX i, DROP FOREIGN KEY f, DROP CONSTRAINT c, ALTER INDEX i INVISIBLE",
         "ALTER COLUMN a SET DEFAULT 5, ALTER b DROP DEFAULT, ALTER c SET INVISIBLE",
