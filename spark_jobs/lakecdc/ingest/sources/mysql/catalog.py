@@ -27,7 +27,7 @@ SELECT COLUMN_NAME, DATA_TYPE, COLUMN_TYPE, CHARACTER_SET_NAME, NUMERIC_PRECISIO
 FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s ORDER BY ORDINAL_POSITION
 """
 _TABLES = """
-SELECT table_schema, table_name FROM information_schema.tables WHERE table_type = 'BASE TABLE'
+SELECT table_schema, table_name FROM information_schema.tables WHERE table_type IN ('BASE TABLE', 'SYSTEM VERSIONED')
   AND table_schema NOT IN ('mysql', 'sys', 'information_schema', 'performance_schema')
 """
 _TABLE = """
@@ -127,7 +127,11 @@ def read_table(session: Session, target: Target, source: MysqlSource, mariadb: b
         )
     schema, name, kind, engine = found[0]
     if kind != "BASE TABLE":
-        raise InputError(f"{schema}.{name} is not an ordinary table ({kind.lower()}).", table=target.table)
+        raise InputError(
+            f"{schema}.{name} is not an ordinary table ({kind.lower()}), so its log does not tell all of its changes.",
+            table=target.table,
+            hint='Leave it out, with "exclude_source_tables" where a pattern includes it.',
+        )
     columns = tuple(_column(row, mariadb) for row in query(session, _COLUMNS, (schema, name)))
     indexes = query(session, _KEYS, (schema, name))
     # values that differ in their first characters differ, so a part of a column identifies rows as all of it does

@@ -13,6 +13,7 @@ import pytest
 
 from lakecdc.contract.errors import InputError, SourceUnavailableError, SpecError
 from lakecdc.contract.spec import parse_spec
+from lakecdc.ingest.sources.mysql import source_tables
 from lakecdc.ingest.sources.mysql.gtid import merged_gtid
 from lakecdc.ingest.sources.mysql.server import check_settings
 from local_services.mysql import MySQL
@@ -146,6 +147,10 @@ def test_tables_that_cannot_be_fed_do_not_stop_the_others(shop: Shop) -> None:
             raise refused[name]
         assert caught.value.table == name
     assert shop.model.rows(good) == [(1, 0)]
+    # a pattern finds it too, so that the report says so
+    assert {f"{shop.schema}.versioned"} == {*source_tables(shop.lake.spark, shop.spec())} & {
+        f"{shop.schema}.{name}" for name in ("versioned", "seen")
+    }
     assert f"{shop.schema}.child" not in shop.start(allow_cascades=True)
 
 
