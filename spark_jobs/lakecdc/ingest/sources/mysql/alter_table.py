@@ -130,12 +130,10 @@ def read_alter_table(statement: Sequence[Token], schema: str, *, certain: bool, 
     # MariaDB: how long to wait for the table
     at += {"NOWAIT": 1, "WAIT": 2}.get(statement[at].bare if at < len(statement) else "", 0)
     actions = [*parts(statement[at:])]
-    words = [[token.bare for token in part] for part in actions]
-    reader = _Reader(AlterTable(table), schema, certain, strict)
-    # then the server refuses to touch a row
-    reader.instant = certain and any(
-        part in (["ALGORITHM", "=", "INSTANT"], ["ALGORITHM", "INSTANT"]) for part in words
-    )
+    # a server that may only change the definition refuses whatever would touch a row
+    options = [[token.bare for token in part if token.bare != "="] for part in actions]
+    instant = certain and ["ALGORITHM", "INSTANT"] in options
+    reader = _Reader(AlterTable(table), schema, certain, strict, instant)
     if "IGNORE" in [token.bare for token in statement[1:place]]:
         reader.refuse("had rows removed or changed by ALTER IGNORE TABLE")
     for part in actions:

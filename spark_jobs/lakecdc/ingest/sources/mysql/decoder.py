@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakecdc.ingest.sources.mysql import events as kinds
 from lakecdc.ingest.sources.mysql import gtid, statements
+from lakecdc.ingest.sources.mysql.alter_table import Alteration
 from lakecdc.ingest.sources.mysql.column_names import ColumnNames
 from lakecdc.ingest.sources.mysql.place import Place
 from lakecdc.ingest.sources.mysql.rows import UNREADABLE, Image, Rows, UnreadableError
@@ -379,7 +380,7 @@ class Decoder:
                     self._count(number, "t")
                     self.summary.truncates[number] = (position, self._ordinal, seconds)
 
-    def _alter(self, number: int, change: statements.Alteration, position: int, where: str) -> None:
+    def _alter(self, number: int, change: Alteration, position: int, where: str) -> None:
         summary, columns = self.summary, self._columns[number]
         why = columns.alter(change)
         wanted = self._wanted[number]
