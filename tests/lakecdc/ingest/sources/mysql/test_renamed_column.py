@@ -100,6 +100,10 @@ def test_the_old_name_of_a_column_goes_to_a_new_one(shop: Shop) -> None:
     assert not differs(shop, name, "id, old, price, b")
     after = field_ids(shop, name)
     assert after["old"] == before["a"] and after["price"] not in before.values()
+    # a server says nothing of the zeros that it leaves out
+    shop.sql("UPDATE s.t SET c = '007'", "ALTER TABLE s.t MODIFY c int")
+    report = run(shop)[name]
+    assert report.failure_class == "bad input" and "it is int now and was string" in str(report.reason), report
 
 
 def test_an_interrupted_run_renames_once(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
