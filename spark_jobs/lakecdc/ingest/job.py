@@ -36,6 +36,7 @@ from lakecdc.ingest.floor import held_against
 from lakecdc.ingest.fold import FoldStats, fold, stats
 from lakecdc.ingest.formats.changes import row_key
 from lakecdc.ingest.lookup import drop_older
+from lakecdc.ingest.null_keys import null_key
 from lakecdc.ingest.order import void_sql
 from lakecdc.ingest.sources import open_source
 from lakecdc.metadata import names
@@ -180,6 +181,8 @@ def _feed(spark: SparkSession, spec: JobSpec, feed: Feed, batch: TableBatch) -> 
         except Exception as error:
             rest = None if last or feed.commits > committed else _to_be_taken(spark, feed, batch, error)
             if rest is None:
+                if no_key := null_key(batch, error):
+                    raise no_key from error
                 raise
             batch = rest
 

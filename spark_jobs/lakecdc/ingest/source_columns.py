@@ -178,6 +178,16 @@ def _key_property(batch: TableBatch, columns: Columns) -> dict[str, str]:
     return {names.SOURCE_KEY: json.dumps(numbers)} if numbers else {}
 
 
+def types_in_table(table: IcebergTable, target: Target, columns: Iterable[str]) -> dict[str, str]:
+    """Return the Spark SQL type of each source column that the table has.
+
+    :param columns: the source's names.
+    """
+    types = definition.source_types(table)
+    named = {name: _in_table(target, name) for name in columns}
+    return {name: types[there] for name, there in named.items() if there in types}
+
+
 def left_out(table: IcebergTable, target: Target, columns: Mapping[str, int]) -> set[int]:
     """Numbers of the source's columns that the table does not have."""
     return {number for name, number in columns.items() if _in_table(target, name) not in table.column_names}

@@ -83,10 +83,10 @@ class LoadTask:
         import pyarrow as pa
         import pyarrow.compute as pc
 
+        if any(piece[name].null_count for name in self.key):
+            raise OddValueError("a key is null")
         for name, bucket in zip(self._partitions, self.buckets, strict=True):
             keys = piece[self.key[bucket.key]].combine_chunks()
-            if keys.null_count:
-                raise OddValueError("a key is null")
             piece = piece.append_column(name, bucket_values(keys, bucket.count))
         by = (*self._partitions, *self.key)
         indices = pc.sort_indices(piece, [(name, "ascending") for name in by]) if by else None

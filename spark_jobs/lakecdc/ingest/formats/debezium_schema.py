@@ -71,7 +71,9 @@ def field(schema: dict[str, Any]) -> Field:
 
 
 def _decimal(name: str, parameters: dict[str, Any]) -> Field:
+    """A decimal; one with a negative scale, whose last digits are zeros that are not written, has that many more."""
     scale = int(parameters.get("scale", 0))
-    precision = int(parameters.get("connect.decimal.precision", 38))
-    fits = 0 <= scale <= precision <= 38
-    return Field(name, f"decimal({precision},{scale})" if fits else "string", "decimal_bytes", max(scale, 0))
+    precision = int(parameters.get("connect.decimal.precision", 38)) - min(scale, 0)
+    places = max(scale, 0)
+    fits = places <= precision <= 38
+    return Field(name, f"decimal({precision},{places})" if fits else "string", "decimal_bytes", scale)

@@ -21,6 +21,8 @@ _TIMES = ("date", "timestamp", "timestamp_ntz")
 _LARGE = re.compile(r"string|binary|decimal")
 _DECIMAL = re.compile(r"decimal\((\d+),\s*(\d+)\)")
 _VARIABLE = (("scale", "int"), ("value", "string"))
+# digits behind the point that Postgres' numbers have at most; what claims more is none
+_MOST_ZEROS = 16383
 # MySQL's times may be negative or longer than a day
 _TIME_OF_DAY = (
     "format_string('%s%02d:%02d:%02d.%06d', CASE WHEN m < 0 THEN '-' ELSE '' END, abs(m) DIV 3600000000, "
@@ -40,7 +42,7 @@ class Field:
         such bytes); ``epoch_days``, ``epoch_millis``, ``epoch_micros``, ``epoch_nanos``; ``time_millis``,
         ``time_micros``, ``time_nanos`` of the day; ``enum``, ``set`` (the number of one of ``names``, or the bits of
         some).
-    :param scale: of ``decimal_bytes``.
+    :param scale: of ``decimal_bytes``; below 0 it counts zeros at the end of the number that are not written.
     :param names: of ``enum`` and ``set``.
     """
 
@@ -96,12 +98,12 @@ def value(image: str, field: Field) -> str:
         return f"try_to_binary({text}, 'base64')"
     if field.encoding == "decimal_bytes":
         # Connect's ``decimal.format`` NUMERIC writes numbers, of which some would pass for base64
-        unscaled = _cast(_unscaled(text, str(field.scale)), field.type, field.scale)
+        unscaled = _plain_decimal(_unscaled(text, str(field.scale)), field.type)
         is_text = f"schema_of_variant({raw}) = 'STRING'"
         return f"CASE WHEN {is_text} THEN {unscaled} ELSE {exact_decimal(text, field.type)} END"
     if field.encoding == "variable_decimal":
         scale, unscaled = (member(raw, part, sql_type) for part, sql_type in _VARIABLE)
-        return _cast(_unscaled(unscaled, scale), field.type)
+        return _plain_decimal(_let(scale, "s", _unscaled(unscaled, "s")), field.type)
     return _time(member(image, field.name, "bigint"), field.encoding, field.type)
 
 
@@ -245,20 +247,24 @@ def exact_decimal(text: str, sql_type: str) -> str:
     return _let(text, "t", f"CASE WHEN regexp_like(t, '[eE]') THEN {power} ELSE {plain} END")
 
 
-def _cast(text: str, sql_type: str, scale: int = 18) -> str:
-    """Cast a text; a decimal that would have to be rounded becomes null.
+def _cast(text: str, sql_type: str) -> str:
+    """Cast a text; a decimal that would have to be rounded becomes null."""
+    exact, whole = f"try_cast(t AS {sql_type})", "decimal(38,18)"
+    # compared with each other as they are, both would lose their fractions
+    return _let(text, "t", f"CASE WHEN try_cast({exact} AS {whole}) = try_cast(t AS {whole}) THEN {exact} END")
 
-    :param scale: digits after the point that the text has at most.
-    """
-    if _DECIMAL.match(sql_type):
-        exact, whole = f"try_cast(t AS {sql_type})", f"decimal(38,{scale})"
-        # compared with each other as they are, both would lose their fractions
-        return _let(text, "t", f"CASE WHEN try_cast({exact} AS {whole}) = try_cast(t AS {whole}) THEN {exact} END")
-    return f"try_cast({text} AS {sql_type})"
+
+def _plain_decimal(text: str, sql_type: str) -> str:
+    """SQL of a type out of a number's text without exponent; null if it would have to be rounded."""
+    decimal = _DECIMAL.match(sql_type)
+    return _let(text, "t", _unrounded("t", sql_type, decimal[2])) if decimal else f"try_cast({text} AS {sql_type})"
 
 
 def _unscaled(base64: str, scale: str) -> str:
-    """Decimal text of a big-endian two's complement number of up to 16 bytes, in base64."""
+    """Decimal text of a big-endian two's complement number of up to 16 bytes, in base64.
+
+    :param scale: SQL of the digits after the point; below 0, of zeros at the end that the number does not have yet.
+    """
     padded = "lpad(h, 32, CASE WHEN substr(h, 1, 1) >= '8' THEN 'F' ELSE '0' END)"
     high = "CAST(conv(substr(p, 1, 16), 16, -10) AS decimal(38,0))"
     low = "CAST(conv(substr(p, 17, 16), 16, 10) AS decimal(20,0))"
@@ -266,10 +272,13 @@ def _unscaled(base64: str, scale: str) -> str:
     number = _let(f"CASE WHEN length(h) <= 32 THEN {padded} END", "p", f"CAST({whole} AS string)")
     number = _let(f"hex(try_to_binary({base64}, 'base64'))", "h", number)
     sign = "CASE WHEN n LIKE '-%' THEN '-' ELSE '' END"
+    places = f"greatest({scale}, 0)"
     point = f"CASE WHEN {scale} > 0 THEN '.' ELSE '' END"
-    pointed = f"concat({sign}, substr(f, 1, length(f) - {scale}), {point}, substr(f, length(f) - {scale} + 1))"
-    figures = _let("replace(n, '-', '')", "d", f"lpad(d, greatest(length(d), {scale} + 1), '0')")
-    return _let(number, "n", _let(figures, "f", pointed))
+    pointed = f"concat({sign}, substr(f, 1, length(f) - {places}), {point}, substr(f, length(f) - {places} + 1))"
+    zeros = f"CASE WHEN {scale} < 0 AND d != '0' THEN concat(d, repeat('0', -({scale}))) ELSE"
+    figures = f"{zeros} lpad(d, greatest(length(d), {places} + 1), '0') END"
+    figures = f"CASE WHEN {scale} BETWEEN -{_MOST_ZEROS} AND {_MOST_ZEROS} THEN {figures} END"
+    return _let(number, "n", _let(_let("replace(n, '-', '')", "d", figures), "f", pointed))
 
 
 def _time(number: str, encoding: str, sql_type: str) -> str:

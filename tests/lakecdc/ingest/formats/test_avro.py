@@ -231,7 +231,7 @@ def test_schemas_that_change_within_a_batch(spark: SparkSession) -> None:
 
 def test_a_decimals_scale_changes_in_json_as_well(spark: SparkSession) -> None:
     lines = []
-    for number, (scale, unscaled) in enumerate([(2, 125), (4, 25001)], 1):
+    for number, (scale, unscaled) in enumerate([(2, 125), (4, 25001), (-2, 123)], 1):
         decimal = {
             "field": "price",
             "type": "bytes",
@@ -242,7 +242,7 @@ def test_a_decimals_scale_changes_in_json_as_well(spark: SparkSession) -> None:
         row = {"id": number, "price": b64encode(unscaled.to_bytes(4, "big")).decode()}
         lines.append(json.dumps({"schema": schema, "payload": event("c", row, number)}))
     found = decode_lines(spark, "debezium-json", lines, known=Known({}, engine="jvm"))
-    assert state(found, ("id", "price")) == [(1, Decimal("1.2500")), (2, Decimal("2.5001"))]
+    assert state(found, ("id", "price")) == [(1, Decimal("1.2500")), (2, Decimal("2.5001")), (3, Decimal("12300"))]
 
 
 def in_headers(**ids: int) -> dict[str, bytes]:

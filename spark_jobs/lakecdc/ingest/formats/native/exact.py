@@ -41,7 +41,9 @@ _LONGEST_TIME = 10**15
 _BARE = r"true|-?\d[\d.eE+-]*"
 # JSON numbers that are no integers of up to 64 bits
 _LONG_NUMBER = r"-?(0|[1-9]\d*)(\.\d+([eE][+-]?\d+)?|[eE][+-]?\d+)|[1-9]\d{19,}|-[1-9]\d{18,}|-0"
-# digits after the point that the JVM compares at most
+# zeros that a negative scale can count for a number of 128 bits
+_MOST_ZEROS = 37
+# digits after the point of numbers that tell their scale; the JVM judges more, and negative scales
 _MOST_VARIABLE_SCALE = 18
 _INSTANT = Field("", "timestamp")
 
@@ -50,7 +52,8 @@ def supports(field: Field) -> bool:
     """Tell whether the engine can decode a column."""
     if field.encoding in ("decimal_bytes", "variable_decimal"):
         decimal = _DECIMAL.match(field.type)
-        fits = field.encoding != "decimal_bytes" or 0 <= field.scale <= (int(decimal[2]) if decimal else 37)
+        places = int(decimal[2]) if decimal else 37
+        fits = field.encoding != "decimal_bytes" or -_MOST_ZEROS <= field.scale <= places
         return fits and (field.type == "string" or decimal is not None)
     if field.names:
         return field.type == "string"
@@ -210,7 +213,9 @@ def _unscaled(octets: str) -> str:
 
 
 def _scaled(unscaled: str, scale: int) -> str:
-    """SQL of a decimal with its point set."""
+    """SQL of a decimal with its point set, or of a whole number with the zeros that a negative scale counts."""
+    if scale < 0:
+        return f"TRY({unscaled} * 1{'0' * -scale}::HUGEINT)"
     whole = f"{unscaled}::DECIMAL(38,0)"
     return f"({whole} * '0.{'1'.rjust(scale, '0')}'::DECIMAL({scale},{scale}))" if scale else whole
 

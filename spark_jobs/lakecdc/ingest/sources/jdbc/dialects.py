@@ -94,6 +94,11 @@ DIALECTS: dict[str, Dialect] = {
         "OR data_type = 'bit' AND numeric_precision > 1 OR data_type = 'decimal' AND numeric_precision > 38)",
     ),
     "sqlite": Sqlite(
-        "org.sqlite.JDBC", '"', None, "SELECT name, pk AS place FROM pragma_table_info({table}) WHERE pk > 0"
+        "org.sqlite.JDBC",
+        '"',
+        None,
+        "SELECT name, pk AS place FROM pragma_table_info({table}) WHERE pk > 0",
+        # every integer has 64 bits, whatever its column is declared as
+        type_query="SELECT name, 'bigint' AS type FROM pragma_table_xinfo({table}) WHERE upper(type) LIKE '%INT%'",
     ),
 }

@@ -155,7 +155,9 @@ class SourceTable:
         wanted = {**known, **self.target.columns}
         texts = {name: "string" for name, kind in self.target.columns.items() if kind == "string"}
         kept = {n: t for n, t in told.items() if not wanted.get(n, "string").startswith(_NOT_OF_TEXT)}
-        return {name: kind for name, kind in {**kept, **texts}.items() if name != self.column or name in texts}
+        types = {**kept, **texts}
+        # a cursor that is read as text could not be compared
+        return {n: t for n, t in types.items() if n != self.column or n in texts or t in _INTEGERS}
 
     def _told(self, query: str | None, types: str) -> list[Row]:
         """Rows of a dialect's query about this table; none if the dialect has no such query."""

@@ -27,7 +27,7 @@ SELECT COLUMN_NAME, DATA_TYPE, COLUMN_TYPE, CHARACTER_SET_NAME, NUMERIC_PRECISIO
 FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s ORDER BY ORDINAL_POSITION
 """
 _TABLES = """
-SELECT table_schema, table_name FROM information_schema.tables WHERE table_type = 'BASE TABLE'
+SELECT table_schema, table_name FROM information_schema.tables WHERE table_type IN ('BASE TABLE', 'SYSTEM VERSIONED')
   AND table_schema NOT IN ('mysql', 'sys', 'information_schema', 'performance_schema')
 """
 _TABLE = """
@@ -35,8 +35,8 @@ SELECT TABLE_SCHEMA, TABLE_NAME, TABLE_TYPE, ENGINE FROM information_schema.TABL
 WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s
 """
 _KEYS = """
-SELECT INDEX_NAME, COLUMN_NAME FROM information_schema.STATISTICS
-WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s AND SUB_PART IS NULL AND COLUMN_NAME IS NOT NULL
+SELECT INDEX_NAME, COLUMN_NAME, SEQ_IN_INDEX = 1 AND SUB_PART IS NULL FROM information_schema.STATISTICS
+WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s AND COLUMN_NAME IS NOT NULL
 ORDER BY INDEX_NAME <> 'PRIMARY', INDEX_NAME, SEQ_IN_INDEX
 """
 _CASCADES = """
@@ -127,11 +127,17 @@ def read_table(session: Session, target: Target, source: MysqlSource, mariadb: b
         )
     schema, name, kind, engine = found[0]
     if kind != "BASE TABLE":
-        raise InputError(f"{schema}.{name} is not an ordinary table ({kind.lower()}).", table=target.table)
+        raise InputError(
+            f"{schema}.{name} is not an ordinary table ({kind.lower()}), so its log does not tell all of its changes.",
+            table=target.table,
+            hint='Leave it out, with "exclude_source_tables" where a pattern includes it.',
+        )
     columns = tuple(_column(row, mariadb) for row in query(session, _COLUMNS, (schema, name)))
     indexes = query(session, _KEYS, (schema, name))
-    primary = tuple(column for index, column in indexes if index == "PRIMARY")
-    table = SourceTable(target, schema, name, columns, target.key or primary, str(indexes[0][1]) if indexes else None)
+    # values that differ in their first characters differ, so a part of a column identifies rows as all of it does
+    primary = tuple(column for index, column, _leads in indexes if index == "PRIMARY")
+    leading = next((str(column) for _index, column, leads in indexes if leads), None)
+    table = SourceTable(target, schema, name, columns, target.key or primary, leading)
     _check(session, table, source, engine)
     return table
 

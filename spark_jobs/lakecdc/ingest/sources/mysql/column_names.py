@@ -6,10 +6,11 @@ from the table; what statements do to them is checked against the names that row
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
-from lakecdc.ingest.sources.mysql.statements import Alteration
+from lakecdc.iceberg.widening import is_wider
+from lakecdc.ingest.sources.mysql.alter_table import Alteration, Redefinition
 from lakecdc.ingest.sources.mysql.table_map import LayoutError, Named
 
 _REMEDY = "set binlog_row_metadata = FULL at the source and load the table anew"
@@ -19,10 +20,16 @@ class ColumnNames:
     """The columns of one table at one moment of the log.
 
     :param numbers: of the columns where the reading begins, in the order of the rows; empty if they are not known.
+    :param types: Spark SQL types in the target of the columns that it has, by their names where the reading begins.
+    :param excluded: columns that the target has not.
     """
 
-    def __init__(self, numbers: Mapping[str, int]) -> None:
+    def __init__(
+        self, numbers: Mapping[str, int], types: Mapping[str, str] | None = None, excluded: Collection[str] = ()
+    ) -> None:
         self.numbers = dict(numbers)
+        self._types = {numbers.get(name, name.lower()): kind for name, kind in (types or {}).items()}
+        self._excluded = {name.lower() for name in excluded}
         self.added: list[int] = []
         self._known = self._in_order = bool(numbers)
         self._last = max(numbers.values(), default=0)
@@ -33,6 +40,9 @@ class ColumnNames:
         :return: why that cannot be done; None if it was.
         """
         here = {name.lower(): name for name in self.numbers}
+        for redefinition in change.redefined:
+            if why := self._redefine(redefinition, here):
+                return why
         new_names: dict[str, str] = {}
         for rename in change.renamed:
             if rename.old == rename.new or (rename.optional and self._known and rename.old.lower() not in here):
@@ -51,6 +61,22 @@ class ColumnNames:
             # there already where the statement says IF NOT EXISTS
             if name.lower() not in {n.lower() for n in self.numbers}:
                 self.added.append(self._number(name))
+        return None
+
+    def _redefine(self, column: Redefinition, here: Mapping[str, str]) -> str | None:
+        """Note a column's new type; tell why the server may have changed its values for it."""
+        name = column.column.lower()
+        if name in self._excluded:
+            return None
+        of = self.numbers[here[name]] if name in here else name
+        before = self._types.get(of)
+        if before is not None and is_wider(before, column.type):
+            self._types[of] = column.type
+        elif before is None or not (before == column.type or (is_wider(column.type, before) and before != "double")):
+            return (
+                f"was changed by a new definition of the column {column.column!r}, whose values may have changed: it "
+                f"is {column.type} now and was {before or 'of a type that is not known'}"
+            )
         return None
 
     def _refusal(self, old: str, here: Mapping[str, str]) -> str | None:

@@ -12,7 +12,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from lakecdc.ingest.sources.mysql import events as kinds
 from lakecdc.ingest.sources.mysql import gtid, statements
+from lakecdc.ingest.sources.mysql.alter_table import Alteration
 from lakecdc.ingest.sources.mysql.column_names import ColumnNames
 from lakecdc.ingest.sources.mysql.place import Place
 from lakecdc.ingest.sources.mysql.rows import UNREADABLE, Image, Rows, UnreadableError
@@ -29,21 +31,6 @@ _STANDALONE, _GROUP_COMMIT, _DDL = 0x01, 0x02, 0x20
 #: an ALTER TABLE that begins, or is taken back (binlog_alter_two_phase)
 _NO_ALTER = 0x02 | 0x08
 _GEOMETRY_TYPE = 255
-#: kinds of row events by event type, and whether extra data stands before the columns
-_ROWS = {
-    **{23: ("c", False), 24: ("u", False), 25: ("d", False)},
-    **{30: ("c", True), 31: ("u", True), 32: ("d", True)},
-}
-_QUERY, _ROTATE, _XID, _TABLE_MAP, _XA_PREPARE = 2, 4, 16, 19, 38
-FORMAT = 15
-_GTIDS = (gtid.GTID, gtid.ANONYMOUS, gtid.TAGGED, gtid.MARIADB)
-_REFUSED = {
-    39: "partial JSON updates (binlog_row_value_options = PARTIAL_JSON)",
-    40: "compressed transactions (binlog_transaction_compression = ON)",
-    **dict.fromkeys(range(165, 172), "compressed events (log_bin_compress = ON)"),
-    **dict.fromkeys((20, 21, 22), "row events of a version before MySQL 5.1.18"),
-    26: "a note that the source lost events (LOST_EVENTS)",
-}
 
 
 class LogError(ValueError):
@@ -61,6 +48,7 @@ class Wanted:
     :param columns: names and numbers of the columns at ``start``, in the order of the rows; empty if not known.
     :param loaded: see :attr:`Place.number`; columns that are renamed or made anew before it were so while they were
         loaded.
+    :param types: Spark SQL types of the target's columns, by their names at ``start``.
     """
 
     schema: str
@@ -71,6 +59,7 @@ class Wanted:
     now: tuple[Named, ...]
     columns: tuple[tuple[str, int], ...] = ()
     loaded: int = 0
+    types: tuple[tuple[str, str], ...] = ()
 
     def key_places(self, names: Sequence[str], numbers: Sequence[int]) -> dict[str, int | None]:
         """Where the key's columns stand in rows; None for one that they do not have.
@@ -227,7 +216,9 @@ class Decoder:
         self._mariadb, self._fold = mariadb, fold
         self._tail = 4 if checksum else 0
         self._tables = {self._folded(w.schema, w.table): number for number, w in wanted.items()}
-        self._columns = {number: ColumnNames(dict(w.columns)) for number, w in wanted.items()}
+        self._columns = {
+            number: ColumnNames(dict(w.columns), dict(w.types), w.excluded) for number, w in wanted.items()
+        }
         self._layouts: dict[bytes, _Layout | None] = {}
         self._by_id: dict[int, _Layout | None] = {}
         self._relations: dict[int, Relation] = {}
@@ -278,30 +269,30 @@ class Decoder:
                 zero_dates[layout.table] = zero_dates.get(layout.table, 0) + rows.zero_dates
 
     def _take(self, event: bytes) -> None:
-        seconds, kind, server, size, end, _flags = _HEADER.unpack_from(event)
+        seconds, kind, server, size, end, flags = _HEADER.unpack_from(event)
         self.summary.bytes += len(event)
-        artificial = not end or (kind == _ROTATE and not seconds)
+        artificial = not end or (kind == kinds.ROTATE and not seconds)
         start = self._at
         if not artificial:
             start = self._advance(end, size)
         body_end = len(event) - self._tail
-        if kind in _REFUSED:
-            raise LogError(f"The log holds {_REFUSED[kind]} at {self._file}:{start}, which cannot be read.")
-        if kind in _ROWS:
+        if what := kinds.unreadable(kind, flags):
+            raise LogError(f"The log holds {what} at {self._file}:{start}, which cannot be read.")
+        if kind in kinds.ROWS:
             self._row_event(event, body_end, kind, start, seconds)
-        elif kind == _TABLE_MAP:
+        elif kind == kinds.TABLE_MAP:
             self._inside = True
             self._table_map(event[19:body_end], start)
-        elif kind == _QUERY:
+        elif kind in (kinds.QUERY, kinds.LOAD_QUERY):
             self._query(event, body_end, start, seconds)
-        elif kind in (_XID, _XA_PREPARE):
+        elif kind in (kinds.XID, kinds.XA_PREPARE):
             self._end_of_transaction(event, kind, seconds)
-        elif kind in _GTIDS:
+        elif kind in kinds.GTIDS:
             self._begin(event, kind, server, body_end)
-        elif kind == FORMAT:
+        elif kind == kinds.FORMAT:
             # its last five bytes are the kind of checksum of all events, and its own checksum
             self._tail = 4 if event[-5] == 1 else 0
-        elif kind == _ROTATE:
+        elif kind == kinds.ROTATE:
             self._rotate(event[27:body_end].decode())
         if not self._inside:
             self._boundary()
@@ -347,7 +338,7 @@ class Decoder:
             self._unfinished = bool(flags & _DDL and more < end and event[more] & _NO_ALTER)
 
     def _end_of_transaction(self, event: bytes, kind: int, seconds: int) -> None:
-        if kind == _XA_PREPARE and not event[19]:
+        if kind == kinds.XA_PREPARE and not event[19]:
             self._refuse_touched("was changed by an XA transaction, whose fate the log tells only later")
         self._end(seconds)
 
@@ -357,20 +348,19 @@ class Decoder:
         self._by_id.clear()
 
     def _query(self, event: bytes, end: int, start: int, seconds: int) -> None:
-        schema_size, variables = event[27], int.from_bytes(event[30:32], "little")
-        at = 32 + variables
-        schema, statement = event[at : at + schema_size].decode(), event[at + schema_size + 1 : end]
+        schema, statement, mode = kinds.read_statement(event, end)
         first, second = statements.first_words(statement)
         if first == "BEGIN" or (first, second) in (("START", "TRANSACTION"), ("XA", "START")):
             self._inside = self._begun = True
             self._ordinal = 0
             self._touched.clear()
-        elif self._begun and first in ("COMMIT", "ROLLBACK") and second != "TO":
-            if first == "ROLLBACK":
-                self._refuse_touched("was changed by a transaction that the log ends with ROLLBACK")
+            return
+        if self._begun and first == "ROLLBACK":
+            # also where it goes back to a savepoint only, as the rows that it takes back are in the log
+            self._refuse_touched("was changed by a transaction that the log ends with ROLLBACK")
+        if self._begun and first in ("COMMIT", "ROLLBACK") and second != "TO":
             self._end(seconds)
         else:
-            mode = _sql_mode(event[32:at])
             if not self._unfinished:
                 self._statement(statement.decode("utf-8", "replace"), schema, mode, start, seconds)
             if not self._begun:
@@ -390,7 +380,7 @@ class Decoder:
                     self._count(number, "t")
                     self.summary.truncates[number] = (position, self._ordinal, seconds)
 
-    def _alter(self, number: int, change: statements.Alteration, position: int, where: str) -> None:
+    def _alter(self, number: int, change: Alteration, position: int, where: str) -> None:
         summary, columns = self.summary, self._columns[number]
         why = columns.alter(change)
         wanted = self._wanted[number]
@@ -406,7 +396,9 @@ class Decoder:
         # rows after it may look as before and mean other columns
         self._layouts.clear()
 
-    def _numbers(self, schema: str, table: str | None) -> list[int]:
+    def _numbers(self, schema: str | None, table: str | None) -> list[int]:
+        if schema is None:
+            return [*self._wanted]
         if table is None:
             return [n for n, w in self._wanted.items() if self._folded(w.schema, "") == self._folded(schema, "")]
         found = self._tables.get(self._folded(schema, table))
@@ -475,7 +467,7 @@ class Decoder:
     def _read_rows(
         self, layout: _Layout, event: bytes, end: int, kind: int, start: int, place: tuple[int, int]
     ) -> None:
-        op, extra = _ROWS[kind]
+        op, extra = kinds.ROWS[kind]
         at = 27 + (int.from_bytes(event[27:29], "little") if extra else 0)
         count, at = length(event, at)
         width = (count + 7) // 8
@@ -541,12 +533,6 @@ class Decoder:
         kinds = self.summary.events.setdefault(table, {})
         kinds[kind] = kinds.get(kind, 0) + number
         self.summary.total += number if rows is None else rows
-
-
-def _sql_mode(variables: bytes) -> int:
-    """The session's mode, from the variables of its statement: its flags come first, the mode behind them."""
-    at = 5 if variables[:1] == b"\0" else 0
-    return int.from_bytes(variables[at + 1 : at + 9], "little") if variables[at : at + 1] == b"\1" else 0
 
 
 def _image(plan: Sequence[tuple[int, int, bool]], event: bytes, at: int, width: int) -> tuple[Image, int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -33,6 +33,8 @@ class Feed:
     :param key_numbers: of the key's columns, which they keep; empty if these are known by their names alone.
     :param left_out: numbers of columns that the target has never had.
     :param chunks: of its full load that this run has read.
+    :param types: Spark SQL types of the target's columns at the position, by the source's names; None until they are
+        read.
     """
 
     number: int
@@ -46,6 +48,7 @@ class Feed:
     key_numbers: tuple[int, ...] = ()
     left_out: set[int] = field(default_factory=set)
     chunks: int = 0
+    types: Mapping[str, str] | None = None
     _used: int = 0
 
     @property
@@ -107,6 +110,19 @@ class Feed:
         if self.numbers and not (self.key_numbers and known):
             self._number_key()
         self.columns = self._columns((), altered=True)
+        if target is not None and self.position is not None:
+            self.target_types(lambda: target)
+
+    def target_types(self, target: Callable[[], IcebergTable | None]) -> Mapping[str, str]:
+        """Return the types of the target's columns at the position, by the source's names.
+
+        :param target: opens its table, if there is one.
+        """
+        if self.types is None:
+            table, columns = target(), {column.name: column.type for column in self.columns}
+            names = self.numbers or columns
+            self.types = columns if table is None else source_columns.types_in_table(table, self.table.target, names)
+        return self.types
 
     def begin(self) -> None:
         """Give the columns of a full load their numbers."""
@@ -144,6 +160,8 @@ class Feed:
             if self.table.target.keyed:
                 raise self._another_key()
             self._number_key()
+        if altered:
+            self.types = None
         if altered or relations:
             self.columns = self._columns(relations, altered)
 

@@ -19,10 +19,11 @@ from lakecdc.ingest.formats.native.log import LogColumn, LogLayout, LogSize
 from lakecdc.ingest.order import order_key, order_sql
 from lakecdc.ingest.sources import rounds
 from lakecdc.ingest.sources.database import cause
-from lakecdc.ingest.sources.mysql import decoder, rows
+from lakecdc.ingest.sources.mysql import rows
 from lakecdc.ingest.sources.mysql.arrow_values import converted, is_odd_for_arrow
 from lakecdc.ingest.sources.mysql.connect import Address, connect, query
 from lakecdc.ingest.sources.mysql.decoder import Decoder, Limits, LogError, Relation, Summary, Wanted
+from lakecdc.ingest.sources.mysql.events import FORMAT
 from lakecdc.ingest.sources.mysql.place import FILE_STEP, Place
 from lakecdc.ingest.sources.mysql.server import Server
 from lakecdc.ingest.sources.mysql.types import typed
@@ -118,7 +119,7 @@ def file_created(where: Address, file: str) -> int:
     events = dump(where, Place(file, 4), 0)
     try:
         # the first event only names the file, the next describes it
-        described = (event for event in events if event[4] == decoder.FORMAT)
+        described = (event for event in events if event[4] == FORMAT)
         return next((struct.unpack_from("<I", event)[0] for event in described), 0)
     finally:
         events.close()

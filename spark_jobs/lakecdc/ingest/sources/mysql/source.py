@@ -182,7 +182,9 @@ class MysqlIngest:
         excluded = frozenset(table.target.exclude_columns)
         now = tuple(column.named for column in table.columns)
         numbers = tuple(feed.numbers.items())
-        return Wanted(table.schema, table.name, feed.place.number, feed.key, excluded, now, numbers, feed.ahead)
+        types = feed.target_types(lambda: open_target(self.spark, self.spec.catalog.name, table.target.table))
+        place, known = feed.place.number, tuple(types.items())
+        return Wanted(table.schema, table.name, place, feed.key, excluded, now, numbers, feed.ahead, known)
 
     def _batches(self, found: binlog.Round, moment: datetime, reached: bool) -> list[TableBatch]:
         lag = max(0.0, (servers.now(self._session) - moment).total_seconds())

@@ -7,6 +7,7 @@ import random
 from base64 import b64encode
 from dataclasses import replace
 from datetime import datetime
+from decimal import Context, Decimal
 from typing import Any
 
 import duckdb
@@ -26,6 +27,9 @@ FIELDS = (
     Field("bytes0", "decimal(38,0)", "decimal_bytes"),
     Field("wider", "decimal(20,4)", "decimal_bytes", 2),
     Field("bytes_text", "string", "decimal_bytes", 3),
+    Field("hundreds", "decimal(20,0)", "decimal_bytes", -2),
+    Field("hundreds_text", "string", "decimal_bytes", -2),
+    Field("large", "decimal(38,37)", "decimal_bytes", 37),
     Field("variable", "decimal(20,4)", "variable_decimal"),
     Field("variable_text", "string", "variable_decimal"),
     Field("days", "date", "epoch_days"),
@@ -72,7 +76,7 @@ def texts() -> list[str]:
     raw += ["-0", "0e0"]
     raw += [str(n) for n in numbers] + [json.dumps(encoded(n)) for n in numbers] + [json.dumps(w) for w in words]
     raw += [variable(scale, n) for n in numbers[::3] for scale in (0, 2, 4, 9, 18)]
-    raw += [variable(scale, 1500) for scale in (3, -1, 19, 40, "2", None, 1.5)]
+    raw += [variable(scale, 1500) for scale in (3, -1, -30, 19, 40, 16384, -(2**31), "2", None, 1.5)]
     raw += [
         '{"scale":2,"value":1234}',
         '{"value":"ew==","scale":2}',
@@ -127,6 +131,36 @@ def taken(quick: bool) -> dict[int, Case]:
             local = value.replace(tzinfo=None) if isinstance(value, datetime) else value
             found[row["k0"]] = (local, bool(row["open"]))
     return found
+
+
+def decimal(unscaled: int, scale: int, field: Field) -> str | Decimal | None:
+    """What an unscaled number stands for in a column; None if that cannot hold it."""
+    number = Decimal(unscaled).scaleb(-scale, Context(prec=20_000))
+    if field.type == "string":
+        return f"{number:f}" if number else "0" if scale <= 0 else f"{number:.{scale}f}"
+    precision, places = map(int, field.type[8:-1].split(","))
+    digits = number.copy_abs().scaleb(places, Context(prec=20_000))
+    return number if digits == int(digits) and digits < 10**precision else None
+
+
+def test_scales_of_every_sign_and_size_set_the_point(spark: SparkSession) -> None:
+    fields = [f for f in FIELDS if f.encoding in ("decimal_bytes", "variable_decimal")]
+    numbers = [0, 1, -1, 123, -12300, 10**15, -(10**30) - 7, 10**38 - 1]
+    scales = [0, 1, 2, 4, 18, 19, 37, 38, 60, 127, -1, -2, -8, -20, -37, -84, 16383, -16383, 16384, -(2**31)]
+    cases = [(n, f.scale, encoded(n), f) for f in fields if f.encoding == "decimal_bytes" for n in numbers]
+    told = [(n, scale, json.loads(variable(scale, n))) for n in numbers for scale in scales]
+    cases += [(*case, f) for case in told for f in fields if f.encoding == "variable_decimal"]
+    images = [(i, json.dumps({f.name: value})) for i, (_number, _scale, value, f) in enumerate(cases)]
+    written = spark.createDataFrame(images, "i int, v string")
+    parsed = written.selectExpr("i", f"{once('try_parse_json(v)')} AS v")
+    rows = parsed.selectExpr("i", *[f"{values.value('v', f)} AS `{f.name}`" for f in fields]).collect()
+    different = {}
+    for row in rows:
+        unscaled, scale, _value, f = cases[row["i"]]
+        expected = decimal(unscaled, scale, f) if abs(scale) <= 16383 else None
+        if row[f.name] != expected:
+            different[f.name, unscaled, scale] = (row[f.name], expected)
+    assert different == {}
 
 
 @pytest.mark.parametrize("quick", [False, True])

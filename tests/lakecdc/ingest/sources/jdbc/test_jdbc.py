@@ -201,6 +201,12 @@ def test_an_integer_cursor_goes_on_from_the_highest_value(books: tuple[Fed, sqli
     shop.execute("INSERT INTO books VALUES (6, 'late', 12)")
     fed.run(lag_values=2)
     assert fed.rows("id, title") == [(1, "new"), *[(n, f"t{n}") for n in range(2, 6)], (6, "late")]
+    # the key and the cursor have more than 32 bits
+    shop.execute("INSERT INTO books VALUES (700218465001, 'far', 5000000000)")
+    assert fed.run().metrics["position"]["through"] == 5000000000
+    shop.execute("UPDATE books SET title = 'farther', version = 5000000001 WHERE id = 700218465001")
+    fed.run(lag_values=1)
+    assert fed.rows("id, title")[-1] == (700218465001, "farther")
 
 
 def test_an_erased_key_stays_in_no_cursor_and_no_metadata_file(

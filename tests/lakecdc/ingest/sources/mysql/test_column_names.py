@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lakecdc.ingest.sources.mysql.column_names import ColumnNames
-from lakecdc.ingest.sources.mysql.statements import effects
+from lakecdc.ingest.sources.mysql.statements import STRICT, effects
 from lakecdc.ingest.sources.mysql.table_map import LayoutError, Named
 from lakecdc.ingest.sources.mysql.types import MysqlType
 
@@ -14,9 +14,10 @@ KNOWN = {"id": 1, "a": 2, "b": 3}
 
 def after(*actions: str, known: dict[str, int] | None = None) -> ColumnNames:
     """The names after some ALTER TABLEs."""
-    found = ColumnNames(KNOWN if known is None else known)
+    known = KNOWN if known is None else known
+    found = ColumnNames(known, dict.fromkeys(known, "int"))
     for action in actions:
-        assert found.alter(effects(f"ALTER TABLE t {action}", "db")[-1].change) is None
+        assert found.alter(effects(f"ALTER TABLE t {action}", "db", STRICT)[-1].change) is None
     return found
 
 
@@ -46,8 +47,36 @@ def test_columns_keep_their_numbers(actions: list[str], expected: dict[str, int]
     ],
 )
 def test_what_cannot_be_followed_says_why(known: dict[str, int], action: str, why: str) -> None:
-    found = ColumnNames(known)
-    assert why in str(found.alter(effects(f"ALTER TABLE t {action}", "db")[-1].change))
+    found = ColumnNames(known, dict.fromkeys("abc", "int"))
+    assert why in str(found.alter(effects(f"ALTER TABLE t {action}", "db", STRICT)[-1].change))
+
+
+@pytest.mark.parametrize(
+    ("before", "definitions", "same"),
+    [
+        ("int", ["bigint", "bigint unsigned NOT NULL"], [True, False]),
+        ("int", ["int", "smallint unsigned", "varchar(9)"], [True, True, False]),
+        ("string", ["varchar(99)", "enum('a')", "int"], [True, True, False]),
+        ("decimal(8,2)", ["decimal(12,2)", "decimal(10,2)", "decimal(12,4)"], [True, True, False]),
+        ("decimal(8,2)", ["bigint"], [False]),
+        ("float", ["double", "float"], [True, False]),
+        ("timestamp_ntz", ["date"], [False]),
+    ],
+)
+def test_values_stay_only_in_types_that_hold_them(before: str, definitions: list[str], same: list[bool]) -> None:
+    for numbers in (KNOWN, {}):
+        found = ColumnNames(numbers, {"a": before})
+        changes = [effects(f"ALTER TABLE t MODIFY A {d}", "db", STRICT)[-1].change for d in definitions]
+        assert [found.alter(change) is None for change in changes] == same
+
+
+def test_types_follow_renamed_columns_and_excluded_ones_have_none() -> None:
+    found = ColumnNames(KNOWN, {"a": "int"}, {"B"})
+    for action, same in [("CHANGE a c int", True), ("MODIFY b char(1)", True), ("MODIFY c varchar(9)", False)]:
+        change = effects(f"ALTER TABLE t {action}, ALGORITHM=INPLACE", "db", STRICT)[-1].change
+        assert (found.alter(change) is None) is same
+    change = effects("ALTER TABLE t MODIFY id int", "db", STRICT)[-1].change
+    assert "'id', whose values may have changed: it is int now and was of" in str(found.alter(change))
 
 
 def test_rows_that_do_not_fit_the_statements_are_refused() -> None:

@@ -111,13 +111,33 @@ def test_rows_of_a_transaction_that_may_not_count_stop_their_table(ending: Any, 
     assert why in summary.lost[0]
 
 
-def test_a_rolled_back_savepoint_and_a_one_phase_xa_transaction_end_nothing_early() -> None:
+def test_a_rolled_back_savepoint_stops_the_tables_and_ends_nothing_early() -> None:
     log = Log().begin().rows(1).query(b"ROLLBACK TO `s`").rows(2).add(38, b"\x01" + bytes(12))
+    _rows, summary = decode(log.events)
+    assert "ends with ROLLBACK" in summary.lost[0] and summary.pos == log.at
+
+
+def test_a_one_phase_xa_transaction_counts() -> None:
+    log = Log().begin().rows(1).rows(2).add(38, b"\x01" + bytes(12))
     rows, summary = decode(log.events)
     assert len(rows) == 2 and not summary.lost and summary.pos == log.at
 
 
-@pytest.mark.parametrize("kind", [20, 26, 39, 40, 165, 166, 171])
+@pytest.mark.parametrize(
+    "log",
+    [
+        Log().query(b"SELECT `db`.`f`(1)"),
+        Log().begin().query(b"INSERT INTO other VALUES (1)").commit(),
+        # LOAD DATA, whose statement has thirteen bytes more before it
+        Log().begin().add(17, bytes(20)).add(18, bytes(8) + b"\x02" + bytes(17) + b"db\0LOAD DATA INFILE 'x'").commit(),
+    ],
+)
+def test_logged_statements_stop_every_table_that_they_may_have_changed(log: Log) -> None:
+    _rows, summary = decode(log.events)
+    assert "may have been changed by a logged" in summary.lost[0]
+
+
+@pytest.mark.parametrize("kind", [20, 26, 39, 40, 165, 166, 171, 172, 99])
 def test_events_that_could_carry_rows_are_never_passed_over(kind: int) -> None:
     with pytest.raises(LogError, match="which cannot be read"):
         decode(Log().begin().add(kind, bytes(20)).events)

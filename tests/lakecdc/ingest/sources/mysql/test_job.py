@@ -31,6 +31,27 @@ def differs(shop: Shop, name: str, columns: str) -> list[Any]:
     return sorted(((side, row) for side, rows in only.items() for row in rows.elements()), key=str)
 
 
+def test_a_key_column_without_a_value_is_named(shop: Shop) -> None:
+    shop.sql(
+        "SET sql_mode = ''",
+        "CREATE TABLE s.zero (id int, d date, v int, PRIMARY KEY (id, d))",
+        "INSERT INTO s.zero VALUES (1, '0000-00-00', 1), (1, '2024-00-00', 2), (1, '2024-01-01', 3)",
+        *[f"CREATE TABLE s.{name} (id int, code varchar(5), v int, UNIQUE KEY (code))" for name in ("none", "later")],
+        "INSERT INTO s.none VALUES (1, NULL, 1), (2, NULL, 2), (3, 'c', 3)",
+        "INSERT INTO s.later VALUES (3, 'c', 3)",
+    )
+    zero, none, later = shop.target("zero"), shop.target("none", key=["code"]), shop.target("later", key=["code"])
+    reports = run(shop)
+    assert reports[later].outcome == "done"
+    shop.sql("INSERT INTO s.later VALUES (4, NULL, 4)")
+    reports[later] = run(shop)[later]
+    for name, column in {zero: "d", none: "code", later: "code"}.items():
+        report = reports[name]
+        assert (report.outcome, report.failure_class) == ("failed", "bad input"), report
+        assert f"The key column '{column}' has no value in a row of the source" in str(report.reason)
+    assert '"columns": {"d": "string"}' in str(reports[zero].reason)
+
+
 class History:
     """Random statements on two tables: ``flat`` with a simple key, ``deep`` with a composite one."""
 

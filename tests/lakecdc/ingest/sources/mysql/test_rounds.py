@@ -95,6 +95,8 @@ def test_full_load_and_log_meet(shop: Shop) -> None:
         ("k int, l int", "k, l", "seq % 3, seq", 4),
         ("k double", "k", "seq", 1),
         ("k enum('b','a'), l int", "k, l", "1 + seq % 2, seq", 1),
+        ("k int, l varchar(20)", "k, l(4)", "seq % 3, concat(lpad(seq, 4, '0'), '-', seq)", 4),
+        ("k text, l int", "k(2), l", "concat(seq % 9, 'same'), seq", 1),
     ],
 )
 def test_keys_of_every_kind_are_cut_into_chunks(shop: Shop, columns: str, key: str, rows: str, chunks: int) -> None:

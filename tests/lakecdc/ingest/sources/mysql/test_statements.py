@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from lakecdc.ingest.sources.mysql.statements import (
-    ANSI_QUOTES,
-    NO_BACKSLASH_ESCAPES,
-    Rename,
-    effects,
-    first_words,
-)
+from lakecdc.ingest.sources.mysql.alter_table import Redefinition, Rename
+from lakecdc.ingest.sources.mysql.sql_tokens import ANSI_QUOTES, NO_BACKSLASH_ESCAPES
+from lakecdc.ingest.sources.mysql.statements import STRICT, effects, first_words
+
+ANY = [("lost", None, None)]
 
 
-def found(statement: str) -> list[tuple[str, str, str | None]]:
-    return [(effect.kind, effect.schema, effect.table) for effect in effects(statement, "db")]
+def found(statement: str, schema: str = "db") -> list[tuple[str, str | None, str | None]]:
+    return [(effect.kind, effect.schema, effect.table) for effect in effects(statement, schema, STRICT)]
 
 
 @pytest.mark.parametrize(
@@ -47,15 +45,164 @@ def found(statement: str) -> list[tuple[str, str, str | None]]:
         ("ALTER TABLE t CONVERT PARTITION p TO TABLE u",
          [("lost", "db", "t"), ("lost", "db", "u"), ("altered", "db", "t")]),
         ("ALTER TABLE t DROP a, ADD a int", [("lost", "db", "t"), ("altered", "db", "t")]),
-        ("UPDATE t SET a = 't2' WHERE 1", [("lost", "db", "UPDATE"), ("lost", "db", "t"), ("lost", "db", "SET"),
-                                          ("lost", "db", "a"), ("lost", "db", "="), ("lost", "db", "1")]),
+        ("UPDATE t SET a = 't2' WHERE 1", ANY),
+        ("CREATE TABLE t (a int) AS SELECT f(1)", ANY),
+        ("CREATE OR REPLACE TABLE t AS SELECT f(1)", [*ANY, ("lost", "db", "t")]),
+        ("CREATE TEMPORARY TABLE u VALUES ROW(f(1))", ANY),
+        ("CREATE TABLE u (a int) PARTITION BY LIST (a) (PARTITION p VALUES IN (1)) START TRANSACTION", []),
+        ("CREATE TRIGGER r AFTER INSERT ON t FOR EACH ROW INSERT INTO u SELECT 1", []),
+        ("DELETE FROM `o`.`memory`", [("lost", "o", "memory")]),
         ("SAVEPOINT `x`", []),
         ("", []),
         ("GRANT SELECT ON t TO u", []),
     ],
 )  # fmt: skip
-def test_tables_are_named(statement: str, expected: list[tuple[str, str, str | None]]) -> None:
+def test_tables_are_named(statement: str, expected: list[tuple[str, str | None, str | None]]) -> None:
     assert found(statement) == expected
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "SELECT `db`.`f`(1)",
+        "WITH c AS (SELECT 1 AS id) DELETE FROM t WHERE id IN (SELECT id FROM c)",
+        "(SELECT f())",
+        "SET @a = f()",
+        "CALL p()",
+        "DO f()",
+        "VALUES ROW(f())",
+        "MERGE INTO t USING u ON t.a = u.a",
+        "INSERT INTO o.u VALUES (1)",
+        "INSERT INTO mysql.x SELECT o.f(1)",
+        "DELETE FROM mysql.x, t USING t JOIN mysql.x",
+        "DELETE FROM mysql.x WHERE a = f (1)",
+        "UPDATE mysql.x JOIN t SET t.a = 1",
+        "DELETE FROM t",
+        "LOAD DATA INFILE 'SQL_LOAD-1' INTO TABLE `t`",
+        "SET STATEMENT max_statement_time = 1 FOR DELETE FROM t",
+        "EXPLAIN ANALYZE SELECT f()",
+        "ANALYZE FORMAT=JSON UPDATE t SET a = 1",
+    ],
+)
+def test_statements_that_are_not_known_to_leave_rows_alone_may_have_changed_every_table(statement: str) -> None:
+    assert found(statement) == ANY
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "INSERT INTO mysql.rds_heartbeat2(id, value) values (1,1690) ON DUPLICATE KEY UPDATE value = 1690",
+        "DELETE FROM mysql.rds_sysinfo where name = 'innodb_txn_key'",
+        "UPDATE mysql.x SET a = NOW() WHERE b IN (1, 2)",
+        "SET PASSWORD FOR u = 'x'",
+        "SET DEFAULT ROLE r FOR u",
+        "FLUSH PRIVILEGES",
+        "OPTIMIZE TABLE t",
+        "ANALYZE TABLE t",
+    ],
+)
+def test_statements_that_leave_tables_of_users_alone_are_passed(statement: str) -> None:
+    assert found(statement) == []
+
+
+@pytest.mark.parametrize(
+    "action",
+    [
+        "MODIFY g int AS (a * 100) STORED",
+        "MODIFY g int GENERATED ALWAYS AS (a * 100) STORED",
+        "MODIFY d datetime",
+        "MODIFY d timestamp(3) NOT NULL",
+        "CHANGE c c char(3)",
+        "MODIFY b binary(4)",
+        "MODIFY j json",
+        "MODIFY y year",
+        "MODIFY t time(6)",
+        "MODIFY s set('b', 'a')",
+        "MODIFY n decimal(50, 2)",
+        "MODIFY f float(7, 2)",
+        "MODIFY x some_type_to_come",
+        "MODIFY x datetime /*!99999 , ALGORITHM=INSTANT */",
+        "ADD SYSTEM VERSIONING",
+        "DROP SYSTEM VERSIONING",
+        "ADD c int WITH SYSTEM VERSIONING",
+        "ADD PERIOD FOR p (a, b)",
+        "ENGINE = BLACKHOLE",
+        "ENGINE = 'BLACKHOLE'",
+        "ROW_FORMAT = DYNAMIC UNION = (u)",
+        "REPAIR PARTITION p",
+        "TRUNCATE PARTITION p",
+        "IMPORT TABLESPACE",
+        "SOMETHING TO COME",
+    ],
+)
+def test_alterations_that_may_change_rows_are_refused(action: str) -> None:
+    lost, altered = effects(f"ALTER TABLE t {action}", "db", STRICT)
+    assert (lost.kind, altered.kind) == ("lost", "altered")
+
+
+@pytest.mark.parametrize(
+    "action",
+    [
+        "MODIFY v varchar(3)",
+        "MODIFY v int NOT NULL",
+        "CHANGE v w bigint",
+        "ADD PRIMARY KEY (v)",
+        "ADD CONSTRAINT k PRIMARY KEY (v)",
+        "CONVERT TO CHARACTER SET latin1",
+    ],
+)
+def test_values_are_changed_without_an_error_where_the_session_is_not_strict(action: str) -> None:
+    assert [effect.kind for effect in effects(f"ALTER TABLE t {action}", "db", STRICT)] == ["altered"]
+    assert [effect.kind for effect in effects(f"ALTER TABLE t {action}", "db")] == ["lost", "altered"]
+    assert [effect.kind for effect in effects(f"ALTER IGNORE TABLE t {action}", "db", STRICT)] == ["lost", "altered"]
+
+
+@pytest.mark.parametrize(
+    "action",
+    [
+        "ADD c int DEFAULT 5 COMMENT 'x' AFTER a, DROP COLUMN b",
+        "ADD UNIQUE KEY (a), ADD FULLTEXT INDEX (b), ADD CONSTRAINT c CHECK (a > 0), ADD FOREIGN KEY (a) REFERENCES u",
+        "ADD VECTOR INDEX (v)",
+        "DROP INDEX i, DROP FOREIGN KEY f, DROP CONSTRAINT c, ALTER INDEX i INVISIBLE",
+        "ALTER COLUMN a SET DEFAULT 5, ALTER b DROP DEFAULT, ALTER c SET INVISIBLE",
+        "ENGINE=InnoDB, ROW_FORMAT=DYNAMIC KEY_BLOCK_SIZE 8 COMMENT = 'b', AUTO_INCREMENT=7",
+        "DEFAULT CHARACTER SET = latin1 COLLATE latin1_bin, STATS_PERSISTENT=DEFAULT",
+        "FORCE, ALGORITHM=INPLACE, LOCK=NONE",
+        "REORGANIZE PARTITION p INTO (PARTITION q VALUES LESS THAN (5), PARTITION r VALUES LESS THAN (9))",
+        "PARTITION BY HASH (id) PARTITIONS 4",
+        "REMOVE PARTITIONING",
+        "ORDER BY a",
+        "CONVERT TO CHARACTER SET utf8mb4 COLLATE utf8mb4_bin",
+        "MODIFY j json NOT NULL COMMENT 'INSTANT', ALGORITHM=INSTANT",
+        "CHANGE d e datetime DEFAULT NULL, ALGORITHM INSTANT",
+    ],
+)
+def test_harmless_alterations_are_passed_in_every_session(action: str) -> None:
+    (effect,) = effects(f"ALTER TABLE t {action}", "db")
+    assert effect.kind == "altered" and not effect.change.redefined
+
+
+@pytest.mark.parametrize(
+    ("definition", "kind"),
+    [
+        ("bigint(20) unsigned NOT NULL AUTO_INCREMENT", "decimal(20,0)"),
+        ("int unsigned", "bigint"),
+        ("mediumint", "int"),
+        ("varchar(20) CHARACTER SET utf8mb4 NOT NULL DEFAULT ''", "string"),
+        ("enum('a', 'b')", "string"),
+        ("decimal(12, 2)", "decimal(12,2)"),
+        ("numeric(5)", "decimal(5,0)"),
+        ("decimal", "decimal(10,0)"),
+        ("bit", "boolean"),
+        ("bit(9)", "bigint"),
+        ("longblob", "binary"),
+        ("datetime(6)", "timestamp_ntz"),
+        ("double precision", "double"),
+    ],
+)
+def test_types_of_new_definitions(definition: str, kind: str) -> None:
+    (effect,) = effects(f"ALTER TABLE t MODIFY COLUMN v {definition}, CHANGE a b {definition} FIRST", "db", STRICT)
+    assert effect.change.redefined == (Redefinition("v", kind), Redefinition("a", kind))
 
 
 @pytest.mark.parametrize(
@@ -69,7 +216,7 @@ def test_tables_are_named(statement: str, expected: list[tuple[str, str, str | N
     ],
 )
 def test_added_columns_are_named(statement: str, columns: list[str]) -> None:
-    (effect,) = effects(statement, "db")
+    (effect,) = effects(statement, "db", STRICT)
     assert effect.change.added == tuple(columns)
 
 
@@ -83,7 +230,7 @@ def test_added_columns_are_named(statement: str, columns: list[str]) -> None:
         ("ALTER /* CHANGE x y int */ TABLE t -- RENAME\n CHANGE a b decimal(10, 2) DEFAULT 1, ALGORITHM=INPLACE",
          [("a", "b")]),
         ("ALTER TABLE t CHANGE a A bigint", [("a", "A")]),
-        ("ALTER ONLINE IGNORE TABLE IF EXISTS t WAIT 5 CHANGE IF EXISTS 1a b$ int FIRST", [("1a", "b$")]),
+        ("ALTER ONLINE TABLE IF EXISTS t WAIT 5 CHANGE IF EXISTS 1a b$ int FIRST", [("1a", "b$")]),
         ("SET STATEMENT lock_wait_timeout = 1 FOR ALTER TABLE t NOWAIT RENAME COLUMN a TO é", [("a", "é")]),
         (r"ALTER TABLE t CHANGE a b text COMMENT 'it\'s, RENAME COLUMN x TO y'", [("a", "b")]),
         ("ALTER TABLE t RENAME INDEX a TO b, RENAME KEY c TO d", []),
@@ -91,7 +238,7 @@ def test_added_columns_are_named(statement: str, columns: list[str]) -> None:
     ],
 )  # fmt: skip
 def test_renamed_columns_are_named(statement: str, renamed: list[tuple[str, str]]) -> None:
-    (effect,) = effects(statement, "db")
+    (effect,) = effects(statement, "db", STRICT)
     assert [(rename.old, rename.new) for rename in effect.change.renamed] == renamed
 
 
@@ -110,16 +257,16 @@ def test_renamed_columns_are_named(statement: str, renamed: list[tuple[str, str]
     ],
 )
 def test_renames_that_cannot_be_read_for_sure_are_not_guessed(statement: str) -> None:
-    lost, altered = effects(statement, "db")
+    lost, altered = effects(statement, "db", STRICT)
     assert lost.kind == "lost" and "cannot be read for sure" in lost.detail
     assert not altered.change.renamed
 
 
 def test_quotes_and_backslashes_mean_what_the_session_says() -> None:
-    (effect,) = effects('ALTER TABLE "t" CHANGE "a\\" "b""c" int', "db", ANSI_QUOTES)
+    (effect,) = effects('ALTER TABLE "t" CHANGE "a\\" "b""c" int', "db", ANSI_QUOTES | STRICT)
     assert (effect.table, effect.change.renamed) == ("t", (Rename("a\\", 'b"c'),))
     statement = r"ALTER TABLE t CHANGE a b text COMMENT 'c:\', RENAME COLUMN c TO d"
-    (effect,) = effects(statement, "db", NO_BACKSLASH_ESCAPES)
+    (effect,) = effects(statement, "db", NO_BACKSLASH_ESCAPES | STRICT)
     assert effect.change.renamed == (Rename("a", "b"), Rename("c", "d"))
 
 

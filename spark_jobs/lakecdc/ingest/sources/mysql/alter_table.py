@@ -1,0 +1,300 @@
+"""What one ALTER TABLE does, and whether the log tells all of it.
+
+The server logs the statement alone: rows that it rewrites or removes have no events. So only actions that are known to
+leave every row as it is are passed; any other, and any that cannot be read, stops the table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from lakecdc.ingest.sources.mysql.sql_tokens import TableName, Token, parts, table_name
+from lakecdc.ingest.sources.mysql.types import MAX_PRECISION, MysqlType
+
+_UNREADABLE = "was changed by an ALTER TABLE that cannot be read for sure"
+#: what stands behind ADD or DROP where no column does
+_NO_COLUMNS = {
+    *("INDEX", "KEY", "CONSTRAINT", "PRIMARY", "UNIQUE", "FULLTEXT", "SPATIAL", "FOREIGN", "CHECK", "PARTITION"),
+    *("PERIOD", "SYSTEM"),
+}
+#: first words of actions that leave rows as they are, and which second words they need for it; empty: any
+_HARMLESS: dict[str, frozenset[str]] = {
+    "ADD": frozenset(
+        ("INDEX", "KEY", "CONSTRAINT", "PRIMARY", "UNIQUE", "FULLTEXT", "SPATIAL", "VECTOR", "FOREIGN", "CHECK",
+         "PARTITION")
+    ),
+    "DROP": frozenset(("INDEX", "KEY", "CONSTRAINT", "PRIMARY", "FOREIGN", "CHECK")),
+    "RENAME": frozenset(("INDEX", "KEY")),
+    # a default, or whether a column or an index is visible
+    "ALTER": frozenset(),
+    **dict.fromkeys(("ENABLE", "DISABLE"), frozenset({"KEYS"})),
+    **dict.fromkeys(("ANALYZE", "CHECK", "COALESCE", "OPTIMIZE", "REBUILD", "REORGANIZE"), frozenset({"PARTITION"})),
+    **dict.fromkeys(("REMOVE", "UPGRADE"), frozenset({"PARTITIONING"})),
+    **dict.fromkeys(("PARTITION", "ORDER"), frozenset({"BY"})),
+    **dict.fromkeys(("WITH", "WITHOUT"), frozenset({"VALIDATION"})),
+}  # fmt: skip
+#: options of a table that leave its rows as they are; each has one value
+_OPTIONS = {
+    *("ALGORITHM", "LOCK", "AUTO_INCREMENT", "AUTOEXTEND_SIZE", "AVG_ROW_LENGTH", "CHARSET", "CHECKSUM", "COLLATE"),
+    *("COMMENT", "COMPRESSION", "DELAY_KEY_WRITE", "ENCRYPTED", "ENCRYPTION", "ENCRYPTION_KEY_ID", "ENGINE"),
+    *("ENGINE_ATTRIBUTE", "KEY_BLOCK_SIZE", "MAX_ROWS", "MIN_ROWS", "PACK_KEYS", "PAGE_CHECKSUM", "PAGE_COMPRESSED"),
+    *("PAGE_COMPRESSION_LEVEL", "ROW_FORMAT", "SECONDARY_ENGINE", "SECONDARY_ENGINE_ATTRIBUTE", "STATS_AUTO_RECALC"),
+    *("STATS_PERSISTENT", "STATS_SAMPLE_PAGES", "TABLESPACE", "TRANSACTIONAL"),
+}
+#: types to which a strict server converts a column without another value, or not at all
+_STRICT_TYPES = {
+    **{name: name.lower() for name in ("TINYINT", "SMALLINT", "MEDIUMINT", "INT", "BIGINT", "FLOAT", "DOUBLE", "BIT")},
+    **{"INTEGER": "int", "BOOL": "int", "BOOLEAN": "int"},
+    **dict.fromkeys(("DECIMAL", "NUMERIC", "DEC", "FIXED"), "decimal"),
+    **dict.fromkeys(("VARCHAR", "TINYTEXT", "TEXT", "MEDIUMTEXT", "LONGTEXT", "ENUM"), "text"),
+    **dict.fromkeys(("VARBINARY", "TINYBLOB", "BLOB", "MEDIUMBLOB", "LONGBLOB"), "blob"),
+    **{"DATE": "date", "DATETIME": "datetime", "TIMESTAMP": "timestamp"},
+}
+
+
+@dataclass(frozen=True)
+class Rename:
+    """A column that gets another name.
+
+    :param optional: it need not be there (``IF EXISTS``).
+    """
+
+    old: str
+    new: str
+    optional: bool = False
+
+
+@dataclass(frozen=True)
+class Redefinition:
+    """A column that gets another definition.
+
+    :param type: Spark SQL type of the new one. Values stay as they are if the column has that type already, or one that
+        differs only in its range.
+    """
+
+    column: str
+    type: str
+
+
+@dataclass(frozen=True)
+class Alteration:
+    """What one ALTER TABLE does to the columns; names mean the columns as they were before it.
+
+    :param renamed: all at once, so that columns may exchange their names.
+    :param redefined: columns whose values stay only if they fit their new types.
+    :param moved: a column comes to stand elsewhere than at the end.
+    """
+
+    renamed: tuple[Rename, ...] = ()
+    added: tuple[str, ...] = ()
+    dropped: tuple[str, ...] = ()
+    moved: bool = False
+    redefined: tuple[Redefinition, ...] = ()
+
+
+@dataclass
+class AlterTable:
+    """An ALTER TABLE.
+
+    :param refusals: why a table that it changes has to be loaded anew.
+    :param replaced: other tables that have other rows after it.
+    """
+
+    table: TableName
+    renamed: list[Rename] = field(default_factory=list)
+    added: list[str] = field(default_factory=list)
+    dropped: list[str] = field(default_factory=list)
+    redefined: list[Redefinition] = field(default_factory=list)
+    moved: bool = False
+    refusals: list[str] = field(default_factory=list)
+    replaced: list[TableName] = field(default_factory=list)
+
+    @property
+    def change(self) -> Alteration:
+        """What it does to the columns."""
+        return Alteration(
+            tuple(self.renamed), tuple(self.added), tuple(self.dropped), self.moved, tuple(self.redefined)
+        )
+
+
+def read_alter_table(statement: Sequence[Token], schema: str, *, certain: bool, strict: bool) -> AlterTable:
+    """Read an ALTER TABLE.
+
+    :param schema: the session's default database.
+    :param certain: every server executes all of it.
+    :param strict: the server refuses values that do not fit, instead of changing them.
+    """
+    place = next(i for i, token in enumerate(statement) if token.bare == "TABLE")
+    table, at = table_name(statement, place + 1, schema)
+    # MariaDB: how long to wait for the table
+    at += {"NOWAIT": 1, "WAIT": 2}.get(statement[at].bare if at < len(statement) else "", 0)
+    actions = [*parts(statement[at:])]
+    # a server that may only change the definition refuses whatever would touch a row
+    options = [[token.bare for token in part if token.bare != "="] for part in actions]
+    instant = certain and ["ALGORITHM", "INSTANT"] in options
+    reader = _Reader(AlterTable(table), schema, certain, strict, instant)
+    if "IGNORE" in [token.bare for token in statement[1:place]]:
+        reader.refuse("had rows removed or changed by ALTER IGNORE TABLE")
+    for part in actions:
+        reader.read(part)
+    return reader.finish()
+
+
+@dataclass
+class _Reader:
+    result: AlterTable
+    schema: str
+    certain: bool
+    strict: bool
+    instant: bool
+
+    def refuse(self, why: str) -> None:
+        self.result.refusals.append(why)
+
+    def read(self, part: Sequence[Token]) -> None:
+        """Read one action."""
+        words = [token.bare for token in part]
+        first, second = words[0], (words + [""])[1]
+        self.result.moved = self.result.moved or not {"FIRST", "AFTER"}.isdisjoint(words)
+        if not {"RENAME", "CHANGE"}.isdisjoint(words[1:]):
+            self.refuse(_UNREADABLE)
+        elif "VERSIONING" in words:
+            self.refuse("was given system versioning, or lost it")
+        elif first in ("ADD", "DROP") and _is_column(words):
+            (self.result.added if first == "ADD" else self.result.dropped).extend(_columns(part))
+        elif first in ("CHANGE", "MODIFY") or (first, second) == ("RENAME", "COLUMN"):
+            self._read_column(part, words)
+        elif first == "RENAME" and second not in _HARMLESS["RENAME"]:
+            self.refuse("was renamed")
+            self._replace(part, words)
+        elif not self._is_harmless(words):
+            self.refuse(f"was changed by {' '.join(word for word in words[:2] if word)}, which may change rows")
+            self._replace(part, words)
+
+    def _replace(self, part: Sequence[Token], words: Sequence[str]) -> None:
+        """Note the other table of an EXCHANGE, CONVERT or RENAME."""
+        if words[0] == "RENAME" or "TABLE" in words:
+            marks = [words.index(mark) for mark in ("TABLE", "TO", "AS", "=") if mark in words]
+            self.result.replaced.append(table_name(part, (marks or [0])[0] + 1, self.schema)[0])
+
+    def _read_column(self, part: Sequence[Token], words: Sequence[str]) -> None:
+        """Read what CHANGE, MODIFY and RENAME COLUMN do."""
+        at = 2 if words[1:2] == ["COLUMN"] else 1
+        optional = list(words[at : at + 2]) == ["IF", "EXISTS"]
+        at += 2 if optional else 0
+        named, behind = [*part[at : at + 2]], at + 2
+        if words[0] == "RENAME":
+            named, behind = [*part[at : at + 3 : 2]], at + 3
+            readable = len(part) == at + 3 and words[at + 1] == "TO"
+        elif words[0] == "MODIFY":
+            named, behind = [*part[at : at + 1]] * 2, at + 1
+            readable = len(part) > behind
+        else:
+            readable = len(part) > behind
+        # MariaDB takes a name with that of its table before it as well
+        readable = readable and (words[0] == "RENAME" or words[behind] != ".") and all(token.names for token in named)
+        old, new = ([token.name for token in named] + ["", ""])[:2]
+        if not readable or (old != new and not self.certain):
+            self.refuse(_UNREADABLE)
+            return
+        if words[0] != "MODIFY":
+            self.result.renamed.append(Rename(old, new, optional))
+        if words[0] != "RENAME" and not self.instant:
+            self._redefine(old, words[behind:])
+
+    def _redefine(self, column: str, definition: Sequence[str]) -> None:
+        """Note the new type of a column, unless the server may change its values on the way."""
+        new_type = _new_type(definition)
+        if new_type is None or not self.strict:
+            why = "" if self.strict else ", in a session without a strict sql_mode"
+            self.refuse(f"was changed by a new definition of the column {column!r}{why}, which may change its values")
+        else:
+            self.result.redefined.append(Redefinition(column, new_type))
+
+    def _is_harmless(self, words: Sequence[str]) -> bool:
+        """Check whether an action leaves every row as it is."""
+        first, second = words[0], ([*words] + [""])[1]
+        if first in _HARMLESS and (not _HARMLESS[first] or second in _HARMLESS[first]):
+            # nulls of a new key's columns become something else where the server is not strict
+            return self.strict or first != "ADD" or "PRIMARY" not in words
+        if first == "CONVERT":
+            charset = words[1:5] in (["TO", "CHARACTER", "SET", "UTF8MB4"], ["TO", "CHARSET", "UTF8MB4"])
+            return charset or (self.strict and second == "TO" and "TABLE" not in words)
+        return list(words) == ["FORCE"] or _are_options(words)
+
+    def finish(self) -> AlterTable:
+        """Return what was read, with what only the whole tells."""
+        dropped = {name.lower() for name in self.result.dropped}
+        again = [name for name in self.result.added if name.lower() in dropped]
+        if again:
+            self.refuse(f"dropped and added the column {again[0]!r} at once")
+        return self.result
+
+
+def _new_type(definition: Sequence[str]) -> str | None:
+    """Return the Spark SQL type of a column's definition; None if a strict server may change values for it.
+
+    Not told by an error are digits behind the point of a second, spaces behind a text of fixed length, padded bytes,
+    digits of a long decimal, years of two digits, the order within a set, what JSON leaves out, and the values of a
+    generated column.
+    """
+    base = _STRICT_TYPES.get(definition[0])
+    if base is None or not {"AS", "GENERATED"}.isdisjoint(definition):
+        return None
+    sizes = [int(word) if word.isdecimal() else -1 for word in _in_parentheses(definition)]
+    if base in ("datetime", "timestamp") and sizes != [6]:
+        return None
+    if base == "bit":
+        return MysqlType(base, precision=(sizes or [1])[0]).spark
+    if base == "decimal":
+        precision, scale = (sizes + [10, 0])[:2] if len(sizes) != 1 else (sizes[0], 0)
+        return f"decimal({precision},{scale})" if 0 <= scale <= precision <= MAX_PRECISION else None
+    if base in ("float", "double") and sizes:
+        return None
+    unsigned = not {"UNSIGNED", "ZEROFILL"}.isdisjoint(definition)
+    return MysqlType(base, unsigned).spark
+
+
+def _in_parentheses(definition: Sequence[str]) -> list[str]:
+    """Return what stands in parentheses behind a type, without commas."""
+    if list(definition[1:2]) != ["("] or ")" not in definition:
+        return []
+    return [word for word in definition[2 : definition.index(")")] if word != ","]
+
+
+def _are_options(words: Sequence[str]) -> bool:
+    """Check whether an action sets only options of the table that leave its rows as they are."""
+    left = [word for word in words if word != "="]
+    while left:
+        if left[0] == "DEFAULT":
+            del left[0]
+        if left[:2] == ["CHARACTER", "SET"]:
+            left[:2] = ["CHARSET"]
+        # another engine may have lost rows before the next statement
+        if len(left) < 2 or left[0] not in _OPTIONS or (left[0] == "ENGINE" and left[1] != "INNODB"):
+            return False
+        del left[:2]
+    return True
+
+
+def _is_column(words: Sequence[str]) -> bool:
+    if words[1:3] in (["VECTOR", "INDEX"], ["VECTOR", "KEY"]):
+        return False
+    return words[1:2] != [] and words[1] not in _NO_COLUMNS
+
+
+def _columns(part: Sequence[Token]) -> list[str]:
+    """The names that an ADD or DROP of columns gives, in parentheses or not."""
+    rest = [token for token in part[1:] if token.bare not in ("COLUMN", "IF", "NOT", "EXISTS")]
+    if not rest:
+        return []
+    if rest[0].bare != "(":
+        return [rest[0].name]
+    depth, names, expected = 0, [], False
+    for token in rest:
+        depth += {"(": 1, ")": -1}.get(token.bare, 0)
+        if expected:
+            names.append(token.name)
+        expected = depth == 1 and token.bare in ("(", ",")
+    return names
