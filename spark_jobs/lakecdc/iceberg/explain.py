@@ -17,6 +17,8 @@ _MAX_CAUSES = 20
 _BLAME = re.compile(r"([\w.]*(Error|Exception)|(?!org\.apache\.)\w+(\.\w+)+): \S")
 # of these a trace holds the message alone
 _OURS = re.compile(rf"{re.escape(errors.__name__)}\.(\w+): (.*)")
+# how Spark refuses a null key
+_IS_NULL = "[NOT_NULL_ASSERT_VIOLATION]"
 # Spark names the file around the cause
 _FILE = re.compile(r"Encountered error while reading file (\S+?)\.?\s")
 
@@ -26,7 +28,8 @@ class Explanation:
     """The innermost cause.
 
     :param text: its class and the first line of its message, and the file that was read meanwhile.
-    :param bad_data: a value of the input does not fit; a retry cannot help (SQLSTATE class 22, data exception).
+    :param bad_data: a value of the input does not fit; a retry cannot help (SQLSTATE class 22, data
+        exception, and P0001, which ingestion raises itself), or there is none.
     :param refused: a server does not take the login, or has no such database; a retry cannot help either.
     """
 
@@ -56,7 +59,8 @@ def explain(error: BaseException) -> Explanation | None:
     name = innermost.getClass().getSimpleName()
     text = told if _BLAME.match(told) else f"{name}: {told}"
     where = f", in {file}" if file and file not in text else ""
-    return Explanation(f"{text}{where}", (state or "").startswith("22"), refused)
+    bad_data = (state or "").startswith(("22", "P0001")) or _IS_NULL in text
+    return Explanation(f"{text}{where}", bad_data, refused)
 
 
 def as_ours(error: BaseException, table: str | None = None) -> LakecdcError | None:

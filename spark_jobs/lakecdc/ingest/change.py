@@ -87,6 +87,7 @@ class ArrowRows:
     :param order: order key of every row.
     :param time: source time of every row.
     :param refusal: why they cannot be read so; None if they can.
+    :param judged: see :class:`TableBatch`.
     """
 
     changes: DataFrame
@@ -95,6 +96,7 @@ class ArrowRows:
     order: str
     time: datetime
     refusal: str | None = None
+    judged: Callable[[], DataFrame] | None = None
 
 
 @dataclass(frozen=True)
@@ -127,6 +129,8 @@ class TableBatch:
         rejected before; else None.
     :param again: makes the batch again with every event of it, as the source tells it; None where ``changes`` has them
         so.
+    :param judged: makes the change frame again with every event, values that do not fit as null and the columns
+        ``sources.text_values.JUDGED``; None for a source whose values all fit or are judged by their format.
     :param source_columns: all columns that the source has at the end of the batch, under its own names, each with the
         number that it keeps when it is renamed; None where the source does not tell them all.
     :param source_table: full name of the one source table of the events, where messages tell it; else None.
@@ -159,6 +163,7 @@ class TableBatch:
     origin: Callable[[DataFrame], DataFrame] | None = None
     stays: Callable[[DataFrame], None] | None = None
     again: Callable[[], TableBatch] | None = None
+    judged: Callable[[], DataFrame] | None = None
     source_columns: Mapping[str, int | None] | None = None
     columns_told: ColumnsTold | None = None
     floor: BelowFloor | None = None

@@ -49,6 +49,10 @@ def cleaned(spark: SparkSession, batch: TableBatch) -> TableBatch:
         clean = Cleaning()
     renamed = [replace(c, name=clean.renamed(c.name)) for c in batch.columns]
     key = tuple(clean.renamed(k) for k in batch.key)
+    if batch.changes is None:
+        # expressions are not checked, because no event tells the columns that they need
+        kept = [c for c in _kept(clean, renamed, [], key) if c.name not in clean.compute]
+        return replace(batch, key=key, columns=tuple(kept))
     _check_names(batch.target, clean, [c.name for c in batch.columns], key)
     computed = _computed(spark, batch.target, clean, renamed)
     kept = _kept(clean, renamed, computed, key)
@@ -58,8 +62,7 @@ def cleaned(spark: SparkSession, batch: TableBatch) -> TableBatch:
     batch = replace(batch, key=key, columns=tuple(kept), again=batch.again or (lambda: before))
     clean = _above_floor(clean, batch)
     batch = replace(batch, target=replace(batch.target, clean=clean))
-    if batch.changes is None:
-        return batch
+    assert batch.changes is not None
     changes = _with_key(batch.changes, key)
     inputs = {name: _inputs(spark, renamed, sql) for name, sql in clean.compute.items()}
     changes = _reopened(changes, clean, inputs, [c.name for c in kept])

@@ -36,6 +36,7 @@ from lakecdc.ingest.floor import held_against
 from lakecdc.ingest.fold import FoldStats, fold, stats
 from lakecdc.ingest.formats.changes import row_key
 from lakecdc.ingest.lookup import drop_older
+from lakecdc.ingest.misfits import without_misfits
 from lakecdc.ingest.null_keys import null_key
 from lakecdc.ingest.order import void_sql
 from lakecdc.ingest.sources import open_source
@@ -171,10 +172,10 @@ def _each(
 
 
 def _feed(spark: SparkSession, spec: JobSpec, feed: Feed, batch: TableBatch) -> None:
-    """Take one batch into one table; events that its cleaning cannot take are set apart once one is met."""
+    """Take one batch into one table; events that it cannot take are set apart once one is met."""
     committed = feed.commits
-    # events that a computed column cannot take hide those that the filter cannot
-    for last in (False, False, True):
+    # values that do not fit hide events that a computed column cannot take, and these those that the filter cannot
+    for last in (False, False, False, True):
         try:
             _take(spark, spec, feed, batch)
             return
@@ -199,8 +200,14 @@ def _to_be_taken(spark: SparkSession, feed: Feed, batch: TableBatch, error: Exce
 
 
 def _without_misfits(spark: SparkSession, batch: TableBatch, error: Exception) -> TableBatch | None:
-    """A batch that failed, without the events that its cleaning cannot take; None if that is not why."""
-    found = set_apart(spark, batch) if explain(error) else None
+    """Return a failed batch without the events that its columns or its cleaning cannot take; None if all can be."""
+    told = explain(error)
+    if told is None:
+        return None
+    fitting = without_misfits(batch) if told.bad_data else None
+    if fitting is not None:
+        return fitting
+    found = set_apart(spark, batch)
     if found is None:
         return None
     rest, misfits = found

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from lakecdc.iceberg.table import IcebergTable
 
+_AS_TEXT = ("date", "timestamp_ntz")
 _ENDS = ((0, F.min), (1, F.max))
 
 
@@ -78,17 +79,20 @@ def held_orders(table: IcebergTable, keys: DataFrame, key: Sequence[str]) -> Dat
 
 
 def plain(column: str, sql_type: str) -> Column:
-    """A column as values that come back from Python unchanged; a ``datetime`` would take this machine's time zone."""
+    """A column as values that come back from Python unchanged.
+
+    A ``datetime`` would take this machine's time zone, and py4j takes no ``date`` before the year 1000.
+    """
     if sql_type == "timestamp":
         return F.unix_micros(column)
-    return F.col(column).cast("string") if sql_type == "timestamp_ntz" else F.col(column)
+    return F.col(column).cast("string") if sql_type in _AS_TEXT else F.col(column)
 
 
 def _literal(value: Any, sql_type: str) -> Column:
     """A value of :func:`plain` as a literal of its type."""
     if sql_type == "timestamp":
         return F.timestamp_micros(F.lit(value))
-    return F.lit(value).cast(sql_type) if sql_type == "timestamp_ntz" else F.lit(value)
+    return F.lit(value).cast(sql_type) if sql_type in _AS_TEXT else F.lit(value)
 
 
 def drop_older(folded: DataFrame, table: IcebergTable, key: Sequence[str], mark: str) -> tuple[DataFrame, int, int]:

@@ -95,7 +95,9 @@ def check_share(batch: TableBatch, options: FeedingOptions, events: int | None =
     told, limit = batch.facts.get("events", batch.facts.get("rows_read", 0)), options.max_quarantined_fraction
     known = int(str(told)) if events is None else events
     total = max(known + batch.unreadable, batch.rejections)
-    if batch.rejected is None or batch.rejections <= limit * total:
+    # a database describes its columns itself: one row of it alone says nothing about the feed
+    most = max(limit * total, 1) if limit and "rows_read" in batch.facts else limit * total
+    if batch.rejected is None or batch.rejections <= most:
         return
     places = batch.rejected.withColumn("order_key", F.col("order")).withColumn("named", ~F.expr(_IS_ROW))
     example = places.select("place", "rule", "reason", "named").first()
@@ -105,7 +107,8 @@ def check_share(batch: TableBatch, options: FeedingOptions, events: int | None =
         f"{batch.rejections} of {total} messages cannot be applied, more than the share of {limit:g} that may be "
         f"quarantined; for example {where}: {example['reason']} ({example['rule']}).",
         table=batch.target.table,
-        hint="Correct format, key, columns or encodings of the feed, or raise options.max_quarantined_fraction.",
+        hint="Correct format, key, columns, encodings or infinity of the feed, or raise "
+        "options.max_quarantined_fraction.",
         rejected=batch.rejections,
     )
 

@@ -70,8 +70,8 @@ def prepare(
         )
     # a renamed column is none that older rows have to be filled with
     changes = source_columns.follow(table, batch)
-    # only a table of current rows follows the source where that fills older rows; past events stay as they were
-    to_fill = _columns_to_fill(table, batch) if batch.target.keyed else set()
+    # a table of rows follows the source where that fills older rows; past events stay as they were
+    to_fill = _columns_to_fill(table, batch) if batch.target.mode != "history" else set()
     changes += definition.evolve(table, [(c.name, c.type) for c in batch.columns])
     if changes or names.VIEW_BEHIND in table.properties:
         _make_view(table, batch.target)

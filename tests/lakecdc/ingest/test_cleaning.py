@@ -90,6 +90,17 @@ def test_rename_compute_select_and_watermark(lake: Lake, tmp_path: Path) -> None
     assert fed.rows("label, doc") == [("Anna of Ulm", '{"city": "Ulm"}')]
 
 
+def test_a_run_without_events_of_the_table_does_nothing(lake: Lake, tmp_path: Path) -> None:
+    fed = Fed(lake, tmp_path, clean=CLEAN)
+    # as long as there is no table, and then where the table does not keep what is computed from
+    for lsn in (1, 3):
+        report = fed.run(event(lsn, "c", {"id": 7}, table="other")).tables[0]
+        assert report.outcome == "nothing", report.reason
+        assert "for other tables: s.other" in str(report.reason) or lsn == 3
+        fed.done(event(lsn + 1, "c", row(lsn, "Ann", "28.02.1990", {"city": "Bonn"})))
+    assert fed.rows("customer_id, city") == [(1, "Bonn"), (3, "Bonn")]
+
+
 def test_a_late_event_is_still_recognised_under_a_renamed_key(lake: Lake, tmp_path: Path) -> None:
     fed = Fed(lake, tmp_path, clean={"rename": {"id": "key"}})
     fed.done(event(5, "c", {"id": 1, "n": 5}), event(6, "c", {"id": 2, "n": 6}))

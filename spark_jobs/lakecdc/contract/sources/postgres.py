@@ -26,6 +26,8 @@ class PostgresSource:
         bound is reached, because a transaction is never cut.
     :param max_batch_bytes: bytes of its column values, as text; 0 is no bound.
     :param max_batch_seconds: seconds of reading the log for it; 0 is no bound.
+    :param infinity: what the dates and times ``infinity`` and ``-infinity`` become: ``quarantine`` sets their events
+        apart, ``null``, or ``bounds``, the first and the last moment of the years 1 to 9999.
     :param max_slot_lag_bytes: log held back by the slot above which a failing table is given up; 0 is no limit.
     """
 
@@ -42,6 +44,7 @@ class PostgresSource:
     max_batch_bytes: int = 256 * 1024 * 1024
     max_batch_seconds: int = 300
     max_slot_lag_bytes: int = 0
+    infinity: Literal["quarantine", "null", "bounds"] = "quarantine"
 
     @property
     def publication_name(self) -> str:

@@ -24,6 +24,7 @@ from lakecdc.ingest.formats.rows.cells import misfit, stored_type, value
 from lakecdc.ingest.formats.survey import moment
 from lakecdc.ingest.formats.table_fields import chosen_type
 from lakecdc.ingest.order import ARRIVAL_DIGITS, EVENT_DIGITS
+from lakecdc.ingest.sources.text_values import finite
 from lakecdc.sql import canonical, parsed_type, quoted_column, sql_type
 
 if TYPE_CHECKING:
@@ -57,11 +58,13 @@ class TableNow:
     :param types: Spark SQL types of its columns by the source's names.
     :param key: its key columns by the source's names; empty if it has none.
     :param numbers: the source's columns as it has them, each with its number; empty if they are not known.
+    :param infinity: option of the source: what its texts of infinite dates and times become.
     """
 
     types: Mapping[str, str]
     key: tuple[str, ...] = ()
     numbers: Mapping[str, int | None] | None = None
+    infinity: str = "quarantine"
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,7 +136,8 @@ def decode_kept(rows: DataFrame, target: Target, now: TableNow) -> Decoded:
     columns = tuple(Column(name, kind) for name, kind in types.items())
     frames, rest = [], told
     for shape in (shape for shape in names if {*keys[shape]} == {*key}):
-        frames.append(_typed(_parsed(told.where(shape.is_its), shape), shape, names[shape], columns, key))
+        parsed = _finite(_parsed(told.where(shape.is_its), shape), shape, names[shape], types, now.infinity)
+        frames.append(_typed(parsed, shape, names[shape], columns, key))
         rest = rest.where(~shape.is_its)
     rejected = [rest.withColumn("reason", _why_left()).select(*REJECTED)]
     changes, newest = None, None
@@ -197,6 +201,22 @@ def _parsed(told: DataFrame, shape: _Shape) -> DataFrame:
     return told.withColumn("kept", F.from_json(F.col("value").cast("string"), schema, options))
 
 
+def _finite(
+    parsed: DataFrame, shape: _Shape, names: Mapping[str, str], types: Mapping[str, str], infinity: str
+) -> DataFrame:
+    """Kept rows with what the source's option makes of texts that did not fit because they are infinite."""
+    texts = {name: types[new] for name, new in names.items() if shape.columns[name] == "string"}
+    if infinity == TableNow.infinity or not texts:
+        return parsed
+    found = F.col("kept")
+    for struct, members in (("row", shape.columns), ("old_key", shape.key)):
+        values = {name: F.col(f"kept.{struct}")[name] for name in members}
+        values |= {name: finite(values[name], texts[name], infinity) for name in members if name in texts}
+        whole = F.struct(*[value.alias(name) for name, value in values.items()])
+        found = found.withField(struct, F.when(F.col(f"kept.{struct}").isNotNull(), whole))
+    return parsed.withColumn("kept", found)
+
+
 def _typed(
     parsed: DataFrame, shape: _Shape, names: Mapping[str, str], columns: Sequence[Column], key: Sequence[str]
 ) -> DataFrame:
@@ -215,11 +235,13 @@ def _typed(
     frame = frame.withColumns({"row": row, "misfits": misfits, "own": members})
     frame = frame.withColumn("cells", F.col("kept.old_key")).withColumn("was", members)
     has_no_key = reduce(or_, (F.col("own")[k].isNull() for k in key), F.lit(False))
+    had_no_key = reduce(or_, (F.col("was")[k].isNull() for k in key), F.lit(False))
     broken = F.col(f"kept.{_CORRUPT}").isNotNull() | F.col("kept.op").isNull() | F.col("kept.row").isNull()
     problem = (
         F.when(broken, _UNREADABLE)
         .when(F.col("misfits") != "", F.concat(F.lit("values do not fit their columns: "), F.col("misfits")))
         .when(has_no_key, F.lit("no value for a key column"))
+        .when(F.col("kept.old_key").isNotNull() & had_no_key, F.lit("the old key does not fit its columns"))
     )
     now = F.create_map(*[F.lit(x) for pair in names.items() for x in pair])
     opened = F.array_compact(F.transform("kept.open", lambda name: F.try_element_at(now, name)))
@@ -228,7 +250,8 @@ def _typed(
         F.col("key").alias("raw_key"),
         F.col("kept.op").alias("op"),
         F.col("own").alias("key"),
-        "row",
+        # of a delete, what was kept tells its key alone
+        F.when((F.col("kept.op") != "d") | F.lit(not key), F.col("row")).alias("row"),
         F.when(F.size(opened) > 0, opened).alias("open"),
         F.when(F.col("kept.old_key").isNotNull(), F.col("was")).alias("old_key"),
         (F.col("order") if key else F.expr(_TOLD_APART)).alias("order"),

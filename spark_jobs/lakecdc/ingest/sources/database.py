@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from pyspark.sql import functions as F
 
@@ -15,15 +15,17 @@ from lakecdc.contract.options import IngestOptions
 from lakecdc.contract.target import ORDER_COLUMN, TIME_COLUMN, Target
 from lakecdc.ingest.change import alike
 from lakecdc.ingest.formats.table_fields import chosen_type
+from lakecdc.ingest.sources.text_values import JUDGED, judgement
 from lakecdc.sql import quoted_column
 
 if TYPE_CHECKING:
     from pyspark.sql import Column as Expression
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
     from lakecdc.contract.spec import JobSpec
     from lakecdc.ingest.change import Column, TableBatch
+    from lakecdc.ingest.sources.text_values import TextValue
 
 T = TypeVar("T")
 _ERROR_LINE = re.compile(r"(psycopg\.|pymysql\.|lakecdc\.)?[\w.]+: \S")
@@ -86,20 +88,15 @@ def column_type(target: Target, column: str, derived: str | None, source_type: s
     return derived
 
 
-def cast_or_stop(text: Expression, readable: Expression, target_type: str, column: str) -> Expression:
-    """Cast a value's text; evaluating the result raises if the type cannot hold the value.
+class LoadMark(NamedTuple):
+    """Where the rows of a full load stand among the changes.
 
-    :param text: the value.
-    :param readable: the same, null where Spark would misread it.
-    :param column: its name, for the error.
+    :param order: order key of every row, below that of any change.
+    :param time: the source's clock when the reading began.
     """
-    reason = F.concat(
-        F.lit(f"Column {column!r}: the value "),
-        F.substr(text, F.lit(1), F.lit(40)),
-        F.lit(f' does not fit into {target_type}. Give the column the type string with "columns" of its target.'),
-    )
-    refused = F.raise_error(reason).cast(target_type)
-    return F.coalesce(readable.try_cast(target_type), F.when(text.isNotNull(), refused))
+
+    order: str
+    time: datetime
 
 
 def full_load_frame(
@@ -107,29 +104,73 @@ def full_load_frame(
     key: Sequence[str],
     columns: Sequence[Column],
     values: Mapping[str, Expression],
-    order: str,
-    time: datetime,
+    mark: LoadMark,
+    more: Sequence[Expression] = (),
 ) -> DataFrame:
     """The change frame of a full load.
 
     :param texts: the rows as string columns.
     :param columns: the target's columns.
     :param values: expression of each column, from the string columns.
-    :param order: order key of every row, below that of any change.
-    :param time: the source's clock when the reading began.
+    :param more: further columns, :data:`JUDGED`.
     """
     row = F.struct(*[values[column.name].alias(column.name) for column in columns])
     known = {column.name: column for column in columns}
     key_type = ", ".join(f"{quoted_column(name)}: {known[name].type}" for name in key)
-    return texts.select(row.alias("row")).select(
+    return texts.select(row.alias("row"), *more).select(
         F.lit("r").alias("op"),
         F.struct(*[F.col("row")[name].alias(name) for name in key]).alias("key"),
         "row",
         F.lit(None).cast("array<string>").alias("open"),
         F.lit(None).cast(f"struct<{key_type}>").alias("old_key"),
-        F.lit(order).alias("order"),
-        F.lit(time).alias("source_time"),
+        F.lit(mark.order).alias("order"),
+        F.lit(mark.time).alias("source_time"),
+        *(JUDGED if more else ()),
     )
+
+
+def loaded(
+    texts: DataFrame,
+    key: Sequence[str],
+    columns: Sequence[Column],
+    values: Mapping[str, TextValue],
+    mark: LoadMark,
+    *,
+    judged: bool = False,
+) -> DataFrame:
+    """Return the change frame of a full load that reads texts.
+
+    :param values: of each column; the others are those of :func:`full_load_frame`.
+    :param judged: values that do not fit do not stop it, see ``change.TableBatch``.
+    """
+    if not judged:
+        exact = {name: value.or_stop() for name, value in values.items()}
+        return full_load_frame(texts, key, columns, exact, mark)
+    found, no = {name: value.value for name, value in values.items()}, F.lit(False)
+    wanted = {column.name: values[column.name] for column in columns}
+    return full_load_frame(texts, key, columns, found, mark, judgement(wanted, {}, key, no, no))
+
+
+def constants(spark: SparkSession, values: Sequence[TextValue], table: str) -> dict[str, Any]:
+    """Return defaults of columns, by column, as Python has them.
+
+    :param values: of literals.
+    :param table: the target.
+    :raises InputError: a default does not fit its column.
+    """
+    both = [
+        F.struct(one.value.alias("value"), one.misfit().alias("misfit")).alias(f"v{i}") for i, one in enumerate(values)
+    ]
+    found = spark.range(1).select(*both).first()
+    assert found is not None
+    for one, constant in zip(values, found, strict=True):
+        if constant["misfit"]:
+            raise InputError(
+                f"Column {one.column!r} of type {one.type} cannot take its default at the source.",
+                table=table,
+                hint=f'Change the default there, or leave the column out with "exclude_columns": ["{one.column}"].',
+            )
+    return {one.column: constant["value"] for one, constant in zip(values, found, strict=True)}
 
 
 def string_schema(names: Sequence[str]) -> StructType:

@@ -133,7 +133,8 @@ class Quarantine:
     def _of_rows(self, target: Target, rows: DataFrame) -> Decoded:
         table = open_target(self.spark, self.spec.catalog.name, target.table)
         assert table is not None
-        now = TableNow(known_types(table, target), known_key(table, target), remembered(table))
+        infinity = getattr(self.spec.source, "infinity", TableNow.infinity)
+        now = TableNow(known_types(table, target), known_key(table, target), remembered(table), infinity)
         return decode_kept(rows, target, now)
 
     def _decoded(self, target: Target, messages: DataFrame, position: Position, epoch: str) -> Decoded:

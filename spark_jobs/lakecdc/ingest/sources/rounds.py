@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from pyspark import StorageLevel
@@ -117,20 +118,21 @@ def folded(
     return fold_log(of_table(cells, relation), layout, size, target, partition_by, epoch)
 
 
-def with_changes(made: Native, changes: Callable[[], DataFrame]) -> Native:
-    """What the engine made, with a way to make every change anew; or, where they are the JVM's, the changes.
+def with_changes(made: Native, changes: Callable[..., DataFrame]) -> Native:
+    """What the engine made, with ways to make every change anew; or, where they are the JVM's, the changes.
 
-    :param changes: makes them in the JVM.
+    :param changes: makes them in the JVM; with ``judged`` those whose values do not fit as well.
     """
+    made = replace(made, judged=partial(changes, judged=True))
     return replace(made, unfolded=changes) if made.packed else replace(made, changes=changes())
 
 
 def repeatable(batch: TableBatch, made: Native) -> TableBatch:
-    """A batch that can be made again with every event of it, if it is folded.
+    """A batch that can be made again with every event of it: to be judged, and as it was if it is folded.
 
     :param made: its changes.
     """
-    changes = made.unfolded
+    batch, changes = replace(batch, judged=made.judged), made.unfolded
     if not made.folded or changes is None:
         return batch
     plain = replace(batch, folded=False, packed=None, every_event=None)

@@ -16,7 +16,7 @@ from lakecdc.iceberg import definition
 from lakecdc.iceberg.table import IcebergTable
 from lakecdc.ingest.change import Column
 from lakecdc.ingest.formats.table_fields import chosen_type
-from lakecdc.ingest.sources.database import check_named_columns, full_load_frame
+from lakecdc.ingest.sources.database import LoadMark, check_named_columns, full_load_frame
 from lakecdc.ingest.tables import own_columns
 from lakecdc.maintain.named_snapshots import named_snapshot
 from lakecdc.reconcile.sources import SourceRows
@@ -80,7 +80,7 @@ class Table:
         """See :class:`lakecdc.reconcile.sources.SourceTable`."""
         found = self.table.read(self.snapshot, where=wanted.in_spark() if wanted else "true")
         values = {c.name: F.col(quoted_column(c.name)).cast(c.type) for c in self.columns}
-        yield SourceRows(full_load_frame(found, self.key, self.columns, values, "", datetime.now(UTC)))
+        yield SourceRows(full_load_frame(found, self.key, self.columns, values, LoadMark("", datetime.now(UTC))))
 
     def now(self) -> None:
         """A snapshot stays as it is."""

@@ -18,7 +18,7 @@ from lakecdc.contract.sources.jdbc import JdbcSource
 from lakecdc.ingest.change import Column, TableBatch
 from lakecdc.ingest.formats.decoded import Decoded
 from lakecdc.ingest.formats.rows.changes import decode_cells, stored_columns
-from lakecdc.ingest.sources.database import check_named_columns, full_load_frame
+from lakecdc.ingest.sources.database import LoadMark, check_named_columns, full_load_frame
 from lakecdc.ingest.sources.jdbc.source import check_cursor, check_kind, row_reading
 from lakecdc.ingest.sources.jdbc.tables import Database, SourceTable, Stretch
 from lakecdc.ingest.sources.message_batches import known_types
@@ -115,7 +115,7 @@ class Table:
         types = ", ".join(f"{quoted_column(c.name)} {c.type}" for c in self.columns)
         none = local_relation(self.table.database.spark, [], types)
         values = {c.name: F.col(quoted_column(c.name)) for c in self.columns}
-        return full_load_frame(none, self.key, self.columns, values, "", datetime.now(UTC))
+        return full_load_frame(none, self.key, self.columns, values, LoadMark("", datetime.now(UTC)))
 
     def alone(self, max_wait: float) -> AbstractContextManager[None]:
         """See :class:`lakecdc.reconcile.sources.LoadedTable`; nothing in the database is any run's own."""

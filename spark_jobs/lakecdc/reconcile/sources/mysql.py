@@ -22,7 +22,7 @@ from lakecdc.contract.errors import InputError
 from lakecdc.contract.sources.mysql import MysqlSource
 from lakecdc.ingest.change import Column, TableBatch
 from lakecdc.ingest.order import RANK_READ, order_key
-from lakecdc.ingest.sources.database import deal, full_load_frame
+from lakecdc.ingest.sources.database import LoadMark, deal, loaded
 from lakecdc.ingest.sources.mysql import check_driver, snapshot
 from lakecdc.ingest.sources.mysql import server as servers
 from lakecdc.ingest.sources.mysql.catalog import SourceTable, described, read_table, target_columns
@@ -97,7 +97,7 @@ class Table:
         names = [column.name for column in self.columns]
         texts = snapshot.texts(database.spark, snapshot.read_chunks(database.where, self.table, shares, names, None))
         values = snapshot.values(self.table, self.columns)
-        yield SourceRows(full_load_frame(texts, self.key, self.columns, values, "", datetime.now(UTC)))
+        yield SourceRows(loaded(texts, self.key, self.columns, values, LoadMark("", datetime.now(UTC))))
 
     def alone(self, max_wait: float) -> AbstractContextManager[None]:
         """See :class:`lakecdc.reconcile.sources.LoadedTable`; nothing at the server is any run's own."""
@@ -114,7 +114,7 @@ class Table:
         try:
             order = order_key(int(position.offsets.get("epoch", 1)), place.number, 0, RANK_READ)
             values, texts = snapshot.values(feed.table, feed.columns), kept.where(F.col(snapshot.PLACE).isNull())
-            rows = changes(full_load_frame(texts, feed.key, feed.columns, values, order, time), order, time)
+            rows = changes(loaded(texts, feed.key, feed.columns, values, LoadMark(order, time)), order, time)
         finally:
             kept.unpersist()
         return TableBatch(

@@ -48,7 +48,7 @@ class Postgres:
     def __init__(self, spark: SparkSession, source: PostgresSource) -> None:
         self.spark, self.source, self.where = spark, source, address(source)
         self.session = connect(self.where)
-        self.types = TypeCatalog(self.session)
+        self.types = TypeCatalog(self.session, source.infinity)
 
     def open(self, target: Target, table: IcebergTable) -> Table:
         """See :class:`lakecdc.reconcile.sources.Source`."""

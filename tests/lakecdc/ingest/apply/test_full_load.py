@@ -18,7 +18,7 @@ from lakecdc.ingest.apply.modes import apply_rows
 from lakecdc.ingest.apply.publish import Applied
 from lakecdc.ingest.change import ArrowRows, Column, OddValueError, TableBatch
 from lakecdc.ingest.order import order_key
-from lakecdc.ingest.sources.database import full_load_frame
+from lakecdc.ingest.sources.database import LoadMark, full_load_frame
 from lakecdc.metadata.positions import Position
 from tests.conftest import Lake
 
@@ -58,7 +58,7 @@ def load(
     made = {"p0": F.col("p0"), "name": F.when(F.col("p0") % 3 != 0, F.col("p0").cast("string")),
             "n": F.col("p0").cast("decimal(9,2)")}  # fmt: skip
     order = order_key(1, 5, 0, 0)
-    changes = full_load_frame(ids, ("p0",), COLUMNS, made, order, TIME)
+    changes = full_load_frame(ids, ("p0",), COLUMNS, made, LoadMark(order, TIME))
     rows = ArrowRows(changes, read, 2, order, TIME)
     batch = TableBatch(settings, ("p0",), COLUMNS, changes, Position("test", "1", {}), full_load=True, arrow_rows=rows)
     table, _ = tables.prepare(lake.spark, "lake", None, batch)

@@ -19,7 +19,7 @@ from tests.conftest import Lake
 KEYS = {
     "s": ("string", "concat('key ''', id)"),
     "dec": ("decimal(12,3)", "CAST(id / 8 AS decimal(12,3))"),
-    "day": ("date", "date_add(DATE '2024-02-20', CAST(id AS int))"),
+    "day": ("date", "date_add(DATE '0001-01-01', CAST(id AS int))"),
     "at": ("timestamp", "timestamp_micros(1711846800000000 + id * 1800000001)"),
     "local": ("timestamp_ntz", "CAST(timestamp_micros(1711846800000000 + id * 1800000001) AS timestamp_ntz)"),
     "b": ("binary", "CAST(concat('x', id) AS binary)"),

@@ -169,6 +169,7 @@ class Native:
     :param every_event: the events before they were folded, if both are wanted.
     :param kept: what Spark keeps of a log until the batch is done.
     :param unfolded: makes the change frame of a log in the JVM, with every event.
+    :param judged: see ``change.TableBatch``.
     """
 
     changes: DataFrame | None = None
@@ -187,6 +188,7 @@ class Native:
     every_event: Packed | None = None
     kept: tuple[DataFrame, ...] = ()
     unfolded: Callable[[], DataFrame] | None = None
+    judged: Callable[[], DataFrame] | None = None
 
     @property
     def folded(self) -> bool:

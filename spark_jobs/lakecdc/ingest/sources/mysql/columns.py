@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F
 
-from lakecdc.ingest.sources.database import full_load_needed
+from lakecdc.ingest.sources.database import constants, full_load_needed
 from lakecdc.ingest.sources.mysql.connect import query, quoted
 from lakecdc.ingest.sources.mysql.types import BYTES, typed
 
@@ -52,12 +52,11 @@ def checked_fills(
     rows = f"(SELECT 1) AS one LEFT JOIN {quoted(table.schema, table.name)} ON false"
     texts = query(session, f"SELECT {', '.join(asked)} FROM {rows}")[0]
     values = [
-        typed(F.lit(None if text is None else str(text)), known[c.name].base, c.type, c.name).alias(f"v{i}")
-        for i, (c, text) in enumerate(zip(wanted, texts, strict=True))
+        typed(F.lit(None if text is None else str(text)), known[c.name].base, c.type, c.name)
+        for c, text in zip(wanted, texts, strict=True)
     ]
-    found = spark.range(1).select(*values).first()
-    assert found is not None
-    return {c.name: found[i] for i, c in enumerate(wanted) if found[i] is not None}
+    found = constants(spark, values, table.target.table)
+    return {name: value for name, value in found.items() if value is not None}
 
 
 def with_fills(columns: Sequence[Column], fills: Mapping[str, Any]) -> tuple[Column, ...]:

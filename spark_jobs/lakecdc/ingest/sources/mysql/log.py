@@ -10,7 +10,7 @@ import struct
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
@@ -27,11 +27,11 @@ from lakecdc.ingest.sources.mysql.events import FORMAT
 from lakecdc.ingest.sources.mysql.place import FILE_STEP, Place
 from lakecdc.ingest.sources.mysql.server import Server
 from lakecdc.ingest.sources.mysql.types import typed
+from lakecdc.ingest.sources.text_values import TextValue, by_version, judgement
 from lakecdc.worker import settle
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import Column as Expression
     from pyspark.sql import DataFrame, SparkSession
 
     from lakecdc.ingest.change import Column
@@ -209,30 +209,33 @@ def changes(
     key: Sequence[str],
     columns: Sequence[Column],
     bases: Mapping[str, str],
-    literals: Mapping[str, Any],
     epoch: int,
+    *,
+    judged: bool = False,
 ) -> DataFrame:
     """The change frame of one table in a round.
 
     :param relations: the table's descriptions, under the names of ``columns``.
     :param columns: the target's columns.
     :param bases: see ``MysqlType.base``, by column.
-    :param literals: what rows show that are older than a column, by column.
     :param epoch: of the order keys.
+    :param judged: values that do not fit do not stop it, see ``change.TableBatch``.
     """
-    new = {c.name: _value("new", c, relations, literals).alias(c.name) for c in columns}
-    gone = F.col("kind") == "d"
-    row = F.struct(*new.values())
-    if key:
-        types = {c.name: c.type for c in columns}
-        old_key = F.struct(*[typed(F.get("old", F.lit(i)), bases[k], types[k], k).alias(k) for i, k in enumerate(key)])
-        image = F.when(~gone, row)
-    else:
-        old_key = F.struct()
-        # all there is to tell a row of a table without a key
-        image = F.when(
-            gone, F.struct(*[_value("old", c, relations, literals).alias(c.name) for c in columns])
-        ).otherwise(row)
+    places = {k: F.get("old", F.lit(i)) for i, k in enumerate(key)}
+    of_row = {c.name: _value("new", c, relations) for c in columns}
+    # of a table without a key, all there is to tell a row
+    of_old = {
+        c.name: typed(places[c.name], bases[c.name], c.type, c.name) if key else _value("old", c, relations)
+        for c in columns
+        if not key or c.name in places
+    }
+    new, old = (
+        {name: (value.value if judged else value.or_stop()).alias(name) for name, value in values.items()}
+        for values in (of_row, of_old)
+    )
+    gone, moved = F.col("kind") == "d", F.coalesce("moved", F.lit(False))
+    row, old_key = F.struct(*new.values()), F.struct(*[old[k] for k in key])
+    image = F.when(~gone, row) if key else F.when(gone, F.struct(*old.values())).otherwise(row)
     order = order_sql(str(epoch), "position", "ordinal", "8", "seconds * 1000")
     return found.of_table(table).select(
         F.col("kind").alias("op"),
@@ -242,6 +245,7 @@ def changes(
         F.when(F.col("moved"), old_key).alias("old_key"),
         F.expr(order).alias("order"),
         F.timestamp_seconds("seconds").alias("source_time"),
+        *(judgement(of_row, of_old, key, gone, moved) if judged else ()),
     )
 
 
@@ -270,19 +274,15 @@ def truncate_order(found: Round, table: int, epoch: int) -> str | None:
     return order_key(epoch, place[0], place[1], time=place[2] * 1000) if place else None
 
 
-def _value(field: str, column: Column, relations: Sequence[Relation], literals: Mapping[str, Any]) -> Expression:
+def _value(field: str, column: Column, relations: Sequence[Relation]) -> TextValue:
     """A column's value, wherever it stands in each version of the table.
 
     In versions from before the column it is what the source shows in such rows now.
     """
-    older = F.lit(literals.get(column.name)).cast(column.type)
-    found: Expression | None = None
-    for relation in relations:
-        for place, (name, base, _type) in enumerate(relation.columns):
-            if name == column.name:
-                value = typed(F.get(field, F.lit(place)), base, column.type, column.name)
-                if len(relations) == 1:
-                    return value
-                here = F.col("version") == relation.version
-                found = F.when(here, value) if found is None else found.when(here, value)
-    return older if found is None else found.otherwise(older)
+    found = [
+        (relation.version, typed(F.get(field, F.lit(place)), base, column.type, column.name))
+        for relation in relations
+        for place, (name, base, _type) in enumerate(relation.columns)
+        if name == column.name
+    ]
+    return by_version(column, found, len(relations))

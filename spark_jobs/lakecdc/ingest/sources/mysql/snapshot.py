@@ -36,11 +36,11 @@ from lakecdc.worker import settle
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark import Accumulator
-    from pyspark.sql import Column as Expression
     from pyspark.sql import DataFrame, SparkSession
 
     from lakecdc.ingest.change import Column
     from lakecdc.ingest.sources.mysql.connect import Session
+    from lakecdc.ingest.sources.text_values import TextValue
 
 _ROWS = 10_000
 PLACE = "_lakecdc_place"
@@ -234,7 +234,7 @@ class ReadExactly:
         yield pa.RecordBatch.from_arrays(last, names=names)
 
 
-def values(table: SourceTable, columns: Iterable[Column]) -> dict[str, Expression]:
+def values(table: SourceTable, columns: Iterable[Column]) -> dict[str, TextValue]:
     """The values of a full load, by column, of columns that hold their texts.
 
     :param columns: the target's.

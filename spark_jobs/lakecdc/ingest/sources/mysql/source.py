@@ -20,7 +20,7 @@ from lakecdc.ingest.formats.native import Native
 from lakecdc.ingest.formats.native.log import LogLayout, refusal
 from lakecdc.ingest.order import RANK_READ, order_key
 from lakecdc.ingest.sources import rounds
-from lakecdc.ingest.sources.database import deal, full_load_frame, full_load_needed, reloads, rounds_of_parts
+from lakecdc.ingest.sources.database import LoadMark, deal, full_load_needed, loaded, reloads, rounds_of_parts
 from lakecdc.ingest.sources.message_batches import partition_transforms
 from lakecdc.ingest.sources.mysql import log as binlog
 from lakecdc.ingest.sources.mysql import server as servers
@@ -220,7 +220,7 @@ class MysqlIngest:
         if summary.events.get(number):
             made = self._made(found, feed, relations, columns)
             known = bases(table, relations)
-            changes = partial(binlog.changes, found, number, relations, feed.key, columns, known, fills, self._epoch)
+            changes = partial(binlog.changes, found, number, relations, feed.key, columns, known, self._epoch)
             made = rounds.with_changes(made, changes)
             facts = {**facts, "decoded_by": f"jvm: {made.reason}" if made.reason else "native"}
         feed.zero_dates += summary.zero_dates.get(number, 0)
@@ -363,13 +363,15 @@ class MysqlIngest:
         """Rows of a full load, below every change behind the position."""
         table, values = feed.table, snapshot.values(feed.table, feed.columns)
         order = self._load_order(place_of(position.offsets))
+        changes = partial(loaded, texts, feed.key, feed.columns, values, LoadMark(order, self._begin_time))
         return TableBatch(
             target=table.target,
             key=feed.key,
             columns=feed.columns,
-            changes=full_load_frame(texts, feed.key, feed.columns, values, order, self._begin_time),
+            changes=changes(),
             position=position,
             full_load=True,
+            judged=partial(changes, judged=True),
             source_columns=feed.source_columns,
             facts={"full_load_chunks": feed.chunks},
         )

@@ -28,11 +28,12 @@ keep its text, give the column the type string with ``columns`` of the target.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from lakecdc.ingest.sources.database import cast_or_stop
+from lakecdc.ingest.sources.text_values import TextValue
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -95,25 +96,28 @@ class MysqlType:
         return _SIMPLE.get(self.base)
 
 
-def typed(text: Column, base: str, target_type: str, column: str) -> Column:
-    """Cast a value's text.
+def typed(text: Column, base: str, target_type: str, column: str) -> TextValue:
+    """Type a value's text.
 
     :param text: string column with the server's text in UTC; bytes as hexadecimal digits, a bit field as a number.
     :param base: of the column's type at the source.
     :param target_type: Spark SQL type.
-    :param column: its name, for the error.
-    :return: the value; evaluating it raises if the type cannot hold the value.
+    :param column: name of the target's column.
     """
+    plain = partial(TextValue, column, target_type, text, may_misfit=False)
     if base in BYTES:
         octets = F.unhex(text)
-        return octets if target_type == "binary" else octets.cast("string").cast(target_type)
+        if target_type == "binary":
+            return plain(octets)
+        text = octets.cast("string")
+        return TextValue(column, target_type, text, text.try_cast(target_type))
     if target_type == "string":
-        return text
+        return plain(text)
     if target_type == "binary":
-        return text.cast("binary")
+        return plain(text.cast("binary"))
     if base in DATED and target_type in ("date", "timestamp", "timestamp_ntz"):
         # Spark knows a year 0, MySQL only as a part of dates that are none
         readable = F.when(~F.startswith(text, F.lit("0000")), text)
         zoned = F.concat(readable, F.lit("+00:00")) if base == "timestamp" else readable
-        return zoned.try_cast(target_type)
-    return cast_or_stop(text, text, target_type, column)
+        return plain(zoned.try_cast(target_type))
+    return TextValue(column, target_type, text, text.try_cast(target_type))

@@ -11,13 +11,13 @@ from pyspark.sql import functions as F
 from lakecdc.ingest.change import Column
 from lakecdc.ingest.column_numbers import Columns, ascend, identified, places
 from lakecdc.ingest.formats.pgoutput import Relation
-from lakecdc.ingest.sources.database import another_key, full_load_needed
+from lakecdc.ingest.sources.database import another_key, constants, full_load_needed
 from lakecdc.ingest.sources.postgres.catalog import SourceTable, column_numbers, missing_values
 from lakecdc.ingest.sources.postgres.connect import lsn
 from lakecdc.ingest.sources.postgres.load import Progress
 from lakecdc.ingest.sources.postgres.parking import Parked
 from lakecdc.ingest.sources.postgres.storage import StorageWatch
-from lakecdc.ingest.sources.postgres.types import TypeCatalog, typed
+from lakecdc.ingest.sources.postgres.types import TypeCatalog
 from lakecdc.metadata.positions import Position
 
 if TYPE_CHECKING:
@@ -170,10 +170,8 @@ def with_fill(
     assert row is not None
     kinds = dict(zip(row[0] or [], row[1] or [], strict=True))
     wanted = [c for c in wanted if c.name in kinds]
-    values = [typed(F.lit(texts[c.name]), types.base_name(kinds[c.name]), c.type, c.name) for c in wanted]
-    found = spark.range(1).select(*[v.alias(f"v{i}") for i, v in enumerate(values)]).first()
-    assert found is not None
-    fills = {c.name: found[i] for i, c in enumerate(wanted)}
+    values = [types.typed(F.lit(texts[c.name]), kinds[c.name], c) for c in wanted]
+    fills = constants(spark, values, feed.table.target.table)
     return tuple(replace(c, fill=fills.get(c.name)) for c in feed.columns)
 
 

@@ -25,7 +25,8 @@ from lakecdc.ingest.sources.database import cause
 from lakecdc.ingest.sources.postgres.arrow_values import converted
 from lakecdc.ingest.sources.postgres.connect import Address, connect, lsn_text
 from lakecdc.ingest.sources.postgres.snapshot import NextRow, copied
-from lakecdc.ingest.sources.postgres.types import TypeCatalog, typed
+from lakecdc.ingest.sources.postgres.types import TypeCatalog
+from lakecdc.ingest.sources.text_values import TextValue, by_version, judgement
 from lakecdc.worker import settle
 
 if TYPE_CHECKING:
@@ -196,6 +197,8 @@ def changes(
     types: TypeCatalog,
     epoch: int,
     renamed: Mapping[int, Mapping[str, str]],
+    *,
+    judged: bool = False,
 ) -> DataFrame:
     """The change frame of one table in a round.
 
@@ -203,11 +206,16 @@ def changes(
     :param columns: the target's columns.
     :param epoch: of the order keys.
     :param renamed: for versions of the table, columns that have another name now: the new one by the old one.
+    :param judged: values that do not fit do not stop it, see ``change.TableBatch``.
     """
     relations = [_with_names(relation, renamed.get(relation.version, {})) for relation in found.relations(oid)]
-    new = {c.name: _value("new", c, relations, types).alias(c.name) for c in columns}
-    old = {c.name: _value("old", c, relations, types).alias(c.name) for c in columns if c.name in key}
-    gone = F.col("kind") == "d"
+    of_row = {c.name: _value("new", c, relations, types) for c in columns}
+    of_key = {c.name: _value("old", c, relations, types) for c in columns if c.name in key}
+    new, old = (
+        {name: (value.value if judged else value.or_stop()).alias(name) for name, value in values.items()}
+        for values in (of_row, of_key)
+    )
+    gone, moved = F.col("kind") == "d", F.coalesce("moved", F.lit(False))
     row, new_key, old_key = F.struct(*new.values()), F.struct(*[new[k] for k in key]), F.struct(*[old[k] for k in key])
     order = order_sql(str(epoch), "commit_lsn", "ordinal", "8", "commit_micros div 1000")
     frame = found.of_table(oid).select(
@@ -218,6 +226,7 @@ def changes(
         F.when(F.col("moved"), old_key).alias("old_key"),
         F.expr(order).alias("order"),
         F.timestamp_micros("commit_micros").alias("source_time"),
+        *(judgement(of_row, of_key, key, gone, moved) if judged else ()),
     )
     tasks = found.size(oid).tasks(_EVENTS_PER_TASK, _BYTES_PER_TASK)
     # one task has read them all, and would sort them all by key to fold them
@@ -289,20 +298,15 @@ def truncate_order(found: Round, oid: int, epoch: int) -> str | None:
     return order_key(epoch, place[0], place[1], time=place[2] // 1000) if place else None
 
 
-def _value(field: str, column: Column, relations: Sequence[Relation], types: TypeCatalog) -> Expression:
+def _value(field: str, column: Column, relations: Sequence[Relation], types: TypeCatalog) -> TextValue:
     """A column's value, wherever it stands in each version of the table.
 
     In versions from before the column it is what the source shows in such rows now.
     """
-    older = F.lit(column.fill).cast(column.type)
-    found: Expression | None = None
-    for relation in relations:
-        for place, candidate in enumerate(relation.columns):
-            if candidate.name == column.name:
-                source_type = types.base_name(candidate.type_oid)
-                value = typed(F.get(field, F.lit(place)), source_type, column.type, column.name)
-                if len(relations) == 1:
-                    return value
-                here = F.col("version") == relation.version
-                found = F.when(here, value) if found is None else found.when(here, value)
-    return older if found is None else found.otherwise(older)
+    found = [
+        (relation.version, types.typed(F.get(field, F.lit(place)), candidate.type_oid, column))
+        for relation in relations
+        for place, candidate in enumerate(relation.columns)
+        if candidate.name == column.name
+    ]
+    return by_version(column, found, len(relations))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from lakecdc.contract.errors import InputError, LakecdcError
 from lakecdc.ingest.change import ArrowRows, OddValueError
 from lakecdc.ingest.order import RANK_READ, order_key
-from lakecdc.ingest.sources.database import full_load_frame, string_schema
+from lakecdc.ingest.sources.database import LoadMark, loaded, string_schema
 from lakecdc.ingest.sources.postgres import slots
 from lakecdc.ingest.sources.postgres.arrow_values import converted
 from lakecdc.ingest.sources.postgres.connect import Address, connect, lsn
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     from lakecdc.ingest.change import Column
     from lakecdc.ingest.sources.postgres.catalog import SourceTable
+    from lakecdc.ingest.sources.text_values import TextValue
 
     Session = psycopg.Connection[tuple[Any, ...]]
 
@@ -336,7 +337,7 @@ def rows(
     copy: CopyChunks,
     table: SourceTable,
     columns: Sequence[Column],
-    values: dict[str, Any],
+    values: Mapping[str, TextValue],
     snapshot: Snapshot,
     epoch: int,
     refusal: str | None,
@@ -345,13 +346,13 @@ def rows(
 
     :param copy: what the tasks run.
     :param columns: the target's columns.
-    :param values: Spark expression of each column, from the string columns that ``copy`` delivers.
+    :param values: of each column, from the string columns that ``copy`` delivers.
     :param epoch: of the order keys, which lie below those of any change.
     :param refusal: why Arrow cannot read them; None if it can.
     """
     tasks = len(copy.shares)
     texts = spark.range(0, tasks, 1, tasks).mapInArrow(copy, string_schema(copy.columns))
     order = order_key(epoch, snapshot.lsn, 0, RANK_READ)
-    changes = full_load_frame(texts, table.key, columns, values, order, snapshot.time)
+    changes = partial(loaded, texts, table.key, columns, values, LoadMark(order, snapshot.time))
     read = ReadTables(copy, tuple(column.type for column in columns))
-    return ArrowRows(changes, read, tasks, order, snapshot.time, refusal)
+    return ArrowRows(changes(), read, tasks, order, snapshot.time, refusal, partial(changes, judged=True))

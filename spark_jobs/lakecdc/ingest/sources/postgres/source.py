@@ -120,7 +120,7 @@ class PostgresIngest:
         slots.check_server(self._session)
         slots.lock(self._session, self.source.slot)
         self._identity = slots.identity(self._session)
-        self._types = TypeCatalog(self._session)
+        self._types = TypeCatalog(self._session, self.source.infinity)
         for name, position in positions.items():
             if position is not None:
                 check_position(name, position, self._identity, self._where.place)
@@ -360,6 +360,7 @@ class PostgresIngest:
             position=self._loaded(feed, taken, part),
             full_load=not part.again,
             arrow_rows=None if part.again else rows,
+            judged=rows.judged,
             source_columns={c.name: feed.numbers.get(c.name) for c in feed.columns},
             facts={"full_load_chunks": feed.chunks, **table.facts},
         )

@@ -24,18 +24,19 @@ domains                                           as their base type
 
 Everything else (geometric, range, composite, tsvector, money, interval, oid, hstore and other extension types) stops
 the table with an error, unless the target's ``columns`` names a type for it, into which its text is cast, or
-``exclude_columns`` leaves it out. A value that its type cannot hold, such as the date ``infinity``, a year BC or the
-numeric ``NaN``, stops the table too and never becomes null.
+``exclude_columns`` leaves it out. An event with a value that its type cannot hold, such as the date ``infinity``, a
+year BC or the numeric ``NaN``, goes to the quarantine; the value never becomes null.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F
 
-from lakecdc.ingest.sources.database import cast_or_stop
+from lakecdc.ingest.sources.text_values import TextValue, finite
 from lakecdc.model.columns import arrow_type
 from lakecdc.sql import quoted_column
 
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
     from lakecdc.ingest.sources.postgres.catalog import SourceColumn
 
 MAX_PRECISION = 38
+_DATED = ("date", "timestamp", "timestamptz")
 _STRINGS = (
     *("text", "varchar", "bpchar", "char", "name", "uuid", "json", "jsonb", "xml"),
     *("inet", "cidr", "macaddr", "macaddr8", "bit", "varbit", "time", "timetz"),
@@ -91,10 +93,11 @@ class TypeCatalog:
     """Looks types up at the source, each once.
 
     :param session: a session of the driver.
+    :param infinity: option of the source, see :func:`finite`.
     """
 
-    def __init__(self, session: psycopg.Connection[tuple[Any, ...]]) -> None:
-        self._session = session
+    def __init__(self, session: psycopg.Connection[tuple[Any, ...]], infinity: str = "quarantine") -> None:
+        self._session, self._infinity = session, infinity
         self._known: dict[int, PgType | None] = {}
 
     def find(self, oid: int) -> PgType | None:
@@ -147,14 +150,23 @@ class TypeCatalog:
                 return f"column {c.name!r} is {c.type}, made of {own[c.name] or 'its text'}"
         return None
 
-    def values(self, source: Iterable[SourceColumn], columns: Iterable[Column]) -> dict[str, Expression]:
+    def values(self, source: Iterable[SourceColumn], columns: Iterable[Column]) -> dict[str, TextValue]:
         """The values of a full load, by column, of columns that hold their texts.
 
         :param source: the source's columns.
         :param columns: the target's.
         """
-        bases = {c.name: self.base_name(c.type_oid) for c in source}
-        return {c.name: typed(F.col(quoted_column(c.name)), bases[c.name], c.type, c.name) for c in columns}
+        oids = {c.name: c.type_oid for c in source}
+        return {c.name: self.typed(F.col(quoted_column(c.name)), oids[c.name], c) for c in columns}
+
+    def typed(self, text: Expression, oid: int, column: Column) -> TextValue:
+        """Type a value's text for a column of the target.
+
+        :param oid: of its type at the source.
+        """
+        base = self.base_name(oid)
+        text = finite(text, column.type, self._infinity) if base in _DATED else text
+        return typed(text, base, column.type, column.name)
 
     def _array(self, found: PgType) -> str | None:
         is_array = found.category == "A" and found.element
@@ -173,23 +185,23 @@ def numeric(modifier: int) -> str:
     return f"decimal({precision},{scale})" if precision <= MAX_PRECISION else "string"
 
 
-def typed(text: Expression, source_type: str, target_type: str, column: str) -> Expression:
-    """Cast a value's text.
+def typed(text: Expression, source_type: str, target_type: str, column: str) -> TextValue:
+    """Type a value's text.
 
     :param text: string column with the output function's text under the settings of ``connect``.
     :param source_type: name of the Postgres type, a domain's base.
     :param target_type: Spark SQL type.
-    :param column: its name, for the error.
-    :return: the value; evaluating it raises if the type cannot hold the value.
+    :param column: name of the target's column.
     """
+    plain = partial(TextValue, column, target_type, text, may_misfit=False)
     if target_type == "string":
-        return text
+        return plain(text)
     if target_type == "binary":
-        return F.unhex(F.substr(text, F.lit(3))) if source_type == "bytea" else text.cast("binary")
+        return plain(F.unhex(F.substr(text, F.lit(3))) if source_type == "bytea" else text.cast("binary"))
     if target_type == "boolean" and source_type == "bool":
-        return text == "t"
+        return plain(text == "t")
     readable = text
     if target_type in ("date", "timestamp", "timestamp_ntz"):
         # Spark would read a year BC as one AD
         readable = F.when(~F.endswith(text, F.lit("BC")), text)
-    return cast_or_stop(text, readable, target_type, column)
+    return TextValue(column, target_type, text, readable.try_cast(target_type))

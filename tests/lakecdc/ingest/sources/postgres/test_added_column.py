@@ -14,6 +14,9 @@ def test_older_rows_get_the_default(shop: Shop, version: int) -> None:
     shop.sql("CREATE TABLE s.quiet (id int PRIMARY KEY)")
     shop.sql("INSERT INTO s.t SELECT i, 'v' || i FROM generate_series(1, 50) i; INSERT INTO s.quiet VALUES (1), (2)")
     name, quiet = shop.target("t", format_version=version), shop.target("quiet", format_version=version)
+    shop.sql("CREATE TABLE s.log (id int PRIMARY KEY); CREATE TABLE s.past (id int PRIMARY KEY)")
+    shop.sql("INSERT INTO s.log VALUES (1), (2); INSERT INTO s.past VALUES (1), (2)")
+    added, past = shop.target("log", mode="append"), shop.target("past", mode="history")
     run(shop)
     shop.sql("UPDATE s.t SET v = 'before' WHERE id = 1")
     shop.sql(
@@ -21,10 +24,15 @@ def test_older_rows_get_the_default(shop: Shop, version: int) -> None:
     )
     shop.sql("ALTER TABLE s.quiet ADD COLUMN label text NOT NULL DEFAULT 'a,b'")
     shop.sql("UPDATE s.t SET v = 'after' WHERE id = 2; INSERT INTO s.t (id, v, n) VALUES (99, 'new', NULL)")
+    for table in ("log", "past"):
+        shop.sql(f"ALTER TABLE s.{table} ADD COLUMN kind text DEFAULT 'none'; INSERT INTO s.{table} VALUES (3, 'new')")
     reports = run(shop)
     assert reports[name].metrics["schema_changes"] == ["added n decimal(10,2)", "added made timestamp"]
     assert not differs(shop, name, "id, v, n, extract(epoch FROM made)::bigint")
     assert not differs(shop, quiet, "id, label")
+    assert not differs(shop, added, "id, kind")
+    # past events stay as they were
+    assert sorted(shop.lake.duckdb_rows(past, "id, kind")) == [(1, None), (2, None), (3, "new")]
     assert "lakecdc.columns-to-fill" not in shop.lake.table(name).properties
 
 

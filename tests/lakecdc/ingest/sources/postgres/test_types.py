@@ -104,9 +104,11 @@ def test_every_type_by_both_ways(shop: Shop) -> None:
 def test_a_value_without_counterpart_stops_the_table(
     spark: SparkSession, source_type: str, target_type: str, value: str
 ) -> None:
-    frame = spark.createDataFrame([(value,)], "v string").select(typed(F.col("v"), source_type, target_type, "odd"))
+    found = typed(F.col("v"), source_type, target_type, "odd")
+    frame = spark.createDataFrame([(value,), (None,)], "v string")
     with pytest.raises(PySparkException, match=re.escape(f"Column 'odd': the value {value} does not fit into")):
-        frame.collect()
+        frame.select(found.or_stop()).collect()
+    assert [row[0] for row in frame.select(found.misfit()).collect()] == [True, False]
 
 
 def test_such_a_value_can_be_kept_as_text(shop: Shop) -> None:
