@@ -80,6 +80,7 @@ class Assessed:
     :param measured_at: ISO-8601 moment at which a job has measured it; None if it is as it was found.
     :param idle: jobs that it needs not, with the reason.
     :param error: why nobody could look.
+    :param is_absent: the catalog has no such table, so that nothing can be done to it.
     """
 
     table: str
@@ -91,6 +92,7 @@ class Assessed:
     measured_at: str | None = None
     idle: dict[str, str] = field(default_factory=dict)
     error: str | None = None
+    is_absent: bool = False
 
 
 @dataclass(frozen=True)
@@ -304,8 +306,8 @@ def _answer(catalog: Catalog, question: _Question, asked: _Asked) -> _Answer | N
 
     try:
         return _looked_at(catalog.load_table(asked.table), question, asked)
-    except (NoSuchTableError, NoSuchNamespaceError) as error:
-        return None if asked.owner else _unseen(question, asked, error)
+    except (NoSuchTableError, NoSuchNamespaceError):
+        return None if asked.owner else _Answer(Assessed(asked.table, is_absent=True))
     except Exception as error:
         # one table never stops the others
         log.warning("%s cannot be looked at from here.", asked.table, exc_info=True)
