@@ -84,8 +84,7 @@ class Assessed:
     :param measured_at: ISO-8601 moment at which a job has measured it; None if it is as it was found.
     :param idle: jobs that it needs not, with the reason.
     :param error: why nobody could look.
-    :param is_missing: the catalog has no such table, which its jobs tell; from any other that nobody could look at
-        nothing is removed.
+    :param is_absent: the catalog has no such table, so that nothing can be done to it.
     """
 
     table: str
@@ -97,7 +96,7 @@ class Assessed:
     measured_at: str | None = None
     idle: dict[str, str] = field(default_factory=dict)
     error: str | None = None
-    is_missing: bool = False
+    is_absent: bool = False
 
 
 @dataclass(frozen=True)
@@ -119,7 +118,7 @@ class Assessment:
     @property
     def unseen(self) -> dict[str, str]:
         """Why a table that is there could not be looked at, by table, but for those beside one that could not be."""
-        errors = {each.table: each.error for each in self.tables if each.error and not each.is_missing}
+        errors = {each.table: each.error for each in self.tables if each.error}
         beside = {each.table: each.beside for each in self.tables}
         return {table: error for table, error in errors.items() if beside[table] not in errors}
 
@@ -199,9 +198,6 @@ class _Question:
     def governed_unseen(self, asked: _Asked, error: Exception) -> Governed:
         """Return what holds for a table that could not be loaded, or whose properties cannot be read."""
         known = self._inherited(asked, is_named=True)
-        if _is_missing(error):
-            # if it is there by the time of a job, that reads the properties itself
-            return known
         if isinstance(error, SpecError) or not self.is_named(asked):
             return replace(NOTHING, owner=known.owner)
         return (known if asked.owner is None else tighter(asked.owner.governed, known)).keeping()
@@ -370,7 +366,8 @@ def _answer(catalog: Catalog, question: _Question, asked: _Asked) -> _Answer | N
     except Exception as error:
         if _is_missing(error):
             # one of a pattern has gone since the catalog was listed
-            return _unseen(question, asked, error) if asked.table in question.wanted.named else None
+            is_named = asked.table in question.wanted.named
+            return _Answer(Assessed(asked.table, is_absent=True), NOTHING) if is_named else None
         # one table never stops the others
         log.warning("%s cannot be looked at from here.", asked.table, exc_info=True)
         return _unseen(question, asked, error)
@@ -507,12 +504,9 @@ def _pressing(health: Mapping[str, Any] | None, jobs: Collection[str], least: fl
 
 
 def _unseen(question: _Question, asked: _Asked, error: Exception) -> _Answer:
-    """Plan what a table needs that nobody could look at: nothing that removes, and the rest if it is named.
-
-    Of one that is named and does not exist the jobs tell that.
-    """
+    """Plan what a table needs that could not be looked at: nothing that removes, and the rest if it is named."""
     told, governed = one_line(error).removeprefix(f"{asked.table}: "), question.governed_unseen(asked, error)
-    assessed = replace(_assessed(asked, governed), error=told, is_missing=_is_missing(error))
+    assessed = replace(_assessed(asked, governed), error=told)
     options = question.options(asked, governed) if governed.jobs else {}
     actions = tuple(
         Action(

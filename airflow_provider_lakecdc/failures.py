@@ -17,6 +17,8 @@ _CLASS_HINTS = {
     "cluster": "Check that Spark, the source and the catalog can be reached and have room, then let it retry.",
     "unknown": "The task's log holds the job's own output above this message.",
 }
+# characters of an error in one line
+_LONGEST_LINE = 4000
 # what stands in the output of a job that did not get as far as a report
 _SYMPTOMS: tuple[tuple[str, str], ...] = (
     (
@@ -83,14 +85,14 @@ def counts_as_failure(table: TableReport, fail_on: Sequence[str] = ()) -> bool:
 
 
 def one_line(error: Exception) -> str:
-    """An error and its remedy in one line, secrets hidden."""
+    """Return an error and its remedy in one line, cut where it is long, secrets hidden."""
     if isinstance(error, LakecdcJobError):
         text = f"{error.message} {error.hint}" if error.hint else error.message
     elif isinstance(error, LakecdcError):
         text = str(error)
     else:
         text = f"{type(error).__name__}: {error}"
-    return mask(" ".join(text.split()))
+    return mask(" ".join(text.split()), _LONGEST_LINE)
 
 
 def _no_report(submit_error: Exception | None) -> LakecdcJobError:

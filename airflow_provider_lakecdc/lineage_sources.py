@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 #: namespace and name of a dataset
 Name = tuple[str, str]
-_GLOB = re.compile(r"[^/]*[*?\[{].*")
+_GLOB = re.compile(r"(?<![^/])[^/*?\[{]*[*?\[{].*")
 _JDBC = {"postgresql": ("postgres", 5432), "mysql": ("mysql", 3306)}
 
 

@@ -46,10 +46,16 @@ class Planned:
         return {each.table: each.error for each in self.assessment.tables if each.error}
 
     @property
+    def absent(self) -> list[str]:
+        """Tables that the catalog does not have."""
+        return [each.table for each in self.assessment.tables if each.is_absent]
+
+    @property
     def idle_tables(self) -> int:
         """How many tables need nothing."""
         worked = {action.table for action in self.plan.chosen} | {left.table for left in self.plan.skipped}
-        return sum(each.table not in worked and not each.error for each in self.assessment.tables)
+        worked |= {*self.errors, *self.absent}
+        return sum(each.table not in worked for each in self.assessment.tables)
 
 
 def planned(config: LakeConfig, dag: str, tables: Sequence[str] = ()) -> Planned:

@@ -96,7 +96,7 @@ def _java() -> str:
     if binary is None:
         raise JobBadInputError(f"There is no java {f'in {home}' if home else 'on the path'}.", hint=remedy)
     told = subprocess.run([binary, "-version"], capture_output=True, text=True, timeout=_SECONDS).stderr
-    version = re.search(r'version "(\d+)([^"]*)"', told)
+    version = re.search(r'version "(\d++)([^"]*)"', told)
     if version is None or not JAVA_OLDEST <= int(version[1]) <= JAVA_NEWEST:
         what = f"Java {version[1]}" if version else "no Java that tells its version"
         raise JobBadInputError(f"{binary} is {what}; Spark needs {JAVA_OLDEST} to {JAVA_NEWEST}.", hint=remedy)

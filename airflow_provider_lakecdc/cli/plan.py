@@ -27,7 +27,7 @@ def main(asked: Namespace) -> int:
         )
     found = planned(config, asked.dag, asked.tables)
     if asked.json:
-        costs = {"core_seconds": found.plan.core_seconds, "errors": found.errors}
+        costs = {"core_seconds": found.plan.core_seconds, "errors": found.errors, "absent": found.absent}
         print_json({"dag": found.dag_id, **found.plan.facts(), **costs})
     else:
         _show(found)
@@ -48,6 +48,7 @@ def _show(found: Planned) -> None:
         print_lines("", "Left out:")
         rows = [[each.table, each.job, each.reason] for each in plan.skipped]
         print_grid({"table": "left", "job": "left", "why": "left"}, rows)
+    print_lines(*(f"{table} does not exist yet." for table in found.absent))
     told = f"{found.dag_id} would take {plan.core_seconds:g} core-seconds{limit}"
     print_lines("", f"{told}; {found.idle_tables} tables need nothing.")
 

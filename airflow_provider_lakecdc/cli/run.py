@@ -6,7 +6,7 @@ import importlib
 import json
 import sys
 from argparse import Namespace
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import redirect_stdout
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -31,6 +31,7 @@ from lakecdc.contract.fields import parse, refuse_unknown
 from lakecdc.contract.options import OPTIONS
 from lakecdc.contract.report import EXIT_BAD_INPUT, EXIT_CONFLICT, EXIT_DONE
 from lakecdc.contract.spec import GOVERN, SOURCE_JOBS, loads
+from lakecdc.metadata.policy import matching
 
 #: what stands for the id of a DAG in the folder of documents, in metrics and in the audit
 DAG_ID = "lakecdc_run"
@@ -99,8 +100,18 @@ def _with_source(asked: Namespace, config: LakeConfig) -> Iterator[dict[str, Any
             "A source of type 'jdbc' is read by the data interval of a DAG run, and there is none.",
             hint="Trigger the ingest DAG with a logical date, or give source.interval its start and end.",
         )
+    fed = [*config.target_tables, *config.fed_tables]
+    if unknown := [table for table in asked.tables if table not in matching(fed, [table])]:
+        raise _unknown_tables(unknown, "The configuration feeds")
     feeding = {"source": config.source, "targets": list(config.targets), "source_conn_id": config.source_conn_id}
     yield {**feeding, "tables": asked.tables}
+
+
+def _unknown_tables(names: Sequence[str], who: str) -> InputError:
+    return InputError(
+        f"{who} no table {', '.join(names)}.",
+        hint="Check the spelling; the first run of ingestion creates a target. Nothing was done.",
+    )
 
 
 def _governing(
@@ -115,7 +126,9 @@ def _governing(
     else:
         # options that say how long rows are kept say so for all tables
         own = None if "time_column" in options else config.own_tables(job, options)
-    beside = {step.job_name: config.quarantine_tables for step in OF_SIDE_TABLES if step.job_name == job}
+    # a quarantine with a name of its own goes with all tables, not with some that are named
+    shared = [] if asked.tables else config.quarantine_tables
+    beside = {step.job_name: shared for step in OF_SIDE_TABLES if step.job_name == job}
     found = AssessTablesOperator(
         task_id="assess",
         tables=named,
@@ -129,6 +142,10 @@ def _governing(
         is_dry=asked.dry_run,
         catalog_conn_id=config.catalog,
     ).assessed()
+    absent = [table.table for table in found.tables if table.is_absent]
+    if absent and asked.tables:
+        raise _unknown_tables(absent, "The catalog has")
+    result.tables |= {name: {"outcome": "skipped", "reason": "It does not exist yet."} for name in absent}
     plan = PlanOperator(task_id="plan", assessment="", jobs=[job], catalog_conn_id=config.catalog).chosen(found)
     for table in found.tables:
         if job in table.idle:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
@@ -57,7 +56,7 @@ def print_grid(headings: Mapping[str, str], rows: Iterable[Sequence[str]], style
         console.print(grid)
     text = drawn.get()
     # what reads a pipe has no use for the blanks that fill a column
-    console.file.write(text if console.is_terminal else re.sub(r" +$", "", text, flags=re.MULTILINE))
+    console.file.write(text if console.is_terminal else "\n".join(line.rstrip(" ") for line in text.split("\n")))
 
 
 @contextmanager

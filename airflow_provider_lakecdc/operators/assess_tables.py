@@ -129,7 +129,8 @@ class AssessTablesOperator(BaseOperator):
         self.log.info("%d tables, the worst first:", len(found.tables))
         for each in shown:
             score = f"{each.health['score']:.0f}" if each.health else "-"
-            self.log.info("%s: %s, %s", each.table, score, each.error or ", ".join(each.jobs) or "nothing is allowed")
+            may = "does not exist yet" if each.is_absent else ", ".join(each.jobs) or "nothing is allowed"
+            self.log.info("%s: %s, %s", each.table, score, each.error or may)
         facts = {
             each.table: {"score": each.health and each.health["score"], "jobs": list(each.jobs), "error": each.error}
             for each in shown

@@ -20,6 +20,7 @@ from airflow_provider_lakecdc.heard import Heard
 from airflow_provider_lakecdc.hooks.catalog import CatalogConnection, get_catalog
 from airflow_provider_lakecdc.hooks.source import source_from_connection
 from airflow_provider_lakecdc.job_run import JOB_RUN_KEY, JobRun
+from airflow_provider_lakecdc.lease_waiting import reschedule_if_leased
 from airflow_provider_lakecdc.links import (
     REPORT_LINK_KEY,
     TABLE_LINK_KEY,
@@ -149,6 +150,7 @@ class LakecdcJobOperator(SubmitOperator):
 
         :return: outcome, reason, snapshots and metrics by table.
         :raises AirflowSkipException: earlier steps have failed for every table.
+        :raises AirflowRescheduleException: another run holds the lease of a table.
         :raises JobBadInputError: refused before or by the job; Airflow does not retry it.
         :raises JobConflictError: another writer was faster.
         :raises JobClusterError: something was out of reach or out of resources.
@@ -176,6 +178,7 @@ class LakecdcJobOperator(SubmitOperator):
         failure = verdict(report, submit_error, job.spec.options.fail_on)
         self._tell(context, job_run.ended(report, failure))
         if failure:
+            reschedule_if_leased(context, report, job.spec.options.fail_on)
             raise failure
         assert report is not None
         if submit_error is not None:

@@ -14,7 +14,8 @@ from typing import Annotated, Any, Literal, get_args
 from airflow.api_fastapi.app import get_auth_manager
 from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity
 from airflow.api_fastapi.core_api.security import GetUserDep, requires_access_dag
-from fastapi import APIRouter, Depends, FastAPI, HTTPException, Request
+from fastapi import APIRouter, Depends, FastAPI, HTTPException, Path, Query, Request
+from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import FileResponse, HTMLResponse, RedirectResponse, Response
 
 from airflow_provider_lakecdc.failures import one_line
@@ -35,6 +36,9 @@ from lakecdc.contract.errors import InputError
 log = logging.getLogger(__name__)
 
 Dag = Literal["hourly", "nightly", "weekly"]
+# nothing has a longer name, and whatever a browser sends comes back in messages
+Name = Annotated[str, Query(max_length=1000)]
+FileName = Annotated[str, Path(max_length=100)]
 
 _PATIENCE = 30.0
 _HEADERS = {
@@ -114,7 +118,7 @@ class Asked:
     :param lake: name of the lake that it is about; default: the first that whoever asks may see.
     """
 
-    def __init__(self, request: Request, user: GetUserDep, lake: str | None = None) -> None:
+    def __init__(self, request: Request, user: GetUserDep, lake: Name | None = None) -> None:
         self.lake = lake
         self._user = user
         self._rights: Lookups = request.app.state.rights
@@ -166,14 +170,20 @@ class Asked:
     async def _answer(self, found: Awaitable[str], tell: Callable[[str], str]) -> Response:
         try:
             return HTMLResponse(await found, headers=_HEADERS)
-        except InputError as error:
-            return HTMLResponse(tell(one_line(error)), _NOT_FOUND, _HEADERS)
-        except TimeoutError:
-            told = f"The lake has not answered within {_PATIENCE:.0f} s. It is still being read: try again."
-            return HTMLResponse(tell(told), _GATEWAY_TIMEOUT, _HEADERS)
         except Exception as error:
-            log.exception("The page Lakehouse could not be made.")
-            return HTMLResponse(tell(one_line(error)), _BAD_GATEWAY, _HEADERS)
+            # a message may be long and tell what a browser has sent: the event loop does not wait for it
+            return await run_in_threadpool(_told, error, tell)
+
+
+def _told(error: Exception, tell: Callable[[str], str]) -> Response:
+    """Answer with an error."""
+    if isinstance(error, TimeoutError):
+        text = f"The lake has not answered within {_PATIENCE:.0f} s. It is still being read: try again."
+        return HTMLResponse(tell(text), _GATEWAY_TIMEOUT, _HEADERS)
+    if isinstance(error, InputError):
+        return HTMLResponse(tell(one_line(error)), _NOT_FOUND, _HEADERS)
+    log.error("The page Lakehouse could not be made.", exc_info=error)
+    return HTMLResponse(tell(one_line(error)), _BAD_GATEWAY, _HEADERS)
 
 
 AskedDep = Annotated[Asked, Depends(Asked)]
@@ -188,7 +198,7 @@ def index() -> Response:
 
 
 @router.get("/static/{name}")
-def static(name: str) -> Response:
+def static(name: FileName) -> Response:
     """A file of the pages: styles, scripts, the icon."""
     if name not in {path.name for path in STATIC.iterdir()}:
         raise HTTPException(_NOT_FOUND)
@@ -227,7 +237,7 @@ async def history(asked: AskedDep) -> Response:
 
 
 @router.get("/parts/history")
-async def history_part(asked: AskedDep, name: str | None = None) -> Response:
+async def history_part(asked: AskedDep, name: Name | None = None) -> Response:
     """What jobs have done to all tables or to one, with its numbers before and after."""
     return await asked.part(asked.parts, "history", lambda seen: runs_of(seen.lake, name, asked.heads), name)
 
@@ -261,19 +271,19 @@ async def tries_part(asked: AskedDep, task: TaskDep) -> Response:
 
 
 @router.get("/table")
-async def table(asked: AskedDep, name: str) -> Response:
+async def table(asked: AskedDep, name: Name) -> Response:
     """One table."""
     pages = {"the table": "parts/table", "the quarantine": "parts/quarantine", "the audit": "parts/history"}
     return await asked.page(name, "", {what: link(part, lake=asked.lake, name=name) for what, part in pages.items()})
 
 
 @router.get("/parts/table")
-async def table_part(asked: AskedDep, name: str) -> Response:
+async def table_part(asked: AskedDep, name: Name) -> Response:
     """A table's score, files, deletes and snapshots."""
     return await asked.part(asked.parts, "table", lambda seen: table_of(seen.lake, name, asked.heads), name)
 
 
 @router.get("/parts/quarantine")
-async def quarantine_part(asked: AskedDep, name: str) -> Response:
+async def quarantine_part(asked: AskedDep, name: Name) -> Response:
     """A table's messages in quarantine, by rule."""
     return await asked.part(asked.parts, "quarantine", lambda seen: quarantine_of(seen.lake, name, asked.heads), name)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -11,7 +11,7 @@ from airflow_provider_lakecdc import settings
 from airflow_provider_lakecdc.discovery import Wanted, find
 from airflow_provider_lakecdc.hooks.catalog import CatalogConnection, get_catalog
 from lakecdc.contract.errors import InputError
-from lakecdc.metadata.names import quarantine_of, target_of
+from lakecdc.metadata.names import PARKED, quarantine_of, target_of
 from lakecdc.metadata.policy import matching
 
 if TYPE_CHECKING:
@@ -41,10 +41,9 @@ class Lake:
         return [f"{self.config.dag_id_prefix}_{kind}" for kind in (*DAGS, REPLAY)] if self.config else []
 
     def shows(self, table: str) -> bool:
-        """Whether a table is not one that only hidden configurations govern; a side table goes with its target."""
-        table = target_of(table)
-        others = any(_governs(config, table) for config in self.hidden)
-        return not others or (self.config is not None and _governs(self.config, table))
+        """Tell whether a table is not one that only hidden configurations have; a side table goes with its target."""
+        others = any(_hides(config, table) for config in self.hidden)
+        return not others or (self.config is not None and bool(matching(_entries(self.config), [target_of(table)])))
 
     def check_shown(self, table: str) -> None:
         """Refuse a table that whoever asks may not see, as one that is not there.
@@ -52,7 +51,7 @@ class Lake:
         :raises InputError: it is hidden.
         """
         if not self.shows(table):
-            raise InputError(f"There is no table {table!r}.", hint="It may have been dropped or renamed.")
+            raise no_such_table(table)
 
     @property
     def catalog(self) -> CatalogConnection:
@@ -77,8 +76,31 @@ class Lake:
         return quarantine_of(table, options.get("quarantine_table"))
 
 
-def _governs(config: LakeConfig, table: str) -> bool:
-    return bool(matching((*config.wanted.tables, *config.wanted.fed), [table]))
+def no_such_table(table: str) -> InputError:
+    """Return the error of a table that does not exist, or may not be seen."""
+    return InputError(f"There is no table {table!r}.", hint="It may have been dropped or renamed.")
+
+
+def _hides(config: LakeConfig, table: str) -> bool:
+    # catalogs may find a table by another spelling of its name
+    spelled = target_of(table.casefold())
+    entries = _entries(config)
+    left_out = [entry[1:] for entry in entries if entry.startswith("!")]
+    named = [entry.casefold() for entry in entries if not entry.startswith("!")]
+    return bool(matching(named, [spelled])) and not matching(left_out, [target_of(table)])
+
+
+def _entries(config: LakeConfig) -> list[str]:
+    """Return names and patterns of all tables that a configuration feeds or maintains, and of quarantines."""
+    entries = [*config.wanted.tables, *config.wanted.fed, *config.fed_tables]
+    return [*entries, *(beside for entry in entries if not entry.startswith("!") for beside in _beside(config, entry))]
+
+
+def _beside(config: LakeConfig, entry: str) -> Iterator[str]:
+    """Yield the tables that a namespace has for all of its targets."""
+    table = entry if "." in entry else "*.*"
+    yield f"{table.rpartition('.')[0]}.{PARKED}"
+    yield from (quarantine_of(table, named) for named in (None, *config.quarantine_names))
 
 
 def lakes() -> list[Lake]:

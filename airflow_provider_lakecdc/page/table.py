@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_provider_lakecdc.audit import Trend
 from airflow_provider_lakecdc.looks import OpenTable
-from airflow_provider_lakecdc.page.lakes import Lake
+from airflow_provider_lakecdc.page.lakes import Lake, no_such_table
 from airflow_provider_lakecdc.page.lookups import Heads
 from airflow_provider_lakecdc.page.tables import trends
 from airflow_provider_lakecdc.status import read_status
 from airflow_provider_lakecdc.tables import open_table, summary_of
-from lakecdc.contract.errors import InputError
 from lakecdc.metadata import names
 from lakecdc.metadata.health import MOST_FILES_OF_A_WORKER
 from lakecdc.metadata.last_write import source_lag_seconds
@@ -63,8 +62,9 @@ def table_of(lake: Lake, table: str, heads: Heads) -> dict[str, Any]:
 
 def _read(catalog: CatalogConnection, table: str) -> dict[str, Any]:
     with open_table(catalog, table) as opened:
-        if opened is None:
-            raise InputError(f"There is no table {table!r}.", hint="It may have been dropped or renamed.")
+        # a catalog that finds it by another spelling would pass what a name is compared with
+        if opened is None or ".".join(opened.name()) != table:
+            raise no_such_table(table)
         # what a worker would not read, the API server does not either
         is_small = OpenTable(opened).is_small
         snapshots = _snapshots(opened)

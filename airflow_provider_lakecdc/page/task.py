@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
+
+from fastapi import Query
 
 from airflow_provider_lakecdc.audit import AuditRow
 from airflow_provider_lakecdc.page.addresses import link
+
+# characters that Airflow's database takes
+Id = Annotated[str, Query(max_length=250)]
 
 
 @dataclass(frozen=True)
@@ -16,9 +22,9 @@ class Task:
     :param try_number: None is its last try, as it has told Airflow; any other is one that the audit has.
     """
 
-    dag_id: str
-    run_id: str
-    task_id: str
+    dag_id: Id
+    run_id: Id
+    task_id: Id
     map_index: int = -1
     try_number: int | None = None
 

@@ -246,7 +246,7 @@ class LakeConfig:
     @property
     def fed_patterns(self) -> list[str]:
         """Patterns of the tables that are maintained because a target stands for them, such as ``shop.{table}``."""
-        return [] if self.tables else [re.sub(r"\{[^}]*\}", "*", name) for name in self._fed if "{" in name]
+        return [] if self.tables else [name for name in self.fed_tables if is_pattern(name)]
 
     @property
     def wanted(self) -> Wanted:
@@ -257,6 +257,11 @@ class LakeConfig:
     def finds_tables(self) -> bool:
         """Whether only the catalog can tell which tables are maintained."""
         return bool(self.fed_patterns) or any(is_pattern(name) for name in self.tables)
+
+    @property
+    def fed_tables(self) -> list[str]:
+        """Targets and their history tables; patterns where a target stands for many."""
+        return [re.sub(r"\{[^{}]*\}", "*", name) for name in self._fed]
 
     @property
     def _fed(self) -> list[str]:
@@ -270,11 +275,16 @@ class LakeConfig:
     @property
     def quarantine_tables(self) -> list[str]:
         """Quarantines with a name of their own, which cannot be told from their targets' names."""
-        named = {self.job_options("ingest", job).get("quarantine_table"): None for job in FEEDING_JOBS}
         fed = self.target_tables or self.tables
-        found = dict.fromkeys(quarantine_of(table, str(name)) for name in named if name for table in fed)
+        found = dict.fromkeys(quarantine_of(table, name) for name in self.quarantine_names for table in fed)
         # that of a table which a pattern stands for is not known here
         return [name for name in found if "{" not in name and not is_pattern(name)]
+
+    @property
+    def quarantine_names(self) -> list[str]:
+        """The options ``quarantine_table`` of the jobs that feed, as they are written."""
+        named = dict.fromkeys(self.job_options("ingest", job).get("quarantine_table") for job in FEEDING_JOBS)
+        return [str(name) for name in named if name]
 
     def own_tables(self, job: str, options: Mapping[str, Any]) -> dict[str, dict[str, Any]] | None:
         """Tables that a job is for alone, with the options that each has; None if it is for all that are maintained.

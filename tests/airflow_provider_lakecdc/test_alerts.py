@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
+
+from jinja2 import Template
 
 from tests.airflow_provider_lakecdc.conftest import FakeSpark, Install
 from tests.airflow_provider_lakecdc.tables import FedTable
@@ -55,3 +58,9 @@ def test_people_are_told_when_it_begins_and_when_it_is_over(
     spark_submit.behave()
     assert told("success") == {"began": [], "over": [OVER]}
     assert mail.read_text().splitlines() == [f"{HOURLY}: {line}" for line in (LOW, UNDONE, OVER)]
+
+
+def test_the_mail_of_the_guide_escapes_what_it_tells() -> None:
+    guide = (Path(__file__).parents[2] / "docs" / "governance.md").read_text()
+    (content,) = re.findall(r'"html_content": "(.*?)"', guide)
+    assert "&lt;b&gt;" in Template(content).render(hurts="shop.<b>orders</b>: <b>")

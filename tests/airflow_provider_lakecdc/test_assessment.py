@@ -252,11 +252,10 @@ def test_a_table_that_cannot_be_looked_at_is_left_to_the_jobs_if_it_is_named(sho
     catalog = shop(fine=6)
     for name in ("broken", "found"):
         FedTable(lake, f"shop.{name}").break_metadata()
-    wanted = Wanted(("shop.fine", "shop.broken", "shop.f*", "x.absent"), (), {"*": TablePolicy(("*",))})
+    wanted = Wanted(("shop.fine", "shop.broken", "shop.f*"), (), {"*": TablePolicy(("*",))})
     found = assess(catalog, wanted, Steps({"compact_data_files": {}}))
-    assert needs(found) == {(name, "compact_data_files") for name in ("fine", "broken", "x.absent")}
+    assert needs(found) == {(name, "compact_data_files") for name in ("fine", "broken")}
     assert all(a.due and a.core_seconds is None for a in found.actions if a.table != "shop.fine")
-    # one that does not exist has nothing that could go; its jobs tell that
     assert set(found.unseen) == {"shop.broken", "shop.found"}
     told = {each.table: each.error for each in found.tables}
     assert told["shop.found"] and told["shop.fine"] is None
@@ -269,6 +268,16 @@ def test_a_table_that_cannot_be_looked_at_is_left_to_the_jobs_if_it_is_named(sho
     assert tasks["compact_data_files"]["tables"] == ["shop.fine"]
     assert "shop.orders_lakecdc_files" not in tasks["compact_data_files"]["policy_options"]["side_tables"]
     assert "shop.fine_lakecdc_files" in tasks["compact_data_files"]["policy_options"]["side_tables"]
+
+
+def test_a_table_that_does_not_exist_needs_nothing(shop: Any) -> None:
+    found = assess(shop(fine=6), Wanted(("x.absent", "shop.absent", "shop.fine")), steps())
+    assert needs(found) == {("fine", "compact_data_files")} and not found.skipped
+    assert {each.table: (each.is_absent, each.error, each.jobs == ()) for each in found.tables} == {
+        "x.absent": (True, None, True),
+        "shop.absent": (True, None, True),
+        "shop.fine": (False, None, False),
+    } | {each.table: (False, None, False) for each in found.tables if each.beside}
 
 
 def test_tasks_are_cut_by_job() -> None:

@@ -16,6 +16,8 @@ from lakecdc.contract.secrets import mask
 
 VERSION = 1
 EXIT_DONE, EXIT_OTHER, EXIT_CONFLICT, EXIT_BAD_INPUT = 0, 1, 3, 4
+#: attribute of an error, and metric of the table: the run that holds the lease which the job needs
+LEASE_HOLDER = "lease_holder"
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,8 @@ class TableReport:
         """Report an exception: its own outcome and class if it is ours, else ``failed`` and ``unknown``."""
         if isinstance(error, LakecdcError):
             reason = error.told if error.table == table else str(error)
+            if holder := error.attributes.get(LEASE_HOLDER):
+                facts["metrics"] = {**facts.get("metrics", {}), LEASE_HOLDER: holder}
             return cls(table, error.outcome, reason, error.failure_class, **facts)  # type: ignore[arg-type]
         return cls(table, "failed", describe(error), "unknown", **facts)
 

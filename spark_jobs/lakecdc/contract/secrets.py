@@ -18,25 +18,35 @@ _SECRET_WORDS = "|".join(
         r"(?:en|de)cryption[-_.]?key(?![-_.]?id)|sse[-_.]md5|key[-_.]pem|oauthbearer[-_.]config|connection[-_.]?string",
     )
 )
-# SQLAlchemy takes all up to the @ for the password, slashes too; before other services' paths stands a port
-_URI_LOGIN = r"(?!(?:https?|hdfs|thrift)://[^/@:\s]*:\d{1,5}[/?])\b[a-z][\w+.-]*://[^/@:\s\[]*:"
-_URI_PASSWORD_END = r"[^\s\"]{1,2000}@"
+# SQLAlchemy takes all up to the @ for the password, slashes too; before paths of these services stands a port
+_URI_LOGIN = r"(?<!hdfs)(?<!thrift)://[^/@:\s\[]*:"
 #: the same for Spark, which looks for it in names and values of its settings
-REDACTION_PATTERN = f"(?i){_SECRET_WORDS}|{_URI_LOGIN}{_URI_PASSWORD_END}"
+REDACTION_PATTERN = rf"(?i){_SECRET_WORDS}|{_URI_LOGIN}[^\s\"@]{{1,2000}}@"
 
 _SECRET_NAME = re.compile(_SECRET_WORDS, re.IGNORECASE)
-# bounded, as the above, so that the time a text takes grows with its length alone
-_NAME = rf"[\w.-]{{0,100}}(?:{_SECRET_WORDS})[\w.-]{{0,100}}"
-_QUOTED = r"""'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*\""""
-_HIDDEN = (
-    (rf"({_URI_LOGIN}){_URI_PASSWORD_END}", r"\1***@"),
-    # name=value of connection strings and URLs, but no folder such as /token=5/
-    (rf"(?<![/\w.-])({_NAME})\s*=\s*(?:{_QUOTED}|\S+)", r"\1=***"),
-    # "name": value of JSON and Python
-    (rf"""(["']{_NAME}["']\s*:)\s*(?:{_QUOTED}|[^\s,}}\]]+)""", r"\1 ***"),
-    (r"\b((?:proxy-)?authorization|(?:set-)?cookie|x-api-key)\s*:\s*[^\r\n\"']+", r"\1: ***"),
+_SECRET_END = re.compile(rf"(?:{_SECRET_WORDS})\Z", re.IGNORECASE)
+# what follows takes time that grows with the length of a text alone: no repetition begins inside its own like
+_WORD = re.compile(r"[^\s\"]+")
+_LOGIN = re.compile(rf"{_URI_LOGIN}|jdbc:oracle:\w{{1,20}}:[^\s/@\"]{{1,128}}/", re.IGNORECASE)
+# no words such as "Bearer token", but whatever has digits, signs or capitals inside, or is long
+_BEARER = re.compile(r"\b([Bb]earer|BEARER|[Bb]asic|BASIC)\s+(?=[A-Za-z]*(?:[a-z][A-Z]|[\d_+/=~-])|\S{20})[^\s\"',;]+")
+_NAMED = re.compile(r"""(?<![\w.-])(?P<name>[\w.-]++)(?P<sign>\\*+["']?\s*+[=:][=>]?\s*+|[ \t]++)""")
+_QUOTED = r"""\\*+'(?:\\.|[^'\\])*+(?:'|\Z)|\\*+"(?:\\.|[^"\\])*+(?:"|\Z)"""
+_VALUE = re.compile(rf"{_QUOTED}|\S+", re.DOTALL)
+_JSON_VALUE = re.compile(rf"{_QUOTED}|[^\s,}}\]]+", re.DOTALL)
+_HEADER = re.compile(r"(?:proxy-)?authorization|(?:set-)?cookie|x-api-key", re.IGNORECASE)
+_HEADER_VALUE = re.compile(r"[^\r\n\"']+")
+# name: value of YAML; no fields of a struct
+_YAML_VALUE = re.compile(
+    r"(?!(?:string|boolean|(?:big|small|tiny)?int|long|float|double|decimal|binary|date|timestamp|timestamp_ntz|struct|"
+    rf"array|map|variant)(?:[\s,<>()]|\Z))(?:{_VALUE.pattern})",
+    re.IGNORECASE | re.DOTALL,
 )
-_MASKS = tuple((re.compile(pattern, re.IGNORECASE), shown) for pattern, shown in _HIDDEN)
+# settings of Hadoop and Spark, in whose files a blank stands before the value; tables have fewer dots
+_SETTING = re.compile(r"(?:[\w-]+\.){2}|(?:fs|dfs|spark|hadoop|hive|javax|s3|gcs|adls|ssl|sasl|jdbc|rest|header)\.")
+_SETTING_VALUE = re.compile(
+    rf"(?!(?:is|are|was|has|must|may|can|to|in|of|for|and|or|not|with|as|on)(?:\s|\Z))(?:{_VALUE.pattern})", re.DOTALL
+)
 
 
 def is_reference(value: Any) -> bool:
@@ -87,11 +97,53 @@ def resolve(value: Any, where: str) -> Any:
     return value
 
 
-def mask(text: str) -> str:
-    """Hide what is secret in a text, for messages and logs: passwords in URIs, ``name=value`` and headers."""
-    for pattern, shown in _MASKS:
-        text = pattern.sub(shown, text)
-    return text
+def mask(text: str, most: int | None = None) -> str:
+    """Hide what is secret in a text, for messages and logs: logins in URIs, named values, headers and bearer tokens.
+
+    :param most: characters after which the text is cut; nothing is read beyond.
+    """
+    if most is not None and len(text) > most:
+        # the @ stands for one behind the cut, which would tell that a password is before it
+        return mask(f"{text[:most]}@").removesuffix("@") + " …"
+    if "@" in text:
+        text = _WORD.sub(_hide_login, text)
+    return _hide_named(_BEARER.sub(r"\1 ***", text))
+
+
+def _hide_login(word: re.Match[str]) -> str:
+    text = word[0]
+    login, host = _LOGIN.search(text), text.rfind("@")
+    return text if login is None or login.end() >= host else f"{text[: login.end()]}***{text[host:]}"
+
+
+def _hide_named(text: str) -> str:
+    shown, end = [], 0
+    for named in _NAMED.finditer(text):
+        pattern = _value_pattern(named) if named.start() >= end else None
+        value = pattern.match(text, named.end()) if pattern else None
+        if value:
+            sign = "=" if "=" in named["sign"] else f"{named['sign'].rstrip()} "
+            shown.append(f"{text[end : named.end('name')]}{sign}***")
+            end = value.end()
+    return "".join((*shown, text[end:]))
+
+
+def _value_pattern(named: re.Match[str]) -> re.Pattern[str] | None:
+    """Return the pattern of the value that a secret name is given; None if it is given none."""
+    name, sign = named["name"], named["sign"]
+    if not _SECRET_NAME.search(name):
+        return None
+    if "=" in sign:
+        # no folder such as /token=5/
+        return None if named.string.endswith("/", 0, named.start()) else _VALUE
+    if ":" not in sign:
+        return _SETTING_VALUE if _SETTING.match(name) else None
+    if '"' in sign or "'" in sign:
+        return _JSON_VALUE
+    if _HEADER.fullmatch(name):
+        return _HEADER_VALUE
+    is_told = sign[-1].isspace() and (_SECRET_END.search(name) or _SETTING.match(name))
+    return _YAML_VALUE if is_told else None
 
 
 def _is_written_out(name: str, value: Any) -> bool:

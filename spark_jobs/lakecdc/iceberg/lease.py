@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from lakecdc.contract.errors import ConflictError
+from lakecdc.contract.report import LEASE_HOLDER
 from lakecdc.iceberg.jvm import java_message
 from lakecdc.iceberg.refs import Ref, now_ms, read_refs, ref_age_ms
 from lakecdc.iceberg.retry import retried
@@ -214,7 +215,10 @@ def _held(table: IcebergTable, refs: dict[str, Ref]) -> Lease | None:
 
 def _refusal(table: IcebergTable, held: Lease) -> LeaseHeldError:
     return LeaseHeldError(
-        f"The table's lease is held by {held.holder}.", table=table.name, hint="Nothing was changed; run again later."
+        f"The table's lease is held by {held.holder}.",
+        table=table.name,
+        hint="Nothing was changed; run again later.",
+        **{LEASE_HOLDER: held.holder},
     )
 
 

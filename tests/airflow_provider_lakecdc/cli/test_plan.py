@@ -54,6 +54,13 @@ def test_what_a_run_would_do_and_why(plan: Plan) -> None:
     assert ("orders", "rewrite_manifests") in chosen(night) and ("items", "compact_data_files") not in chosen(night)
 
 
+def test_a_table_that_does_not_exist_is_one_line(plan: Plan) -> None:
+    ended = plan("--dag", "nightly", tables=["shop.missing", "shop.items"])
+    assert ended.code == 0 and [line for line in ended.out.splitlines() if "missing" in line] == [
+        "shop.missing does not exist yet."
+    ]
+
+
 def test_only_some_tables(plan: Plan) -> None:
     assert chosen(plan("--json", "--dag", "hourly", "shop.p*")) == {("people", "rewrite_delete_files")}
     ended = plan("crm.*")

@@ -66,6 +66,35 @@ def test_where_nothing_is_to_be_done_spark_is_not_started(lakecdc: Lakecdc, spar
     assert ended.document["tables"]["shop.items"]["outcome"] == "nothing"
 
 
+@pytest.mark.parametrize("job", ["compact_data_files", "expire_snapshots", "rebucket", "ingest"])
+def test_misspelt_tables_are_refused_before_spark_starts(
+    lakecdc: Lakecdc, spark_submit: FakeSpark, tmp_path: Path, lake: dict[str, str], shop: FedTable, job: str
+) -> None:
+    broken = FedTable(lake, "shop.broken")
+    for _ in range(6):
+        broken.ingest(None)
+    source = {**FILES["source"], "path": f"{tmp_path}/*.jsonl"}  # type: ignore[dict-item]
+    options = {"ingest": {"quarantine_table": "shop.broken"}}
+    configured = config(tmp_path, **{**FILES, "source": source}, options=options)
+    run = ("run", job, "--config", configured, "--tables")
+    ended = lakecdc(*run, "shop.order", "shop.orders")
+    assert (ended.code, spark_submit.calls) == (4, []) and "no table shop.order." in ended.err
+    assert lakecdc(*run, "shop.orders").code == 0
+    for call in spark_submit.calls:
+        assert call["spec"]["tables"] == ["shop.orders"]
+        assert "shop.broken" not in call["spec"]["options"].get("side_tables", ())
+
+
+@pytest.mark.usefixtures("shop")
+def test_a_table_of_the_configuration_that_does_not_exist_is_skipped(
+    lakecdc: Lakecdc, spark_submit: FakeSpark, tmp_path: Path
+) -> None:
+    configured = config(tmp_path, tables=["shop.orders", "shop.later"])
+    ended = lakecdc("run", "compact_data_files", "--config", configured, "--json")
+    assert ended.code == 0 and ended.document["tables"]["shop.later"]["outcome"] == "skipped"
+    assert [call["spec"]["tables"] for call in spark_submit.calls] == [["shop.orders"]]
+
+
 @pytest.mark.usefixtures("shop")
 def test_a_dry_run(lakecdc: Lakecdc, spark_submit: FakeSpark) -> None:
     lakecdc("run", "compact_data_files", "--catalog", "lake", "--tables", "shop.orders", "--dry-run")

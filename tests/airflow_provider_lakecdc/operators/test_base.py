@@ -6,13 +6,14 @@ import json
 import os
 import traceback
 import zipfile
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from airflow.sdk import Asset
-from airflow.sdk.exceptions import AirflowSkipException
+from airflow.sdk.exceptions import AirflowRescheduleException, AirflowSkipException
 
 from airflow_provider_lakecdc.assets import table_asset, tables_alias
 from airflow_provider_lakecdc.exceptions import (
@@ -212,6 +213,20 @@ class TestSecrets:
         assert spark_submit.calls[0]["spec"]["catalog"]["properties"]["s3.secret-access-key"] == reference
 
 
+HELD = {
+    "outcome": "conflict",
+    "failure_class": "conflict",
+    "reason": "held",
+    "metrics": {"lease_holder": "sort_data_files in Spark application 7"},
+}
+
+
+def rescheduled_since(context: Context, hours: int | None) -> None:
+    """Let a scheduler have rescheduled the task for the first time so long ago."""
+    first = None if hours is None else datetime.now(UTC) - timedelta(hours=hours)
+    context["ti"].get_first_reschedule_date = lambda _: first
+
+
 class TestFailures:
     """A report's failure becomes the exception whose class tells Airflow whether to try again."""
 
@@ -239,6 +254,33 @@ class TestFailures:
         assert type(caught.value) is error
         assert "1 of 2 tables" in str(caught.value) and "Hint:" in str(caught.value)
         assert context["ti"].xcom["report"]["shop.orders"]["outcome"] == "done"
+
+    @pytest.mark.parametrize("hours", [None, 5])
+    def test_a_held_lease_reschedules_the_task(
+        self, spark_submit: FakeSpark, context: Context, caplog: pytest.LogCaptureFixture, hours: int | None
+    ) -> None:
+        spark_submit.behave({"shop.items": HELD}, exit=3)
+        rescheduled_since(context, hours)
+        with pytest.raises(AirflowRescheduleException) as caught:
+            rewrite("shop.orders", "shop.items").execute(context)
+        assert timedelta(0) < caught.value.reschedule_date - datetime.now(UTC) <= timedelta(minutes=1)
+        assert "shop.items: the lease is held by sort_data_files in Spark application 7" in caplog.text
+
+    @pytest.mark.parametrize(
+        ("others", "hours", "error"),
+        [
+            ({}, 7, JobConflictError),
+            ({"shop.orders": {"outcome": "conflict", "failure_class": "conflict"}}, 0, JobConflictError),
+            ({"shop.orders": {"outcome": "failed", "failure_class": "cluster"}}, 0, JobClusterError),
+        ],
+    )
+    def test_other_failures_beside_a_held_lease_fail_the_task(
+        self, spark_submit: FakeSpark, context: Context, others: dict[str, Any], hours: int, error: type[Exception]
+    ) -> None:
+        spark_submit.behave({"shop.items": HELD, **others}, exit=3)
+        rescheduled_since(context, hours)
+        with pytest.raises(error):
+            rewrite("shop.orders", "shop.items").execute(context)
 
     def test_the_report_decides_and_not_the_exit_code(self, spark_submit: FakeSpark, context: Context) -> None:
         spark_submit.behave(exit=1)

@@ -24,7 +24,7 @@ TABLES = (
     Assessed("shop.found", error="OSError: 503 Slow Down"),
     Assessed("shop.own", owner="sales", error="Its property lakecdc.policy.allow is 'all'"),
     Assessed("shop.own_lakecdc_deletes", "shop.own", error="the same"),
-    Assessed("shop.new", error="NoSuchTableError", is_missing=True),
+    Assessed("shop.new", is_absent=True),
 )
 
 

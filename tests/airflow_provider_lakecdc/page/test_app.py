@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from fastapi._compat import ModelField
 from fastapi.routing import APIRoute
 from fastapi.testclient import TestClient
 
+from airflow_provider_lakecdc.failures import one_line
+from airflow_provider_lakecdc.page import app
 from airflow_provider_lakecdc.page.app import create_app, router
+from airflow_provider_lakecdc.page.task import Task
 from tests.airflow_provider_lakecdc.conftest import CATALOG_SECRET, connection
 from tests.airflow_provider_lakecdc.page.conftest import Browser
 from tests.airflow_provider_lakecdc.tables import FedTable
@@ -56,6 +62,39 @@ def test_all_addresses_are_relative(viewer: TestClient) -> None:
     page = viewer.get("tables").text
     found = re.findall(r'(?:href|src|action|data-part)="([^"]*)"', page)
     assert found and not any(each.startswith("/") or ":" in each for each in found)
+
+
+@pytest.mark.usefixtures("lake")
+def test_no_parameter_is_longer_than_a_name(viewer: TestClient) -> None:
+    long = "a." * 30_000
+    for route in ROUTES:
+        strings = [field.name for field in _parameters(route) if field.field_info.annotation in (str, str | None)]
+        for name in strings:
+            path = route.path.lstrip("/").replace(f"{{{name}}}", long)
+            answer = viewer.get(path, params={} if long in path else {name: long})
+            faults = {tuple(each["loc"])[-1]: each["type"] for each in answer.json()["detail"]}
+            assert (answer.status_code, faults[name]) == (422, "string_too_long"), (route.path, name)
+
+
+def test_messages_are_written_beside_the_event_loop(viewer: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    def line(error: Exception) -> str:
+        with pytest.raises(RuntimeError, match="no running event loop"):
+            asyncio.get_running_loop()
+        return one_line(error)
+
+    monkeypatch.setattr(app, "one_line", line)
+    monkeypatch.setenv("AIRFLOW__LAKECDC__CATALOG_CONN_ID", "elsewhere")
+    assert "There is no connection" in viewer.get("parts/tables").text
+    assert viewer.get("parts/tables", params={"lake": "none"}).status_code == 404
+
+
+def _parameters(route: APIRoute) -> Iterator[ModelField]:
+    waiting = [route.dependant]
+    while waiting:
+        dependant = waiting.pop()
+        yield from (*dependant.query_params, *dependant.path_params)
+        # what Airflow asks for is the task's, whose limits hold first
+        waiting += [each for each in dependant.dependencies if each.call in (app.Asked, Task)]
 
 
 def test_a_connection_that_is_missing_is_told(viewer: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:

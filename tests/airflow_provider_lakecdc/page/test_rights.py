@@ -14,6 +14,7 @@ from airflow.models.team import Team
 from airflow.models.team import dag_bundle_team_association_table as ASSOCIATION
 from airflow.utils.session import create_session
 from fastapi.testclient import TestClient
+from pyiceberg.catalog.sql import SqlCatalog
 from sqlalchemy import delete
 
 from airflow_provider_lakecdc.audit import Application, Run, record_application
@@ -90,6 +91,41 @@ def test_a_team_sees_its_own_tables_and_those_that_nobody_else_governs(browser: 
     # what one has asked for is not what the other is shown
     told = words(browser("VIEWER", "people").get("parts/history").text)
     assert "shop.staff" in told and "shop.orders" not in told
+
+
+@pytest.mark.usefixtures("shared")
+def test_other_spellings_of_hidden_tables_are_hidden(browser: Browser, monkeypatch: pytest.MonkeyPatch) -> None:
+    load = SqlCatalog.load_table
+    # as a catalog does that compares names without case
+    monkeypatch.setattr(SqlCatalog, "load_table", lambda catalog, name: load(catalog, str(name).lower()))
+    client = browser("VIEWER", "sales")
+    for name in ("SHOP.staff", "shop.Staff", "shop.staff_LAKECDC_DELETES", "SHOP.ORDERS"):
+        answer = client.get("parts/table", params={"name": name})
+        assert answer.status_code == 404 and "There is no table" in answer.text
+    assert client.get("parts/table", params={"name": "shop.orders"}).status_code == 200
+
+
+@pytest.mark.usefixtures("shared")
+def test_quarantines_and_history_tables_of_hidden_configurations_are_hidden(
+    browser: Browser, lake: dict[str, str], catalog: CatalogConnection, tmp_path: Path
+) -> None:
+    config = {
+        "catalog_conn_id": "lake",
+        "dag_id_prefix": "people",
+        "tables": ["shop.st*"],
+        "targets": [{"table": "crm.{table}", "mode": "history", "history_table": "past.{table}_past"}],
+        "options": {"ingest": {"quarantine_table": "ops.{table}_broken"}},
+    }
+    (tmp_path / "people.json").write_text(json.dumps(config))
+    hidden = ("crm.staff", "past.staff_past", "ops.staff_broken", "crm.lakecdc_quarantine", "crm.lakecdc_parked")
+    for name in (*hidden, "ops.other"):
+        catalog.load().create_namespace_if_not_exists(name.partition(".")[0])
+        FedTable(lake, name)
+    shown = {name: browser("VIEWER", "sales").get("parts/table", params={"name": name}).status_code for name in hidden}
+    assert shown == dict.fromkeys(hidden, 404)
+    assert browser("VIEWER", "sales").get("parts/table", params={"name": "ops.other"}).status_code == 200
+    for name in hidden:
+        assert browser("VIEWER", "people").get("parts/table", params={"name": name}).status_code == 200
 
 
 @pytest.mark.usefixtures("shared")

@@ -28,6 +28,11 @@ def test_exit_code(tables: tuple[TableReport, ...], code: int) -> None:
     assert report(*tables).exit_code() == code
 
 
+def test_the_holder_of_a_lease_is_a_metric() -> None:
+    failure = TableReport.failure("a.a", ConflictError("held", lease_holder="a job"), metrics={"commits": 0})
+    assert failure.metrics == {"commits": 0, "lease_holder": "a job"} and CONFLICT.metrics == {}
+
+
 def test_fail_on_widens_the_failures() -> None:
     skipped = report(TableReport("a.a", "skipped"))
     assert skipped.exit_code() == 0

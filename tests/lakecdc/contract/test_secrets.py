@@ -65,6 +65,16 @@ def test_a_list_of_secrets_is_one() -> None:
         ("host=a sslpassword=b  passwd = c", "host=a sslpassword=***  passwd=***"),
         (r"host=a password='it\'s it' user=u", "host=a password=*** user=u"),
         ("jdbc:mysql://h/d?user=u&password=x", "jdbc:mysql://h/d?user=u&password=***"),
+        ("https://u:12345/x@h", "https://u:***@h"),
+        ("jdbc:oracle:thin:scott/tiger@//h:1521/d", "jdbc:oracle:thin:scott/***@//h:1521/d"),
+        ("password: hunter2", "password: ***"),
+        ("  client_secret: 'a b' # x", "  client_secret: *** # x"),
+        ("sent Bearer eyJhbGciOi.x-y_z, refused", "sent Bearer ***, refused"),
+        ("fs.azure.account.key.a.dfs.core.windows.net abc", "fs.azure.account.key.a.dfs.core.windows.net ***"),
+        ("fs.s3a.secret.key\tabc", "fs.s3a.secret.key ***"),
+        (r'{"a": "{\"password\": \"x y\"}"}', r'{"a": "{\"password\": ***}'),
+        ("password='a b", "password=***"),
+        (f"{'x.' * 200}password=a", f"{'x.' * 200}password=***"),
         ("AccountName=a;AccountKey=b==;Endpoint=c", "AccountName=a;AccountKey=***"),
         ("https://a.blob/c?sv=1&sig=x%3D", "https://a.blob/c?sv=1&sig=***"),
         ("Authorization: Basic dTpw", "Authorization: ***"),
@@ -80,10 +90,20 @@ def test_mask(text: str, shown: str) -> None:
     assert mask(text) == shown
 
 
+@pytest.mark.parametrize("most", range(18, 26))
+def test_a_cut_password_stays_hidden(most: int) -> None:
+    assert "hunter" not in mask(f"postgresql://user:hunter22@{'x' * 100}", most)
+
+
 @pytest.mark.parametrize(
     "text",
     [
-        "http://db:8080/accounts/me@example.com",
+        "hdfs://db:8020/accounts/me@example.com",
+        "jdbc:oracle:thin:@//h:1521/d",
+        "struct<a: int, token: string>",
+        "The Bearer token. The basic authentication.",
+        "fs.s3a.secret.key is not set",
+        "shop.api_tokens: 5 rows were written",
         "abfss://lake@account.dfs.core.windows.net/p",
         "s3://b/token=5/x.json",
         "postgresql://u@h:5432/d",

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from lakecdc.contract.errors import ConflictError
+from lakecdc.contract.report import TableReport
 from lakecdc.contract.spec import Catalog
 from lakecdc.iceberg.commit import RowChanges, append_changes, replace_data_files
 from lakecdc.iceberg.fence import PositionFence
@@ -145,8 +146,9 @@ def test_the_later_of_two_prepared_ones_is_refused(opened: Opened, expired: bool
     take(one, new_lease(one, "one"))
     with pytest.raises(Exception, match=r"CommitFailed|Table metadata refresh|Cannot commit"):
         prepared.commitTransaction()
-    with pytest.raises(LeaseHeldError, match="held by one in Spark application"):
+    with pytest.raises(LeaseHeldError, match="held by one in Spark application") as refused:
         take(other, lease)
+    assert TableReport.failure(other.name, refused.value).metrics["lease_holder"].startswith("one in Spark")
 
 
 def test_it_is_given_back_with_the_tag_in_one_commit(table: IcebergTable) -> None:

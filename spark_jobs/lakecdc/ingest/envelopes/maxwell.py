@@ -7,7 +7,6 @@ read: every change is newer.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -19,6 +18,7 @@ from lakecdc.ingest.envelopes.message import (
     dotted,
     first,
     integer,
+    last_digits,
     member,
     names_of,
     refuse_bad_names,
@@ -37,8 +37,6 @@ _NO_ROW_EVENTS = frozenset(
         *("database-create", "database-alter", "database-drop", "heartbeat"),
     )
 )
-# binlog.000012:4567
-_POSITION = re.compile(r"([0-9]+):([0-9]+)$")
 
 
 def read(message: Message, event: Any) -> Iterator[Envelope]:
@@ -54,8 +52,9 @@ def read(message: Message, event: Any) -> Iterator[Envelope]:
     problem = problem or refuse_bad_names(before, after)
     seconds, xid = integer(event, "ts"), integer(event, "xid")
     nth = first(integer(event, "xoffset"), _LAST_OF_TRANSACTION) or 0
-    match = _POSITION.search(text(event, "position") or "")
-    logged = first(times(whole(match[1]), 1 << 32, whole(match[2])) if match else None, seconds, 0) or 0
+    # binlog.000012:4567
+    file, _, place = (text(event, "position") or "").rpartition(":")
+    logged = first(times(last_digits(file), 1 << 32, whole(place)), seconds, 0) or 0
     yield Envelope(
         op if problem is None else None,
         Place(

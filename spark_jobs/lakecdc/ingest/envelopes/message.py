@@ -20,7 +20,6 @@ Object = dict[str, Any]
 _LOWEST, _HIGHEST = -(2**63), 2**63 - 1
 _FIRST_MOMENT = -62_135_596_800_000_000
 _INTEGER = re.compile(r"[+-]?0*[0-9]{1,19}")
-_LAST_DIGITS = re.compile(r"([0-9]+)$")
 _HIGH, _LOW = r"\\ud[89ab][0-9a-f]{2}", r"\\ud[c-f][0-9a-f]{2}"
 # half of a surrogate pair, escaped; behind an odd number of backslashes it would be text
 _HALF = re.compile(rf"(?<!\\)((?:\\\\)*+)(?:{_HIGH}(?!{_LOW})|(?<!{_HIGH}){_LOW})", re.IGNORECASE)
@@ -204,8 +203,7 @@ def whole(digits: str | None) -> int | None:
 
 def last_digits(name: str | None) -> int | None:
     """Return the number at the end of text such as ``binlog.000012``."""
-    match = _LAST_DIGITS.search(name or "")
-    return whole(match[1]) if match else None
+    return whole((name or "")[len((name or "").rstrip("0123456789")) :])
 
 
 def times(number: int | None, factor: int, more: int | None = 0) -> int | None:

@@ -39,7 +39,7 @@ DDL = (
 OPS = "CASE {0} WHEN 'INSERT' THEN 'c' WHEN 'INIT' THEN 'r' WHEN 'UPDATE' THEN 'u' WHEN 'DELETE' THEN 'd' END"
 _INTEGERS = {"tinyint": "int", "smallint": "int", "mediumint": "int", "int": "int", "integer": "int", "year": "int"}
 _DECIMALS = ("decimal", "numeric", "dec", "fixed")
-_DECIMAL = re.compile(rf"(?:{'|'.join(_DECIMALS)})\s*(?:\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\))?(?:\s+\w+)*")
+_DECIMAL = re.compile(rf"(?:{'|'.join(_DECIMALS)})(?:\s*\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\))?(?:\s+\w+)*\s*")
 # digits of a decimal, and those of them behind the point, in MySQL and MariaDB at most
 _MOST_DIGITS, _MOST_PLACES = 65, 38
 _OTHERS = {

@@ -43,7 +43,7 @@ _CASCADES = """
 SELECT CONSTRAINT_NAME, REFERENCED_TABLE_NAME, DELETE_RULE, UPDATE_RULE
 FROM information_schema.REFERENTIAL_CONSTRAINTS WHERE CONSTRAINT_SCHEMA = %s AND TABLE_NAME = %s
 """
-_MEMBER = re.compile(r"(?s)'((?:[^'\\]|''|\\.)*)'")
+_MEMBER = re.compile(r"(?s)'((?:[^'\\]|''|\\.?)*+)(?:'|\Z)")
 _ESCAPED = re.compile(r"''|\\(.)")
 _CONTROLS = {"0": "\0", "n": "\n", "r": "\r"}
 _LITERAL = re.compile(r"(?s)b?'(?:[^']|'')*'|[+-]?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?|\Z")

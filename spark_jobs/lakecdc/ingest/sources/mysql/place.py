@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-_NUMBER = re.compile(r"(\d+)\Z")
+_NUMBER = re.compile(r"(?<!\d)(\d+)\Z")
 FILE_STEP = 1 << 32
 
 

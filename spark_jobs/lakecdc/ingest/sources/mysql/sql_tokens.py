@@ -17,15 +17,16 @@ TableName = tuple[str, str]
 @cache
 def _pattern(sql_mode: int) -> re.Pattern[str]:
     """What cuts up the statements of sessions with a mode."""
+    # what is not closed reaches to the end, so that it is read once
     in_text, in_double = (r"[^']|''", r'[^"]|""')
     if not sql_mode & NO_BACKSLASH_ESCAPES:
-        in_text, in_double = (r"[^'\\]|''|\\.", r'[^"\\]|""|\\.')
-    text, name = f"'(?:{in_text})*'", "`(?:[^`]|``)*`"
+        in_text, in_double = (r"[^'\\]|''|\\.?", r'[^"\\]|""|\\.?')
+    text, name = rf"'(?:{in_text})*+(?:'|\Z)", r"`(?:[^`]|``)*+(?:`|\Z)"
     if sql_mode & ANSI_QUOTES:
-        name += r'|"(?:[^"]|"")*"'
+        name += r'|"(?:[^"]|"")*+(?:"|\Z)'
     else:
-        text += f'|"(?:{in_double})*"'
-    space = r"\s+|\#[^\n]*|--(?=\s|$)[^\n]*|/\*(?!M?!).*?\*/|/\*M?!\d*|\*/"
+        text += rf'|"(?:{in_double})*+(?:"|\Z)'
+    space = r"\s+|\#[^\n]*|--(?=\s|$)[^\n]*|/\*(?!M?!).*?(?:\*/|\Z)|/\*M?!\d*|\*/"
     return re.compile(
         f"(?P<space>{space})|(?P<quoted>{name})|(?P<text>{text})|(?P<word>{_WORD})|(?P<mark>.)", re.DOTALL
     )
