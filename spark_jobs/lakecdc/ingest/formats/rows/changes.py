@@ -186,7 +186,8 @@ def _rejected(key: tuple[str, ...], order_by: str | None) -> Expression:
     )
     own = {
         "source_table": F.lit(None).cast("string"),
-        "row_key": F.when(F.lit(bool(key)) & (no_key == ""), row_key("row", key)),
+        # the cells of a broken line may be those of other columns
+        "row_key": F.when(F.lit(bool(key)) & F.col("problem").isNull() & (no_key == ""), row_key("row", key)),
     }
     rest = [own.get(c, F.col(c)).alias(c) for c in REJECTED[2:]]
     return F.when(rule.isNotNull(), F.struct(rule.alias("rule"), reason.alias("reason"), *rest))

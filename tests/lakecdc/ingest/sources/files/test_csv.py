@@ -66,6 +66,9 @@ def test_bad_lines_are_kept_and_enter_once_the_type_fits(fed: Fed) -> None:
     assert fed.rows("id, n, price") == [("1", 1, Decimal("1.20")), ("7", 2, None)]
     rules = ["type", "type", "fields", "quotes", "no-key", "type", "type"]
     assert fed.kept() == sorted(zip(rules, [*bad, "2,many,1"], strict=True))
+    keys = fed.rows("rule, row_key", fed.quarantine)
+    assert [key for rule, key in keys if rule == "type"] == [f'{{"k0":"{n}"}}' for n in (2, 2, 3, 6)]
+    assert not any(key for rule, key in keys if rule != "type")
     fed.target["columns"] = {"n": "string", "price": "decimal(6,2)"}
     fed.lake.sql(f"ALTER TABLE lake.{fed.name} DROP COLUMN n")
     fed.run("replay_quarantine")
