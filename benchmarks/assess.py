@@ -23,8 +23,8 @@ from typing import Any
 import pyarrow as pa
 from pyiceberg.catalog.sql import SqlCatalog
 
-from airflow_provider_lakecdc.assessment import Steps, assess, parse_assessment
-from airflow_provider_lakecdc.discovery import Wanted
+from airflow_provider_lakecdc.governance.assessment import Steps, assess, parse_assessment
+from airflow_provider_lakecdc.governance.discovery import Wanted
 from airflow_provider_lakecdc.operators.plan import tasks_of
 from benchmarks.folders import emptied
 from benchmarks.terminal import only_own_lines

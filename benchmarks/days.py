@@ -15,7 +15,7 @@ from lakecdc.contract.spec import GOVERN, parse_spec
 from lakecdc.iceberg.commit import RowChanges, append_changes
 from lakecdc.iceberg.fence import PositionFence
 from lakecdc.iceberg.table import IcebergTable
-from lakecdc.run import run, work_of
+from lakecdc.runtime.run import run, work_of
 
 if TYPE_CHECKING:
     from airflow.sdk import DAG
@@ -76,7 +76,7 @@ class Fed:
     @property
     def health(self) -> TableHealth:
         """What workers measure, anew if anything has been committed."""
-        from airflow_provider_lakecdc.health import health_of
+        from airflow_provider_lakecdc.lake.health import health_of
 
         table = self.catalog.load_table(self.name)
         if self._measured is None or self._measured[0] != table.metadata_location:

@@ -23,7 +23,7 @@ from benchmarks.deletes import costs
 from benchmarks.folders import emptied
 from benchmarks.terminal import only_own_lines
 from lakecdc.contract.spec import parse_spec
-from lakecdc.run import run, work_of
+from lakecdc.runtime.run import run, work_of
 
 _CATALOG = "lake"
 _STEPS = (

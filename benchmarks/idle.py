@@ -23,7 +23,7 @@ from typing import Any
 import pyarrow as pa
 from pyiceberg.catalog.sql import SqlCatalog
 
-from airflow_provider_lakecdc.first_look import look
+from airflow_provider_lakecdc.governance.precheck import look
 from benchmarks.folders import emptied
 from benchmarks.terminal import only_own_lines
 from lakecdc.contract.report import parse_report

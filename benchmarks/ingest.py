@@ -31,8 +31,8 @@ from benchmarks.peers import flink, merge_into
 from benchmarks.terminal import only_own_lines
 from lakecdc.contract.spec import parse_spec
 from lakecdc.ingest.job import ingest
-from lakecdc.run import run
-from lakecdc.session import open_session
+from lakecdc.runtime.run import run
+from lakecdc.runtime.session import open_session
 from local_services import install
 
 if TYPE_CHECKING:

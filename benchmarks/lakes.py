@@ -20,7 +20,7 @@ from lakecdc.iceberg.jvm import int_array, jvm
 from lakecdc.iceberg.table import IcebergTable
 from lakecdc.iceberg.written_files import WrittenFile
 from lakecdc.ingest.apply.arrow_files import ArrowFile, FileColumn, FilePlace, file_columns
-from lakecdc.session import open_session
+from lakecdc.runtime.session import open_session
 
 if TYPE_CHECKING:
     from collections.abc import Callable

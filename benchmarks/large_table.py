@@ -28,7 +28,7 @@ from benchmarks.folders import emptied
 from benchmarks.terminal import only_own_lines
 from lakecdc.contract.spec import parse_spec
 from lakecdc.metadata import health
-from lakecdc.run import run, work_of
+from lakecdc.runtime.run import run, work_of
 
 _JOB = "compact_data_files"
 _FILES_OF_A_COMMIT = 10_000

@@ -27,8 +27,8 @@ from lakecdc.contract.spec import parse_spec
 from lakecdc.maintain.compact import compact_data_files
 from lakecdc.maintain.manifests import rewrite_manifests
 from lakecdc.maintain.sort import sort_data_files
-from lakecdc.run import TableWork, each_table, run
-from lakecdc.session import open_session
+from lakecdc.runtime.run import TableWork, each_table, run
+from lakecdc.runtime.session import open_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

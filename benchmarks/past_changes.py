@@ -15,8 +15,8 @@ from benchmarks.deletes import costs
 from lakecdc.contract.spec import parse_spec
 from lakecdc.export.job import export_changes
 from lakecdc.iceberg.core_time import CoreTime
-from lakecdc.run import each_table, run
-from lakecdc.session import open_session
+from lakecdc.runtime.run import each_table, run
+from lakecdc.runtime.session import open_session
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -17,8 +17,8 @@ from lakecdc.contract.spec import parse_spec
 from lakecdc.iceberg.core_time import CoreTime
 from lakecdc.ingest.job import ingest
 from lakecdc.moments.job import restore_moment
-from lakecdc.run import run
-from lakecdc.session import open_session
+from lakecdc.runtime.run import run
+from lakecdc.runtime.session import open_session
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -25,8 +25,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from airflow_provider_lakecdc.assessment import Steps, assess
-from airflow_provider_lakecdc.discovery import Wanted
+from airflow_provider_lakecdc.governance.assessment import Steps, assess
+from airflow_provider_lakecdc.governance.discovery import Wanted
 from benchmarks.folders import emptied
 from benchmarks.lakes import JOB, SIZES, Lake, shapes
 from benchmarks.terminal import only_own_lines
@@ -34,7 +34,7 @@ from lakecdc.contract.spec import parse_spec
 from lakecdc.metadata.calibration import Run, calibrated
 from lakecdc.metadata.plan import Action, choose
 from lakecdc.metadata.policy import TablePolicy
-from lakecdc.run import run, work_of
+from lakecdc.runtime.run import run, work_of
 
 #: picks the next table of those that are left, for what is left of the budget; None ends the contender's work
 Next = Callable[[Sequence[Action], float], Action | None]

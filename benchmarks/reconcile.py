@@ -27,8 +27,8 @@ from benchmarks.terminal import only_own_lines
 from lakecdc.contract.runtime import packages
 from lakecdc.contract.spec import parse_spec
 from lakecdc.reconcile.job import reconcile
-from lakecdc.run import run
-from lakecdc.session import open_session
+from lakecdc.runtime.run import run
+from lakecdc.runtime.session import open_session
 from local_services.paths import reachable_folder
 from local_services.postgres import Postgres
 

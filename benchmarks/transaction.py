@@ -34,7 +34,7 @@ from benchmarks.folders import emptied
 from benchmarks.terminal import only_own_lines
 from lakecdc.contract.spec import parse_spec
 from lakecdc.ingest.job import ingest
-from lakecdc.run import run
+from lakecdc.runtime.run import run
 from local_services.mariadb import MariaDB, program_path
 from local_services.paths import reachable_folder
 from local_services.postgres import Postgres

@@ -30,7 +30,7 @@ from benchmarks.folders import emptied
 from benchmarks.terminal import only_own_lines
 from demo.compare import open_duckdb
 from lakecdc.contract.spec import parse_spec
-from lakecdc.session import open_session
+from lakecdc.runtime.session import open_session
 from local_services import spark_classes
 
 _NIGHT, _MORNING, _EVENING = 3, 8, 18

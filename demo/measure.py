@@ -63,7 +63,7 @@ def _environment() -> dict[str, str]:
 def main() -> None:
     """Measure and write the figures."""
     from lakecdc.contract.spec import Catalog
-    from lakecdc.session import open_session
+    from lakecdc.runtime.session import open_session
 
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--catalog", required=True, type=json.loads, help="the catalog's properties, JSON")

@@ -2,7 +2,7 @@
 
 import sys
 
-from lakecdc.run import main
+from lakecdc.runtime.run import main
 
 if __name__ == "__main__":
     sys.exit(main("check_tables"))

@@ -11,9 +11,9 @@ import argparse
 import json
 import sys
 
-from lakecdc import documents
 from lakecdc.contract.errors import LakecdcError
 from lakecdc.contract.spec import loads, parse_spec
+from lakecdc.runtime import documents
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -117,7 +117,7 @@ def lake(lake_folder: Path, request: pytest.FixtureRequest) -> Iterator[Lake]:
     from lakecdc.contract.sources.files import FilesSource
     from lakecdc.contract.sources.jdbc import JdbcSource
     from lakecdc.contract.spec import Catalog
-    from lakecdc.session import open_session
+    from lakecdc.runtime.session import open_session
 
     os.environ.setdefault("SPARK_MASTER", "local[2]")
     found = Lake(None, lake_folder)  # type: ignore[arg-type]

@@ -125,6 +125,11 @@ def test_types_and_frames_become_sql_in_one_place() -> None:
     assert found == []
 
 
+def test_the_provider_keeps_its_modules_in_packages() -> None:
+    top = {path.stem for path in PROVIDER.glob("*.py")}
+    assert top == {"__init__", "__main__", "exceptions", "get_provider_info", "settings"}
+
+
 def test_library_root_is_empty() -> None:
     # A zip of the library on a cluster is imported by every task: what stands here is paid by each.
     assert (LIBRARY / "__init__.py").read_bytes() == b""

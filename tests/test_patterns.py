@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from airflow_provider_lakecdc import failures
+from airflow_provider_lakecdc.submit import failures
 from lakecdc.contract import secrets
 from lakecdc.ingest.sources.mysql import sql_tokens
 from tests.patterns import Use, is_linear, slow_texts, uses
@@ -15,7 +15,7 @@ from tests.test_house_rules import LIBRARY, PROVIDER, modules
 LONGEST = 256 * 1024
 # patterns that a specification gives for names, and texts without a repetition
 GIVEN = {
-    "airflow_provider_lakecdc.lineage_sources: re.fullmatch(pattern, table)",
+    "airflow_provider_lakecdc.observe.lineage_sources: re.fullmatch(pattern, table)",
     "lakecdc.contract.errors: re.match(f'{re.escape(table)}(?![\\\\w.])', text)",
     "lakecdc.contract.sources.formats: re.compile(_JAVA_GROUP.sub('(?P<\\\\1>', self.pattern))",
     "lakecdc.contract.sources.kafka: re.compile(pattern or '')",
@@ -28,7 +28,7 @@ GIVEN = {
 }
 # the same of patterns that a table or a function of ours has, which are tested by name
 TABLED = {
-    "airflow_provider_lakecdc.failures: re.search(pattern, text)",
+    "airflow_provider_lakecdc.submit.failures: re.search(pattern, text)",
     "lakecdc.ingest.sources.mysql.sql_tokens: re.compile(f'(?P<space>{space})|(?P<quoted>{name})|(?P<text>{text})"
     "|(?P<word>{_WORD})|(?P<mark>.)', re.DOTALL)",
 }

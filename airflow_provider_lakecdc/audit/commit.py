@@ -14,7 +14,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from airflow_provider_lakecdc.audit.data_files import write_data_files
-from airflow_provider_lakecdc.tables import branch_snapshots, summary_of
+from airflow_provider_lakecdc.lake.tables import branch_snapshots, summary_of
 from lakecdc.metadata import names
 
 if TYPE_CHECKING:

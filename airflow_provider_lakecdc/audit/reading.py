@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from airflow_provider_lakecdc.audit.lake_tables import AUDIT, HEALTH, LakeTable
 from airflow_provider_lakecdc.audit.rows import AuditRow, HealthRow
-from airflow_provider_lakecdc.tables import open_table
+from airflow_provider_lakecdc.lake.tables import open_table
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -9,15 +9,16 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from airflow_provider_lakecdc import launcher, settings
+from airflow_provider_lakecdc import settings
 from airflow_provider_lakecdc.exceptions import JobBadInputError, JobClusterError
 from airflow_provider_lakecdc.hooks.lookup import find_connection
+from airflow_provider_lakecdc.submit import launcher
 from lakecdc.contract.findings import Finding
 
 if TYPE_CHECKING:
     from airflow.sdk import DAG
 
-    from airflow_provider_lakecdc.launcher import SparkTarget
+    from airflow_provider_lakecdc.submit.launcher import SparkTarget
     from airflow_provider_lakecdc.templates.config import LakeConfig
 
 _SECONDS = 5

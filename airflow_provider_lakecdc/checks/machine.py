@@ -16,12 +16,12 @@ from urllib.error import URLError
 from urllib.request import Request, urlopen
 
 from airflow_provider_lakecdc.exceptions import JobBadInputError
-from airflow_provider_lakecdc.launcher import submit_binary
+from airflow_provider_lakecdc.submit.launcher import submit_binary
 from lakecdc.contract.findings import Finding, tried
 from lakecdc.contract.runtime import ICEBERG_VERSION, JAVA_NEWEST, JAVA_OLDEST, SPARK_MINOR
 
 if TYPE_CHECKING:
-    from airflow_provider_lakecdc.launcher import SparkTarget
+    from airflow_provider_lakecdc.submit.launcher import SparkTarget
 
 MAVEN_CENTRAL = "https://repo1.maven.org/maven2"
 _PROVIDER = "airflow-provider-lakecdc"

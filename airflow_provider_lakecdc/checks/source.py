@@ -1,4 +1,4 @@
-"""The source of the ingest DAG, asked by a program that may import its client (``lakecdc.source_checks``)."""
+"""The source of the ingest DAG, asked by a program that may import its client (``lakecdc.probes.source_checks``)."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import json
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from airflow_provider_lakecdc import launcher
 from airflow_provider_lakecdc.hooks.catalog import get_catalog
 from airflow_provider_lakecdc.hooks.source import source_from_connection
-from airflow_provider_lakecdc.submission import check_spec, spec_document
+from airflow_provider_lakecdc.submit import launcher
+from airflow_provider_lakecdc.submit.submission import check_spec, spec_document
 from lakecdc.contract.findings import Finding, tried
 
 if TYPE_CHECKING:
@@ -38,6 +38,6 @@ def _ask(config: LakeConfig, specs: list[JobSpec], found: list[Finding]) -> str:
     parts = {"source": source, "target": [dict(target) for target in config.targets]}
     document = spec_document("ingest", catalog, (), config.job_options("ingest", "ingest"), **parts)
     specs.append(check_spec(document, "ingest"))
-    told = launcher.ask_source("lakecdc.source_checks", json.dumps(document), secrets)
+    told = launcher.ask_source("lakecdc.probes.source_checks", json.dumps(document), secrets)
     found += [Finding.of(each) for each in json.loads(told)]
     return "asked"

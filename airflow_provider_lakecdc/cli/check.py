@@ -17,7 +17,7 @@ from lakecdc.contract import runtime
 from lakecdc.contract.findings import Finding, tried
 
 if TYPE_CHECKING:
-    from airflow_provider_lakecdc.launcher import SparkTarget
+    from airflow_provider_lakecdc.submit.launcher import SparkTarget
     from lakecdc.contract.spec import JobSpec
 
 _STYLES = {"ok": "", "warn": "yellow", "fail": "red"}

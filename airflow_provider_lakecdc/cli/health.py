@@ -10,8 +10,8 @@ from typing import Any
 
 from airflow_provider_lakecdc.cli.tables import selected
 from airflow_provider_lakecdc.cli.terminal import print_errors, print_grid, print_json, print_lines
-from airflow_provider_lakecdc.figures import age
-from airflow_provider_lakecdc.status import report_status
+from airflow_provider_lakecdc.lake.status import report_status
+from airflow_provider_lakecdc.observe.number_format import age
 from lakecdc.metadata.health import grade, worst_losses
 
 _THREADS = 4

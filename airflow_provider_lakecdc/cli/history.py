@@ -11,8 +11,8 @@ from datetime import UTC, datetime, timedelta
 from airflow_provider_lakecdc.audit import AuditRow, history
 from airflow_provider_lakecdc.cli.tables import catalog_of, configuration
 from airflow_provider_lakecdc.cli.terminal import print_grid, print_json, print_lines
-from airflow_provider_lakecdc.figures import age
 from airflow_provider_lakecdc.hooks.catalog import CatalogConnection
+from airflow_provider_lakecdc.observe.number_format import age
 from lakecdc.contract.errors import SpecError
 from lakecdc.metadata.policy import is_pattern, matching
 

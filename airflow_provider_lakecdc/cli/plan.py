@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from airflow_provider_lakecdc.cli.tables import configuration
 from airflow_provider_lakecdc.cli.terminal import print_errors, print_grid, print_json, print_lines
-from airflow_provider_lakecdc.planning import Planned, planned
+from airflow_provider_lakecdc.governance.planning import Planned, planned
 from lakecdc.contract.errors import SpecError
 
 if TYPE_CHECKING:

@@ -19,11 +19,11 @@ from airflow_provider_lakecdc.cli.running import EXIT_CODES, EXIT_UNKNOWN
 from airflow_provider_lakecdc.cli.tables import configuration
 from airflow_provider_lakecdc.cli.terminal import print_grid, print_json, print_lines, waiting
 from airflow_provider_lakecdc.exceptions import LakecdcJobError
-from airflow_provider_lakecdc.failures import one_line
 from airflow_provider_lakecdc.operators.assess_tables import AssessTablesOperator
 from airflow_provider_lakecdc.operators.base import REPORT_URI_KEY, LakecdcJobOperator
 from airflow_provider_lakecdc.operators.plan import PlanOperator, tasks_of
-from airflow_provider_lakecdc.reporting import compact, details
+from airflow_provider_lakecdc.submit.failures import one_line
+from airflow_provider_lakecdc.submit.reporting import compact, details
 from airflow_provider_lakecdc.templates.config import LakeConfig
 from airflow_provider_lakecdc.templates.governance import OF_SIDE_TABLES
 from lakecdc.contract.errors import InputError, SpecError

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NoReturn
 
-from airflow_provider_lakecdc.failures import one_line
-from airflow_provider_lakecdc.launcher import environment
+from airflow_provider_lakecdc.submit.failures import one_line
+from airflow_provider_lakecdc.submit.launcher import environment
 from lakecdc.contract.report import EXIT_BAD_INPUT, EXIT_CONFLICT
 from lakecdc.contract.secrets import mask
 

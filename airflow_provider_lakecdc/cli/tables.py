@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from airflow_provider_lakecdc import settings
-from airflow_provider_lakecdc.discovery import Wanted, find
+from airflow_provider_lakecdc.governance.discovery import Wanted, find
 from airflow_provider_lakecdc.hooks.catalog import get_catalog
 from lakecdc.contract.errors import InputError, SpecError
 

@@ -9,12 +9,12 @@ from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowSkipException
 
 from airflow_provider_lakecdc import settings
-from airflow_provider_lakecdc.announced import last_announced, unannounced_write
-from airflow_provider_lakecdc.assets import table_asset, tables_alias
-from airflow_provider_lakecdc.chaining import reports_of
 from airflow_provider_lakecdc.exceptions import JobClusterError
+from airflow_provider_lakecdc.governance.announcements import last_announced, unannounced_write
 from airflow_provider_lakecdc.hooks.catalog import CatalogConnection, get_catalog
-from airflow_provider_lakecdc.submission import is_true, table_list
+from airflow_provider_lakecdc.observe.assets import table_asset, tables_alias
+from airflow_provider_lakecdc.submit.submission import is_true, table_list
+from airflow_provider_lakecdc.submit.table_chains import reports_of
 
 if TYPE_CHECKING:
     from airflow.sdk import Context

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 from airflow.providers.standard.operators.hitl import HITLOperator
 from airflow.sdk.exceptions import AirflowSkipException
 
-from airflow_provider_lakecdc.assessment import parse_assessment
-from airflow_provider_lakecdc.chaining import reports_of
-from airflow_provider_lakecdc.documents import read_document
+from airflow_provider_lakecdc.documents.store import read_document
 from airflow_provider_lakecdc.exceptions import JobBadInputError
+from airflow_provider_lakecdc.governance.assessment import parse_assessment
+from airflow_provider_lakecdc.submit.table_chains import reports_of
 
 if TYPE_CHECKING:
     from airflow.sdk import Context

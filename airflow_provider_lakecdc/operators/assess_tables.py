@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import BaseOperator
 
 from airflow_provider_lakecdc import settings
-from airflow_provider_lakecdc.assessment import Assessment, Steps, assess
 from airflow_provider_lakecdc.audit import record_health
-from airflow_provider_lakecdc.discovery import Wanted
-from airflow_provider_lakecdc.documents import Documents
+from airflow_provider_lakecdc.documents.store import Documents
+from airflow_provider_lakecdc.governance.assessment import Assessment, Steps, assess
+from airflow_provider_lakecdc.governance.discovery import Wanted
+from airflow_provider_lakecdc.governance.query_log import QueryLog
 from airflow_provider_lakecdc.hooks.catalog import get_catalog
-from airflow_provider_lakecdc.query_log import QueryLog
-from airflow_provider_lakecdc.submission import check_conf, is_true, table_list, typed_options
+from airflow_provider_lakecdc.submit.submission import check_conf, is_true, table_list, typed_options
 from lakecdc.contract.fields import parse
 from lakecdc.metadata.policy import TablePolicy
 
@@ -44,8 +44,8 @@ class AssessTablesOperator(BaseOperator):
     :param history: history table by target.
     :param only: look at these of the tables alone; empty is all of them. (templated)
     :param zone: time zone of the windows of policies.
-    :param query_log: fields of ``airflow_provider_lakecdc.query_log.QueryLog``: the table that tells how often others
-        are read.
+    :param query_log: fields of ``airflow_provider_lakecdc.governance.query_log.QueryLog``: the table that tells how
+        often others are read.
     :param is_dry: no job is to change anything, whatever policies prefer. (templated)
     :param strict_run_conf: refuse a DAG run whose ``conf`` has keys that are no params of the DAG.
     :param documents_uri: folder for the assessment; default: ``[lakecdc] documents_uri``. (templated)

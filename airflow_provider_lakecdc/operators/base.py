@@ -9,19 +9,20 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.sdk.exceptions import AirflowSkipException
 
-from airflow_provider_lakecdc import first_look, launcher, lineage, metrics, reporting, settings, shipping
+from airflow_provider_lakecdc import settings
 from airflow_provider_lakecdc.audit import Application, Run, record_application
-from airflow_provider_lakecdc.chaining import REPORT_KEY, failed_before
-from airflow_provider_lakecdc.documents import Documents
+from airflow_provider_lakecdc.documents.store import Documents
 from airflow_provider_lakecdc.exceptions import LakecdcJobError
-from airflow_provider_lakecdc.failures import verdict
-from airflow_provider_lakecdc.first_look import FirstLook
-from airflow_provider_lakecdc.heard import Heard
+from airflow_provider_lakecdc.governance import precheck
+from airflow_provider_lakecdc.governance.precheck import FirstLook
 from airflow_provider_lakecdc.hooks.catalog import CatalogConnection, get_catalog
 from airflow_provider_lakecdc.hooks.source import source_from_connection
-from airflow_provider_lakecdc.job_run import JOB_RUN_KEY, JobRun
-from airflow_provider_lakecdc.lease_waiting import reschedule_if_leased
-from airflow_provider_lakecdc.links import (
+from airflow_provider_lakecdc.observe import lineage, metrics
+from airflow_provider_lakecdc.submit import launcher, reporting, shipping
+from airflow_provider_lakecdc.submit.failures import verdict
+from airflow_provider_lakecdc.submit.job_run import JOB_RUN_KEY, JobRun
+from airflow_provider_lakecdc.submit.lease_waiting import reschedule_if_leased
+from airflow_provider_lakecdc.submit.links import (
     REPORT_LINK_KEY,
     TABLE_LINK_KEY,
     JobReportLink,
@@ -30,8 +31,10 @@ from airflow_provider_lakecdc.links import (
     report_address,
     table_address,
 )
-from airflow_provider_lakecdc.spark_submit import SubmitError, SubmitOperator
-from airflow_provider_lakecdc.submission import Submission, check_conf, check_spec, spec_document, table_list
+from airflow_provider_lakecdc.submit.progress import Heard
+from airflow_provider_lakecdc.submit.spark_submit import SubmitError, SubmitOperator
+from airflow_provider_lakecdc.submit.submission import Submission, check_conf, check_spec, spec_document, table_list
+from airflow_provider_lakecdc.submit.table_chains import REPORT_KEY, failed_before
 from lakecdc.contract import runtime
 from lakecdc.contract.report import JobReport, now
 from lakecdc.metadata.names import side_tables
@@ -73,7 +76,7 @@ class LakecdcJobOperator(SubmitOperator):
         before it; a task without any is skipped.
     :param policy_options: options that go before ``options``, as the policy of the tables has them. (templated)
     :param look_first: look at the tables' metadata from the worker, and start Spark for those alone that may need the
-        job (``airflow_provider_lakecdc.first_look``); default: ``[lakecdc] look_first``.
+        job (``airflow_provider_lakecdc.governance.precheck``); default: ``[lakecdc] look_first``.
     :param predicted_core_seconds: by job, then table, what the plan expects the tables to take, for the audit.
         (templated)
     :param guessed_core_seconds: the same before they were corrected by what jobs have taken. (templated)
@@ -299,7 +302,7 @@ class LakecdcJobOperator(SubmitOperator):
     def _look(self, context: Context, spec: JobSpec) -> FirstLook:
         """Tell which tables need nothing, unless a job of an earlier try may still be at work on them."""
         if self.look_first and not self._has_external_id(context):
-            return first_look.look(get_catalog(self.catalog_conn_id), spec)
+            return precheck.look(get_catalog(self.catalog_conn_id), spec)
         return FirstLook()
 
     def _nothing(self, context: Context, job: Submission, found: FirstLook, started: str) -> JobReport:

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, Literal
 from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowFailException
 
-from airflow_provider_lakecdc import consumers, settings
+from airflow_provider_lakecdc import settings
 from airflow_provider_lakecdc.hooks.catalog import get_catalog
+from airflow_provider_lakecdc.lake import consumers
 from lakecdc.contract.errors import InputError
 from lakecdc.metadata.consumers import LIMIT
 

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from airflow_provider_lakecdc.exceptions import JobBadInputError
 from airflow_provider_lakecdc.operators.base import LakecdcJobOperator
-from airflow_provider_lakecdc.submission import table_list
+from airflow_provider_lakecdc.submit.submission import table_list
 from lakecdc.contract.options import Outcome
 
 

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import BaseOperator
 
 from airflow_provider_lakecdc import settings
-from airflow_provider_lakecdc.assessment import Assessment, parse_assessment
 from airflow_provider_lakecdc.audit import history
-from airflow_provider_lakecdc.documents import Documents, read_document
-from airflow_provider_lakecdc.grouping import groups_of_tables
+from airflow_provider_lakecdc.documents.store import Documents, read_document
+from airflow_provider_lakecdc.governance.assessment import Assessment, parse_assessment
+from airflow_provider_lakecdc.governance.table_groups import groups_of_tables
 from airflow_provider_lakecdc.hooks.catalog import get_catalog
 from lakecdc.contract.options import OPTIONS, MaintenanceOptions
 from lakecdc.contract.spec import GOVERN

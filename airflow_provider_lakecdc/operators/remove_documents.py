@@ -11,9 +11,9 @@ from airflow.sdk import BaseOperator
 
 from airflow_provider_lakecdc import settings
 from airflow_provider_lakecdc.audit.outbox import undelivered
+from airflow_provider_lakecdc.documents.cleanup import YOUNGEST_DOCUMENT, remove_documents
 from airflow_provider_lakecdc.exceptions import JobBadInputError
-from airflow_provider_lakecdc.old_documents import YOUNGEST_DOCUMENT, remove_documents
-from airflow_provider_lakecdc.submission import check_conf, is_true
+from airflow_provider_lakecdc.submit.submission import check_conf, is_true
 
 if TYPE_CHECKING:
     from airflow.sdk import Context

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import BaseOperator
 
 from airflow_provider_lakecdc import settings
-from airflow_provider_lakecdc.alerts import tell_hurts
-from airflow_provider_lakecdc.assessment import Assessment, parse_assessment
-from airflow_provider_lakecdc.assets import lake_asset
-from airflow_provider_lakecdc.chaining import reports_of, steps_of
-from airflow_provider_lakecdc.documents import read_document
+from airflow_provider_lakecdc.documents.store import read_document
 from airflow_provider_lakecdc.exceptions import JobBadInputError
+from airflow_provider_lakecdc.governance.alerts import tell_hurts
+from airflow_provider_lakecdc.governance.assessment import Assessment, parse_assessment
+from airflow_provider_lakecdc.observe.assets import lake_asset
 from airflow_provider_lakecdc.operators.plan import approved_of, dry_run_of
-from airflow_provider_lakecdc.submission import is_true
+from airflow_provider_lakecdc.submit.submission import is_true
+from airflow_provider_lakecdc.submit.table_chains import reports_of, steps_of
 from lakecdc.contract.fields import parse
 from lakecdc.metadata.hurts import Alerts
 from lakecdc.metadata.plan import Action, Plan, parse_plan

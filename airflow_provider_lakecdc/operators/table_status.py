@@ -11,9 +11,9 @@ from airflow.sdk.exceptions import AirflowFailException
 from airflow_provider_lakecdc import settings
 from airflow_provider_lakecdc.exceptions import LakecdcJobError
 from airflow_provider_lakecdc.hooks.catalog import get_catalog
-from airflow_provider_lakecdc.status import overview, report_status, tables_of
-from airflow_provider_lakecdc.submission import table_list
-from airflow_provider_lakecdc.tables import MAIN
+from airflow_provider_lakecdc.lake.status import overview, report_status, tables_of
+from airflow_provider_lakecdc.lake.tables import MAIN
+from airflow_provider_lakecdc.submit.submission import table_list
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -26,8 +26,8 @@ class TableStatusOperator(BaseOperator):
     """Reports deletes, engines that can read the tables, readiness for format version 4, and the last write.
 
     Only metadata is read, usually one file per table. The return value is a dict by table, see
-    :func:`airflow_provider_lakecdc.status.read_status`; the log has it as a table. A table that cannot be read fails
-    the task after all others have been reported.
+    :func:`airflow_provider_lakecdc.lake.status.read_status`; the log has it as a table. A table that cannot be read
+    fails the task after all others have been reported.
 
     :param tables: ``namespace.name`` of each table. (templated)
     :param namespaces: namespaces of which all tables are reported. (templated)

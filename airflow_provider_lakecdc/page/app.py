@@ -18,7 +18,6 @@ from fastapi import APIRouter, Depends, FastAPI, HTTPException, Path, Query, Req
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import FileResponse, HTMLResponse, RedirectResponse, Response
 
-from airflow_provider_lakecdc.failures import one_line
 from airflow_provider_lakecdc.page.addresses import link
 from airflow_provider_lakecdc.page.history import runs_of
 from airflow_provider_lakecdc.page.lakes import Lake, lake_named, lakes
@@ -31,6 +30,7 @@ from airflow_provider_lakecdc.page.rights import seen_by
 from airflow_provider_lakecdc.page.table import table_of
 from airflow_provider_lakecdc.page.tables import tables_of
 from airflow_provider_lakecdc.page.task import Task
+from airflow_provider_lakecdc.submit.failures import one_line
 from lakecdc.contract.errors import InputError
 
 log = logging.getLogger(__name__)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from airflow_provider_lakecdc import settings
-from airflow_provider_lakecdc.discovery import Wanted, find
+from airflow_provider_lakecdc.governance.discovery import Wanted, find
 from airflow_provider_lakecdc.hooks.catalog import CatalogConnection, get_catalog
 from lakecdc.contract.errors import InputError
 from lakecdc.metadata.names import PARKED, quarantine_of, target_of

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from cachetools import LRUCache, TTLCache
 
 from airflow_provider_lakecdc.hooks.catalog import CatalogConnection
-from airflow_provider_lakecdc.tables import open_table
+from airflow_provider_lakecdc.lake.tables import open_table
 
 T = TypeVar("T")
 _MOST = 256

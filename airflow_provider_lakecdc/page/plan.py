@@ -16,6 +16,6 @@ def plan_of(lake: Lake, dag: str) -> dict[str, Any]:
     if lake.config is None:
         return {"planned": None}
     # imports all operators, which takes a while
-    from airflow_provider_lakecdc.planning import planned
+    from airflow_provider_lakecdc.governance.planning import planned
 
     return {"planned": planned(lake.config, dag), "looked_at": datetime.now(UTC)}

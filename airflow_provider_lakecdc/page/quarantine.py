@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from airflow_provider_lakecdc.lake.tables import open_table
 from airflow_provider_lakecdc.page.lakes import Lake
 from airflow_provider_lakecdc.page.lookups import Heads
-from airflow_provider_lakecdc.tables import open_table
 
 if TYPE_CHECKING:
     from airflow_provider_lakecdc.hooks.catalog import CatalogConnection

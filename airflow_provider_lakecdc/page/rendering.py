@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from airflow_provider_lakecdc import figures
+from airflow_provider_lakecdc.observe import number_format
 from airflow_provider_lakecdc.page.addresses import link
 from lakecdc.metadata.health import grade, worst_losses
 
@@ -65,15 +65,15 @@ def _moment(moment: datetime) -> str:
 
 
 def _age(moment: datetime | str | None) -> str:
-    return figures.age(moment.isoformat() if isinstance(moment, datetime) else moment)
+    return number_format.age(moment.isoformat() if isinstance(moment, datetime) else moment)
 
 
 def _duration(seconds: float | None) -> str:
-    return "-" if seconds is None else figures.duration(seconds)
+    return "-" if seconds is None else number_format.duration(seconds)
 
 
 def _size(bytes: float | None) -> str:
-    return "-" if bytes is None else figures.size(bytes)
+    return "-" if bytes is None else number_format.size(bytes)
 
 
 def _number(value: float | None) -> str:

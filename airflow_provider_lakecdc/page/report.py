@@ -8,13 +8,13 @@ from itertools import groupby
 from typing import Any
 
 from airflow_provider_lakecdc.audit import AuditRow, history_of_task, proof_of
-from airflow_provider_lakecdc.chaining import REPORT_KEY
-from airflow_provider_lakecdc.heard import PROGRESS_KEY, progress_of
-from airflow_provider_lakecdc.job_run import JOB_RUN_KEY, JobRun
 from airflow_provider_lakecdc.page.history import Change, changes
 from airflow_provider_lakecdc.page.lakes import Lake
 from airflow_provider_lakecdc.page.task import Task, report_link
-from airflow_provider_lakecdc.reporting import each_metric
+from airflow_provider_lakecdc.submit.job_run import JOB_RUN_KEY, JobRun
+from airflow_provider_lakecdc.submit.progress import PROGRESS_KEY, progress_of
+from airflow_provider_lakecdc.submit.reporting import each_metric
+from airflow_provider_lakecdc.submit.table_chains import REPORT_KEY
 
 _AT_WORK = ("running", "restarting")
 # jobs tell how far they are every half minute at most

@@ -8,12 +8,12 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_lakecdc.audit import Trend
-from airflow_provider_lakecdc.looks import OpenTable
+from airflow_provider_lakecdc.lake.assess_table import OpenTable
+from airflow_provider_lakecdc.lake.status import read_status
+from airflow_provider_lakecdc.lake.tables import open_table, summary_of
 from airflow_provider_lakecdc.page.lakes import Lake, no_such_table
 from airflow_provider_lakecdc.page.lookups import Heads
 from airflow_provider_lakecdc.page.tables import trends
-from airflow_provider_lakecdc.status import read_status
-from airflow_provider_lakecdc.tables import open_table, summary_of
 from lakecdc.metadata import names
 from lakecdc.metadata.health import MOST_FILES_OF_A_WORKER
 from lakecdc.metadata.last_write import source_lag_seconds

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import PokeReturnValue
 from airflow.sdk.exceptions import AirflowFailException
 
-from airflow_provider_lakecdc.delete_debt import look
 from airflow_provider_lakecdc.hooks.catalog import get_catalog
+from airflow_provider_lakecdc.lake.delete_debt import look
+from airflow_provider_lakecdc.lake.tables import MAIN, Side
 from airflow_provider_lakecdc.sensors.polling import PollingSensor, side, tables_of
-from airflow_provider_lakecdc.tables import MAIN, Side
 from airflow_provider_lakecdc.triggers.delete_debt import DeleteDebtTrigger
 from lakecdc.contract.errors import SpecError
 from lakecdc.metadata.debt import DebtLimits

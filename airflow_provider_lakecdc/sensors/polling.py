@@ -12,8 +12,8 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from airflow_provider_lakecdc import settings
 from airflow_provider_lakecdc.exceptions import LakecdcJobError
-from airflow_provider_lakecdc.submission import table_list
-from airflow_provider_lakecdc.tables import Side
+from airflow_provider_lakecdc.lake.tables import Side
+from airflow_provider_lakecdc.submit.submission import table_list
 
 if TYPE_CHECKING:
     from airflow.sdk import Context

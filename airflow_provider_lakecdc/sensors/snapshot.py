@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import PokeReturnValue
 
-from airflow_provider_lakecdc.consumers import register_consumer
 from airflow_provider_lakecdc.hooks.catalog import get_catalog
+from airflow_provider_lakecdc.lake.consumers import register_consumer
 from airflow_provider_lakecdc.sensors.polling import PollingSensor
 from airflow_provider_lakecdc.triggers.snapshot import SnapshotTrigger
 from lakecdc.metadata.consumers import LIMIT

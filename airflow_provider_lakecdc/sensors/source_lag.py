@@ -9,8 +9,8 @@ from airflow.sdk import PokeReturnValue
 from airflow.sdk.exceptions import AirflowFailException
 
 from airflow_provider_lakecdc.hooks.catalog import get_catalog
+from airflow_provider_lakecdc.lake.tables import Side
 from airflow_provider_lakecdc.sensors.polling import PollingSensor, side, tables_of
-from airflow_provider_lakecdc.tables import Side
 from airflow_provider_lakecdc.triggers.source_lag import SourceLagTrigger
 
 if TYPE_CHECKING:

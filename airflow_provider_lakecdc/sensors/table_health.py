@@ -9,9 +9,9 @@ from airflow.sdk import PokeReturnValue
 from airflow.sdk.exceptions import AirflowFailException
 
 from airflow_provider_lakecdc.hooks.catalog import get_catalog
-from airflow_provider_lakecdc.scores import look
+from airflow_provider_lakecdc.lake.health_scores import look
+from airflow_provider_lakecdc.lake.tables import MAIN, Side
 from airflow_provider_lakecdc.sensors.polling import PollingSensor, side, tables_of
-from airflow_provider_lakecdc.tables import MAIN, Side
 from airflow_provider_lakecdc.triggers.table_health import TableHealthTrigger
 
 if TYPE_CHECKING:

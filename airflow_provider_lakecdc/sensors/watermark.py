@@ -10,9 +10,9 @@ from airflow.sdk import PokeReturnValue
 from airflow.sdk.exceptions import AirflowFailException
 
 from airflow_provider_lakecdc.hooks.catalog import get_catalog
+from airflow_provider_lakecdc.lake.watermark import parse_moment, read_watermark
 from airflow_provider_lakecdc.sensors.polling import PollingSensor
 from airflow_provider_lakecdc.triggers.watermark import IcebergWatermarkTrigger
-from airflow_provider_lakecdc.watermark import parse_moment, read_watermark
 
 if TYPE_CHECKING:
     from airflow.sdk import Context

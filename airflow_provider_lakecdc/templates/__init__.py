@@ -5,7 +5,7 @@ from airflow_provider_lakecdc.templates import ingest_dag, load_config
 dag = ingest_dag(load_config())
 """
 
-from airflow_provider_lakecdc.grouping import groups_of_tables
+from airflow_provider_lakecdc.governance.table_groups import groups_of_tables
 from airflow_provider_lakecdc.templates.config import (
     LakeConfig,
     Retention,

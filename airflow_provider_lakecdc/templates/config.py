@@ -27,9 +27,9 @@ from pathlib import Path
 from typing import Any
 
 from airflow_provider_lakecdc import settings
-from airflow_provider_lakecdc.discovery import Wanted
-from airflow_provider_lakecdc.old_documents import YOUNGEST_DOCUMENT
-from airflow_provider_lakecdc.query_log import QueryLog
+from airflow_provider_lakecdc.documents.cleanup import YOUNGEST_DOCUMENT
+from airflow_provider_lakecdc.governance.discovery import Wanted
+from airflow_provider_lakecdc.governance.query_log import QueryLog
 from airflow_provider_lakecdc.templates.schedules import DAGS, Schedules
 from lakecdc.contract.errors import SpecError
 from lakecdc.contract.fields import parse, refuse_unknown
@@ -47,7 +47,7 @@ YOUNGEST_AUDIT = 30 * 24 * 3600.0
 class SparkConfig:
     """How jobs are submitted; a field left None is the Spark connection's and Spark's own business.
 
-    The master URL belongs to the connection (see ``airflow_provider_lakecdc.launcher``).
+    The master URL belongs to the connection (see ``airflow_provider_lakecdc.submit.launcher``).
 
     :param conn_id: connection of type ``spark``; default: ``[lakecdc] spark_conn_id``.
     :param conf: Spark settings; never a secret.

@@ -30,8 +30,8 @@ from airflow_provider_lakecdc.operators.rewrite_delete_files import RewriteDelet
 from airflow_provider_lakecdc.operators.rewrite_manifests import RewriteManifestsOperator
 from airflow_provider_lakecdc.operators.sort_data_files import SortDataFilesOperator
 from airflow_provider_lakecdc.operators.tag_snapshots import TagSnapshotsOperator
-from airflow_provider_lakecdc.retry_policy import retry_policy
 from airflow_provider_lakecdc.sensors.delete_debt import DeleteDebtSensor
+from airflow_provider_lakecdc.submit.retry_policy import retry_policy
 from airflow_provider_lakecdc.templates.config import LakeConfig, Retention
 from airflow_provider_lakecdc.templates.params import IS_DRY_RUN, ONLY_TABLES, run_params
 from airflow_provider_lakecdc.templates.steps import Groups, awaited_debt, finish, mapped_step, new_dag, planned

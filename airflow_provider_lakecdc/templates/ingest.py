@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from airflow.sdk import DAG, TriggerRule
 
-from airflow_provider_lakecdc.grouping import groups_of_tables
+from airflow_provider_lakecdc.governance.table_groups import groups_of_tables
 from airflow_provider_lakecdc.hooks.source import stand_in
 from airflow_provider_lakecdc.operators.announce import AnnounceOperator
 from airflow_provider_lakecdc.operators.ingest import IngestOperator
-from airflow_provider_lakecdc.retry_policy import retry_policy
+from airflow_provider_lakecdc.submit.retry_policy import retry_policy
 from airflow_provider_lakecdc.templates import params
 from airflow_provider_lakecdc.templates.config import LakeConfig
 from airflow_provider_lakecdc.templates.steps import Groups, finish, mapped_step, new_dag

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from airflow.sdk import DAG, Param
 
-from airflow_provider_lakecdc.grouping import groups_of_tables
+from airflow_provider_lakecdc.governance.table_groups import groups_of_tables
 from airflow_provider_lakecdc.operators.replay_quarantine import ReplayQuarantineOperator
 from airflow_provider_lakecdc.templates import params
 from airflow_provider_lakecdc.templates.config import LakeConfig

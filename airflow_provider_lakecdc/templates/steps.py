@@ -22,10 +22,10 @@ from airflow.sdk import (
 from airflow.sdk.definitions.asset import BaseAsset
 from airflow.sdk.definitions.mappedoperator import MappedOperator
 
-from airflow_provider_lakecdc.assets import table_asset, tables_alias
+from airflow_provider_lakecdc.observe.assets import table_asset, tables_alias
 from airflow_provider_lakecdc.operators.base import MAP_INDEX_TEMPLATE, LakecdcJobOperator
 from airflow_provider_lakecdc.operators.plan import PlanOperator
-from airflow_provider_lakecdc.retry_policy import retry_policy
+from airflow_provider_lakecdc.submit.retry_policy import retry_policy
 from airflow_provider_lakecdc.templates import params
 from airflow_provider_lakecdc.templates.config import LakeConfig
 from airflow_provider_lakecdc.templates.schedules import REPLAY, TABLES

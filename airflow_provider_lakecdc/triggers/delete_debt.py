@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
-from airflow_provider_lakecdc.delete_debt import Debts, look
 from airflow_provider_lakecdc.hooks.catalog import CatalogConnection
-from airflow_provider_lakecdc.tables import MAIN, Side
+from airflow_provider_lakecdc.lake.delete_debt import Debts, look
+from airflow_provider_lakecdc.lake.tables import MAIN, Side
 from airflow_provider_lakecdc.triggers.polling import PollingTrigger
 from lakecdc.metadata.debt import DebtLimits
 
@@ -18,7 +18,7 @@ class DeleteDebtTrigger(PollingTrigger):
     :param tables: ``namespace.name`` of each table.
     :param catalog_conn_id: connection of type ``iceberg``.
     :param limits: fields of :class:`lakecdc.metadata.debt.DebtLimits`.
-    :param until: ``above`` or ``below``, see :func:`airflow_provider_lakecdc.delete_debt.look`.
+    :param until: ``above`` or ``below``, see :func:`airflow_provider_lakecdc.lake.delete_debt.look`.
     :param branch: branch to look at.
     :param poll_interval: seconds between two looks.
     """

@@ -10,8 +10,8 @@ from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 
 from airflow_provider_lakecdc import settings
 from airflow_provider_lakecdc.hooks.catalog import aget_catalog
-from airflow_provider_lakecdc.row_changes import Since, since
-from airflow_provider_lakecdc.tables import MAIN
+from airflow_provider_lakecdc.lake.row_changes import Since, since
+from airflow_provider_lakecdc.lake.tables import MAIN
 
 # stored of a table that had no snapshot yet
 _NOTHING = ""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from airflow_provider_lakecdc.consumers import unread
 from airflow_provider_lakecdc.hooks.catalog import CatalogConnection
+from airflow_provider_lakecdc.lake.consumers import unread
 from airflow_provider_lakecdc.triggers.polling import PollingTrigger
 
 

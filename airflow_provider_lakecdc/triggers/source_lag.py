@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 from airflow_provider_lakecdc.hooks.catalog import CatalogConnection
 from airflow_provider_lakecdc.hooks.secrets import SecretEnvironment
 from airflow_provider_lakecdc.hooks.source import asource_from_connection, source_from_connection
-from airflow_provider_lakecdc.source_lag import Lags, look
-from airflow_provider_lakecdc.tables import Side
+from airflow_provider_lakecdc.lake.source_lag import Lags, look
+from airflow_provider_lakecdc.lake.tables import Side
 from airflow_provider_lakecdc.triggers.polling import PollingTrigger
 
 
@@ -21,7 +21,7 @@ class SourceLagTrigger(PollingTrigger):
     :param source: what feeds them, without what its connection gives.
     :param source_conn_id: connection of the source.
     :param max_lag: bytes of the log of ``postgres``, messages of ``kafka``.
-    :param until: ``above`` or ``below``, see :func:`airflow_provider_lakecdc.source_lag.look`.
+    :param until: ``above`` or ``below``, see :func:`airflow_provider_lakecdc.lake.source_lag.look`.
     :param polling: ``catalog_conn_id`` and ``poll_interval``, see :class:`PollingTrigger`.
     """
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from airflow_provider_lakecdc.hooks.catalog import CatalogConnection
-from airflow_provider_lakecdc.scores import Scores, look
-from airflow_provider_lakecdc.tables import MAIN, Side
+from airflow_provider_lakecdc.lake.health_scores import Scores, look
+from airflow_provider_lakecdc.lake.tables import MAIN, Side
 from airflow_provider_lakecdc.triggers.polling import PollingTrigger
 
 
@@ -17,7 +17,7 @@ class TableHealthTrigger(PollingTrigger):
     :param tables: ``namespace.name`` of each table.
     :param score: 0–100.
     :param catalog_conn_id: connection of type ``iceberg``.
-    :param until: ``below`` or ``above``, see :func:`airflow_provider_lakecdc.scores.look`.
+    :param until: ``below`` or ``above``, see :func:`airflow_provider_lakecdc.lake.health_scores.look`.
     :param branch: branch to look at.
     :param poll_interval: seconds between two looks.
     """

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import ClassVar
 
 from airflow_provider_lakecdc.hooks.catalog import CatalogConnection
+from airflow_provider_lakecdc.lake.watermark import parse_moment, read_watermark
 from airflow_provider_lakecdc.triggers.polling import PollingTrigger
-from airflow_provider_lakecdc.watermark import parse_moment, read_watermark
 
 
 class IcebergWatermarkTrigger(PollingTrigger):

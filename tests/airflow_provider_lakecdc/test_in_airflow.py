@@ -15,7 +15,7 @@ import pytest
 
 from airflow_provider_lakecdc.audit import health_history, history
 from airflow_provider_lakecdc.hooks.catalog import get_catalog
-from airflow_provider_lakecdc.watermark import read_watermark
+from airflow_provider_lakecdc.lake.watermark import read_watermark
 from lakecdc.metadata import names
 from lakecdc.metadata.policy import APPROVE
 from tests.airflow_provider_lakecdc import home
@@ -440,7 +440,7 @@ RETRYING = """
 from datetime import timedelta
 from airflow.sdk import DAG
 from airflow_provider_lakecdc.operators.rewrite_manifests import RewriteManifestsOperator
-from airflow_provider_lakecdc.retry_policy import retry_policy
+from airflow_provider_lakecdc.submit.retry_policy import retry_policy
 
 with DAG("retrying", schedule=None):
     RewriteManifestsOperator.partial(

@@ -27,8 +27,8 @@ def test_provider_links_settings_and_connection_type_are_known(installed: dict[s
     found = [line.removeprefix("FOUND ") for line in done.stdout.splitlines() if line.startswith("FOUND ")]
     assert found == [
         "0.1.0",
-        "airflow_provider_lakecdc.links.JobReportLink airflow_provider_lakecdc.links.SparkUiLink "
-        "airflow_provider_lakecdc.links.TableLink",
+        "airflow_provider_lakecdc.submit.links.JobReportLink airflow_provider_lakecdc.submit.links.SparkUiLink "
+        "airflow_provider_lakecdc.submit.links.TableLink",
         f"file://{home.HOME}/lakecdc/documents",
         # connection types stay with the providers that own them, which the extras bring
         "iceberg apache-airflow-providers-apache-iceberg",

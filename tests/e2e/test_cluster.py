@@ -25,7 +25,7 @@ from airflow_provider_lakecdc.operators.ingest import IngestOperator
 from airflow_provider_lakecdc.operators.remove_orphan_files import RemoveOrphanFilesOperator
 from airflow_provider_lakecdc.operators.rewrite_delete_files import RewriteDeleteFilesOperator
 from airflow_provider_lakecdc.operators.sort_data_files import SortDataFilesOperator
-from lakecdc.executors import PACKAGES
+from lakecdc.runtime.executors import PACKAGES
 from local_services.spark_cluster import SparkCluster
 from tests.airflow_provider_lakecdc.conftest import TaskInstance, connection
 from tests.airflow_provider_lakecdc.conftest import context as context

@@ -18,7 +18,7 @@ from confluent_kafka.admin._listoffsets import OffsetSpec
 from lakecdc.contract.report import TableReport
 from lakecdc.contract.spec import parse_spec
 from lakecdc.ingest.job import ingest
-from lakecdc.run import run
+from lakecdc.runtime.run import run
 from local_services.connect import Connect
 from local_services.kafka import Kafka
 from local_services.postgres import Postgres

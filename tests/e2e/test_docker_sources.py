@@ -16,7 +16,7 @@ from pymysql.constants import CLIENT
 from airflow_provider_lakecdc.templates import load_config
 from lakecdc.contract.spec import parse_spec
 from lakecdc.ingest.job import ingest
-from lakecdc.run import run
+from lakecdc.runtime.run import run
 from local_services.connect import Connect
 from local_services.kafka import Kafka
 from local_services.mariadb import MariaDB

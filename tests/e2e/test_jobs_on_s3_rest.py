@@ -18,14 +18,14 @@ import pyarrow.parquet as pq
 import pytest
 import s3fs
 
-from airflow_provider_lakecdc.assessment import Steps, assess
 from airflow_provider_lakecdc.audit import Application, Run
 from airflow_provider_lakecdc.audit import history as history_of_jobs
 from airflow_provider_lakecdc.audit.batch import Batch
 from airflow_provider_lakecdc.audit.commit import append_once
 from airflow_provider_lakecdc.audit.lake_tables import AUDIT
-from airflow_provider_lakecdc.discovery import Wanted
-from airflow_provider_lakecdc.first_look import look
+from airflow_provider_lakecdc.governance.assessment import Steps, assess
+from airflow_provider_lakecdc.governance.discovery import Wanted
+from airflow_provider_lakecdc.governance.precheck import look
 from lakecdc.contract import runtime
 from lakecdc.contract.report import JobReport, TableReport, now
 from lakecdc.contract.spec import parse_spec

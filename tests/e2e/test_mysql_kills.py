@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from lakecdc import failpoints
 from lakecdc.contract.report import TableReport
 from lakecdc.contract.spec import parse_spec
 from lakecdc.ingest.job import ingest
-from lakecdc.run import run
+from lakecdc.runtime import failpoints
+from lakecdc.runtime.run import run
 from local_services.mariadb import MariaDB
 from tests.conftest import Lake
 from tests.lakecdc.ingest.killing import Run, act_at

@@ -12,7 +12,7 @@ import pytest
 from pyspark import SparkConf
 
 from lakecdc.contract.runtime import packages
-from lakecdc.session import redaction
+from lakecdc.runtime.session import redaction
 
 SCRIPT = Path(__file__).resolve().parents[2] / "spark_jobs" / "rewrite_manifests.py"
 SECRETS = {"adls.account-key": "hush-azure", "header.Cookie": "hush-cookie", "s3.sse.key": "hush-sse"}
@@ -72,5 +72,5 @@ def test_nothing_that_a_submitted_job_leaves_has_a_secret_in_it(tmp_path: Path) 
     assert "spark.sql.catalog.lake.adls.account-key" in told and "spark.mine.tenant" in told, done.stderr
     assert "hush" not in told and "sh-address" not in told
     # the other settings of spark-submit have been seen as well
-    assert '"spark.python.daemon.module":"lakecdc.python_daemon"' in told
+    assert '"spark.python.daemon.module":"lakecdc.runtime.daemon"' in told
     assert '"spark.sql.iceberg.executor-cache.max-entry-size":"12345"' in told

@@ -10,7 +10,6 @@ from lakecdc.contract.errors import ConflictError, InputError
 from lakecdc.dimensions.emptied import Emptied
 from lakecdc.dimensions.versions import IS_CURRENT, OWN
 from lakecdc.export.destination import position_at
-from lakecdc.failpoints import reach
 from lakecdc.iceberg import scratch
 from lakecdc.iceberg.definition import create_table, evolve, source_types
 from lakecdc.iceberg.fence import PositionFence
@@ -20,6 +19,7 @@ from lakecdc.ingest.apply.publish import Staged, publish, summary
 from lakecdc.metadata import names
 from lakecdc.metadata.exports import exported_snapshot
 from lakecdc.metadata.positions import current_position
+from lakecdc.runtime.failpoints import reach
 from lakecdc.sql import quoted_column, temporary_view
 
 if TYPE_CHECKING:

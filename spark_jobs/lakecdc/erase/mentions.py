@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from lakecdc import documents
+from lakecdc.runtime import documents
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F
 
-from lakecdc import failpoints
 from lakecdc.contract.errors import ConflictError, UnsupportedError, VerificationError
 from lakecdc.contract.options import ExpireSnapshotsOptions, RewriteDeleteFilesOptions
 from lakecdc.erase.cursors import cursor_entries, position_without, side_of_without
@@ -29,6 +28,7 @@ from lakecdc.maintain.shared_files import refuse_shared_files
 from lakecdc.metadata import names
 from lakecdc.metadata.erasure import ErasedAfter, erased_after
 from lakecdc.metadata.positions import current_position
+from lakecdc.runtime import failpoints
 
 if TYPE_CHECKING:
     from lakecdc.contract.spec import JobSpec

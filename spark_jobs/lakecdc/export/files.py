@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakecdc.iceberg.core_time import counted
 from lakecdc.iceberg.file_io import output, storage_properties
-from lakecdc.worker import settle
+from lakecdc.runtime.worker import settle
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from lakecdc import failpoints
 from lakecdc.changes import CHANGE_TYPE, between, bound
 from lakecdc.contract.errors import InputError
 from lakecdc.contract.exporting import ExportChangesOptions
@@ -22,6 +21,7 @@ from lakecdc.maintain.rollback_history import named_history
 from lakecdc.maintain.start_tag import start_tag
 from lakecdc.metadata.erasure import erased_after
 from lakecdc.metadata.exports import EXPORTED
+from lakecdc.runtime import failpoints
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

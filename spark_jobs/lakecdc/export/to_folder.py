@@ -15,7 +15,6 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from lakecdc import failpoints
 from lakecdc.contract.errors import ConflictError
 from lakecdc.contract.report import now
 from lakecdc.export.destination import JOB
@@ -25,6 +24,7 @@ from lakecdc.iceberg.stored_files import FileIoStorage, StoredFile, delete_folde
 from lakecdc.maintain.start_tag import MAX_AGE_SECONDS, numbered_tag
 from lakecdc.metadata.expiry import iso
 from lakecdc.metadata.exports import of_another
+from lakecdc.runtime import failpoints
 
 if TYPE_CHECKING:
     from lakecdc.export.destination import Export

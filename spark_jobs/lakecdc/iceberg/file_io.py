@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from lakecdc.iceberg.jvm import java_class_name, java_message, listed, mapping
 from lakecdc.metadata.marked_folders import mark
 from lakecdc.metadata.names import APPLICATION_PREFIX
-from lakecdc.unwanted_imports import without_pandas
+from lakecdc.runtime.unwanted_imports import without_pandas
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO, InputFile, OutputFile

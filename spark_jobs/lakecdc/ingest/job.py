@@ -15,7 +15,6 @@ from pyspark.sql import functions as F
 
 from lakecdc.contract.options import FeedingOptions, IngestOptions
 from lakecdc.contract.report import TableReport
-from lakecdc.failpoints import reach
 from lakecdc.iceberg.explain import explain
 from lakecdc.iceberg.stages import described
 from lakecdc.iceberg.table import carrier_of
@@ -42,7 +41,8 @@ from lakecdc.ingest.order import void_sql
 from lakecdc.ingest.sources import open_source
 from lakecdc.metadata import names
 from lakecdc.metadata.positions import Carrier, Position, current_position, encode_idle
-from lakecdc.run import failure
+from lakecdc.runtime.failpoints import reach
+from lakecdc.runtime.run import failure
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

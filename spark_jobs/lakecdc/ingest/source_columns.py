@@ -9,11 +9,11 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from lakecdc.contract.errors import InputError
-from lakecdc.failpoints import reach
 from lakecdc.iceberg import definition
 from lakecdc.ingest.column_numbers import Columns, renamed
 from lakecdc.ingest.sources.database import full_load_needed
 from lakecdc.metadata import names
+from lakecdc.runtime.failpoints import reach
 
 if TYPE_CHECKING:
     from lakecdc.contract.target import Target

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from lakecdc import failpoints
 from lakecdc.contract.errors import ConflictError, UnsupportedError, VerificationError
 from lakecdc.contract.options import ExpireSnapshotsOptions
 from lakecdc.contract.report import TableReport
@@ -23,6 +22,7 @@ from lakecdc.metadata import names
 from lakecdc.metadata.consumers import Consumer, read_consumers
 from lakecdc.metadata.expiry import cutoff_ms, iso, none_can_go
 from lakecdc.metadata.positions import Carrier
+from lakecdc.runtime import failpoints
 
 if TYPE_CHECKING:
     from lakecdc.contract.spec import JobSpec

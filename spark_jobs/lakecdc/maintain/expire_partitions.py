@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, cast
 
-from lakecdc import failpoints
 from lakecdc.contract.errors import ConflictError, InputError, SpecError, UnsupportedError
 from lakecdc.contract.fields import parse_moment
 from lakecdc.contract.options import ExpirePartitionsOptions
@@ -26,6 +25,7 @@ from lakecdc.maintain.time_ranges import Cut, Unit, between_files, moment_of, th
 from lakecdc.metadata import names
 from lakecdc.metadata.expiry import no_row_can_go, row_cutoff
 from lakecdc.metadata.floor import TIMES, Floor, read_floor, text_of
+from lakecdc.runtime import failpoints
 from lakecdc.sql import quoted_column
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ from tempfile import SpooledTemporaryFile
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from lakecdc import documents
 from lakecdc.contract.errors import InputError
+from lakecdc.runtime import documents
 
 if TYPE_CHECKING:
     from lakecdc.contract.approval import Approved

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from lakecdc.contract.report import TableReport
 from lakecdc.metadata.names import APPLICATION_PREFIX
-from lakecdc.run import failure, work_of
+from lakecdc.runtime.run import failure, work_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

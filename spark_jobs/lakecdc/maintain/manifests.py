@@ -6,7 +6,6 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING
 
-from lakecdc import failpoints
 from lakecdc.contract.errors import ConflictError
 from lakecdc.contract.options import RewriteManifestsOptions
 from lakecdc.contract.report import TableReport
@@ -24,6 +23,7 @@ from lakecdc.metadata.manifests import (
     refusal,
     worthwhile_specs,
 )
+from lakecdc.runtime import failpoints
 
 if TYPE_CHECKING:
     from lakecdc.contract.spec import JobSpec

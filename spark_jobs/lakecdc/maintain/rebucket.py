@@ -11,7 +11,6 @@ from contextlib import nullcontext
 from functools import partial
 from typing import TYPE_CHECKING
 
-from lakecdc import failpoints
 from lakecdc.contract.errors import LakecdcError, UnsupportedError
 from lakecdc.contract.options import RebucketOptions
 from lakecdc.contract.report import TableReport
@@ -27,6 +26,7 @@ from lakecdc.maintain.rewrite import SUMMED, RewritePlan, execute, from_head, no
 from lakecdc.maintain.selection import apart
 from lakecdc.maintain.start_tag import start_tag
 from lakecdc.metadata.file_facts import Partitions
+from lakecdc.runtime import failpoints
 
 if TYPE_CHECKING:
     from lakecdc.contract.spec import JobSpec

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from lakecdc import failpoints
 from lakecdc.contract.errors import ConflictError, InputError, LakecdcError
 from lakecdc.contract.options import RewritingOptions
 from lakecdc.contract.report import TableReport
@@ -38,7 +37,8 @@ from lakecdc.maintain.start_tag import start_tag
 from lakecdc.maintain.verify_rows import Proof
 from lakecdc.metadata import names
 from lakecdc.metadata.file_sizes import target_file_bytes
-from lakecdc.progress import ProgressLog
+from lakecdc.runtime import failpoints
+from lakecdc.runtime.progress import ProgressLog
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

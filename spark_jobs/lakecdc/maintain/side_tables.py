@@ -9,7 +9,6 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from lakecdc import failpoints
 from lakecdc.contract.errors import LakecdcError, SpecError, UnsupportedError
 from lakecdc.contract.fields import parse_moment
 from lakecdc.contract.options import CleanSideTablesOptions
@@ -27,6 +26,7 @@ from lakecdc.metadata import names
 from lakecdc.metadata.names import quarantine_of
 from lakecdc.metadata.policy import permitted
 from lakecdc.metadata.positions import Carrier, Position, current_position, decode, idle_position
+from lakecdc.runtime import failpoints
 from lakecdc.sql import literal, quoted_column
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from lakecdc.moments.events import batch_of
 from lakecdc.moments.restored import Shown, note_of, restore, restored_before, rows_of
 from lakecdc.moments.stretch import Stretch, stretch_to
 from lakecdc.moments.table import MomentTable
-from lakecdc.run import each_table, failure
+from lakecdc.runtime.run import each_table, failure
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

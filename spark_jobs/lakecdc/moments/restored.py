@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from lakecdc.contract.errors import ConflictError, InputError
 from lakecdc.contract.target import ORDER_COLUMN
-from lakecdc.failpoints import reach
 from lakecdc.iceberg import scratch
 from lakecdc.iceberg.branch import Branch
 from lakecdc.iceberg.commit import RowChanges, commit_to_branch
@@ -33,6 +32,7 @@ from lakecdc.ingest.order import void_sql
 from lakecdc.ingest.tables import columns_outside_key
 from lakecdc.metadata import names
 from lakecdc.moments.stretch import micros
+from lakecdc.runtime.failpoints import reach
 from lakecdc.sql import quoted_column
 
 if TYPE_CHECKING:

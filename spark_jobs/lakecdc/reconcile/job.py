@@ -18,7 +18,7 @@ from lakecdc.reconcile.pair import pair
 from lakecdc.reconcile.ranges import KeyRanges, cut
 from lakecdc.reconcile.repair import Repaired, repair
 from lakecdc.reconcile.sources import Source, open_source
-from lakecdc.run import failure
+from lakecdc.runtime.run import failure
 from lakecdc.sql import quoted_column
 
 if TYPE_CHECKING:

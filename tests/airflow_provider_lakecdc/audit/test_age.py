@@ -8,12 +8,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from airflow_provider_lakecdc.assessment import Assessment, Steps, assess
 from airflow_provider_lakecdc.audit import record_application, record_health
-from airflow_provider_lakecdc.discovery import Wanted
+from airflow_provider_lakecdc.governance.assessment import Assessment, Steps, assess
+from airflow_provider_lakecdc.governance.discovery import Wanted
 from airflow_provider_lakecdc.hooks.catalog import CatalogConnection
-from airflow_provider_lakecdc.looks import Idle, OpenTable, Untold, look_at
-from airflow_provider_lakecdc.oldest_day import oldest_day
+from airflow_provider_lakecdc.lake.assess_table import Idle, OpenTable, Untold, look_at
+from airflow_provider_lakecdc.lake.oldest_day import oldest_day
 from airflow_provider_lakecdc.operators.plan import tasks_of
 from lakecdc.contract.options import ExpirePartitionsOptions
 from lakecdc.metadata import names

@@ -10,16 +10,16 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_lakecdc import looks
 from airflow_provider_lakecdc.audit import AuditRow, health_history, history
-from airflow_provider_lakecdc.documents import Documents
+from airflow_provider_lakecdc.documents.store import Documents
 from airflow_provider_lakecdc.exceptions import JobBadInputError, JobClusterError, LakecdcJobError
 from airflow_provider_lakecdc.hooks.catalog import CatalogConnection
+from airflow_provider_lakecdc.lake import assess_table
 from airflow_provider_lakecdc.operators.assess_tables import AssessTablesOperator
 from airflow_provider_lakecdc.operators.expire_snapshots import ExpireSnapshotsOperator
 from airflow_provider_lakecdc.operators.ingest import IngestOperator
 from airflow_provider_lakecdc.operators.rewrite_delete_files import RewriteDeleteFilesOperator
-from airflow_provider_lakecdc.spark_submit import SubmitOperator
+from airflow_provider_lakecdc.submit.spark_submit import SubmitOperator
 from lakecdc.contract.report import now
 from tests.airflow_provider_lakecdc.conftest import FakeSpark, TaskInstance, changed
 from tests.airflow_provider_lakecdc.tables import FedTable
@@ -111,7 +111,7 @@ def test_health_that_a_job_has_measured_is_that_of_its_table(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     FedTable(lake).ingest(None)
-    monkeypatch.setattr(looks, "MOST_FILES_OF_A_WORKER", 0)
+    monkeypatch.setattr(assess_table, "MOST_FILES_OF_A_WORKER", 0)
     assessing = AssessTablesOperator(task_id="a", tables=["shop.orders"], catalog_conn_id="lake")
     assert assessing.assessed().tables[0].health is None
     health = {"score": 41.5, "lost": {"deletes": 40.0}, "data_files": 200_000, "rows": 7, "maintained_at": "long ago"}

@@ -24,8 +24,8 @@ from airflow_provider_lakecdc.audit.batch import Batch
 from airflow_provider_lakecdc.audit.commit import append_once
 from airflow_provider_lakecdc.audit.lake_tables import AUDIT, HEALTH, LAKE_TABLES
 from airflow_provider_lakecdc.hooks.catalog import CatalogConnection
+from airflow_provider_lakecdc.lake.tables import summary_of
 from airflow_provider_lakecdc.operators.remove_documents import RemoveDocumentsOperator
-from airflow_provider_lakecdc.tables import summary_of
 from lakecdc.contract.report import TableReport
 from lakecdc.metadata import names
 from lakecdc.metadata.health import measured

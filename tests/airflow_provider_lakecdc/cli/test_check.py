@@ -19,7 +19,7 @@ import pytest
 
 from airflow_provider_lakecdc.checks import machine
 from airflow_provider_lakecdc.checks.catalog import PROBE
-from airflow_provider_lakecdc.launcher import SparkTarget
+from airflow_provider_lakecdc.submit.launcher import SparkTarget
 from lakecdc.contract.runtime import packages
 from local_services.postgres import Postgres
 from local_services.process import free_port

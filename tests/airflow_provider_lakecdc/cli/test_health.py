@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_lakecdc.hooks.catalog import get_catalog
-from airflow_provider_lakecdc.status import read_status
+from airflow_provider_lakecdc.lake.status import read_status
 from tests.airflow_provider_lakecdc import home
 from tests.airflow_provider_lakecdc.cli.conftest import Lakecdc
 from tests.airflow_provider_lakecdc.tables import FedTable

@@ -15,17 +15,17 @@ import pytest
 from airflow.sdk import Asset
 from airflow.sdk.exceptions import AirflowRescheduleException, AirflowSkipException
 
-from airflow_provider_lakecdc.assets import table_asset, tables_alias
 from airflow_provider_lakecdc.exceptions import (
     JobBadInputError,
     JobClusterError,
     JobConflictError,
     LakecdcJobError,
 )
-from airflow_provider_lakecdc.job_run import JOB_RUN_KEY, JobRun
+from airflow_provider_lakecdc.observe.assets import table_asset, tables_alias
 from airflow_provider_lakecdc.operators.base import REPORT_URI_KEY, LakecdcJobOperator
 from airflow_provider_lakecdc.operators.expire_snapshots import ExpireSnapshotsOperator
 from airflow_provider_lakecdc.operators.rewrite_delete_files import RewriteDeleteFilesOperator
+from airflow_provider_lakecdc.submit.job_run import JOB_RUN_KEY, JobRun
 from tests.airflow_provider_lakecdc.conftest import CATALOG_SECRET, FakeSpark, TaskInstance, changed, connection
 
 Context = Any
@@ -144,7 +144,7 @@ def test_how_the_job_stands_is_told_when_it_begins_and_when_it_ends(spark_submit
 def test_the_address_of_sparks_page_is_in_xcom_although_the_job_fails(
     spark_submit: FakeSpark, context: Context
 ) -> None:
-    line = "2026-11-23 06:20:45,123 INFO lakecdc.run: Spark UI at http://worker:4040"
+    line = "2026-11-23 06:20:45,123 INFO lakecdc.runtime.run: Spark UI at http://worker:4040"
     spark_submit.behave(report=False, exit=1, output=(line,))
     with pytest.raises(LakecdcJobError):
         rewrite().execute(context)
@@ -164,7 +164,7 @@ def test_sparks_page_is_the_history_servers_once_the_job_has_ended(
 ) -> None:
     monkeypatch.setenv("AIRFLOW__LAKECDC__HISTORY_SERVER", server)
     said = ["Spark UI at http://worker:4040", *(["Spark keeps the events of local-7"] if kept else [])]
-    output = tuple(f"2026-11-23 06:20:45,123 INFO lakecdc.run: {each}" for each in said)
+    output = tuple(f"2026-11-23 06:20:45,123 INFO lakecdc.runtime.run: {each}" for each in said)
     # a job that has left no report is the one whose events are looked at
     spark_submit.behave(report=False, exit=1, output=output)
     with pytest.raises(LakecdcJobError):
@@ -314,7 +314,10 @@ class TestFailures:
     def test_sparks_lines_are_folded_in_the_log(
         self, spark_submit: FakeSpark, context: Context, capsys: pytest.CaptureFixture[str]
     ) -> None:
-        sparks, ours = "26/11/23 06:20:44 INFO SparkContext: x", "2026-11-23 06:20:45,123 INFO lakecdc.run: done"
+        sparks, ours = (
+            "26/11/23 06:20:44 INFO SparkContext: x",
+            "2026-11-23 06:20:45,123 INFO lakecdc.runtime.run: done",
+        )
         spark_submit.behave(output=(sparks, ours))
         rewrite().execute(context)
         log = capsys.readouterr().out

@@ -10,11 +10,10 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from airflow_provider_lakecdc import looks
-from airflow_provider_lakecdc.chaining import REPORT_KEY
-from airflow_provider_lakecdc.consumers import register_consumer
 from airflow_provider_lakecdc.exceptions import LakecdcJobError
 from airflow_provider_lakecdc.hooks.catalog import get_catalog
+from airflow_provider_lakecdc.lake import assess_table
+from airflow_provider_lakecdc.lake.consumers import register_consumer
 from airflow_provider_lakecdc.operators.base import REPORT_URI_KEY, LakecdcJobOperator
 from airflow_provider_lakecdc.operators.compact_data_files import CompactDataFilesOperator
 from airflow_provider_lakecdc.operators.expire_snapshots import ExpireSnapshotsOperator
@@ -22,6 +21,7 @@ from airflow_provider_lakecdc.operators.export_changes import ExportChangesOpera
 from airflow_provider_lakecdc.operators.rewrite_delete_files import RewriteDeleteFilesOperator
 from airflow_provider_lakecdc.operators.rewrite_manifests import RewriteManifestsOperator
 from airflow_provider_lakecdc.operators.sort_data_files import SortDataFilesOperator
+from airflow_provider_lakecdc.submit.table_chains import REPORT_KEY
 from lakecdc.contract.report import parse_report
 from lakecdc.metadata import names
 from tests.airflow_provider_lakecdc.conftest import FakeSpark, changed
@@ -195,7 +195,7 @@ def test_what_cannot_be_looked_at_is_left_to_spark(
     found = operator(CompactDataFilesOperator, "shop.orders", "shop.items", "shop.absent").execute(context)
     assert spark_submit.calls[0]["spec"]["tables"] == ["shop.items", "shop.absent"]
     assert found["shop.orders"]["outcome"] == "nothing"
-    monkeypatch.setattr(looks, "MOST_FILES_OF_A_WORKER", 0)
+    monkeypatch.setattr(assess_table, "MOST_FILES_OF_A_WORKER", 0)
     operator(CompactDataFilesOperator).execute(context)
     assert spark_submit.calls[1]["spec"]["tables"] == ["shop.orders"]
 

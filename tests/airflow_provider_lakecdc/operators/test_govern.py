@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from airflow.sdk.exceptions import AirflowSkipException
 
-from airflow_provider_lakecdc.assets import table_asset, tables_alias
-from airflow_provider_lakecdc.chaining import REPORT_KEY
 from airflow_provider_lakecdc.exceptions import JobBadInputError, JobConflictError
+from airflow_provider_lakecdc.observe.assets import table_asset, tables_alias
 from airflow_provider_lakecdc.operators.base import LakecdcJobOperator
 from airflow_provider_lakecdc.operators.govern import GovernOperator
+from airflow_provider_lakecdc.submit.table_chains import REPORT_KEY
 from tests.airflow_provider_lakecdc.conftest import FakeSpark, TaskInstance, changed
 
 Context = Any

@@ -30,7 +30,7 @@ from airflow_provider_lakecdc.operators.rollback_tables import RollbackTablesOpe
 from airflow_provider_lakecdc.operators.scd2 import Scd2Operator
 from airflow_provider_lakecdc.operators.sort_data_files import SortDataFilesOperator
 from airflow_provider_lakecdc.operators.tag_snapshots import TagSnapshotsOperator
-from airflow_provider_lakecdc.submission import typed_options
+from airflow_provider_lakecdc.submit.submission import typed_options
 from lakecdc.contract.fields import parse
 from lakecdc.contract.options import OPTIONS
 from lakecdc.contract.spec import SOURCE_JOBS

@@ -12,7 +12,7 @@ import fsspec
 import pytest
 from airflow.sdk import ObjectStoragePath
 
-from airflow_provider_lakecdc.documents import Documents
+from airflow_provider_lakecdc.documents.store import Documents
 from airflow_provider_lakecdc.exceptions import JobBadInputError
 from airflow_provider_lakecdc.operators.remove_documents import RemoveDocumentsOperator
 

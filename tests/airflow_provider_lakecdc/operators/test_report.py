@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_lakecdc.alerts import _paid, _undone
-from airflow_provider_lakecdc.assessment import Assessed, Assessment
 from airflow_provider_lakecdc.exceptions import JobBadInputError
+from airflow_provider_lakecdc.governance.alerts import _paid, _undone
+from airflow_provider_lakecdc.governance.assessment import Assessed, Assessment
 from airflow_provider_lakecdc.operators.assess_tables import AssessTablesOperator
 from airflow_provider_lakecdc.operators.plan import PlanOperator
 from airflow_provider_lakecdc.operators.report import ReportOperator

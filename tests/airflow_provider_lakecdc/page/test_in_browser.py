@@ -24,7 +24,7 @@ from sqlalchemy import select, update
 
 from airflow_provider_lakecdc.audit import Application, Run, record_application, record_health
 from airflow_provider_lakecdc.hooks.catalog import CatalogConnection, get_catalog
-from airflow_provider_lakecdc.job_run import JOB_RUN_KEY
+from airflow_provider_lakecdc.submit.job_run import JOB_RUN_KEY
 from lakecdc.contract.report import JobReport, TableReport
 from tests.airflow_provider_lakecdc import home
 from tests.airflow_provider_lakecdc.conftest import FakeSpark, Install

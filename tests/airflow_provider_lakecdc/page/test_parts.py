@@ -12,9 +12,9 @@ import pyarrow as pa
 import pytest
 from fastapi.testclient import TestClient
 
-from airflow_provider_lakecdc import looks
 from airflow_provider_lakecdc.audit import Application, Run, record_application, record_health
 from airflow_provider_lakecdc.hooks.catalog import CatalogConnection
+from airflow_provider_lakecdc.lake import assess_table
 from lakecdc.contract.report import JobReport, TableReport, now
 from lakecdc.metadata import names
 from tests.airflow_provider_lakecdc.tables import FedTable
@@ -74,7 +74,7 @@ class TestOneTable:
     ) -> None:
         for name in ("shop.orders", "shop.items"):
             FedTable(lake, name).ingest(None)
-        monkeypatch.setattr(looks, "MOST_FILES_OF_A_WORKER", 0)
+        monkeypatch.setattr(assess_table, "MOST_FILES_OF_A_WORKER", 0)
         none = words(viewer.get("parts/table", params={"name": "shop.items"}).text)
         assert "not here; none has done so lately" in none and "Lost to" not in none
         facts = {"score": 61.0, "lost": {"deletes": 39.0}, "data_files": 123_456, "data_bytes": 3 * 1024**3}

@@ -29,7 +29,9 @@ with DAG("shop.lake", schedule=None):
         task_id="compact", tables=["shop.orders", "shop.items"], catalog_conn_id="lake", look_first=False
     )
 """
-PROGRESS = "2026-01-01 00:00:05,123 INFO lakecdc.progress: progress of shop.orders: 1 of 2 file groups, 5 minutes left"
+PROGRESS = (
+    "2026-01-01 00:00:05,123 INFO lakecdc.runtime.progress: progress of shop.orders: 1 of 2 file groups, 5 minutes left"
+)
 BEGUN, ENDED = "2026-01-01T00:00:00.000+00:00", "2026-01-01T00:01:00.000+00:00"
 #: what a job that has compacted a table tells
 METRICS = {

@@ -15,10 +15,10 @@ from airflow.sdk.definitions.mappedoperator import MappedOperator
 from airflow.sdk.exceptions import ParamValidationError
 from airflow.serialization.serialized_objects import DagSerialization, LazyDeserializedDAG
 
-from airflow_provider_lakecdc.assets import table_asset, tables_alias
+from airflow_provider_lakecdc.observe.assets import table_asset, tables_alias
 from airflow_provider_lakecdc.operators.remove_documents import RemoveDocumentsOperator
 from airflow_provider_lakecdc.operators.replay_quarantine import ReplayQuarantineOperator
-from airflow_provider_lakecdc.submission import typed_options
+from airflow_provider_lakecdc.submit.submission import typed_options
 from airflow_provider_lakecdc.templates import (
     LakeConfig,
     SparkConfig,

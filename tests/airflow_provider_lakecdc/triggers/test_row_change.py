@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_lakecdc.row_changes import Since
+from airflow_provider_lakecdc.lake.row_changes import Since
 from airflow_provider_lakecdc.triggers.row_change import RowChangeTrigger
 from lakecdc.metadata import names
 from tests.airflow_provider_lakecdc.tables import ROW, FedTable

@@ -9,7 +9,7 @@ import pytest
 from lakecdc.contract.errors import SpecError
 from lakecdc.contract.options import CompactDataFilesOptions, RemoveOrphanFilesOptions
 from lakecdc.contract.spec import JobSpec, parse_spec
-from lakecdc.run import TABLE_WORK, WORK, work_of
+from lakecdc.runtime.run import TABLE_WORK, WORK, work_of
 
 CATALOG = {"name": "lake", "properties": {"type": "sql", "uri": "sqlite:////tmp/c.db", "warehouse": "file:///tmp/w"}}
 

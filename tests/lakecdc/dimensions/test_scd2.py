@@ -17,8 +17,8 @@ from lakecdc.dimensions.versions import versions
 from lakecdc.local_relation import local_relation
 from lakecdc.maintain.compact import compact_data_files
 from lakecdc.maintain.expire import expire_snapshots
-from lakecdc.run import run as run_job
-from lakecdc.run import work_of
+from lakecdc.runtime.run import run as run_job
+from lakecdc.runtime.run import work_of
 from tests.conftest import Lake
 from tests.lakecdc.ingest.apply.support import COLUMNS, Feed, Loads
 from tests.lakecdc.maintain.support import head, metadata_location, run

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from lakecdc import failpoints
 from lakecdc.contract.errors import ConflictError, InputError, SpecError
 from lakecdc.contract.exporting import ExportChangesOptions
 from lakecdc.contract.fields import parse
@@ -24,6 +23,7 @@ from lakecdc.maintain.delete_files.job import rewrite_delete_files
 from lakecdc.maintain.expire import expire_snapshots
 from lakecdc.maintain.rollback import rollback_tables
 from lakecdc.metadata.consumers import read_consumers
+from lakecdc.runtime import failpoints
 from tests.conftest import Lake
 from tests.lakecdc.maintain.support import append, create, delete_by_key, head, meanwhile, metadata_location, run
 from tests.readers import duckdb_connection

@@ -18,7 +18,7 @@ from lakecdc.maintain.delete_files.job import rewrite_delete_files
 from lakecdc.maintain.manifests import rewrite_manifests
 from lakecdc.maintain.rollback import rollback_tables
 from lakecdc.maintain.sort import sort_data_files
-from lakecdc.run import TableWork
+from lakecdc.runtime.run import TableWork
 from tests.conftest import Lake
 from tests.lakecdc.maintain.support import append, create, delete_by_key, head, run
 from tests.readers import duckdb_connection

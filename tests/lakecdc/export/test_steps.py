@@ -18,8 +18,8 @@ from lakecdc.export.job import export_changes
 from lakecdc.maintain.compact import compact_data_files
 from lakecdc.maintain.delete_files.job import rewrite_delete_files
 from lakecdc.maintain.rollback import rollback_tables
-from lakecdc.run import each_table
-from lakecdc.run import run as run_job
+from lakecdc.runtime.run import each_table
+from lakecdc.runtime.run import run as run_job
 from tests.conftest import Lake
 from tests.lakecdc.ingest.apply.support import Events, Feed, PlainHistory, truncate
 from tests.lakecdc.ingest.histories import History

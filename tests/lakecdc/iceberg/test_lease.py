@@ -25,7 +25,7 @@ from lakecdc.maintain.start_tag import start_tag
 from lakecdc.metadata import lease as length
 from lakecdc.metadata.lease import Lease, read_lease
 from lakecdc.metadata.names import LEASE, LEASE_TAG, LEASE_TAKEN_PREFIX
-from lakecdc.session import use_catalog
+from lakecdc.runtime.session import use_catalog
 from local_services.iceberg_rest import IcebergRest
 from tests.conftest import Lake
 

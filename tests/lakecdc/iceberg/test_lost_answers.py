@@ -17,7 +17,7 @@ from lakecdc.iceberg import lost_answers
 from lakecdc.iceberg.definition import create_table
 from lakecdc.iceberg.jvm import java_class, java_class_name
 from lakecdc.ingest.job import ingest
-from lakecdc.run import failure, run
+from lakecdc.runtime.run import failure, run
 from local_services.postgres import Postgres
 from tests.conftest import Lake
 from tests.lakecdc.iceberg.faults.postgres import lossy_way

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from lakecdc import failpoints
+from lakecdc.runtime import failpoints
 
 SCRIPTS = Path(__file__).parents[3] / "spark_jobs"
 # a start of Spark on a busy machine
@@ -23,7 +23,7 @@ _SECONDS = 300
 def act_at(monkeypatch: pytest.MonkeyPatch, failpoint: str) -> None:
     """Let jobs of this process act at a moment, whatever moments they have passed before.
 
-    :param failpoint: see ``lakecdc.failpoints``; empty for none.
+    :param failpoint: see ``lakecdc.runtime.failpoints``; empty for none.
     """
     failpoints._seen.clear()
     monkeypatch.setenv(failpoints.VARIABLE, failpoint)
@@ -34,7 +34,7 @@ class Run:
 
     :param folder: takes spec and report.
     :param spec: the spec document.
-    :param failpoint: see ``lakecdc.failpoints``.
+    :param failpoint: see ``lakecdc.runtime.failpoints``.
     """
 
     def __init__(self, folder: Path, spec: dict[str, Any], failpoint: str) -> None:

@@ -17,7 +17,7 @@ from lakecdc.ingest.cleaning import set_apart
 from lakecdc.ingest.job import ingest
 from lakecdc.ingest.order import order_key
 from lakecdc.metadata.positions import Position
-from lakecdc.run import run
+from lakecdc.runtime.run import run
 from tests.conftest import Lake
 
 if TYPE_CHECKING:

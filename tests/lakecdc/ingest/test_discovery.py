@@ -13,7 +13,7 @@ from lakecdc.contract.spec import parse_spec
 from lakecdc.contract.target import Target, parse_targets
 from lakecdc.ingest.discovery import _named
 from lakecdc.ingest.job import ingest
-from lakecdc.run import run
+from lakecdc.runtime.run import run
 from tests.conftest import Lake
 
 FOUND = ["pg.shop.orders", "pg.shop.lines", "pg.crm.orders", "pg.shop.tmp_1"]

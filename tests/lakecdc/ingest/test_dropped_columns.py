@@ -9,7 +9,7 @@ from typing import Any
 from lakecdc.contract.report import TableReport
 from lakecdc.contract.spec import parse_spec
 from lakecdc.ingest.job import ingest
-from lakecdc.run import run
+from lakecdc.runtime.run import run
 from tests.conftest import Lake
 
 KINDS = {"id": "int32", "a": "int32", "b": "string"}

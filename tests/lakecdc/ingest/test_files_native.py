@@ -18,7 +18,7 @@ from lakecdc.contract.report import TableReport
 from lakecdc.contract.spec import parse_spec
 from lakecdc.ingest.formats.native import pieces
 from lakecdc.ingest.job import ingest
-from lakecdc.run import run
+from lakecdc.runtime.run import run
 from tests.conftest import Lake
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from lakecdc.contract.spec import parse_spec
 from lakecdc.ingest.job import ingest
 from lakecdc.maintain.compact import compact_data_files
 from lakecdc.maintain.delete_files.job import rewrite_delete_files
-from lakecdc.run import run
+from lakecdc.runtime.run import run
 from tests.conftest import Lake
 from tests.lakecdc.ingest.histories import History, lines
 from tests.lakecdc.maintain.support import meanwhile

@@ -10,7 +10,7 @@ import pytest
 from lakecdc.contract.spec import parse_spec
 from lakecdc.ingest.job import ingest
 from lakecdc.metadata.marked_folders import mark_in
-from lakecdc.run import run
+from lakecdc.runtime.run import run
 from tests.conftest import Lake
 from tests.lakecdc.ingest.histories import History, lines
 from tests.lakecdc.ingest.killing import Run

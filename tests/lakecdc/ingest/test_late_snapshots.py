@@ -11,7 +11,7 @@ import pytest
 
 from lakecdc.contract.spec import parse_spec
 from lakecdc.ingest.job import ingest
-from lakecdc.run import run
+from lakecdc.runtime.run import run
 from tests.conftest import Lake
 
 Row = dict[str, Any]

@@ -13,7 +13,7 @@ import pytest
 from lakecdc.contract.report import TableReport
 from lakecdc.contract.spec import parse_spec
 from lakecdc.ingest.job import ingest
-from lakecdc.run import run
+from lakecdc.runtime.run import run
 from lakecdc.sql import quoted, temporary_view
 from tests.conftest import Lake
 from tests.lakecdc.ingest.sources.files.conftest import Fed

@@ -8,7 +8,7 @@ from typing import Any
 
 from lakecdc.contract.spec import parse_spec
 from lakecdc.ingest.job import ingest
-from lakecdc.run import run
+from lakecdc.runtime.run import run
 from tests.conftest import Lake
 
 UNCHANGED = "__debezium_unavailable_value"

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from lakecdc.contract.spec import Catalog, parse_spec
 from lakecdc.ingest.job import ingest
-from lakecdc.session import use_catalog
+from lakecdc.runtime.session import use_catalog
 from tests.conftest import CATALOG, Lake
 
 TABLES = 6

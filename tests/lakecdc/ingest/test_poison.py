@@ -12,7 +12,7 @@ import pytest
 from lakecdc.contract.report import TableReport
 from lakecdc.contract.spec import parse_spec
 from lakecdc.ingest.job import ingest
-from lakecdc.run import run
+from lakecdc.runtime.run import run
 from tests.conftest import Lake
 
 DEEP = 10_000

@@ -20,7 +20,7 @@ from lakecdc.ingest.change import TableBatch
 from lakecdc.ingest.job import ingest
 from lakecdc.ingest.order import RANK_READ, order_key
 from lakecdc.metadata.positions import Position
-from lakecdc.run import failure, run
+from lakecdc.runtime.run import failure, run
 from tests.conftest import Lake
 from tests.on_demand import on_demand
 

@@ -16,7 +16,7 @@ from lakecdc.contract.spec import parse_spec
 from lakecdc.contract.target import Target
 from lakecdc.ingest.formats.decoded import Known
 from lakecdc.ingest.job import ingest
-from lakecdc.run import run
+from lakecdc.runtime.run import run
 from tests.conftest import Lake
 from tests.lakecdc.ingest.formats.decoding import decode_lines, rejections, state
 from tests.on_demand import on_demand

@@ -9,7 +9,6 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 
-from lakecdc import failpoints
 from lakecdc.contract.report import TableReport
 from lakecdc.contract.spec import parse_spec
 from lakecdc.iceberg.commit import RowChanges, append_changes
@@ -18,7 +17,8 @@ from lakecdc.iceberg.fence import PositionFence
 from lakecdc.iceberg.staging import stage_equality_deletes, stage_rows
 from lakecdc.iceberg.table import IcebergTable
 from lakecdc.metadata.positions import nearest_carrier
-from lakecdc.run import TableWork
+from lakecdc.runtime import failpoints
+from lakecdc.runtime.run import TableWork
 from tests.conftest import Lake
 
 Rows = list[tuple[Any, ...]]

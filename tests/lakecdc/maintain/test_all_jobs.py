@@ -24,7 +24,7 @@ from pyiceberg.manifest import ManifestEntryStatus
 from pyiceberg.transforms import BucketTransform
 from pyiceberg.types import LongType
 
-from airflow_provider_lakecdc.first_look import look
+from airflow_provider_lakecdc.governance.precheck import look
 from lakecdc.contract.report import TableReport
 from lakecdc.contract.spec import JobSpec, parse_spec
 from lakecdc.iceberg.clustering import clustering
@@ -46,7 +46,7 @@ from lakecdc.maintain.tag import tag_snapshots
 from lakecdc.metadata import names
 from lakecdc.metadata.file_facts import FileFacts
 from lakecdc.metadata.overlap import ColumnBounds, lexicographic_ends
-from lakecdc.run import TableWork, each_table
+from lakecdc.runtime.run import TableWork, each_table
 from tests.conftest import Lake
 from tests.lakecdc.ingest.apply.support import COLUMNS, final_rows
 from tests.lakecdc.maintain.delete_files.changes import Writer

@@ -13,8 +13,8 @@ from lakecdc.contract.report import EXIT_BAD_INPUT, TableReport, parse_report
 from lakecdc.contract.spec import parse_spec
 from lakecdc.maintain.check import check_tables
 from lakecdc.maintain.compact import compact_data_files
-from lakecdc.run import run as run_job
-from lakecdc.run import work_of
+from lakecdc.runtime.run import run as run_job
+from lakecdc.runtime.run import work_of
 from tests.conftest import Lake
 from tests.lakecdc.maintain.support import append, create, delete_by_key, duckdb_rows, fill, metadata_location, run
 

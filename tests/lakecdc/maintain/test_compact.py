@@ -197,7 +197,7 @@ def test_output_files_follow_the_target_size(lake: Lake) -> None:
 
 
 def test_one_commit_per_group_of_bytes_and_a_time_limit(lake: Lake, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level("INFO", "lakecdc.progress")
+    caplog.set_level("INFO", "lakecdc.runtime.progress")
     name = create(lake, 3, "d")
     fill(lake, name)
     before = spark_rows(lake, name)

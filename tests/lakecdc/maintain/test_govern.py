@@ -9,7 +9,7 @@ import pytest
 from lakecdc.contract.report import JobReport
 from lakecdc.contract.spec import parse_spec
 from lakecdc.metadata.marked_folders import mark_in
-from lakecdc.run import TABLE_WORK, run, work_of
+from lakecdc.runtime.run import TABLE_WORK, run, work_of
 from tests.conftest import Lake
 from tests.lakecdc.maintain.support import count, create, delete_by_key, duckdb_rows, fill, head, live_files
 

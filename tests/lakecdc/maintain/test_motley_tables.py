@@ -17,7 +17,7 @@ from lakecdc.maintain.sort import sort_data_files
 from lakecdc.maintain.statistics import compute_statistics
 from lakecdc.maintain.tag import tag_snapshots
 from lakecdc.metadata import names
-from lakecdc.run import TableWork
+from lakecdc.runtime.run import TableWork
 from tests.conftest import Lake
 from tests.lakecdc.maintain.support import append, create, delete_by_key, duckdb_rows, files_on_disk, run
 from tests.versions import V3

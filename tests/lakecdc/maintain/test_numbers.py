@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_lakecdc.health import health_of
+from airflow_provider_lakecdc.lake.health import health_of
 from lakecdc.contract.report import TableReport
 from lakecdc.contract.spec import parse_spec
 from lakecdc.iceberg.partition_fields import PartitionField
@@ -20,7 +20,7 @@ from lakecdc.maintain.sort import sort_data_files
 from lakecdc.metadata import health
 from lakecdc.metadata.file_facts import FileFacts
 from lakecdc.metadata.overlap import ColumnBounds, column_range
-from lakecdc.run import TableWork, each_table
+from lakecdc.runtime.run import TableWork, each_table
 from tests.conftest import Lake
 from tests.lakecdc.maintain.support import append, create, delete_by_key, fill
 from tests.versions import V3

@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 
-from lakecdc import failpoints
 from lakecdc.contract.report import TableReport
 from lakecdc.iceberg.commit import RowChanges, replace_deletes
 from lakecdc.iceberg.live_deletes import equality_deletes
@@ -21,6 +20,7 @@ from lakecdc.maintain.compact import compact_data_files
 from lakecdc.maintain.delete_files import job as conversion
 from lakecdc.maintain.delete_files.job import rewrite_delete_files
 from lakecdc.maintain.delete_files.plan import plan
+from lakecdc.runtime import failpoints
 from tests.conftest import Lake
 from tests.lakecdc.ingest.apply.support import final_rows
 from tests.lakecdc.maintain.fed import Fed, deleted_by_somebody

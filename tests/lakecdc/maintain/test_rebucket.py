@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from lakecdc import failpoints
 from lakecdc.contract.errors import SpecError, UnsupportedError
 from lakecdc.contract.options import RebucketOptions
 from lakecdc.contract.report import TableReport
@@ -23,6 +22,7 @@ from lakecdc.maintain.start_tag import start_tag
 from lakecdc.metadata import lease as length
 from lakecdc.metadata.lease import Lease, read_lease
 from lakecdc.metadata.names import LEASE, LEASE_TAG, LEASE_TAKEN_PREFIX
+from lakecdc.runtime import failpoints
 from tests.conftest import Lake
 from tests.lakecdc.ingest.apply.support import final_rows
 from tests.lakecdc.ingest.killing import Run

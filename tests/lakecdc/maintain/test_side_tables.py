@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_lakecdc.delete_debt import _counted, debt_of
-from airflow_provider_lakecdc.tables import branch_snapshots
+from airflow_provider_lakecdc.lake.delete_debt import _counted, debt_of
+from airflow_provider_lakecdc.lake.tables import branch_snapshots
 from lakecdc.contract.report import TableReport
 from lakecdc.contract.spec import JobSpec, parse_spec
 from lakecdc.iceberg.table import IcebergTable, exists
@@ -23,7 +23,7 @@ from lakecdc.metadata.debt import DeleteDebt
 from lakecdc.metadata.names import quarantine_of, side_tables
 from lakecdc.metadata.policy import ALLOW, MIN_ROW_AGE, MIN_SNAPSHOT_AGE
 from lakecdc.metadata.positions import Position
-from lakecdc.run import TableWork, each_table, run
+from lakecdc.runtime.run import TableWork, each_table, run
 from tests.conftest import Lake
 from tests.lakecdc.maintain.support import count, create, delete_by_key, fill, spark_rows
 from tests.lakecdc.maintain.support import run as run_one
@@ -93,7 +93,7 @@ def test_they_are_compacted_rewritten_and_expired_with_their_target(lake: Lake) 
 
 
 def test_a_table_whose_metadata_cannot_be_loaded_fails_alone(lake: Lake, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level("INFO", "lakecdc.progress")
+    caplog.set_level("INFO", "lakecdc.runtime.progress")
     descriptions: list[str | None] = []
 
     def work(table: IcebergTable, spec: JobSpec) -> TableReport:

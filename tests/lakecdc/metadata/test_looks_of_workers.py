@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_lakecdc.first_look import look
-from airflow_provider_lakecdc.health import health_of
-from airflow_provider_lakecdc.live_files import live_files
+from airflow_provider_lakecdc.governance.precheck import look
+from airflow_provider_lakecdc.lake.health import health_of
+from airflow_provider_lakecdc.lake.live_files import live_files
 from lakecdc.contract.spec import parse_spec
 from lakecdc.iceberg.sort_order import column_order
 from lakecdc.maintain import measure
@@ -22,7 +22,7 @@ from lakecdc.maintain.delete_files.job import rewrite_delete_files
 from lakecdc.maintain.expire import expire_snapshots
 from lakecdc.maintain.sort import sort_data_files
 from lakecdc.metadata.file_facts import FileFacts, Partitions, by_partition
-from lakecdc.run import TableWork
+from lakecdc.runtime.run import TableWork
 from tests.conftest import Lake
 from tests.lakecdc.maintain.support import append, count, create, delete_by_key, run
 

@@ -10,7 +10,7 @@ from typing import Any
 from lakecdc.contract.report import TableReport
 from lakecdc.contract.spec import parse_spec
 from lakecdc.moments.job import restore_moment
-from lakecdc.run import run
+from lakecdc.runtime.run import run
 from tests.conftest import Lake
 from tests.lakecdc.ingest.apply.support import COLUMNS, Feed, PlainHistory, truncate
 from tests.lakecdc.ingest.histories import History

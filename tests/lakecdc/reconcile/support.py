@@ -8,7 +8,7 @@ from typing import Any
 from lakecdc.contract.report import TableReport
 from lakecdc.contract.spec import parse_spec
 from lakecdc.reconcile.job import reconcile
-from lakecdc.run import run
+from lakecdc.runtime.run import run
 from tests.conftest import Lake
 
 #: no test waits

@@ -12,7 +12,7 @@ from lakecdc.ingest.apply.arrow_files import ArrowFile, FileColumn, FilePlace, b
 from lakecdc.ingest.change import OddValueError
 from lakecdc.ingest.formats.native.grouping import Bucket, bucket_values
 from lakecdc.row_values import without_values
-from lakecdc.worker import settle
+from lakecdc.runtime.worker import settle
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -25,7 +25,6 @@ from pyspark.sql import functions as F
 
 from lakecdc.contract.errors import ConflictError
 from lakecdc.contract.target import ORDER_COLUMN
-from lakecdc.failpoints import reach
 from lakecdc.iceberg import scratch
 from lakecdc.iceberg.definition import spark_types
 from lakecdc.iceberg.fence import PositionFence
@@ -37,6 +36,7 @@ from lakecdc.ingest.apply.rows import stage_images, table_columns
 from lakecdc.ingest.floor import known_floor
 from lakecdc.ingest.lookup import plain
 from lakecdc.metadata import names
+from lakecdc.runtime.failpoints import reach
 from lakecdc.sql import quoted_column, temporary_view
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from lakecdc.ingest.apply.arrow_files import (
 )
 from lakecdc.ingest.formats.native import packing
 from lakecdc.ingest.formats.native.fold import columns
-from lakecdc.worker import settle
+from lakecdc.runtime.worker import settle
 
 if TYPE_CHECKING:
     import pyarrow as pa

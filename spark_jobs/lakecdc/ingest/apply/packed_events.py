@@ -25,7 +25,7 @@ from lakecdc.ingest.apply.load_task import slices
 from lakecdc.ingest.apply.packed import untouched
 from lakecdc.ingest.formats.native import packing
 from lakecdc.ingest.formats.native.fold import columns
-from lakecdc.worker import duckdb_of_its_own, settle
+from lakecdc.runtime.worker import duckdb_of_its_own, settle
 
 if TYPE_CHECKING:
     import pyarrow as pa

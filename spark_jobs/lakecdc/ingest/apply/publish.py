@@ -7,13 +7,13 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from lakecdc import failpoints
 from lakecdc.contract.errors import ConflictError, InputError
 from lakecdc.contract.target import ORDER_COLUMN
 from lakecdc.iceberg.commit import RowChanges, append_changes, every_row, row_filter
 from lakecdc.iceberg.staging import discard
 from lakecdc.ingest.audit import AuditError
 from lakecdc.metadata import names
+from lakecdc.runtime import failpoints
 
 if TYPE_CHECKING:
     from typing import Any

@@ -23,7 +23,7 @@ from lakecdc.maintain.delete_files.deleted_keys import deleted_keys
 from lakecdc.maintain.delete_files.key_lookup import DataFile, KeyColumn, Lookup, UnreadError, packed
 from lakecdc.maintain.delete_files.known_positions import PositionDeletes, delete_files, read
 from lakecdc.maintain.delete_files.write import RESULT, FilePositions, described, told, with_news
-from lakecdc.worker import settle
+from lakecdc.runtime.worker import settle
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -10,7 +10,7 @@ from lakecdc.iceberg.core_time import counted
 from lakecdc.iceberg.file_io import reaches, storage_properties
 from lakecdc.local_relation import dealt
 from lakecdc.maintain.delete_files.key_lookup import KeyColumn, UnreadError, packed, read_keys, unpacked
-from lakecdc.worker import settle
+from lakecdc.runtime.worker import settle
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 from lakecdc.contract.errors import ConflictError, InputError, UnsupportedError, VerificationError
 from lakecdc.contract.options import RewriteDeleteFilesOptions
 from lakecdc.contract.report import TableReport
-from lakecdc.failpoints import reach
 from lakecdc.iceberg.commit import RowChanges, replace_deletes
 from lakecdc.iceberg.definition import has_several_specs
 from lakecdc.iceberg.delete_file_objects import delete_file
@@ -35,7 +34,8 @@ from lakecdc.maintain.start_tag import start_tag
 from lakecdc.metadata import names
 from lakecdc.metadata.readers import readable_by
 from lakecdc.metadata.settled_deletes import NOTHING
-from lakecdc.progress import ProgressLog
+from lakecdc.runtime.failpoints import reach
+from lakecdc.runtime.progress import ProgressLog
 
 if TYPE_CHECKING:
     from lakecdc.contract.errors import LakecdcError

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from lakecdc.iceberg.file_io import source
-from lakecdc.worker import duckdb_of_its_own
+from lakecdc.runtime.worker import duckdb_of_its_own
 
 if TYPE_CHECKING:
     import pyarrow as pa

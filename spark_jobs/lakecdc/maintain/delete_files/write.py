@@ -18,7 +18,7 @@ from lakecdc.iceberg.core_time import counted
 from lakecdc.iceberg.delete_file_objects import WrittenDeletes
 from lakecdc.iceberg.file_io import storage_properties
 from lakecdc.maintain.delete_files.bitmaps import bitmap
-from lakecdc.worker import settle
+from lakecdc.runtime.worker import settle
 
 if TYPE_CHECKING:
     import pyarrow as pa

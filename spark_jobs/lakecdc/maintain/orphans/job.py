@@ -9,7 +9,6 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from lakecdc import failpoints
 from lakecdc.contract.errors import InputError, UnsupportedError
 from lakecdc.contract.options import Outcome, RemoveOrphanFilesOptions
 from lakecdc.contract.report import TableReport
@@ -24,6 +23,7 @@ from lakecdc.maintain.orphans.reachable import Reachable
 from lakecdc.maintain.orphans.search import Found, Question, search
 from lakecdc.maintain.orphans.storage import TableStorage
 from lakecdc.maintain.protected import held_to_policy
+from lakecdc.runtime import failpoints
 
 if TYPE_CHECKING:
     from lakecdc.contract.spec import JobSpec

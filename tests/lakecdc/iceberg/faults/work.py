@@ -29,8 +29,8 @@ from lakecdc.maintain.sort import sort_data_files
 from lakecdc.maintain.statistics import compute_statistics
 from lakecdc.metadata import names
 from lakecdc.metadata.positions import nearest_carrier
-from lakecdc.run import TableWork
-from lakecdc.session import use_catalog
+from lakecdc.runtime.run import TableWork
+from lakecdc.runtime.session import use_catalog
 from tests.conftest import Lake
 from tests.lakecdc.iceberg.faults.strikes import Fault, Strikes
 from tests.readers import duckdb_rows

@@ -23,7 +23,7 @@ from lakecdc.ingest.floor import held_against
 from lakecdc.ingest.job import ingest
 from lakecdc.ingest.tables import prepare
 from lakecdc.metadata.positions import Position, nearest_carrier
-from lakecdc.run import run
+from lakecdc.runtime.run import run
 from tests.conftest import Lake
 from tests.lakecdc.ingest.histories import PLACEHOLDER, History, lines
 

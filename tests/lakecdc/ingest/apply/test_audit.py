@@ -60,7 +60,7 @@ def act_before_commit(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]
             acted.append(moment)
             act()
 
-    monkeypatch.setattr("lakecdc.failpoints.reach", reach)
+    monkeypatch.setattr("lakecdc.runtime.failpoints.reach", reach)
     return acted
 
 

@@ -11,7 +11,7 @@ import pytest
 from lakecdc.contract.spec import parse_spec
 from lakecdc.iceberg.fence import PositionFence
 from lakecdc.maintain.delete_files.job import rewrite_delete_files
-from lakecdc.run import each_table, run
+from lakecdc.runtime.run import each_table, run
 from tests.conftest import Lake
 from tests.lakecdc.ingest.apply.support import Feed, PlainHistory, final_rows, in_batches, truncate
 from tests.lakecdc.ingest.histories import History

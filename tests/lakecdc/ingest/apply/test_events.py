@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from lakecdc.contract.spec import parse_spec
 from lakecdc.ingest.apply.events import events_of
 from lakecdc.maintain.sort import sort_data_files
-from lakecdc.run import each_table, run
+from lakecdc.runtime.run import each_table, run
 from tests.conftest import Lake
 from tests.lakecdc.ingest.apply.support import (
     EVENT_COLUMNS,

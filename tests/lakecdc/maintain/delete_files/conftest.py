@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from lakecdc import failpoints
+from lakecdc.runtime import failpoints
 
 pytest.register_assert_rewrite("tests.lakecdc.maintain.delete_files.support")
 

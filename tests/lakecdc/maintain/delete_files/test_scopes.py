@@ -98,7 +98,7 @@ def test_partition_values_that_look_alike(lake: Lake, engine: str) -> None:
 def test_groups_are_committed_one_by_one(
     lake: Lake, version: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level("INFO", "lakecdc.progress")
+    caplog.set_level("INFO", "lakecdc.runtime.progress")
     name = create(lake, "id bigint NOT NULL", version, "bucket(4, id)")
     insert(lake, name, "SELECT id FROM range(40)")
     change(lake, name, ["id"], "SELECT id FROM range(20)")

@@ -21,7 +21,7 @@ from lakecdc.iceberg.staging import stage_equality_deletes, stage_rows
 from lakecdc.iceberg.table import IcebergTable
 from lakecdc.maintain.orphans.job import RemoveOrphanFiles
 from lakecdc.maintain.orphans.locations import FOLDER
-from lakecdc.session import use_catalog
+from lakecdc.runtime.session import use_catalog
 from tests.conftest import Lake
 
 DAY = 24 * 3600

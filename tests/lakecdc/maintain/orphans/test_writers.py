@@ -6,11 +6,11 @@ from datetime import UTC, datetime
 
 import pytest
 
-from lakecdc import failpoints
 from lakecdc.contract.spec import parse_spec
 from lakecdc.maintain import rewrite
 from lakecdc.maintain.compact import compact_data_files
-from lakecdc.run import each_table, run
+from lakecdc.runtime import failpoints
+from lakecdc.runtime.run import each_table, run
 from tests.lakecdc.maintain.orphans.support import Attic, age, files
 
 

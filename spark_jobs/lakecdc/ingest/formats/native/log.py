@@ -21,7 +21,7 @@ from lakecdc.ingest.formats.native.tasks import EVERY, OddError, holders
 from lakecdc.ingest.formats.survey import moment
 from lakecdc.ingest.formats.values import Field
 from lakecdc.ingest.order import RANK_CHANGE
-from lakecdc.worker import duckdb_of_its_own, settle
+from lakecdc.runtime.worker import duckdb_of_its_own, settle
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -17,7 +17,7 @@ from lakecdc.ingest.formats.messages import SCHEMA
 from lakecdc.ingest.formats.native import Scan
 from lakecdc.ingest.sources.kafka.cluster import SAMPLE, Range, Record, split
 from lakecdc.ingest.sources.kafka.librdkafka import LibrdkafkaCluster, consumer_settings
-from lakecdc.worker import settle
+from lakecdc.runtime.worker import settle
 
 if TYPE_CHECKING:
     import pyarrow as pa

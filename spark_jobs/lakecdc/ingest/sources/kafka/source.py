@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from lakecdc.contract.errors import InputError
 from lakecdc.contract.sources.kafka import KafkaSource
-from lakecdc.failpoints import reach
 from lakecdc.ingest.change import Column, TableBatch
 from lakecdc.ingest.formats.avro_registry import Registry
 from lakecdc.ingest.formats.decode import decode
@@ -32,6 +31,7 @@ from lakecdc.ingest.sources.message_batches import (
 )
 from lakecdc.ingest.tables import open_target
 from lakecdc.metadata.positions import Position
+from lakecdc.runtime.failpoints import reach
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

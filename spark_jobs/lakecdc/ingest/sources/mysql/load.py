@@ -14,11 +14,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from lakecdc.failpoints import reach
 from lakecdc.ingest.sources.database import full_load_needed
 from lakecdc.ingest.sources.mysql.connect import query
 from lakecdc.ingest.sources.mysql.snapshot import Chunk, chunks
-from lakecdc.progress import ProgressLog
+from lakecdc.runtime.failpoints import reach
+from lakecdc.runtime.progress import ProgressLog
 
 if TYPE_CHECKING:
     from lakecdc.ingest.sources.mysql.catalog import SourceTable

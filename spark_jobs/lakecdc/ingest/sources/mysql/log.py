@@ -28,7 +28,7 @@ from lakecdc.ingest.sources.mysql.place import FILE_STEP, Place
 from lakecdc.ingest.sources.mysql.server import Server
 from lakecdc.ingest.sources.mysql.types import typed
 from lakecdc.ingest.sources.text_values import TextValue, by_version, judgement
-from lakecdc.worker import settle
+from lakecdc.runtime.worker import settle
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 
 _DUMP, _NON_BLOCKING = 0x12, 0x01
 _SETTINGS = (
-    "SET @master_binlog_checksum = @@global.binlog_checksum",
-    "SET @source_binlog_checksum = @@global.binlog_checksum",
+    "SET @master_binlog_checksum = global.binlog_checksum",
+    "SET @source_binlog_checksum = global.binlog_checksum",
     # MariaDB would otherwise rewrite events for a replica that knows no global transaction identifiers
     "SET @mariadb_slave_capability = 4",
 )

@@ -30,8 +30,8 @@ from lakecdc.ingest.sources.mysql.connect import Address, asking, connect, patie
 from lakecdc.ingest.sources.mysql.place import Place, place_of
 from lakecdc.ingest.sources.mysql.server import Server, begin_snapshot
 from lakecdc.ingest.sources.mysql.types import BYTES, DATED, typed
+from lakecdc.runtime.worker import settle
 from lakecdc.sql import quoted_column
-from lakecdc.worker import settle
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -14,7 +14,6 @@ from pyspark.sql import functions as F
 
 from lakecdc.contract.errors import InputError, LakecdcError, SourceUnavailableError
 from lakecdc.contract.sources.mysql import MysqlSource
-from lakecdc.failpoints import reach
 from lakecdc.ingest.change import ArrowRows, Column, TableBatch
 from lakecdc.ingest.formats.native import Native
 from lakecdc.ingest.formats.native.log import LogLayout, refusal
@@ -37,6 +36,7 @@ from lakecdc.ingest.sources.mysql.place import Place, place_of
 from lakecdc.ingest.sources.mysql.start_checks import TYPE, check_identity, check_place
 from lakecdc.ingest.tables import open_target
 from lakecdc.metadata.positions import Position
+from lakecdc.runtime.failpoints import reach
 
 if TYPE_CHECKING:
     from pyspark import Accumulator

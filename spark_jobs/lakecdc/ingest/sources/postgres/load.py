@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakecdc.contract.errors import SourceUnavailableError
 from lakecdc.ingest.sources.postgres.snapshot import Chunk, chunks
-from lakecdc.progress import ProgressLog
+from lakecdc.runtime.progress import ProgressLog
 
 if TYPE_CHECKING:
     import psycopg

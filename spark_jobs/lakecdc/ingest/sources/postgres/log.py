@@ -27,7 +27,7 @@ from lakecdc.ingest.sources.postgres.connect import Address, connect, lsn_text
 from lakecdc.ingest.sources.postgres.snapshot import NextRow, copied
 from lakecdc.ingest.sources.postgres.types import TypeCatalog
 from lakecdc.ingest.sources.text_values import TextValue, by_version, judgement
-from lakecdc.worker import settle
+from lakecdc.runtime.worker import settle
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -24,7 +24,7 @@ from lakecdc.ingest.sources.postgres.arrow_values import converted
 from lakecdc.ingest.sources.postgres.connect import Address, connect, lsn
 from lakecdc.model.columns import arrow_type
 from lakecdc.row_values import without_values
-from lakecdc.worker import settle
+from lakecdc.runtime.worker import settle
 
 if TYPE_CHECKING:
     import psycopg

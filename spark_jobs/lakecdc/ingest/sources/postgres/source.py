@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 from lakecdc.contract.errors import InputError, LakecdcError, SourceUnavailableError
 from lakecdc.contract.sources.postgres import PostgresSource
-from lakecdc.failpoints import reach
 from lakecdc.iceberg.table import exists
 from lakecdc.ingest.change import Column, TableBatch
 from lakecdc.ingest.formats.native import Native
@@ -47,6 +46,7 @@ from lakecdc.ingest.sources.postgres.storage import StorageWatch
 from lakecdc.ingest.sources.postgres.types import TypeCatalog
 from lakecdc.ingest.tables import open_target
 from lakecdc.metadata.positions import Position
+from lakecdc.runtime.failpoints import reach
 
 if TYPE_CHECKING:
     import psycopg

@@ -12,7 +12,7 @@ from lakecdc.ingest.formats.native import sample
 from lakecdc.ingest.formats.native.decoding import Decoding
 from lakecdc.ingest.formats.native.tasks import Care, OddError, Stream, decoded
 from lakecdc.ingest.formats.values import Field
-from lakecdc.worker import duckdb_of_its_own
+from lakecdc.runtime.worker import duckdb_of_its_own
 
 Row = dict[str, Any]
 FIELDS = (Field("id", "bigint"), Field("v", "string"), Field("n", "double"))

@@ -16,7 +16,7 @@ from lakecdc.contract.spec import parse_spec
 from lakecdc.erase.job import erase_rows
 from lakecdc.ingest.job import ingest
 from lakecdc.metadata.names import ERASED_SUFFIX, IDLE_POSITION
-from lakecdc.run import run
+from lakecdc.runtime.run import run
 from tests.conftest import Lake
 from tests.lakecdc.ingest.killing import Run
 from tests.lakecdc.ingest.sources.jdbc.conftest import Fed, Shop

@@ -9,7 +9,7 @@ import pytest
 from lakecdc.contract.report import TableReport
 from lakecdc.contract.spec import parse_spec
 from lakecdc.reconcile.job import reconcile
-from lakecdc.run import run
+from lakecdc.runtime.run import run
 from tests.lakecdc.ingest.sources.jdbc.conftest import Fed, Shop
 from tests.lakecdc.reconcile.support import AT_ONCE, differences
 

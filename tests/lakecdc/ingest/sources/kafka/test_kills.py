@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from lakecdc import failpoints
 from lakecdc.contract.report import JobReport
 from lakecdc.contract.spec import parse_spec
 from lakecdc.ingest.job import ingest
-from lakecdc.run import run
+from lakecdc.runtime import failpoints
+from lakecdc.runtime.run import run
 from local_services.kafka import Kafka
 from tests.conftest import Lake
 from tests.lakecdc.ingest.histories import History

@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
-from lakecdc import failpoints
 from lakecdc.contract.report import JobReport
 from lakecdc.contract.sources.kafka import KafkaSource
 from lakecdc.contract.spec import parse_spec
 from lakecdc.ingest.job import ingest
 from lakecdc.ingest.sources.kafka import librdkafka, open_reader
 from lakecdc.ingest.sources.kafka.cluster import Range, Reader
-from lakecdc.run import run
+from lakecdc.runtime import failpoints
+from lakecdc.runtime.run import run
 from local_services import kafka_jars
 from tests.lakecdc.ingest.histories import History
 from tests.lakecdc.ingest.killing import Run, act_at

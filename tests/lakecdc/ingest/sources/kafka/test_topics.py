@@ -15,7 +15,7 @@ from confluent_kafka import TopicPartition
 from lakecdc.contract.report import TableReport
 from lakecdc.contract.spec import parse_spec
 from lakecdc.ingest.job import ingest as ingest_job
-from lakecdc.run import run
+from lakecdc.runtime.run import run
 from tests.lakecdc.ingest.histories import History
 from tests.lakecdc.ingest.sources.kafka.conftest import Topics
 
@@ -369,7 +369,7 @@ def test_an_unreachable_cluster_is_told_from_bad_input(topics: Topics, monkeypat
     from lakecdc.contract.spec import parse_spec
     from lakecdc.ingest.job import ingest
     from lakecdc.ingest.sources.kafka import librdkafka
-    from lakecdc.run import run
+    from lakecdc.runtime.run import run
 
     monkeypatch.setattr(librdkafka, "_SECONDS", 2.0)
     spec = topics.spec({"table": "test.none", "key": ["id"]}, topics=["t"], bootstrap_servers="127.0.0.1:1")

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from lakecdc import failpoints
 from lakecdc.contract.report import TableReport
 from lakecdc.ingest.job import ingest
-from lakecdc.run import run as run_job
+from lakecdc.runtime import failpoints
+from lakecdc.runtime.run import run as run_job
 from tests.lakecdc.ingest.killing import act_at
 
 from .conftest import Shop, only_mysql

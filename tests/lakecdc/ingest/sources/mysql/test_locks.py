@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from lakecdc import failpoints
 from lakecdc.ingest.job import ingest
 from lakecdc.ingest.sources.mysql import connect as connections
 from lakecdc.ingest.sources.mysql import server as servers
 from lakecdc.ingest.sources.mysql.connect import address, connect
-from lakecdc.run import run as run_job
+from lakecdc.runtime import failpoints
+from lakecdc.runtime.run import run as run_job
 from tests.lakecdc.ingest.killing import act_at
 
 from .conftest import Shop, both, only_mysql

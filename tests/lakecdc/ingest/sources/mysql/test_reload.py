@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lakecdc import failpoints
+from lakecdc.runtime import failpoints
 from tests.lakecdc.ingest.killing import act_at
 
 from .conftest import Shop

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from lakecdc import failpoints
 from lakecdc.ingest.column_numbers import renamed
+from lakecdc.runtime import failpoints
 from tests.lakecdc.ingest.killing import act_at
 
 from .conftest import Shop

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from lakecdc import failpoints
+from lakecdc.runtime import failpoints
 from tests.lakecdc.ingest.killing import act_at
 
 from .conftest import Shop, both

@@ -89,7 +89,7 @@ def test_a_load_goes_on_where_it_ended(shop: Shop, monkeypatch: pytest.MonkeyPat
 def test_a_rewritten_table_is_loaded_anew(
     shop: Shop, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level("INFO", "lakecdc.progress")
+    caplog.set_level("INFO", "lakecdc.runtime.progress")
     name = make(shop)
     shop.sql("DELETE FROM s.big WHERE id % 3 = 0")
     run(shop, monkeypatch, "after_commit=raise")

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from lakecdc import failpoints
 from lakecdc.contract.spec import parse_spec
 from lakecdc.ingest.sources.postgres.parking import Parking
 from lakecdc.maintain.delete_files.job import rewrite_delete_files
 from lakecdc.metadata.names import PARKED
+from lakecdc.runtime import failpoints
 from tests.lakecdc.ingest.killing import act_at
 
 from .conftest import Shop

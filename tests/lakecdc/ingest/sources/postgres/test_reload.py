@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from lakecdc import failpoints
 from lakecdc.contract.errors import InputError
 from lakecdc.erase.keys import key_text
 from lakecdc.ingest.erased import remember_erased
 from lakecdc.metadata.erasure import erasure_ended
+from lakecdc.runtime import failpoints
 from tests.lakecdc.ingest.killing import act_at
 
 from .conftest import Shop

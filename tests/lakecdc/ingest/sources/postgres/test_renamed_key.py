@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from lakecdc import failpoints
+from lakecdc.runtime import failpoints
 from tests.lakecdc.ingest.killing import act_at
 
 from .conftest import Shop

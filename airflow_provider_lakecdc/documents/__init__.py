@@ -1,0 +1,1 @@
+"""Store and clean up the specs and reports of tries."""

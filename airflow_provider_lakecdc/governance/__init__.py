@@ -1,0 +1,1 @@
+"""Decide what tables need and whom to tell: assessment, plan, alerts."""

@@ -1,0 +1,1 @@
+"""Read tables through pyiceberg: metadata, never a row."""

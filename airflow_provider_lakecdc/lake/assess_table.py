@@ -1,0 +1,319 @@
+"""Looks at one table through pyiceberg: what each job would have to do there, told from metadata alone.
+
+They decide by what the jobs themselves decide by (``lakecdc.metadata``). What a look cannot tell for certain is left to
+the job.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from airflow_provider_lakecdc.lake.live_files import live_files
+from airflow_provider_lakecdc.lake.oldest_day import oldest_day
+from airflow_provider_lakecdc.lake.sorted_columns import sorted_columns
+from airflow_provider_lakecdc.lake.tables import (
+    MAIN,
+    branch_snapshots,
+    snapshot_facts,
+    specs_by_dropped_columns,
+    standing_position,
+    summary_of,
+)
+from lakecdc.contract.exporting import ExportChangesOptions
+from lakecdc.contract.options import (
+    CompactDataFilesOptions,
+    ExpirePartitionsOptions,
+    ExpireSnapshotsOptions,
+    RewriteDeleteFilesOptions,
+    RewriteManifestsOptions,
+    SortDataFilesOptions,
+    TagSnapshotsOptions,
+)
+from lakecdc.metadata import names, totals, work
+from lakecdc.metadata.compaction_reasons import Reasons, none_speaks, reasons
+from lakecdc.metadata.consumers import read_consumers
+from lakecdc.metadata.expiry import cutoff_ms, no_row_can_go, none_can_go, old_enough, row_cutoff
+from lakecdc.metadata.exports import EXPORTED, exported_snapshot
+from lakecdc.metadata.file_facts import Partitions, by_partition
+from lakecdc.metadata.file_sizes import target_file_bytes, written_file_bytes
+from lakecdc.metadata.health import MOST_FILES_OF_A_WORKER, TableHealth, measured
+from lakecdc.metadata.manifests import (
+    Manifest,
+    manifest_counts,
+    manifest_target_bytes,
+    planned_manifests,
+    refusal,
+    worthwhile_specs,
+)
+from lakecdc.metadata.order import UNSORTED, average_depth, in_order, keyed_rows, linear_depth
+from lakecdc.metadata.periodic_tags import AS_WANTED, periodic_tags
+from lakecdc.metadata.settled_deletes import NOTHING, are_settled
+from lakecdc.metadata.work import Work
+
+if TYPE_CHECKING:
+    from pyiceberg.manifest import ManifestFile
+    from pyiceberg.table import Table
+    from pyiceberg.table.refs import SnapshotRef
+    from pyiceberg.table.snapshots import Snapshot
+
+    from lakecdc.metadata.last_write import SnapshotFacts
+    from lakecdc.metadata.live_files import LiveFile
+
+_EMPTY = "the table has no snapshot"
+
+
+@dataclass(frozen=True)
+class Idle:
+    """A table needs nothing of a job.
+
+    :param reason: why, as the job would report it.
+    :param metrics: numbers for the report.
+    """
+
+    reason: str
+    metrics: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Untold:
+    """Only the job can tell whether a table needs it.
+
+    :param reason: why.
+    """
+
+    reason: str
+
+
+Look = Idle | Work | Untold
+
+
+@dataclass(frozen=True)
+class OpenTable:
+    """A branch of a table, whose manifests are read once, whatever is looked for.
+
+    :param order: options of the sort by which its files' order is measured.
+    """
+
+    table: Table
+    branch: str = MAIN
+    order: SortDataFilesOptions = field(default_factory=SortDataFilesOptions)
+
+    @cached_property
+    def head(self) -> Snapshot | None:
+        """The branch's newest snapshot; None if it has none."""
+        return next(branch_snapshots(self.table, self.branch), None)
+
+    @cached_property
+    def snapshots(self) -> list[SnapshotFacts]:
+        """The branch's snapshots, from its head towards the root."""
+        return [snapshot_facts(snapshot) for snapshot in branch_snapshots(self.table, self.branch)]
+
+    @cached_property
+    def manifests(self) -> list[ManifestFile]:
+        """The head's manifests."""
+        return self.head.manifests(self.table.io) if self.head else []
+
+    @cached_property
+    def is_small(self) -> bool:
+        """Whether the manifests list few enough files for a worker."""
+        counts = ((m.added_files_count or 0) + (m.existing_files_count or 0) for m in self.manifests)
+        return sum(counts) <= MOST_FILES_OF_A_WORKER
+
+    @cached_property
+    def sorted_by(self) -> list[int] | None:
+        """Field ids of the columns that it is sorted by; see :func:`sorted_columns`."""
+        return sorted_columns(self.table, self.order)
+
+    @cached_property
+    def files(self) -> list[LiveFile]:
+        """All live files, with their bounds in the columns of the order."""
+        return list(live_files(self.table, self.manifests, self.sorted_by or ()))
+
+    @cached_property
+    def partitions(self) -> Partitions:
+        """Facts of the data files by partition."""
+        return by_partition(self.files)
+
+    @cached_property
+    def dropped(self) -> set[int]:
+        """Partition specs whose column was dropped."""
+        return specs_by_dropped_columns(self.table)
+
+    @cached_property
+    def depths(self) -> dict[tuple[int, str], float]:
+        """Overlap depth of each partition's files, those of dropped columns left out."""
+        kept = {scope: files for scope, files in self.partitions.items() if scope[0] not in self.dropped}
+        return {scope: linear_depth(files) for scope, files in kept.items()}
+
+    @property
+    def overlap_depth(self) -> float:
+        """The same of the table."""
+        return average_depth([(depth, keyed_rows(self.partitions[scope])) for scope, depth in self.depths.items()])
+
+    @cached_property
+    def target_file_bytes(self) -> int:
+        """Size that its data files should have."""
+        return target_file_bytes(self.table.properties, totals.from_summary(self.summary).bytes)
+
+    @property
+    def summary(self) -> Any:
+        """The head's."""
+        return summary_of(self.head) if self.head else {}
+
+    @cached_property
+    def health(self) -> TableHealth:
+        """What readers pay for how its files lie."""
+        return measured(
+            self.files,
+            target_file_bytes=self.target_file_bytes,
+            snapshots=len(self.table.metadata.snapshots),
+            manifests=[manifest.manifest_length for manifest in self.manifests],
+            overlap_depth=self.overlap_depth if self.sorted_by else None,
+        )
+
+
+def look_at(opened: OpenTable, job: str, options: Any) -> Look:
+    """Tell what a job would have to do.
+
+    :param options: of the job, as ``lakecdc.contract.options`` has them.
+    """
+    if job not in LOOKS:
+        return Untold("only the job can tell")
+    if opened.head is None:
+        return Idle(_EMPTY) if opened.branch == MAIN else Untold("the branch is not there, or has no snapshot")
+    return LOOKS[job](opened, options)
+
+
+def _deletes(opened: OpenTable, options: RewriteDeleteFilesOptions) -> Look:
+    if opened.summary.get("total-delete-files") == "0":
+        return Idle(NOTHING)
+    if not opened.is_small:
+        return _too_many()
+    if are_settled(opened.files, opened.table.format_version, options):
+        return Idle(NOTHING)
+    facts = (file for files in opened.partitions.values() for file in files)
+    return work.of_delete_files(opened.health, facts, opened.table.format_version)
+
+
+def _data_files(opened: OpenTable, options: CompactDataFilesOptions) -> Look:
+    if options.add_bloom_filters and names.BLOOM_FILTER_COLUMNS in opened.table.properties:
+        return Untold("only the job can tell which files lack Bloom filters")
+    if not opened.is_small:
+        return _too_many()
+    target = options.target_file_size_bytes or opened.target_file_bytes
+    large = options.large_file_ratio * (options.target_file_size_bytes or written_file_bytes(opened.table.properties))
+    specs = {spec_id for spec_id, _ in opened.partitions}
+    if specs & opened.dropped:
+        return Untold("it has files of a partition spec whose column was dropped")
+    if options.older_specs and specs - {opened.table.spec().spec_id}:
+        return Untold("it has files of older partition specs, which are to be moved")
+    found = {scope: reasons(files, options, target, large) for scope, files in opened.partitions.items()}
+    chosen = [file for scope, files in opened.partitions.items() for file in found[scope].wanted(files)]
+    if chosen:
+        return work.of_compaction(chosen, target)
+    counts = Reasons.counts(found.values())
+    return Idle(none_speaks(options, target, large), {"partitions_examined": len(found), **counts})
+
+
+def _manifests(opened: OpenTable, options: RewriteManifestsOptions) -> Look:
+    found = [
+        Manifest(m.manifest_path, m.partition_spec_id, m.manifest_length, m.content == 1) for m in opened.manifests
+    ]
+    kept = [manifest for manifest in found if manifest.spec_id not in opened.dropped]
+    target = manifest_target_bytes(opened.table.properties)
+    if reason := refusal(kept, options, target):
+        return Idle(reason, manifest_counts(found, "before"))
+    return work.of_manifests(kept, planned_manifests(kept, worthwhile_specs(kept, target), target))
+
+
+def _order(opened: OpenTable, options: SortDataFilesOptions) -> Look:
+    if not opened.is_small:
+        return _too_many()
+    if opened.sorted_by is None:
+        return Untold("its order is a curve, has transforms, or a column that is not there")
+    if not opened.sorted_by:
+        return Idle(UNSORTED)
+    deep = [(depth, opened.partitions[scope]) for scope, depth in opened.depths.items()]
+    deep = [(depth, files) for depth, files in deep if depth > options.min_overlap_depth]
+    if deep:
+        return work.of_sorting(deep, opened.overlap_depth)
+    counts = {"partitions_examined": len(opened.depths), "overlap_depth_before": opened.overlap_depth}
+    return Idle(in_order(options), counts)
+
+
+def _snapshots(opened: OpenTable, options: ExpireSnapshotsOptions) -> Look:
+    table = opened.table
+    refs = table.metadata.refs
+    if any(name.startswith(names.JOB_TAG_PREFIX) or _has_an_age(ref) for name, ref in refs.items()):
+        return Untold("a tag of a job, or a tag or branch with an age, may keep snapshots or let them go")
+    last = (itertools.islice(branch_snapshots(table, name), options.retain_last) for name in refs)
+    kept = {snapshot.snapshot_id for snapshots in last for snapshot in snapshots}
+    kept |= {ref.snapshot_id for ref in refs.values()}
+    moments, cutoff = {s.snapshot_id: s.timestamp_ms for s in table.metadata.snapshots}, cutoff_ms(options, time.time())
+    if found := old_enough(moments, kept, cutoff):
+        return work.of_expiry(len(found))
+    return Idle(none_can_go(cutoff), {"snapshots": len(moments)})
+
+
+def _rows(opened: OpenTable, options: ExpirePartitionsOptions) -> Look:
+    cutoff = row_cutoff(options, datetime.now(UTC))
+    oldest = oldest_day(opened.table, opened.manifests, options.time_column)
+    if cutoff is None or oldest is None or _begin(oldest) < cutoff:
+        return Untold("only the job can tell which rows are old enough")
+    return Idle(no_row_can_go(cutoff.isoformat()))
+
+
+def _begin(day: date) -> datetime:
+    return datetime(day.year, day.month, day.day, tzinfo=UTC)
+
+
+def _tags(opened: OpenTable, options: TagSnapshotsOptions) -> Look:
+    if options.changes:
+        return Untold("changes of tags and branches are asked for")
+    ancestors = [(s.snapshot_id, s.timestamp_ms) for s in opened.snapshots]
+    wanted = periodic_tags(options, ancestors, opened.table.metadata.refs, datetime.now(UTC))
+    return work.of_tags(len(wanted)) if wanted else Idle(AS_WANTED)
+
+
+def _exports(opened: OpenTable, options: ExportChangesOptions) -> Look:
+    untold = Untold("only the job can tell what is to be exported")
+    name, head = ".".join(opened.table.name()), opened.snapshots[0].snapshot_id
+    given = options.destinations.get(name)
+    if given is None or given.table is None or options.until is not None:
+        return untold
+    consumers = read_consumers(opened.table.properties)
+    if options.consumer and (options.consumer not in consumers or consumers[options.consumer].snapshot_id != head):
+        return untold
+    if not opened.table.catalog.table_exists(given.table):
+        return untold
+    position = standing_position(opened.table.catalog.load_table(given.table))
+    exported = exported_snapshot(position, name, str(opened.table.metadata.table_uuid), given.table)
+    return Idle(EXPORTED) if exported == head else untold
+
+
+def _has_an_age(ref: SnapshotRef) -> bool:
+    """Whether a ref, or what it keeps, has rules of its own."""
+    return any((ref.max_ref_age_ms, ref.max_snapshot_age_ms, ref.min_snapshots_to_keep))
+
+
+def _too_many() -> Untold:
+    return Untold(f"it has more than {MOST_FILES_OF_A_WORKER} live files")
+
+
+#: by job
+LOOKS: dict[str, Callable[[OpenTable, Any], Look]] = {
+    "rewrite_delete_files": _deletes,
+    "sort_data_files": _order,
+    "compact_data_files": _data_files,
+    "rewrite_manifests": _manifests,
+    "expire_snapshots": _snapshots,
+    "expire_partitions": _rows,
+    "tag_snapshots": _tags,
+    "export_changes": _exports,
+}

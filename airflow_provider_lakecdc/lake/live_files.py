@@ -1,0 +1,140 @@
+"""The live files of a snapshot as the Airflow side reads them: all of its manifests, through pyiceberg."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from airflow_provider_lakecdc.lake.tables import partition_of
+from lakecdc.metadata.live_files import PATH_ID, Content, LiveFile
+from lakecdc.metadata.overlap import ColumnBounds
+
+if TYPE_CHECKING:
+    from pyiceberg.manifest import DataFile, ManifestEntry, ManifestFile
+    from pyiceberg.table import Table
+    from pyiceberg.types import IcebergType
+
+# reading waits for the store, decoding for Python
+_THREADS = 4
+#: field id of the data file that a delete file names (Iceberg specification, data_file struct)
+_REFERENCED_ID = 143
+
+
+def live_files(table: Table, manifests: Sequence[ManifestFile], columns: Sequence[int] = ()) -> Iterator[LiveFile]:
+    """The live files that manifests list, with their bounds in some columns.
+
+    :param manifests: of one snapshot.
+    :param columns: field ids of the columns, of primitive types.
+    """
+    types = {column: table.schema().find_type(column) for column in columns}
+    unpartitioned = {number for number, spec in table.specs().items() if spec.is_unpartitioned()}
+    for manifest, entries in zip(manifests, _all_entries(table, manifests), strict=True):
+        for entry in entries:
+            found = _live_file(entry, manifest, manifest.partition_spec_id in unpartitioned)
+            yield replace(found, bounds=_bounds(entry.data_file, types)) if types else found
+
+
+def _all_entries(table: Table, manifests: Sequence[ManifestFile]) -> Iterator[list[ManifestEntry]]:
+    """Entries of each manifest; of a table among thousands threads would cost more than they save."""
+    if len(manifests) < _THREADS:
+        yield from (_entries(table, manifest) for manifest in manifests)
+        return
+    with ThreadPoolExecutor(_THREADS) as pool:
+        yield from pool.map(partial(_entries, table), manifests)
+
+
+def _entries(table: Table, manifest: ManifestFile) -> list[ManifestEntry]:
+    """Entries with all fields of version 3; pyiceberg itself leaves out those that version 2 has not."""
+    from pyiceberg.avro.file import AvroFile
+    from pyiceberg.manifest import (
+        MANIFEST_ENTRY_SCHEMAS,
+        DataFile,
+        DataFileContent,
+        FileFormat,
+        ManifestEntry,
+        ManifestEntryStatus,
+    )
+
+    with AvroFile[ManifestEntry](
+        table.io.new_input(manifest.manifest_path),
+        MANIFEST_ENTRY_SCHEMAS[3],
+        read_types={-1: ManifestEntry, 2: DataFile},
+        read_enums={0: ManifestEntryStatus, 101: FileFormat, 134: DataFileContent},
+    ) as reader:
+        return [entry for entry in reader if entry.status != ManifestEntryStatus.DELETED]
+
+
+def _live_file(entry: ManifestEntry, manifest: ManifestFile, everywhere: bool) -> LiveFile:
+    """A manifest's entry.
+
+    :param everywhere: whether equality deletes of its partition spec apply to all partitions.
+    """
+    file = entry.data_file
+    file.spec_id = manifest.partition_spec_id
+    content = _content(file)
+    # an entry without one inherits its manifest's (Iceberg specification, sequence number inheritance)
+    sequence = manifest.sequence_number if entry.sequence_number is None else entry.sequence_number
+    return LiveFile(
+        content,
+        None if content is Content.EQUALITY_DELETES and everywhere else partition_of(file),
+        file.file_size_in_bytes,
+        file.record_count,
+        sequence or 0,
+        _location(file, content),
+        file.file_path if content is Content.DELETION_VECTOR else None,
+        sum((file.column_sizes or {}).values()),
+        entry.snapshot_id or manifest.added_snapshot_id or 0,
+    )
+
+
+def _bounds(file: DataFile, types: Mapping[int, IcebergType]) -> tuple[ColumnBounds, ...]:
+    return tuple(_column_bounds(file, column, kind) for column, kind in types.items())
+
+
+def _column_bounds(file: DataFile, column: int, kind: IcebergType) -> ColumnBounds:
+    from pyiceberg.conversions import from_bytes
+    from pyiceberg.types import PrimitiveType
+
+    assert isinstance(kind, PrimitiveType)
+    lower, upper = ((bounds or {}).get(column) for bounds in (file.lower_bounds, file.upper_bounds))
+    values, nulls, nans = (
+        (counts or {}).get(column) for counts in (file.value_counts, file.null_value_counts, file.nan_value_counts)
+    )
+    return ColumnBounds(
+        None if lower is None else from_bytes(kind, lower),
+        None if upper is None else from_bytes(kind, upper),
+        nulls is not None and nulls == values,
+        nulls is not None and nulls + (nans or 0) == 0,
+    )
+
+
+def _content(file: DataFile) -> Content:
+    from pyiceberg.manifest import DataFileContent, FileFormat
+
+    if file.content == DataFileContent.DATA:
+        return Content.DATA
+    if file.content == DataFileContent.EQUALITY_DELETES:
+        return Content.EQUALITY_DELETES
+    return Content.DELETION_VECTOR if file.file_format == FileFormat.PUFFIN else Content.POSITION_DELETES
+
+
+def _location(file: DataFile, content: Content) -> str | None:
+    """A data file's own location, or the one that a delete file names, perhaps by equal bounds of its paths only."""
+    if content is Content.DATA:
+        return file.file_path
+    if content is Content.EQUALITY_DELETES:
+        return None
+    if (named := file[_referenced()]) is not None:
+        return str(named)
+    lower, upper = ((bounds or {}).get(PATH_ID) for bounds in (file.lower_bounds, file.upper_bounds))
+    return lower.decode() if lower and lower == upper else None
+
+
+def _referenced() -> int:
+    """Where an entry's data file has the location of the one that it names."""
+    from pyiceberg.manifest import DATA_FILE_TYPE
+
+    return [field.field_id for field in DATA_FILE_TYPE[3].fields].index(_REFERENCED_ID)

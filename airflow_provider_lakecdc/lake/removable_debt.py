@@ -1,0 +1,67 @@
+"""The delete debt that ``rewrite_delete_files`` can pay: what it has to leave is no reason to run it again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from airflow_provider_lakecdc.lake.tables import partition_of, specs_by_dropped_columns
+from lakecdc.metadata.equality_keys import doubt
+
+if TYPE_CHECKING:
+    from pyiceberg.manifest import DataFile
+    from pyiceberg.table import Table
+    from pyiceberg.table.snapshots import Snapshot
+
+    from lakecdc.metadata.debt import DeleteDebt
+
+
+def payable(table: Table, snapshot: Snapshot, debt: DeleteDebt) -> DeleteDebt:
+    """A snapshot's debt without the equality deletes that no run can convert; reads its delete manifests.
+
+    They are told as the job does (``lakecdc.maintain.delete_files.leftovers``), as far as delete manifests tell it.
+
+    :param debt: with them.
+    """
+    left = list(_left(table, snapshot))
+    return replace(
+        debt,
+        equality_delete_files=max(0, debt.equality_delete_files - len(left)),
+        equality_deletes=max(0, debt.equality_deletes - sum(file.record_count for file in left)),
+    )
+
+
+def _left(table: Table, snapshot: Snapshot) -> Iterator[DataFile]:
+    from pyiceberg.manifest import DataFileContent, ManifestContent
+
+    manifests, kinds = snapshot.manifests(table.io), _column_types(table)
+    lost = specs_by_dropped_columns(table) & {
+        manifest.partition_spec_id
+        for manifest in manifests
+        if manifest.content == ManifestContent.DATA and (manifest.has_added_files() or manifest.has_existing_files())
+    }
+    equality = [
+        entry.data_file
+        for manifest in manifests
+        if manifest.content == ManifestContent.DELETES
+        for entry in manifest.fetch_manifest_entry(table.io)
+        if entry.data_file.content == DataFileContent.EQUALITY_DELETES and entry.data_file.record_count
+    ]
+    stuck = {partition_of(file) for file in equality if "unreadable" in _doubts(file, kinds)}
+    anywhere = bool(stuck or lost)
+    unpartitioned = {number for number, spec in table.specs().items() if spec.is_unpartitioned()}
+    for file in equality:
+        scope_stays = anywhere if file.spec_id in unpartitioned else file.spec_id in lost or partition_of(file) in stuck
+        if scope_stays or _doubts(file, kinds):
+            yield file
+
+
+def _doubts(file: DataFile, kinds: dict[int, str]) -> set[str]:
+    return {found for field_id in file.equality_ids or () if (found := doubt(kinds.get(field_id)))}
+
+
+def _column_types(table: Table) -> dict[int, str]:
+    """Types of the top-level columns of all schemas, each in the newest one that has it."""
+    schemas = [*(schema for _, schema in sorted(table.schemas().items())), table.schema()]
+    return {field.field_id: str(field.field_type) for schema in schemas for field in schema.fields}

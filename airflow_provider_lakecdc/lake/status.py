@@ -1,0 +1,119 @@
+"""How tables stand: deletes, engines that can read them, the last write, health. Metadata alone, by pyiceberg."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from contextlib import closing
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from airflow_provider_lakecdc.lake.delete_debt import debt_of
+from airflow_provider_lakecdc.lake.health import health_of
+from airflow_provider_lakecdc.lake.tables import MAIN, branch_snapshots, open_table, snapshot_facts
+from lakecdc.metadata import readers
+from lakecdc.metadata.last_write import last_write
+
+if TYPE_CHECKING:
+    from pyiceberg.table import Table
+
+    from airflow_provider_lakecdc.hooks.catalog import CatalogConnection
+
+log = logging.getLogger(__name__)
+
+_HEADINGS = ("table", "format", "equality deletes", "position deletes", "v4", "refused by", "score", "last write")
+
+
+def read_status(
+    catalog: CatalogConnection, table: str, branch: str = MAIN, *, partitions: bool = False, health: bool = False
+) -> dict[str, Any] | None:
+    """How a table stands, as JSON.
+
+    :param table: ``namespace.name``.
+    :param branch: branch to look at.
+    :param partitions: add when each partition was changed last, maintenance included; this reads all manifests.
+    :param health: add what readers pay for the table's layout; this reads the head's manifests.
+    :return: ``format_version``, the counts of :class:`lakecdc.metadata.debt.DeleteDebt`, ``ready_for_v4``,
+        ``readable_by``, ``refused_by``, ``gained_by_rewrite`` (see :mod:`lakecdc.metadata.readers`), ``last_write``
+        (see :class:`lakecdc.metadata.last_write.LastWrite`), and perhaps ``partitions`` and ``health`` (see
+        :class:`lakecdc.metadata.health.TableHealth`; None without a snapshot); None if there is no such table.
+    """
+    with open_table(catalog, table) as found:
+        if found is None:
+            return None
+        status = _status(found, branch)
+        if partitions:
+            status["partitions"] = _partitions(found, branch)
+        if health:
+            measured = health_of(found, branch)
+            status["health"] = measured.facts() if measured else None
+        return status
+
+
+def report_status(
+    catalog: CatalogConnection, table: str, branch: str = MAIN, *, partitions: bool = False, health: bool = False
+) -> dict[str, Any]:
+    """The same, and ``error`` alone for a table that is not there or cannot be read."""
+    try:
+        status = read_status(catalog, table, branch, partitions=partitions, health=health)
+    except Exception as error:
+        log.exception("%s could not be read", table)
+        return {"error": f"{type(error).__name__}: {error}"}
+    return status or {"error": "There is no such table."}
+
+
+def tables_of(catalog: CatalogConnection, namespace: str) -> list[str]:
+    """Names of a namespace's tables, those of namespaces below it not included, sorted."""
+    with closing(catalog.load()) as opened:
+        return sorted(".".join(name) for name in opened.list_tables(namespace))
+
+
+def overview(statuses: Mapping[str, Mapping[str, Any]]) -> str:
+    """Statuses as a table for the log, one line per Iceberg table."""
+    rows = [_HEADINGS, *(_row(name, status) for name, status in statuses.items())]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(_HEADINGS))]
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
+    )
+
+
+def _status(table: Table, branch: str) -> dict[str, Any]:
+    debt, version = debt_of(table, branch), table.format_version
+    deletes = (debt.equality_delete_files, debt.position_delete_files)
+    written = last_write(map(snapshot_facts, branch_snapshots(table, branch)), table.properties)
+    return {
+        "format_version": version,
+        **debt.counts(),
+        "ready_for_v4": readers.ready_for_v4(debt.equality_delete_files),
+        "readable_by": readers.readable_by(version, *deletes),
+        "refused_by": readers.refused_by(version, *deletes),
+        "gained_by_rewrite": readers.gained_by_rewrite(version, *deletes),
+        "last_write": written.facts(datetime.now(UTC)) if written else None,
+    }
+
+
+def _partitions(table: Table, branch: str) -> list[dict[str, Any]]:
+    head = next(branch_snapshots(table, branch), None)
+    if head is None:
+        return []
+    found = table.inspect.partitions(head.snapshot_id).to_pylist()
+    return [
+        {
+            "partition": {name: str(value) for name, value in (each.get("partition") or {}).items()},
+            "last_changed": f"{each['last_updated_at'].isoformat()}+00:00" if each["last_updated_at"] else None,
+            "records": each["record_count"],
+        }
+        for each in found
+    ]
+
+
+def _row(name: str, status: Mapping[str, Any]) -> tuple[str, ...]:
+    if "error" in status:
+        return (name, *["-"] * (len(_HEADINGS) - 2), str(status["error"]))
+    equality = f"{status['equality_deletes']} in {status['equality_delete_files']} files"
+    position = f"{status['position_deletes']} in {status['position_delete_files']} files"
+    written = status["last_write"]["written_at"] if status["last_write"] else "-"
+    ready = "ready" if status["ready_for_v4"] else "not ready"
+    score = f"{status['health']['score']:.0f}" if status.get("health") else "-"
+    refused = ", ".join(status["refused_by"])
+    return name, f"v{status['format_version']}", equality, position, ready, refused, score, written

@@ -1,0 +1,1 @@
+"""Report jobs to others: metrics, OpenLineage, assets."""

@@ -1,0 +1,146 @@
+"""What Airflow keeps of a report: a summary in the log, a compact value in XCom, facts on asset events."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import Asset, AssetAlias
+
+from airflow_provider_lakecdc.observe.assets import table_asset, tables_alias
+from lakecdc.contract.report import JobReport, TableReport
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+    from lakecdc.contract.spec import JobSpec
+
+_HEADINGS = ("table", "outcome", "snapshot before", "snapshot after", "details")
+# what of several steps is said of their table: the first of these that there is
+_GRAVEST = ("failed", "conflict", "done", "skipped", "unsupported", "nothing")
+
+
+def compact(report: JobReport) -> dict[str, dict[str, Any]]:
+    """The report as XCom holds it: facts by table, empty ones left out.
+
+    Of a job of several steps the facts of a table are those of all its steps together, and ``steps`` has each one's by
+    the step's job. Snapshot ids are text, because JavaScript cannot hold 64 bits.
+    """
+    return {table: _facts_of_steps(steps) for table, steps in _by_table(report.tables).items()}
+
+
+def summary(report: JobReport) -> str:
+    """The report as a table for the log, one line per Iceberg table, or per table and step."""
+    rows = [_HEADINGS, *(_row(table) for table in report.tables)]
+    if any(table.job for table in report.tables):
+        rows = [("step", *_HEADINGS), *((table.job or "", *_row(table)) for table in report.tables)]
+    widths = [max(map(len, cells)) for cells in list(zip(*rows, strict=True))[:-1]]
+    lines = [
+        "  ".join([*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[-1]]).rstrip()
+        for row in rows
+    ]
+    title = f"{report.job}, {report.started_at} to {report.finished_at}, {report.spark_application_id or 'no Spark'}"
+    return "\n".join([title, *lines, *([f"stopped: {report.error}"] if report.error else [])])
+
+
+def raise_asset_events(
+    context: Context, outlets: Iterable[Any], catalog_conn_id: str, report: JobReport, changed: JobReport
+) -> None:
+    """Put each table's facts on the events of the operator's outlets, at most one of each table.
+
+    Airflow raises the event of every plain asset among the outlets when the task succeeds; for those only the extra is
+    filled in. Through an alias only tables that have changed get an event.
+
+    :param outlets: the operator's outlets.
+    :param catalog_conn_id: names the tables' assets.
+    :param changed: the report without what dry runs say that they would have done (:func:`without_plans`).
+    """
+    facts = {table_asset(catalog_conn_id, name).uri: _extra(report, name, of) for name, of in compact(report).items()}
+    alias = tables_alias(catalog_conn_id).name
+    for outlet in outlets:
+        if isinstance(outlet, Asset) and outlet.uri in facts:
+            context["outlet_events"][outlet].extra.update(facts[outlet.uri])
+        elif isinstance(outlet, AssetAlias) and outlet.name == alias:
+            for name in dict.fromkeys(table.table for table in changed.tables if table.outcome == "done"):
+                asset = table_asset(catalog_conn_id, name)
+                context["outlet_events"][outlet].add(asset, extra=facts[asset.uri])
+
+
+def without_plans(report: JobReport, spec: JobSpec) -> JobReport:
+    """The report without what dry runs, whatever they call the outcome, have only planned."""
+    return replace(report, tables=tuple(table for table in report.tables if spec.changes(table.job, table.table)))
+
+
+def _extra(report: JobReport, table: str, facts: Mapping[str, Any]) -> dict[str, Any]:
+    return {"table": table, "job": report.job, **facts}
+
+
+def _by_table(tables: Iterable[TableReport]) -> dict[str, list[TableReport]]:
+    found: dict[str, list[TableReport]] = {}
+    for table in tables:
+        found.setdefault(table.table, []).append(table)
+    return found
+
+
+def _facts_of_steps(steps: Sequence[TableReport]) -> dict[str, Any]:
+    """Facts of one table: how the gravest of its steps has ended, and what was its head before and is after all."""
+    if not any(step.job for step in steps):
+        return _facts(steps[-1])
+    gravest = min(steps, key=lambda step: _GRAVEST.index(step.outcome))
+    before = [step.snapshot_before for step in steps if step.snapshot_before]
+    after = [step.snapshot_after for step in steps if step.snapshot_after]
+    whole = replace(
+        gravest,
+        reason=f"{gravest.job}: {gravest.reason}" if gravest.reason else None,
+        snapshot_before=before[0] if before else None,
+        snapshot_after=after[-1] if after else None,
+        metrics={},
+    )
+    return {**_facts(whole), "steps": {step.job: _facts(step) for step in steps}}
+
+
+def _facts(table: TableReport) -> dict[str, Any]:
+    facts = {
+        "outcome": table.outcome,
+        "reason": table.reason,
+        "failure_class": table.failure_class,
+        "snapshot_before": table.snapshot_before,
+        "snapshot_after": table.snapshot_after,
+        "metrics": table.metrics,
+    }
+    return {name: value for name, value in facts.items() if value not in (None, {})}
+
+
+def _row(table: TableReport) -> Sequence[str]:
+    return (
+        table.table,
+        table.outcome,
+        table.snapshot_before or "-",
+        table.snapshot_after or "-",
+        details(_facts(table)),
+    )
+
+
+def details(facts: Mapping[str, Any]) -> str:
+    """Reason and metrics of a table in one line.
+
+    :param facts: one of :func:`compact`.
+    """
+    return ", ".join([*([facts["reason"]] if "reason" in facts else []), *each_metric(facts.get("metrics", {}))])
+
+
+def each_metric(metrics: Mapping[str, Any]) -> Iterator[str]:
+    """Metrics one by one, as ``name=value``; what was before and is after as a pair, and only if it has changed."""
+    for name, value in metrics.items():
+        stem = name.removesuffix("_before").removesuffix("_after")
+        before, after = (metrics.get(f"{stem}_{moment}") for moment in ("before", "after"))
+        if stem == name or before is None or after is None:
+            yield f"{name}={_short(value)}"
+        elif name.endswith("_before") and before != after:
+            yield f"{stem}={_short(before)}→{_short(after)}"
+
+
+def _short(value: Any) -> str:
+    text = f"{value:.3f}".rstrip("0").rstrip(".") if isinstance(value, float) else str(value)
+    return text if len(text) <= 120 else f"{text[:117]}..."

@@ -1,0 +1,148 @@
+"""What of a job's spec is tried before Spark is started: ``python -m lakecdc.probes.preflight < spec.json``.
+
+Spark takes a quarter of a minute to find out that a password is wrong. Only what no retry mends is told; whether a
+server is up is the job's own business, a moment later.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from lakecdc.contract.errors import InputError, LakecdcError, SourceUnavailableError, SpecError
+from lakecdc.contract.refusals import is_refusal
+from lakecdc.contract.report import EXIT_BAD_INPUT, EXIT_DONE
+from lakecdc.contract.secrets import mask, resolve
+from lakecdc.contract.sources.files import FilesSource
+from lakecdc.contract.sources.jdbc import JdbcSource
+from lakecdc.contract.sources.mysql import MysqlSource
+from lakecdc.contract.sources.postgres import PostgresSource
+from lakecdc.contract.spec import Catalog, JobSpec, loads, parse_spec
+
+_SECONDS = 10
+# of these a path without a scheme may lie in another file system than this machine's
+_HADOOP = ("HADOOP_CONF_DIR", "YARN_CONF_DIR", "SPARK_CONF_DIR")
+
+
+def main() -> int:
+    """Check the spec that stands on the standard input.
+
+    :return: 4 if it is refused, with the reason on the standard output, else 0.
+    """
+    try:
+        check(parse_spec(loads(sys.stdin.read())))
+    except (InputError, SpecError) as error:
+        print(mask(str(error)))
+        return EXIT_BAD_INPUT
+    except (ImportError, LakecdcError):
+        # not installed here, or out of reach just now
+        return EXIT_DONE
+    return EXIT_DONE
+
+
+def check(spec: JobSpec) -> None:
+    """Try what a spec names.
+
+    :raises InputError: a wrong password, an unknown database, a missing folder.
+    """
+    _check_catalog(spec.catalog)
+    source = spec.source
+    if isinstance(source, FilesSource):
+        for path in source.paths:
+            check_path(path)
+    elif isinstance(source, PostgresSource):
+        from lakecdc.ingest.sources.postgres import connect as postgres
+
+        postgres.connect(postgres.address(source)).close()
+    elif isinstance(source, MysqlSource):
+        from lakecdc.ingest.sources.mysql import connect as mysql
+
+        mysql.connect(mysql.address(source)).close()
+    elif isinstance(source, JdbcSource):
+        check_jdbc(source)
+
+
+def _check_catalog(catalog: Catalog) -> None:
+    uri = str(resolve(catalog.properties.get("uri", ""), "catalog.uri"))
+    folder = Path(uri.removeprefix("sqlite:///")).parent
+    if uri.startswith("sqlite:////") and not folder.is_dir():
+        raise InputError(
+            f"The catalog {catalog.name!r} is to lie in the folder {folder}, which does not exist.",
+            hint="Make it, or correct the catalog's uri.",
+        )
+
+
+def is_local(path: str) -> bool:
+    """Whether a path of a ``files`` source lies in this machine's file system for certain."""
+    scheme = urlsplit(path).scheme
+    return scheme == "file" or (not scheme and not any(name in os.environ for name in _HADOOP))
+
+
+def check_path(path: str) -> None:
+    """Refuse a path of a ``files`` source whose folder is not there, as far as that can be told here.
+
+    :raises InputError: naming what is missing.
+    """
+    if not is_local(path):
+        return
+    parts = urlsplit(path)
+    local = unquote(parts.path) if parts.scheme else path
+    # Hadoop's patterns have more than Python's: only what stands before the first of them is looked for
+    fixed = re.split(r"[*?\[{\\]", local, maxsplit=1)[0]
+    found = Path(fixed if fixed == local else fixed.rpartition("/")[0] or "/")
+    if not found.exists():
+        what = "file or folder" if fixed == local else "folder"
+        raise InputError(f"source.path names {path}, but there is no {what} {found}.", hint="Correct source.path.")
+
+
+def check_jdbc(source: JdbcSource) -> None:
+    """Open the database of a ``jdbc`` source, where that can be done without its driver.
+
+    :raises InputError: it refuses the login, or its file is not there.
+    :raises SourceUnavailableError: it is out of reach.
+    """
+    parts = urlsplit(source.url.removeprefix("jdbc:"))
+    if source.dialect == "sqlite":
+        file = source.url.removeprefix("jdbc:sqlite:").partition("?")[0].removeprefix("file:")
+        if file.startswith("/") and not Path(file).exists():
+            raise InputError(f"source.url names the file {file}, which does not exist.", hint="Correct source.url.")
+    elif source.dialect == "postgresql" and parts.hostname and "," not in parts.netloc:
+        _try_postgres(source, parts.hostname, parts.port, parts.path.strip("/"))
+    elif source.dialect == "mysql" and parts.hostname and "," not in parts.netloc:
+        _try_mysql(source, parts.hostname, parts.port, parts.path.strip("/"))
+
+
+def _try_postgres(source: JdbcSource, host: str, port: int | None, database: str) -> None:
+    import psycopg
+
+    login = {"user": source.user, "password": resolve(source.password, "source.password")}
+    given = {key: value for key, value in {**login, "port": port, "dbname": database}.items() if value}
+    try:
+        psycopg.connect(host=host, connect_timeout=_SECONDS, **given).close()
+    except psycopg.OperationalError as error:
+        raise _refusal(source, error) from error
+
+
+def _try_mysql(source: JdbcSource, host: str, port: int | None, database: str) -> None:
+    import pymysql
+
+    login = {"user": source.user, "password": resolve(source.password, "source.password")}
+    given = {key: value for key, value in {**login, "port": port, "database": database}.items() if value}
+    try:
+        pymysql.connect(host=host, connect_timeout=_SECONDS, **given).close()
+    except (pymysql.MySQLError, OSError, RuntimeError) as error:
+        raise _refusal(source, error) from error
+
+
+def _refusal(source: JdbcSource, error: Exception) -> LakecdcError:
+    text = " ".join(str(error).split())
+    return (InputError if is_refusal(text) else SourceUnavailableError)(
+        f"The database at {source.url} cannot be queried: {text}", hint="Check url, user and password."
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

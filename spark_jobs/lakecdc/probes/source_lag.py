@@ -1,0 +1,103 @@
+"""How far a source is ahead of tables, without Spark: ``python -m lakecdc.probes.source_lag < question.json``.
+
+The question is ``{"source": …, "positions": {table: text}}``, with positions as snapshot summaries hold them; the
+answer is a JSON object by table, of bytes of Postgres' log or of Kafka's messages.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from lakecdc.contract.errors import InputError, LakecdcError, SourceUnavailableError
+from lakecdc.contract.report import EXIT_BAD_INPUT, EXIT_DONE, EXIT_OTHER
+from lakecdc.contract.secrets import mask, resolve
+from lakecdc.contract.sources import parse_source
+from lakecdc.contract.sources.kafka import KafkaSource
+from lakecdc.contract.sources.postgres import PostgresSource
+from lakecdc.contract.spec import loads
+from lakecdc.contract.target import Target
+from lakecdc.metadata.positions import decode
+
+if TYPE_CHECKING:
+    from lakecdc.contract.sources import Source
+    from lakecdc.ingest.sources.kafka.topology import Topology
+    from lakecdc.metadata.positions import Position
+
+
+def main() -> int:
+    """Answer the question that stands on the standard input.
+
+    :return: 4 if the source is the wrong one, 1 if it is out of reach, each with the reason on the standard output.
+    """
+    question = loads(sys.stdin.read())
+    positions = {table: decode(text) for table, text in question["positions"].items()}
+    try:
+        found = source_lag(parse_source(question["source"], ()), positions)
+    except (LakecdcError, ImportError) as error:
+        print(mask(str(error)))
+        return EXIT_OTHER if isinstance(error, SourceUnavailableError) else EXIT_BAD_INPUT
+    print(json.dumps(found))
+    return EXIT_DONE
+
+
+def source_lag(source: Source, positions: Mapping[str, Position]) -> dict[str, int]:
+    """Ask the source how far it is ahead of positions, which a run could go on from.
+
+    :param source: of type ``postgres`` or ``kafka``.
+    :param positions: by table.
+    :return: by table, bytes of the log of ``postgres``, messages of ``kafka``.
+    :raises InputError: another type of source, or a position that this source does not lead on from.
+    :raises SourceUnavailableError: the source is out of reach.
+    """
+    if isinstance(source, PostgresSource):
+        return _bytes_of_log(source, positions)
+    if isinstance(source, KafkaSource):
+        return _messages(source, positions)
+    raise InputError(
+        f"A source of type {source.type!r} has no log whose end could be asked for.",
+        hint="Sources of type postgres and kafka have. For others wait by IcebergWatermarkSensor.",
+    )
+
+
+def _bytes_of_log(source: PostgresSource, positions: Mapping[str, Position]) -> dict[str, int]:
+    from lakecdc.ingest.sources.postgres.connect import address, connect, lsn
+    from lakecdc.ingest.sources.postgres.slots import identity
+    from lakecdc.ingest.sources.postgres.start_checks import check_position
+
+    where = address(source)
+    with connect(where) as session:
+        cluster = identity(session)
+        for table, position in positions.items():
+            check_position(table, position, cluster, where.place)
+        (end,) = session.execute("SELECT pg_current_wal_flush_lsn()").fetchone() or ("0/0",)
+    # what a table has read through may lie behind what is flushed by now, on a quiet source
+    return {table: max(0, lsn(end) - lsn(position.offsets["lsn"])) for table, position in positions.items()}
+
+
+def _messages(source: KafkaSource, positions: Mapping[str, Position]) -> dict[str, int]:
+    from lakecdc.ingest.sources.kafka.librdkafka import LibrdkafkaCluster
+    from lakecdc.ingest.sources.kafka.topology import survey
+
+    settings = resolve(source.settings, "source.settings")
+    topology = survey(LibrdkafkaCluster({**settings, "bootstrap.servers": source.bootstrap_servers}), source)
+    return {table: _left(source, topology, table, position) for table, position in positions.items()}
+
+
+def _left(source: KafkaSource, topology: Topology, table: str, position: Position) -> int:
+    """The messages of the topics that feed a table, also of partitions that it does not know yet."""
+    from lakecdc.ingest.sources.kafka import progress as kafka
+    from lakecdc.ingest.sources.kafka.topology import checked, extended
+
+    if position.source != source.type:
+        raise InputError(f"The table was fed from a source of type {position.source}.", table=table)
+    known = kafka.decode(position)
+    names = [name for name in known.topics if source.wants(name)]
+    progress = extended(checked(known, names, topology, source, Target(table)), names, topology, first=False)
+    return sum(max(0, topology.ends[place] - offset) for place, offset in progress.next.items() if place[0] in names)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

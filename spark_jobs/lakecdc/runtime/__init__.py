@@ -1,0 +1,1 @@
+"""Run a job in a process: session, workers, progress, documents."""

@@ -1,0 +1,223 @@
+"""The frame of every job: read the spec, open the session, do the tables, write the report, exit.
+
+The report is written in every case; the exit code is for people.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+from collections.abc import Callable
+from pkgutil import resolve_name
+from typing import TYPE_CHECKING
+
+from lakecdc.contract import report as reports
+from lakecdc.contract.errors import LakecdcError
+from lakecdc.contract.report import JobReport, TableReport
+from lakecdc.contract.runtime import EVENT_LOG, SPARK_UI, source_packages
+from lakecdc.contract.spec import JobSpec, loads, parse_spec
+from lakecdc.metadata.names import APPLICATION_PREFIX
+from lakecdc.row_values import without_values
+from lakecdc.runtime import documents
+from lakecdc.runtime.executors import check_executors
+from lakecdc.runtime.logs import log_handler
+from lakecdc.runtime.progress import ProgressLog, long_stages_told
+from lakecdc.runtime.session import open_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from lakecdc.iceberg.table import IcebergTable
+
+log = logging.getLogger(__name__)
+
+Work = Callable[["SparkSession", JobSpec], list[TableReport]]
+TableWork = Callable[["IcebergTable", JobSpec], TableReport]
+
+#: where the work of each job is, which is imported when it begins
+WORK = {
+    "ingest": "lakecdc.ingest.job:ingest",
+    "replay_quarantine": "lakecdc.ingest.job:ingest",
+    "reconcile": "lakecdc.reconcile.job:reconcile",
+    "restore_moment": "lakecdc.moments.job:restore_moment",
+    "govern": "lakecdc.maintain.govern:govern",
+}
+#: the same of jobs that work on one table after another; of a class each run makes an object
+TABLE_WORK = {
+    "rewrite_delete_files": "lakecdc.maintain.delete_files.job:rewrite_delete_files",
+    "sort_data_files": "lakecdc.maintain.sort:sort_data_files",
+    "compact_data_files": "lakecdc.maintain.compact:compact_data_files",
+    "rebucket": "lakecdc.maintain.rebucket:rebucket",
+    "rewrite_manifests": "lakecdc.maintain.manifests:rewrite_manifests",
+    "compute_statistics": "lakecdc.maintain.statistics:compute_statistics",
+    "tag_snapshots": "lakecdc.maintain.tag:tag_snapshots",
+    "expire_snapshots": "lakecdc.maintain.expire:expire_snapshots",
+    "expire_partitions": "lakecdc.maintain.expire_partitions:expire_partitions",
+    "remove_orphan_files": "lakecdc.maintain.orphans.job:RemoveOrphanFiles",
+    "clean_side_tables": "lakecdc.maintain.side_tables:clean_side_tables",
+    "rollback_tables": "lakecdc.maintain.rollback:rollback_tables",
+    "scd2": "lakecdc.dimensions.job:scd2",
+    "erase_rows": "lakecdc.erase.job:erase_rows",
+    "export_changes": "lakecdc.export.job:export_changes",
+    "check_tables": "lakecdc.maintain.check:check_tables",
+}
+
+
+def work_of(job: str) -> Work:
+    """What a job does, given the session and the spec.
+
+    :param job: its name.
+    """
+    if job in WORK:
+        return resolve_name(WORK[job])
+    work = resolve_name(TABLE_WORK[job])
+    return each_table(work() if isinstance(work, type) else work)
+
+
+def main(job: str, argv: list[str] | None = None) -> int:
+    """Run a job from the command line.
+
+    :param job: its name.
+    :return: the exit code: 0 fine, 3 conflict, 4 bad input, 1 anything else.
+    """
+    parser = argparse.ArgumentParser(prog=job, description=f"lakecdc job {job} (job contract version 1)")
+    parser.add_argument("--spec", required=True, help="URI of the job spec, JSON")
+    parser.add_argument("--report", required=True, help="URI the report is written to")
+    arguments = parser.parse_args(argv)
+    logging.basicConfig(level=logging.INFO, handlers=[log_handler()])
+    logging.getLogger("py4j").setLevel(logging.WARNING)
+    # what Spark refuses is reported by us, in one line
+    logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
+    started, spec = reports.now(), None
+    try:
+        spec = parse_spec(loads(documents.read_text(arguments.spec)), job)
+        report = run(spec.reported_to(documents.folder_of(arguments.report)), work_of(job), started)
+    except Exception as error:
+        report = _stopped(job, started, error)
+    documents.write_text(arguments.report, report.to_json())
+    code = report.exit_code(spec.options.fail_on if spec else ())
+    _say(report, code)
+    return code
+
+
+def run(spec: JobSpec, work: Work, started: str | None = None) -> JobReport:
+    """Run a job in this process.
+
+    :param spec: the parsed spec.
+    :param started: ISO-8601 moment the job began, default now.
+    """
+    started = started or reports.now()
+    try:
+        spark = open_session(spec.catalog, f"{APPLICATION_PREFIX}{spec.job}", source_packages(spec.source))
+        _tell_pages(spark)
+        check_executors(spark, getattr(spec.source, "type", None))
+        with long_stages_told(spark.sparkContext):
+            tables = work(spark, spec)
+        application = spark.sparkContext.applicationId
+    except Exception as error:
+        return _stopped(spec.job, started, error)
+    return JobReport(spec.job, started, reports.now(), application, tuple(tables))
+
+
+def _tell_pages(spark: SparkSession) -> None:
+    """Tell where people can look at the application while it runs, and whether they can afterwards."""
+    context = spark.sparkContext
+    if address := context.uiWebUrl:
+        log.info("%s%s", SPARK_UI, address)
+    if context.getConf().get("spark.eventLog.enabled", "false") == "true":
+        log.info("%s%s", EVENT_LOG, context.applicationId)
+
+
+def each_table(do: TableWork) -> Work:
+    """Work on the spec's tables one after another; one table's failure never stops the others.
+
+    Each is held to its policy as it is by then (``lakecdc.maintain.protected``). Side tables come last, and one that
+    does not exist has no report. Each report has the numbers of its table before
+    and after (``lakecdc.maintain.numbers``).
+
+    :param do: what to do with one table.
+    """
+
+    def work(spark: SparkSession, spec: JobSpec) -> list[TableReport]:
+        from lakecdc.iceberg.core_time import CoreTime
+        from lakecdc.iceberg.stages import described
+        from lakecdc.iceberg.table import IcebergTable, exists
+        from lakecdc.maintain.numbers import with_numbers
+        from lakecdc.maintain.protected import held_to_policy
+
+        def one(name: str) -> TableReport | None:
+            try:
+                if name not in spec.tables and not exists(spark, spec.catalog.name, name):
+                    return None
+                table, time = IcebergTable(spark, spec.catalog.name, name), CoreTime(spark)
+                result = do(table, held_to_policy(table, spec))
+                return with_numbers(table, result, spec.job, time.seconds())
+            except Exception as error:
+                return failure(name, error)
+
+        names, results = list(dict.fromkeys((*spec.tables, *spec.side_tables))), []
+        # of a single one its own lines tell
+        progress = ProgressLog(spec.job, "tables", len(names)) if len(names) > 1 else None
+        for name in names:
+            with described(spark, name, spec.job):
+                result = one(name)
+            if result is not None:
+                log.info("%s", result.line)
+                results.append(result)
+            if progress:
+                progress.add(1)
+        return results
+
+    return work
+
+
+def failure(table: str, error: Exception, *, values: bool = False) -> TableReport:
+    """Report a table's failure; a trace goes to the log unless the error explains itself.
+
+    :param values: a value of a row may be shown, if it is why.
+    """
+    error = _ours(error, table)
+    kind, text = _explained(error, values)
+    if not isinstance(error, LakecdcError):
+        log.error("%s: %s", table, text, exc_info=error if values or kind != "bad input" else None)
+        return TableReport(table, "failed", text, kind)
+    return TableReport.failure(table, error)
+
+
+def _ours(error: Exception, table: str | None = None) -> Exception:
+    """The error of ours that an exception comes to, if it is one."""
+    from lakecdc.iceberg.explain import as_ours
+
+    return error if isinstance(error, LakecdcError) else as_ours(error, table) or error
+
+
+def _explained(error: Exception, values: bool = False) -> tuple[str, str]:
+    """Class and text of a failure."""
+    from lakecdc.iceberg.explain import explain
+
+    if isinstance(error, LakecdcError):
+        return error.failure_class, str(error)
+    told = explain(error)
+    if told is None:
+        return "unknown", reports.describe(error)
+    if told.bad_data:
+        why = told.text if values else f"{without_values(told.text)} The option report_values shows the value."
+        return "bad input", f"A value of the source does not fit its column, nothing was written: {why}"
+    return "unknown", told.text
+
+
+def _stopped(job: str, started: str, error: Exception) -> JobReport:
+    error = _ours(error)
+    if not isinstance(error, LakecdcError):
+        log.error("%s stopped", job, exc_info=error)
+    kind, text = _explained(error)
+    return JobReport(job, started, reports.now(), error=text, failure_class=kind)
+
+
+def _say(report: JobReport, code: int) -> None:
+    """Close the log with what came of it; printed without a date it would be taken for lines of Spark's."""
+    for table in report.tables:
+        log.info("%s", table.line)
+    if report.error:
+        log.info("%s: %s", report.job, report.error)
+    log.info("%s: exit code %d", report.job, code)

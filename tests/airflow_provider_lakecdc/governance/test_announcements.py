@@ -1,0 +1,59 @@
+"""Which writes of a table have not been announced."""
+
+from __future__ import annotations
+
+import pytest
+
+from airflow_provider_lakecdc.governance.announcements import unannounced_write
+from airflow_provider_lakecdc.hooks.catalog import CatalogConnection, get_catalog
+from lakecdc.metadata import names
+from tests.airflow_provider_lakecdc.tables import FedTable
+
+MOMENT = "2026-01-01T05:00:00+00:00"
+
+
+@pytest.fixture
+def orders(lake: dict[str, str]) -> FedTable:
+    return FedTable(lake)
+
+
+@pytest.fixture
+def catalog(lake: dict[str, str]) -> CatalogConnection:
+    return get_catalog("lake")
+
+
+def new(catalog: CatalogConnection, announced: int | None) -> int | None:
+    found = unannounced_write(catalog, "shop.orders", str(announced) if announced else None)
+    return int(found.snapshot_id) if found else None
+
+
+def maintain(table: FedTable) -> int:
+    return table.delete(1, by_position=True, summary={names.JOB: "rewrite_delete_files"})
+
+
+def test_writes_are_told_from_maintenance(orders: FedTable, catalog: CatalogConnection) -> None:
+    assert new(catalog, None) is None
+    first = orders.ingest(MOMENT)
+    assert new(catalog, None) == first
+    maintained = maintain(orders)
+    assert (new(catalog, None), new(catalog, first), new(catalog, maintained)) == (first, None, None)
+    second, third = orders.ingest(MOMENT), orders.ingest(MOMENT)
+    maintain(orders)
+    assert (new(catalog, first), new(catalog, second), new(catalog, third)) == (third, third, None)
+
+
+def test_a_snapshot_that_is_gone_was_before_all_others(orders: FedTable, catalog: CatalogConnection) -> None:
+    first, second = orders.ingest(MOMENT), orders.ingest(MOMENT)
+    orders.expire(first)
+    assert (new(catalog, first), new(catalog, second)) == (second, None)
+
+
+def test_a_rollback_is_news(orders: FedTable, catalog: CatalogConnection) -> None:
+    first, second = orders.ingest(MOMENT), orders.ingest(MOMENT)
+    orders.roll_back(first)
+    assert new(catalog, second) == first
+
+
+def test_a_table_that_is_not_there_has_no_news(orders: FedTable, catalog: CatalogConnection) -> None:
+    assert unannounced_write(catalog, "shop.nowhere", None) is None
+    assert unannounced_write(catalog, "nowhere.orders", None) is None

@@ -1,0 +1,57 @@
+"""What sensors wait for of several tables."""
+
+from __future__ import annotations
+
+import pytest
+
+from airflow_provider_lakecdc.exceptions import LakecdcJobError
+from airflow_provider_lakecdc.lake.limits import Until, look_at, waited_for
+
+FEW, MANY = 1, 9
+
+
+def is_past(value: int) -> bool:
+    return value > 5
+
+
+@pytest.mark.parametrize(
+    ("values", "until", "found"),
+    [
+        ({"a.b": FEW, "a.c": FEW}, "some", None),
+        ({"a.b": FEW, "a.c": MANY, "a.d": None}, "some", {"a.c": MANY}),
+        ({"a.b": FEW, "a.c": MANY}, "none", None),
+        # one that is to come may come with much
+        ({"a.b": FEW, "a.c": None}, "none", None),
+        ({"a.b": FEW, "a.c": FEW}, "none", {"a.b": FEW, "a.c": FEW}),
+    ],
+)
+def test_some_names_those_and_none_needs_all(
+    values: dict[str, int | None], until: Until, found: dict[str, int] | None
+) -> None:
+    assert waited_for(values, is_past, until) == found
+
+
+@pytest.mark.parametrize(
+    ("values", "until", "found"),
+    [
+        ({"a.b": FEW}, "some", None),
+        ({"a.b": MANY}, "some", {"a.b": MANY}),
+        # the wait goes on for another's sake
+        ({"a.b": MANY}, "none", None),
+        ({"a.b": FEW}, "none", "is left to it"),
+        ({}, "some", "is left to it"),
+    ],
+)
+def test_a_table_that_cannot_be_read_leaves_it_to_the_others(
+    values: dict[str, int], until: Until, found: dict[str, int] | str | None
+) -> None:
+    def read(table: str) -> int:
+        if table == "a.broken":
+            raise OSError("no such bucket")
+        return values[table]
+
+    if isinstance(found, str):
+        with pytest.raises(LakecdcJobError, match=r"Debt cannot be read\. a\.broken: OSError: no such bucket"):
+            look_at(["a.broken", *values], read, is_past, until, "Debt")
+    else:
+        assert look_at(["a.broken", *values], read, is_past, until, "Debt") == found

@@ -1,0 +1,77 @@
+"""Watermarks of real tables in a real catalog."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta, timezone
+
+import pytest
+
+from airflow_provider_lakecdc.hooks.catalog import get_catalog
+from airflow_provider_lakecdc.lake.watermark import parse_moment, read_watermark
+from tests.airflow_provider_lakecdc.tables import FedTable
+
+FIVE, SIX, SEVEN = (f"2026-01-01T0{hour}:00:00+00:00" for hour in (5, 6, 7))
+
+
+def read(table: str = "shop.orders") -> str | None:
+    found = read_watermark(get_catalog("lake"), table)
+    return found.isoformat() if found else None
+
+
+@pytest.fixture
+def orders(lake: dict[str, str]) -> FedTable:
+    return FedTable(lake)
+
+
+def test_there_is_none_without_a_table_or_a_namespace(orders: FedTable) -> None:
+    assert read("shop.nothing") is None
+    assert read("elsewhere.nothing") is None
+
+
+def test_there_is_none_before_the_first_position(orders: FedTable) -> None:
+    assert read() is None
+    orders.maintain()
+    assert read() is None
+    orders.ingest(None)
+    assert read() is None
+
+
+def test_maintenance_does_not_hide_it(orders: FedTable) -> None:
+    orders.ingest(FIVE)
+    orders.maintain()
+    orders.maintain()
+    assert read() == FIVE
+
+
+def test_the_newest_position_counts(orders: FedTable) -> None:
+    orders.ingest(FIVE)
+    orders.ingest(SIX)
+    assert read() == SIX
+
+
+def test_a_quiet_stretch_moves_it_on_only_behind_its_carrier(orders: FedTable) -> None:
+    carrier = orders.ingest(FIVE)
+    orders.stay_idle(carrier, SEVEN)
+    orders.maintain()
+    assert read() == SEVEN
+    orders.ingest(SIX)
+    assert read() == SIX
+
+
+def test_a_rollback_rewinds_it(orders: FedTable) -> None:
+    first = orders.ingest(FIVE)
+    orders.ingest(SIX)
+    orders.roll_back(first)
+    assert read() == FIVE
+
+
+@pytest.mark.parametrize(
+    ("text", "moment"),
+    [
+        ("2026-01-01 05:00:00", datetime(2026, 1, 1, 5, tzinfo=UTC)),
+        ("2026-01-01T05:00:00Z", datetime(2026, 1, 1, 5, tzinfo=UTC)),
+        ("2026-01-01T05:00:00+02:00", datetime(2026, 1, 1, 5, tzinfo=timezone(timedelta(hours=2)))),
+    ],
+)
+def test_moments_without_a_zone_are_utc(text: str, moment: datetime) -> None:
+    assert parse_moment(text) == moment

@@ -1,0 +1,61 @@
+"""The inside of Airflow's Spark provider, as far as it is used."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from configparser import ConfigParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
+from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
+from airflow.sdk.bases.resumablejobmixin import ResumableJobMixin
+from packaging.requirements import Requirement
+
+import airflow_provider_lakecdc
+from airflow_provider_lakecdc.submit import spark_submit
+from tests.airflow_provider_lakecdc.conftest import connection
+from tests.airflow_provider_lakecdc.home import REPOSITORY
+
+OPERATOR = {"_conn_id", "_deploy_mode", "_spark_binary", "_hook", "_get_hook", "_K8S_DRIVER_STATUS_KEY"}
+HOOK = {"_build_spark_submit_command", "_process_spark_submit_log", "_submit_sp"}
+
+
+def private_members(path: Path) -> set[str]:
+    names = {node.attr for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Attribute)}
+    return {name for name in names if name.startswith("_") and not name.startswith("__")}
+
+
+def test_the_provider_has_every_private_member_that_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    connection(monkeypatch, "spark_default", conn_type="spark", host="local[2]")
+    operator: Any = SparkSubmitOperator(task_id="t")
+    assert {name for name in OPERATOR if not hasattr(operator, name)} == set()
+    assert {name for name in HOOK if not hasattr(operator._get_hook(), name)} == set()
+    assert inspect.signature(SparkSubmitOperator._get_hook).parameters.keys() == {"self"}
+    assert inspect.signature(SparkSubmitHook._process_spark_submit_log).parameters.keys() == {"self", "itr"}
+    assert inspect.signature(SparkSubmitHook._build_spark_submit_command).parameters.keys() == {"self", "application"}
+
+
+@pytest.mark.parametrize("name", ["submit_job", "get_job_status", "is_job_active", "is_job_succeeded"])
+def test_what_is_overridden_is_the_public_interface_of_resumable_jobs(name: str) -> None:
+    assert hasattr(ResumableJobMixin, name)
+
+
+def test_they_are_named_here_and_used_in_one_module_only() -> None:
+    one = Path(spark_submit.__file__)
+    assert private_members(one) == OPERATOR | HOOK | {"_ending", "_output"}
+    package = Path(airflow_provider_lakecdc.__file__).parent
+    others = {path.name: private_members(path) & (OPERATOR | HOOK) for path in package.rglob("*.py") if path != one}
+    assert {name: found for name, found in others.items() if found} == {}
+
+
+@pytest.mark.parametrize("package", ["apache-airflow-providers-apache-spark", "pymysql", "pyspark", "confluent-kafka"])
+def test_packages_of_which_private_members_are_used_have_an_upper_bound(package: str) -> None:
+    setup = ConfigParser()
+    setup.read(REPOSITORY / "setup.cfg")
+    lists = [setup["options"]["install_requires"], setup["options.extras_require"]["spark"]]
+    found = [Requirement(line) for text in lists for line in text.split("\n") if line and not line.startswith("#")]
+    (one,) = [each for each in found if each.name == package]
+    assert {each.operator for each in one.specifier} & {"<", "=="}

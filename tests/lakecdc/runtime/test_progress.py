@@ -1,0 +1,75 @@
+"""How often progress is told, and what."""
+
+from __future__ import annotations
+
+import re
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from lakecdc.iceberg.stages import described
+from lakecdc.runtime.progress import ProgressLog, long_stages_told
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+GB = 1024**3
+
+
+def progress(total: int, total_bytes: int, caplog: pytest.LogCaptureFixture) -> tuple[ProgressLog, list[float]]:
+    """Work on a table, and the clock by which it goes."""
+    caplog.set_level("INFO", "lakecdc.runtime.progress")
+    clock = [100.0]
+    return ProgressLog("db.t", "file groups", total, total_bytes, lambda: clock[0]), clock
+
+
+def test_a_line_about_every_half_minute_and_one_at_the_end(caplog: pytest.LogCaptureFixture) -> None:
+    work, clock = progress(40, 10 * GB, caplog)
+    for _ in range(40):
+        clock[0] += 9
+        work.add(1, GB // 4)
+    assert len(caplog.messages) == 10
+    assert caplog.messages[0] == "progress of db.t: 4 of 40 file groups, 1.0 of 10.0 GB, about 5 minutes left"
+    assert caplog.messages[-1] == "progress of db.t: 40 of 40 file groups, 10.0 of 10.0 GB, in 6 minutes"
+
+
+def test_work_of_unknown_size_goes_by_its_pieces(caplog: pytest.LogCaptureFixture) -> None:
+    work, clock = progress(3, 0, caplog)
+    clock[0] += 5400
+    work.add(1)
+    work.add(1)
+    work.add(1)
+    assert caplog.messages == [
+        "progress of db.t: 1 of 3 file groups, about 3.0 hours left",
+        "progress of db.t: 3 of 3 file groups, in 1.5 hours",
+    ]
+
+
+def test_a_long_stage_is_told_with_its_table_while_it_runs(
+    spark: SparkSession, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "lakecdc.runtime.progress")
+
+    def slow(seconds: float) -> float:
+        time.sleep(seconds)
+        return seconds
+
+    with long_stages_told(spark.sparkContext, pace=0.2):
+        with described(spark, "shop.orders", "sort_data_files"):
+            # Spark counts a task that has ended within 0.1 s of another event with the next one
+            spark.sparkContext.parallelize([0, 0.5, 2], 3).map(slow).collect()
+        # the watch sees that it is over
+        spark.sparkContext.parallelize([0, 1], 2).map(slow).collect()
+    (stage,) = {
+        found[1]
+        for told in caplog.messages
+        if (
+            found := re.fullmatch(r"progress of sort_data_files shop\.orders: (stage \d+), 2 of 3 tasks are done", told)
+        )
+    }
+    assert f"progress of sort_data_files shop.orders: {stage} is over" in caplog.messages
+    assert any(told.startswith("progress of Spark: stage ") for told in caplog.messages)
+    told = len(caplog.messages)
+    spark.sparkContext.parallelize([0, 1], 2).map(slow).collect()
+    assert len(caplog.messages) == told

@@ -1,0 +1,99 @@
+"""The settings a session begins with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from pyspark import SparkConf
+
+from lakecdc.contract.errors import InputError
+from lakecdc.contract.spec import Catalog
+from lakecdc.runtime.session import delete_cache, python_tasks, task_memory, use_catalog
+from tests.conftest import Lake
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_CACHE = "spark.sql.iceberg.executor-cache."
+MIB = 1024**2
+
+
+@pytest.mark.parametrize(
+    ("settings", "entry", "total"),
+    [
+        ({}, 16, 32),
+        ({"spark.executor.memory": "16g", "spark.master": "yarn"}, 256, 512),
+        ({"spark.executor.memory": "16g", "spark.master": "local[2]"}, 16, 32),
+        ({"spark.driver.memory": "4096", "spark.master": "local[2]"}, 64, 128),
+        ({"spark.executor.memory": "400m", "spark.master": "spark://somewhere:7077"}, 6, 12),
+    ],
+)
+def test_delete_cache_grows_with_the_heap(settings: dict[str, str], entry: int, total: int) -> None:
+    conf = SparkConf(loadDefaults=False).setAll(list(settings.items()))
+    assert delete_cache(conf) == {
+        _CACHE + "max-entry-size": str(entry * MIB),
+        _CACHE + "max-total-size": str(total * MIB),
+    }
+
+
+def test_a_users_own_limit_wins() -> None:
+    conf = SparkConf(loadDefaults=False).set(_CACHE + "max-entry-size", "5")
+    assert list(delete_cache(conf)) == [_CACHE + "max-total-size"]
+
+
+def test_the_session_has_it(lake: Lake) -> None:
+    assert int(lake.spark.conf.get(_CACHE + "max-entry-size") or 0) >= 16 * MIB
+
+
+def test_a_catalog_in_a_folder_that_is_not_there_is_bad_input(lake: Lake, tmp_path: Path) -> None:
+    properties = {**lake.properties, "uri": f"sqlite:///{tmp_path}/gone/catalog.db"}
+    with pytest.raises(InputError, match="'elsewhere' cannot be opened.*gone' does not exist"):
+        use_catalog(lake.spark, Catalog("elsewhere", properties))
+
+
+@pytest.mark.parametrize(
+    ("master", "settings", "share"),
+    [
+        ("local", {}, 1024),
+        ("local[4]", {"spark.driver.memory": "4g", "spark.executor.memory": "64g"}, 1024),
+        ("local[2,3]", {"spark.driver.memory": "3000m"}, 1500),
+        ("yarn", {"spark.executor.memory": "8g", "spark.executor.cores": "4"}, 2048),
+        ("yarn", {"spark.executor.memory": "8g", "spark.executor.cores": "4", "spark.task.cpus": "2"}, 4096),
+        ("k8s://https://h", {"spark.executor.memory": "8g", "spark.executor.pyspark.memory": "2g"}, 2048),
+        ("spark://h:7077", {"spark.executor.cores": "1", "spark.task.cpus": "2"}, 1024),
+    ],
+)
+def test_a_task_has_its_share_of_the_executors_memory(master: str, settings: dict[str, str], share: int) -> None:
+    conf = SparkConf(loadDefaults=False).setMaster(master).setAll(list(settings.items()))
+    assert task_memory(conf) == share
+
+
+@pytest.mark.parametrize("name", ["spark.python.daemon.module", "spark.executorEnv.PYTHONPATH"])
+def test_a_users_own_python_wins(name: str) -> None:
+    conf = SparkConf(loadDefaults=False)
+    assert name in python_tasks(conf, "local[4]")
+    assert not python_tasks(conf.set(name, "theirs"), "local[4]")
+
+
+def test_other_machines_may_not_have_the_library() -> None:
+    assert not python_tasks(SparkConf(loadDefaults=False), "yarn")
+
+
+def imported(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Names of modules that are in a task before it asks for any."""
+    import sys
+
+    import pyarrow as pa
+
+    for _ in batches:
+        yield pa.RecordBatch.from_pydict({"name": sorted(sys.modules)})
+
+
+def test_tasks_begin_with_what_they_need(lake: Lake) -> None:
+    names = lake.spark.range(1).coalesce(1).mapInArrow(imported, "name string").collect()
+    found = {row["name"] for row in names}
+    assert {"duckdb", "pyiceberg.io.pyarrow", "lakecdc.runtime.worker"} <= found
+    assert "pandas" not in found

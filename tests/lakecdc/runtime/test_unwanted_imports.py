@@ -1,0 +1,65 @@
+"""Processes of their own, since pandas may be in this one already."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+DRIVER = """
+from lakecdc.runtime.unwanted_imports import without_pandas
+with without_pandas():
+    import pyspark.testing.utils
+from pyspark.sql.types import NumpyScalarConverter
+assert NumpyScalarConverter().can_convert(1) is False
+"""
+WORKER = """
+import pyarrow as pa
+from lakecdc.runtime.worker import duckdb_of_its_own
+with duckdb_of_its_own() as connection, connection.cursor() as other:
+    for each in (connection, other):
+        each.register("rows", pa.table({"id": [1, 2]}))
+        assert each.execute("SELECT sum(id) FROM rows").fetchall() == [(3,)]
+"""
+FILES = """
+from lakecdc.iceberg.file_io import source
+source({}, __import__("os").devnull).open()
+"""
+WANTED = """
+import pandas
+from lakecdc.runtime.unwanted_imports import without_pandas
+with without_pandas():
+    assert sys.modules["pandas"] is pandas
+"""
+THREADS = """
+import threading, time
+from lakecdc.runtime.unwanted_imports import without_pandas
+failed = []
+def work(seconds):
+    try:
+        with without_pandas():
+            time.sleep(seconds)
+            import pandas
+    except ImportError:
+        return
+    failed.append(seconds)
+# who leaves first must not make pandas visible to the other
+threads = [threading.Thread(target=work, args=[seconds]) for seconds in (0.1, 0.5)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+assert not failed, failed
+"""
+
+
+def run(text: str) -> None:
+    subprocess.run([sys.executable, "-c", f"import sys\n{text}"], check=True, timeout=60)
+
+
+@pytest.mark.parametrize("text", [DRIVER, WORKER, FILES, THREADS])
+def test_nobody_imports_pandas_and_everybody_still_can(text: str) -> None:
+    run(f"{text}\nassert 'pandas' not in sys.modules\nimport pandas\nassert pandas.DataFrame([1]).size == 1")
+
+
+def test_it_is_left_alone_where_it_is_wanted() -> None:
+    run(WANTED)

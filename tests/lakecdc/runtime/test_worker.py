@@ -1,0 +1,84 @@
+"""What DuckDB may do inside a task."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import duckdb
+import pytest
+
+from lakecdc.runtime.session import task_memory
+from lakecdc.runtime.worker import TASK_MEMORY, duckdb_of_its_own
+from tests.conftest import Lake
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+SETTINGS = ("memory_limit", "temp_directory", "TimeZone", "threads", "enable_external_access")
+EXTENSIONS = ("autoinstall_known_extensions", "autoload_known_extensions")
+
+
+def settings_of_a_task(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """What DuckDB tells of itself."""
+    import pyarrow as pa
+
+    for _ in batches:
+        with duckdb_of_its_own() as connection, connection.cursor() as beside:
+            told = ", ".join(f"current_setting('{name}')::VARCHAR AS {name}" for name in SETTINGS + EXTENSIONS)
+            row = beside.execute(f"SELECT {told}").to_arrow_table().to_pylist()
+            yield pa.RecordBatch.from_pylist([{**row[0], "disks": os.environ["SPARK_LOCAL_DIRS"]}])
+
+
+def test_a_task_keeps_to_its_share_on_sparks_disks(lake: Lake) -> None:
+    columns = ", ".join(f"{name} string" for name in (*SETTINGS, *EXTENSIONS, "disks"))
+    row = lake.spark.range(1).coalesce(1).mapInArrow(settings_of_a_task, columns).first()
+    assert row is not None
+    share = task_memory(lake.spark.sparkContext.getConf())
+    size, unit = row["memory_limit"].split()
+    assert float(size) * {"MiB": 1, "GiB": 1024}[unit] == max(256, share)
+    assert any(row["temp_directory"].startswith(f"{disk}/duckdb-") for disk in row["disks"].split(","))
+    assert (row["TimeZone"], row["threads"], row["enable_external_access"]) == ("UTC", "1", "false")
+    assert [row[name] for name in EXTENSIONS] == ["false", "false"]
+
+
+def test_every_connection_is_in_utc() -> None:
+    script = """
+from lakecdc.runtime.worker import duckdb_of_its_own
+with duckdb_of_its_own() as connection, connection.cursor() as beside:
+    for each in (connection, beside):
+        assert each.execute("SELECT current_setting('TimeZone')").fetchall() == [("UTC",)]
+"""
+    subprocess.run([sys.executable, "-c", script], check=True, env={**os.environ, "TZ": "America/New_York"})
+
+
+def test_what_is_too_much_for_its_memory_goes_to_disk(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv(TASK_MEMORY, "1")
+    monkeypatch.setenv("SPARK_LOCAL_DIRS", str(tmp_path))
+    with duckdb_of_its_own() as connection:
+        connection.execute("SET memory_limit = '24MiB'")
+        rows = connection.execute("SELECT hash(range) AS h, range FROM range(3_000_000) ORDER BY h").to_arrow_reader()
+        assert rows.read_next_batch().num_rows
+        (folder,) = tmp_path.iterdir()
+        assert folder.name.startswith(f"duckdb-{os.getpid()}-") and list(folder.iterdir())
+        rows.close()
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "SELECT * FROM read_text('/etc/hostname')",
+        "COPY (SELECT 1) TO '/tmp/lakecdc-leak'",
+        "INSTALL httpfs",
+        "LOAD httpfs",
+        "SET enable_external_access = true",
+    ],
+)
+def test_it_reaches_nothing_else(statement: str) -> None:
+    with duckdb_of_its_own() as connection, pytest.raises(duckdb.Error):
+        connection.execute(statement)
