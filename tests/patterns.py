@@ -8,6 +8,7 @@ import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import permutations
 from pathlib import Path
 from re import _constants as sre  # type: ignore[attr-defined]
@@ -124,7 +125,7 @@ def slow_texts(pattern: re.Pattern[Any]) -> list[Callable[[int], str]]:
     starts = list(dict.fromkeys(_beginnings(parsed)))
     texts = [("", pump) for pump in (*pumps, *starts)]
     texts += [(start, each) for start in starts for each in characters]
-    return [lambda size, text=text: _text(*text, size) for text in dict.fromkeys(texts) if text[1]]  # type: ignore[misc]
+    return [partial(_text, *text) for text in dict.fromkeys(texts) if text[1]]
 
 
 def _text(start: str, pump: str, size: int) -> str:

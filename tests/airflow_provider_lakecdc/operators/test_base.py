@@ -224,7 +224,7 @@ HELD = {
 def rescheduled_since(context: Context, hours: int | None) -> None:
     """Let a scheduler have rescheduled the task for the first time so long ago."""
     first = None if hours is None else datetime.now(UTC) - timedelta(hours=hours)
-    context["ti"].get_first_reschedule_date = lambda _: first  # type: ignore[attr-defined]
+    context["ti"].get_first_reschedule_date = lambda _: first
 
 
 class TestFailures:
