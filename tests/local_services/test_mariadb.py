@@ -25,8 +25,8 @@ def query(server: MariaDB, statement: str) -> list[Any]:
 def test_logs_rows_and_survives_a_restart_and_a_crash(folder: Path) -> None:
     data = folder / "data"
     with MariaDB(data, keep_data=True) as server:
-        wanted = "log_bin, binlog_format, binlog_row_image, binlog_row_metadata, gtid_strict_mode"
-        assert query(server, f"SELECT {wanted}") == [(1, "ROW", "FULL", "FULL", 1)]
+        wanted = "log_bin, @@binlog_format, @@binlog_row_image, @@binlog_row_metadata, @@gtid_strict_mode"
+        assert query(server, f"SELECT @@{wanted}") == [(1, "ROW", "FULL", "FULL", 1)]
         query(server, "CREATE DATABASE shop")
         query(server, "CREATE TABLE shop.t (id int PRIMARY KEY)")
         query(server, "INSERT INTO shop.t VALUES (1)")
@@ -35,7 +35,7 @@ def test_logs_rows_and_survives_a_restart_and_a_crash(folder: Path) -> None:
     assert not server.running
     again = MariaDB(data, settings={"server-id": "7"}).start()
     try:
-        assert query(again, "SELECT id, server_id FROM shop.t") == [(1, 7)]
+        assert query(again, "SELECT id, @@server_id FROM shop.t") == [(1, 7)]
         query(again, "INSERT INTO shop.t VALUES (2)")
         port = again.port
         again.stop(crash=True)

@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 
 _DUMP, _NON_BLOCKING = 0x12, 0x01
 _SETTINGS = (
-    "SET @master_binlog_checksum = global.binlog_checksum",
-    "SET @source_binlog_checksum = global.binlog_checksum",
+    "SET @master_binlog_checksum = @@global.binlog_checksum",
+    "SET @source_binlog_checksum = @@global.binlog_checksum",
     # MariaDB would otherwise rewrite events for a replica that knows no global transaction identifiers
     "SET @mariadb_slave_capability = 4",
 )

@@ -134,7 +134,7 @@ def begin_snapshot(session: Session, server: Server) -> tuple[Place, datetime]:
     if server.mariadb:
         query(session, "START TRANSACTION WITH CONSISTENT SNAPSHOT")
         return snapshot_place(session), clock
-    ((usual,),) = query(session, "SELECT SESSION.wait_timeout")
+    ((usual,),) = query(session, "SELECT @@SESSION.wait_timeout")
     query(session, f"SET SESSION wait_timeout = {_LOCKED_IDLE_SECONDS}")
     query(session, "FLUSH TABLES WITH READ LOCK")
     try:
@@ -169,14 +169,14 @@ def check_place(session: Session, server: Server, place: Place, gtid: str) -> st
         same = set(gtid.split(",")) <= set(told.split(","))
     else:
         told = "another set of transactions"
-        same = bool(query(session, "SELECT GTID_SUBSET(%s, GLOBAL.gtid_executed)", (gtid,))[0][0])
+        same = bool(query(session, "SELECT GTID_SUBSET(%s, @@GLOBAL.gtid_executed)", (gtid,))[0][0])
     return None if same else f"At {place} the source's log has {told}, not {gtid}: it was reset or restored"
 
 
 def gtid_at(session: Session, server: Server, place: Place) -> str:
     """Global transaction identifiers up to a place; at MySQL, whose list knows no bounds, some of those until now."""
     if not server.mariadb:
-        told = str(query(session, "SELECT GLOBAL.gtid_executed")[0][0]).replace("\n", "")
+        told = str(query(session, "SELECT @@GLOBAL.gtid_executed")[0][0]).replace("\n", "")
         # a position is kept short, and a part of the list serves to tell this log from another
         return told if len(told) <= _GTID_CHARACTERS else told[:_GTID_CHARACTERS].rpartition(",")[0]
     return str(query(session, "SELECT BINLOG_GTID_POS(%s, %s)", (place.file, place.pos))[0][0] or "")

@@ -30,7 +30,7 @@ ALL = "SELECT * FROM s.orders ORDER BY id"
 @contextmanager
 def setting(shop: Shop, name: str, value: int) -> Iterator[None]:
     """A global setting, for a while."""
-    ((before,),) = shop.sql(f"SELECT GLOBAL.{name}")
+    ((before,),) = shop.sql(f"SELECT @@GLOBAL.{name}")
     shop.sql(f"SET GLOBAL {name} = {value}")
     try:
         yield

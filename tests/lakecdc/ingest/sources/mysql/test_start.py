@@ -180,7 +180,7 @@ def test_another_server_stops_the_run(shop: Shop) -> None:
     name = table(shop)
     shop.run()
     mysql = isinstance(shop.server, MySQL)
-    own = f"mysql:{shop.sql('SELECT server_uuid')[0][0]}" if mysql else "mariadb:1:0"
+    own = f"mysql:{shop.sql('SELECT @@server_uuid')[0][0]}" if mysql else "mariadb:1:0"
     position = shop.model.positions[name]
     assert position is not None and position.identity == own
     shop.model.positions[name] = replace(position, identity="mariadb:2:0")
@@ -238,7 +238,7 @@ def test_transactions_of_every_kind_of_identifier(shop: Shop) -> None:
     name = table(shop)
     shop.run()
     first = shop.model.positions[name]
-    own = shop.sql("SELECT server_uuid")[0][0]
+    own = shop.sql("SELECT @@server_uuid")[0][0]
     assert first is not None and first.offsets["gtid"].startswith(f"{own}:1-")
     other = "11111111-2222-3333-4444-555555555555"
     for number, (tag, expected) in enumerate(
@@ -325,7 +325,7 @@ def test_ddl_that_changes_rows_without_events_stops_its_table(shop: Shop) -> Non
         shop.sql(f"INSERT INTO s.{name} (id, v) VALUES (1, {values.get(name, '5')}), (2, {values.get(name, '5')})")
     shop.run()
     for name, (_kind, change) in definitions.items():
-        mode = "SET sql_mode = global.sql_mode" if name in strict else "SET sql_mode = ''"
+        mode = "SET sql_mode = @@global.sql_mode" if name in strict else "SET sql_mode = ''"
         shop.sql(mode, f"ALTER {'IGNORE ' if name == 'ignoring' else ''}TABLE s.{name} {change}")
     shop.sql("UPDATE s.versioned SET v = 6 WHERE id = 1", "ALTER TABLE s.versioned DROP SYSTEM VERSIONING")
     shop.sql("ALTER TABLE s.good MODIFY v bigint COMMENT 'wider', ENGINE = InnoDB", "INSERT INTO s.good VALUES (5, 5)")
