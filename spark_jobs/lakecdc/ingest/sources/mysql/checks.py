@@ -7,8 +7,9 @@ from contextlib import closing
 from typing import TYPE_CHECKING
 
 from lakecdc.contract.findings import Finding, summed, tried
+from lakecdc.ingest.discovery import check_patterns
 from lakecdc.ingest.sources.mysql import log as binlog
-from lakecdc.ingest.sources.mysql.catalog import read_table
+from lakecdc.ingest.sources.mysql.catalog import list_tables, read_table
 from lakecdc.ingest.sources.mysql.connect import Address, address, asking, connect, query, quoted, variables
 from lakecdc.ingest.sources.mysql.server import Server, log_end, read_server
 
@@ -70,8 +71,11 @@ def _login(session: Session, where: Address, server: Server) -> Finding | str:
 
 def _tables(session: Session, spec: JobSpec, source: MysqlSource, where: Address, server: Server) -> Iterator[Finding]:
     known = (session, source, where, server)
-    found = [tried(f"source of {target.table}", _table, *known, target) for target in spec.targets]
-    yield from summed("source tables", found, "can be read")
+    named: list[JobSpec] = []
+    yield from check_patterns(spec, lambda: list_tables(session), named)
+    for each in named:
+        found = [tried(f"source of {target.table}", _table, *known, target) for target in each.targets]
+        yield from summed("source tables", found, "can be read")
 
 
 def _table(session: Session, source: MysqlSource, where: Address, server: Server, target: Target) -> str:
