@@ -55,7 +55,7 @@ def findings(spec: JobSpec, positions: Mapping[str, Position] | None) -> Iterato
     elif isinstance(source, MysqlSource):
         from lakecdc.ingest.sources.mysql import checks as mysql
 
-        yield from mysql.findings(spec, source)
+        yield from mysql.findings(spec, source, positions)
     elif isinstance(source, KafkaSource):
         from lakecdc.ingest.sources.kafka import checks as kafka
 

@@ -178,6 +178,13 @@ def test_mariadb(check: Check, folder: Path) -> None:
         found = check({**source, "user": "reader"}, "shop.orders", "shop.absent")
         assert found["source login"].state == "fail" and "BINLOG MONITOR" in str(found["source login"].remedy)
         assert found["source of shop.absent"].state == "fail" and found["source tables"].found == "1 can be read"
+        misspelt = check({**source, "user": "root"}, "shop.ordr")["source of shop.ordr"]
+        assert "Did you mean 'shop.orders'?" in str(misspelt.remedy)
+        cursor.execute("SELECT concat('mariadb:', @@server_id, ':', @@gtid_domain_id)")
+        position = Position("mysql", str(cursor.fetchall()[0][0]), {"file": "gone.000001", "pos": 4})
+        found = check({**source, "user": "root"}, positions={"shop.orders": position.encode()})
+        assert "The log file gone.000001 is gone" in found["source of shop.orders"].found
+        assert states(check({**source, "user": "root"}, positions=None))["positions"] == "warn"
         cursor.execute("SET GLOBAL binlog_format = 'MIXED'")
         found = check({**source, "user": "root"})
         assert states(found) == {"source": "ok", "binary log": "fail"}

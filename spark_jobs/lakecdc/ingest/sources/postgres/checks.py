@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from lakecdc.contract.errors import InputError
 from lakecdc.contract.findings import Finding, summed, tried
 from lakecdc.ingest.discovery import check_patterns
-from lakecdc.ingest.sources.database import reloads
+from lakecdc.ingest.sources.database import standing
 from lakecdc.ingest.sources.postgres import owners, slots
 from lakecdc.ingest.sources.postgres.catalog import list_tables, read_table
 from lakecdc.ingest.sources.postgres.connect import Address, address, connect
@@ -60,9 +60,7 @@ def findings(spec: JobSpec, source: PostgresSource, positions: Positions) -> Ite
         named: list[JobSpec] = []
         yield from check_patterns(spec, lambda: list_tables(session), named)
         spec = named[0] if named else spec
-        # a table that is loaded anew goes on from nowhere
-        go_on = {target.table for target in spec.targets if not reloads(spec, target)}
-        known = None if positions is None else {name: p for name, p in positions.items() if name in go_on}
+        known = None if positions is None else standing(spec, positions)
         yield tried("source slot", _slot, session, source, known)
         yield tried("slot's owner", _owner, session, spec, source)
         publication = Publication(session, where, source.publication_name)
