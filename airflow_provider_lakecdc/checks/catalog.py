@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from airflow_provider_lakecdc.exceptions import JobClusterError
 from airflow_provider_lakecdc.hooks.catalog import get_catalog
+from lakecdc.contract.fields import nearest
 from lakecdc.contract.findings import Finding, summed, tried
 from lakecdc.contract.runtime import catalog_type
 from lakecdc.contract.secrets import resolve
@@ -25,11 +26,12 @@ _IS_PLACE = re.compile(r"^(\w[\w+.-]*:|/)")
 _REMEDY = "The login needs the right to make and change tables there."
 
 
-def findings(conn_id: str, namespaces: Sequence[str]) -> Iterator[Finding]:
+def findings(conn_id: str, namespaces: Sequence[str], tables: Sequence[str] = ()) -> Iterator[Finding]:
     """Look at a catalog, and write into it what is removed at once.
 
     :param conn_id: connection of type ``iceberg``.
     :param namespaces: that jobs write to.
+    :param tables: that no job makes.
     """
     found: list[CatalogConnection] = []
     yield tried("catalog connection", _connection, conn_id, found)
@@ -40,6 +42,8 @@ def findings(conn_id: str, namespaces: Sequence[str]) -> Iterator[Finding]:
         with closing(each):
             written = [tried(f"namespace {name}", _namespace, each, name) for name in namespaces]
             yield from summed("namespaces", written, "take writes")
+            existing = [tried(f"table {name}", _table, each, name) for name in tables if _has_namespace(each, name)]
+            yield from summed("tables", existing, "exist")
             yield tried("warehouse", _warehouse, each)
 
 
@@ -64,7 +68,7 @@ def _opened(connection: CatalogConnection, opened: list[Catalog]) -> str:
 
 def _namespace(catalog: Catalog, name: str) -> Finding | str:
     if not catalog.namespace_exists(name):
-        remedy = "The first run makes it, if the login may."
+        remedy = "The first run that feeds a table of it makes it, if the login may. Otherwise correct the name."
         return Finding(f"namespace {name}", "warn", "it is not there", remedy)
     try:
         catalog.update_namespace_properties(name, updates={PROBE: "1"})
@@ -74,6 +78,19 @@ def _namespace(catalog: Catalog, name: str) -> Finding | str:
     except Exception as error:
         return Finding(f"namespace {name}", "fail", f"it takes no writes: {type(error).__name__}: {error}", _REMEDY)
     return "it takes writes"
+
+
+def _has_namespace(catalog: Catalog, table: str) -> bool:
+    """Tell whether a table's namespace exists; one that does not has a finding of its own."""
+    return bool(catalog.namespace_exists(table.rpartition(".")[0]))
+
+
+def _table(catalog: Catalog, name: str) -> Finding | str:
+    if catalog.table_exists(name):
+        return name
+    near = nearest(name, [".".join(each) for each in catalog.list_tables(name.rpartition(".")[0])])
+    remedy = "Correct the name in tables of the configuration. Governance leaves the table out until it exists."
+    return Finding(f"table {name}", "warn", "it does not exist", f"{near} {remedy}" if near else remedy)
 
 
 def _warehouse(catalog: Catalog) -> Finding | str:

@@ -3,24 +3,31 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from airflow_provider_lakecdc.governance.discovery import Wanted, find
 from airflow_provider_lakecdc.hooks.catalog import get_catalog
 from airflow_provider_lakecdc.hooks.source import source_from_connection
+from airflow_provider_lakecdc.lake.tables import read_position
 from airflow_provider_lakecdc.submit import launcher
+from airflow_provider_lakecdc.submit.failures import one_line
 from airflow_provider_lakecdc.submit.submission import check_spec, spec_document
 from lakecdc.contract.findings import Finding, tried
 
 if TYPE_CHECKING:
+    from airflow_provider_lakecdc.hooks.catalog import CatalogConnection
     from airflow_provider_lakecdc.templates.config import LakeConfig
     from lakecdc.contract.spec import JobSpec
+
+log = logging.getLogger(__name__)
 
 
 def findings(config: LakeConfig, specs: list[JobSpec]) -> Iterator[Finding]:
     """Look at a configuration's source.
 
-    :param config: with a source and targets.
+    :param config: with a source and targets, whose catalog's connection exists.
     :param specs: takes what an ingest job would be told.
     """
     found: list[Finding] = []
@@ -38,6 +45,18 @@ def _ask(config: LakeConfig, specs: list[JobSpec], found: list[Finding]) -> str:
     parts = {"source": source, "target": [dict(target) for target in config.targets]}
     document = spec_document("ingest", catalog, (), config.job_options("ingest", "ingest"), **parts)
     specs.append(check_spec(document, "ingest"))
-    told = launcher.ask_source("lakecdc.probes.source_checks", json.dumps(document), secrets)
+    question = json.dumps({"spec": document, "positions": _positions(catalog, config)})
+    told = launcher.ask_source("lakecdc.probes.source_checks", question, secrets)
     found += [Finding.of(each) for each in json.loads(told)]
     return "asked"
+
+
+def _positions(catalog: CatalogConnection, config: LakeConfig) -> dict[str, str] | None:
+    """Return where tables that ingestion feeds stand in their source; None if one cannot be read."""
+    try:
+        tables = find(catalog, Wanted(tuple(config.fed_tables))).tables
+        positions = {table: read_position(catalog, table) for table in tables}
+    except Exception as error:
+        log.info("The positions of tables cannot be read: %s", one_line(error))
+        return None
+    return {table: position.encode() for table, position in positions.items() if position}

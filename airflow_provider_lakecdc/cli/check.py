@@ -15,6 +15,7 @@ from airflow_provider_lakecdc.hooks.catalog import get_catalog
 from airflow_provider_lakecdc.templates.config import LakeConfig, SparkConfig
 from lakecdc.contract import runtime
 from lakecdc.contract.findings import Finding, tried
+from lakecdc.metadata.policy import is_pattern, matching
 
 if TYPE_CHECKING:
     from airflow_provider_lakecdc.submit.launcher import SparkTarget
@@ -40,8 +41,14 @@ def _findings(asked: Namespace) -> Iterator[Finding]:
     yield machine.packages()
     yield machine.java()
     configs: list[LakeConfig] = []
+    makes_dags = False
     if not asked.catalog:
-        yield tried("configuration", _configuration, asked, configs)
+        whole = tried("configuration", _configuration, asked, configs)
+        yield whole
+        makes_dags = whole.state == "ok"
+        if whole.state == "fail" and not configs:
+            # it would have said which connections are meant
+            return
     config = configs[0] if configs else None
     spark = config.spark if config else SparkConfig()
     targets: list[SparkTarget] = []
@@ -51,9 +58,11 @@ def _findings(asked: Namespace) -> Iterator[Finding]:
         yield from machine.spark(target)
     yield tried("documents", deployment.documents, targets[0] if targets else None)
     conn_id = config.catalog if config else asked.catalog or settings.catalog_conn_id()
-    yield from catalog.findings(conn_id, _namespaces(config))
+    looked = [*catalog.findings(conn_id, _namespaces(config), _existing(config))]
+    yield from looked
     specs: list[JobSpec] = []
-    if config and config.source and config.targets:
+    # what is wrong with a configuration that makes no DAGs, or with the catalog's connection, is said above
+    if config and config.source and config.targets and makes_dags and looked[0].state == "ok":
         yield from source.findings(config, specs)
     yield tried("jars", _jars, conn_id, spark, specs)
 
@@ -63,8 +72,16 @@ def _configuration(asked: Namespace, configs: list[LakeConfig]) -> Finding | str
     if config is None:
         remedy = "It names source and tables for the DAGs of the wheel: docs/getting-started.md, step 5."
         return Finding("configuration", "warn", "nobody has set one, so that no source is looked at", remedy)
-    configs.append(config)
+    if config.tables or config.targets:
+        configs.append(config)
     return deployment.dags(config)
+
+
+def _existing(config: LakeConfig | None) -> list[str]:
+    """Return the tables that are named to be maintained and that ingestion does not feed."""
+    if config is None:
+        return []
+    return [name for name in config.tables if not is_pattern(name) and not matching(config.fed_tables, [name])]
 
 
 def _namespaces(config: LakeConfig | None) -> list[str]:

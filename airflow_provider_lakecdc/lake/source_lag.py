@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_lakecdc.lake.limits import look_at
-from airflow_provider_lakecdc.lake.tables import Side, open_table, standing_position
+from airflow_provider_lakecdc.lake.tables import Side, read_position
 from airflow_provider_lakecdc.submit import launcher
 
 if TYPE_CHECKING:
@@ -51,8 +51,7 @@ def look(
 def _position(catalog: CatalogConnection, table: str) -> str | None | Exception:
     """Where a table stands, as summaries hold it, or why it cannot be read; the source is asked for all at once."""
     try:
-        with open_table(catalog, table) as found:
-            position = standing_position(found) if found is not None else None
+        position = read_position(catalog, table)
     except Exception as error:
         return error
     return position.encode() if position else None

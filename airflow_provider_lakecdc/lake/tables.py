@@ -61,6 +61,12 @@ def standing_position(table: Table) -> Position | None:
     return current_position(carrier, table.properties)
 
 
+def read_position(catalog: CatalogConnection, table: str) -> Position | None:
+    """Read where a table stands in its source; None if there is no such table, or it has never been fed."""
+    with open_table(catalog, table) as found:
+        return standing_position(found) if found is not None else None
+
+
 def snapshot_facts(snapshot: Snapshot) -> SnapshotFacts:
     """A snapshot as :mod:`lakecdc.metadata` knows it."""
     operation = snapshot.summary.operation.value if snapshot.summary else None

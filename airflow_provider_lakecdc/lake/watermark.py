@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from airflow_provider_lakecdc.lake.tables import open_table, standing_position
+from airflow_provider_lakecdc.lake.tables import read_position
 
 if TYPE_CHECKING:
     from airflow_provider_lakecdc.hooks.catalog import CatalogConnection
@@ -20,10 +20,7 @@ def read_watermark(catalog: CatalogConnection, table: str) -> datetime | None:
     :param table: ``namespace.name``.
     :return: None if there is no such table, or no position in it yet.
     """
-    with open_table(catalog, table) as found:
-        if found is None:
-            return None
-        position = standing_position(found)
+    position = read_position(catalog, table)
     return parse_moment(position.read_through) if position and position.read_through else None
 
 

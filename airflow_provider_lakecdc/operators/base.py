@@ -19,7 +19,7 @@ from airflow_provider_lakecdc.hooks.catalog import CatalogConnection, get_catalo
 from airflow_provider_lakecdc.hooks.source import source_from_connection
 from airflow_provider_lakecdc.observe import lineage, metrics
 from airflow_provider_lakecdc.submit import launcher, reporting, shipping
-from airflow_provider_lakecdc.submit.failures import verdict
+from airflow_provider_lakecdc.submit.failures import interrupted, verdict
 from airflow_provider_lakecdc.submit.job_run import JOB_RUN_KEY, JobRun
 from airflow_provider_lakecdc.submit.lease_waiting import reschedule_if_leased
 from airflow_provider_lakecdc.submit.links import (
@@ -342,7 +342,7 @@ class LakecdcJobOperator(SubmitOperator):
             report = self._documents.read_report()
         except BaseException as error:
             # a task that runs out of time, say; its application has been started
-            self._record(context, job, None, LakecdcJobError(f"The task has ended before its job: {error!r}"))
+            self._record(context, job, None, interrupted(error))
             raise
         self._record(context, job, report, None if report else verdict(None, submit_error))
         return report, submit_error

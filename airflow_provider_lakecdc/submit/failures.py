@@ -7,14 +7,15 @@ from collections.abc import Sequence
 
 from airflow_provider_lakecdc.exceptions import CLASSES, JobClusterError, LakecdcJobError
 from lakecdc.contract.errors import LakecdcError
-from lakecdc.contract.report import EXIT_BAD_INPUT, EXIT_CONFLICT, EXIT_DONE, JobReport, TableReport
+from lakecdc.contract.report import EXIT_BAD_INPUT, EXIT_CONFLICT, EXIT_DONE, JobReport, TableReport, describe
 from lakecdc.contract.secrets import mask
 
+# what helps against any failure of a class: the cause, and what to do about it, are the reason's
 _CLASS_HINTS = {
-    "conflict": "Another writer committed first and nothing of this table was published. A retry works on the new "
-    "state; if it goes on, give the table's writers a common pool with one slot.",
+    "conflict": "A retry starts from the current state. If conflicts go on, give the tasks that share the table or its "
+    "source a common pool with one slot.",
     "bad input": "A retry would fail alike; mend what the reason names, then clear the task.",
-    "cluster": "Check that Spark, the source and the catalog can be reached and have room, then let it retry.",
+    "cluster": "Let it retry once what the reason names is mended.",
     "unknown": "The task's log holds the job's own output above this message.",
 }
 # characters of an error in one line
@@ -61,6 +62,15 @@ def verdict(
     total = f"{len(failed)} of {len(named)} tables" if report.tables and not report.error else "the whole job"
     lines = "\n".join(f"  {reason}" for reason in reasons)
     return CLASSES[kind](f"{report.job} failed ({kind}) for {total}:\n{lines}", hint=_CLASS_HINTS[kind], report=report)
+
+
+def interrupted(error: BaseException) -> LakecdcJobError:
+    """Return the failure of a job whose worker ended before the job reported.
+
+    :param error: what ended the task. A broken pipe says only that Airflow's process above the task is gone.
+    """
+    cause = "" if isinstance(error, BrokenPipeError) else f" ({describe(error)})"
+    return LakecdcJobError(f"The worker's process ended before the job reported{cause}. What the job committed stands.")
 
 
 def failure_class(report: JobReport, fail_on: Sequence[str] = ()) -> str | None:

@@ -53,7 +53,7 @@ class TableLink(_PushedLink):
 
 
 class SparkUiLink(_PushedLink):
-    """Opens Spark's own page: the driver's while the job runs, then that of the history server, if there is one."""
+    """Opens Spark's own page: the driver's while the job runs, then the history server's; no link without one."""
 
     name = "Spark UI"
     key = SPARK_UI_KEY

@@ -54,6 +54,7 @@ class Heard:
         self._push, self._clock = push, clock
         self._progress: dict[str, Progress] = {}
         self._pushed = -_PACE
+        self._has_spark_ui = False
         self._logged_application: str | None = None
 
     @property
@@ -66,12 +67,16 @@ class Heard:
         }
 
     def end(self) -> None:
-        """Have the link to Spark's page lead to the history server, if it will know the application."""
+        """Point the link to Spark's page to the history server if it will know the application, else remove it."""
         server = settings.history_server()
         if server and self._logged_application:
             self._keep(SPARK_UI_KEY, f"{server}/history/{quote(self._logged_application, safe='')}/jobs/")
+        elif self._has_spark_ui:
+            # the driver's page has ended with the driver
+            self._keep(SPARK_UI_KEY, "")
 
     def _hear_spark_ui(self, address: str) -> None:
+        self._has_spark_ui = True
         self._keep(SPARK_UI_KEY, address)
 
     def _hear_event_log(self, application: str) -> None:

@@ -76,6 +76,9 @@ class SubmitOperator(SparkSubmitOperator):
         self._hook, self._output = None, JobOutput(listeners)
         try:
             super().execute(context)
+        except BrokenPipeError:
+            # Airflow's process above this one is gone, which says nothing of spark-submit
+            raise
         except Exception as error:
             # the command and all of the output, which its message repeats, stand in the log
             raise SubmitError(self._ending(error), self._output.last_lines) from None

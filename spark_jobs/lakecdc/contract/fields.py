@@ -6,7 +6,7 @@ import dataclasses
 import difflib
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 from zoneinfo import ZoneInfo
@@ -45,9 +45,17 @@ def refuse_unknown(document: Mapping[str, Any], known: Mapping[str, Any] | set[s
     """
     for key in document:
         if key not in known:
-            near = difflib.get_close_matches(str(key), list(known), 1)
-            suggestion = f"Did you mean {near[0]!r}?" if near else f"Known keys are {', '.join(sorted(known))}."
+            suggestion = nearest(str(key), known) or f"Known keys are {', '.join(sorted(known))}."
             raise SpecError(f"Unknown key {key!r} in {where}.", hint=suggestion, key=key)
+
+
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """Suggest the known name that is most like another one; None if none is like it.
+
+    :param name: that is not known.
+    """
+    near = difflib.get_close_matches(name, list(known), 1)
+    return f"Did you mean {near[0]!r}?" if near else None
 
 
 def check_zone(name: str, where: str) -> None:

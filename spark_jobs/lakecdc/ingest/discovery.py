@@ -6,12 +6,13 @@ So a table that appears later is fed from the next run on, with a full load wher
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from importlib import import_module
 from typing import TYPE_CHECKING
 
 from lakecdc.contract.errors import InputError
+from lakecdc.contract.findings import Finding, tried
 from lakecdc.metadata.names import is_side_table, quarantine_of
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ def expanded(spark: SparkSession, spec: JobSpec) -> tuple[JobSpec, dict[str, Inp
 
     :raises InputError: if none is found for all the targets together.
     """
-    if not any(target.is_pattern for target in spec.targets):
+    if not _has_patterns(spec):
         return spec, {}
     assert spec.source is not None
     package = import_module(f"lakecdc.ingest.sources.{spec.source.type}")
@@ -40,8 +41,40 @@ def expanded(spark: SparkSession, spec: JobSpec) -> tuple[JobSpec, dict[str, Inp
             f"A source of type {spec.source.type!r} cannot tell which tables it has.",
             hint='Name every target, without "{table}".',
         )
-    found = package.source_tables(spark, spec)
-    targets, shared = _named(spec.targets, sorted(found), getattr(spec.options, "quarantine_table", None))
+    return with_named_targets(spec, package.source_tables(spark, spec))
+
+
+def check_patterns(spec: JobSpec, tables: Callable[[], Sequence[str]], named: list[JobSpec]) -> Iterator[Finding]:
+    """Tell which source tables patterns mean; nothing if every target is named.
+
+    :param tables: lists the source's tables.
+    :param named: takes the spec with every target named, unless that fails.
+    """
+    if _has_patterns(spec):
+        yield tried("source_tables", _meant, spec, tables, named)
+    else:
+        named.append(spec)
+
+
+def _meant(spec: JobSpec, tables: Callable[[], Sequence[str]], named: list[JobSpec]) -> str:
+    spec, shared = with_named_targets(spec, tables())
+    named.append(spec)
+    for error in shared.values():
+        raise error
+    return f"{len(spec.targets)} tables of the source are meant"
+
+
+def _has_patterns(spec: JobSpec) -> bool:
+    return any(target.is_pattern for target in spec.targets)
+
+
+def with_named_targets(spec: JobSpec, found: Sequence[str]) -> tuple[JobSpec, dict[str, InputError]]:
+    """Name every target of a spec, see :func:`expanded`.
+
+    :param found: the source's tables.
+    :raises InputError: if no target is left.
+    """
+    targets, shared = named_targets(spec.targets, sorted(found), getattr(spec.options, "quarantine_table", None))
     if not targets:
         raise InputError(
             f"None of the source's {len(found)} tables is meant by source_tables.",
@@ -50,9 +83,10 @@ def expanded(spark: SparkSession, spec: JobSpec) -> tuple[JobSpec, dict[str, Inp
     return replace(spec, targets=targets, tables=tuple(t.table for t in targets)), shared
 
 
-def _named(
+def named_targets(
     targets: Sequence[Target], found: Sequence[str], quarantine: str | None = None
 ) -> tuple[tuple[Target, ...], dict[str, InputError]]:
+    """Name the targets of patterns; and the tables that several source tables would feed."""
     shared: dict[str, InputError] = {}
     named = [t for t in targets if not t.is_pattern]
     own, taken = {t.source_table for t in named}, {t.table: "" for t in named}

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import os
 import re
+import sqlite3
 import sys
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, unquote, urlsplit
 
 from lakecdc.contract.errors import InputError, LakecdcError, SourceUnavailableError, SpecError
 from lakecdc.contract.refusals import is_refusal
@@ -21,6 +23,12 @@ from lakecdc.contract.sources.jdbc import JdbcSource
 from lakecdc.contract.sources.mysql import MysqlSource
 from lakecdc.contract.sources.postgres import PostgresSource
 from lakecdc.contract.spec import Catalog, JobSpec, loads, parse_spec
+
+if TYPE_CHECKING:
+    import psycopg
+    import pymysql
+
+    Session = sqlite3.Connection | psycopg.Connection[tuple[Any, ...]] | pymysql.Connection[Any]
 
 _SECONDS = 10
 # of these a path without a scheme may lie in another file system than this machine's
@@ -99,9 +107,15 @@ def check_path(path: str) -> None:
 
 
 def check_jdbc(source: JdbcSource) -> None:
-    """Open the database of a ``jdbc`` source, where that can be done without its driver.
+    """Try the database of a ``jdbc`` source, see :func:`open_jdbc`."""
+    if (session := open_jdbc(source)) is not None:
+        session.close()
 
-    :raises InputError: it refuses the login, or its file is not there.
+
+def open_jdbc(source: JdbcSource) -> Session | None:
+    """Open the database of a ``jdbc`` source; None where that needs its driver.
+
+    :raises InputError: it refuses the login, or its file does not exist.
     :raises SourceUnavailableError: it is out of reach.
     """
     parts = urlsplit(source.url.removeprefix("jdbc:"))
@@ -109,30 +123,32 @@ def check_jdbc(source: JdbcSource) -> None:
         file = source.url.removeprefix("jdbc:sqlite:").partition("?")[0].removeprefix("file:")
         if file.startswith("/") and not Path(file).exists():
             raise InputError(f"source.url names the file {file}, which does not exist.", hint="Correct source.url.")
-    elif source.dialect == "postgresql" and parts.hostname and "," not in parts.netloc:
-        _try_postgres(source, parts.hostname, parts.port, parts.path.strip("/"))
-    elif source.dialect == "mysql" and parts.hostname and "," not in parts.netloc:
-        _try_mysql(source, parts.hostname, parts.port, parts.path.strip("/"))
+        return sqlite3.connect(f"file:{quote(file)}?mode=ro", uri=True) if file.startswith("/") else None
+    if source.dialect == "postgresql" and parts.hostname and "," not in parts.netloc:
+        return _open_postgres(source, parts.hostname, parts.port, parts.path.strip("/"))
+    if source.dialect == "mysql" and parts.hostname and "," not in parts.netloc:
+        return _open_mysql(source, parts.hostname, parts.port, parts.path.strip("/"))
+    return None
 
 
-def _try_postgres(source: JdbcSource, host: str, port: int | None, database: str) -> None:
+def _open_postgres(source: JdbcSource, host: str, port: int | None, database: str) -> Session:
     import psycopg
 
     login = {"user": source.user, "password": resolve(source.password, "source.password")}
     given = {key: value for key, value in {**login, "port": port, "dbname": database}.items() if value}
     try:
-        psycopg.connect(host=host, connect_timeout=_SECONDS, **given).close()
+        return psycopg.connect(host=host, connect_timeout=_SECONDS, **given)
     except psycopg.OperationalError as error:
         raise _refusal(source, error) from error
 
 
-def _try_mysql(source: JdbcSource, host: str, port: int | None, database: str) -> None:
+def _open_mysql(source: JdbcSource, host: str, port: int | None, database: str) -> Session:
     import pymysql
 
     login = {"user": source.user, "password": resolve(source.password, "source.password")}
     given = {key: value for key, value in {**login, "port": port, "database": database}.items() if value}
     try:
-        pymysql.connect(host=host, connect_timeout=_SECONDS, **given).close()
+        return pymysql.connect(host=host, connect_timeout=_SECONDS, **given)
     except (pymysql.MySQLError, OSError, RuntimeError) as error:
         raise _refusal(source, error) from error
 

@@ -1,14 +1,16 @@
-"""Whether the source of a spec can be read, without Spark: ``python -m lakecdc.probes.source_checks < spec.json``.
+"""Whether the source of a spec can be read, without Spark: ``python -m lakecdc.probes.source_checks < question.json``.
 
-It prints a JSON list of :class:`lakecdc.contract.findings.Finding`. What a job asks of its source when it starts is
-asked here by the same functions; nothing is made, moved or locked.
+The question is ``{"spec": …, "positions": {table: text}}``, with the positions of tables that have been fed as snapshot
+summaries hold them; ``null`` if they cannot be read. It prints a JSON list of
+:class:`lakecdc.contract.findings.Finding`. What a job asks of its source when it starts is asked here by the same
+functions; nothing is made, moved or locked.
 """
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from lakecdc.contract.findings import Finding, tried
@@ -18,36 +20,42 @@ from lakecdc.contract.sources.kafka import KafkaSource
 from lakecdc.contract.sources.mysql import MysqlSource
 from lakecdc.contract.sources.postgres import PostgresSource
 from lakecdc.contract.spec import loads, parse_spec
+from lakecdc.metadata.positions import decode
 from lakecdc.probes import preflight
 
 if TYPE_CHECKING:
     from lakecdc.contract.spec import JobSpec
+    from lakecdc.metadata.positions import Position
 
 
 def main() -> int:
-    """Check the source of the spec that stands on the standard input.
+    """Check the source of the spec on the standard input.
 
     :return: 0, whatever has been found.
     """
-    found = list(findings(parse_spec(loads(sys.stdin.read()))))
+    question = loads(sys.stdin.read())
+    told = question["positions"]
+    positions = None if told is None else {table: decode(text) for table, text in told.items()}
+    found = list(findings(parse_spec(question["spec"]), positions))
     print(json.dumps([finding.facts() for finding in found]))
     return 0
 
 
-def findings(spec: JobSpec) -> Iterator[Finding]:
+def findings(spec: JobSpec, positions: Mapping[str, Position] | None) -> Iterator[Finding]:
     """Look at a spec's source.
 
     :param spec: of a job that feeds tables.
+    :param positions: of tables that have been fed; None if they are not known.
     """
     source = spec.source
     if isinstance(source, PostgresSource):
         from lakecdc.ingest.sources.postgres import checks as postgres
 
-        yield from postgres.findings(spec, source)
+        yield from postgres.findings(spec, source, positions)
     elif isinstance(source, MysqlSource):
         from lakecdc.ingest.sources.mysql import checks as mysql
 
-        yield from mysql.findings(spec, source)
+        yield from mysql.findings(spec, source, positions)
     elif isinstance(source, KafkaSource):
         from lakecdc.ingest.sources.kafka import checks as kafka
 
@@ -56,17 +64,14 @@ def findings(spec: JobSpec) -> Iterator[Finding]:
         for path in source.paths:
             yield tried("source files", _path, path)
     elif isinstance(source, JdbcSource):
-        yield tried("source", _jdbc, source)
+        from lakecdc.probes import jdbc_checks as jdbc
+
+        yield from jdbc.findings(spec, source)
 
 
 def _path(path: str) -> str:
     preflight.check_path(path)
     return path if preflight.is_local(path) else f"{path}, which only the job can look at"
-
-
-def _jdbc(source: JdbcSource) -> str:
-    preflight.check_jdbc(source)
-    return f"{source.url} takes the login" if source.dialect != "sqlite" else f"{source.url} is there"
 
 
 if __name__ == "__main__":

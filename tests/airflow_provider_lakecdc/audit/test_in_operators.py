@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 
 from airflow_provider_lakecdc.audit import AuditRow, health_history, history
 from airflow_provider_lakecdc.documents.store import Documents
@@ -101,6 +102,20 @@ def test_a_task_that_ends_before_its_job(
     (row, _) = history(catalog)
     assert (row.outcome, row.failure_class) == ("failed", "unknown")
     assert "run for an hour" in (row.reason or "")
+
+
+def test_the_row_of_a_killed_worker_says_that_commits_stand(
+    spark_submit: FakeSpark, context: Any, catalog: CatalogConnection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lose_the_supervisor(*_: Any) -> None:
+        raise BrokenPipeError(32, "Broken pipe")
+
+    monkeypatch.setattr(SparkSubmitOperator, "execute", lose_the_supervisor)
+    with pytest.raises(BrokenPipeError):
+        rewrite().execute(context)
+    (row, _) = history(catalog)
+    assert row.outcome == "failed" and "pipe" not in str(row.reason)
+    assert "process ended before the job reported" in str(row.reason) and "committed stands" in str(row.reason)
 
 
 def test_health_that_a_job_has_measured_is_that_of_its_table(

@@ -18,7 +18,9 @@ import psycopg
 import pytest
 
 from airflow_provider_lakecdc.checks import machine
+from airflow_provider_lakecdc.checks import source as source_findings
 from airflow_provider_lakecdc.checks.catalog import PROBE
+from airflow_provider_lakecdc.submit import launcher
 from airflow_provider_lakecdc.submit.launcher import SparkTarget
 from lakecdc.contract.runtime import packages
 from local_services.postgres import Postgres
@@ -98,7 +100,7 @@ def test_connections_that_are_missing_or_of_another_type(configured: Any, monkey
     connection(monkeypatch, "other", conn_type="http", host="127.0.0.1")
     files = {"source": {"type": "postgres", "slot": "s"}, "targets": [{"table": "shop.orders", "key": ["id"]}]}
     code, found = configured(catalog_conn_id="nowhere", spark={"conn_id": "other"}, **files, source_conn_id="other")
-    assert code == 1 and failed(found) == {"spark connection", "catalog connection", "source"}
+    assert code == 1 and failed(found) == {"spark connection", "catalog connection"}
     assert "AIRFLOW_CONN_NOWHERE=" in found["catalog connection"]["remedy"]
     assert found["spark connection"]["remedy"] == "Give it the type 'spark'."
     code, found = configured(**files, source_conn_id="other")
@@ -138,9 +140,52 @@ def test_places_that_take_no_files(
 
 def test_a_configuration_that_makes_no_dags(configured: Any) -> None:
     code, found = configured(source={"type": "postgres"}, targets=[{"table": "shop.orders"}])
-    assert code == 1 and failed(found) == {"configuration", "source"}
+    assert code == 1 and failed(found) == {"configuration"}, "one error is told once"
     code, found = configured(schedules={"ingest": "every hour"})
     assert code == 1 and "no cron expression" in found["configuration"]["found"]
+
+
+@pytest.mark.parametrize("text", ["", "{}", '{"table": ["shop.orders"]}', '{"dag_id_prefix": "shop"}'])
+def test_a_configuration_that_says_nothing_is_the_only_error(
+    lakecdc: Lakecdc, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    path = tmp_path / "lakecdc.json"
+    path.write_text(text)
+    ended = lakecdc("check", "--config", str(path), "--json")
+    found: Findings = {each["check"]: each for each in ended.document}
+    assert (ended.code, failed(found)) == (1, {"configuration"})
+    assert "iceberg_default" not in ended.out and "spark_default" not in ended.out
+
+
+def test_a_misspelt_table_of_the_configuration_is_told_with_its_nearest(configured: Any) -> None:
+    _, found = configured(tables=["shop.orders", "shop.ordrs", "shop.*", "!shop.tmp_*"])
+    assert found["tables"]["found"] == "1 exist" and found["table shop.ordrs"]["state"] == "warn"
+    assert found["table shop.ordrs"]["remedy"].startswith("Did you mean 'shop.orders'?")
+
+
+def test_the_source_is_asked_with_the_positions_of_its_tables(
+    configured: Any, monkeypatch: pytest.MonkeyPatch, lake: dict[str, str]
+) -> None:
+    asked: list[dict[str, Any]] = []
+
+    def ask(_: str, question: str, __: Any) -> str:
+        asked.append(json.loads(question))
+        return "[]"
+
+    monkeypatch.setattr(launcher, "ask_source", ask)
+    source = {"type": "postgres", "slot": "s", "dsn": "host=127.0.0.1"}
+    targets = [{"table": name, "key": ["id"]} for name in ("shop.orders", "shop.items", "shop.absent")]
+    feeding = {"source": source, "targets": targets, "tables": []}
+    FedTable(lake, "shop.items").ingest("2026-01-01T00:00:00+00:00")
+    configured(**feeding)
+    assert [*asked[0]["positions"]] == ["shop.items"] and asked[0]["spec"]["source"]["slot"] == "s"
+
+    def unreadable(*_: Any) -> None:
+        raise OSError("503 Slow Down")
+
+    monkeypatch.setattr(source_findings, "read_position", unreadable)
+    configured(**feeding)
+    assert asked[1]["positions"] is None
 
 
 def test_a_master_that_does_not_answer(configured: Any, monkeypatch: pytest.MonkeyPatch) -> None:

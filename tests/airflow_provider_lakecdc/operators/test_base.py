@@ -26,6 +26,7 @@ from airflow_provider_lakecdc.operators.base import REPORT_URI_KEY, LakecdcJobOp
 from airflow_provider_lakecdc.operators.expire_snapshots import ExpireSnapshotsOperator
 from airflow_provider_lakecdc.operators.rewrite_delete_files import RewriteDeleteFilesOperator
 from airflow_provider_lakecdc.submit.job_run import JOB_RUN_KEY, JobRun
+from airflow_provider_lakecdc.submit.links import SPARK_UI_KEY
 from tests.airflow_provider_lakecdc.conftest import CATALOG_SECRET, FakeSpark, TaskInstance, changed, connection
 
 Context = Any
@@ -141,25 +142,30 @@ def test_how_the_job_stands_is_told_when_it_begins_and_when_it_ends(spark_submit
     assert ended.took >= 0 and ended.spark_application_id
 
 
-def test_the_address_of_sparks_page_is_in_xcom_although_the_job_fails(
-    spark_submit: FakeSpark, context: Context
-) -> None:
+def test_the_address_of_sparks_page_is_in_xcom_while_the_job_runs(spark_submit: FakeSpark, context: Context) -> None:
+    pushed: list[Any] = []
+
+    class Noting(TaskInstance):
+        def xcom_push(self, key: str, value: Any) -> None:
+            super().xcom_push(key, value)
+            pushed.extend([value] if key == SPARK_UI_KEY else [])
+
     line = "2026-11-23 06:20:45,123 INFO lakecdc.runtime.run: Spark UI at http://worker:4040"
     spark_submit.behave(report=False, exit=1, output=(line,))
     with pytest.raises(LakecdcJobError):
-        rewrite().execute(context)
-    assert context["ti"].xcom["spark_ui"] == "http://worker:4040"
+        rewrite().execute(changed(context, ti=Noting()))
+    assert pushed == ["http://worker:4040", ""]
 
 
 @pytest.mark.parametrize(
     ("server", "kept", "link"),
     [
         ("https://history/", True, "https://history/history/local-7/jobs/"),
-        ("https://history/", False, "http://worker:4040"),
-        ("", True, "http://worker:4040"),
+        ("https://history/", False, ""),
+        ("", True, ""),
     ],
 )
-def test_sparks_page_is_the_history_servers_once_the_job_has_ended(
+def test_sparks_page_is_the_history_servers_or_none_once_the_job_has_ended(
     spark_submit: FakeSpark, context: Context, monkeypatch: pytest.MonkeyPatch, server: str, kept: bool, link: str
 ) -> None:
     monkeypatch.setenv("AIRFLOW__LAKECDC__HISTORY_SERVER", server)

@@ -8,7 +8,7 @@ import pytest
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from airflow_provider_lakecdc.exceptions import CLASSES, LakecdcJobError
-from airflow_provider_lakecdc.submit.failures import failure_class, verdict
+from airflow_provider_lakecdc.submit.failures import failure_class, interrupted, verdict
 from lakecdc.contract.report import JobReport, TableReport
 
 
@@ -56,6 +56,24 @@ def test_harmless_outcomes_fail_only_if_asked_for(outcome: Any) -> None:
 def test_a_table_that_an_error_names_already_is_not_named_twice() -> None:
     one = JobReport("ingest", "a", "b", tables=(TableReport("s.t", "failed", "s.t: no key", "bad input"),))
     assert str(verdict(one, None)).count("s.t") == 1
+
+
+def test_the_hint_of_a_class_leaves_the_cause_to_the_reason() -> None:
+    busy = "The slot 's' is in use by the server process 7. Stop the other, or choose another source.slot."
+    table = TableReport("shop.orders", "conflict", busy, "conflict")
+    found = verdict(JobReport("ingest", "a", "b", tables=(table,)), None)
+    assert found is not None and busy in found.message
+    assert "writer" not in str(found.hint) and "A retry starts from the current state" in str(found.hint)
+    open_transaction = "A transaction of Postgres has been open for 1800 seconds. End it, or run again later."
+    found = verdict(report(error=open_transaction, failure_class="cluster"), None)
+    assert found is not None and "reached" not in str(found.hint) and "what the reason names" in str(found.hint)
+
+
+def test_a_worker_that_ends_before_the_report_leaves_what_the_job_committed() -> None:
+    gone = interrupted(BrokenPipeError(32, "Broken pipe")).message
+    assert gone == "The worker's process ended before the job reported. What the job committed stands."
+    late = interrupted(TimeoutError("over an hour")).message
+    assert "reported (TimeoutError: over an hour). What" in late
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import pytest
 from lakecdc.contract.errors import SpecError
 from lakecdc.contract.spec import parse_spec
 from lakecdc.contract.target import Target, parse_targets
-from lakecdc.ingest.discovery import _named
+from lakecdc.ingest.discovery import named_targets
 from lakecdc.ingest.job import ingest
 from lakecdc.runtime.run import run
 from tests.conftest import Lake
@@ -20,7 +20,7 @@ FOUND = ["pg.shop.orders", "pg.shop.lines", "pg.crm.orders", "pg.shop.tmp_1"]
 
 
 def names(*targets: Target) -> dict[str, str | None]:
-    return {t.table: t.source_table for t in _named(targets, FOUND)[0]}
+    return {t.table: t.source_table for t in named_targets(targets, FOUND)[0]}
 
 
 def test_a_pattern_stands_for_every_table_it_matches() -> None:
@@ -42,7 +42,7 @@ def test_what_is_named_is_left_to_its_own_target() -> None:
 
 
 def test_two_tables_of_one_name_are_refused_and_the_others_are_not() -> None:
-    targets, shared = _named([Target("lake.{table}", source_tables=(r".*orders|.*lines",))], FOUND)
+    targets, shared = named_targets([Target("lake.{table}", source_tables=(r".*orders|.*lines",))], FOUND)
     assert [t.table for t in targets] == ["lake.orders", "lake.lines"]
     assert list(shared) == ["lake.orders"]
     assert "pg.shop.orders and pg.crm.orders would both feed it" in str(shared["lake.orders"])
@@ -51,11 +51,11 @@ def test_two_tables_of_one_name_are_refused_and_the_others_are_not() -> None:
 def test_a_pattern_never_stands_for_tables_of_lakecdc() -> None:
     found = ["s.a", "s.a_lakecdc_deletes", "s.A_LAKECDC_FILES", "s.lakecdc_quarantine", "s.lakecdc_parked", "s.kept"]
     pattern = Target("lake.{table}", source_tables=(".*",))
-    assert [t.table for t in _named([pattern], found, quarantine="lake.kept")[0]] == ["lake.a"]
-    each = _named([pattern], ["s.a", "s.a_bad"], quarantine="{namespace}.{table}_bad")[0]
+    assert [t.table for t in named_targets([pattern], found, quarantine="lake.kept")[0]] == ["lake.a"]
+    each = named_targets([pattern], ["s.a", "s.a_bad"], quarantine="{namespace}.{table}_bad")[0]
     assert [t.table for t in each] == ["lake.a"]
     beside = Target("lake.{table}", source_tables=(".*",), history_table="lake.{table}_lakecdc_files")
-    assert _named([beside], found) == ((), {})
+    assert named_targets([beside], found) == ((), {})
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import io
 import json
+import sqlite3
 from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +18,8 @@ from confluent_kafka.cimpl import NewTopic
 
 from lakecdc.contract.findings import Finding, State
 from lakecdc.contract.spec import parse_spec
-from lakecdc.ingest.sources.postgres import administration
+from lakecdc.ingest.sources.postgres import administration, slots
+from lakecdc.metadata.positions import Position
 from lakecdc.probes import source_checks
 from local_services.kafka import Kafka
 from local_services.mariadb import MariaDB
@@ -24,6 +28,7 @@ from local_services.process import free_port
 from tests.open_folder import open_folder
 
 Check = Callable[..., dict[str, Finding]]
+NEVER_FED: dict[str, str] = {}
 
 
 @pytest.fixture(scope="module")
@@ -58,8 +63,12 @@ def spec(source: dict[str, Any], *tables: str) -> dict[str, Any]:
 def check(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Check:
     """Runs the program over a source; its findings by what they are about."""
 
-    def run(source: dict[str, Any], *tables: str) -> dict[str, Finding]:
-        monkeypatch.setattr("sys.stdin", io.StringIO(json.dumps(spec(source, *(tables or ("shop.orders",))))))
+    def run(
+        source: dict[str, Any], *tables: str, positions: dict[str, str] | None = NEVER_FED, **target: Any
+    ) -> dict[str, Finding]:
+        whole = spec(source, *(tables or ("shop.orders",)))
+        whole["target"][0] |= target
+        monkeypatch.setattr("sys.stdin", io.StringIO(json.dumps({"spec": whole, "positions": positions})))
         assert source_checks.main() == 0
         found = [Finding.of(each) for each in json.loads(capsys.readouterr().out)]
         assert all(bool(finding.remedy) == (finding.state != "ok") for finding in found)
@@ -94,6 +103,43 @@ class TestPostgres:
         theirs = check(source, "crm.orders")
         assert theirs["slot's owner"].state == "fail" and "'well' feeds shop.orders" in theirs["slot's owner"].found
         administration.drop(parse_spec(spec(source, "shop.orders")))
+
+    def test_a_slot_that_is_gone_is_not_made_by_the_next_run(self, check: Check, postgres: Postgres) -> None:
+        source = self.source(postgres, slot="gone")
+        with psycopg.connect(postgres.dsn) as session:
+            cluster = slots.identity(session)
+            row = session.execute("SELECT 'shop.orders'::regclass::oid::int").fetchone()
+        position = Position("postgres", cluster, {"lsn": "0/1000", "oid": row[0] if row else 0})
+        found = check(source, positions={"shop.orders": position.encode(), "shop.others": position.encode()})
+        assert states(found)["source slot"] == states(found)["publication"] == "fail"
+        assert "'gone' is gone" in found["source slot"].found and '"reload"' in str(found["source slot"].remedy)
+        assert found["source tables"].state == "ok"
+        # tables that another source feeds are none of its business
+        assert {*states(check(source, positions={"shop.others": position.encode()})).values()} == {"ok"}
+        found = check(source, positions=None)
+        assert states(found)["source slot"] == "warn" and "cannot be read" in str(found["source slot"].remedy)
+        found = check(source, positions={"shop.orders": replace(position, identity="4711:1").encode()})
+        assert "belongs to the cluster" in found["source of shop.orders"].found
+        found = check(source, positions={"shop.orders": replace(position, offsets={"lsn": "0/1", "oid": 1}).encode()})
+        assert "made anew" in found["source of shop.orders"].found
+
+    def test_a_misspelt_source_table_is_told_with_its_nearest(self, check: Check, postgres: Postgres) -> None:
+        found = check(self.source(postgres, slot="s"), "shop.ordrs")["source of shop.ordrs"]
+        assert found.state == "fail" and "Did you mean 'shop.orders'?" in str(found.remedy)
+
+    def test_source_tables_are_looked_for_through_jdbc_too(self, check: Check, postgres: Postgres) -> None:
+        url = f"jdbc:postgresql://127.0.0.1:{postgres.port}/postgres"
+        source = {"type": "jdbc", "url": url, "user": "postgres", "cursor_column": "id"}
+        found = check(source, "shop.orders", "shop.Orders")
+        assert found["source tables"].found == "1 exist"
+        assert "Did you mean 'shop.orders'?" in str(found["source of shop.Orders"].remedy)
+
+    def test_patterns_stand_for_the_tables_of_the_source(self, check: Check, postgres: Postgres) -> None:
+        source = self.source(postgres, slot="s")
+        found = check(source, "lake.{table}", source_tables=[r"shop\.orders"])
+        assert states(found)["source_tables"] == states(found)["source tables"] == "ok"
+        found = check(source, "lake.{table}", source_tables=[r"shpo\..*"])
+        assert states(found)["source_tables"] == "fail" and "shop.orders" in str(found["source_tables"].remedy)
 
     def test_what_a_login_lacks(self, check: Check, postgres: Postgres) -> None:
         found = check(self.source(postgres, "reader", slot="s"), "shop.orders", "shop.items", "shop.absent")
@@ -132,6 +178,13 @@ def test_mariadb(check: Check, folder: Path) -> None:
         found = check({**source, "user": "reader"}, "shop.orders", "shop.absent")
         assert found["source login"].state == "fail" and "BINLOG MONITOR" in str(found["source login"].remedy)
         assert found["source of shop.absent"].state == "fail" and found["source tables"].found == "1 can be read"
+        misspelt = check({**source, "user": "root"}, "shop.ordr")["source of shop.ordr"]
+        assert "Did you mean 'shop.orders'?" in str(misspelt.remedy)
+        cursor.execute("SELECT concat('mariadb:', @@server_id, ':', @@gtid_domain_id)")
+        position = Position("mysql", str(cursor.fetchall()[0][0]), {"file": "gone.000001", "pos": 4})
+        found = check({**source, "user": "root"}, positions={"shop.orders": position.encode()})
+        assert "The log file gone.000001 is gone" in found["source of shop.orders"].found
+        assert states(check({**source, "user": "root"}, positions=None))["positions"] == "warn"
         cursor.execute("SET GLOBAL binlog_format = 'MIXED'")
         found = check({**source, "user": "root"})
         assert states(found) == {"source": "ok", "binary log": "fail"}
@@ -161,3 +214,15 @@ def test_files_and_jdbc(check: Check, tmp_path: Path) -> None:
     url = f"jdbc:postgresql://127.0.0.1:{free_port()}/shop"
     found = check({"type": "jdbc", "url": url, "cursor_column": "c"})["source"]
     assert found.state == "fail" and "cannot be queried" in found.found
+
+
+def test_source_tables_of_jdbc_exist_or_are_told_with_their_nearest(check: Check, tmp_path: Path) -> None:
+    with closing(sqlite3.connect(tmp_path / "shop.db")) as database:
+        database.execute("CREATE TABLE Orders (id int)")
+        database.execute("CREATE VIEW people AS SELECT 1 AS id")
+    source = {"type": "jdbc", "url": f"jdbc:sqlite:{tmp_path}/shop.db", "cursor_column": "id"}
+    found = check(source, "shop.orders", "shop.people", "shop.ordrs")
+    assert found["source tables"].found == "2 exist" and found["source of shop.ordrs"].state == "fail"
+    assert "Did you mean 'Orders'?" in str(found["source of shop.ordrs"].remedy)
+    (tmp_path / "shop.db").write_text("no database")
+    assert states(check(source)) == {"source": "ok", "source tables": "fail"}

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from lakecdc.contract.spec import JobSpec
     from lakecdc.ingest.change import Column, TableBatch
     from lakecdc.ingest.sources.text_values import TextValue
+    from lakecdc.metadata.positions import Position
 
 T = TypeVar("T")
 _ERROR_LINE = re.compile(r"(psycopg\.|pymysql\.|lakecdc\.)?[\w.]+: \S")
@@ -199,6 +200,11 @@ def another_key(label: str, key: Sequence[str], table: str) -> InputError:
 def reloads(spec: JobSpec, target: Target) -> bool:
     """Whether a table's full load takes the place of rows that it holds, and so must come in one part."""
     return isinstance(spec.options, IngestOptions) and spec.options.reloads(target.table)
+
+
+def standing(spec: JobSpec, positions: Mapping[str, Position]) -> dict[str, Position]:
+    """Return the positions that a run goes on from; a table that is loaded anew goes on from none."""
+    return {t.table: positions[t.table] for t in spec.targets if t.table in positions and not reloads(spec, t)}
 
 
 def rounds_of_parts(

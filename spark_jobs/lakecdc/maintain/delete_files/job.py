@@ -300,8 +300,8 @@ class Rewrite:
     def _metrics(self, after: Snapshot | None) -> dict[str, Any]:
         result, found = self._result, self._plan or Plan(self._before)
         return {
-            "equality_delete_files_before": found.equality_delete_files,
-            "equality_delete_files_after": self._equality_deletes_left(after),
+            "equality_delete_files_before": self._equality_delete_files(self._before),
+            "equality_delete_files_after": self._equality_delete_files(after),
             "equality_deletes": sum(delete.records for delete in found.deletes),
             "position_delete_files_to_merge": len(found.positions.merge),
             "dangling_position_deletes": len(found.positions.dangling),
@@ -323,12 +323,13 @@ class Rewrite:
             "seconds": {**self._phases.seconds, "total": round(time.monotonic() - self._begun, 3)},
         }
 
-    def _equality_deletes_left(self, after: Snapshot | None) -> int:
-        if after is None or has_no_equality_deletes(after):
+    def _equality_delete_files(self, snapshot: Snapshot | None) -> int:
+        """Count a snapshot's equality-delete files; a lease that another run holds ends the run before any plan."""
+        if snapshot is None or has_no_equality_deletes(snapshot):
             return 0
-        if self._plan is not None and self._plan.start.id == after.id:
+        if self._plan is not None and self._plan.start.id == snapshot.id:
             return self._plan.equality_delete_files
-        return len(equality_deletes(self._table, after.id))
+        return len(equality_deletes(self._table, snapshot.id))
 
     def _readers(self, snapshot: Snapshot | None) -> list[str]:
         """Engines that can read the table as a snapshot has it."""

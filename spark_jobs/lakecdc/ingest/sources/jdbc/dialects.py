@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from lakecdc.contract.target import Target
 
 
 @dataclass(frozen=True)
@@ -102,3 +106,11 @@ DIALECTS: dict[str, Dialect] = {
         type_query="SELECT name, 'bigint' AS type FROM pragma_table_xinfo({table}) WHERE upper(type) LIKE '%INT%'",
     ),
 }
+
+
+def source_name(target: Target, dialect: str) -> tuple[str, ...]:
+    """Return schema and name of a target's source table; the name alone in SQLite."""
+    parts = (target.source_table or ".".join(target.table.split(".")[-2:])).split(".", 1)
+    if dialect == "sqlite":
+        return (parts[-1],)
+    return tuple(parts) if len(parts) == 2 else (DIALECTS[dialect].schema or parts[0], parts[0])

@@ -17,7 +17,7 @@ from lakecdc.iceberg.explain import explain
 from lakecdc.ingest.change import Column
 from lakecdc.ingest.formats.messages import from_values
 from lakecdc.ingest.formats.rows.cells import Cells
-from lakecdc.ingest.sources.jdbc.dialects import DIALECTS, Dialect
+from lakecdc.ingest.sources.jdbc.dialects import DIALECTS, Dialect, source_name
 from lakecdc.sql import quoted_column, sql_type
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ class SourceTable:
     def __init__(self, database: Database, target: Target, known: Mapping[str, str]) -> None:
         self.database, self.target, self.column = database, target, database.source.cursor_column
         dialect = database.dialect
-        self.label = _label(target, database.source.dialect)
+        self.label = source_name(target, database.source.dialect)
         self.sql_name = ".".join(dialect.name(part) for part in self.label)
         self._types = ", ".join(f"{quoted_column(name)} {kind}" for name, kind in self._own_types(known).items())
         try:
@@ -262,14 +262,6 @@ class SourceTable:
         if not self.is_time:
             return str(number)
         return self.database.dialect.moment(_FIRST + timedelta(microseconds=number), self.kind)
-
-
-def _label(target: Target, dialect: str) -> tuple[str, ...]:
-    """Schema and name of a target's source table; the name alone in SQLite."""
-    parts = (target.source_table or ".".join(target.table.split(".")[-2:])).split(".", 1)
-    if dialect == "sqlite":
-        return (parts[-1],)
-    return tuple(parts) if len(parts) == 2 else (DIALECTS[dialect].schema or parts[0], parts[0])
 
 
 def _literal(text: str) -> str:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lakecdc.contract.errors import InputError
+from lakecdc.contract.fields import nearest
 from lakecdc.contract.target import Target
 from lakecdc.ingest.change import Column
 from lakecdc.ingest.sources.database import check_named_columns, check_names, column_type
@@ -120,10 +121,12 @@ def read_table(session: Session, target: Target, source: MysqlSource, mariadb: b
     place = source_name(target, source)
     found = query(session, _TABLE, place)
     if not found:
+        remedy = 'Set "source_table" of its target to "database.table".'
+        near = nearest(".".join(place), list_tables(session))
         raise InputError(
             f"The source has no table {'.'.join(place)}, or the user may not see it.",
             table=target.table,
-            hint='Set "source_table" of its target to "database.table".',
+            hint=f"{near} {remedy}" if near else remedy,
         )
     schema, name, kind, engine = found[0]
     if kind != "BASE TABLE":

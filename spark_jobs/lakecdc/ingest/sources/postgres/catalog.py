@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lakecdc.contract.errors import InputError
+from lakecdc.contract.fields import nearest
 from lakecdc.contract.target import Target
 from lakecdc.ingest.change import Column
 from lakecdc.ingest.sources.database import check_named_columns, check_names, column_type
@@ -27,6 +28,7 @@ _TABLE = """
 SELECT c.oid, c.relkind::text FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE n.nspname = %s AND c.relname = %s
 """
+_NAME = "SELECT n.nspname, c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = %s"
 _NUMBERS = "SELECT attname, attnum FROM pg_attribute WHERE attrelid = %s AND attnum > 0 AND NOT attisdropped"
 _COLUMNS = """
 SELECT attname, atttypid, atttypmod, attgenerated <> '', attnum FROM pg_attribute
@@ -144,18 +146,30 @@ def list_tables(session: Session) -> list[str]:
     return [f"{schema}.{name}" for schema, name in session.execute(_TABLES)]
 
 
+def find_table(session: Session, target: Target) -> tuple[int, str] | None:
+    """Return oid and kind of a target's source table, or None."""
+    row = session.execute(_TABLE, source_name(target)).fetchone()
+    return (row[0], row[1]) if row else None
+
+
+def table_of(session: Session, oid: int) -> str | None:
+    """Return ``schema.table`` of an oid, or None."""
+    row = session.execute(_NAME, (oid,)).fetchone()
+    return f"{row[0]}.{row[1]}" if row else None
+
+
 def read_table(session: Session, target: Target) -> SourceTable:
     """Read and check a target's source table.
 
     :raises InputError: if it cannot feed the target: it is missing, has no usable key or tells too little in the log.
     """
     schema, name = source_name(target)
-    found = session.execute(_TABLE, (schema, name)).fetchone()
+    found = find_table(session, target)
     if found is None:
+        remedy = 'Set "source_table" of its target to "schema.table", in the case in which Postgres keeps it.'
+        near = nearest(f"{schema}.{name}", list_tables(session))
         raise InputError(
-            f"The source has no table {schema}.{name}.",
-            table=target.table,
-            hint='Set "source_table" of its target to "schema.table", in the case in which Postgres keeps it.',
+            f"The source has no table {schema}.{name}.", table=target.table, hint=f"{near} {remedy}" if near else remedy
         )
     oid, kind = found
     if kind not in "rp":

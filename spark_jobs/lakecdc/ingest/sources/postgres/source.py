@@ -41,7 +41,14 @@ from lakecdc.ingest.sources.postgres.load import Part, Progress, parts
 from lakecdc.ingest.sources.postgres.owners import Owner
 from lakecdc.ingest.sources.postgres.parking import Parked
 from lakecdc.ingest.sources.postgres.slots import Publication, Slot
-from lakecdc.ingest.sources.postgres.start_checks import TYPE, check_position, check_same_table, check_slot
+from lakecdc.ingest.sources.postgres.start_checks import (
+    TYPE,
+    check_position,
+    check_publication,
+    check_same_table,
+    check_slot,
+    check_still_there,
+)
 from lakecdc.ingest.sources.postgres.storage import StorageWatch
 from lakecdc.ingest.sources.postgres.types import TypeCatalog
 from lakecdc.ingest.tables import open_target
@@ -186,6 +193,7 @@ class PostgresIngest:
         try:
             if lost:
                 raise lost
+            check_still_there(self._session, self.source.slot, target, position)
             table = read_table(self._session, target)
             twin = next((n for n, feed in self._feeds.items() if feed.table.oid == table.oid), None)
             if twin:
@@ -219,13 +227,8 @@ class PostgresIngest:
             self._backlog.held[name] = lsn(position.offsets["lsn"])
 
     def _check_publication(self, publication: Publication, fed: bool) -> None:
-        there = publication.check()
+        check_publication(publication.name, publication.check(), fed)
         published = publication.tables()
-        if fed and not there:
-            raise InputError(
-                f"The publication {publication.name!r} is gone from the source; changes made meanwhile may be lost.",
-                hint='Run once with "reload": ["*"] in options: the tables are loaded anew, through a new publication.',
-            )
         for feed in [*self._feeds.values()]:
             table = feed.table
             missing = (table.schema, table.name) not in published

@@ -1,0 +1,61 @@
+"""What stops a table when a run starts, asked of a session that answers from a table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from lakecdc.contract.errors import InputError
+from lakecdc.contract.target import Target
+from lakecdc.ingest.sources.postgres.source import PostgresIngest
+from lakecdc.metadata.positions import Position
+
+POSITION = Position("postgres", "7:1", {"lsn": "0/1000", "oid": 16385})
+SLOT = ("pgoutput", "shop", None, "0/1000", "reserved", 12 * 1024**2)
+
+
+def admitted(answers: Mapping[str, Any], position: Position | None) -> InputError:
+    """What a run refuses a table with, given what the catalog of the source answers to statements that hold a text."""
+
+    class Session:
+        def execute(self, statement: str, parameters: object = None) -> Any:
+            return Rows(next((rows for text, rows in answers.items() if text in statement), []))
+
+    class Rows(list[Any]):
+        def fetchone(self) -> Any:
+            return self[0] if self else None
+
+    refused: list[Any] = []
+    run: Any = SimpleNamespace(
+        _session=Session(),
+        source=SimpleNamespace(slot="s"),
+        _stop=lambda name, error, position: refused.append(error),
+    )
+    PostgresIngest._admit(run, Target("shop.orders"), position, [], None)
+    (error,) = refused
+    assert isinstance(error, InputError)
+    return error
+
+
+def test_a_dropped_source_table_is_told_with_what_the_slot_keeps_for_it() -> None:
+    error = admitted({"pg_replication_slots": [SLOT]}, POSITION)
+    assert "The source table shop.orders was dropped." in error.message
+    assert "The slot 's' keeps the log from 0/1000 on for its target, 12 MB by now." in error.message
+    assert "Take the target out of the configuration" in str(error.hint)
+    assert error.table == "shop.orders"
+
+
+def test_a_renamed_source_table_is_told_by_its_new_name() -> None:
+    error = admitted({"pg_replication_slots": [SLOT], "c.oid = %s": [("shop", "orders_2026")]}, POSITION)
+    assert "was renamed to shop.orders_2026" in error.message and "12 MB" in error.message
+    assert '"shop.orders_2026"' in str(error.hint)
+
+
+@pytest.mark.parametrize("name", ["order", "Orders"])
+def test_a_table_that_was_never_fed_and_does_not_exist_is_told_with_its_nearest(name: str) -> None:
+    error = admitted({"relpersistence": [("shop", name), ("crm", "people")]}, None)
+    assert error.message == "The source has no table shop.orders."
+    assert f"Did you mean 'shop.{name}'?" in str(error.hint) and "people" not in str(error.hint)
