@@ -75,7 +75,12 @@ def moves(table: IcebergTable, batch: TableBatch) -> dict[str, str]:
 
 
 def _made_anew(table: IcebergTable, batch: TableBatch) -> dict[str, str]:
-    """Return columns that the source has dropped and whose names it gave to new ones, with their names in the table."""
+    """Return columns that the source has dropped and whose names it gave to new ones, with their names in the table.
+
+    A table without a snapshot has no values of the old ones; a load of it that begins anew may number all columns anew.
+    """
+    if batch.replaces or table.head() is None:
+        return {}
     now = batch.source_columns or {}
     numbers = {*now.values()}
     names = {
@@ -84,7 +89,7 @@ def _made_anew(table: IcebergTable, batch: TableBatch) -> dict[str, str]:
         if number is not None and number not in numbers and now.get(name) is not None
         if (here := _in_table(batch.target, name)) and here in table.column_names
     }
-    return {} if batch.replaces else names
+    return names
 
 
 def _free_name(table: IcebergTable, batch: TableBatch, name: str) -> str:

@@ -325,11 +325,11 @@ class Rewrite:
 
     def _equality_delete_files(self, snapshot: Snapshot | None) -> int:
         """Count a snapshot's equality-delete files; a lease that another run holds ends the run before any plan."""
-        if snapshot is None or has_no_equality_deletes(snapshot):
+        if snapshot is None:
             return 0
         if self._plan is not None and self._plan.start.id == snapshot.id:
             return self._plan.equality_delete_files
-        return len(equality_deletes(self._table, snapshot.id))
+        return 0 if has_no_equality_deletes(snapshot) else len(equality_deletes(self._table, snapshot.id))
 
     def _readers(self, snapshot: Snapshot | None) -> list[str]:
         """Engines that can read the table as a snapshot has it."""
