@@ -14,7 +14,9 @@ from typing import Any
 import pytest
 
 from airflow_provider_lakecdc.audit import health_history, history
+from airflow_provider_lakecdc.governance import assessment, precheck
 from airflow_provider_lakecdc.hooks.catalog import get_catalog
+from airflow_provider_lakecdc.lake import assess_table
 from airflow_provider_lakecdc.lake.watermark import read_watermark
 from lakecdc.metadata import names
 from lakecdc.metadata.policy import APPROVE
@@ -44,6 +46,28 @@ def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lake: dict[str, str]
 def dag_file(name: str) -> str:
     # those of dags/ import these, and a module is imported once per process, whatever the configuration is by then
     return (home.REPOSITORY / "airflow_provider_lakecdc" / "example_dags" / f"{name}.py").read_text()
+
+
+@pytest.fixture
+def untold(lake: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Make tables of which only jobs can tell what they need."""
+
+    def make(*tables: str) -> None:
+        for name in tables:
+            FedTable.open(lake).create_namespace_if_not_exists(name.partition(".")[0])
+            FedTable(lake, name).ingest(FIVE)
+
+        def look_at(opened: assess_table.OpenTable, job: str, options: Any) -> assess_table.Look:
+            is_untold = ".".join(opened.table.name()) in tables
+            return assess_table.Untold("its files") if is_untold else assess_table.look_at(opened, job, options)
+
+        for module in (assessment, precheck):
+            monkeypatch.setattr(module, "look_at", look_at)
+
+    return make
+
+
+NAMED = ("shop.orders", "shop.items")
 
 
 def states(run: Any) -> dict[str, list[str]]:
@@ -132,7 +156,10 @@ class TestTheProvidersDags:
             ("lakecdc_weekly_governance", ["expire_partitions", "remove_orphan_files", "compute_statistics"]),
         ],
     )
-    def test_governance(self, install: Install, spark_submit: FakeSpark, name: str, steps: list[str]) -> None:
+    def test_governance(
+        self, install: Install, spark_submit: FakeSpark, untold: Callable[..., None], name: str, steps: list[str]
+    ) -> None:
+        untold(*NAMED)
         run = install(name, dag_file(name)).test()
         assert run.state == "success"
         once = dict.fromkeys(("assess", "plan", "report", "finished"), ["success"])
@@ -162,15 +189,21 @@ class TestTheProvidersDags:
         assert {facts["score"] for facts in assessment.values()} == {100.0}
 
     def test_a_failing_table_ends_its_own_chain_only(
-        self, install: Install, spark_submit: FakeSpark, config: dict[str, Any], lake: dict[str, str], tmp_path: Path
+        self,
+        install: Install,
+        spark_submit: FakeSpark,
+        config: dict[str, Any],
+        lake: dict[str, str],
+        tmp_path: Path,
+        untold: Callable[..., None],
     ) -> None:
+        untold(*NAMED, "a.b")
         together = {
             **config,
             "tables_per_application": 0,
             "targets": [*config["targets"], {"table": "a.b", "key": ["k"]}],
         }
         (tmp_path / "config.json").write_text(json.dumps(together))
-        FedTable.open(lake).create_namespace("a")
         quarantine = FedTable(lake, "a.lakecdc_quarantine")
         for _ in range(9):
             quarantine.ingest(FIVE)
@@ -237,7 +270,10 @@ class TestTheProvidersDags:
         assert row.guessed_core_seconds and row.predicted_core_seconds == row.guessed_core_seconds
         assert {each.table for each in health_history(get_catalog("lake"))} == {"shop.orders", "shop.items"}
 
-    def test_a_group_of_which_nothing_is_known_is_left_alone(self, install: Install, spark_submit: FakeSpark) -> None:
+    def test_a_group_of_which_nothing_is_known_is_left_alone(
+        self, install: Install, spark_submit: FakeSpark, untold: Callable[..., None]
+    ) -> None:
+        untold(*NAMED)
         spark_submit.behave(report=False, exit=1)
         run = install("lakecdc_hourly_governance", dag_file("lakecdc_hourly_governance")).test()
         assert run.state == "failed"
@@ -245,8 +281,14 @@ class TestTheProvidersDags:
         assert len(spark_submit.calls) == 2
 
     def test_tables_without_a_retention_are_searched_for_orphans_too(
-        self, install: Install, spark_submit: FakeSpark, config: dict[str, Any], tmp_path: Path
+        self,
+        install: Install,
+        spark_submit: FakeSpark,
+        config: dict[str, Any],
+        tmp_path: Path,
+        untold: Callable[..., None],
     ) -> None:
+        untold(*NAMED)
         retention = {"shop.items": {"time_column": "at", "max_age": 86400}}
         (tmp_path / "config.json").write_text(json.dumps({**config, "retention": retention}))
         run = install("lakecdc_weekly_governance", dag_file("lakecdc_weekly_governance")).test()
@@ -261,8 +303,15 @@ class TestTheProvidersDags:
         }
 
     def test_tables_that_a_pattern_finds(
-        self, install: Install, spark_submit: FakeSpark, config: dict[str, Any], lake: dict[str, str], tmp_path: Path
+        self,
+        install: Install,
+        spark_submit: FakeSpark,
+        config: dict[str, Any],
+        lake: dict[str, str],
+        tmp_path: Path,
+        untold: Callable[..., None],
     ) -> None:
+        untold("crm.people")
         for name in ("orders", "items", "tmp_1", "others"):
             FedTable(lake, f"shop.{name}").delete(1)
         changes = {
@@ -302,7 +351,10 @@ class TestTheProvidersDags:
         assert [found.pop(task) for task in ("remove_documents", "report")] == [["success"]] * 2
         assert {tuple(of_step) for of_step in found.values()} == {("upstream_failed",)}
 
-    def test_a_run_is_narrowed_by_its_conf(self, install: Install, spark_submit: FakeSpark) -> None:
+    def test_a_run_is_narrowed_by_its_conf(
+        self, install: Install, spark_submit: FakeSpark, untold: Callable[..., None]
+    ) -> None:
+        untold(*NAMED)
         dag = install("lakecdc_nightly_governance", dag_file("lakecdc_nightly_governance"))
         run = dag.test(run_conf={"tables": ["shop.items"], "dry_run": True})
         assert run.state == "success"
