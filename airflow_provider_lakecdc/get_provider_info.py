@@ -66,7 +66,7 @@ def get_provider_info() -> dict[str, Any]:
         "sensors": [_modules(*(f"sensors.{name}" for name in _SENSORS))],
         "triggers": [_modules(*(f"triggers.{name}" for name in (*_SENSORS, "row_change")))],
         "hooks": [_modules("hooks.catalog", "hooks.source")],
-        "extra-links": [f"{_PACKAGE}.links.{name}" for name in ("JobReportLink", "SparkUiLink", "TableLink")],
+        "extra-links": [f"{_PACKAGE}.submit.links.{name}" for name in ("JobReportLink", "SparkUiLink", "TableLink")],
         "cli": [f"{_PACKAGE}.cli.definition.get_lakecdc_commands"],
         "config": {"lakecdc": {"description": "Settings of the lakecdc provider.", "options": _options()}},
     }
