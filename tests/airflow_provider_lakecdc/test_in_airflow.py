@@ -14,9 +14,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_lakecdc.audit import health_history, history
-from airflow_provider_lakecdc.governance import assessment, precheck
 from airflow_provider_lakecdc.hooks.catalog import get_catalog
-from airflow_provider_lakecdc.lake import assess_table
 from airflow_provider_lakecdc.lake.watermark import read_watermark
 from lakecdc.metadata import names
 from lakecdc.metadata.policy import APPROVE
@@ -46,25 +44,6 @@ def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lake: dict[str, str]
 def dag_file(name: str) -> str:
     # those of dags/ import these, and a module is imported once per process, whatever the configuration is by then
     return (home.REPOSITORY / "airflow_provider_lakecdc" / "example_dags" / f"{name}.py").read_text()
-
-
-@pytest.fixture
-def untold(lake: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """Make tables of which only jobs can tell what they need."""
-
-    def make(*tables: str) -> None:
-        for name in tables:
-            FedTable.open(lake).create_namespace_if_not_exists(name.partition(".")[0])
-            FedTable(lake, name).ingest(FIVE)
-
-        def look_at(opened: assess_table.OpenTable, job: str, options: Any) -> assess_table.Look:
-            is_untold = ".".join(opened.table.name()) in tables
-            return assess_table.Untold("its files") if is_untold else assess_table.look_at(opened, job, options)
-
-        for module in (assessment, precheck):
-            monkeypatch.setattr(module, "look_at", look_at)
-
-    return make
 
 
 NAMED = ("shop.orders", "shop.items")
