@@ -47,8 +47,7 @@ _LARGEST_OFFSET = 18
 _NANOSECONDS = {"millis": 1_000_000, "micros": 1_000, "nanos": 1}
 _LONGEST_TIME_OF_DAY = 2**63 - 1
 
-#: a value out of JSON: null, true and false, text, and the texts of numbers, objects and arrays
-Token = "None | bool | str | Number | Nested"
+#: takes a token: None, bool, str, Number or Nested
 Parser = Callable[[Any], Any]
 
 
