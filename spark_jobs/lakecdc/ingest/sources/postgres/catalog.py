@@ -53,7 +53,8 @@ SELECT c.oid, n.nspname, c.relname, c.relkind::text, c.relreplident::text,
   ARRAY(SELECT a.attname::text FROM pg_index i, unnest(i.indkey) WITH ORDINALITY k(attnum, place), pg_attribute a
     WHERE i.indrelid = c.oid AND a.attrelid = c.oid AND a.attnum = k.attnum AND k.place <= i.indnkeyatts
     AND CASE c.relreplident WHEN 'd' THEN i.indisprimary AND i.indimmediate
-      WHEN 'i' THEN i.indisreplident ELSE false END)
+      WHEN 'i' THEN i.indisreplident ELSE false END
+    ORDER BY k.place)
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE c.oid = %(oid)s AND c.relkind <> 'p'
    OR c.relkind <> 'p' AND c.oid IN (SELECT relid FROM pg_partition_tree(%(oid)s) WHERE %(partitioned)s AND isleaf)
