@@ -1,6 +1,6 @@
 """Parse the values of a column exactly: one parser for each encoding of each type.
 
-A parser takes a JSON value as :func:`token` returns it, and returns what Arrow stores in the column: ``int`` (also days
+A parser takes a token (:mod:`lakecdc.model.tokens`), and returns what Arrow stores in the column: ``int`` (also days
 since 1970 for dates and microseconds since 1970 for timestamps), ``float``, ``bool``, ``str``, ``bytes`` or
 ``Decimal``. It raises :class:`MisfitError` for a value that the type cannot hold exactly, with these exceptions:
 fractions in ``float`` and ``double`` columns become the nearest number, fractions of a second beyond microseconds are
@@ -19,6 +19,8 @@ from decimal import Context, Decimal, Inexact, InvalidOperation
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+
+from lakecdc.model.tokens import MisfitError, Nested, Number
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -47,24 +49,8 @@ _LARGEST_OFFSET = 18
 _NANOSECONDS = {"millis": 1_000_000, "micros": 1_000, "nanos": 1}
 _LONGEST_TIME_OF_DAY = 2**63 - 1
 
-#: takes a token: None, bool, str, Number or Nested
+#: takes a token, see :mod:`lakecdc.model.tokens`
 Parser = Callable[[Any], Any]
-
-
-class Number(str):
-    """The text of a bare JSON number."""
-
-    __slots__ = ()
-
-
-class Nested(str):
-    """The text of a JSON object or array, without white space between its parts."""
-
-    __slots__ = ()
-
-
-class MisfitError(ValueError):
-    """A value that its column cannot hold exactly."""
 
 
 @dataclass(frozen=True)
@@ -138,8 +124,8 @@ class ColumnType:
 
     def _decimal_bytes(self, value: Any) -> Any:
         # Connect's ``decimal.format`` NUMERIC writes numbers, of which some would pass for base64
-        if isinstance(value, Number):
-            return value if self.sql_type == "string" else self._fitted(value)
+        if isinstance(value, int | Number) and not isinstance(value, bool):
+            return str(value) if self.sql_type == "string" else self._fitted(value)
         return self._fitted(_unscaled(value, self.scale))
 
     def _variable_decimal(self, value: Any) -> Any:
@@ -154,7 +140,7 @@ class ColumnType:
     def _named(self, value: Any) -> str:
         if isinstance(value, bool | Nested):
             raise MisfitError(f"it is not one of {', '.join(self.names)}")
-        if isinstance(value, Number):
+        if isinstance(value, int | Number):
             number = parse_integer(value)
         elif value.isascii() and value.isdigit() and len(value) <= 20:
             number = int(value)
@@ -164,7 +150,7 @@ class ColumnType:
             return ("", *self.names)[number]
         if self.encoding == "set" and 0 <= number < 1 << len(self.names):
             return ",".join(name for bit, name in enumerate(self.names) if number >> bit & 1)
-        if value in self.names:
+        if str(value) in self.names:
             return str(value)
         raise MisfitError(f"the column has no value of the number {number}")
 
@@ -198,34 +184,13 @@ def arrow_type(sql_type: str) -> pa.DataType | None:
     return known.get(sql_type)
 
 
-def token(raw: bytes | memoryview) -> Any:
-    """Return a JSON value as a token: text decoded, numbers, objects and arrays as their text.
-
-    :param raw: the value alone, valid JSON.
-    :raises MisfitError: the value is text that is not valid UTF-8, or has a lone surrogate.
-    """
-    begin = bytes(raw[:1])
-    if begin == b'"':
-        try:
-            return msgspec.json.decode(raw, type=str)
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-            raise MisfitError(str(error)) from None
-    if begin in (b"{", b"["):
-        return Nested(msgspec.json.format(bytes(raw), indent=-1).decode())
-    text = bytes(raw).decode()
-    return _CONSTANTS[text] if text in _CONSTANTS else Number(text)
-
-
-_CONSTANTS = {"null": None, "true": True, "false": False}
-
-
 def parse_number(value: Any) -> Decimal:
     """Return the number that a token is or spells.
 
     :raises MisfitError: it is not a number in ASCII digits, or one of more digits than any type holds.
     """
-    if isinstance(value, bool):
-        return Decimal(int(value))
+    if isinstance(value, int):
+        value = str(int(value))
     match = None if isinstance(value, Nested) else _NUMBER.fullmatch(value)
     if match is None:
         raise MisfitError("it is not a number")
@@ -239,6 +204,8 @@ def parse_integer(value: Any) -> int:
 
     :raises MisfitError: it is not a number, or has a fraction.
     """
+    if isinstance(value, int):
+        return int(value)
     number = parse_number(value)
     if number != number.to_integral_value():
         raise MisfitError("it is not a whole number")
@@ -250,7 +217,7 @@ def parse_base64(value: Any) -> bytes:
 
     :raises MisfitError: it is anything else.
     """
-    if isinstance(value, bool | Number | Nested):
+    if isinstance(value, int | Number | Nested):
         raise MisfitError("it is not text in base64")
     try:
         octets = binascii.a2b_base64(value.encode("ascii"), strict_mode=True)
@@ -325,7 +292,7 @@ def _double(value: Any) -> float:
     if nearest in (float("inf"), float("-inf")) or (number and not nearest):
         raise MisfitError("its size is out of a double's range")
     # a source that counts in integers does not expect its last digits to change
-    if isinstance(value, str) and value.lstrip("+-").isdigit() and Decimal(nearest) != number:
+    if str(value).lstrip("+-").isdigit() and Decimal(nearest) != number:
         raise MisfitError("a double cannot hold its last digits")
     return nearest if number else float(value)
 
@@ -346,7 +313,7 @@ def _float32(value: Any) -> float:
 def _boolean(value: Any) -> bool:
     if isinstance(value, bool):
         return value
-    if isinstance(value, Number):
+    if isinstance(value, int | Number):
         number = parse_number(value)
         if number in (0, 1):
             return bool(number)
@@ -372,7 +339,7 @@ def _local_timestamp(value: Any) -> int | None:
 
 
 def _iso_text(value: Any) -> str:
-    if isinstance(value, bool | Number | Nested):
+    if isinstance(value, int | Number | Nested):
         raise MisfitError("Expected a date or time as text")
     return str(value)
 

@@ -16,7 +16,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakecdc.model.columns import INTEGER_BYTES, ColumnType, MisfitError, arrow_type, token
+from lakecdc.model.columns import INTEGER_BYTES, ColumnType, arrow_type
+from lakecdc.model.tokens import MisfitError, token
 from tests.lakecdc.model.corpus import VALUES
 from tests.lakecdc.model.differences import DIFFERENCES, MISFIT, Case
 

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from lakecdc.ingest.envelopes import canal, debezium, debezium_flat, dms, golden_gate, maxwell, plain
-from lakecdc.ingest.envelopes.message import Envelope, Message, Rows, UnreadableError, parse_json
+from lakecdc.ingest.envelopes.json_values import UnreadableError, parse_json
+from lakecdc.ingest.envelopes.message import Envelope, Message, Rows
 
 _FORMATS: dict[str, Rows] = {
     "debezium-json": debezium.read,
+    # its records come as the JSON that Debezium would have written
+    "debezium-avro": debezium.read,
     "debezium-flat-json": debezium_flat.read,
     "canal-json": canal.read,
     "maxwell-json": maxwell.read,

@@ -12,6 +12,7 @@ from typing import Any
 
 from lakecdc.ingest.envelopes.message import (
     Envelope,
+    Keys,
     Message,
     Place,
     as_object,
@@ -23,7 +24,6 @@ from lakecdc.ingest.envelopes.message import (
     refuse_bad_names,
     text,
     times,
-    try_parse_json,
 )
 from lakecdc.ingest.order import RANK_CHANGE, RANK_READ
 
@@ -64,7 +64,7 @@ class _Shared:
     def __init__(self, message: Message, event: Any, kind: str) -> None:
         self._event, self._is_read, self._topic = event, kind == "INIT", message.topic
         self._table = dotted(text(event, "database"), text(event, "table"))
-        self._record_key = as_object(try_parse_json(message.key))
+        self._keys = Keys.of(message)
         self._time = first(integer(event, "es"), integer(event, "ts"), 0) or 0
         self._types = member(event, "mysqlType")
 
@@ -74,7 +74,7 @@ class _Shared:
         rank = RANK_READ if self._is_read else RANK_CHANGE
         place = Place(0 if self._is_read else self._time, ordinal, rank, times(self._time, 1000))
         table = self._table or (self._topic if op or rest.get("problem") else None)
-        return Envelope(op, place, table, record_key=self._record_key, **rest)
+        return Envelope(op, place, table, keys=self._keys, **rest)
 
     def row(self, op: str, nth: int, row: Any, old: Any) -> Envelope:
         """Return the envelope of one row."""

@@ -14,8 +14,8 @@ from typing import Any
 from lakecdc.ingest.envelopes.lsn import Lsn
 from lakecdc.ingest.envelopes.message import (
     Envelope,
+    Keys,
     Message,
-    Object,
     Place,
     as_object,
     dotted,
@@ -27,7 +27,6 @@ from lakecdc.ingest.envelopes.message import (
     refuse_bad_names,
     text,
     times,
-    try_parse_json,
     whole,
 )
 from lakecdc.ingest.order import RANK_CHANGE, RANK_READ
@@ -49,9 +48,9 @@ def envelope(message: Message, event: Any, schema: Any) -> Envelope:
 
     :param event: the parsed payload; None for a tombstone.
     """
-    record_key, old_key = keys(message)
+    linked = keys(message)
     if event is None:
-        return Envelope("x", record_key=record_key, old_key=old_key, schema=schema)
+        return Envelope("x", keys=linked, schema=schema)
     op, before, after = text(event, "op"), as_object(member(event, "before")), as_object(member(event, "after"))
     known = op if op in _OPS else None
     problem = None
@@ -66,17 +65,16 @@ def envelope(message: Message, event: Any, schema: Any) -> Envelope:
         told or (message.topic if known or problem else None),
         before,
         after,
-        record_key,
-        old_key,
+        linked,
         schema,
         problem=problem,
     )
 
 
-def keys(message: Message) -> tuple[Object | None, Object | None]:
+def keys(message: Message) -> Keys | None:
     """Return the message's key, and the key that the row had before."""
-    record_key, old_key = (try_parse_json(data) for data in (message.key, message.headers.get(OLD_KEY)))
-    return as_object(unwrapped(record_key)), as_object(unwrapped(old_key))
+    old = message.headers.get(OLD_KEY) if message.headers else None
+    return None if message.key is None and old is None else Keys(message.key, old, unwrapped)
 
 
 def unwrapped(value: Any) -> Any:
@@ -101,20 +99,19 @@ def _is_no_row_event(event: Any, op: str | None) -> bool:
 
 
 def _place(source: Any, op: str | None) -> Place:
-    connector = text(source, "connector")
-    lsn = Lsn(text(source, "commit_lsn"), text(source, "change_lsn"), integer(source, "event_serial_no"), connector)
-    is_binlog = connector in ("mysql", "mariadb")
-    # the file's number and the position in it share one 64-bit coordinate
-    binlog = times(last_digits(text(source, "file")), 1 << 32, integer(source, "pos")) if is_binlog else None
-    position = first(
-        binlog,
-        commit_lsn(text(source, "sequence")),
-        integer(source, "lsn"),
-        integer(source, "commit_scn"),
-        lsn.position,
-    )
-    row = integer(source, "row") if is_binlog else None
-    ordinal = first(row, integer(source, "lsn"), integer(source, "scn"), lsn.ordinal)
+    connector, lsn = text(source, "connector"), integer(source, "lsn")
+    position, ordinal = commit_lsn(text(source, "sequence")), lsn
+    if connector in ("mysql", "mariadb"):
+        # the file's number and the position in it share one 64-bit coordinate
+        binlog = times(last_digits(text(source, "file")), 1 << 32, integer(source, "pos"))
+        position, ordinal = first(binlog, position), first(integer(source, "row"), lsn)
+    if lsn is None:
+        numbers = Lsn(
+            text(source, "commit_lsn"), text(source, "change_lsn"), integer(source, "event_serial_no"), connector
+        )
+        position = first(position, integer(source, "commit_scn"), numbers.position)
+        ordinal = first(ordinal, integer(source, "scn"), numbers.ordinal)
+    position = first(position, lsn)
     is_read = op == "r" or (text(source, "snapshot") or "false") not in ("false", "incremental")
     time_us = first(integer(source, "ts_us"), times(integer(source, "ts_ms"), 1000))
     return Place(placed(position), placed(ordinal), RANK_READ if is_read else RANK_CHANGE, time_us)

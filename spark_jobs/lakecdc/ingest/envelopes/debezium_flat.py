@@ -13,12 +13,12 @@ from collections.abc import Iterator
 from typing import Any
 
 from lakecdc.ingest.envelopes.debezium import commit_lsn, keys, unwrapped
+from lakecdc.ingest.envelopes.json_values import UnreadableError
 from lakecdc.ingest.envelopes.lsn import Lsn
 from lakecdc.ingest.envelopes.message import (
     Envelope,
     Message,
     Place,
-    UnreadableError,
     dotted,
     first,
     integer,
@@ -41,9 +41,9 @@ def read(message: Message, value: Any) -> Iterator[Envelope]:
 
 
 def _envelope(message: Message, event: Any, schema: Any) -> Envelope:
-    record_key, old_key = keys(message)
+    linked = keys(message)
     if event is None:
-        return Envelope("x", record_key=record_key, old_key=old_key, schema=schema)
+        return Envelope("x", keys=linked, schema=schema)
     if not isinstance(event, dict):
         raise UnreadableError("unknown-message", "the value is not a JSON object")
     if text(event, "op") == "m" and text(event, "source", "connector") is not None:
@@ -59,8 +59,7 @@ def _envelope(message: Message, event: Any, schema: Any) -> Envelope:
         dotted(_either(event, "schema") or _either(event, "db"), _either(event, "table")) or message.topic,
         before=row if op == "d" else None,
         after=row if op != "d" else None,
-        record_key=record_key,
-        old_key=old_key,
+        keys=linked,
         schema=schema,
         problem=problem,
     )

@@ -14,10 +14,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from lakecdc.ingest.envelopes.json_values import Object
 from lakecdc.ingest.envelopes.message import (
     Envelope,
+    Keys,
     Message,
-    Object,
     Place,
     as_object,
     dotted,
@@ -25,7 +26,6 @@ from lakecdc.ingest.envelopes.message import (
     member,
     refuse_bad_names,
     text,
-    try_parse_json,
 )
 from lakecdc.ingest.order import RANK_CHANGE, RANK_READ
 
@@ -58,7 +58,7 @@ def read(message: Message, event: Any) -> Iterator[Envelope]:
         dotted(text(about, "schema-name"), text(about, "table-name")) or (message.topic if op or problem else None),
         before,
         after,
-        as_object(try_parse_json(message.key)),
+        Keys.of(message),
         problem=problem,
     )
 
@@ -69,5 +69,7 @@ def _images(row: Object | None) -> tuple[Object | None, Object | None]:
         return None, None
     # a column may be called so by itself
     was = {name for name in row if name.startswith(OLD_PREFIX) and name.removeprefix(OLD_PREFIX) in row}
+    if not was:
+        return row, {}
     now = {name: value for name, value in row.items() if name not in was}
     return now, {name.removeprefix(OLD_PREFIX): row[name] for name in was}

@@ -10,6 +10,7 @@ from typing import Any
 
 from lakecdc.ingest.envelopes.message import (
     Envelope,
+    Keys,
     Message,
     Place,
     as_object,
@@ -19,7 +20,6 @@ from lakecdc.ingest.envelopes.message import (
     names_of,
     refuse_bad_names,
     text,
-    try_parse_json,
 )
 
 _OPS = {"I": "c", "U": "u", "D": "d", "T": "t"}
@@ -39,7 +39,7 @@ def read(message: Message, event: Any) -> Iterator[Envelope]:
         text(event, "table") or message.topic,
         before,
         after,
-        as_object(try_parse_json(message.key)),
+        Keys.of(message),
         key_names=names_of(member(event, "primary_keys")),
         problem=problem,
     )

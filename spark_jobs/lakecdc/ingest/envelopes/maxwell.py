@@ -12,6 +12,7 @@ from typing import Any
 
 from lakecdc.ingest.envelopes.message import (
     Envelope,
+    Keys,
     Message,
     Place,
     as_object,
@@ -24,7 +25,6 @@ from lakecdc.ingest.envelopes.message import (
     refuse_bad_names,
     text,
     times,
-    try_parse_json,
     whole,
 )
 from lakecdc.ingest.order import RANK_CHANGE, RANK_READ
@@ -66,7 +66,7 @@ def read(message: Message, event: Any) -> Iterator[Envelope]:
         dotted(text(event, "database"), text(event, "table")) or (message.topic if op or problem else None),
         before,
         after,
-        as_object(try_parse_json(message.key)),
+        Keys.of(message),
         key_names=names_of(member(event, "primary_key_columns")),
         problem=problem,
     )

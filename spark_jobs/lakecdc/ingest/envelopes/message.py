@@ -1,43 +1,24 @@
-"""Define a message, the event that its envelope tells, and how JSON is read exactly.
-
-JSON is read for its own sake here: numbers keep their text, a member that comes twice makes the message unreadable, and
-so does text behind the value, an invalid byte or a constant that JSON does not have.
-"""
+"""Define a message, and the event that its envelope tells."""
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
-from lakecdc.ingest.order import LAST_TIME, RANK_CHANGE, order_key
-from lakecdc.model.columns import MisfitError, Number, parse_timestamp
+import msgspec
 
-#: a JSON object, its members as text, :class:`Number`, bool, None, lists and objects
-Object = dict[str, Any]
+from lakecdc.ingest.envelopes.json_values import Object, try_parse_json
+from lakecdc.ingest.order import LAST_TIME, RANK_CHANGE, order_key
+from lakecdc.model.columns import parse_timestamp
+from lakecdc.model.tokens import MisfitError, to_text
+
 _LOWEST, _HIGHEST = -(2**63), 2**63 - 1
 _FIRST_MOMENT = -62_135_596_800_000_000
 _INTEGER = re.compile(r"[+-]?0*[0-9]{1,19}")
-_HIGH, _LOW = r"\\ud[89ab][0-9a-f]{2}", r"\\ud[c-f][0-9a-f]{2}"
-# half of a surrogate pair, escaped; behind an odd number of backslashes it would be text
-_HALF = re.compile(rf"(?<!\\)((?:\\\\)*+)(?:{_HIGH}(?!{_LOW})|(?<!{_HIGH}){_LOW})", re.IGNORECASE)
 
 
-class UnreadableError(ValueError):
-    """A message that cannot be read.
-
-    :param rule: short name of what it broke, for the quarantine.
-    """
-
-    def __init__(self, rule: str, reason: str) -> None:
-        super().__init__(reason)
-        self.rule = rule
-
-
-@dataclass(frozen=True, slots=True)
-class Message:
+class Message(msgspec.Struct, frozen=True, gc=False):
     """A message as a source delivers it.
 
     :param timestamp_us: its own time, microseconds since 1970.
@@ -48,12 +29,11 @@ class Message:
     key: bytes | None = None
     topic: str | None = None
     timestamp_us: int | None = None
-    headers: Mapping[str, bytes] = field(default_factory=dict)
+    headers: Mapping[str, bytes] | None = None
     arrival: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(msgspec.Struct, frozen=True, gc=False):
     """The place of an event in its source's log.
 
     :param position: of the commit, unsigned 64 bits.
@@ -79,8 +59,32 @@ class Place:
         return order_key(epoch, self.position, self.ordinal, self.rank, min(max(millis, 0), LAST_TIME), arrival)
 
 
-@dataclass(frozen=True, slots=True)
-class Envelope:
+class Keys(msgspec.Struct, frozen=True, gc=False):
+    """The keys that a message carries beside its value; they are parsed when they are asked for, which is seldom.
+
+    :param old: the key that the row had before.
+    :param unwrapped: returns the key of a value that carries its schema.
+    """
+
+    record: bytes | None
+    old: bytes | None = None
+    unwrapped: Callable[[Any], Any] = lambda value: value
+
+    @classmethod
+    def of(cls, message: Message) -> Keys | None:
+        """Return the key of a message, as formats have it whose keys carry no schema."""
+        return None if message.key is None else cls(message.key)
+
+    def record_key(self) -> Object | None:
+        """Return the message's key."""
+        return as_object(self.unwrapped(try_parse_json(self.record)))
+
+    def old_key(self) -> Object | None:
+        """Return the key that the row had before."""
+        return as_object(self.unwrapped(try_parse_json(self.old)))
+
+
+class Envelope(msgspec.Struct, frozen=True, gc=False):
     """What a message tells of one row, before any column is typed.
 
     :param op: ``r``, ``c``, ``u``, ``d``, ``t`` (TRUNCATE), ``x`` (tombstone); None for a message that is known not to
@@ -89,8 +93,8 @@ class Envelope:
     :param source_table: ``schema.table`` or ``database.table``; the topic where the format does not tell it.
     :param before: the row before, or its key or changed columns only.
     :param after: the row after.
-    :param record_key: the message's key.
-    :param old_key: the key that the row had before, where the format links the two.
+    :param keys: reads the message's key and the key that the row had before, where the format links the two; None
+        where the format has neither.
     :param schema: the row's schema in the format's own notation.
     :param key_names: columns of the source's primary key, where the message itself tells them.
     """
@@ -100,8 +104,7 @@ class Envelope:
     source_table: str | None = None
     before: Object | None = None
     after: Object | None = None
-    record_key: Object | None = None
-    old_key: Object | None = None
+    keys: Keys | None = None
     schema: Any = None
     key_names: tuple[str, ...] | None = None
     problem: tuple[str, str] | None = None
@@ -112,63 +115,6 @@ class Envelope:
 Rows = Callable[[Message, Any], Iterator[Envelope]]
 
 
-def parse_json(data: bytes | str) -> Any:
-    """Parse JSON exactly.
-
-    :raises UnreadableError: it is not JSON, or not UTF-8, has a member twice in one object, or is nested too deeply.
-    """
-    try:
-        text = data.decode() if isinstance(data, bytes) else data
-        if "\\ud" in text or "\\uD" in text:
-            # it is not a character, and no UTF-8 holds it
-            text = _HALF.sub(r"\1?", text)
-        return _DECODER.decode(text)
-    except (ValueError, RecursionError) as error:
-        raise UnreadableError("not-json", f"the value is not JSON: {_reason(error)}") from None
-
-
-def _reason(error: Exception) -> str:
-    return "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
-
-
-def _object(pairs: list[tuple[str, Any]]) -> Object:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        raise ValueError("an object has a member twice")
-    return found
-
-
-def _refuse_constant(text: str) -> Any:
-    raise ValueError(f"{text} is not a number in JSON")
-
-
-_DECODER = json.JSONDecoder(
-    object_pairs_hook=_object, parse_int=Number, parse_float=Number, parse_constant=_refuse_constant
-)
-
-
-def try_parse_json(data: bytes | str | None) -> Any:
-    """Parse JSON, such as a message's key; None for what is not JSON."""
-    if data is None:
-        return None
-    try:
-        return parse_json(data)
-    except UnreadableError:
-        return None
-
-
-def to_text(value: Any) -> str:
-    """Return JSON text of a parsed value, without white space, its numbers as they were written."""
-    if isinstance(value, Number):
-        return str(value)
-    if isinstance(value, dict):
-        members = (f"{json.dumps(name, ensure_ascii=False)}:{to_text(each)}" for name, each in value.items())
-        return "{" + ",".join(members) + "}"
-    if isinstance(value, list):
-        return "[" + ",".join(map(to_text, value)) + "]"
-    return json.dumps(value, ensure_ascii=False)
-
-
 def as_object(value: Any) -> Object | None:
     """Return a parsed value if it is an object."""
     return value if isinstance(value, dict) else None
@@ -177,20 +123,26 @@ def as_object(value: Any) -> Object | None:
 def member(value: Any, *path: str) -> Any:
     """Return a member of nested objects; None if one of them is missing or not an object."""
     for name in path:
-        value = value.get(name) if isinstance(value, dict) else None
+        if type(value) is not dict:
+            return None
+        value = value.get(name)
     return value
 
 
 def text(value: Any, *path: str) -> str | None:
     """Return a member as text: that of a number or of nested JSON too; None where there is none."""
     found = member(value, *path)
-    return None if found is None else str(found) if isinstance(found, str) else to_text(found)
+    if type(found) is str or found is None:
+        return found
+    return str(found) if isinstance(found, str) else to_text(found)
 
 
 def integer(value: Any, *path: str) -> int | None:
     """Return a member that is a whole number of 64 bits, as a number or as text; else None."""
-    found = text(value, *path)
-    return whole(found)
+    found = member(value, *path)
+    if type(found) is int:
+        return found if _LOWEST <= found <= _HIGHEST else None
+    return whole(text(found))
 
 
 def whole(digits: str | None) -> int | None:
@@ -226,7 +178,10 @@ def instant(moment: str | None) -> int | None:
 
 def first(*numbers: int | None) -> int | None:
     """Return the first number that is known."""
-    return next((number for number in numbers if number is not None), None)
+    for number in numbers:
+        if number is not None:
+            return number
+    return None
 
 
 def placed(number: int | None) -> int:
@@ -247,7 +202,7 @@ def names_of(value: Any) -> tuple[str, ...] | None:
 def refuse_bad_names(*images: Object | None) -> tuple[str, str] | None:
     """Return the problem of row images with a member whose name cannot be a column's; None without one."""
     for image in images:
-        if image is not None and any(not name or "\0" in name for name in image):
+        if image is not None and ("" in image or "\0" in "".join(image)):
             return "bad-name", "a member has no name, or one with a null character"
     return None
 

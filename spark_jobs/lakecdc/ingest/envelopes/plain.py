@@ -11,20 +11,19 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
+from lakecdc.ingest.envelopes.json_values import Object, UnreadableError
 from lakecdc.ingest.envelopes.message import (
     Envelope,
+    Keys,
     Message,
-    Object,
     Place,
     Rows,
-    UnreadableError,
     as_object,
     first,
     instant,
     integer,
     refuse_bad_names,
     text,
-    try_parse_json,
 )
 
 # with the sign turned, negative numbers sort below positive ones
@@ -41,9 +40,9 @@ def rows(order_by: str | None = None, *, only_added: bool = False) -> Rows:
 
 
 def _read(order_by: str | None, op: str, message: Message, value: Any) -> Iterator[Envelope]:
-    record_key = as_object(try_parse_json(message.key))
+    keys = Keys.of(message)
     if value is None:
-        yield Envelope("x", Place(time_us=message.timestamp_us), record_key=record_key)
+        yield Envelope("x", Place(time_us=message.timestamp_us), keys=keys)
         return
     row = as_object(value)
     if row is None:
@@ -51,7 +50,7 @@ def _read(order_by: str | None, op: str, message: Message, value: Any) -> Iterat
     if problem := refuse_bad_names(row):
         raise UnreadableError(*problem)
     place = Place(_position(row, order_by), time_us=message.timestamp_us)
-    yield Envelope(op, place, message.topic, after=row, record_key=record_key)
+    yield Envelope(op, place, message.topic, after=row, keys=keys)
 
 
 def _position(row: Object, order_by: str | None) -> int:

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lakecdc.ingest.envelopes.message import Message, UnreadableError, parse_json, to_text
-from lakecdc.model.columns import Number
+from lakecdc.ingest.envelopes.json_values import UnreadableError, parse_json
+from lakecdc.ingest.envelopes.message import Message
+from lakecdc.model.tokens import Number, to_text
 from tests.lakecdc.ingest.formats import fuzz, stories
 
 CAPTURED = Path(__file__).parent.parent / "formats" / "captured"
@@ -102,9 +103,9 @@ def _record(line: bytes, place: int) -> Message:
     except UnreadableError:
         return Message(line, arrival=place)
     headers = {name: _raw(value) or b"" for name, value in record.get("headers") or []}
-    return Message(
-        _raw(record["value"]), _raw(record["key"]), record["topic"], None, headers, int(record["offset"] or place)
-    )
+    offset = record["offset"]
+    arrival = place if offset is None else int(offset)
+    return Message(_raw(record["value"]), _raw(record["key"]), record["topic"], None, headers, arrival)
 
 
 def _raw(value: Any) -> bytes | None:

@@ -13,7 +13,7 @@ from lakecdc.ingest.formats import canal_json, debezium_schema
 from lakecdc.ingest.formats.debezium_schema import NO_SCHEMA
 from lakecdc.ingest.formats.survey import merge_fields
 from lakecdc.ingest.formats.values import Field
-from lakecdc.model.columns import Number
+from lakecdc.model.tokens import Number
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -96,8 +96,8 @@ def _columns(envelope: Envelope, format_name: str) -> tuple[Field, ...]:
 def _type(value: Any) -> str:
     if isinstance(value, bool):
         return "boolean"
-    if isinstance(value, Number):
-        return "double" if whole(value) is None else "bigint"
+    if isinstance(value, int | Number):
+        return "double" if whole(str(value)) is None else "bigint"
     return "string"
 
 

@@ -1,0 +1,239 @@
+"""Turn the values of one column into Arrow: all at once where each is written in the usual way, else one by one.
+
+What is done at once gives what the column's parser gives (:mod:`lakecdc.model.columns`); values that it does not know
+are the parser's.
+"""
+
+from __future__ import annotations
+
+import binascii
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakecdc.model.columns import INTEGER_BYTES, MICROSECONDS_OF_A_DAY, ColumnType, arrow_type
+from lakecdc.model.tokens import MisfitError, Nested, Number, to_text
+
+#: values of a column, as JSON is parsed; turned into Arrow, or None if some are not written in the usual way
+Quick = Callable[[Sequence[Any]], "pa.Array | None"]
+
+_REFUSED = (pa.ArrowException, OverflowError, TypeError, ValueError)
+_DECIMAL = re.compile(r"decimal\((\d+),\s*(\d+)\)")
+# years 0001 to 9999
+_DATE = r"(?:\d{3}[1-9]|\d\d[1-9]\d|\d[1-9]\d\d|[1-9]\d{3})-\d\d-\d\d"
+_MOMENT = rf"^{_DATE}[T ](?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d(?:\.\d{{1,6}})?"
+_FIRST_DAY, _LAST_DAY = -719_162, 2_932_896
+_MICROS = {"epoch_millis": 1_000, "epoch_micros": 1}
+# doubles hold each whole number up to this one
+_EXACT_INTEGERS = 1 << 53
+# of a float, with room for the rounding of the last digit
+_SMALLEST_FLOAT, _LARGEST_FLOAT = 1e-37, 3.4e38
+
+
+@dataclass(frozen=True)
+class ArrowColumn:
+    """A column whose values become Arrow.
+
+    :param type: its type, and how the source writes its values.
+    """
+
+    type: ColumnType
+    arrow: pa.DataType = field(init=False)
+    _quick: Quick = field(init=False)
+    _parse: Callable[[Any], Any] = field(init=False)
+
+    def __post_init__(self) -> None:
+        arrow = arrow_type(self.type.sql_type)
+        if arrow is None:
+            raise KeyError(self.type.sql_type)
+        object.__setattr__(self, "arrow", arrow)
+        object.__setattr__(self, "_quick", _find_quick(self.type, arrow))
+        object.__setattr__(self, "_parse", self.type.parser())
+
+    def convert(self, values: Sequence[Any]) -> tuple[pa.Array, list[int]]:
+        """Turn values into Arrow.
+
+        :param values: None, bool, int, text, :class:`Number`, lists and objects.
+        :return: them, null for those that do not fit, and the places of these.
+        """
+        try:
+            quick = self._quick(values)
+        except _REFUSED:
+            quick = None
+        if quick is not None:
+            return quick, []
+        return self._one_by_one(values)
+
+    def _one_by_one(self, values: Sequence[Any]) -> tuple[pa.Array, list[int]]:
+        parsed: list[Any] = []
+        misfits = []
+        for place, value in enumerate(values):
+            try:
+                parsed.append(self._parse(Nested(to_text(value)) if isinstance(value, list | dict) else value))
+            except MisfitError:
+                parsed.append(None)
+                misfits.append(place)
+        try:
+            return pa.array(parsed, self.arrow), misfits
+        except _REFUSED:
+            # one value that Arrow refuses must not cost the others
+            refused = [place for place, value in enumerate(parsed) if not self._is_taken(value)]
+            for place in refused:
+                parsed[place] = None
+            return pa.array(parsed, self.arrow), sorted({*misfits, *refused})
+
+    def _is_taken(self, value: Any) -> bool:
+        try:
+            pa.scalar(value, self.arrow)
+        except _REFUSED:
+            return False
+        return True
+
+
+def _find_quick(column: ColumnType, arrow: pa.DataType) -> Quick:
+    """Return what turns values that are written in the usual way into Arrow."""
+    decimal = _DECIMAL.match(column.sql_type)
+    if column.names or column.encoding.startswith("time_"):
+        return _none
+    if column.encoding == "decimal_bytes" and decimal:
+        return _scaled_decimals(arrow, int(decimal[1]), int(decimal[2]) - column.scale)
+    if column.encoding == "epoch_days":
+        return _days
+    if column.encoding in _MICROS:
+        return _epoch(arrow, _MICROS[column.encoding])
+    if column.encoding == "base64" or column.sql_type == "binary":
+        return _octets
+    if column.encoding != "plain":
+        return _none
+    if column.sql_type in INTEGER_BYTES or column.sql_type in ("string", "boolean"):
+        return lambda values: pa.array(values, arrow)
+    if decimal:
+        return _decimals(arrow, int(decimal[1]), int(decimal[2]))
+    if column.sql_type in ("float", "double"):
+        return _floats(arrow)
+    zone = "Z$" if column.sql_type == "timestamp" else "$"
+    return _matching(rf"^{_DATE}$" if column.sql_type == "date" else _MOMENT + zone, arrow)
+
+
+def _none(values: Sequence[Any]) -> None:
+    return None
+
+
+def _texts(values: Sequence[Any]) -> pa.Array:
+    """Return texts, and numbers as their text; refuse bool, lists and objects."""
+    return pa.array([str(value) if type(value) is int else value for value in values], pa.string())
+
+
+def _matching(pattern: str, arrow: pa.DataType) -> Quick:
+    def quick(values: Sequence[Any]) -> pa.Array | None:
+        texts = pa.array(values, pa.string())
+        if not _all(pc.match_substring_regex(texts, pattern)) or any(type(value) is Number for value in values):
+            return None
+        return texts.cast(arrow)
+
+    return quick
+
+
+def _decimals(arrow: pa.DataType, precision: int, scale: int) -> Quick:
+    whole, places = rf"\d{{1,{max(1, precision - scale)}}}", rf"(?:\.\d{{1,{scale}}})?" if scale else ""
+    pattern = f"^-?{whole if precision > scale else '0'}{places}$"
+
+    def quick(values: Sequence[Any]) -> pa.Array | None:
+        texts = _texts(values)
+        return texts.cast(arrow) if _all(pc.match_substring_regex(texts, pattern)) else None
+
+    return quick
+
+
+def _scaled_decimals(arrow: pa.DataType, precision: int, more: int) -> Quick:
+    """Return what reads unscaled numbers in base64.
+
+    :param more: digits after the point that the column has and the numbers have not.
+    """
+    factor, limit = 10 ** max(more, 0), 10**precision
+
+    def quick(values: Sequence[Any]) -> pa.Array | None:
+        if more < 0:
+            return None
+        octets, validity = bytearray(), []
+        for value in values:
+            validity.append(value is not None)
+            number = 0 if value is None else int.from_bytes(_decode(value), "big", signed=True) * factor
+            if not -limit < number < limit or value == "":
+                return None
+            octets += number.to_bytes(16, "little", signed=True)
+        mask = pa.array(validity).buffers()[1]
+        return pa.Array.from_buffers(arrow, len(validity), [mask, pa.py_buffer(octets)])
+
+    return quick
+
+
+def _octets(values: Sequence[Any]) -> pa.Array:
+    return pa.array([None if value is None else _decode(value) for value in values], pa.binary())
+
+
+def _decode(value: Any) -> bytes:
+    """Decode base64 as it is usually written.
+
+    :raises ValueError: it is written in another way, or is a number.
+    """
+    if type(value) is not str:
+        raise ValueError(value)
+    octets = binascii.a2b_base64(value, strict_mode=True)
+    if binascii.b2a_base64(octets, newline=False) != value.encode():
+        raise ValueError(value)
+    return octets
+
+
+def _days(values: Sequence[Any]) -> pa.Array | None:
+    days = pa.array(values, pa.int32())
+    return days.cast(pa.date32()) if _within(days, _FIRST_DAY, _LAST_DAY) else None
+
+
+def _epoch(arrow: pa.DataType, micros: int) -> Quick:
+    low, high = _FIRST_DAY * MICROSECONDS_OF_A_DAY, (_LAST_DAY + 1) * MICROSECONDS_OF_A_DAY - 1
+
+    def quick(values: Sequence[Any]) -> pa.Array | None:
+        numbers = pa.array(values, pa.int64())
+        if not _within(numbers, -(-low // micros), high // micros):
+            return None
+        return pc.multiply(numbers, micros).cast(arrow)
+
+    return quick
+
+
+def _floats(arrow: pa.DataType) -> Quick:
+    is_float = pa.types.is_float32(arrow)
+
+    def quick(values: Sequence[Any]) -> pa.Array | None:
+        if any(not _is_number(value) for value in values):
+            return None
+        numbers = pa.array([None if value is None else float(value) for value in values], pa.float64())
+        size = pc.abs(numbers)
+        low, high = (_SMALLEST_FLOAT, _LARGEST_FLOAT) if is_float else (5e-324, 1.7976931348623157e308)
+        if not _all(pc.and_(pc.greater_equal(size, low), pc.less_equal(size, high))):
+            return None
+        return numbers.cast(arrow)
+
+    return quick
+
+
+def _is_number(value: Any) -> bool:
+    """Check for a number whose nearest double is meant: a fraction, or a whole number that a double holds."""
+    if type(value) is int:
+        return -_EXACT_INTEGERS <= value <= _EXACT_INTEGERS
+    return value is None or (type(value) is Number and not value.lstrip("-").isdigit())
+
+
+def _within(numbers: pa.Array, low: int, high: int) -> bool:
+    bounds = pc.min_max(numbers)
+    return bounds["min"].as_py() is None or (low <= bounds["min"].as_py() and bounds["max"].as_py() <= high)
+
+
+def _all(conditions: pa.Array) -> bool:
+    """Return whether all conditions are true or null."""
+    return pc.all(conditions, min_count=0).as_py() is not False

@@ -1,0 +1,57 @@
+"""Values of JSON as the parsers of columns take them: None, bool, int, str, :class:`Number` or :class:`Nested`."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+
+
+class Number(str):
+    """The text of a bare JSON number; a whole one may come as int."""
+
+    __slots__ = ()
+
+
+class Nested(str):
+    """The text of a JSON object or array, without white space between its parts."""
+
+    __slots__ = ()
+
+
+class MisfitError(ValueError):
+    """A value that its column cannot hold exactly."""
+
+
+def token(raw: bytes | memoryview) -> Any:
+    """Return a JSON value as a token: text decoded, numbers, objects and arrays as their text.
+
+    :param raw: the value alone, valid JSON.
+    :raises MisfitError: the value is text that is not valid UTF-8, or has a lone surrogate.
+    """
+    begin = bytes(raw[:1])
+    if begin == b'"':
+        try:
+            return msgspec.json.decode(raw, type=str)
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            raise MisfitError(str(error)) from None
+    if begin in (b"{", b"["):
+        return Nested(msgspec.json.format(bytes(raw), indent=-1).decode())
+    text = bytes(raw).decode()
+    return _CONSTANTS[text] if text in _CONSTANTS else Number(text)
+
+
+_CONSTANTS = {"null": None, "true": True, "false": False}
+
+
+def to_text(value: Any) -> str:
+    """Return JSON text of a parsed value, without white space, its numbers as they were written."""
+    if isinstance(value, Number):
+        return str(value)
+    if isinstance(value, dict):
+        members = (f"{json.dumps(name, ensure_ascii=False)}:{to_text(each)}" for name, each in value.items())
+        return "{" + ",".join(members) + "}"
+    if isinstance(value, list):
+        return "[" + ",".join(map(to_text, value)) + "]"
+    return json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,57 @@
+"""Columns as Arrow: what is converted at once is what the parser of each value makes of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from lakecdc.ingest.envelopes.json_values import UnreadableError, parse_json
+from lakecdc.model.arrow_columns import ArrowColumn
+from lakecdc.model.columns import ColumnType
+from lakecdc.model.tokens import MisfitError, Nested, to_text
+from tests.lakecdc.model.corpus import VALUES
+from tests.lakecdc.model.test_columns import GOLDEN
+
+COLUMNS = [ColumnType(g["type"], g["encoding"], g["scale"], tuple(g["names"])) for g in GOLDEN]
+
+
+def values() -> list[Any]:
+    """Return all values of the corpus that are JSON."""
+    parsed = []
+    for text in VALUES:
+        try:
+            parsed.append(parse_json(text))
+        except UnreadableError:
+            continue
+    return parsed
+
+
+def expected(column: ColumnType, value: Any) -> tuple[pa.Array, list[int]]:
+    """Return what the parser makes of a value."""
+    arrow = ArrowColumn(column).arrow
+    try:
+        parsed = column.parser()(Nested(to_text(value)) if isinstance(value, list | dict) else value)
+        return pa.array([parsed], arrow), []
+    except (MisfitError, pa.ArrowException, OverflowError):
+        return pa.array([None], arrow), [0]
+
+
+@pytest.mark.parametrize("column", COLUMNS, ids=lambda each: f"{each.sql_type}-{each.encoding}-{each.scale}")
+def test_each_value_is_what_its_parser_makes_of_it(column: ColumnType) -> None:
+    convert = ArrowColumn(column).convert
+    different = []
+    for value in values():
+        found, wanted = convert([value]), expected(column, value)
+        if found[1] != wanted[1] or repr(found[0].to_pylist()) != repr(wanted[0].to_pylist()):
+            different.append((value, found, wanted))
+    assert different == []
+
+
+@pytest.mark.parametrize("column", COLUMNS, ids=lambda each: f"{each.sql_type}-{each.encoding}-{each.scale}")
+def test_a_value_that_does_not_fit_costs_no_other(column: ColumnType) -> None:
+    together, misfits = ArrowColumn(column).convert(values())
+    alone = [expected(column, value) for value in values()]
+    assert repr(together.to_pylist()) == repr([array[0].as_py() for array, _ in alone])
+    assert misfits == [place for place, (_, misfit) in enumerate(alone) if misfit]
