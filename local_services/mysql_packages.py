@@ -75,13 +75,13 @@ def fetch(run: Callable[[Sequence[str]], None], scratch: Path) -> None:
     (scratch / "sources.list").write_text(SOURCE.format(keys=KEYS))
     options = apt_options(scratch)
     run(["apt-get", *options, "-qq", "update"])
-    asked = ["apt-cache", *options, "depends", "--recurse", *_ONLY, PACKAGE]
-    told = subprocess.run(asked, capture_output=True, text=True)
-    if told.returncode:
-        raise ServiceError(f"Debian's unstable has no {PACKAGE} now: {told.stderr.strip()[-1000:]}")
+    command = ["apt-cache", *options, "depends", "--recurse", *_ONLY, PACKAGE]
+    result = subprocess.run(command, capture_output=True, text=True)
+    if result.returncode:
+        raise ServiceError(f"Debian's unstable has no {PACKAGE} now: {result.stderr.strip()[-1000:]}")
     packages = scratch / "packages"
     # apt-get writes into the current folder
-    run(["env", "-C", str(packages), "apt-get", *options, "-qq", "download", *needed(told.stdout.splitlines())])
+    run(["env", "-C", str(packages), "apt-get", *options, "-qq", "download", *needed(result.stdout.splitlines())])
     for package in sorted(packages.iterdir()):
         run(["dpkg-deb", "-x", str(package), str(scratch / "root")])
 
@@ -110,12 +110,12 @@ def apt_options(folder: Path) -> list[str]:
 
 
 def needed(lines: Iterable[str]) -> list[str]:
-    """Return the server's package and those that it links, in their order.
+    """Return the server's package and the packages that it links, in order.
 
-    Left out are dependencies on a name that several packages provide: the server has one, on an interpreter for
-    scripts that nobody calls here.
+    Dependencies on virtual packages are left out: the server has one, on an interpreter for scripts that are not used
+    here.
 
-    :param lines: what ``apt-cache depends --recurse`` tells
+    :param lines: output of ``apt-cache depends --recurse``
     """
     depends: dict[str, list[str]] = {}
     package = ""

@@ -1,4 +1,4 @@
-"""Apicurio Registry and its converter for Kafka Connect: where they are, and fetching them with Maven."""
+"""The jars of Apicurio Registry and its converter for Kafka Connect, fetched with Maven."""
 
 from __future__ import annotations
 

@@ -41,12 +41,12 @@ class S3Server(Service):
 
     @property
     def endpoint(self) -> str:
-        """Address of the server."""
+        """Return the address of the server."""
         return f"http://127.0.0.1:{self.port}"
 
     @property
     def properties(self) -> dict[str, str]:
-        """Settings of a FileIO on this server, in the names of pyiceberg and of Iceberg's Java side."""
+        """Return the settings of a FileIO on this server, in the names of pyiceberg and of Iceberg's Java side."""
         return {
             "s3.endpoint": self.endpoint,
             "s3.access-key-id": self.access_key,
@@ -58,7 +58,7 @@ class S3Server(Service):
 
     @property
     def aws_environment(self) -> dict[str, str]:
-        """Environment variables that give any AWS client access."""
+        """Return environment variables that give any AWS client access."""
         return {
             "AWS_ACCESS_KEY_ID": self.access_key,
             "AWS_SECRET_ACCESS_KEY": self.secret_key,
