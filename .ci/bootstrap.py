@@ -281,12 +281,12 @@ def pack_cluster_environment(uv: str) -> None:
     declared = configparser.ConfigParser()
     declared.read(ROOT / "setup.cfg")
     lines = declared["options.extras_require"]["executor"].splitlines()
-    wanted = [line.strip() for line in lines if line.strip() and not line.lstrip().startswith("#")]
+    requirements = [line.strip() for line in lines if line.strip() and not line.lstrip().startswith("#")]
     say("packing the environment of executors")
     run_uv(uv, folder, "venv", "-q", "--python", sys.executable, str(folder))
     # each executor would compile what its tasks import
     install = ("pip", "install", "-q", "--compile-bytecode", "-c", "requirements.lock")
-    run_uv(uv, folder, *install, *wanted, f"venv-pack=={VENV_PACK_VERSION}")
+    run_uv(uv, folder, *install, *requirements, f"venv-pack=={VENV_PACK_VERSION}")
     pack = [str(folder / "bin" / "venv-pack"), "-q", "-f", "-p", str(folder), "-o", str(archive)]
     if subprocess.run(pack).returncode:
         sys.exit(f"setup: {' '.join(pack)} failed")

@@ -1,6 +1,6 @@
 """Change events as Flink reads them (Debezium JSON), and their plain fold: what a table must hold in the end.
 
-Standard library only: Flink's environment and the tests' both use it. Values stand as they do in JSON, so that the
+Standard library only: Flink's environment and the tests' both use it. Values are as in JSON, so that the
 fold shares no code with any engine's types.
 """
 

@@ -208,7 +208,7 @@ class TableWriter:
         _publish(self._folder / f"{self.name}.json", json.dumps(list(changes.rows.values())))
 
     def _paced(self, batches: Iterator[Batch]) -> Iterator[Batch | None]:
-        # asked before a batch is made: what is made is part of what the table must hold
+        # check before creating a batch, as the table must have all created rows
         while not (self._folder / f"{self.name}.stop").exists():
             yield next(batches)
             until = time.monotonic() + _PACE_SECONDS
@@ -251,7 +251,7 @@ class TableWriter:
 
 
 def main() -> None:
-    """Write the tables that are asked for, a few at a time."""
+    """Write the requested tables, a few at a time."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--database", type=Path, required=True)
     parser.add_argument("--warehouse", required=True)

@@ -84,7 +84,7 @@ class IcebergRest(Service):
         return [java(), *jvm, "-cp", path, "IcebergRest", str(self.port), *(f"{k}={v}" for k, v in catalog.items())]
 
     def environment(self) -> Mapping[str, str]:
-        """Return the S3 account, kept out of the command line that everybody can see."""
+        """Return the S3 account; other users could see it on the command line."""
         return self.s3.aws_environment if self.s3 else {}
 
     def is_ready(self) -> bool:

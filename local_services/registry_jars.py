@@ -22,7 +22,7 @@ _ARTIFACT = f"io.apicurio:apicurio-registry-app:{VERSION}:tar.gz:all"
 
 
 def is_installed() -> bool:
-    """Return whether server and converter are those that are asked for now."""
+    """Return whether server and converter are up to date."""
     stamp = FOLDER / ".stamp"
     return stamp.exists() and stamp.read_text() == recipe()
 

@@ -105,7 +105,7 @@ class S3Server(Service):
         return [str(VERSITYGW), "--port", f"127.0.0.1:{self.port}", "--quiet", "posix", *sidecar, str(self.folder)]
 
     def environment(self) -> Mapping[str, str]:
-        """Return the account, kept out of the command line that everybody can see."""
+        """Return the account; other users could see it on the command line."""
         return {"ROOT_ACCESS_KEY": self.access_key, "ROOT_SECRET_KEY": self.secret_key, "VGW_REGION": REGION}
 
     def is_ready(self) -> bool:

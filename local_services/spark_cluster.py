@@ -75,7 +75,7 @@ class HistoryServer(_Daemon):
 
 
 class _Member(_Daemon):
-    """Master or worker, whose web page also tells its state as JSON."""
+    """Master or worker, whose web page also has its state as JSON."""
 
     def __init__(self, log_file: Path) -> None:
         super().__init__(log_file)
@@ -194,7 +194,7 @@ class SparkCluster(Startable):
 def _parent(process: Path) -> int | None:
     """Return a process' parent id, from its folder in ``/proc``."""
     try:
-        # the name stands in brackets and may hold anything
+        # the name is in brackets and may contain anything
         return int((process / "stat").read_text().rpartition(")")[2].split()[1])
     except OSError:
         return None

@@ -138,7 +138,7 @@ def test_how_the_job_stands_is_told_when_it_begins_and_when_it_ends(spark_submit
     begun, ended = pushed
     assert begun.tables == ("shop.orders", "shop.items") and begun.finished_at is None and begun.took is None
     assert ended.error == str(failed.value)
-    assert "it broke" in ended.error and "mend what the reason names" in ended.error
+    assert "it broke" in ended.error and "Fix the problem above" in ended.error
     assert ended.took >= 0 and ended.spark_application_id
 
 
@@ -314,7 +314,7 @@ class TestFailures:
         assert str(caught.value).splitlines() == [
             "rewrite_delete_files failed (bad input) for 1 of 1 tables:",
             "  shop.orders: failed: it has no key",
-            "Hint: A retry would fail alike; mend what the reason names, then clear the task.",
+            "Hint: A retry would fail the same way. Fix the problem above, then clear the task.",
         ]
 
     def test_sparks_lines_are_folded_in_the_log(
@@ -369,7 +369,7 @@ class TestRefusals:
         assert spark_submit.calls == []
 
     def test_no_table(self, spark_submit: FakeSpark, context: Context) -> None:
-        with pytest.raises(JobBadInputError, match="names no table"):
+        with pytest.raises(JobBadInputError, match="tables is empty"):
             rewrite(tables=[]).execute(context)
 
     def test_a_spark_connection_that_is_not_there(self, spark_submit: FakeSpark, context: Context) -> None:

@@ -200,10 +200,10 @@ def test_somebody_looks_at_the_lake(address: str, compacted: str, page: Page) ->
     expect(inner.get_by_role("dialog")).to_contain_text("Enter the 3 messages of shop.orders again")
     picture(page, "replay")
     inner.get_by_role("button", name="Trigger the DAG").click()
-    expect(inner.get_by_text("has been triggered")).to_be_visible()
+    expect(inner.get_by_text("is triggered")).to_be_visible()
 
     inner.get_by_role("link", name="Plan").click()
-    expect(inner.get_by_text("jobs would be done")).to_be_visible()
+    expect(inner.get_by_text("jobs would run")).to_be_visible()
     picture(page, "plan")
     inner.get_by_role("link", name="History").click()
     expect(inner.get_by_text("41 → 6")).to_be_visible()
@@ -214,7 +214,7 @@ def test_somebody_looks_at_the_lake(address: str, compacted: str, page: Page) ->
     page.goto(f"{address}/{compacted}/details")
     page.get_by_role("link", name="Job report").click()
     expect(page).to_have_url(re.compile("/airflow/lakehouse/report"))
-    expect(page.get_by_role("alert")).to_contain_text("mend what the reason names")
+    expect(page.get_by_role("alert")).to_contain_text("Fix the problem above")
     expect(page.get_by_text("data files 12 → 3")).to_be_visible()
     picture(page, "report")
     with at_work(compacted):

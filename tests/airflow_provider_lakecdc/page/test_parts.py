@@ -92,14 +92,14 @@ class TestOneTable:
     def test_one_that_is_not_there(self, viewer: TestClient) -> None:
         assert viewer.get("table", params={"name": "shop.<b>"}).status_code == 200
         answer = viewer.get("parts/table", params={"name": "shop.<b>"})
-        assert answer.status_code == 404 and "There is no table &#39;shop.&lt;b&gt;&#39;" in answer.text
+        assert answer.status_code == 404 and "Table &#39;shop.&lt;b&gt;&#39; does not exist" in answer.text
 
     def test_a_commit_is_seen(self, viewer: TestClient, lake: dict[str, str]) -> None:
         from airflow_provider_lakecdc.page.lakes import Lake
-        from airflow_provider_lakecdc.page.lookups import Heads
+        from airflow_provider_lakecdc.page.lookups import MetadataCache
         from airflow_provider_lakecdc.page.table import table_of
 
-        table, shown, heads = FedTable(lake), Lake("lake", "lake"), Heads()
+        table, shown, heads = FedTable(lake), Lake("lake", "lake"), MetadataCache()
         table.ingest(None)
         before = table_of(shown, "shop.orders", heads)
         assert table_of(shown, "shop.orders", heads)["snapshots"] is before["snapshots"]
@@ -152,7 +152,7 @@ class TestHistory:
 
     @pytest.mark.usefixtures("lake")
     def test_nothing_has_been_recorded(self, viewer: TestClient) -> None:
-        assert "Nothing has been recorded of any table yet." in words(viewer.get("parts/history").text)
+        assert "Nothing is recorded for any table yet." in words(viewer.get("parts/history").text)
 
 
 class TestPlan:
@@ -163,7 +163,7 @@ class TestPlan:
         for _ in range(12):
             table.ingest(None)
         text = words(viewer.get("parts/plan", params={"dag": "hourly"}).text)
-        assert "1 jobs would be done" in text and "shop_hourly_governance" in text
+        assert "1 jobs would run" in text and "shop_hourly_governance" in text
         assert re.search(r"shop.orders compact_data_files \d+ \d+ 12 files of", text)
 
     @pytest.mark.usefixtures("lake")

@@ -69,7 +69,7 @@ def test_what_a_job_has_done_to_each_table_and_what_has_failed(viewer: TestClien
     assert "data files 12 → 3" in told and "rows=4000" in told and "all rows, 2 of 2 columns" in told
     assert "9007199254740993 → 9007199254740995" in told
     assert "compact_data_files failed (bad input) for 1 of 2 tables" in told
-    assert "mend what the reason names, then clear the task" in told
+    assert "Fix the problem above, then clear the task" in told
     assert "<script" not in text and "&lt;script&gt;" in text and CATALOG_SECRET not in text
     assert 'href="table?lake=lake&amp;name=shop.orders"' in text
     assert re.search(r'href="\.\./dags/shop\.lake/runs/[^"/]*/tasks/compact" data-airflow', text)
@@ -97,7 +97,7 @@ def test_a_job_at_work_one_that_was_lost_and_none_at_all(viewer: TestClient, tas
     change("running", **begun)
     # an answer is given again for a while; to ask for the lake by its name is another question
     told = part(lake="lake")
-    assert "and is at work on shop.orders" in told and "a dry run" in told
+    assert "and works on shop.orders" in told and "a dry run" in told
     assert re.search(r"shop\.orders: 1 of 2 file groups, 5 minutes left \d+ s ago", told)
     assert "has told of no job" in part(task_id="other") and "has told of no job" in part(map_index="0")
 
@@ -128,7 +128,7 @@ def test_the_reports_of_earlier_tries_are_in_the_audit(
     assert "shop.orders compact_data_files done" in told and "data files 12 → 3" in told and "rows=4000" in told
     assert "shop.orders expire_snapshots failed it broke" in told and "Spark application local-1" in told
     unknown = viewer.get("parts/report", params={**task, "try_number": "7"})
-    assert "Nothing has been recorded of this try" in unknown.text
+    assert "Nothing is recorded for this try" in unknown.text
 
 
 def test_the_report_of_a_dag_that_somebody_may_not_read(viewer: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ from fastapi.testclient import TestClient
 from airflow_provider_lakecdc.audit import record_health
 from airflow_provider_lakecdc.hooks.catalog import CatalogConnection
 from airflow_provider_lakecdc.page.lakes import Lake
-from airflow_provider_lakecdc.page.lookups import Heads
+from airflow_provider_lakecdc.page.lookups import MetadataCache
 from airflow_provider_lakecdc.page.tables import tables_of, trends
 from tests.airflow_provider_lakecdc.tables import FedTable
 
@@ -60,7 +60,7 @@ def test_the_worst_first_with_what_drags_it_down(
 
 @pytest.mark.usefixtures("lake")
 def test_a_lake_without_tables(viewer: TestClient) -> None:
-    assert "There is no table yet." in viewer.get("parts/tables").text
+    assert "There are no tables yet." in viewer.get("parts/tables").text
 
 
 def test_a_lake_that_nobody_has_measured(viewer: TestClient, lake: dict[str, str]) -> None:
@@ -81,7 +81,7 @@ def test_measurements_are_read_once_for_each_commit(
 ) -> None:
     FedTable(lake)
     assert record_health(catalog, NOW - timedelta(hours=1), {"shop.orders": health(90.0)})
-    shown, heads = Lake("lake", "lake"), Heads()
+    shown, heads = Lake("lake", "lake"), MetadataCache()
     before = trends(shown, heads)
     assert trends(shown, heads) is before
     assert record_health(catalog, NOW, {"shop.orders": health(50.0)})

@@ -91,13 +91,13 @@ def test_options_of_a_dag_go_before_those_of_the_job_and_the_templates() -> None
         ({"schedules": {"nightly_governance": "61 * * * *"}}, "schedules.nightly_governance is '61"),
         ({"schedules": {"assets": {"daily": []}}}, "Unknown key 'daily' in schedules.assets"),
         ({"schedules": {"assets": {"ingest": ["tables"]}}}, "each run would start the next"),
-        ({"schedules": {"assets": {"ingest": ["shop.orders"]}}}, "'shop.orders', which is no URI"),
+        ({"schedules": {"assets": {"ingest": ["shop.orders"]}}}, "'shop.orders', which is not an asset URI"),
         ({"schedules": {"debt": {}}}, "At least one of max_equality_delete_files"),
         (
             {"schedules": {"debt": {"max_equality_deletes": 1}, "assets": {"hourly_governance": ["tables"]}}},
-            "has debt and assets",
+            "has both debt and assets",
         ),
-        ({"schedules": {"debt": {"max_equality_deletes": 1}}, "tables": ["shop.*"]}, "waits for tables that are named"),
+        ({"schedules": {"debt": {"max_equality_deletes": 1}}, "tables": ["shop.*"]}, "needs tables that are named"),
         (
             {"schedules": {"debt": {"max_equality_deletes": 1}}, "policy": {"*": {"window": NIGHT}}},
             "policy of '\\*' has a window",
@@ -119,7 +119,7 @@ def test_mistakes_are_named(change: dict[str, Any], message: str) -> None:
         parse_config({**FULL, **change})
 
 
-@pytest.mark.parametrize(("content", "message"), [(None, "cannot be read"), ("{", "not JSON")])
+@pytest.mark.parametrize(("content", "message"), [(None, "Cannot read"), ("{", "not JSON")])
 def test_an_unusable_file_is_an_error_and_not_the_example(tmp_path: Path, content: str | None, message: str) -> None:
     path = tmp_path / "config.json"
     if content is not None:
