@@ -225,7 +225,7 @@ def test_tables_are_fed(lakecdc: Lakecdc, spark_submit: FakeSpark, tmp_path: Pat
         (
             ("ingest",),
             {"source": {"type": "jdbc", "url": "jdbc:sqlite:/x", "cursor_column": "c"}, "targets": FILES["targets"]},
-            "read by the data interval of a DAG run, and there is none. Trigger the ingest DAG",
+            "reads the data interval of a DAG run, and this run has none. Trigger the ingest DAG",
         ),
         (
             ("expire_snapshots",),

@@ -90,7 +90,7 @@ def test_a_jdbc_source_takes_the_connection_of_a_database(
     assert isinstance(found, JdbcSource)
     assert (found.url, found.user, list(secrets.values.values())) == (url, "me", ["hush"])
     assert parse_source({"type": "jdbc", "cursor_column": "c", **placeholder_address("jdbc")}, ())
-    with pytest.raises(JobBadInputError, match="has url, and"):
+    with pytest.raises(JobBadInputError, match="Both the source and source_conn_id=.* set url"):
         source_from_connection({"type": "jdbc", "url": "jdbc:mysql://h/s"}, "shop")
 
 

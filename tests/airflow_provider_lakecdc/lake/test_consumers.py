@@ -157,7 +157,7 @@ def test_the_operator(fed: FedTable) -> None:
 
     assert run(action="register", snapshot_id=str(first)) == str(first)
     assert run(snapshot_id=str(second)) == str(second)
-    with pytest.raises(AirflowFailException, match="how far"):
+    with pytest.raises(AirflowFailException, match="needs snapshot_id"):
         run()
     assert run(action="drop") is None
     with pytest.raises(AirflowFailException, match="does not exist"):

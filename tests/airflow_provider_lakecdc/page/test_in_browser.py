@@ -185,7 +185,7 @@ def test_somebody_looks_at_the_lake(address: str, compacted: str, page: Page) ->
     rows = inner.locator("#tables tbody tr")
     expect(rows).to_have_count(6)
     expect(rows.first).to_contain_text("shop.orders")
-    expect(rows.last).to_contain_text("not measured lately")
+    expect(rows.last).to_contain_text("not measured recently")
     picture(page, "tables")
     inner.get_by_label("Find").fill("PAY")
     expect(inner.locator("#tables tbody tr:visible")).to_have_count(1)
@@ -197,7 +197,7 @@ def test_somebody_looks_at_the_lake(address: str, compacted: str, page: Page) ->
     picture(page, "table")
     replay = inner.get_by_role("row", name="type 3").get_by_role("button", name="Replay")
     replay.click()
-    expect(inner.get_by_role("dialog")).to_contain_text("Enter the 3 messages of shop.orders again")
+    expect(inner.get_by_role("dialog")).to_contain_text("Replay the 3 messages of shop.orders")
     picture(page, "replay")
     inner.get_by_role("button", name="Trigger the DAG").click()
     expect(inner.get_by_text("is triggered")).to_be_visible()
@@ -220,7 +220,7 @@ def test_somebody_looks_at_the_lake(address: str, compacted: str, page: Page) ->
     with at_work(compacted):
         # what was looked at just now is given again for a while, but not to another question
         page.goto(f"{page.url}&lake=lake")
-        status = page.get_by_role("status").filter(has_text="is at work on")
+        status = page.get_by_role("status").filter(has_text="works on")
         expect(status).to_contain_text("shop.orders: 1 of 2 file groups, 5 minutes left")
         picture(page, "report-at-work")
     # it looks again by itself

@@ -76,7 +76,7 @@ class TestOneTable:
             FedTable(lake, name).ingest(None)
         monkeypatch.setattr(assess_table, "MOST_FILES_OF_A_WORKER", 0)
         none = words(viewer.get("parts/table", params={"name": "shop.items"}).text)
-        assert "not here; none has done so lately" in none and "Lost to" not in none
+        assert "only jobs measure it; none has done so recently" in none and "Lost to" not in none
         facts = {"score": 61.0, "lost": {"deletes": 39.0}, "data_files": 123_456, "data_bytes": 3 * 1024**3}
         assert record_health(catalog, NOW - timedelta(hours=2), {"shop.orders": facts})
         text = words(viewer.get("parts/table", params={"name": "shop.orders"}).text)
@@ -86,7 +86,7 @@ class TestOneTable:
     def test_one_without_a_snapshot(self, viewer: TestClient, lake: dict[str, str]) -> None:
         FedTable(lake)
         text = words(viewer.get("parts/table", params={"name": "shop.orders"}).text)
-        assert "nothing has been written to it yet" in text and "- behind the source" in text
+        assert "nothing was written yet" in text and "- behind the source" in text
 
     @pytest.mark.usefixtures("lake")
     def test_one_that_is_not_there(self, viewer: TestClient) -> None:
@@ -121,7 +121,7 @@ class TestQuarantine:
         assert "type 2 1 d ago 3 h ago Replay …" in words(text)
         assert 'data-replay="shop_replay_quarantine" data-table="shop.orders" data-rule="&lt;b&gt;"' in text
         none = viewer.get("parts/quarantine", params={"name": "shop.people"}).text
-        assert "No message of this table waits" in none and "<button" not in none
+        assert "No message of this table is in" in none and "<button" not in none
 
     def test_without_a_source_nothing_can_be_replayed(self, viewer: TestClient, lake: dict[str, str]) -> None:
         FedTable(lake)

@@ -138,7 +138,7 @@ def test_a_source_that_cannot_be_asked_fails_the_task(
     ("arguments", "message"),
     [
         ({"until": "beside"}, "beside"),
-        ({"tables": ""}, "no table"),
+        ({"tables": ""}, "tables is empty"),
         ({"max_lag": "few"}, "few"),
         ({"max_lag": -1}, "-1"),
     ],

@@ -73,7 +73,7 @@ def test_a_worker_that_ends_before_the_report_leaves_what_the_job_committed() ->
     gone = interrupted(BrokenPipeError(32, "Broken pipe")).message
     assert gone == "The worker's process ended before the job reported. The job's commits remain."
     late = interrupted(TimeoutError("over an hour")).message
-    assert "reported (TimeoutError: over an hour). What" in late
+    assert "reported (TimeoutError: over an hour). The" in late
 
 
 @pytest.mark.parametrize(
