@@ -1,4 +1,4 @@
-"""Make `.venv` from requirements.lock on a machine that has nothing but git, make, Python and Java.
+"""Create `.venv` from requirements.lock on a machine with only git, make, Python and Java.
 
 Standard library only, and no venv, ensurepip or pip: Debian ships Python without them.
 """
@@ -50,7 +50,7 @@ UNWANTED_JARS = ("org.apache.hadoop:hadoop-client-api", "org.apache.hadoop:hadoo
 
 
 def main() -> None:
-    """Set everything up, or find within a fraction of a second that nothing is to be done."""
+    """Set everything up, or return within a fraction of a second if it is up to date."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--services", action="store_true", help="also fetch the jars that the service tests need")
     parser.add_argument("--cluster-env", action="store_true", help="also pack what executors on other machines need")
@@ -88,7 +88,7 @@ def one_at_a_time(lock: Path) -> Iterator[None]:
 
 
 def fingerprint() -> str:
-    """Return a hash of all that the environment is made from; the folder counts, as an editable install holds it."""
+    """Return a hash of everything that the environment depends on, with the folder, as the install is editable."""
     digest = hashlib.sha256(f"{ROOT} {UV_VERSION}".encode())
     for name in STAMPED:
         digest.update((ROOT / name).read_bytes())
@@ -99,14 +99,14 @@ def fingerprint() -> str:
 
 
 def ensure_java() -> None:
-    """Check Java, installing it where that needs no question: as root on Debian and its kin."""
-    found = java_major()
-    if found is None and os.geteuid() == 0 and shutil.which("apt-get"):
+    """Check Java; install it if the process is root on a Debian-like system."""
+    major = java_major()
+    if major is None and os.geteuid() == 0 and shutil.which("apt-get"):
         install_java()
-        found = java_major()
-    if found is None or not JAVA_OLDEST <= found <= JAVA_NEWEST:
-        have = "there is none" if found is None else f"this is Java {found}"
-        sys.exit(f"Spark needs Java 17 or 21, {have}: apt-get install {JAVA_PACKAGES[0]}, or set JAVA_HOME")
+        major = java_major()
+    if major is None or not JAVA_OLDEST <= major <= JAVA_NEWEST:
+        current = "there is none" if major is None else f"this is Java {major}"
+        sys.exit(f"Spark needs Java 17 or 21, {current}: apt-get install {JAVA_PACKAGES[0]}, or set JAVA_HOME")
 
 
 def java_major() -> int | None:
@@ -135,7 +135,7 @@ def install_java() -> None:
 
 
 def find_uv() -> str:
-    """Return a uv that runs: the machine's own, else one fetched into build/tools."""
+    """Return a working uv: the machine's own, else one downloaded into build/tools."""
     own = shutil.which("uv")
     if own and works(own):
         return own
@@ -150,7 +150,7 @@ def find_uv() -> str:
 
 
 def works(uv: str) -> bool:
-    """Return whether this program answers; a pyenv shim exists without doing so.
+    """Check whether a program runs; a pyenv shim may exist without working.
 
     :param uv: path of the program
     """
@@ -178,7 +178,7 @@ def uv_by_hand(folder: Path) -> None:
     url, expected = uv_wheel(f"{package_index().rstrip('/')}/uv/")
     content = get(url)
     if hashlib.sha256(content).hexdigest() != expected:
-        sys.exit(f"setup: {url.rpartition('/')[2]} is not what the index promised (sha256)")
+        sys.exit(f"setup: the sha256 of {url.rpartition('/')[2]} differs from the index")
     with tempfile.TemporaryDirectory() as scratch:
         wheel = Path(scratch, "uv.whl")
         wheel.write_bytes(content)
@@ -214,7 +214,7 @@ def listed_files(text: str) -> list[tuple[str, str]]:
 
 
 def package_index() -> str:
-    """Return the package index this machine is told to use."""
+    """Return the package index that is configured on this machine."""
     names = ("UV_DEFAULT_INDEX", "UV_INDEX_URL", "PIP_INDEX_URL")
     return next((os.environ[name] for name in names if os.environ.get(name)), pip_setting() or DEFAULT_INDEX)
 
@@ -228,7 +228,7 @@ def pip_setting() -> str | None:
 
 
 def get(url: str) -> bytes:
-    """Return what stands at an address; a user and password in it are sent as such.
+    """Download a URL, with the user and password in it.
 
     :param url: the address
     """
@@ -244,7 +244,7 @@ def get(url: str) -> bytes:
 
 
 def trusted_certificates() -> str | None:
-    """Return the machine's own list of authorities; uv brings its own, which lacks those of a company's network."""
+    """Return the machine's list of certificate authorities; uv's own lacks those of a company's network."""
     places = (os.environ.get("PIP_CERT"), ssl.get_default_verify_paths().cafile, "/etc/ssl/certs/ca-certificates.crt")
     return next((place for place in places if place and os.path.exists(place)), None)
 
@@ -253,7 +253,7 @@ def trusted_certificates() -> str | None:
 
 
 def install(uv: str) -> None:
-    """Bring `.venv` to the state of the lock and install the project editable.
+    """Update `.venv` to the lock and install the project editable.
 
     :param uv: path of uv
     """
@@ -269,7 +269,7 @@ def install(uv: str) -> None:
 
 
 def pack_cluster_environment(uv: str) -> None:
-    """Make `build/cluster-env.tar.gz` of the extra `executor`, in the versions of the lock, unless it is there.
+    """Create `build/cluster-env.tar.gz` of the extra `executor`, in the versions of the lock, unless it is up to date.
 
     :param uv: path of uv
     """
@@ -281,12 +281,12 @@ def pack_cluster_environment(uv: str) -> None:
     declared = configparser.ConfigParser()
     declared.read(ROOT / "setup.cfg")
     lines = declared["options.extras_require"]["executor"].splitlines()
-    wanted = [line.strip() for line in lines if line.strip() and not line.lstrip().startswith("#")]
+    requirements = [line.strip() for line in lines if line.strip() and not line.lstrip().startswith("#")]
     say("packing the environment of executors")
     run_uv(uv, folder, "venv", "-q", "--python", sys.executable, str(folder))
     # each executor would compile what its tasks import
     install = ("pip", "install", "-q", "--compile-bytecode", "-c", "requirements.lock")
-    run_uv(uv, folder, *install, *wanted, f"venv-pack=={VENV_PACK_VERSION}")
+    run_uv(uv, folder, *install, *requirements, f"venv-pack=={VENV_PACK_VERSION}")
     pack = [str(folder / "bin" / "venv-pack"), "-q", "-f", "-p", str(folder), "-o", str(archive)]
     if subprocess.run(pack).returncode:
         sys.exit(f"setup: {' '.join(pack)} failed")
@@ -295,7 +295,7 @@ def pack_cluster_environment(uv: str) -> None:
 
 
 def run_uv(uv: str, folder: Path, *arguments: str) -> None:
-    """Run uv on an environment, or end with what it was asked for.
+    """Run uv on an environment; exit if it fails.
 
     :param folder: of the environment
     """
@@ -308,9 +308,9 @@ def run_uv(uv: str, folder: Path, *arguments: str) -> None:
 
 
 def prune(uv: str) -> None:
-    """Remove what nothing refers to from uv's cache, 2.7 GB for every environment made without an index's validators.
+    """Remove unused entries from uv's cache, 2.7 GB per environment if the index sends no cache validators.
 
-    An index that sends none makes uv fetch and build source packages anew, such as pyspark, and the old builds stay.
+    Without validators uv downloads and builds source packages again, such as pyspark, and keeps the old builds.
 
     :param uv: path of uv
     """
@@ -321,7 +321,7 @@ def prune(uv: str) -> None:
 
 
 def fetched(coordinates: str) -> Path:
-    """Return where Spark puts a jar that it fetches.
+    """Return the path of a jar that Spark downloads.
 
     :param coordinates: Maven coordinates
     """
@@ -331,7 +331,7 @@ def fetched(coordinates: str) -> Path:
 
 
 def warm_jars(coordinates: tuple[str, ...]) -> None:
-    """Let Spark fetch its jars now, so that no test or demo waits for a download.
+    """Let Spark download its jars now, so that no test or demo waits for it.
 
     :param coordinates: Maven coordinates
     """
@@ -350,7 +350,7 @@ def warm_jars(coordinates: tuple[str, ...]) -> None:
             done = subprocess.run(command, env=environment, cwd=scratch, capture_output=True, text=True)
             if done.returncode == 0:
                 return
-    sys.exit(f"setup: Spark cannot fetch its jars:\n{(done.stdout + done.stderr)[-3000:]}")
+    sys.exit(f"setup: Spark cannot download its jars:\n{(done.stdout + done.stderr)[-3000:]}")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""Print the slowest files and tests of junit reports, so that a suite that grows is seen to grow.
+"""Print the slowest files and tests of junit reports.
 
-Standard library only: it also runs where setting up has failed.
+Standard library only, as it also runs after a failed setup.
 """
 
 from __future__ import annotations

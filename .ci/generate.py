@@ -1,8 +1,8 @@
-"""Generate what the options of jobs determine: operators' signatures and docstrings, tables of docs, the schema.
+"""Generate from the options of jobs: operators' signatures and docstrings, tables in the docs, the schema.
 
-The dataclasses in ``lakecdc.contract`` are the only list of options that people edit; ``make generate`` writes the rest
-as plain source, and a test fails where it differs. In an operator's file the summary of the docstring and every method
-but ``__init__`` are written by hand.
+Edit options only in the dataclasses of ``lakecdc.contract``; ``make generate`` writes the rest as plain source, and a
+test fails if it differs. In an operator's file, the docstring's summary and all methods but ``__init__`` are written by
+hand.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ ROOT = Path(__file__).resolve().parent.parent
 OPERATORS = ROOT / "airflow_provider_lakecdc" / "operators"
 RUFF = Path(sys.executable).with_name("ruff")
 WIDTH = 120
-#: what follows the docstring's summary and the signature's star of jobs that read a source
+#: parameters of jobs with a source
 SOURCE_PARAMETERS = {
     "source": "the ``source`` of the job spec, see ``lakecdc.contract.sources``. (templated)",
     "targets": "the ``target`` of the job spec, one object per table. (templated)",
-    "source_conn_id": "connection that gives the source's address and login: of type ``postgres``, ``mysql`` or "
-    "``kafka``; for a source of type ``jdbc`` of a database or of type ``jdbc``. (templated)",
+    "source_conn_id": "connection with the source's address and login: of type ``postgres``, ``mysql`` or ``kafka``; "
+    "for a source of type ``jdbc`` of a database or of type ``jdbc``. (templated)",
 }
 SOURCE_SIGNATURE = [
     "source: Mapping[str, Any]",
@@ -50,7 +50,7 @@ from lakecdc.contract.options import Curve, Outcome, Verify
 _ALIASES = {getattr(contract, name): name for name in ("Curve", "Outcome", "Verify")}
 _PARAMETER = re.compile(r":param (\w+): (.*?)(?=\n\s*:(?:param|raises)|\Z)", re.DOTALL)
 _SCALARS = {str: "str", bool: "bool", int: "int", float: "float"}
-#: arguments of every job operator that an option of a job has the name of
+#: arguments of every job operator that have the name of an option
 _BASE_ARGUMENTS = set(inspect.signature(inspect.unwrap(LakecdcJobOperator.__init__)).parameters)
 
 
@@ -59,7 +59,7 @@ class Option:
     """One option of a job.
 
     :param hint: its type.
-    :param default: None stands for an empty mapping too.
+    :param default: None means an empty mapping too.
     :param meaning: one or more sentences.
     """
 
@@ -70,11 +70,11 @@ class Option:
 
     @property
     def is_mapping(self) -> bool:
-        """Return whether it is an object with any keys."""
+        """Return whether the option is an object with arbitrary keys."""
         return typing.get_origin(self.hint) in (dict, Mapping)
 
     def argument(self) -> str:
-        """Return the argument of an operator's signature; all that is not text may be a template."""
+        """Return the argument in an operator's signature; everything but text may be a template."""
         kind, default = annotation(self.hint), self.default
         if "str" not in kind.split(" | "):
             kind = kind.replace(" | None", "") + " | str" + (" | None" if " | None" in kind else "")
@@ -83,12 +83,12 @@ class Option:
         return f"{self.name}: {kind} = {literal(default)}"
 
     def passed(self) -> str:
-        """Return the entry of the options that the operator hands on."""
+        """Return the entry in the options that the operator passes on."""
         return f'"{self.name}": {self.name}' + (" or {}" if self.is_mapping else "")
 
 
 def main() -> None:
-    """Write each file that differs, and name it."""
+    """Write each file that changed, and print its name."""
     for path, text in outputs():
         if path.read_text() != text:
             path.write_text(text)
@@ -96,7 +96,7 @@ def main() -> None:
 
 
 def outputs() -> Iterator[tuple[Path, str]]:
-    """Yield each file that is generated, or has generated parts, with the text it should have."""
+    """Yield each file with generated parts, with its new text."""
     operators = dict(job_operators())
     for job, (path, name) in operators.items():
         yield path, with_operator(path, name, job)
@@ -120,7 +120,7 @@ def job_operators() -> Iterator[tuple[str, tuple[Path, str]]]:
 
 
 def job_of(node: ast.ClassDef) -> str | None:
-    """Return the job that an operator's class names, None for a class without one."""
+    """Return the job in an operator's class, or None."""
     for statement in node.body:
         if isinstance(statement, ast.AnnAssign) and ast.unparse(statement.target) == "job_name":
             assert isinstance(statement.value, ast.Constant)
@@ -129,23 +129,23 @@ def job_of(node: ast.ClassDef) -> str | None:
 
 
 def options_of(described: type[JobOptions]) -> list[Option]:
-    """Return the options of a job: its own, then those it shares with others, ``dry_run`` and ``fail_on`` last."""
+    """Return the options of a job: its own, then shared ones, ``dry_run`` and ``fail_on`` last."""
     hints, fields = typing.get_type_hints(described), {each.name: each for each in dataclasses.fields(described)}
-    found: dict[str, Option] = {}
+    options: dict[str, Option] = {}
     for owner in described.__mro__:
         for name, meaning in _PARAMETER.findall(inspect.cleandoc(owner.__doc__ or "")):
-            if name in found:
+            if name in options:
                 continue
             field = fields[name]
             default = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
-            found[name] = Option(name, hints[name], default, " ".join(meaning.split()))
-    assert set(found) == set(fields), f"{described.__name__} does not document {set(fields) - set(found)}"
-    last = [found.pop(each.name) for each in dataclasses.fields(JobOptions)]
-    return [*found.values(), *last]
+            options[name] = Option(name, hints[name], default, " ".join(meaning.split()))
+    assert set(options) == set(fields), f"{described.__name__} does not document {set(fields) - set(options)}"
+    last = [options.pop(each.name) for each in dataclasses.fields(JobOptions)]
+    return [*options.values(), *last]
 
 
 def annotation(hint: Any) -> str:
-    """Return a type as the source of an operator has it; objects of the spec are mappings there."""
+    """Return a type's source in an operator; objects of the spec become mappings."""
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if hint in _SCALARS:
         return _SCALARS[hint]
@@ -162,7 +162,7 @@ def annotation(hint: Any) -> str:
 
 
 def literal(value: Any) -> str:
-    """Return a default as source: long numbers in groups of three digits."""
+    """Return the source of a default, with digits in groups of three."""
     if isinstance(value, bool | str) or value is None:
         return repr(value)
     return f"{value:_}" if isinstance(value, int | float) else repr(value)
@@ -172,7 +172,7 @@ def literal(value: Any) -> str:
 
 
 def with_operator(path: Path, name: str, job: str) -> str:
-    """Return an operator's file with the docstring and ``__init__`` that its job's options make.
+    """Return an operator's file with the docstring and ``__init__`` generated from its job's options.
 
     :param name: of the class.
     """
@@ -222,7 +222,7 @@ def init_source(job: str, options: list[Option]) -> str:
 
 
 def linted(text: str, path: Path) -> str:
-    """Return source with its imports sorted, those that nothing needs left out, in the house style."""
+    """Return formatted source with sorted imports and without unused ones."""
     for command in (("check", "--select", "F401,I", "--fix", "--quiet"), ("format", "--quiet")):
         done = subprocess.run(
             [str(RUFF), *command, "--stdin-filename", str(path), "-"], input=text, capture_output=True, text=True
@@ -236,7 +236,7 @@ def linted(text: str, path: Path) -> str:
 
 
 def between_marks(page: str, generated: str) -> str:
-    """Return a page of docs with another text between its marks."""
+    """Return a page of docs with new text between its marks."""
     begin, end = "<!-- begin generated by make generate -->\n", "<!-- end generated -->"
     before, _, rest = page.partition(begin)
     _, _, after = rest.partition(end)
@@ -245,7 +245,7 @@ def between_marks(page: str, generated: str) -> str:
 
 
 def operator_table(classes: Mapping[str, str]) -> str:
-    """Return the table of the operators of jobs and their arguments."""
+    """Return the table of operators and their arguments."""
     rows = ["| operator, below `airflow_provider_lakecdc.operators` | arguments of its own |", "|---|---|"]
     common = {each.name for each in dataclasses.fields(JobOptions)}
     for job, name in classes.items():

@@ -1,4 +1,4 @@
-"""Airflow provider that feeds Apache Iceberg tables with change data and keeps them fast.
+"""Airflow provider that feeds Apache Iceberg tables with change data and maintains them.
 
-Nothing is imported here: every Airflow component reads the provider's description, and that has to stay cheap.
+It imports nothing: every Airflow component imports it for the provider's description.
 """

@@ -1,4 +1,4 @@
-"""How a job's failure reaches Airflow: one class per kind, because the kind decides whether a retry helps."""
+"""Failures of jobs in Airflow: one class per kind, as the kind decides whether a retry helps."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from lakecdc.contract.report import JobReport
 
 
 class LakecdcJobError(AirflowException):
-    """A job failed and it is not known that a retry is useless.
+    """A job failed, and a retry may succeed.
 
     :param message: what happened, to which table.
-    :param hint: what the reader should do.
+    :param hint: what to do.
     :param report: the job's report, if it left one.
     """
 
-    #: the kind as reports name it: conflict, bad input, cluster or unknown
+    #: failure class in reports: conflict, bad input, cluster or unknown
     failure_class = "unknown"
 
     def __init__(self, message: str, *, hint: str | None = None, report: JobReport | None = None) -> None:
@@ -26,19 +26,19 @@ class LakecdcJobError(AirflowException):
 
 
 class JobConflictError(LakecdcJobError):
-    """Another writer was faster; nothing was published and a retry soon mends it."""
+    """Another writer committed first; nothing was published, and a retry usually succeeds."""
 
     failure_class = "conflict"
 
 
 class JobClusterError(LakecdcJobError):
-    """Spark, the source or the catalog was out of reach or out of resources; a later retry may mend it."""
+    """Spark, the source or the catalog was unavailable or out of resources; a later retry may succeed."""
 
     failure_class = "cluster"
 
 
 class JobBadInputError(LakecdcJobError, AirflowFailException):
-    """The spec or what it names is wrong; Airflow fails the task at once, because a retry would repeat it."""
+    """The spec is invalid or refers to something missing; Airflow fails the task without a retry."""
 
     failure_class = "bad input"
 

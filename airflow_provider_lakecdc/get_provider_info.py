@@ -1,6 +1,6 @@
-"""What Airflow is told about this provider.
+"""Metadata of this provider for Airflow.
 
-No import stands here: Airflow's every component calls this function when it starts.
+It imports nothing, as all Airflow components call it when they start.
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ _SENSORS = ("polling", "watermark", "delete_debt", "snapshot", "table_health", "
 def get_provider_info() -> dict[str, Any]:
     """Describe the provider, valid against Airflow's ``provider_info.schema.json``.
 
-    There is no ``connection-types`` entry on purpose: catalogs are connections of type ``iceberg``, which
-    apache-airflow-providers-apache-iceberg defines, and a second definition would shadow it.
+    There is no ``connection-types`` entry: catalogs are connections of type ``iceberg`` of
+    apache-airflow-providers-apache-iceberg, and a second definition would override it.
     """
     return {
         "package-name": "airflow-provider-lakecdc",
         "name": "lakecdc",
-        "description": "Feeds Apache Iceberg tables with change data and keeps them fast and clean.",
+        "description": "Feeds Apache Iceberg tables with change data and maintains them.",
         "integrations": [
             {
                 "integration-name": _INTEGRATION,
@@ -79,45 +79,45 @@ def _modules(*names: str) -> dict[str, Any]:
 def _options() -> dict[str, Any]:
     return {
         "config_file": _option(
-            "Path of the JSON file that describes source, targets and schedules to the DAG files of the provider. "
-            "The environment variable LAKECDC_CONFIG goes before it.",
+            "Path of the JSON configuration of the provider's DAG files, with source, targets and schedules. "
+            "The environment variable LAKECDC_CONFIG overrides it.",
             example="/opt/airflow/lakecdc.json",
             default=None,
         ),
         "documents_uri": _option(
-            "Folder, as a URI, for job specs and reports. Workers, and in cluster mode the Spark driver, "
-            "must reach it; a connection id may stand before an @, as in s3://aws_default@bucket/lakecdc.",
+            "URI of the folder for job specs and reports. Workers, and in cluster mode the Spark driver, "
+            "must reach it; a connection id may precede an @, as in s3://aws_default@bucket/lakecdc.",
             example="s3://bucket/lakecdc",
             default="file://{AIRFLOW_HOME}/lakecdc/documents",
         ),
         "cache_folder": _option(
-            "Folder of the worker in which the zip of the job library is kept.",
+            "Folder on workers for the zip of the job library.",
             example="/var/cache/lakecdc",
             default="{AIRFLOW_HOME}/lakecdc/packages",
         ),
-        "spark_conn_id": _option("Connection of type spark that jobs are submitted to.", default="spark_default"),
-        "catalog_conn_id": _option("Connection of type iceberg whose catalog jobs work on.", default="iceberg_default"),
+        "spark_conn_id": _option("Connection of type spark to submit jobs to.", default="spark_default"),
+        "catalog_conn_id": _option("Connection of type iceberg of the jobs' catalog.", default="iceberg_default"),
         "page_config_files": _option(
-            "Paths of further configuration files, with commas between, whose lakes the page Lakehouse shows beside "
+            "Comma-separated paths of further configuration files, whose lakes the page Lakehouse shows besides "
             "that of config_file. The API server reads them.",
             example="/opt/airflow/crm.json,/opt/airflow/warehouse.json",
             default="",
         ),
         "history_server": _option(
-            "Address of Spark's history server. The link Spark UI of a task leads there once its job has ended, if the "
-            "application has kept its events (spark.eventLog.enabled).",
+            "Address of Spark's history server. A task's link Spark UI leads there after its job has ended, if the "
+            "application logged its events (spark.eventLog.enabled).",
             example="https://spark-history.example.com",
             default="",
         ),
         "look_first": _option(
-            "Whether workers look at the metadata of tables before they start Spark for them, and start none where "
-            "nothing is to be done. Switch it off where workers cannot reach the storage of the tables.",
+            "Whether workers check the metadata of tables before they start Spark, and skip Spark if no table needs "
+            "the job. Disable it if workers cannot reach the tables' storage.",
             kind="boolean",
             default="True",
         ),
         "audit": _option(
-            "Whether operators write down what each Spark application has done, in the table lakecdc.audit of the "
-            "catalog, which is made when it is first needed.",
+            "Whether operators record each Spark application in the table lakecdc.audit of the catalog, which is "
+            "created on first use.",
             kind="boolean",
             default="True",
         ),

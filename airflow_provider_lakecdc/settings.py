@@ -1,4 +1,4 @@
-"""The provider's settings, section ``[lakecdc]`` of Airflow's configuration, read in one place."""
+"""The provider's settings, section ``[lakecdc]`` of Airflow's configuration."""
 
 from __future__ import annotations
 
@@ -7,57 +7,57 @@ from pathlib import Path
 
 from airflow.sdk import conf
 
-#: environment variable with the path of the configuration of the provider's DAG files
+#: environment variable with the path of the configuration for the provider's DAG files
 CONFIG_FILE_VARIABLE = "LAKECDC_CONFIG"
 
 
 def documents_uri() -> str:
-    """Folder for job specs and reports, as a URI without a slash at its end."""
+    """Return the URI of the folder of job specs and reports, without a trailing slash."""
     return _get("documents_uri", f"file://{_home()}/lakecdc/documents").rstrip("/")
 
 
 def cache_folder() -> Path:
-    """Folder of this machine in which the zip of the job library is kept."""
+    """Return this machine's folder for the zip of the job library."""
     return Path(_get("cache_folder", f"{_home()}/lakecdc/packages")).expanduser()
 
 
 def spark_conn_id() -> str:
-    """Connection that jobs are submitted to unless an operator names another."""
+    """Return the default connection to submit jobs to."""
     return _get("spark_conn_id", "spark_default")
 
 
 def catalog_conn_id() -> str:
-    """Connection of the catalog that jobs work on unless an operator names another."""
+    """Return the default connection of the catalog."""
     return _get("catalog_conn_id", "iceberg_default")
 
 
 def config_file() -> str | None:
-    """Path of the configuration of the provider's DAG files; None if nobody has set one."""
+    """Return the path of the configuration for the provider's DAG files, or None if not set."""
     return os.environ.get(CONFIG_FILE_VARIABLE) or _get("config_file", "") or None
 
 
 def page_config_files() -> list[str]:
-    """Paths of further configurations, whose lakes the page shows beside that of :func:`config_file`."""
+    """Return the paths of configurations whose lakes the page shows besides :func:`config_file`."""
     return [each.strip() for each in _get("page_config_files", "").split(",") if each.strip()]
 
 
 def history_server() -> str | None:
-    """Address of Spark's history server without a slash at its end; None if there is none."""
+    """Return the address of Spark's history server without a trailing slash, or None if not set."""
     return _get("history_server", "").rstrip("/") or None
 
 
 def look_first() -> bool:
-    """Whether workers look at tables before they start Spark, unless an operator says."""
+    """Return whether workers check tables before starting Spark, unless an operator decides."""
     return _switch("look_first", fallback=True)
 
 
 def audit() -> bool:
-    """Whether operators write down in the lake what each Spark application has done."""
+    """Return whether operators record each Spark application in the lake."""
     return _switch("audit", fallback=True)
 
 
 def _get(option: str, fallback: str) -> str:
-    # the fallback also serves a checkout that is on the path without being installed
+    # the fallback serves a checkout that is on the path but not installed
     return str(conf.get("lakecdc", option, fallback=fallback) or fallback)
 
 

@@ -23,8 +23,9 @@ from typing import Any
 import pyarrow as pa
 from pyiceberg.catalog.sql import SqlCatalog
 
-from airflow_provider_lakecdc.governance.assessment import Steps, assess, parse_assessment
-from airflow_provider_lakecdc.governance.discovery import Wanted
+from airflow_provider_lakecdc.governance.assess_tables import assess
+from airflow_provider_lakecdc.governance.assessment import Steps, parse_assessment
+from airflow_provider_lakecdc.governance.discovery import TableSelection
 from airflow_provider_lakecdc.operators.plan import tasks_of
 from benchmarks.folders import emptied
 from benchmarks.terminal import only_own_lines
@@ -70,7 +71,7 @@ def make(folder: Path, tables: int, needy: int) -> None:
 def assess_and_plan(folder: Path) -> list[dict[str, dict[str, Any]]]:
     """What the tasks ``assess`` and ``plan`` do, the document between them included."""
     connection: Any = SimpleNamespace(load=lambda: open_catalog(folder))
-    wanted = Wanted(("bench.*",), (), {"*": TablePolicy(("*",))})
+    wanted = TableSelection(("bench.*",), (), {"*": TablePolicy(("*",))})
     steps = Steps({job: {} for job in _JOBS}, {"compact_data_files": ()})
     document = assess(connection, wanted, steps).to_json()
     found = parse_assessment(json.loads(document))

@@ -26,7 +26,7 @@ from airflow_provider_lakecdc.audit.batch import Batch
 from airflow_provider_lakecdc.audit.commit import append_once
 from airflow_provider_lakecdc.audit.lake_tables import HEALTH
 from airflow_provider_lakecdc.page.lakes import Lake
-from airflow_provider_lakecdc.page.lookups import Heads
+from airflow_provider_lakecdc.page.lookups import MetadataCache
 from airflow_provider_lakecdc.page.rendering import render
 from airflow_provider_lakecdc.page.tables import tables_of
 from benchmarks.assess import open_catalog
@@ -73,7 +73,7 @@ def measure(folder: Path, tables: int, moments: list[datetime]) -> None:
     append_once(open_catalog(folder), Batch.of(id, HEALTH, rows), _COMMIT_SECONDS)
 
 
-def seconds(lake: Lake, heads: Heads, tables: int) -> float:
+def seconds(lake: Lake, heads: MetadataCache, tables: int) -> float:
     """What one request takes, from the catalog to the HTML."""
     begun = time.monotonic()
     text = render("tables", lake=lake, **tables_of(lake, heads))
@@ -95,7 +95,7 @@ def main() -> None:
         print(f"{arguments.tables} tables, measured each hour for {arguments.days} days")
         properties = {"type": "sql", "uri": f"sqlite:///{folder}/catalog.db", "warehouse": f"file://{folder}/warehouse"}
         os.environ["AIRFLOW_CONN_LAKE"] = json.dumps({"conn_type": "iceberg", "extra": properties})
-        lake, heads = Lake("lake", "lake"), Heads()
+        lake, heads = Lake("lake", "lake"), MetadataCache()
         measured: dict[str, Any] = {"first_seconds": seconds(lake, heads, arguments.tables)}
         measure(folder, arguments.tables, [datetime.now(UTC)])
         measured["after_measurement_seconds"] = seconds(lake, heads, arguments.tables)

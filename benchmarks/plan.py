@@ -25,8 +25,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from airflow_provider_lakecdc.governance.assessment import Steps, assess
-from airflow_provider_lakecdc.governance.discovery import Wanted
+from airflow_provider_lakecdc.governance.assess_tables import assess
+from airflow_provider_lakecdc.governance.assessment import Steps
+from airflow_provider_lakecdc.governance.discovery import TableSelection
 from benchmarks.folders import emptied
 from benchmarks.lakes import JOB, SIZES, Lake, shapes
 from benchmarks.terminal import only_own_lines
@@ -65,7 +66,7 @@ class Bench:
     def __init__(self, lake: Lake) -> None:
         self._lake = lake
         connection: Any = lake
-        wanted = Wanted(("bench.*",), (), {"*": TablePolicy(("*",))})
+        wanted = TableSelection(("bench.*",), (), {"*": TablePolicy(("*",))})
         found = assess(connection, wanted, Steps({JOB: {}}))
         self.actions = found.actions
         healths = {each.table: each.health or {} for each in found.tables}

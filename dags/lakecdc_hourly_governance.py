@@ -1,6 +1,6 @@
-"""Rewrites delete files and joins small data files every hour.
+"""Rewrite delete files and compact small data files every hour.
 
-LAKECDC_CONFIG names the JSON file that says of which tables: the DAG file that the wheel brings, as it stands.
+LAKECDC_CONFIG names the JSON configuration of the tables. This imports the wheel's example DAG file unchanged.
 """
 
 from airflow_provider_lakecdc.example_dags.lakecdc_hourly_governance import dag

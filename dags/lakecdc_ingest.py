@@ -1,6 +1,6 @@
-"""Feeds Iceberg tables with the changes of a source.
+"""Feed Iceberg tables with the changes of a source.
 
-LAKECDC_CONFIG names the JSON file that says which: the DAG file that the wheel brings, as it stands.
+LAKECDC_CONFIG names the JSON configuration. This imports the wheel's example DAG file unchanged.
 """
 
 from airflow_provider_lakecdc.example_dags.lakecdc_ingest import dag

@@ -1,6 +1,6 @@
-"""Sorts, compacts, rewrites manifests and expires snapshots every night.
+"""Sort, compact, rewrite manifests and expire snapshots every night.
 
-LAKECDC_CONFIG names the JSON file that says of which tables: the DAG file that the wheel brings, as it stands.
+LAKECDC_CONFIG names the JSON configuration of the tables. This imports the wheel's example DAG file unchanged.
 """
 
 from airflow_provider_lakecdc.example_dags.lakecdc_nightly_governance import dag

@@ -1,6 +1,6 @@
-"""Expires old rows, looks for orphan files and computes statistics every week.
+"""Expire old rows, find orphan files and compute statistics every week.
 
-LAKECDC_CONFIG names the JSON file that says of which tables: the DAG file that the wheel brings, as it stands.
+LAKECDC_CONFIG names the JSON configuration of the tables. This imports the wheel's example DAG file unchanged.
 """
 
 from airflow_provider_lakecdc.example_dags.lakecdc_weekly_governance import dag

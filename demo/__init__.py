@@ -1,1 +1,1 @@
-"""The demo: a shop's Postgres flows into Iceberg tables under Airflow, which are compared with it row by row."""
+"""The demo: a shop's Postgres is ingested into Iceberg tables under Airflow and compared with them row by row."""

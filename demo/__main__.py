@@ -15,20 +15,18 @@ from demo.source import start_again
 
 
 def main() -> int:
-    """Run the demo, or start the source that an earlier run has left."""
+    """Run the demo, or start the source of an earlier run."""
     parser = argparse.ArgumentParser(
         prog="demo",
-        description="A shop's Postgres flows into Iceberg tables under Airflow; both are compared at the end.",
+        description="Ingests a shop's Postgres into Iceberg tables under Airflow and compares both at the end.",
         epilog="Environment: DEMO_SEED (42), DEMO_ROWS (200000), DEMO_HOURS (6), DEMO_FOLDER (build/demo).",
     )
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--ui", action="store_true", help="leave Airflow's web page up until Ctrl-C")
-    which.add_argument(
-        "--source", action="store_true", help="start the Postgres that the last run has left, until Ctrl-C"
-    )
+    which.add_argument("--source", action="store_true", help="start the Postgres of the last run, until Ctrl-C")
     arguments = parser.parse_args()
-    # servers are stopped by the same way out, whoever ends the demo; a shell that starts it in the background has
-    # SIGINT ignored, which a child inherits
+    # both signals take the path that stops the servers; a shell that starts the demo in the background ignores SIGINT,
+    # which children inherit
     for ending in (signal.SIGTERM, signal.SIGINT):
         signal.signal(ending, _interrupt)
     try:

@@ -1,4 +1,4 @@
-"""The lake against the source, row by row and column by column, read by DuckDB from Iceberg's own metadata."""
+"""Comparison of the lake with the source by DuckDB, row by row and column by column."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from urllib.parse import unquote, urlsplit
 from demo.settings import CATALOG
 from lakecdc.contract.target import ORDER_COLUMN, TIME_COLUMN
 
-#: differences that are listed; all are counted
+#: differences to list; all are counted
 LISTED = 5
 _OURS = (ORDER_COLUMN, TIME_COLUMN)
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """What comparing one table has found.
+    """The result of comparing one table.
 
     :param rows: rows of the Iceberg table.
     :param expected_rows: rows of the source.
-    :param missing: rows that only the source has.
-    :param unexpected: rows that only the Iceberg table has.
-    :param differences: some of them in words, and columns that differ.
+    :param missing: rows only at the source.
+    :param unexpected: rows only in the Iceberg table.
+    :param differences: some of them in words, and columns with different types.
     """
 
     rows: int
@@ -35,15 +35,15 @@ class Comparison:
 
     @property
     def equal(self) -> bool:
-        """Whether nothing differs."""
+        """Return whether nothing differs."""
         return not (self.missing or self.unexpected or self.differences)
 
 
 def metadata_file(catalog_file: Path, table: str) -> Path:
-    """The current metadata file of a table, as the SQLite-backed catalog has it.
+    """Return a table's current metadata file from the SQLite catalog.
 
     :param table: ``namespace.name``.
-    :raises LookupError: if the catalog does not know the table.
+    :raises LookupError: the table does not exist.
     """
     namespace, _, name = table.rpartition(".")
     query = (
@@ -57,9 +57,9 @@ def metadata_file(catalog_file: Path, table: str) -> Path:
 
 
 def compare(metadata: Path, expected: Path) -> Comparison:
-    """Compare an Iceberg table with what the source held.
+    """Compare an Iceberg table with the source's rows.
 
-    Types have to be the same, not merely convertible; rows are compared with their number, so that a doubled row shows.
+    Types must be equal, not just convertible; rows are compared with their count, so that duplicates are found.
 
     :param metadata: metadata file of the table.
     :param expected: Parquet file of the source's rows.
@@ -67,15 +67,15 @@ def compare(metadata: Path, expected: Path) -> Comparison:
     lake, source = f"iceberg_scan('{metadata}')", f"'{expected}'"
     with open_duckdb() as connection:
         rows, expected_rows = (_number(connection, f"SELECT count(*) FROM {place}") for place in (lake, source))
-        found, wanted = _types(connection, lake), _types(connection, source)
+        actual, expected_types = _types(connection, lake), _types(connection, source)
         differences = tuple(
-            f"column {name}: {found.get(name, 'missing')} instead of {wanted.get(name, 'nothing')}"
-            for name in [*wanted, *(set(found) - set(wanted))]
-            if found.get(name) != wanted.get(name)
+            f"column {name}: {actual.get(name, 'missing')} instead of {expected_types.get(name, 'nothing')}"
+            for name in [*expected_types, *(set(actual) - set(expected_types))]
+            if actual.get(name) != expected_types.get(name)
         )
         if differences:
             return Comparison(rows, expected_rows, differences=differences)
-        names = ", ".join(f'"{name}"' for name in wanted)
+        names = ", ".join(f'"{name}"' for name in expected_types)
         missing = _only_in(connection, source, lake, names)
         unexpected = _only_in(connection, lake, source, names)
     listed = [f"only at the source: {row}" for row in missing[1]] + [
@@ -85,7 +85,7 @@ def compare(metadata: Path, expected: Path) -> Comparison:
 
 
 def open_duckdb() -> Any:
-    """DuckDB with its Iceberg extension, both from their wheels."""
+    """Open DuckDB with its Iceberg extension, both from wheels."""
     import duckdb
     import duckdb_extension_avro
     import duckdb_extension_iceberg

@@ -1,4 +1,4 @@
-"""DAG runs, asked for one by one."""
+"""Runs of the demo's DAGs."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from demo.environment import DAGS, dag_file
 from demo.settings import REPOSITORY, Settings
 from demo.shop import OPENING
 
-#: lines of a log that are worth showing when a run has failed
-_TELLING = ("ERROR", "Error", "Exception", "exit code", ": failed", ": conflict")
+#: words in the log lines to show after a failure
+_ERROR_WORDS = ("ERROR", "Error", "Exception", "exit code", ": failed", ": conflict")
 
 
 class DemoError(RuntimeError):
-    """The demo cannot go on; the message says where to look.
+    """A failure of the demo, with the log to read.
 
     :param message: what happened.
-    :param log: file that tells more.
+    :param log: file with the details.
     """
 
     def __init__(self, message: str, log: Path) -> None:
@@ -34,35 +34,35 @@ class DemoError(RuntimeError):
         self.log = log
 
     def excerpt(self, lines: int = 25) -> str:
-        """The last lines of the log that tell of errors, or its last lines if none does."""
+        """Return the last log lines with errors, or the last lines if there are none."""
         if not self.log.exists():
             return ""
         everything = self.log.read_text(errors="replace").splitlines()
-        telling = [line for line in everything if any(word in line for word in _TELLING)]
-        return "\n".join(line[:400] for line in (telling or everything)[-lines:])
+        errors = [line for line in everything if any(word in line for word in _ERROR_WORDS)]
+        return "\n".join(line[:400] for line in (errors or everything)[-lines:])
 
 
 @dataclass(frozen=True)
 class DagRun:
-    """One DAG run that has ended well.
+    """A successful DAG run.
 
-    :param reports: what each job has reported, by task and then by table.
+    :param reports: the jobs' reports by task and table.
     """
 
     dag: str
     reports: Mapping[str, Mapping[str, Any]]
 
     def total(self, metric: str) -> int:
-        """Sum of a metric over all tasks and tables."""
+        """Sum a metric over all tasks and tables."""
         tables = [table for report in self.reports.values() for table in report.values()]
         return int(sum((table.get("metrics") or {}).get(metric) or 0 for table in tables))
 
 
 class DagRunner:
-    """The process that runs DAGs; a context manager.
+    """The process that runs DAGs, as a context manager.
 
     :param settings: the demo's settings.
-    :param environment: that of Airflow.
+    :param environment: Airflow's environment.
     """
 
     def __init__(self, settings: Settings, environment: Mapping[str, str]) -> None:
@@ -81,7 +81,7 @@ class DagRunner:
                 stdout=subprocess.PIPE,
                 stderr=log,
                 text=True,
-                # so that Spark, which a task has started, can be ended along with it
+                # so that Spark, started by a task, can be stopped with it
                 start_new_session=True,
             )
         return self
@@ -102,14 +102,14 @@ class DagRunner:
         """Run a DAG and wait for it.
 
         :param dag: one of :data:`demo.environment.DAGS`.
-        :param hour: of its logical date, counted from the shop's opening.
-        :param minute: of its logical date.
-        :raises DemoError: if the run did not succeed.
+        :param hour: logical hour since the shop's opening.
+        :param minute: minute of the logical date.
+        :raises DemoError: the run failed.
         """
         self._number += 1
         log = self._settings.logs / f"{self._number:02}-{dag}.log"
         moment: datetime = OPENING + timedelta(hours=hour, minutes=minute)
-        answer = self._ask(
+        answer = self._request(
             {
                 "dag_id": DAGS[dag],
                 "dag_file": str(dag_file(dag)),
@@ -123,12 +123,12 @@ class DagRunner:
             raise DemoError(f"The run of {DAGS[dag]} ended as {answer['state']} ({states or 'no task ran'}).", log)
         return DagRun(dag, {task: report or {} for task, report in answer["reports"].items()})
 
-    def _ask(self, request: Mapping[str, str], log: Path) -> Any:
+    def _request(self, request: Mapping[str, str], log: Path) -> Any:
         process = self._process
         assert process is not None and process.stdin is not None and process.stdout is not None
         process.stdin.write(json.dumps(request) + "\n")
         process.stdin.flush()
         line = process.stdout.readline()
         if not line:
-            raise DemoError(f"The process that runs DAGs has ended (exit code {process.wait()}).", log)
+            raise DemoError(f"The process that runs DAGs ended (exit code {process.wait()}).", log)
         return json.loads(line)

@@ -1,4 +1,4 @@
-"""The demo's Airflow: a home of its own, connections, and the configuration of its DAGs, all by environment."""
+"""The demo's Airflow: its home, connections and DAG configuration, all set by environment variables."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from demo.shop import TABLES
 #: Airflow connection of the shop's database
 SOURCE_CONNECTION = "shop_db"
 DAGS = {name: f"{SHOP}_{name}" for name in ("ingest", "hourly_governance", "nightly_governance", "reconcile")}
-#: those that every checkout has, and that of the demo alone
+#: the folder of every checkout, and the demo's own
 _FOLDERS = {"dags-folder": REPOSITORY / "dags", "demo": REPOSITORY / "demo" / "dag_files"}
 _BUNDLE = "airflow.dag_processing.bundles.local.LocalDagBundle"
 
 
 def dag_file(dag: str) -> Path:
-    """The file of a DAG.
+    """Return the file of a DAG.
 
     :param dag: one of :data:`DAGS`.
     """
@@ -30,7 +30,7 @@ def dag_file(dag: str) -> Path:
 
 
 def dag_config(settings: Settings) -> dict[str, Any]:
-    """What ``LAKECDC_CONFIG`` says to the DAG files: see ``airflow_provider_lakecdc.templates.config``."""
+    """Return the configuration for ``LAKECDC_CONFIG``, see ``airflow_provider_lakecdc.templates.config``."""
     return {
         "dag_id_prefix": SHOP,
         "catalog_conn_id": CATALOG,
@@ -48,22 +48,22 @@ def dag_config(settings: Settings) -> dict[str, Any]:
             },
         },
         "options": {
-            # a night is over sooner here: what the hours have left behind goes at once
+            # expire all but the last snapshots
             "expire_snapshots": {"max_age": 1.0, "retain_last": 2},
-            # and so much of the first files is dead after some hours that the hourly compaction takes them up
+            # low enough that the hourly compaction rewrites some files
             "hourly_governance.compact_data_files": {"delete_ratio": 0.12},
             "nightly_governance.compact_data_files": {"min_input_files": 2, "delete_ratio": 0.01},
         },
-        # a failure is to be seen, not to be waited for
+        # show failures at once
         "retries": 0,
         "tags": ["demo"],
     }
 
 
 def connections(settings: Settings, source_port: int) -> dict[str, dict[str, Any]]:
-    """Airflow's connections by id.
+    """Return Airflow's connections by id.
 
-    :param source_port: where Postgres listens.
+    :param source_port: port of Postgres.
     """
     return {
         CATALOG: {"conn_type": "iceberg", "extra": {**settings.catalog_properties, "catalog_name": CATALOG}},
@@ -79,16 +79,16 @@ def connections(settings: Settings, source_port: int) -> dict[str, dict[str, Any
 
 
 def variables(settings: Settings, source_port: int) -> dict[str, str]:
-    """The environment of Airflow, over that of this process.
+    """Return the environment of Airflow, based on that of this process.
 
-    :param source_port: where Postgres listens.
+    :param source_port: port of Postgres.
     """
     home = settings.airflow_home
-    there = connections(settings, source_port)
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("AIRFLOW", "LAKECDC_"))}
+    by_id = connections(settings, source_port)
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(("AIRFLOW", "LAKECDC_"))}
     return {
-        **kept,
-        **{f"AIRFLOW_CONN_{name.upper()}": json.dumps(found) for name, found in there.items()},
+        **inherited,
+        **{f"AIRFLOW_CONN_{name.upper()}": json.dumps(each) for name, each in by_id.items()},
         "AIRFLOW_HOME": str(home),
         "AIRFLOW__CORE__DAGS_FOLDER": str(_FOLDERS["dags-folder"]),
         "AIRFLOW__DAG_PROCESSOR__DAG_BUNDLE_CONFIG_LIST": json.dumps(
@@ -96,19 +96,19 @@ def variables(settings: Settings, source_port: int) -> dict[str, str]:
         ),
         "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
         "AIRFLOW__CORE__PLUGINS_FOLDER": str(home / "plugins"),
-        # of 32 idle workers, which are the default, a machine with two cores would have little
+        # the default of 32 idle workers is too much for two cores
         "AIRFLOW__CORE__PARALLELISM": "2",
         "LAKECDC_CONFIG": str(home / "shop.json"),
-        # the virtual environment need not be activated
+        # works without an activated virtual environment
         "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)]),
     }
 
 
 def prepare(settings: Settings, environment: dict[str, str]) -> None:
-    """Write the DAGs' configuration and make Airflow's database.
+    """Write the DAGs' configuration and create Airflow's database.
 
-    :param environment: that of Airflow.
-    :raises subprocess.CalledProcessError: if Airflow cannot make it; its output is in the log.
+    :param environment: Airflow's environment.
+    :raises subprocess.CalledProcessError: Airflow cannot create the database; see :func:`migrate_log`.
     """
     settings.airflow_home.mkdir(parents=True)
     FastStart(settings).record()
@@ -119,5 +119,5 @@ def prepare(settings: Settings, environment: dict[str, str]) -> None:
 
 
 def migrate_log(settings: Settings) -> Path:
-    """Where making the database is logged."""
+    """Return the log file of the database's creation."""
     return settings.logs / "airflow-db-migrate.log"

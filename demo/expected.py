@@ -1,4 +1,4 @@
-"""What the source holds at the end, as Parquet files: Postgres' own text, with types that are said and not guessed."""
+"""Export of the source's final state to Parquet files, from Postgres' text with explicit types."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from demo.source import Source
 
 
 def export(source: Source, table: Table, folder: Path) -> int:
-    """Write ``<folder>/<table>.parquet``; how many rows.
+    """Write ``<folder>/<table>.parquet`` and return the number of rows.
 
-    :param table: its columns and types are those of the file.
+    :param table: defines columns and types of the file.
     """
     import duckdb
 
     folder.mkdir(parents=True, exist_ok=True)
     text, target = folder / f"{table.name}.csv", folder / f"{table.name}.parquet"
     with source.connect() as session, text.open("wb") as file:
-        # UTC, and every digit that a float needs
+        # UTC, and all digits of floats
         session.execute("SET TimeZone = 'UTC'; SET DateStyle = 'ISO'; SET extra_float_digits = 3")
         columns = ", ".join(f'"{column}"' for column in table.columns)
         statement: Any = f"COPY (SELECT {columns} FROM {table.full_name}) TO STDOUT (FORMAT csv, FORCE_QUOTE *)"
@@ -37,9 +37,9 @@ def export(source: Source, table: Table, folder: Path) -> int:
 
 
 def typed_rows(text: Path, columns: Mapping[str, str]) -> str:
-    """A DuckDB query that gives every column of a CSV file its type; a value that does not fit stops it.
+    """Return a DuckDB query that casts every column of a CSV file to its type; invalid values stop it.
 
-    With ``FORCE_QUOTE`` only a null stands without quotes.
+    With ``FORCE_QUOTE`` only nulls are unquoted.
     """
     names = ", ".join(f"'{name}': 'VARCHAR'" for name in columns)
     casts = ", ".join(f'{_cast(name, kind)} AS "{name}"' for name, kind in columns.items())

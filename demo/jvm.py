@@ -1,8 +1,8 @@
-"""A faster start for the two dozen short Spark applications of a run.
+"""Faster start of the run's two dozen short Spark applications.
 
-On two cores half of such an application's time goes into loading Spark's classes and compiling them. So only the JVM's
-first compiler is used (the second costs a short application more than it brings back), and the first application
-leaves an archive of its classes that the others map into memory (JEP 350, dynamic class-data sharing).
+On two cores, half of such an application's time is loading and compiling Spark's classes. So only the JVM's first
+compiler is used (the second costs short applications more than it gains), and the first application writes an archive
+of its classes that the others map into memory (JEP 350, dynamic class-data sharing).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from local_services.spark_classes import FIRST_COMPILER
 
 
 class FastStart:
-    """Options of the JVM in a file that every application of the run is pointed to.
+    """JVM options in a file that every application of the run reads.
 
     :param settings: the demo's settings.
     """
@@ -25,20 +25,20 @@ class FastStart:
 
     @property
     def option(self) -> str:
-        """The option that names the file, for ``spark.driver.extraJavaOptions``."""
+        """Return the option that names the file, for ``spark.driver.extraJavaOptions``."""
         return f'"-XX:VMOptionsFile={self._file}"'
 
     def record(self) -> None:
-        """Let the next application leave the archive when it ends, unless whoever called brought one."""
-        brought = "SharedArchiveFile" in os.environ.get("SPARK_SUBMIT_OPTS", "")
-        self._write(*([] if brought else [f"-XX:ArchiveClassesAtExit={self._archive}"]))
+        """Let the next application write the archive when it ends, unless the caller has one."""
+        has_archive = "SharedArchiveFile" in os.environ.get("SPARK_SUBMIT_OPTS", "")
+        self._write(*([] if has_archive else [f"-XX:ArchiveClassesAtExit={self._archive}"]))
 
     def use(self) -> None:
-        """Let the following ones take it, if it has come about."""
+        """Let the following applications use the archive, if it exists."""
         self._write(*([f"-XX:SharedArchiveFile={self._archive}"] if self._archive.exists() else []))
 
     def forget(self) -> None:
-        """Do without it from now on; it is as large as all the rest."""
+        """Remove the archive, which is as large as all the rest."""
         self._write()
         self._archive.unlink(missing_ok=True)
 

@@ -1,4 +1,4 @@
-"""What reading costs and which files there are: a small Spark job of the demo's own, run by :func:`measure`."""
+"""Measurement of read times and file counts, in a small Spark job run by :func:`measure`."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from lakecdc.contract import runtime
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-#: each query is run so often after a first time that does not count; the median is reported
+#: runs per query after a warm-up; the median is reported
 REPEATS = 3
 
 
 def measure(settings: Settings, name: str) -> dict[str, Any]:
-    """Measure all tables in a Spark application of its own.
+    """Measure all tables in a separate Spark application.
 
-    :param name: of the log.
+    :param name: name of the log.
     :return: by table ``data_files``, ``equality_deletes``, ``position_deletes`` and ``deletion_vectors`` (files),
         ``scan_seconds`` and ``point_seconds``.
-    :raises DemoError: if the application fails.
+    :raises DemoError: the application failed.
     """
     log, output = settings.logs / f"{name}.log", settings.logs / f"{name}.json"
     folder = Path(sys.executable).parent
@@ -44,14 +44,14 @@ def measure(settings: Settings, name: str) -> dict[str, Any]:
     with log.open("wb") as file:
         done = subprocess.run(command, env=_environment(), stdout=file, stderr=subprocess.STDOUT)
     if done.returncode:
-        raise DemoError("The tables could not be measured.", log)
-    found: dict[str, Any] = json.loads(output.read_text())
-    return found
+        raise DemoError("Cannot measure the tables.", log)
+    figures: dict[str, Any] = json.loads(output.read_text())
+    return figures
 
 
 def _environment() -> dict[str, str]:
     paths = [str(REPOSITORY), str(REPOSITORY / "spark_jobs")]
-    # the virtual environment need not be activated, and its Python is the one with the packages
+    # works without an activated virtual environment; its Python has the packages
     return {
         **os.environ,
         "PYTHONPATH": os.pathsep.join(filter(None, [*paths, os.environ.get("PYTHONPATH")])),
@@ -67,7 +67,7 @@ def main() -> None:
 
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--catalog", required=True, type=json.loads, help="the catalog's properties, JSON")
-    parser.add_argument("--output", required=True, type=Path, help="where the figures go")
+    parser.add_argument("--output", required=True, type=Path, help="file for the figures")
     arguments = parser.parse_args()
     spark = open_session(Catalog(CATALOG, arguments.catalog), "lakecdc demo: measure")
     try:
@@ -83,7 +83,7 @@ def _figures(spark: SparkSession, table: Table) -> dict[str, Any]:
     points = [" AND ".join(f"{c} = {v}" for c, v in zip(table.key, key, strict=True)) for key in keys]
     return {
         **_files(spark, name),
-        # every value of every column is read, and nothing but one number leaves Spark
+        # reads every value of every column, but returns one number
         "scan_seconds": _median(spark, [f"SELECT bit_xor(xxhash64(*)) FROM {name}"] * REPEATS),
         "point_seconds": _median(spark, [f"SELECT * FROM {name} WHERE {point}" for point in points]),
     }

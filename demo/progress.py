@@ -1,4 +1,4 @@
-"""A line for every step while it runs, and how long it took."""
+"""Progress of the demo on the terminal: a line per step with its duration."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from rich.markup import escape
 
 
 class Progress:
-    """Says on the terminal what is being done.
+    """Progress of the demo's steps.
 
-    :param console: where to.
-    :param steps: how many there will be.
+    :param console: the output.
+    :param steps: the number of steps.
     """
 
     def __init__(self, console: Console, steps: int) -> None:
@@ -25,26 +25,26 @@ class Progress:
 
     @property
     def seconds(self) -> float:
-        """Seconds since the start."""
+        """Return the seconds since the start."""
         return round(time.monotonic() - self._began, 1)
 
     @contextmanager
     def step(self, title: str) -> Iterator[list[str]]:
-        """One step.
+        """Show a step while it runs.
 
-        :param title: what is being done.
-        :return: takes up facts that the line shows at the end.
+        :param title: what the step does.
+        :return: a list for facts to show at the end.
         """
         self._number += 1
         place = f"[{self._number:2}/{self.steps}]"
         began, facts = time.monotonic(), list[str]()
         waiting = self.console.status(escape(f"{place} {title}")) if self.console.is_terminal else nullcontext()
         if not self.console.is_terminal:
-            # a log file shows at once what is going on; the line is completed below
+            # a log file shows the start of the step; the line is completed below
             self.console.print(f"{place} {title} ...", markup=False, highlight=False, soft_wrap=True)
         with waiting:
             yield facts
         line = f"{place} {title}" if self.console.is_terminal else "        "
-        told = f"  {'; '.join(facts)}" if facts else ""
+        summary = f"  {'; '.join(facts)}" if facts else ""
         taken = f"{time.monotonic() - began:6.1f} s"
-        self.console.print(f"{line}  {taken}{told}", markup=False, highlight=False, soft_wrap=True)
+        self.console.print(f"{line}  {taken}{summary}", markup=False, highlight=False, soft_wrap=True)

@@ -1,4 +1,4 @@
-"""Makes what the README shows of the demo: ``python -m demo.readme`` runs it and renews the output and the picture.
+"""Update of the demo's output and picture in the README: ``python -m demo.readme`` runs the demo and writes both.
 
 The picture needs Chromium (Debian: ``apt-get install chromium``).
 """
@@ -21,7 +21,7 @@ from demo.web import WebPage
 
 README = REPOSITORY / "README.md"
 PICTURE = REPOSITORY / "docs" / "dag-runs.png"
-#: what the README shows of the output: up to the first governed hour, and from the first measurement to the legend
+#: parts of the output in the README: up to the first governed hour, and from the first measurement to the legend
 SHOWN = re.compile(
     r"\A(.*?hourly governance[^\n]*\n[^\n]*\n).*?(\[[^\n]*measure before.*?deletion vectors\n)", re.DOTALL
 )
@@ -30,31 +30,31 @@ _SIZE = "1280,705"
 
 
 def main() -> None:
-    """Run the demo and renew both."""
+    """Run the demo and update both."""
     settings = from_environment()
     done = subprocess.run([sys.executable, "-m", "demo"], cwd=REPOSITORY, stdout=subprocess.PIPE, text=True)
     if done.returncode:
-        sys.exit(f"The demo has failed:\n{done.stdout}")
+        sys.exit(f"The demo failed:\n{done.stdout}")
     README.write_text(with_sample(README.read_text(), done.stdout))
     picture(settings)
 
 
 def with_sample(readme: str, output: str) -> str:
-    """The README with another sample of the demo's output.
+    """Return the README with a new sample of the demo's output.
 
-    :param output: what the demo has printed.
+    :param output: the demo's output.
     """
-    found = SHOWN.search(output)
-    assert found, output
-    sample = f"{found[1]}    ...\n{found[2]}"
+    parts = SHOWN.search(output)
+    assert parts, output
+    sample = f"{parts[1]}    ...\n{parts[2]}"
     lines = "".join(f"    {line}".rstrip() + "\n" for line in sample.splitlines())
     return SAMPLE.sub(lambda place: f"{place[1]}\n{lines}\n", readme)
 
 
 def picture(settings: Settings) -> None:
-    """Take the picture of the DAG runs that the demo has left."""
+    """Take a screenshot of the demo's DAG runs."""
     chromium = shutil.which("chromium") or sys.exit("Chromium is missing: apt-get install chromium")
-    # the source is asked for nothing, so its port does not matter
+    # the source is not used, so its port does not matter
     with (
         WebPage(settings, variables(settings, source_port=5432)) as page,
         _with_cookie(page.token(), f"{page.address}/dags") as address,
@@ -67,7 +67,7 @@ def picture(settings: Settings) -> None:
 
 @contextmanager
 def _with_cookie(token: str, target: str) -> Iterator[str]:
-    """An address that logs a browser in and sends it on: cookies of a host are those of all its ports."""
+    """Serve an address that sets the login cookie and redirects; cookies of a host are shared by all its ports."""
 
     class Redirect(BaseHTTPRequestHandler):
         def log_message(self, *_: object) -> None:

@@ -1,4 +1,4 @@
-"""What the demo has found, as JSON and as a table on the terminal."""
+"""The demo's report, as JSON and as a table on the terminal."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ def build(
     comparisons: Mapping[str, Comparison],
     reconciled: Mapping[str, Mapping[str, Any]],
 ) -> dict[str, Any]:
-    """Put the report together.
+    """Create the report.
 
-    :param seconds: how long everything took.
-    :param measured: figures of :mod:`demo.measure` by table, as ingestion has left them, and after governance.
-    :param comparisons: what DuckDB has found, by table.
-    :param reconciled: what the job ``reconcile`` has reported of each table.
+    :param seconds: total duration.
+    :param measured: figures of :mod:`demo.measure` by table, before and after governance.
+    :param comparisons: results of DuckDB by table.
+    :param reconciled: results of the job ``reconcile`` by table.
     """
     before, after = measured
-    equal = {name: found.equal and reconciled[name]["outcome"] == "nothing" for name, found in comparisons.items()}
+    equal = {name: each.equal and reconciled[name]["outcome"] == "nothing" for name, each in comparisons.items()}
     return {
         "seed": settings.seed,
         "rows_to_begin_with": settings.rows,
@@ -57,7 +57,7 @@ def build(
 
 
 def write(settings: Settings, report: Mapping[str, Any]) -> None:
-    """Write the report where :class:`Settings` says."""
+    """Write the report to :attr:`Settings.report`."""
     settings.report.write_text(json.dumps(report, indent=2) + "\n")
 
 

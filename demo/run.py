@@ -1,4 +1,4 @@
-"""The demo from its beginning to its end."""
+"""The whole demo."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ from demo.workload import Workload
 
 
 class Demo:
-    """One run.
+    """One run of the demo.
 
     :param settings: the demo's settings.
-    :param console: where progress and results are shown.
+    :param console: output of progress and results.
     """
 
     def __init__(self, settings: Settings, console: Console) -> None:
@@ -43,10 +43,10 @@ class Demo:
         self.source: Source | None = None
 
     def run(self, ui: bool = False) -> bool:
-        """Run everything; whether every table equals its source.
+        """Run everything and return whether every table equals its source.
 
-        :param ui: leave Airflow's web page up until the user interrupts.
-        :raises DemoError: if a step failed.
+        :param ui: keep Airflow's web page up until the user interrupts.
+        :raises DemoError: a step failed.
         """
         self._start_clean()
         with ExitStack() as stack:
@@ -54,12 +54,12 @@ class Demo:
             stack.callback(source.stop)
             variables = self._start()
             with DagRunner(self.settings, variables) as runner:
-                found = self._story(runner)
-            report.show(self.console, found)
+                result = self._story(runner)
+            report.show(self.console, result)
             if ui:
                 self._show_page(variables)
-        self._say_where()
-        return bool(found["equal_to_source"])
+        self._print_places()
+        return bool(result["equal_to_source"])
 
     def _start_clean(self) -> None:
         folder = self.settings.folder
@@ -84,7 +84,7 @@ class Demo:
                 environment.prepare(self.settings, variables)
             except subprocess.CalledProcessError as error:
                 raise DemoError(
-                    "Airflow could not make its database.", environment.migrate_log(self.settings)
+                    "Airflow cannot create its database.", environment.migrate_log(self.settings)
                 ) from error
         return variables
 
@@ -106,9 +106,9 @@ class Demo:
         with self.progress.step("compare once more, in DuckDB"):
             comparisons = {table.full_name: self._compare(table) for table in TABLES}
         tables = reconciled.reports["reconcile"]
-        found = report.build(self.settings, self.progress.seconds, (before, after), comparisons, tables)
-        report.write(self.settings, found)
-        return found
+        result = report.build(self.settings, self.progress.seconds, (before, after), comparisons, tables)
+        report.write(self.settings, result)
+        return result
 
     def _hour(self, runner: DagRunner, number: int) -> None:
         assert self.source is not None
@@ -151,7 +151,7 @@ class Demo:
             except KeyboardInterrupt:
                 self.console.print("stopping", highlight=False)
 
-    def _say_where(self) -> None:
+    def _print_places(self) -> None:
         places: tuple[tuple[str, Any], ...] = (
             ("report", self.settings.report),
             ("tables", self.settings.warehouse),
@@ -165,9 +165,9 @@ class Demo:
 
 
 def run(settings: Settings, console: Console, ui: bool = False) -> int:
-    """Run the demo; the exit code: 0 if every table equals its source, else 1."""
+    """Run the demo and return the exit code: 0 if every table equals its source, else 1."""
     try:
-        with _alone(settings):
+        with _lock(settings):
             return 0 if Demo(settings, console).run(ui) else 1
     except DemoError as error:
         console.print(f"{error}\nlast lines of {shown(error.log)}:\n{error.excerpt()}", markup=False, highlight=False)
@@ -175,15 +175,15 @@ def run(settings: Settings, console: Console, ui: bool = False) -> int:
 
 
 @contextmanager
-def _alone(settings: Settings) -> Iterator[None]:
-    """Keep a second demo from emptying the folder of the first, which may still show its web page."""
+def _lock(settings: Settings) -> Iterator[None]:
+    """Prevent a second demo from emptying the folder of the first, which may still serve its web page."""
     settings.folder.parent.mkdir(parents=True, exist_ok=True)
     lock = settings.folder.with_name(f"{settings.folder.name}.lock")
     with lock.open("a") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise ValueError(f"Another demo uses {settings.folder}; end it, or set DEMO_FOLDER.") from None
+            raise ValueError(f"Another demo uses {settings.folder}. Stop it, or set DEMO_FOLDER.") from None
         yield
 
 

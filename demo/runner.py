@@ -1,7 +1,7 @@
-"""The process that runs DAGs, started once by :mod:`demo.dags`: requests come in and answers go out as lines of JSON.
+"""The process that runs DAGs for :mod:`demo.dags`: requests and answers are lines of JSON.
 
-It is a process of its own because Airflow reads its environment when it is imported, and one process for all runs
-because Airflow takes longer to start than to schedule.
+It is a separate process because Airflow reads its environment on import, and a single one because importing Airflow
+takes longer than scheduling.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _END = re.compile(r"\[DAG TEST\] end task")
 
 def main() -> None:
     """Answer requests until standard input ends."""
-    # what Airflow and Spark print goes into the run's log; answers keep the way out to themselves
+    # output of Airflow and Spark goes to the run's log; answers use a copy of standard output
     answers = os.fdopen(os.dup(1), "w")
     for line in sys.stdin:
         request = json.loads(line)
@@ -44,13 +44,13 @@ def run(request: dict[str, Any]) -> dict[str, Any]:
         print(*bag.import_errors.values(), sep="\n", flush=True)
         return {"state": "import error", "tasks": {}, "reports": {}}
     moment, began = datetime.fromisoformat(request["logical_date"]), datetime.now(UTC)
-    found = bag.dags[request["dag_id"]].test(logical_date=moment, run_after=moment)
-    instances = sorted(found.get_task_instances(), key=lambda ti: str(ti.start_date))
-    _say_when(found, began)
+    dag_run = bag.dags[request["dag_id"]].test(logical_date=moment, run_after=moment)
+    instances = sorted(dag_run.get_task_instances(), key=lambda ti: str(ti.start_date))
+    _set_start(dag_run, began)
     sys.stdout.flush()
-    _keep_logs(Path(request["log"]), request["dag_id"], found.run_id)
+    _split_log(Path(request["log"]), request["dag_id"], dag_run.run_id)
     return {
-        "state": str(found.state),
+        "state": str(dag_run.state),
         "tasks": {ti.task_id: str(ti.state) for ti in instances},
         "reports": {
             ti.task_id: ti.xcom_pull(task_ids=ti.task_id, map_indexes=ti.map_index, key="report") for ti in instances
@@ -58,27 +58,27 @@ def run(request: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _say_when(found: Any, began: datetime) -> None:
-    """Give the run the moment it began; ``DAG.test`` takes the logical date for it, which is long ago."""
+def _set_start(dag_run: Any, began: datetime) -> None:
+    """Set the run's start date, for which ``DAG.test`` uses the logical date."""
     from airflow.models.dagrun import DagRun
     from airflow.utils.session import create_session
     from sqlalchemy import update
 
     with create_session() as session:
-        session.execute(update(DagRun).where(DagRun.id == found.id).values(start_date=began))
+        session.execute(update(DagRun).where(DagRun.id == dag_run.id).values(start_date=began))
 
 
-def _keep_logs(log: Path, dag_id: str, run_id: str) -> None:
-    """Put each task's share of the output where Airflow's web page looks for it; ``DAG.test`` itself keeps none."""
+def _split_log(log: Path, dag_id: str, run_id: str) -> None:
+    """Write each task's part of the output to its log on Airflow's web page, which ``DAG.test`` does not."""
     base = Path(os.environ["AIRFLOW_HOME"], "logs", f"dag_id={dag_id}", f"run_id={run_id}")
-    for task, index, text in shares(log.read_text(errors="replace")):
+    for task, index, text in split_by_task(log.read_text(errors="replace")):
         folder = base / f"task_id={task}" / (f"map_index={index}" if index != "-1" else "")
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "attempt=1.log").write_text(text)
 
 
-def shares(text: str) -> Iterator[tuple[str, str, str]]:
-    """Cut the output of a run into the shares of its tasks.
+def split_by_task(text: str) -> Iterator[tuple[str, str, str]]:
+    """Split the output of a run into the parts of its tasks.
 
     :return: task id, map index and text of each.
     """

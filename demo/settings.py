@@ -1,4 +1,4 @@
-"""What the environment says about one run of the demo, and where it leaves its things."""
+"""Settings of a demo run, from the environment, and the places of its files."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parent.parent
-#: name of the catalog, of its Airflow connection, and of the schema at the source and the namespace in the lake
+#: name of the catalog, of its Airflow connection, of the source's schema and of the namespace in the lake
 CATALOG = "lake"
 SHOP = "shop"
 _SMALLEST = 100
@@ -16,12 +16,12 @@ _SMALLEST = 100
 
 @dataclass(frozen=True)
 class Settings:
-    """One run of the demo.
+    """Settings of a demo run.
 
-    :param seed: seed of the workload; the same seed makes the same statements (``DEMO_SEED``).
-    :param rows: rows at the source before the first interval (``DEMO_ROWS``).
-    :param hours: intervals of workload (``DEMO_HOURS``).
-    :param folder: where everything is left (``DEMO_FOLDER``); emptied at the start.
+    :param seed: seed of the workload; the same seed creates the same statements (``DEMO_SEED``).
+    :param rows: initial rows at the source (``DEMO_ROWS``).
+    :param hours: hours of workload (``DEMO_HOURS``).
+    :param folder: folder of all files (``DEMO_FOLDER``), emptied at the start.
     """
 
     seed: int = 42
@@ -35,52 +35,52 @@ class Settings:
 
     @property
     def warehouse(self) -> Path:
-        """Folder of the tables' files."""
+        """Return the folder of the tables' files."""
         return self.folder / "warehouse"
 
     @property
     def catalog_file(self) -> Path:
-        """SQLite file of the catalog."""
+        """Return the SQLite file of the catalog."""
         return self.folder / "catalog.db"
 
     @property
     def catalog_properties(self) -> dict[str, str]:
-        """The catalog in pyiceberg's names."""
+        """Return the catalog's pyiceberg properties."""
         return {"type": "sql", "uri": f"sqlite:///{self.catalog_file}", "warehouse": f"file://{self.warehouse}"}
 
     @property
     def expected(self) -> Path:
-        """Folder of the source's last state, a Parquet file per table."""
+        """Return the folder of the source's final state, a Parquet file per table."""
         return self.folder / "expected"
 
     @property
     def logs(self) -> Path:
-        """Folder of what Airflow and Spark say."""
+        """Return the folder of Airflow's and Spark's logs."""
         return self.folder / "logs"
 
     @property
     def airflow_home(self) -> Path:
-        """Airflow's home, its database included."""
+        """Return Airflow's home, with its database."""
         return self.folder / "airflow"
 
     @property
     def postgres_data(self) -> Path:
-        """Where Postgres' data folder is found after the run."""
+        """Return the place of Postgres' data folder after the run."""
         return self.folder / "postgres"
 
     @property
     def report(self) -> Path:
-        """The report, JSON."""
+        """Return the file of the JSON report."""
         return self.folder / "report.json"
 
     @property
     def governed_hours(self) -> range:
-        """Hours that hourly governance follows at once; after the others it stays away, so that debt builds up."""
+        """Return the hours followed by hourly governance; after the others it is left out, so that debt builds up."""
         return range(1, self.hours // 3 + 1)
 
 
 def shown(path: Path) -> str:
-    """A path as the user would type it."""
+    """Format a path as the user would type it."""
     here = Path.cwd()
     return str(path.relative_to(here) if path.is_relative_to(here) else path)
 
@@ -88,7 +88,7 @@ def shown(path: Path) -> str:
 def from_environment(environment: Mapping[str, str] = os.environ) -> Settings:
     """Read the settings.
 
-    :raises ValueError: if one of them is not a number or too small.
+    :raises ValueError: one of them is not a number or is too small.
     """
     given = {name: environment[f"DEMO_{name.upper()}"] for name in _NUMBERS if environment.get(f"DEMO_{name.upper()}")}
     folder = Path(environment.get("DEMO_FOLDER") or Settings.folder).absolute()
@@ -102,4 +102,4 @@ def _number(name: str, text: str) -> int:
     try:
         return int(text)
     except ValueError:
-        raise ValueError(f"DEMO_{name.upper()} is {text!r}; it must be a whole number.") from None
+        raise ValueError(f"DEMO_{name.upper()} must be a whole number, got {text!r}.") from None

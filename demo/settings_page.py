@@ -1,4 +1,4 @@
-"""Renews the tables of the page of settings from the code: ``python -m demo.settings_page``."""
+"""Update of the tables in the settings page from the code: ``python -m demo.settings_page``."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ PAGE = REPOSITORY / "docs" / "settings.md"
 _TABLE = re.compile(r"(<!-- made from (\w+) -->\n).*?(?=<!-- until here -->)", re.DOTALL)
 _PARAMETER = re.compile(r":param (\w+): (.*?)(?=\n\s*:(?:param|raises)|\Z)", re.DOTALL)
 _DESCRIBED = (LakeConfig, SparkConfig, Retention, Schedules, DebtLimits, TablePolicy, Window, QueryLog, Alerts)
-_CLASSES: dict[str, type[Any]] = {found.__name__: found for found in _DESCRIBED}
+_CLASSES: dict[str, type[Any]] = {each.__name__: each for each in _DESCRIBED}
 
 
 def with_tables(page: str) -> str:
-    """The page with its tables as the code has them now."""
+    """Return the page with tables generated from the code."""
     return _TABLE.sub(lambda place: f"{place[1]}\n{_table(place[2])}\n", page)
 
 
@@ -35,7 +35,7 @@ def _table(name: str) -> str:
 
 
 def _of_class(described: type[Any]) -> Iterator[tuple[str, str, str]]:
-    """Rows of a configuration's fields; what they mean is said where they are defined."""
+    """Yield rows of a configuration's fields, with the descriptions in its docstring."""
     meanings = dict(_PARAMETER.findall(described.__doc__ or ""))
     for field in fields(described):
         meaning = " ".join(meanings[field.name].split()).rstrip(".").replace("``", "`").replace("|", "\\|")
@@ -46,14 +46,14 @@ def _default(field: Field[Any]) -> str:
     if field.default is MISSING and field.default_factory is MISSING:
         return "required"
     if field.default_factory is not MISSING:
-        # an object of settings has a table of its own
+        # nested settings have a table of their own
         return "`{}`" if isinstance(field.default_factory(), dict) else "see below"
     value = list(field.default) if isinstance(field.default, tuple) else field.default
     return "" if value is None else f"`{json.dumps(value)}`"
 
 
 def _of_section(name: str) -> Iterator[tuple[str, str, str]]:
-    """Rows of a section of Airflow's configuration, as the provider declares it."""
+    """Yield rows of a section of Airflow's configuration, as the provider declares it."""
     for option, described in get_provider_info()["config"][name]["options"].items():
         default = described["default"]
         yield f"`{option}`", described["description"].rstrip("."), f"`{default}`" if default else ""

@@ -1,4 +1,4 @@
-"""The shop: its tables at the source, what their columns must become, and rows to fill them with."""
+"""The shop: its source tables, the expected types of their columns, and random rows."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from demo.settings import SHOP
 
 Row = tuple[Any, ...]
 
-#: the moment the shop's own clock starts at
+#: start of the shop's clock
 OPENING = datetime(2026, 1, 1, tzinfo=UTC)
-#: bytes of a long note; in base64 they pass 8 KB, and nothing can compress them
+#: bytes of a long note; over 8 KB in base64, and incompressible
 _NOTE_BYTES = 6_300
 _NOTE_SHARE = 0.05
 _TIERS = ("basic", "silver", "gold")
@@ -64,20 +64,20 @@ CREATE TABLE {SHOP}.order_lines (
     PRIMARY KEY (order_id, line_no)
 );
 """
-#: the column that appears at the source during the run, as it is added and as it is then expected
+#: the column added during the run: name, type at the source, expected type
 NEW_COLUMN = ("gift_note", "text", "VARCHAR")
 ADD_COLUMN = f"ALTER TABLE {SHOP}.orders ADD COLUMN {NEW_COLUMN[0]} {NEW_COLUMN[1]}"
 
 
 @dataclass(frozen=True)
 class Table:
-    """One table of the shop.
+    """A table of the shop.
 
-    :param name: name without the schema.
+    :param name: name without schema.
     :param key: primary key.
-    :param columns: type by column, in DuckDB's names, that the Iceberg table has to show.
-    :param format_version: of the Iceberg table.
-    :param partition_by: of the Iceberg table.
+    :param columns: expected DuckDB type by column.
+    :param format_version: format version of the Iceberg table.
+    :param partition_by: partitioning of the Iceberg table.
     """
 
     name: str
@@ -88,12 +88,12 @@ class Table:
 
     @property
     def full_name(self) -> str:
-        """``schema.table`` at the source and ``namespace.table`` in the lake."""
+        """Return ``schema.table`` at the source, which is ``namespace.table`` in the lake."""
         return f"{SHOP}.{self.name}"
 
     @property
     def target(self) -> dict[str, Any]:
-        """The ``target`` of the ingest spec. The key comes from the source."""
+        """Return the ``target`` of the ingest spec; the key comes from the source."""
         return {
             "table": self.full_name,
             "format_version": self.format_version,
@@ -157,9 +157,9 @@ TABLES = (
 
 
 class Rows:
-    """Draws rows and values. The same generator in the same state draws the same ones.
+    """Random rows and values, reproducible from the generator's state.
 
-    :param rng: where chance comes from.
+    :param rng: the random generator.
     """
 
     def __init__(self, rng: Random) -> None:
@@ -167,45 +167,45 @@ class Rows:
         self._seconds = 0.0
 
     def moment(self) -> datetime:
-        """The shop's clock, which only goes forward, to the microsecond."""
+        """Advance the shop's clock and return its time, to the microsecond."""
         self._seconds += self.rng.random()
         return OPENING + timedelta(seconds=round(self._seconds, 6))
 
     def word(self) -> str:
-        """Some text."""
+        """Draw some text."""
         return f"{self.rng.choice(_WORDS)} {self.rng.choice(_WORDS)}"
 
     def amount(self, digits: int, scale: int) -> Decimal:
-        """A number below ``10 ** digits`` with ``scale`` decimals."""
+        """Draw a number below ``10 ** digits`` with ``scale`` decimals."""
         return Decimal(self.rng.randrange(10 ** (digits + scale))).scaleb(-scale)
 
     def tier(self) -> str:
-        """A customer's tier."""
+        """Draw a customer's tier."""
         return self.rng.choice(_TIERS)
 
     def status(self) -> str:
-        """An order's status."""
+        """Draw an order's status."""
         return self.rng.choice(_STATUSES)
 
     def long_note(self) -> str:
-        """A note that Postgres keeps out of line."""
+        """Draw a note that Postgres stores out of line."""
         return base64.b64encode(self.rng.randbytes(_NOTE_BYTES)).decode()
 
     def note(self) -> str | None:
-        """No note, a short one, or one that is kept out of line."""
+        """Draw no note, a short one, or one stored out of line."""
         drawn = self.rng.random()
         return self.long_note() if drawn < _NOTE_SHARE else self.word() if drawn < 0.5 else None
 
     def day(self) -> date | None:
-        """A day of the last decades, or none."""
+        """Draw a day of the last decades, or None."""
         return self.maybe(date(1950, 1, 1) + timedelta(days=self.rng.randrange(20_000)))
 
     def maybe(self, value: Any, share: float = 0.8) -> Any:
-        """The value, or None."""
+        """Return the value, or None at random."""
         return value if self.rng.random() < share else None
 
     def customer(self, key: int) -> Row:
-        """A row of ``customers``."""
+        """Draw a row of ``customers``."""
         tags = [self.rng.choice(_WORDS) for _ in range(self.rng.randrange(3))]
         preferences = json.dumps({"newsletter": self.rng.random() < 0.5, "size": self.rng.randrange(36, 48)})
         return (
@@ -223,7 +223,7 @@ class Rows:
         )
 
     def order(self, key: int, customer: int) -> Row:
-        """A row of ``orders`` as it was before the new column."""
+        """Draw a row of ``orders``, without the new column."""
         return (
             key,
             customer,
@@ -237,8 +237,8 @@ class Rows:
         )
 
     def line(self, order: int, number: int) -> Row:
-        """A row of ``order_lines``."""
-        # a timestamp without a zone, whose year and month are enough to be told from one with
+        """Draw a row of ``order_lines``."""
+        # a timestamp without time zone
         picked = self.maybe(self.moment().replace(tzinfo=None), 0.5)
         discount = self.maybe(self.rng.randrange(64) / 64, 0.3)
         return (order, number, self.word(), self.rng.randrange(1, 20), self.amount(3, 4), discount, picked)

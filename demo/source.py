@@ -1,4 +1,4 @@
-"""The demo's Postgres: started, filled, worked on, and left behind so that anyone can start it again."""
+"""The demo's Postgres."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from local_services.postgres import SETTINGS, Postgres
 if TYPE_CHECKING:
     import psycopg
 
-#: what a server started without our help needs to go on with this data folder
+#: settings that a server started without the demo needs for this data folder
 _KEPT = ("wal_level", "max_replication_slots", "listen_addresses", "unix_socket_directories")
 
 
@@ -35,25 +35,25 @@ class Source:
 
     @property
     def moved(self) -> Path | None:
-        """Where the data folder is while the server runs, if the demo's folder is closed to the server's account."""
+        """Return the data folder while the server runs, if the server's account cannot enter the demo's folder."""
         return None if self._home == self._settings.folder else self._home
 
     def start(self) -> None:
-        """Start the server, and write its settings into the data folder."""
+        """Start the server and write its settings into the data folder."""
         self.postgres.start()
         with self.connect() as session:
             for name in _KEPT:
                 session.execute(f"ALTER SYSTEM SET {name} = '{SETTINGS[name]}'")
 
     def connect(self) -> psycopg.Connection[tuple[Any, ...]]:
-        """A session that commits each statement unless a transaction is opened."""
+        """Open a session that commits each statement outside of transactions."""
         import psycopg
 
-        # a prepared statement does not outlive a change of its table
+        # prepared statements break when their table changes
         return psycopg.connect(self.postgres.dsn, autocommit=True, prepare_threshold=None)
 
     def fill(self, workload: Workload) -> int:
-        """Make the tables and the rows to begin with; how many."""
+        """Create the tables with their initial rows, and return the number of rows."""
         total = 0
         with self.connect() as session:
             session.execute(DDL)
@@ -66,7 +66,7 @@ class Source:
         return total
 
     def work(self, hour: Hour) -> None:
-        """Let an hour of the workload happen."""
+        """Execute an hour of the workload."""
         with self.connect() as session:
             for transaction in hour.transactions:
                 with session.transaction(), session.cursor() as cursor:
@@ -74,7 +74,7 @@ class Source:
                         cursor.executemany(statement.sql, statement.rows)
 
     def stop(self) -> None:
-        """Stop the server cleanly and leave its data folder where the report says."""
+        """Stop the server and move its data folder to the place in the report."""
         self.postgres.stop()
         if self.moved and self.postgres.data_dir.exists():
             shutil.move(self.postgres.data_dir, self._settings.postgres_data)
@@ -83,12 +83,12 @@ class Source:
 
 
 def start_again(settings: Settings) -> Source:
-    """Start a server on the data folder that an earlier run has left.
+    """Start a server on the data folder of an earlier run.
 
-    :raises FileNotFoundError: if there is none.
+    :raises FileNotFoundError: it does not exist.
     """
     if not (settings.postgres_data / "PG_VERSION").exists():
-        raise FileNotFoundError(f"There is no Postgres data folder {settings.postgres_data}; run `make demo` first.")
+        raise FileNotFoundError(f"{settings.postgres_data} does not exist. Run `make demo` first.")
     account = unprivileged_account()
     source = Source(settings)
     if account and first_closed_folder(settings.postgres_data, account):
@@ -99,9 +99,9 @@ def start_again(settings: Settings) -> Source:
 
 
 def give_to(folder: Path, account: Account | None) -> None:
-    """Make a data folder the server's again: moving it between file systems makes it the mover's.
+    """Give a data folder back to the server's account, after moving it between file systems changed its owner.
 
-    :param account: whose it is to be; None leaves it.
+    :param account: the owner; None changes nothing.
     """
     if account:
         for path in [folder, *folder.rglob("*")]:

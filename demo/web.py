@@ -1,4 +1,4 @@
-"""Airflow's web page over the demo's runs: started as a process group of its own and ended as one."""
+"""Airflow's web page for the demo's runs, in a process group of its own."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _STOP_SECONDS = 30.0
 
 
 class WebPage:
-    """``airflow standalone`` on the demo's home; a context manager.
+    """``airflow standalone`` on the demo's home, as a context manager.
 
     :param settings: the demo's settings.
-    :param environment: that of Airflow.
+    :param environment: Airflow's environment.
     :param port: port on 127.0.0.1; 8080, or a free one if that is taken.
     """
 
@@ -41,17 +41,17 @@ class WebPage:
 
     @property
     def address(self) -> str:
-        """The page's address."""
+        """Return the page's address."""
         return f"http://127.0.0.1:{self.port}"
 
     @property
     def login(self) -> tuple[str, str]:
-        """User and password, which Airflow has made up at its first start."""
+        """Return user and password, which Airflow generates at its first start."""
         ((user, password),) = json.loads(self._passwords.read_text()).items()
         return user, password
 
     def token(self) -> str:
-        """A token that logs its bearer in, for Airflow's REST API or as a browser's cookie ``_token``."""
+        """Return a token for Airflow's REST API or a browser's cookie ``_token``."""
         user, password = self.login
         body = json.dumps({"username": user, "password": password}).encode()
         request = urllib.request.Request(f"{self.address}/auth/token", body, {"Content-Type": "application/json"})
@@ -66,7 +66,7 @@ class WebPage:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                # a signal to the parent alone leaves scheduler and server running
+                # signalling the parent alone would leave scheduler and server running
                 start_new_session=True,
             )
         try:
@@ -82,12 +82,12 @@ class WebPage:
         self.stop()
 
     def wait(self) -> None:
-        """Wait until it ends or the user interrupts."""
+        """Wait until the process ends or the user interrupts."""
         if self._process:
             self._process.wait()
 
     def stop(self) -> None:
-        """End the whole group."""
+        """Stop the whole process group."""
         process, self._process = self._process, None
         if process is None:
             return
@@ -102,15 +102,15 @@ class WebPage:
         deadline = time.monotonic() + _READY_SECONDS
         while time.monotonic() < deadline:
             if self._process is None or self._process.poll() is not None:
-                raise DemoError("Airflow's web page has ended at once.", self._log)
+                raise DemoError("Airflow's web page ended at once.", self._log)
             if self._passwords.exists() and _healthy(f"{self.address}/api/v2/monitor/health"):
                 return
             time.sleep(0.5)
-        raise DemoError(f"Airflow's web page was not there after {_READY_SECONDS:.0f} s.", self._log)
+        raise DemoError(f"Airflow's web page is not up after {_READY_SECONDS:.0f} s.", self._log)
 
 
 def served_at(port: int) -> dict[str, str]:
-    """Airflow's settings of a web server on a port of this machine."""
+    """Return Airflow's settings of a web server on a local port."""
     address = f"http://127.0.0.1:{port}"
     return {
         "AIRFLOW__API__HOST": "127.0.0.1",
@@ -130,7 +130,7 @@ def _healthy(url: str) -> bool:
 
 
 def _alive(process: subprocess.Popen[bytes]) -> bool:
-    """Whether anything of the group is left; the leader's end has to be taken note of first."""
+    """Check whether a process of the group is left; the leader must be reaped first."""
     process.poll()
     try:
         os.killpg(process.pid, 0)

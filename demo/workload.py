@@ -1,6 +1,6 @@
-"""What happens at the source, drawn from a seed: the rows to begin with, then transactions hour by hour.
+"""The workload at the source, drawn from a seed: the initial rows, then transactions by hour.
 
-Nothing is read from the database: the workload knows the keys that live, so the same seed makes the same statements.
+It never reads the database but tracks the existing keys, so the same seed creates the same statements.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from demo.shop import ADD_COLUMN, NEW_COLUMN, Row, Rows
 
 Key = TypeVar("Key")
 
-#: share of the rows to begin with
+#: share of the initial rows
 SHARES = {"customers": 0.15, "orders": 0.35, "order_lines": 0.5}
-#: changes per hour, in rows per row to begin with
+#: changes per hour, relative to the initial rows
 _UPDATES, _INSERTS, _DELETES, _MOVES = 0.04, 0.015, 0.008, 0.001
 _TRANSACTIONS = 12
 
 
 @dataclass(frozen=True)
 class Statement:
-    """One statement, executed once per row of parameters."""
+    """A statement, executed once per row of parameters."""
 
     sql: str
     rows: tuple[Row, ...] = ((),)
@@ -35,11 +35,11 @@ Transaction = tuple[Statement, ...]
 
 @dataclass(frozen=True)
 class Hour:
-    """One interval of workload.
+    """An hour of the workload.
 
     :param number: 1 is the first.
-    :param transactions: in order.
-    :param news: what is special about it, for the progress line.
+    :param transactions: the transactions in order.
+    :param news: special events, for the progress line.
     """
 
     number: int
@@ -48,12 +48,12 @@ class Hour:
 
     @property
     def changes(self) -> int:
-        """Executions of statements."""
+        """Return the number of executed statements."""
         return sum(len(statement.rows) for transaction in self.transactions for statement in transaction)
 
 
 class Keys(Generic[Key]):
-    """Keys that live, to draw from in constant time and always in the same order."""
+    """Existing keys, drawn in constant time and reproducible order."""
 
     def __init__(self) -> None:
         self._list: list[Key] = []
@@ -63,13 +63,13 @@ class Keys(Generic[Key]):
         return len(self._list)
 
     def add(self, key: Key) -> Key:
-        """A key comes to life."""
+        """Add a key."""
         self._place[key] = len(self._list)
         self._list.append(key)
         return key
 
     def remove(self, key: Key) -> Key:
-        """A key dies; the last one takes its place."""
+        """Remove a key; the last one takes its place."""
         place, last = self._place.pop(key), self._list.pop()
         if last != key:
             self._list[place] = last
@@ -77,17 +77,17 @@ class Keys(Generic[Key]):
         return key
 
     def draw(self, rng: Random) -> Key:
-        """One of them."""
+        """Draw a key."""
         return self._list[rng.randrange(len(self._list))]
 
 
 @dataclass
 class Workload:
-    """The source's life.
+    """The workload.
 
-    :param seed: where chance comes from.
-    :param size: rows of all tables to begin with.
-    :param hours: how many intervals there will be.
+    :param seed: seed of the random generator.
+    :param size: initial rows of all tables.
+    :param hours: number of hours.
     """
 
     seed: int
@@ -107,20 +107,20 @@ class Workload:
 
     @property
     def news_hour(self) -> int:
-        """The hour in which a column is added."""
+        """Return the hour in which a column is added."""
         return (self.hours + 1) // 2
 
     @property
     def quiet_hour(self) -> int:
-        """The hour in which nothing happens to customers; 0 if there is none."""
+        """Return the hour without changes of customers; 0 if there is none."""
         return self.hours - 1 if self.hours > 2 else self.hours if self.hours == 2 else 0
 
     def count(self, table: str) -> int:
-        """Rows of a table to begin with."""
+        """Return the number of a table's initial rows."""
         return int(self.size * SHARES[table])
 
     def first_rows(self, table: str) -> Iterator[Row]:
-        """The rows of a table to begin with; customers first, then orders, then their lines."""
+        """Yield a table's initial rows; call it for customers, then orders, then lines."""
         if table == "customers":
             yield from (self._new_customer() for _ in range(self.count(table)))
         elif table == "orders":
@@ -129,7 +129,7 @@ class Workload:
             yield from (self._new_line() for _ in range(self.count(table)))
 
     def hour(self, number: int) -> Hour:
-        """The transactions of an hour; ask for the hours in their order, each once."""
+        """Return the transactions of an hour; call it once per hour, in order."""
         transactions: list[Transaction] = []
         news = []
         if number == self.news_hour:
@@ -155,11 +155,11 @@ class Workload:
         ]
         noted = [(make.note(), make.moment(), self.customers.draw(rng)) for _ in self._times("customers", _MOVES)]
         moved = [self._move_customer() for _ in self._times("customers", _MOVES)]
-        # one dies and comes back in the same transaction, the others stay dead for now
+        # one is deleted and inserted in the same transaction, the others stay deleted for now
         again = self.customers.draw(rng)
         dead = [self.customers.remove(self.customers.draw(rng)) for _ in self._times("customers", _DELETES)]
         back = [key for key in [again] if key not in dead]
-        risen = self._rise(dead)
+        risen = self._restore(dead)
         return [
             _insert("customers", inserted),
             Statement(
@@ -268,8 +268,8 @@ class Workload:
         self._drop_line(order, number)
         return self._add_line(order, new), order, number
 
-    def _rise(self, dead: list[int]) -> list[int]:
-        """Some of those that died in an earlier transaction, perhaps hours ago, come back with new rows."""
+    def _restore(self, dead: list[int]) -> list[int]:
+        """Restore some customers that an earlier transaction deleted, perhaps hours ago, with new rows."""
         half = (len(dead) + 1) // 2
         risen, self._buried = self._buried[:half], [*self._buried[half:], *dead]
         for key in risen:

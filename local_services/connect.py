@@ -17,7 +17,7 @@ from local_services.process import Service, ServiceError
 
 
 class Connect(Service):
-    """A standalone worker; how far its connectors have read is in a file, so that a restart goes on from there.
+    """A standalone worker; it stores the positions of connectors in a file, and continues from there after a restart.
 
     :param folder: offsets, settings and log go here, made if need be and kept after ``stop``
     :param kafka: the broker it writes to, running
@@ -49,7 +49,7 @@ class Connect(Service):
 
     @property
     def uri(self) -> str:
-        """Address of the REST interface."""
+        """Return the address of the REST interface."""
         return f"http://127.0.0.1:{self.port}"
 
     def prepare(self) -> None:
@@ -72,7 +72,7 @@ class Connect(Service):
         return True
 
     def run_connector(self, name: str, settings: Mapping[str, str], *, seconds: float = 60) -> None:
-        """Make or change a connector and wait until its task runs.
+        """Create or update a connector and wait until its task runs.
 
         :param name: the connector's name
         :param settings: its settings, ``connector.class`` included
@@ -83,7 +83,7 @@ class Connect(Service):
         self._wait(lambda: self._runs(name), f"the connector {name} does not run", seconds)
 
     def restart_connector(self, name: str, *, seconds: float = 60) -> None:
-        """Stop a connector, which keeps how far it has read, and let it go on from there.
+        """Stop a connector and let it continue from its position.
 
         :param name: the connector's name
         :param seconds: how long to wait for either
@@ -121,7 +121,7 @@ class Connect(Service):
             time.sleep(0.1)
 
     def _state(self, name: str) -> tuple[str, list[dict[str, str]]]:
-        """State and tasks of a connector."""
+        """Return state and tasks of a connector."""
         try:
             status = self.request("GET", f"/connectors/{name}/status")
         except ServiceError:

@@ -1,4 +1,4 @@
-"""What the database servers have in common as local processes: a data folder, settings, a restart, a crash."""
+"""The base of database servers as local processes: a data folder, settings, a restart, a crash."""
 
 from __future__ import annotations
 

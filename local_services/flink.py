@@ -125,12 +125,12 @@ class FlinkTables:
         :param failure: the file that says why the other one will not come
         :raises ServiceError: if that one appears, if the program has ended, or the time is over
         """
-        until, wanted = time.monotonic() + seconds, self.folder / name
-        while not wanted.exists():
+        until, file = time.monotonic() + seconds, self.folder / name
+        while not file.exists():
             ended = self._process is None or self._process.poll() is not None
             if (self.folder / failure).exists():
                 raise ServiceError(f"Flink: {failure}: {(self.folder / failure).read_text()}")
-            if (ended and not wanted.exists()) or time.monotonic() > until:
+            if (ended and not file.exists()) or time.monotonic() > until:
                 raise ServiceError(f"Flink: no {name}:\n{self._log.read_text(errors='replace')[-LOG_TAIL:]}")
             time.sleep(0.05)
 

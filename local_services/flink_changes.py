@@ -1,6 +1,6 @@
 """Change events as Flink reads them (Debezium JSON), and their plain fold: what a table must hold in the end.
 
-Standard library only: Flink's environment and the tests' both use it. Values stand as they do in JSON, so that the
+Standard library only: Flink's environment and the tests' both use it. Values are as in JSON, so that the
 fold shares no code with any engine's types.
 """
 
@@ -22,7 +22,7 @@ _NO_SUCH_KEY = 1_000_000
 
 @dataclass
 class Changes:
-    """Makes change events over numbered keys and folds them while it does so.
+    """Change events over numbered keys, folded as they are created.
 
     :param random: where all choices come from.
     :param make: the row of a key in a version.
@@ -41,7 +41,7 @@ class Changes:
     _version: int = 0
 
     def batches(self, size: int) -> Iterator[Batch]:
-        """Batches for a table that may hold rows already; one batch is one commit of the writer.
+        """Yield batches for a table that may have rows already; one batch is one commit of the writer.
 
         :param size: rows of the first load.
         """
@@ -54,22 +54,22 @@ class Changes:
         yield self.nulls_and_returns()
 
     def endless(self, size: int) -> Iterator[Batch]:
-        """Batches without an end, each of which inserts at least one row."""
+        """Yield batches without an end, each with at least one insert."""
         yield self.load(size)
         while True:
             for step in (lambda: self.updates(5), self.deletes, self.several_changes_per_key, self.nulls_and_returns):
                 yield [*step(), *self.load(1)]
 
     def load(self, count: int) -> Batch:
-        """Keys that were never there."""
+        """Insert new keys."""
         return [self.create(number) for number in self._new(count)]
 
     def updates(self, inserts: int) -> Batch:
-        """Updates of many rows, and new ones."""
+        """Update many rows, and insert some."""
         return [self.update(number) for number in self._some(0.3)] + self.load(inserts)
 
     def deletes(self) -> Batch:
-        """Deletes, some of which hit nothing, and updates."""
+        """Delete rows, some of which do not exist, and update others."""
         batch = [self.delete(number) for number in self._some(0.15)]
         if self.upsert:
             batch += [self.delete(_NO_SUCH_KEY + number) for number in range(5)]
@@ -77,7 +77,7 @@ class Changes:
         return batch + [self.update(number) for number in self._some(0.05)]
 
     def several_changes_per_key(self) -> Batch:
-        """What one commit answers with position deletes, because the row is in the same commit; and returning keys."""
+        """Change rows of the same commit, which creates position deletes, and let keys return."""
         batch = [self.create(number) for number in self._returning(0.5)]
         for number in self._some(0.05):
             batch += [self.update(number), self.update(number)]
@@ -90,7 +90,7 @@ class Changes:
         return batch
 
     def nulls_and_returns(self) -> Batch:
-        """Rows with nothing but their required columns, returning keys, and a second reading of rows that are there."""
+        """Write rows with only their required columns, returning keys, and existing rows again."""
         batch = [self.update(number, nulls=True) for number in self._some(0.1)]
         batch += [self.create(number) for number in self._returning(0.3)]
         if self.upsert:
@@ -98,7 +98,7 @@ class Changes:
         return batch
 
     def create(self, number: int) -> Event:
-        """Insert a row that is not there."""
+        """Insert a row that does not exist."""
         return self._event("c", number, None, self._row(number))
 
     def update(self, number: int, *, nulls: bool = False) -> Event:
@@ -112,7 +112,7 @@ class Changes:
         return self._event("u", number, old, new)
 
     def delete(self, number: int) -> Event:
-        """Delete a row, or one that is not there."""
+        """Delete a row, which may not exist."""
         old = self.rows.get(number)
         if old is not None:
             self._gone.append(number)

@@ -1,4 +1,4 @@
-"""The tables that Flink writes: each has something that a conversion of equality deletes may get wrong.
+"""The tables that Flink writes: each is hard in some way for conversions of equality deletes.
 
 Standard library only, see :mod:`local_services.flink_changes`.
 """
@@ -41,23 +41,23 @@ class Column:
 
     @property
     def flink_type(self) -> str:
-        """The type in Flink's SQL."""
+        """Return the type in Flink's SQL."""
         return _flink_type(self.type) + (" NOT NULL" if self.required else "")
 
 
 @dataclass(frozen=True)
 class Evolution:
-    """What changes before the second half of a table is written.
+    """Changes of a table before its second half is written.
 
-    :param columns: columns from then on; None: as before.
-    :param make: rows from then on; None: as before.
-    :param key: equality columns from then on; None: as before.
+    :param columns: the columns afterwards; None: as before.
+    :param make: creates the rows afterwards; None: as before.
+    :param key: the equality columns afterwards; None: as before.
     :param widen: columns that become long.
     :param rename: old name to new name.
-    :param drop: columns that go.
-    :param add: text columns that come.
-    :param unpartition: partition fields that go.
-    :param format_version: format version from then on.
+    :param drop: dropped columns.
+    :param add: added text columns.
+    :param unpartition: dropped partition fields.
+    :param format_version: the format version afterwards.
     """
 
     columns: tuple[Column, ...] | None = None
@@ -71,9 +71,9 @@ class Evolution:
     format_version: int | None = None
 
     def carried(self, row: Row) -> Row:
-        """A row that was written before, as it reads afterwards."""
-        kept = {self.rename.get(name, name): value for name, value in row.items() if name not in self.drop}
-        return kept | dict.fromkeys(self.add)
+        """Convert a row from before the evolution to what readers see afterwards."""
+        renamed = {self.rename.get(name, name): value for name, value in row.items() if name not in self.drop}
+        return renamed | dict.fromkeys(self.add)
 
 
 @dataclass(frozen=True)
@@ -83,9 +83,9 @@ class Shape:
     :param partitions: pairs of Iceberg's transform and column.
     :param upsert: Flink's upsert mode; otherwise updates come with their old row.
     :param properties: table properties.
-    :param then: what happens half way.
-    :param versions: format versions it is written in.
-    :param endless: whether it is written until somebody says stop.
+    :param then: the evolution after the first half.
+    :param versions: format versions to write it in.
+    :param endless: whether it is written until it is stopped.
     """
 
     key: tuple[str, ...]
@@ -100,17 +100,17 @@ class Shape:
 
     @property
     def required(self) -> set[str]:
-        """Columns that must not be null."""
+        """Return the columns that must not be null."""
         return {column.name for column in self.columns if column.required}
 
 
 def tables() -> dict[str, tuple[Shape, int]]:
-    """All tables: name without namespace to shape and format version at the beginning."""
+    """Return all tables: name without namespace to shape and initial format version."""
     return {f"{name}_v{version}": (shape, version) for name, shape in shapes().items() for version in shape.versions}
 
 
 def shapes() -> dict[str, Shape]:
-    """All shapes by name."""
+    """Return all shapes by name."""
     plain, by_region = (ID, *PAYLOAD), (REGION, ID, *PAYLOAD)
     return {
         "plain": Shape(("id",), plain, numbered),
@@ -145,43 +145,43 @@ def shapes() -> dict[str, Shape]:
 
 
 def columns_at_the_end(shape: Shape) -> tuple[Column, ...]:
-    """The columns after the shape's evolution."""
+    """Return the columns after the shape's evolution."""
     return (shape.then.columns if shape.then else None) or shape.columns
 
 
 def numbered(random: Random, number: int, version: int) -> Row:
-    """A row with a number for its key; the smallest and largest are among them."""
+    """Create a row with a number for its key; the smallest and largest are among them."""
     return {"id": _EDGES.get(number, number), **payload(random, version)}
 
 
 def in_region(random: Random, number: int, version: int) -> Row:
-    """A row of one of the regions, whose names are no easy folder names."""
+    """Create a row of a region whose name is hard to use as a folder name."""
     return {"region": _REGIONS[number % len(_REGIONS)], "id": number, **payload(random, version)}
 
 
 def coded(random: Random, number: int, version: int) -> Row:
-    """A row with a text for its key."""
+    """Create a row with a text for its key."""
     return {"code": code(number), **payload(random, version)}
 
 
 def numbered_and_coded(random: Random, number: int, version: int) -> Row:
-    """A row that its number and its text name equally well."""
+    """Create a row that both its number and its text identify."""
     return {"id": number, "code": code(number), **payload(random, version)}
 
 
 def of_tenant(random: Random, number: int, version: int) -> Row:
-    """A row with a key of two columns, and nested columns beside it."""
+    """Create a row with a key of two columns, and nested columns."""
     key = {"tenant": number % 7 - 3, "code": code(number // 7)}
     return {**key, **payload(random, version), **nested(random, version)}
 
 
 def at_moment(random: Random, number: int, version: int) -> Row:
-    """A row of one of three months."""
+    """Create a row of one of three months."""
     return {"moment": _moment(number), "code": code(number), **payload(random, version)}
 
 
 def typed(random: Random, number: int, version: int) -> Row:
-    """A row whose key has a column of every type that may be a key."""
+    """Create a row whose key has a column of every type allowed in keys."""
     day = _moment(number // 9)[:10]
     fraction = f"{(number // 3 % 1000 - 40) * 1234567890123:d}.{number // 4 % 10000:04d}"
     values = [day, _moment(number // 7), _moment(number // 5) + "Z", fraction, number % 2 == 0, number // 2]
@@ -191,26 +191,26 @@ def typed(random: Random, number: int, version: int) -> Row:
 
 
 def narrow(random: Random, number: int, version: int) -> Row:
-    """A row before its columns evolve."""
+    """Create a row before the columns evolve."""
     key = number - 50 if number < 1_000_000 else number
     values = {"b": random.choice([None, version]), "c": random.choice([None, 0.5, version / 4])}
     return {"id": key, "a": random.choice(_WORDS), **values}
 
 
 def wide(random: Random, number: int, version: int) -> Row:
-    """A row after its columns have evolved; keys that were there before keep their number."""
+    """Create a row after the columns evolved; earlier keys keep their number."""
     key = number - 50 if number < 1_000_000 else number + 2**40
     values = {"b": random.choice([None, version << 33]), "d": random.choice([None, f"d{version}"])}
     return {"id": key, "renamed": random.choice(_WORDS), **values}
 
 
 def code(number: int) -> str:
-    """A text for a number: texts that some program takes for one another come first."""
+    """Return a text for a number, first the texts that some program confuses."""
     return _HARD[number] if number < len(_HARD) else f"ключ-{number:05d}-{'é' if number % 2 else 'e'}"
 
 
 def payload(random: Random, version: int) -> Row:
-    """Values of :data:`PAYLOAD`, about one of seven null."""
+    """Create values of :data:`PAYLOAD`, about one of seven null."""
     day = f"20{random.randrange(10, 30):02d}-{random.randrange(1, 13):02d}-{random.randrange(1, 29):02d}"
     clock = f"{random.randrange(24):02d}:{random.randrange(60):02d}:{random.randrange(60):02d}"
     moment = f"{day}T{clock}.{random.randrange(1, 10**6):06d}"
@@ -229,7 +229,7 @@ def payload(random: Random, version: int) -> Row:
 
 
 def nested(random: Random, version: int) -> Row:
-    """Values of :data:`NESTED`."""
+    """Create values of :data:`NESTED`."""
     pair = {"a": random.choice([None, version]), "b": random.choice(_WORDS)}
     words = [random.choice([*_WORDS, None]) for _ in range(random.randrange(4))]
     counts = {word: random.choice([None, version]) for word in random.sample(["k", "é", "🦀"], random.randrange(3))}

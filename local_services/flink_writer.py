@@ -42,7 +42,7 @@ _SETTINGS = {
 
 
 class WriteError(RuntimeError):
-    """Flink's job ended, or did not commit what it was given."""
+    """Flink's job ended, or did not commit its input."""
 
 
 class Flink:
@@ -77,7 +77,7 @@ class Flink:
         self.environment.execute_sql(f"CREATE DATABASE IF NOT EXISTS lake.{NAMESPACE}")
 
     def create(self, name: str, shape: Shape, version: int) -> None:
-        """Create a table; by the catalog's Java interface, since Flink's SQL knows no transforms."""
+        """Create a table by the catalog's Java interface, since Flink's SQL has no transforms."""
         schema = self.jvm.org.apache.iceberg.SchemaParser.fromJson(json.dumps(_schema(shape)))
         spec = self.jvm.org.apache.iceberg.PartitionSpecParser.fromJson(schema, json.dumps(_spec(shape)))
         properties = {
@@ -90,7 +90,7 @@ class Flink:
         self.catalog.createTable(self._identifier(name), schema, spec, self._map(properties))
 
     def evolve(self, name: str, change: Evolution) -> None:
-        """Change a table as the shape says."""
+        """Change a table as its shape says."""
         table, types = self.catalog.loadTable(self._identifier(name)), self.jvm.org.apache.iceberg.types.Types
         schema = table.updateSchema()
         for column in change.widen:
@@ -131,7 +131,7 @@ class Flink:
         return self.environment.execute_sql(insert).get_job_client()._j_job_client
 
     def committed_rows(self, name: str) -> int:
-        """Rows that the snapshots of a table have added, superseded ones included; 0 before the first one."""
+        """Return the rows that a table's snapshots added, with superseded ones; 0 before the first one."""
         with closing(sqlite3.connect(self._database, timeout=30)) as connection:
             query = "SELECT metadata_location FROM iceberg_tables WHERE table_namespace = ? AND table_name = ?"
             (location,) = connection.execute(query, (NAMESPACE, name)).fetchone()
@@ -139,12 +139,12 @@ class Flink:
         return sum(int(snapshot["summary"].get("added-records", 0)) for snapshot in metadata.get("snapshots", []))
 
     def committed_changes(self, name: str) -> int:
-        """Snapshots of Flink's in a table."""
+        """Return the number of Flink's snapshots in a table."""
         table = self.catalog.loadTable(self._identifier(name))
         return sum(1 for snapshot in table.snapshots() if "flink.job-id" in dict(snapshot.summary()))
 
     def stop(self, job: Any, folder: Path) -> Iterator[None]:
-        """Stop a job after a last commit of whatever it has read; yields while that takes."""
+        """Stop a job after a last commit of its input; yields while that takes."""
         form = self.jvm.org.apache.flink.core.execution.SavepointFormatType.CANONICAL
         done = job.stopWithSavepoint(True, folder.as_uri(), form)
         while not done.isDone():
@@ -176,7 +176,7 @@ class Flink:
 
 
 class TableWriter:
-    """Writes one table, in steps, so that one thread can write several: Flink's planner is bound to its thread.
+    """The writer of one table, in steps, so that one thread can write several: Flink's planner is bound to its thread.
 
     :param folder: where events and the expected rows go; the files ``<name>.go`` and ``<name>.stop`` begin
         and end an endless table.
@@ -190,7 +190,7 @@ class TableWriter:
         self._changes = Changes(random, shape.make, shape.upsert, shape.required)
 
     def steps(self) -> Iterator[None]:
-        """Write the table; yields where it has to wait."""
+        """Write the table; yields while it waits."""
         shape, changes = self._shape, self._changes
         self._flink.create(self.name, shape, self._version)
         if shape.endless:
@@ -208,7 +208,7 @@ class TableWriter:
         _publish(self._folder / f"{self.name}.json", json.dumps(list(changes.rows.values())))
 
     def _paced(self, batches: Iterator[Batch]) -> Iterator[Batch | None]:
-        # asked before a batch is made: what is made is part of what the table must hold
+        # check before creating a batch, as the table must have all created rows
         while not (self._folder / f"{self.name}.stop").exists():
             yield next(batches)
             until = time.monotonic() + _PACE_SECONDS
@@ -251,7 +251,7 @@ class TableWriter:
 
 
 def main() -> None:
-    """Write the tables that are asked for, a few at a time."""
+    """Write the requested tables, a few at a time."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--database", type=Path, required=True)
     parser.add_argument("--warehouse", required=True)
@@ -321,7 +321,7 @@ def _options(options: dict[str, str]) -> str:
 
 
 def _publish(file: Path, text: str) -> None:
-    """Make a file that appears whole; names with a dot in front are not seen by Flink."""
+    """Write a file that appears complete; Flink ignores names that begin with a dot."""
     hidden = file.with_name(f".{file.name}")
     hidden.write_text(text)
     hidden.rename(file)

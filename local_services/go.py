@@ -41,8 +41,8 @@ def version_of(text: str) -> tuple[int, int]:
 
     :param text: for example ``go version go1.19.8 linux/amd64``
     """
-    found = re.search(r"\bgo(\d+)\.(\d+)", text)
-    return (int(found.group(1)), int(found.group(2))) if found else (0, 0)
+    match = re.search(r"\bgo(\d+)\.(\d+)", text)
+    return (int(match.group(1)), int(match.group(2))) if match else (0, 0)
 
 
 def find_go(folder: Path) -> str:

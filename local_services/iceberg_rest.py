@@ -34,18 +34,18 @@ class IcebergRest(Service):
 
     @property
     def uri(self) -> str:
-        """Address of the catalog."""
+        """Return the address of the catalog."""
         return f"http://127.0.0.1:{self.port}"
 
     @property
     def properties(self) -> dict[str, str]:
-        """Catalog properties for a client, in pyiceberg's names."""
+        """Return catalog properties for a client, in pyiceberg's names."""
         storage = self.s3.properties if self.s3 else {}
         return {"type": "rest", "uri": self.uri, "warehouse": self.warehouse, **storage}
 
     @property
     def warehouse(self) -> str:
-        """Where the tables are."""
+        """Return the location of the tables."""
         return f"s3://{self.bucket}/" if self.s3 else f"file://{self.folder}/{self.bucket}"
 
     def prepare(self) -> None:
@@ -84,7 +84,7 @@ class IcebergRest(Service):
         return [java(), *jvm, "-cp", path, "IcebergRest", str(self.port), *(f"{k}={v}" for k, v in catalog.items())]
 
     def environment(self) -> Mapping[str, str]:
-        """Return the S3 account, kept out of the command line that everybody can see."""
+        """Return the S3 account; other users could see it on the command line."""
         return self.s3.aws_environment if self.s3 else {}
 
     def is_ready(self) -> bool:

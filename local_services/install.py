@@ -61,7 +61,7 @@ def say(text: str) -> None:
 def install_packages() -> None:
     """Install compilers, MariaDB and a browser by apt-get, as root on Debian.
 
-    :raises ServiceError: if some are missing and this is no such machine; the message names the packages
+    :raises ServiceError: if some are missing and cannot be installed here; the message names the packages
     """
     missing = missing_packages()
     if not missing:
@@ -92,8 +92,8 @@ def missing_packages() -> list[str]:
 def java_major() -> int:
     """Return the major version of the machine's Java: a newer compiler's classes would not run on it."""
     answer = subprocess.run(["java", "-version"], capture_output=True, text=True).stderr
-    found = re.search(r'version "(\d+)', answer)
-    return int(found.group(1)) if found else 17
+    match = re.search(r'version "(\d+)', answer)
+    return int(match.group(1)) if match else 17
 
 
 def install_s3_server() -> None:

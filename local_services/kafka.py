@@ -61,12 +61,12 @@ class Kafka(Service):
 
     @property
     def bootstrap_servers(self) -> str:
-        """Address for clients."""
+        """Return the address for clients."""
         return f"127.0.0.1:{self.port}"
 
     @property
     def sasl_servers(self) -> str:
-        """Address for clients that log in."""
+        """Return the address for clients that log in."""
         return f"127.0.0.1:{self._sasl_port}"
 
     def prepare(self) -> None:
@@ -93,10 +93,10 @@ class Kafka(Service):
         from confluent_kafka.admin import AdminClient
 
         try:
-            found = AdminClient({"bootstrap.servers": self.bootstrap_servers, "log_level": 0}).list_topics(timeout=2)
+            metadata = AdminClient({"bootstrap.servers": self.bootstrap_servers, "log_level": 0}).list_topics(timeout=2)
         except KafkaException:
             return False
-        return bool(found.brokers)
+        return bool(metadata.brokers)
 
     @property
     def _settings_file(self) -> Path:

@@ -49,5 +49,5 @@ def class_path() -> str:
 
 
 def spark_arguments() -> str:
-    """Return what spark-submit has to be told for a session that reads Kafka by Spark's own source."""
+    """Return spark-submit's arguments for a session that reads Kafka by Spark's own source."""
     return f"--conf spark.jars.excludes={','.join(setup_program().UNWANTED_JARS)}"

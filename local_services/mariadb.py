@@ -44,10 +44,10 @@ def program_path(name: str) -> str:
     :param name: such as ``mariadbd``
     :raises ServiceError: if it is not installed
     """
-    found = shutil.which(name, path=_PLACES)
-    if found is None:
+    path = shutil.which(name, path=_PLACES)
+    if path is None:
         raise ServiceError(f"{name} is missing: python -m local_services.install")
-    return found
+    return path
 
 
 def is_installed() -> bool:

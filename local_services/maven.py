@@ -1,4 +1,4 @@
-"""How Maven is called."""
+"""Command lines of Maven."""
 
 from __future__ import annotations
 

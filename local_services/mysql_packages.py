@@ -20,27 +20,27 @@ SOURCE = "deb [signed-by={keys}] http://deb.debian.org/debian sid main\n"
 KEYS = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 FOLDER = program_folder(TOOLS / "mysql")
 #: what the server needs of all that the packages hold
-_KEPT = ("usr/sbin/mysqld", "usr/lib", "usr/lib64", "usr/share/mysql")
+_PARTS = ("usr/sbin/mysqld", "usr/lib", "usr/lib64", "usr/share/mysql")
 _DEPENDS = re.compile(r" [ |](?:Pre)?Depends: ([^<\s]+)$")
 _ONLY = [f"--no-{kind}" for kind in ("recommends", "suggests", "conflicts", "breaks", "replaces", "enhances")]
 
 
 def is_installed() -> bool:
-    """Return whether the server is there, fetched as it is asked for now."""
+    """Return whether the server of the current recipe is there."""
     stamp = FOLDER / ".stamp"
     return stamp.exists() and stamp.read_text() == recipe()
 
 
 def recipe() -> str:
     """Return what the server is chosen by."""
-    return " ".join((PACKAGE, SOURCE, *_KEPT))
+    return " ".join((PACKAGE, SOURCE, *_PARTS))
 
 
 def install(run: Callable[[Sequence[str]], None]) -> None:
     """Fetch the server and its libraries and try whether it starts.
 
     :param run: runs a program, raising an error if it fails
-    :raises ServiceError: if this is no Debian, or its unstable has no server that runs
+    :raises ServiceError: if the system is not Debian, or its unstable has no working server
     """
     if shutil.which("apt-get") is None or not KEYS.exists():
         raise ServiceError(f"MySQL for the service tests is fetched by apt-get with {KEYS}, and one of them is missing")
@@ -56,9 +56,9 @@ def install(run: Callable[[Sequence[str]], None]) -> None:
             if attempt == 2:
                 raise
     shutil.rmtree(FOLDER, ignore_errors=True)
-    for kept in (name for name in _KEPT if (scratch / "root" / name).exists()):
-        (FOLDER / kept).parent.mkdir(parents=True, exist_ok=True)
-        (scratch / "root" / kept).rename(FOLDER / kept)
+    for part in (name for name in _PARTS if (scratch / "root" / name).exists()):
+        (FOLDER / part).parent.mkdir(parents=True, exist_ok=True)
+        (scratch / "root" / part).rename(FOLDER / part)
     shutil.rmtree(scratch)
     run([*server_command(), "--version"])
     (FOLDER / ".stamp").write_text(recipe())
@@ -68,20 +68,20 @@ def fetch(run: Callable[[Sequence[str]], None], scratch: Path) -> None:
     """Fetch the packages and unpack them into ``scratch/root``.
 
     :param run: runs a program, raising an error if it fails
-    :raises ServiceError: if there is no such package now, or some library of it cannot be had
+    :raises ServiceError: if the package or one of its libraries is not available
     """
     for folder in ("cache/archives/partial", "lists/partial", "packages"):
         (scratch / folder).mkdir(parents=True)
     (scratch / "sources.list").write_text(SOURCE.format(keys=KEYS))
     options = apt_options(scratch)
     run(["apt-get", *options, "-qq", "update"])
-    asked = ["apt-cache", *options, "depends", "--recurse", *_ONLY, PACKAGE]
-    told = subprocess.run(asked, capture_output=True, text=True)
-    if told.returncode:
-        raise ServiceError(f"Debian's unstable has no {PACKAGE} now: {told.stderr.strip()[-1000:]}")
+    command = ["apt-cache", *options, "depends", "--recurse", *_ONLY, PACKAGE]
+    result = subprocess.run(command, capture_output=True, text=True)
+    if result.returncode:
+        raise ServiceError(f"Debian's unstable has no {PACKAGE} now: {result.stderr.strip()[-1000:]}")
     packages = scratch / "packages"
     # apt-get writes into the current folder
-    run(["env", "-C", str(packages), "apt-get", *options, "-qq", "download", *needed(told.stdout.splitlines())])
+    run(["env", "-C", str(packages), "apt-get", *options, "-qq", "download", *needed(result.stdout.splitlines())])
     for package in sorted(packages.iterdir()):
         run(["dpkg-deb", "-x", str(package), str(scratch / "root")])
 
@@ -110,19 +110,19 @@ def apt_options(folder: Path) -> list[str]:
 
 
 def needed(lines: Iterable[str]) -> list[str]:
-    """Return the server's package and those that it links, in their order.
+    """Return the server's package and the packages that it links, in order.
 
-    Left out are dependencies on a name that several packages provide: the server has one, on an interpreter for
-    scripts that nobody calls here.
+    Dependencies on virtual packages are left out: the server has one, on an interpreter for scripts that are not used
+    here.
 
-    :param lines: what ``apt-cache depends --recurse`` tells
+    :param lines: output of ``apt-cache depends --recurse``
     """
     depends: dict[str, list[str]] = {}
     package = ""
     for line in lines:
-        found = _DEPENDS.match(line)
-        if found:
-            depends[package].append(found.group(1))
+        match = _DEPENDS.match(line)
+        if match:
+            depends[package].append(match.group(1))
         elif line[:1].strip():
             package = line.strip()
             depends.setdefault(package, [])
@@ -133,15 +133,15 @@ def needed(lines: Iterable[str]) -> list[str]:
 
 
 def server_command() -> list[str]:
-    """Return the server's program with all that tells it where its parts are.
+    """Return the server's program with the options that locate its parts.
 
     :raises ServiceError: if it is not there
     """
     loader = next(iter(sorted((FOLDER / "usr").glob("lib*/ld-linux*.so.*"))), None)
     if loader is None:
         raise ServiceError("MySQL is missing: python -m local_services.install")
-    libraries = sorted({str(found.parent) for found in (FOLDER / "usr" / "lib").rglob("libc.so.6")})
-    own = [str(found) for found in (FOLDER / "usr" / "lib" / "mysql").glob("private")]
+    libraries = sorted({str(path.parent) for path in (FOLDER / "usr" / "lib").rglob("libc.so.6")})
+    own = [str(path) for path in (FOLDER / "usr" / "lib" / "mysql").glob("private")]
     share = FOLDER / "usr" / "share" / "mysql"
     return [
         *(str(loader), "--library-path", os.pathsep.join([*libraries, *own]), str(FOLDER / "usr" / "sbin" / "mysqld")),

@@ -1,4 +1,4 @@
-"""What MariaDB and MySQL have in common as local processes: settings, sessions of ``root``, the command line."""
+"""The base of MariaDB and MySQL as local processes: settings, sessions of ``root``, the command line."""
 
 from __future__ import annotations
 

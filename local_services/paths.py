@@ -1,4 +1,4 @@
-"""Where the services keep their tools, and whether another user can get there."""
+"""Folders of the services' tools, and their accessibility for other accounts."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Account:
 
 
 def unprivileged_account(name: str = "nobody") -> Account | None:
-    """Return the account a server that refuses root has to run as.
+    """Return the account for a server that refuses to run as root.
 
     :param name: account to use when this process is root
     :return: the account, or None when this process is not root and needs no other

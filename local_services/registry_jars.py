@@ -1,4 +1,4 @@
-"""Apicurio Registry and its converter for Kafka Connect: where they are, and fetching them with Maven."""
+"""The jars of Apicurio Registry and its converter for Kafka Connect, fetched with Maven."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _ARTIFACT = f"io.apicurio:apicurio-registry-app:{VERSION}:tar.gz:all"
 
 
 def is_installed() -> bool:
-    """Return whether server and converter are those that are asked for now."""
+    """Return whether server and converter are up to date."""
     stamp = FOLDER / ".stamp"
     return stamp.exists() and stamp.read_text() == recipe()
 

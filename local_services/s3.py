@@ -41,12 +41,12 @@ class S3Server(Service):
 
     @property
     def endpoint(self) -> str:
-        """Address of the server."""
+        """Return the address of the server."""
         return f"http://127.0.0.1:{self.port}"
 
     @property
     def properties(self) -> dict[str, str]:
-        """Settings of a FileIO on this server, in the names of pyiceberg and of Iceberg's Java side."""
+        """Return the settings of a FileIO on this server, in the names of pyiceberg and of Iceberg's Java side."""
         return {
             "s3.endpoint": self.endpoint,
             "s3.access-key-id": self.access_key,
@@ -58,7 +58,7 @@ class S3Server(Service):
 
     @property
     def aws_environment(self) -> dict[str, str]:
-        """Environment variables that give any AWS client access."""
+        """Return environment variables that give any AWS client access."""
         return {
             "AWS_ACCESS_KEY_ID": self.access_key,
             "AWS_SECRET_ACCESS_KEY": self.secret_key,
@@ -105,7 +105,7 @@ class S3Server(Service):
         return [str(VERSITYGW), "--port", f"127.0.0.1:{self.port}", "--quiet", "posix", *sidecar, str(self.folder)]
 
     def environment(self) -> Mapping[str, str]:
-        """Return the account, kept out of the command line that everybody can see."""
+        """Return the account; other users could see it on the command line."""
         return {"ROOT_ACCESS_KEY": self.access_key, "ROOT_SECRET_KEY": self.secret_key, "VGW_REGION": REGION}
 
     def is_ready(self) -> bool:

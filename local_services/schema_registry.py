@@ -27,12 +27,12 @@ class SchemaRegistry(Service):
 
     @property
     def uri(self) -> str:
-        """Address of its own API."""
+        """Return the address of its own API."""
         return f"http://127.0.0.1:{self.port}/apis/registry/v2"
 
     @property
     def confluent_uri(self) -> str:
-        """Address of the API that Confluent's registry has as well."""
+        """Return the address of the API that Confluent's registry has as well."""
         return f"http://127.0.0.1:{self.port}/apis/ccompat/v7"
 
     def command(self) -> Sequence[str]:
@@ -60,7 +60,7 @@ class SchemaRegistry(Service):
 
 
 def converter_settings(registry: SchemaRegistry) -> dict[str, str]:
-    """Settings of a Connect worker that writes keys and values in Avro.
+    """Return the settings of a Connect worker that writes keys and values in Avro.
 
     :param registry: where it registers their schemas
     """

@@ -1,4 +1,4 @@
-"""The program that makes the project's own environment; it knows where packages and jars come from and lie."""
+"""The program that creates the project's environment, with the places of packages and jars."""
 
 from __future__ import annotations
 

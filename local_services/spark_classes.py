@@ -1,8 +1,8 @@
-"""An archive of Spark's and Iceberg's classes, which makes every further start on this machine some seconds shorter.
+"""An archive of Spark's and Iceberg's classes, which makes every further start on this machine some seconds faster.
 
-A third of what a short Spark application costs is loading classes. One of them can leave an archive that the others map
-into memory (JEP 350, dynamic class-data sharing). It belongs to one Java and one class path; with any other it is
-passed over. Iceberg's jar has to be on that path for it, jars that Spark adds later are not in the archive.
+A third of the cost of a short Spark application is loading classes. One application can write an archive that others
+map into memory (JEP 350, dynamic class-data sharing). It is for one Java and one class path, and ignored with others.
+Iceberg's jar must be on that path; jars that Spark adds later are not in the archive.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _CHANGES = [("c", 1), ("c", 2), ("u", 1), ("d", 2)]
 
 
 def environment(archive: Path = ARCHIVE, more: Sequence[str] = ()) -> dict[str, str]:
-    """The variables with which Spark takes the archive; none if there is none.
+    """Return the variables that make Spark use the archive; empty if there is none.
 
     :param more: Maven coordinates of jars that have to be where Iceberg's is, such as its AWS bundle; fetched before.
     """
@@ -40,7 +40,7 @@ def environment(archive: Path = ARCHIVE, more: Sequence[str] = ()) -> dict[str, 
 
 
 def record(archive: Path) -> None:
-    """Run a small ingest job, which leaves the archive when it ends.
+    """Run a small ingest job, which writes the archive when it ends.
 
     :raises subprocess.CalledProcessError: if the job fails.
     """
@@ -61,7 +61,7 @@ def _variables(java: str, more: Sequence[str] = ()) -> dict[str, str]:
 
 
 def _jars() -> list[Path]:
-    """The jars of a session on an SQLite catalog, where Spark puts what it fetches."""
+    """Return the jars of a session on an SQLite catalog, where Spark puts downloads."""
     return [setup_program().fetched(c) for c in packages({"type": "sql", "uri": "sqlite://", "warehouse": "file:"})]
 
 

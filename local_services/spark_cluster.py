@@ -20,7 +20,7 @@ class _Daemon(Service):
     """A process of Spark's own; its port is that of its web page."""
 
     def environment(self) -> Mapping[str, str]:
-        """Variables that keep it on this machine's own address."""
+        """Return variables that bind it to this machine's own address."""
         # the wheel's scripts look for PySpark in the Python that the path has first
         path = os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"]))
         return {"SPARK_LOCAL_IP": HOST, "PATH": path, "PYSPARK_PYTHON": sys.executable}
@@ -31,7 +31,7 @@ class _Daemon(Service):
 
 
 class HistoryServer(_Daemon):
-    """Shows applications that have ended.
+    """A history server of finished applications.
 
     :param folder: for its log.
     :param events: folder in which applications keep their events.
@@ -45,7 +45,7 @@ class HistoryServer(_Daemon):
 
     @property
     def address(self) -> str:
-        """Where its page is."""
+        """Return the address of its page."""
         return f"http://{HOST}:{self.port}"
 
     def command(self) -> Sequence[str]:
@@ -53,7 +53,7 @@ class HistoryServer(_Daemon):
         return self._class("history.HistoryServer")
 
     def environment(self) -> Mapping[str, str]:
-        """Variables with its settings."""
+        """Return variables with its settings."""
         settings = {"fs.logDirectory": f"file://{self._events}", "fs.update.interval": "1s", "ui.port": self.port}
         options = " ".join(f"-Dspark.history.{name}={value}" for name, value in settings.items())
         return {**super().environment(), "SPARK_HISTORY_OPTS": options}
@@ -66,7 +66,7 @@ class HistoryServer(_Daemon):
             return False
 
     def ask(self, what: str) -> Any:
-        """What its REST API answers.
+        """Query its REST API.
 
         :param what: path below ``/api/v1``.
         """
@@ -75,17 +75,17 @@ class HistoryServer(_Daemon):
 
 
 class _Member(_Daemon):
-    """Master or worker, whose web page also tells its state as JSON."""
+    """Master or worker, whose web page also has its state as JSON."""
 
     def __init__(self, log_file: Path) -> None:
         super().__init__(log_file)
         self.rpc_port = free_port()
 
     def state(self) -> dict[str, Any]:
-        """What the web page shows, as JSON."""
+        """Return the state on the web page, as JSON."""
         with urllib.request.urlopen(f"http://{HOST}:{self.port}/json/", timeout=5) as answer:
-            found: dict[str, Any] = json.load(answer)
-            return found
+            state: dict[str, Any] = json.load(answer)
+            return state
 
     def is_ready(self) -> bool:
         """Return whether it is at work."""
@@ -107,7 +107,7 @@ class _Master(_Member):
 
     @property
     def url(self) -> str:
-        """URL to submit to."""
+        """Return the URL to submit to."""
         return f"spark://{HOST}:{self.rpc_port}"
 
 
@@ -145,7 +145,7 @@ class SparkCluster(Startable):
 
     @property
     def master(self) -> str:
-        """URL to submit to."""
+        """Return the URL to submit to."""
         return self._master.url
 
     def start(self) -> Self:
@@ -163,22 +163,22 @@ class SparkCluster(Startable):
             daemon.stop()
 
     def applications(self) -> list[dict[str, Any]]:
-        """Applications that are running."""
+        """Return the running applications."""
         return list(self._master.state()["activeapps"])
 
     def executors(self) -> list[int]:
-        """Process ids of the executors that are running."""
+        """Return the process ids of the running executors."""
         return [int(each.name) for each in Path("/proc").iterdir() if each.name.isdigit() and self._is_executor(each)]
 
     def kill_executors(self, count: int) -> list[int]:
-        """Kill executors, as a machine that is lost would end them; the process ids of as many as there were."""
-        found = self.executors()[:count]
-        for process in found:
+        """Kill executors, as the loss of a machine would, and return their process ids."""
+        killed = self.executors()[:count]
+        for process in killed:
             os.kill(process, signal.SIGKILL)
-        return found
+        return killed
 
     def is_busy(self) -> bool:
-        """Whether some executor has started Python, as its first Python task does."""
+        """Return whether an executor has started Python, as its first Python task does."""
         executors = self.executors()
         return any(_parent(each) in executors for each in Path("/proc").iterdir() if each.name.isdigit())
 
@@ -192,9 +192,9 @@ class SparkCluster(Startable):
 
 
 def _parent(process: Path) -> int | None:
-    """The process id of a process' parent, from its folder in ``/proc``."""
+    """Return a process' parent id, from its folder in ``/proc``."""
     try:
-        # the name stands in brackets and may hold anything
+        # the name is in brackets and may contain anything
         return int((process / "stat").read_text().rpartition(")")[2].split()[1])
     except OSError:
         return None

@@ -1,7 +1,7 @@
-"""What jobs have done and how tables have fared, kept as Iceberg tables ``lakecdc.audit`` and ``lakecdc.health``.
+"""The Iceberg tables ``lakecdc.audit`` (what jobs did) and ``lakecdc.health`` (how healthy tables were).
 
-Rows are written by the Airflow side through pyiceberg, so that an application that has died has its rows too. What
-cannot be written waits beside the documents of jobs, and the next writer delivers it.
+The Airflow side writes the rows through pyiceberg, so a crashed application has rows too. Rows that cannot be
+written wait in an outbox beside the jobs' documents, and the next writer delivers them.
 """
 
 from airflow_provider_lakecdc.audit.application import Application, Run, proof_of

@@ -1,4 +1,4 @@
-"""One Spark application that an operator has started, and the rows that tell of it."""
+"""A Spark application that an operator started, and its audit rows."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Run:
-    """The try of a task that an application belongs to, in Airflow's words.
+    """The task try that an application belongs to, in Airflow's terms.
 
     :param map_index: None if the task is not mapped.
-    :param triggering_user_name: None if nobody has triggered the run.
+    :param triggering_user_name: None if no user triggered the run.
     """
 
     dag_id: str
@@ -35,7 +35,7 @@ class Run:
 
     @classmethod
     def of(cls, context: Context, owner: str | None) -> Run:
-        """The try that runs."""
+        """Return the running try."""
         ti = context["ti"]
         mapped = None if ti.map_index is None or ti.map_index < 0 else ti.map_index
         user = getattr(context.get("dag_run"), "triggering_user_name", None)
@@ -47,13 +47,13 @@ class Application:
     """One Spark application.
 
     :param id: unique; the rows of an id are written once.
-    :param job: that was submitted.
-    :param tables: it was to work on, side tables not among them.
-    :param started_at: ISO-8601 moment of its submission.
-    :param report: what it has reported, if anything.
-    :param failure: why there is no report.
+    :param job: the submitted job.
+    :param tables: the tables to work on, without side tables.
+    :param started_at: ISO-8601 time of its submission.
+    :param report: the job's report, if it left one.
+    :param failure: why the report is missing.
     :param predicted_core_seconds: by job, then table.
-    :param guessed_core_seconds: the same before they were corrected by what jobs have taken.
+    :param guessed_core_seconds: the same before correction by measured runs.
     """
 
     id: str
@@ -68,21 +68,21 @@ class Application:
     is_dry_run: bool = False
 
     def rows(self) -> list[AuditRow]:
-        """One row for each table and step that the job has reported, and for each table that it came to no more."""
+        """Return a row per table and step in the report, and a failed row per table that the job did not reach."""
         report = self.report or JobReport(
             self.job, self.started_at, now(), error=self._reason, failure_class=self._kind
         )
         return [self._row(number, report, table) for number, table in enumerate(self._tables(report))]
 
     def health_rows(self) -> list[HealthRow]:
-        """A row for each table that the job has measured because no worker does, as its last step has left it."""
+        """Return a row per table whose health the job measured in place of a worker, as its last step left it."""
         if self.report is None:
             return []
         measured_at = datetime.fromisoformat(self.report.finished_at)
-        found = {each.table: each.metrics["health"] for each in self.report.tables if "health" in each.metrics}
+        health = {each.table: each.metrics["health"] for each in self.report.tables if "health" in each.metrics}
         return [
             HealthRow.of(f"{self.id}/{number}", table, measured_at, facts)
-            for number, (table, facts) in enumerate(found.items())
+            for number, (table, facts) in enumerate(health.items())
         ]
 
     @property
@@ -95,9 +95,9 @@ class Application:
 
     def _tables(self, report: JobReport) -> Iterator[TableReport]:
         yield from report.tables
-        told = {table.table for table in report.tables}
+        reported = {table.table for table in report.tables}
         for name in self.tables if report.error else ():
-            if name not in told:
+            if name not in reported:
                 yield TableReport(name, "failed", report.error, report.failure_class)
 
     def _row(self, number: int, report: JobReport, table: TableReport) -> AuditRow:
@@ -132,11 +132,11 @@ def _number(value: Any) -> float | None:
 
 
 def _whole(value: Any) -> int | None:
-    found = _number(value)
-    return None if found is None else int(found)
+    number = _number(value)
+    return None if number is None else int(number)
 
 
 def proof_of(metrics: Mapping[str, Any]) -> str | None:
-    """What a job has proven before its commits, or why it has not; None if it had nothing to prove."""
+    """Return what a job proved before its commits, or why it did not; None if there was nothing to prove."""
     value = metrics.get("verified")
     return value if value is None or isinstance(value, str) else json.dumps(value, default=str)

@@ -1,4 +1,4 @@
-"""Rows that are written together: one commit, told from all others by its id."""
+"""Rows that are written in one commit, identified by the batch's id."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ VERSION = 1
 
 @dataclass(frozen=True)
 class Batch:
-    """Rows of one of the two tables.
+    """Rows of the audit or the health table.
 
-    :param id: marks the commit.
-    :param made_at: not later than any commit of the batch.
+    :param id: identifies the commit.
+    :param made_at: earlier than any commit of the batch.
     :param rows: as JSON.
     """
 
@@ -32,11 +32,11 @@ class Batch:
 
     @classmethod
     def of(cls, id: str, table: LakeTable[Row], rows: Sequence[Row]) -> Batch:
-        """Rows that are new."""
+        """Create a batch of new rows."""
         return cls(id, table, datetime.now(UTC), table.documents(rows))
 
     def to_json(self) -> str:
-        """The batch as a document."""
+        """Serialize the batch."""
         made_at = self.made_at.isoformat()
         return json.dumps(
             {"version": VERSION, "id": self.id, "table": self.table.name, "made_at": made_at, "rows": self.rows}
@@ -44,15 +44,15 @@ class Batch:
 
 
 def parse_batch(text: str) -> Batch:
-    """Read a document back.
+    """Parse a serialized batch.
 
-    :raises SpecError: if it is none of this version, or cut short.
+    :raises SpecError: the version differs, or the document is incomplete.
     """
     document: Any = loads(text)
     try:
         if document["version"] != VERSION:
-            raise SpecError(f"It has version {document['version']!r}; this is version {VERSION}.")
+            raise SpecError(f"Expected version {VERSION}, got {document['version']!r}.")
         made_at = datetime.fromisoformat(document["made_at"])
         return Batch(document["id"], LAKE_TABLES[document["table"]], made_at, document["rows"])
     except (KeyError, TypeError, ValueError) as error:
-        raise SpecError(f"It is no document of rows: {type(error).__name__}: {error}") from error
+        raise SpecError(f"The document is not a batch of rows: {type(error).__name__}: {error}") from error

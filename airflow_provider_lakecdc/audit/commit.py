@@ -1,10 +1,10 @@
-"""Appends rows exactly once, however many writers there are and whatever becomes of a catalog's answers.
+"""Append rows exactly once, with any number of writers and lost answers of the catalog.
 
-Each commit has its batch's id in the snapshot's summary, and asserts the head from which that id has been looked for.
-So of two writers of one batch, or of two requests of which one is late, at most one can land.
+Each commit carries its batch's id in the snapshot summary, and requires the head in whose history that id was looked
+for. Of two writers of one batch, or of two requests with one delayed, at most one commits.
 
-pyiceberg's own tries would not do: after a conflict they look for their own snapshot alone, which another writer of the
-same batch does not have, and a last refusal makes them delete the manifests of a commit that may have landed.
+pyiceberg's own retries are not enough: after a conflict they look only for their own snapshot, not for that of another
+writer of the batch, and after the last failure they delete manifests of a commit that may have succeeded.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ if TYPE_CHECKING:
     from airflow_provider_lakecdc.audit.batch import Batch
 
 _ATTEMPTS = 100
-# clocks of workers and of the commits of others differ
+# clock skew between workers and other committers
 _CLOCKS = timedelta(hours=1)
 
 
 def append_once(catalog: Catalog, batch: Batch, seconds: float) -> None:
-    """Append a batch's rows to their table, unless they are there already; make the table if there is none.
+    """Append a batch's rows unless the table has them; create the table if it does not exist.
 
-    :param seconds: after which no further try begins.
-    :raises CommitFailedException: other writers were faster all that time. Any other exception tells that nobody knows
-        whether the rows are there; both is mended by another call.
+    :param seconds: no attempt starts later than this.
+    :raises CommitFailedException: other writers won every attempt. After any other exception the outcome is unknown;
+        call again in both cases.
     """
     from pyiceberg.exceptions import CommitFailedException
     from tenacity import (
@@ -54,9 +54,9 @@ def append_once(catalog: Catalog, batch: Batch, seconds: float) -> None:
 
 
 def holds(table: Table, batch: Batch) -> bool:
-    """Tell whether a batch's rows are in the table's history.
+    """Check whether a batch's rows are in the table's history.
 
-    Snapshots say so as long as they are kept; where those of the batch's time have expired, the rows do.
+    Snapshots are checked first; if those of the batch's time have expired, the rows are.
     """
     snapshot = None
     for snapshot in branch_snapshots(table):
@@ -64,13 +64,13 @@ def holds(table: Table, batch: Batch) -> bool:
             return True
         if snapshot.timestamp_ms < (batch.made_at - _CLOCKS).timestamp() * 1000:
             return False
-    # some engines leave the parent's id when the parent goes, some do not; but the first snapshot has the first number
+    # some engines keep the id of an expired parent; the first snapshot has sequence number 1
     return snapshot is not None and snapshot.sequence_number != 1 and _has_rows(table, batch)
 
 
 def _has_rows(table: Table, batch: Batch) -> bool:
     row = batch.rows[0]
-    # ids and moments are our own text
+    # ids and moments need no quoting
     return table.scan(f"{batch.table.moment} = '{row[batch.table.moment]}' and row_id = '{row['row_id']}'").count() > 0
 
 
@@ -91,13 +91,13 @@ def _attempt(catalog: Catalog, batch: Batch) -> None:
                 append.append_data_file(file)
     except CommitFailedException:
         if not holds(table.refresh(), batch):
-            # its head is none any more, so that it cannot land later either
+            # its required head is gone, so it cannot commit later
             trial.remove_files()
             raise
 
 
 class _Trial:
-    """A table that commits once, and whose files of that commit are removed by nobody but this class."""
+    """A table that commits once and alone deletes the files of a failed commit."""
 
     def __init__(self, table: Table) -> None:
         from pyiceberg.io import FileIO, InputFile, OutputFile
@@ -106,7 +106,7 @@ class _Trial:
         self._io = io = table.io
         self._written = written = set[str]()
 
-        class Kept(FileIO):
+        class TrackingIO(FileIO):
             def new_input(self, location: str) -> InputFile:
                 return io.new_input(location)
 
@@ -121,11 +121,11 @@ class _Trial:
         properties = {**table.metadata.properties, "commit.retry.num-retries": "0"}
         metadata = table.metadata.model_copy(update={"properties": properties})
         self.table = IcebergTable(
-            table.name(), metadata, table.metadata_location, Kept(io.properties), table.catalog, table.config
+            table.name(), metadata, table.metadata_location, TrackingIO(io.properties), table.catalog, table.config
         )
 
     def remove_files(self) -> None:
-        """Remove what a commit that has not landed has written."""
+        """Remove the files of a commit that failed."""
         for location in self._written:
             with suppress(Exception):
                 self._io.delete(location)

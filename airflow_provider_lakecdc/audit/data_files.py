@@ -1,6 +1,6 @@
-"""Writes rows to data files, one for each partition.
+"""Write rows to data files, one per partition.
 
-``Table.append`` of pyiceberg would ask for pyiceberg-core where a table is partitioned by day.
+pyiceberg's ``Table.append`` needs pyiceberg-core for tables partitioned by day.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 
 
 def write_data_files(table: Table, rows: Sequence[Mapping[str, Any]]) -> list[DataFile]:
-    """Write rows to where the table keeps its data; nothing is committed.
+    """Write rows as data files of the table, without a commit.
 
     :param rows: values by column.
     """
     from pyiceberg.io.pyarrow import write_file
 
-    # in threads, which must be through before anybody copies the metadata that they use
+    # threads: finish before the metadata that they use is copied
     return list(write_file(table.io, table.metadata, _tasks(table, rows)))
 
 
@@ -37,8 +37,8 @@ def _tasks(table: Table, rows: Sequence[Mapping[str, Any]]) -> Iterator[WriteTas
     by_partition: dict[tuple[Any, ...], list[Mapping[str, Any]]] = defaultdict(list)
     for row in rows:
         by_partition[tuple(transform(row[name]) for name, transform in transforms)].append(row)
-    for number, (values, found) in enumerate(by_partition.items()):
+    for number, (values, members) in enumerate(by_partition.items()):
         fields = [PartitionFieldValue(field, value) for field, value in zip(spec.fields, values, strict=True)]
-        batches = pa.Table.from_pylist(found, schema=arrow).to_batches()
+        batches = pa.Table.from_pylist(members, schema=arrow).to_batches()
         key = PartitionKey(fields, spec, schema)
         yield WriteTask(id, number, schema, batches, partition_key=key)

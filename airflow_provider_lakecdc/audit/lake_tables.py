@@ -1,4 +1,4 @@
-"""The two tables as Iceberg has them: schema, partitions, and rows on their way in and out."""
+"""Schema and partitions of the two tables, and conversion of their rows."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ if TYPE_CHECKING:
     from pyiceberg.table import Table
 
 Row = TypeVar("Row")
-#: a commit a run fills the log of metadata files; engines that maintain the tables try as often as with others of ours
+#: every run commits, which piles up metadata files; retry as often as on other tables
 _PROPERTIES = {"commit.retry.num-retries": "20", "write.metadata.delete-after-commit.enabled": "true"}
 _FIRST_PARTITION_ID = 1000
 
 
 @dataclass(frozen=True)
 class Column:
-    """One column of a table, as a row's class describes it.
+    """A column, described by a field of a row's class.
 
-    :param type: what the row has; a mapping is stored as JSON text.
+    :param type: Python type; mappings are stored as JSON text.
     """
 
     name: str
@@ -38,7 +38,7 @@ class Column:
 
     @classmethod
     def of(cls, name: str, hint: Any) -> Column:
-        """Read an annotation."""
+        """Parse a field's annotation."""
         annotated, doc = get_args(hint)
         optional = [each for each in get_args(annotated) if each is not type(None)]
         is_required = type(None) not in get_args(annotated)
@@ -48,11 +48,11 @@ class Column:
 
 @dataclass(frozen=True)
 class LakeTable(Generic[Row]):
-    """A table of the lake as a whole.
+    """A table of the whole lake.
 
     :param name: ``namespace.name``.
     :param row: the class of its rows.
-    :param moment: column by whose day it is partitioned.
+    :param moment: timestamp column that partitions the table by day.
     """
 
     name: str
@@ -61,33 +61,33 @@ class LakeTable(Generic[Row]):
 
     @cached_property
     def columns(self) -> list[Column]:
-        """Columns in the order of the class's fields."""
+        """Return the columns in field order."""
         return [Column.of(name, hint) for name, hint in get_type_hints(self.row, include_extras=True).items()]
 
     def documents(self, rows: Iterable[Row]) -> list[dict[str, Any]]:
-        """Rows as JSON."""
+        """Convert rows to JSON values."""
         return [{column.name: _document(getattr(row, column.name)) for column in self.columns} for row in rows]
 
     def stored(self, documents: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-        """Rows that have been JSON as the table holds them."""
+        """Convert JSON values to stored values."""
         moments = [column.name for column in self.columns if column.type is datetime]
         return [{**each, **{name: datetime.fromisoformat(each[name]) for name in moments}} for each in documents]
 
     def row_of(self, stored: Mapping[str, Any]) -> Row:
-        """A row as the table holds it."""
+        """Convert a stored row."""
         return self.row(**{column.name: _value(column, stored[column.name]) for column in self.columns})
 
     def open(self, catalog: Catalog) -> Table:
-        """Load the table; make it, and its namespace, where it is missing."""
+        """Load the table; create it and its namespace if they do not exist."""
         from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 
         try:
             return catalog.load_table(self.name)
         except (NoSuchTableError, NoSuchNamespaceError):
-            return self._make(catalog)
+            return self._create(catalog)
 
-    def _make(self, catalog: Catalog) -> Table:
-        """Make the table. Another writer may be faster, which catalogs tell in many ways."""
+    def _create(self, catalog: Catalog) -> Table:
+        """Create the table, or load it if another writer was faster (each catalog reports that differently)."""
         try:
             catalog.create_namespace_if_not_exists(names.LAKE_NAMESPACE)
         except Exception:

@@ -1,4 +1,4 @@
-"""Rows on their way to the lake: documents below ``[lakecdc] documents_uri``, which go once their rows are there."""
+"""Outbox of rows: documents below ``[lakecdc] documents_uri`` that are removed once their rows are in the lake."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from airflow_provider_lakecdc.hooks.catalog import CatalogConnection
 
 log = logging.getLogger(__name__)
-#: name of the folder among those of DAGs
+#: folder among those of DAGs
 FOLDER = "lakecdc_outbox"
 _TIME = "%Y%m%dT%H%M%S"
 _NAME = re.compile(r"(\d{8}T\d{6})_[\w-]+\.json\Z")
@@ -28,7 +28,7 @@ _NAME = re.compile(r"(\d{8}T\d{6})_[\w-]+\.json\Z")
 
 @dataclass(frozen=True)
 class Outbox:
-    """The documents of one catalog.
+    """The outbox documents of one catalog.
 
     :param folder: a URI.
     """
@@ -37,13 +37,13 @@ class Outbox:
 
     @classmethod
     def of(cls, catalog: CatalogConnection, documents_uri: str) -> Outbox:
-        """The outbox of a catalog; catalogs of the same name at several places have their own."""
+        """Return a catalog's outbox; catalogs with the same name but another address have another."""
         place = json.dumps([catalog.references.get(name) for name in ("uri", "warehouse")])
         digest = hashlib.sha256(place.encode()).hexdigest()[:8]
         return cls(f"{documents_uri.rstrip('/')}/{FOLDER}/{catalog.name}-{digest}")
 
     def put(self, batch: Batch) -> str:
-        """Write a batch down.
+        """Write a batch to the outbox.
 
         :return: the document's name.
         """
@@ -54,23 +54,23 @@ class Outbox:
         return name
 
     def remove(self, name: str) -> None:
-        """Remove a document whose rows are there."""
+        """Remove a delivered document."""
         (ObjectStoragePath(self.folder) / name).unlink(missing_ok=True)
 
     def waiting(self, before: datetime) -> Iterator[tuple[str, Batch]]:
-        """Documents from before a moment with their names, the oldest first. One that cannot be read stays."""
+        """Yield documents from before a moment with their names, oldest first; skip unreadable ones."""
         for name in _names(ObjectStoragePath(self.folder), before):
             try:
                 yield name, parse_batch((ObjectStoragePath(self.folder) / name).read_text())
             except FileNotFoundError:
-                # another writer has delivered it
+                # delivered by another writer
                 continue
             except SpecError as error:
-                log.warning("%s/%s stays where it is: %s", self.folder, name, error)
+                log.warning("Leaving %s/%s in the outbox: %s", self.folder, name, error)
 
 
 def undelivered(documents_uri: str, before: datetime) -> list[str]:
-    """URIs of the documents of all catalogs that are from before a moment, and whose rows are in no table yet."""
+    """Return the URIs of all catalogs' undelivered documents from before a moment."""
     base = ObjectStoragePath(f"{documents_uri.rstrip('/')}/{FOLDER}")
     folders = [folder for folder in base.iterdir() if folder.is_dir()] if base.exists() else []
     return [f"{folder}/{name}" for folder in folders for name in _names(folder, before)]
@@ -79,8 +79,8 @@ def undelivered(documents_uri: str, before: datetime) -> list[str]:
 def _names(folder: ObjectStoragePath, before: datetime) -> list[str]:
     if not folder.exists():
         return []
-    # some clients remember what they have listed
+    # some clients cache listings
     folder.fs.invalidate_cache()
-    dated = {path.name: found[1] for path in folder.iterdir() if (found := _NAME.match(path.name))}
+    dated = {path.name: match[1] for path in folder.iterdir() if (match := _NAME.match(path.name))}
     limit = before.astimezone(UTC).strftime(_TIME)
-    return sorted(name for name, made in dated.items() if made < limit)
+    return sorted(name for name, written in dated.items() if written < limit)

@@ -1,4 +1,4 @@
-"""Reading the two tables."""
+"""Queries of the audit and health tables."""
 
 from __future__ import annotations
 
@@ -25,38 +25,38 @@ Row = TypeVar("Row")
 
 @dataclass(frozen=True)
 class Trend:
-    """How a table has fared.
+    """A table's health over time.
 
     :param latest: the newest measurement.
-    :param scores: moments and scores, the oldest first.
+    :param scores: timestamps and scores, oldest first.
     """
 
     latest: HealthRow
     scores: tuple[tuple[datetime, float], ...]
 
 
-#: time for which a measurement of a table stands where nobody has measured it since
+#: how long a measurement is valid without a newer one
 LATELY = timedelta(days=14)
-# the last rows are wanted mostly, and a day's partition is enough for them
+# try recent partitions first
 _DAYS = (1, 30)
 
 
 def history(
     catalog: CatalogConnection, table: str | None = None, since: datetime | None = None, limit: int = 100
 ) -> list[AuditRow]:
-    """What jobs have done, the newest first; nothing where nothing has been recorded.
+    """Return what jobs did, newest first; empty if nothing is recorded.
 
     :param table: ``namespace.name``; default: all.
-    :param since: rows that ended then or later; days before it are not read.
+    :param since: rows that ended then or later; partitions of earlier days are not read.
     :param limit: rows at most.
     """
-    with open_table(catalog, AUDIT.name) as found:
-        if found is None:
+    with open_table(catalog, AUDIT.name) as audit:
+        if audit is None:
             return []
         starts = [] if since else [datetime.now(UTC) - timedelta(days=days) for days in _DAYS]
         rows: list[AuditRow] = []
         for start in (*starts, since):
-            rows = _rows(found, AUDIT, _of(table), start)
+            rows = _rows(audit, AUDIT, _of(table), start)
             if len(rows) >= limit:
                 break
         return rows[:limit]
@@ -65,33 +65,33 @@ def history(
 def history_of_task(
     catalog: CatalogConnection, dag_id: str, run_id: str, task_id: str, map_index: int | None
 ) -> list[AuditRow]:
-    """What all tries of a task have done, the newest first; nothing where nothing has been recorded.
+    """Return the rows of all tries of a task, newest first; empty if nothing is recorded.
 
     :param map_index: None if the task is not mapped.
     """
     ids = {"dag_id": dag_id, "run_id": run_id, "task_id": task_id}
-    with open_table(catalog, AUDIT.name) as found:
-        rows = [] if found is None else _rows(found, AUDIT, ids, None)
+    with open_table(catalog, AUDIT.name) as audit:
+        rows = [] if audit is None else _rows(audit, AUDIT, ids, None)
     return [row for row in rows if row.map_index == map_index]
 
 
 def health_history(
     catalog: CatalogConnection, table: str | None = None, since: datetime | None = None
 ) -> list[HealthRow]:
-    """How tables were, the newest first; nothing where nothing has been recorded.
+    """Return the health of tables, newest first; empty if nothing is recorded.
 
     :param table: ``namespace.name``; default: all.
-    :param since: rows measured then or later; days before it are not read.
+    :param since: rows measured then or later; partitions of earlier days are not read.
     """
-    with open_table(catalog, HEALTH.name) as found:
-        return [] if found is None else _rows(found, HEALTH, _of(table), since)
+    with open_table(catalog, HEALTH.name) as health:
+        return [] if health is None else _rows(health, HEALTH, _of(table), since)
 
 
 def latest_health(catalog: Catalog, table: str, since: datetime) -> HealthRow | None:
-    """The newest measurement of a table; None if there is none.
+    """Return a table's newest measurement, or None.
 
     :param table: ``namespace.name``.
-    :param since: only measurements of then or later count; days before it are not read.
+    :param since: earliest measurement that counts; partitions of earlier days are not read.
     """
     if not catalog.table_exists(HEALTH.name):
         return None
@@ -100,25 +100,25 @@ def latest_health(catalog: Catalog, table: str, since: datetime) -> HealthRow | 
 
 
 def health_trends(catalog: CatalogConnection, since: datetime, most: int = 60) -> dict[str, Trend]:
-    """How tables have fared, by table; nothing where nothing has been recorded.
+    """Return the health over time by table; empty if nothing is recorded.
 
-    :param since: only measurements of then or later count; days before it are not read.
-    :param most: scores of a table, spread evenly, the first and the last among them.
+    :param since: earliest measurement that counts; partitions of earlier days are not read.
+    :param most: maximum of scores per table, spread evenly, with the first and the last.
     """
-    with open_table(catalog, HEALTH.name) as found:
-        if found is None:
+    with open_table(catalog, HEALTH.name) as health:
+        if health is None:
             return {}
-        stored = _stored(found, HEALTH, {}, since).sort_by([(HEALTH.moment, "ascending"), ("row_id", "ascending")])
+        stored = _stored(health, HEALTH, {}, since).sort_by([(HEALTH.moment, "ascending"), ("row_id", "ascending")])
     numbers: dict[str, list[int]] = defaultdict(list)
     for number, table in enumerate(stored["table"].to_pylist()):
         numbers[table].append(number)
-    kept = {table: _spread(each, most) for table, each in numbers.items()}
-    told = stored.select([HEALTH.moment, "score"]).take([number for each in kept.values() for number in each])
-    points = iter(zip(*(column.to_pylist() for column in told.columns), strict=True))
-    latest = stored.take([each[-1] for each in kept.values()]).to_pylist()
+    sampled = {table: _spread(each, most) for table, each in numbers.items()}
+    scores = stored.select([HEALTH.moment, "score"]).take([number for each in sampled.values() for number in each])
+    points = iter(zip(*(column.to_pylist() for column in scores.columns), strict=True))
+    latest = stored.take([each[-1] for each in sampled.values()]).to_pylist()
     return {
         table: Trend(HEALTH.row_of(row), tuple(itertools.islice(points, len(each))))
-        for (table, each), row in zip(kept.items(), latest, strict=True)
+        for (table, each), row in zip(sampled.items(), latest, strict=True)
     }
 
 
@@ -132,19 +132,19 @@ def _of(table: str | None) -> dict[str, str]:
     return {} if table is None else {"table": table}
 
 
-def _rows(found: Table, kind: LakeTable[Row], equal: Mapping[str, str], since: datetime | None) -> list[Row]:
-    rows = _stored(found, kind, equal, since).to_pylist()
+def _rows(source: Table, kind: LakeTable[Row], equal: Mapping[str, str], since: datetime | None) -> list[Row]:
+    rows = _stored(source, kind, equal, since).to_pylist()
     return [kind.row_of(row) for row in sorted(rows, key=lambda row: (row[kind.moment], row["row_id"]), reverse=True)]
 
 
-def _stored(found: Table, kind: LakeTable[Row], equal: Mapping[str, str], since: datetime | None) -> pa.Table:
+def _stored(source: Table, kind: LakeTable[Row], equal: Mapping[str, str], since: datetime | None) -> pa.Table:
     from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression, EqualTo, GreaterThanOrEqual, Reference
     from pyiceberg.expressions.literals import literal
 
-    wanted: BooleanExpression = AlwaysTrue()
+    condition: BooleanExpression = AlwaysTrue()
     for column, value in equal.items():
-        wanted = And(wanted, EqualTo(term=Reference(column), value=literal(value)))
+        condition = And(condition, EqualTo(term=Reference(column), value=literal(value)))
     if since is not None:
         moment = literal(since.astimezone(UTC).isoformat())
-        wanted = And(wanted, GreaterThanOrEqual(term=Reference(kind.moment), value=moment))
-    return found.scan(wanted, selected_fields=tuple(column.name for column in kind.columns)).to_arrow()
+        condition = And(condition, GreaterThanOrEqual(term=Reference(kind.moment), value=moment))
+    return source.scan(condition, selected_fields=tuple(column.name for column in kind.columns)).to_arrow()

@@ -1,7 +1,7 @@
-"""Writing rows without ever failing the task, or holding it up for long.
+"""Record rows without failing or delaying the task.
 
-Rows are written down in the outbox first, and the document goes once they are in the lake. So there is one way for what
-succeeds and for what fails: whatever becomes of the worker or of the catalog, the next writer delivers what is left.
+Rows go to the outbox first, and their document is removed once they are in the lake. Whatever happens to the worker or
+the catalog, the next writer delivers the rest.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ if TYPE_CHECKING:
     from airflow_provider_lakecdc.hooks.catalog import CatalogConnection
 
 log = logging.getLogger(__name__)
-#: seconds for the rows at hand, for those that others have left, and that a task waits for in all
+#: seconds: for the own rows, for rows of earlier writers, and for the task to wait in all
 _OWN, _LEFT, _ALL = 20.0, 5.0, 30.0
-#: a younger document is still in its writer's hands
+#: a younger document may still be in use by its writer
 _YOUNG = timedelta(minutes=10)
 
 
 def record_application(catalog: CatalogConnection, application: Application) -> bool:
-    """Write the rows of a Spark application to ``lakecdc.audit``, in one commit and once, however often this is called.
+    """Write an application's rows to ``lakecdc.audit`` in one commit, exactly once however often this is called.
 
-    What it has measured goes to ``lakecdc.health`` in the same way. Never raises, and takes half a minute at most.
+    Its measurements go to ``lakecdc.health`` the same way. Never raises, and takes at most half a minute.
 
-    :return: whether the rows are there; if not, they wait in the outbox for the next call of a function of this module.
+    :return: whether the rows are written; if not, they wait in the outbox for the next call in this module.
     """
     return _record(
         catalog,
@@ -52,11 +52,11 @@ def record_application(catalog: CatalogConnection, application: Application) -> 
 
 
 def record_health(catalog: CatalogConnection, measured_at: datetime, rows: Mapping[str, Mapping[str, Any]]) -> bool:
-    """Write how tables are to ``lakecdc.health``, in one commit. Never raises, as :func:`record_application`.
+    """Write the health of tables to ``lakecdc.health`` in one commit. Never raises, like :func:`record_application`.
 
-    :param rows: by table :meth:`lakecdc.metadata.health.TableHealth.facts`, perhaps with further keys; a table without
-        ``score`` has not been measured and gets no row.
-    :return: whether the rows are there.
+    :param rows: :meth:`lakecdc.metadata.health.TableHealth.facts` by table, perhaps with further keys; tables without
+        ``score`` were not measured and get no row.
+    :return: whether the rows are written.
     """
     return _record(catalog, lambda: [_measurement(measured_at, rows)])
 
@@ -64,11 +64,11 @@ def record_health(catalog: CatalogConnection, measured_at: datetime, rows: Mappi
 def _measurement(measured_at: datetime, rows: Mapping[str, Mapping[str, Any]]) -> Batch:
     id = str(uuid.uuid4())
     measured = {table: facts for table, facts in rows.items() if facts.get("score") is not None}
-    found = [
+    measurements = [
         HealthRow.of(f"{id}/{number}", table, measured_at, facts)
         for number, (table, facts) in enumerate(measured.items())
     ]
-    return Batch.of(id, HEALTH, found)
+    return Batch.of(id, HEALTH, measurements)
 
 
 def _record(catalog: CatalogConnection, make: Callable[[], Sequence[Batch]]) -> bool:
@@ -83,14 +83,14 @@ def _record(catalog: CatalogConnection, make: Callable[[], Sequence[Batch]]) -> 
             else:
                 done.set()
         except Exception:
-            log.warning("Not all rows of the audit could be written; what is in the outbox goes later.", exc_info=True)
+            log.warning("Cannot write all audit rows; rows in the outbox are delivered later.", exc_info=True)
 
-    # neither a catalog nor a store that does not answer may hold up the task, nor the end of its process
+    # a catalog or store that hangs must not delay the task or the exit of its process
     worker = threading.Thread(target=work, name="lakecdc-audit", daemon=True)
     worker.start()
     worker.join(_ALL)
     if worker.is_alive():
-        log.warning("The audit has not been written within %.0f s; what is in the outbox goes later.", _ALL)
+        log.warning("Audit rows were not written within %.0f s; rows in the outbox are delivered later.", _ALL)
     return done.is_set()
 
 
@@ -107,26 +107,26 @@ def _deliver(catalog: CatalogConnection, batches: Sequence[Batch], outbox: Outbo
 
 
 def _put(batch: Batch, outbox: Outbox) -> str | None:
-    """Write a batch down; the document's name, None if that did not succeed."""
+    """Write a batch to the outbox; return the document's name, or None if that failed."""
     try:
         return outbox.put(batch)
     except Exception:
-        log.warning("Rows of the audit could not be put into %s.", outbox.folder, exc_info=True)
+        log.warning("Cannot write audit rows to %s.", outbox.folder, exc_info=True)
         return None
 
 
 def _deliver_left(catalog: Catalog, outbox: Outbox) -> None:
-    """Deliver what earlier writers could not, as much as there is time for."""
+    """Deliver rows of earlier writers within the time limit."""
     end = time.monotonic() + _LEFT
     for name, batch in outbox.waiting(datetime.now(UTC) - _YOUNG):
         if (left := end - time.monotonic()) <= 0:
-            log.warning("More rows of the audit wait in %s than there is time for now.", outbox.folder)
+            log.warning("The time limit is reached; more audit rows wait in %s.", outbox.folder)
             return
         try:
             append_once(catalog, batch, left)
             outbox.remove(name)
         except Exception:
-            # it must not keep others from going
-            log.warning("%s/%s stays where it is.", outbox.folder, name, exc_info=True)
+            # go on with the others
+            log.warning("Leaving %s/%s in the outbox.", outbox.folder, name, exc_info=True)
         else:
-            log.info("Rows of %s from %s have been delivered.", batch.table.name, batch.made_at)
+            log.info("Delivered rows of %s from %s.", batch.table.name, batch.made_at)

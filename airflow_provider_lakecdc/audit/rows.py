@@ -1,4 +1,4 @@
-"""The rows of the two tables. What a column means is said here alone: it becomes its doc in the table."""
+"""Rows of the two tables. The annotations become the columns' docs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class AuditRow:
     try_number: Annotated[int, "the task's try"]
     map_index: Annotated[int | None, "of a mapped task"] = None
     owner: Annotated[str | None, "owner of the task"] = None
-    triggering_user_name: Annotated[str | None, "who triggered the run, if somebody did"] = None
+    triggering_user_name: Annotated[str | None, "who triggered the run, if any user did"] = None
     spark_application_id: Annotated[str | None, "as Spark calls the application"] = None
     failure_class: Annotated[str | None, "conflict, bad input, cluster or unknown"] = None
     reason: Annotated[str | None, "why, unless it is plainly done"] = None
@@ -43,7 +43,7 @@ class AuditRow:
 
 @dataclass(frozen=True)
 class HealthRow:
-    """How a table was at some moment, see ``lakecdc.metadata.health.TableHealth``."""
+    """A table's health at one time, see ``lakecdc.metadata.health.TableHealth``."""
 
     row_id: Annotated[str, "the measurement and a number"]
     table: Annotated[str, "namespace.name"]
@@ -67,14 +67,14 @@ class HealthRow:
 
     @classmethod
     def of(cls, row_id: str, table: str, measured_at: datetime, facts: Mapping[str, Any]) -> HealthRow:
-        """Make it of :meth:`lakecdc.metadata.health.TableHealth.facts`, perhaps with further keys."""
+        """Create a row from :meth:`lakecdc.metadata.health.TableHealth.facts`, perhaps with further keys."""
         own = {name: value for name, value in facts.items() if name in _MEASURED}
         return cls(row_id, table, measured_at, **own, facts={n: v for n, v in facts.items() if n not in _MEASURED})
 
     def as_facts(self) -> dict[str, Any]:
-        """What :meth:`of` has been given."""
+        """Return the facts that :meth:`of` was created from."""
         return {**{name: getattr(self, name) for name in _MEASURED}, **self.facts}
 
 
-# columns of a row of health that are facts of its measurement
+# columns that are facts of the measurement
 _MEASURED = [each.name for each in fields(HealthRow) if each.name not in ("row_id", "table", "measured_at", "facts")]

@@ -1,7 +1,4 @@
-"""What people ask of the rows: which table hurts, what jobs cost, what they saved, what lies about unused.
-
-What ran is the rows themselves.
-"""
+"""Summaries of audit rows: unhealthy tables, costs, savings, orphan files."""
 
 from __future__ import annotations
 
@@ -18,11 +15,11 @@ R = TypeVar("R", AuditRow, HealthRow)
 
 @dataclass(frozen=True)
 class Cost:
-    """What a job took on a table in a day (UTC).
+    """Resources that a job used on a table in a day (UTC).
 
-    :param runs: applications that came to the table.
-    :param failed: of them, with the outcomes failed and conflict.
-    :param predicted_core_seconds: of those runs that were planned.
+    :param runs: applications that reached the table.
+    :param failed: runs with outcome failed or conflict.
+    :param predicted_core_seconds: of planned runs.
     """
 
     day: date
@@ -38,7 +35,7 @@ class Cost:
 
 @dataclass(frozen=True)
 class Saving:
-    """What a job has taken off a table's readers, its numbers before less those after, added up over its runs."""
+    """How much a job reduced the read cost of a table: values before minus values after, summed over its runs."""
 
     table: str
     job: str
@@ -50,11 +47,11 @@ class Saving:
 
 @dataclass(frozen=True)
 class Orphans:
-    """Files that nothing refers to, as the last search of ``remove_orphan_files`` has left them.
+    """Unreferenced files that the last run of ``remove_orphan_files`` left.
 
-    An estimate of what lies there now: files that came since are not among them, and only a search can count those.
+    An estimate: files orphaned since are not counted.
 
-    :param found_at: when that search ended.
+    :param found_at: end of that run.
     """
 
     table: str
@@ -64,16 +61,16 @@ class Orphans:
 
 
 def hurting(rows: Iterable[HealthRow]) -> list[HealthRow]:
-    """The latest row of each table, the worst first."""
+    """Return the latest row of each table, lowest score first."""
     return sorted(_latest(rows, lambda row: row.measured_at), key=lambda row: (row.score, row.table))
 
 
 def costs(rows: Iterable[AuditRow]) -> list[Cost]:
-    """What was spent by day, table and job, the latest day first and in it the dearest."""
+    """Return costs by day, table and job, the latest day and the highest cost first."""
     groups: dict[tuple[date, str, str], list[AuditRow]] = defaultdict(list)
     for row in rows:
         groups[row.finished_at.astimezone(UTC).date(), row.table, row.job].append(row)
-    found = [
+    summed = [
         Cost(
             *key,
             runs=len(each),
@@ -85,13 +82,13 @@ def costs(rows: Iterable[AuditRow]) -> list[Cost]:
         )
         for key, each in groups.items()
     ]
-    return sorted(found, key=lambda cost: (-cost.day.toordinal(), -cost.core_seconds, cost.table, cost.job))
+    return sorted(summed, key=lambda cost: (-cost.day.toordinal(), -cost.core_seconds, cost.table, cost.job))
 
 
 def orphans(rows: Iterable[AuditRow]) -> list[Orphans]:
-    """Orphan files of each table by its latest search, the most bytes first; none where nothing was left."""
+    """Return the remaining orphan files of each table by its latest search, most bytes first."""
     searches = (row for row in rows if "orphan_files" in row.metrics)
-    found = [
+    remaining = [
         Orphans(
             row.table,
             row.metrics["orphan_files"] - row.metrics.get("files_taken", 0),
@@ -100,16 +97,16 @@ def orphans(rows: Iterable[AuditRow]) -> list[Orphans]:
         )
         for row in _latest(searches, lambda row: row.finished_at)
     ]
-    return sorted((each for each in found if each.files > 0), key=lambda each: (-each.bytes, each.table))
+    return sorted((each for each in remaining if each.files > 0), key=lambda each: (-each.bytes, each.table))
 
 
 def savings(rows: Iterable[AuditRow]) -> list[Saving]:
-    """What was taken off readers by table and job, the most first; of runs that changed the table."""
+    """Return savings by table and job, largest first; only runs that changed the table count."""
     groups: dict[Hashable, list[AuditRow]] = defaultdict(list)
     for row in rows:
         if row.outcome == "done" and not row.is_dry_run:
             groups[row.table, row.job].append(row)
-    found = [
+    summed = [
         Saving(
             each[0].table,
             each[0].job,
@@ -120,7 +117,7 @@ def savings(rows: Iterable[AuditRow]) -> list[Saving]:
         )
         for each in groups.values()
     ]
-    return sorted(found, key=lambda s: (-s.delete_read_cost, -s.delete_files, -s.data_files, s.table, s.job))
+    return sorted(summed, key=lambda s: (-s.delete_read_cost, -s.delete_files, -s.data_files, s.table, s.job))
 
 
 def _saved(rows: Iterable[AuditRow], number: str) -> float:
@@ -129,9 +126,9 @@ def _saved(rows: Iterable[AuditRow], number: str) -> float:
 
 
 def _latest(rows: Iterable[R], moment: Callable[[R], datetime]) -> Collection[R]:
-    """The row of each table whose moment is the latest."""
-    found: dict[str, R] = {}
+    """Return the latest row of each table."""
+    latest: dict[str, R] = {}
     for row in rows:
-        if row.table not in found or moment(found[row.table]) < moment(row):
-            found[row.table] = row
-    return found.values()
+        if row.table not in latest or moment(latest[row.table]) < moment(row):
+            latest[row.table] = row
+    return latest.values()

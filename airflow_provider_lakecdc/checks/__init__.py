@@ -1,1 +1,1 @@
-"""Whether what jobs need is there: each module looks at one part of it, in seconds and without Spark."""
+"""Checks of a deployment: each module checks one part in seconds, without Spark."""

@@ -1,4 +1,4 @@
-"""The catalog and the place of its tables: whether they answer and take writes."""
+"""Checks of the catalog and the warehouse: reachable and writable."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ if TYPE_CHECKING:
 
     from airflow_provider_lakecdc.hooks.catalog import CatalogConnection
 
-#: property that a namespace is given and loses again
+#: property that is set on a namespace and removed again
 PROBE = "lakecdc.check"
 _IS_PLACE = re.compile(r"^(\w[\w+.-]*:|/)")
-_REMEDY = "The login needs the right to make and change tables there."
+_REMEDY = "Give the login the right to create and alter tables there."
 
 
 def findings(conn_id: str, namespaces: Sequence[str], tables: Sequence[str] = ()) -> Iterator[Finding]:
-    """Look at a catalog, and write into it what is removed at once.
+    """Check a catalog, with writes that are undone at once.
 
     :param conn_id: connection of type ``iceberg``.
-    :param namespaces: that jobs write to.
-    :param tables: that no job makes.
+    :param namespaces: namespaces that jobs write to.
+    :param tables: tables that no job creates.
     """
-    found: list[CatalogConnection] = []
-    yield tried("catalog connection", _connection, conn_id, found)
+    connections: list[CatalogConnection] = []
+    yield tried("catalog connection", _connection, conn_id, connections)
     opened: list[Catalog] = []
-    for catalog in found:
+    for catalog in connections:
         yield tried("catalog", _opened, catalog, opened)
     for each in opened:
         with closing(each):
@@ -47,9 +47,9 @@ def findings(conn_id: str, namespaces: Sequence[str], tables: Sequence[str] = ()
             yield tried("warehouse", _warehouse, each)
 
 
-def _connection(conn_id: str, found: list[CatalogConnection]) -> str:
+def _connection(conn_id: str, connections: list[CatalogConnection]) -> str:
     catalog = get_catalog(conn_id)
-    found.append(catalog)
+    connections.append(catalog)
     return f"{conn_id}, a catalog of type {catalog_type(catalog.properties)} named {catalog.name}"
 
 
@@ -59,8 +59,8 @@ def _opened(connection: CatalogConnection, opened: list[Catalog]) -> str:
         known = len(catalog.list_namespaces())
     except Exception as error:
         raise JobClusterError(
-            f"It does not answer: {type(error).__name__}: {error}",
-            hint="Check the connection's host, login and extra; pyiceberg's drivers of databases are its extras sql-….",
+            f"The catalog does not answer: {type(error).__name__}: {error}",
+            hint="Check the connection's host, login and extra. Drivers of databases are extras sql-… of pyiceberg.",
         ) from error
     opened.append(catalog)
     return f"it answers, and has {known} namespaces"
@@ -68,20 +68,20 @@ def _opened(connection: CatalogConnection, opened: list[Catalog]) -> str:
 
 def _namespace(catalog: Catalog, name: str) -> Finding | str:
     if not catalog.namespace_exists(name):
-        remedy = "The first run that feeds a table of it makes it, if the login may. Otherwise correct the name."
-        return Finding(f"namespace {name}", "warn", "it is not there", remedy)
+        remedy = "The first run that feeds one of its tables creates it, if the login may. Otherwise correct the name."
+        return Finding(f"namespace {name}", "warn", "it does not exist", remedy)
     try:
         catalog.update_namespace_properties(name, updates={PROBE: "1"})
         catalog.update_namespace_properties(name, removals={PROBE})
     except NotImplementedError:
-        return Finding(f"namespace {name}", "warn", "this catalog cannot be asked whether it takes writes", _REMEDY)
+        return Finding(f"namespace {name}", "warn", "this catalog cannot show whether it takes writes", _REMEDY)
     except Exception as error:
         return Finding(f"namespace {name}", "fail", f"it takes no writes: {type(error).__name__}: {error}", _REMEDY)
     return "it takes writes"
 
 
 def _has_namespace(catalog: Catalog, table: str) -> bool:
-    """Tell whether a table's namespace exists; one that does not has a finding of its own."""
+    """Check whether a table's namespace exists; a missing one has its own finding."""
     return bool(catalog.namespace_exists(table.rpartition(".")[0]))
 
 
@@ -89,7 +89,7 @@ def _table(catalog: Catalog, name: str) -> Finding | str:
     if catalog.table_exists(name):
         return name
     near = nearest(name, [".".join(each) for each in catalog.list_tables(name.rpartition(".")[0])])
-    remedy = "Correct the name in tables of the configuration. Governance leaves the table out until it exists."
+    remedy = "Correct the name in tables of the configuration. Governance skips the table until it exists."
     return Finding(f"table {name}", "warn", "it does not exist", f"{near} {remedy}" if near else remedy)
 
 
@@ -98,7 +98,7 @@ def _warehouse(catalog: Catalog) -> Finding | str:
 
     place = str(resolve(catalog.properties, "catalog").get("warehouse", ""))
     if not _IS_PLACE.match(place):
-        return "the catalog itself says where tables lie"
+        return "the catalog decides where tables are stored"
     path = f"{place.rstrip('/')}/lakecdc_check_{uuid.uuid4()}"
     try:
         files = load_file_io(catalog.properties, path)
@@ -106,6 +106,6 @@ def _warehouse(catalog: Catalog) -> Finding | str:
             stream.write(b"lakecdc")
         files.delete(path)
     except Exception as error:
-        remedy = "Workers look at tables' metadata there, and jobs write to it: see the connection's properties."
+        remedy = "Workers read table metadata there and jobs write to it: check the connection's properties."
         return Finding("warehouse", "fail", f"{place} takes no files: {type(error).__name__}: {error}", remedy)
     return f"{place} takes files"

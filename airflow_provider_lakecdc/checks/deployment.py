@@ -1,4 +1,4 @@
-"""What Airflow is told: the Spark connection, the folder of documents, the configuration of the DAGs."""
+"""Checks of Airflow's settings: Spark connection, documents folder, configuration of the DAGs."""
 
 from __future__ import annotations
 
@@ -25,22 +25,22 @@ _SECONDS = 5
 _PORTS = {"spark": 7077, "https": 443, "http": 80}
 
 
-def spark_connection(conn_id: str, deploy_mode: str | None, found: list[SparkTarget]) -> Finding | str:
-    """The connection that jobs are submitted to, and whether its master answers.
+def spark_connection(conn_id: str, deploy_mode: str | None, targets: list[SparkTarget]) -> Finding | str:
+    """Check the Spark connection and whether its master answers.
 
-    :param found: takes what the connection says.
-    :raises JobBadInputError: there is none.
-    :raises JobClusterError: its master does not answer.
+    :param targets: receives the connection's settings.
+    :raises JobBadInputError: the connection does not exist.
+    :raises JobClusterError: the master does not answer.
     """
     target = launcher.spark_target(conn_id, deploy_mode)
-    found.append(target)
+    targets.append(target)
     mode = "cluster" if target.cluster_mode else "client"
     text = f"{conn_id}, master {target.master}, {mode} mode"
     kind = find_connection(conn_id, "", "").conn_type
     if kind != "spark":
         return Finding("spark connection", "fail", f"{text}, is of type {kind!r}", "Give it the type 'spark'.")
     if target.master == "yarn" and not {"HADOOP_CONF_DIR", "YARN_CONF_DIR"} & {*os.environ}:
-        return Finding("spark connection", "fail", text, "YARN is found by HADOOP_CONF_DIR or YARN_CONF_DIR: set one.")
+        return Finding("spark connection", "fail", text, "Set HADOOP_CONF_DIR or YARN_CONF_DIR, so that YARN is found.")
     for place in _places(target.master):
         try:
             socket.create_connection(place, _SECONDS).close()
@@ -53,10 +53,10 @@ def spark_connection(conn_id: str, deploy_mode: str | None, found: list[SparkTar
 
 
 def documents(target: SparkTarget | None) -> Finding | str:
-    """The folder of specs and reports.
+    """Check the folder of specs and reports.
 
-    :param target: where drivers run; None if that is not known.
-    :raises JobBadInputError: it takes no files.
+    :param target: where drivers run, if known.
+    :raises JobBadInputError: the folder is not writable.
     """
     from airflow.sdk import ObjectStoragePath
 
@@ -69,17 +69,17 @@ def documents(target: SparkTarget | None) -> Finding | str:
         (folder / name).unlink()
     except Exception as error:
         raise JobBadInputError(
-            f"{uri} takes no files: {type(error).__name__}: {error}.",
+            f"Cannot write to {uri}: {type(error).__name__}: {error}.",
             hint="Set [lakecdc] documents_uri to a folder that workers may write to.",
         ) from error
     if target and target.cluster_mode and uri.startswith("file:"):
         remedy = "Set [lakecdc] documents_uri to object storage: the driver runs on another machine."
-        return Finding("documents", "fail", f"{uri} is a folder of this machine alone", remedy)
+        return Finding("documents", "fail", f"{uri} is local to this machine", remedy)
     return f"{uri} takes files"
 
 
 def dags(config: LakeConfig) -> Finding | str:
-    """The DAGs of a configuration, made as the DAG files make them."""
+    """Create the configuration's DAGs as the DAG files do."""
     from airflow_provider_lakecdc import templates
 
     makers: list[Callable[[LakeConfig], DAG]] = [templates.ingest_dag] if config.source and config.targets else []
@@ -93,7 +93,7 @@ def dags(config: LakeConfig) -> Finding | str:
 
 
 def _places(master: str) -> list[tuple[str, int]]:
-    """Hosts and ports that have to answer; of several standalone masters any one may be down."""
+    """Return the hosts and ports that must answer; none for several standalone masters, as any may be down."""
     url = urlsplit(master.removeprefix("k8s://"))
     if "," in master or url.scheme not in _PORTS or not url.hostname:
         return []

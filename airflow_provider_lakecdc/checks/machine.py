@@ -1,4 +1,4 @@
-"""This machine, as a worker: the packages of its Python, Java, and Spark with its jars."""
+"""Checks of this machine as a worker: Python packages, Java, Spark and its jars."""
 
 from __future__ import annotations
 
@@ -35,26 +35,26 @@ _SECONDS = 5
 
 
 def packages() -> Finding:
-    """Versions of what runs in the worker's Python."""
-    found = {name: _version(name) for name in (_PROVIDER, *_PACKAGES)}
-    text = ", ".join(f"{name} {version}" for name, version in found.items() if version)
+    """Check the packages in the worker's Python."""
+    versions = {name: _version(name) for name in (_PROVIDER, *_PACKAGES)}
+    text = ", ".join(f"{name} {version}" for name, version in versions.items() if version)
     # a checkout on the path has no version
-    missing = [name for name in _PACKAGES if found[name] is None]
+    missing = [name for name in _PACKAGES if versions[name] is None]
     if missing:
         remedy = f"Run {sys.executable} -m pip install {_PROVIDER}."
-        return Finding("packages", "fail", f"{', '.join(missing)} is missing beside {text}", remedy)
+        return Finding("packages", "fail", f"{', '.join(missing)} is missing; installed: {text}", remedy)
     return Finding("packages", "ok", text)
 
 
 def java() -> Finding:
-    """The Java that spark-submit would start."""
+    """Check the Java that spark-submit would start."""
     return tried("java", _java)
 
 
 def spark(target: SparkTarget) -> Iterator[Finding]:
-    """spark-submit and the Spark behind it.
+    """Check spark-submit and its Spark.
 
-    :param target: what the Spark connection asks for.
+    :param target: settings of the Spark connection.
     """
     submit = tried("spark-submit", lambda: submit_binary(target) or shutil.which(target.binary) or "")
     yield submit
@@ -64,13 +64,13 @@ def spark(target: SparkTarget) -> Iterator[Finding]:
 
 
 def jars(coordinates: Sequence[str], conf: Mapping[str, str], repositories: str | None) -> Finding:
-    """Whether Spark has the jars that jobs ask for, or can fetch them.
+    """Check whether Spark has the jars of jobs, or can fetch them.
 
     :param coordinates: Maven coordinates.
     :param conf: Spark settings of the jobs.
-    :param repositories: Maven repositories besides Maven Central, with commas between.
+    :param repositories: Maven repositories besides Maven Central, comma-separated.
     """
-    # Java takes the home folder from the account, whatever HOME says
+    # Java takes the home folder from the account, not from HOME
     ivy = Path(conf.get("spark.jars.ivy") or Path(pwd.getpwuid(os.getuid()).pw_dir) / ".ivy2.5.2")
     missing = [each for each in coordinates if not _is_cached(ivy, each)]
     if not missing:
@@ -79,11 +79,11 @@ def jars(coordinates: Sequence[str], conf: Mapping[str, str], repositories: str 
     away = [each for each in missing if not any(_has(url, each) for url in (*named, MAVEN_CENTRAL))]
     if not away:
         return Finding("jars", "ok", f"{', '.join(missing)} will be fetched by the first job, once")
-    places = " nor ".join((*named, MAVEN_CENTRAL))
+    places = " or ".join((*named, MAVEN_CENTRAL))
     return Finding(
         "jars",
         "warn",
-        f"{', '.join(away)} is not in {ivy}, and neither {places} shows it to this machine",
+        f"{', '.join(away)} is not in {ivy}, and this machine cannot fetch it from {places}",
         'Let workers reach Maven Central, name a mirror in "spark": {"repositories": …} of the configuration, or copy '
         "the folder from a machine that has it (docs/getting-started.md, step 3).",
     )
@@ -94,23 +94,23 @@ def _java() -> str:
     binary = shutil.which(os.path.join(home, "bin", "java") if home else "java")
     remedy = f"Install Java 17 or 21, such as openjdk-17-jre-headless, {'or correct' if home else 'or set'} JAVA_HOME."
     if binary is None:
-        raise JobBadInputError(f"There is no java {f'in {home}' if home else 'on the path'}.", hint=remedy)
-    told = subprocess.run([binary, "-version"], capture_output=True, text=True, timeout=_SECONDS).stderr
-    version = re.search(r'version "(\d++)([^"]*)"', told)
+        raise JobBadInputError(f"Cannot find java {f'in {home}' if home else 'on the path'}.", hint=remedy)
+    output = subprocess.run([binary, "-version"], capture_output=True, text=True, timeout=_SECONDS).stderr
+    version = re.search(r'version "(\d++)([^"]*)"', output)
     if version is None or not JAVA_OLDEST <= int(version[1]) <= JAVA_NEWEST:
-        what = f"Java {version[1]}" if version else "no Java that tells its version"
+        what = f"Java {version[1]}" if version else "a Java of unknown version"
         raise JobBadInputError(f"{binary} is {what}; Spark needs {JAVA_OLDEST} to {JAVA_NEWEST}.", hint=remedy)
     return f"{version[1]}{version[2]} at {binary}"
 
 
 def _pyspark() -> Finding:
-    """Whether the two distributions that own the same files are of one version."""
-    found = {name: version for name in ("pyspark", "pyspark-client") if (version := _version(name))}
-    text = ", ".join(f"{name} {version}" for name, version in found.items())
-    if len({*found.values()}) > 1:
+    """Check that the two distributions that own the same files have one version."""
+    versions = {name: version for name in ("pyspark", "pyspark-client") if (version := _version(name))}
+    text = ", ".join(f"{name} {version}" for name, version in versions.items())
+    if len({*versions.values()}) > 1:
         remedy = "Install both in the same version, with --force-reinstall: they overwrite each other's files."
         return Finding("pyspark", "fail", text, remedy)
-    return Finding("pyspark", "ok", text or "none in this Python, Spark brings its own")
+    return Finding("pyspark", "ok", text or "not in this Python; Spark brings its own")
 
 
 def _fitting(version: str) -> Finding:
@@ -121,7 +121,7 @@ def _fitting(version: str) -> Finding:
 
 
 def _spark_version(submit: str) -> str | None:
-    """The version of the Spark that a spark-submit belongs to, by the name of its jar; None if it cannot be told."""
+    """Return the version in the jar names of a spark-submit's Spark, or None if unknown."""
     homes = [os.environ.get("SPARK_HOME"), str(Path(submit).resolve().parent.parent)]
     for home in filter(None, homes):
         for jar in Path(home, "jars").glob("spark-core_*.jar"):

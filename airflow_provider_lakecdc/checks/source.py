@@ -1,4 +1,4 @@
-"""The source of the ingest DAG, asked by a program that may import its client (``lakecdc.probes.source_checks``)."""
+"""Checks of the ingest DAG's source, in a process that may import its client (``lakecdc.probes.source_checks``)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import logging
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from airflow_provider_lakecdc.governance.discovery import Wanted, find
+from airflow_provider_lakecdc.governance.discovery import TableSelection, select_tables
 from airflow_provider_lakecdc.hooks.catalog import get_catalog
 from airflow_provider_lakecdc.hooks.source import source_from_connection
 from airflow_provider_lakecdc.lake.tables import read_position
@@ -25,18 +25,18 @@ log = logging.getLogger(__name__)
 
 
 def findings(config: LakeConfig, specs: list[JobSpec]) -> Iterator[Finding]:
-    """Look at a configuration's source.
+    """Check a configuration's source.
 
-    :param config: with a source and targets, whose catalog's connection exists.
-    :param specs: takes what an ingest job would be told.
+    :param config: has a source and targets, and its catalog's connection exists.
+    :param specs: receives the spec of an ingest job.
     """
-    found: list[Finding] = []
-    whole = tried("source", _ask, config, specs, found)
-    # what has been found says more than that the program has ended
-    yield from found or [whole]
+    answers: list[Finding] = []
+    whole = tried("source", _ask, config, specs, answers)
+    # the findings are more specific than the exit of the process
+    yield from answers or [whole]
 
 
-def _ask(config: LakeConfig, specs: list[JobSpec], found: list[Finding]) -> str:
+def _ask(config: LakeConfig, specs: list[JobSpec], answers: list[Finding]) -> str:
     catalog, source = get_catalog(config.catalog), dict(config.source)
     secrets = dict(catalog.secrets.values)
     if config.source_conn_id:
@@ -46,17 +46,17 @@ def _ask(config: LakeConfig, specs: list[JobSpec], found: list[Finding]) -> str:
     document = spec_document("ingest", catalog, (), config.job_options("ingest", "ingest"), **parts)
     specs.append(check_spec(document, "ingest"))
     question = json.dumps({"spec": document, "positions": _positions(catalog, config)})
-    told = launcher.ask_source("lakecdc.probes.source_checks", question, secrets)
-    found += [Finding.of(each) for each in json.loads(told)]
-    return "asked"
+    output = launcher.ask_source("lakecdc.probes.source_checks", question, secrets)
+    answers += [Finding.of(each) for each in json.loads(output)]
+    return "queried"
 
 
 def _positions(catalog: CatalogConnection, config: LakeConfig) -> dict[str, str] | None:
-    """Return where tables that ingestion feeds stand in their source; None if one cannot be read."""
+    """Return the log positions of the fed tables by table, or None if one cannot be read."""
     try:
-        tables = find(catalog, Wanted(tuple(config.fed_tables))).tables
+        tables = select_tables(catalog, TableSelection(tuple(config.fed_tables))).tables
         positions = {table: read_position(catalog, table) for table in tables}
     except Exception as error:
-        log.info("The positions of tables cannot be read: %s", one_line(error))
+        log.info("Cannot read the positions of tables: %s", one_line(error))
         return None
     return {table: position.encode() for table, position in positions.items() if position}

@@ -1,4 +1,4 @@
-"""``check``: whether all that jobs need is there, and what to do where it is not."""
+"""``check``: look for everything that jobs need, and say what to do where it is missing."""
 
 from __future__ import annotations
 
@@ -24,30 +24,30 @@ if TYPE_CHECKING:
 _STYLES = {"ok": "", "warn": "yellow", "fail": "red"}
 
 
-def main(asked: Namespace) -> int:
-    """Look at everything and print what was found.
+def main(args: Namespace) -> int:
+    """Run all checks and print their findings.
 
-    :return: 1 if something is missing that jobs need, else 0.
+    :return: 1 if something that jobs need is missing, else 0.
     """
-    found = list(_findings(asked))
-    if asked.json:
-        print_json([finding.facts() for finding in found])
+    findings = list(_findings(args))
+    if args.json:
+        print_json([finding.facts() for finding in findings])
     else:
-        _show(found)
-    return int(any(finding.state == "fail" for finding in found))
+        _show(findings)
+    return int(any(finding.state == "fail" for finding in findings))
 
 
-def _findings(asked: Namespace) -> Iterator[Finding]:
+def _findings(args: Namespace) -> Iterator[Finding]:
     yield machine.packages()
     yield machine.java()
     configs: list[LakeConfig] = []
     makes_dags = False
-    if not asked.catalog:
-        whole = tried("configuration", _configuration, asked, configs)
+    if not args.catalog:
+        whole = tried("configuration", _configuration, args, configs)
         yield whole
         makes_dags = whole.state == "ok"
         if whole.state == "fail" and not configs:
-            # it would have said which connections are meant
+            # the connections to check are unknown without it
             return
     config = configs[0] if configs else None
     spark = config.spark if config else SparkConfig()
@@ -57,28 +57,28 @@ def _findings(asked: Namespace) -> Iterator[Finding]:
     for target in targets:
         yield from machine.spark(target)
     yield tried("documents", deployment.documents, targets[0] if targets else None)
-    conn_id = config.catalog if config else asked.catalog or settings.catalog_conn_id()
-    looked = [*catalog.findings(conn_id, _namespaces(config), _existing(config))]
-    yield from looked
+    conn_id = config.catalog if config else args.catalog or settings.catalog_conn_id()
+    catalog_findings = [*catalog.findings(conn_id, _namespaces(config), _existing(config))]
+    yield from catalog_findings
     specs: list[JobSpec] = []
-    # what is wrong with a configuration that makes no DAGs, or with the catalog's connection, is said above
-    if config and config.source and config.targets and makes_dags and looked[0].state == "ok":
+    # errors of the configuration and of the catalog connection are reported above
+    if config and config.source and config.targets and makes_dags and catalog_findings[0].state == "ok":
         yield from source.findings(config, specs)
     yield tried("jars", _jars, conn_id, spark, specs)
 
 
-def _configuration(asked: Namespace, configs: list[LakeConfig]) -> Finding | str:
-    config = configuration(asked)
+def _configuration(args: Namespace, configs: list[LakeConfig]) -> Finding | str:
+    config = configuration(args)
     if config is None:
-        remedy = "It names source and tables for the DAGs of the wheel: docs/getting-started.md, step 5."
-        return Finding("configuration", "warn", "nobody has set one, so that no source is looked at", remedy)
+        remedy = "Write one with source and tables for the provider's DAGs: docs/getting-started.md, step 5."
+        return Finding("configuration", "warn", "no configuration is set, so no source is checked", remedy)
     if config.tables or config.targets:
         configs.append(config)
     return deployment.dags(config)
 
 
 def _existing(config: LakeConfig | None) -> list[str]:
-    """Return the tables that are named to be maintained and that ingestion does not feed."""
+    """Return the tables to maintain that ingestion does not feed."""
     if config is None:
         return []
     return [name for name in config.tables if not is_pattern(name) and not matching(config.fed_tables, [name])]
@@ -86,15 +86,15 @@ def _existing(config: LakeConfig | None) -> list[str]:
 
 def _namespaces(config: LakeConfig | None) -> list[str]:
     named = [*config.maintained_tables, *config.target_tables] if config else []
-    found = dict.fromkeys(name.rpartition(".")[0] for name in named if not name.startswith("!"))
-    return [name for name in found if name and not any(sign in name for sign in "*?[{")]
+    namespaces = dict.fromkeys(name.rpartition(".")[0] for name in named if not name.startswith("!"))
+    return [name for name in namespaces if name and not any(sign in name for sign in "*?[{")]
 
 
 def _jars(conn_id: str, spark: SparkConfig, specs: Sequence[JobSpec]) -> Finding:
     try:
         properties = get_catalog(conn_id).properties
     except JobBadInputError:
-        # which has a line of its own
+        # reported by its own check
         properties = {}
     needed = [*runtime.packages(properties), *(jar for spec in specs for jar in runtime.source_packages(spec.source))]
     needed += [each.strip() for each in (spark.packages or "").split(",") if each.strip()]
@@ -102,9 +102,9 @@ def _jars(conn_id: str, spark: SparkConfig, specs: Sequence[JobSpec]) -> Finding
     return machine.jars(list(dict.fromkeys(needed)), conf, spark.repositories)
 
 
-def _show(found: Sequence[Finding]) -> None:
+def _show(findings: Sequence[Finding]) -> None:
     rows, styles = [], []
-    for finding in found:
+    for finding in findings:
         rows.append([finding.state, finding.check, finding.found])
         styles.append(_STYLES[finding.state])
         if finding.remedy:

@@ -1,7 +1,7 @@
-"""The commands and their arguments, as Airflow's extension point for providers wants them.
+"""The commands and their arguments, for Airflow's extension point for providers.
 
-Airflow imports this module for each of its own commands, so it imports nothing but the types that they are told in;
-what a command needs is imported when it runs.
+Airflow imports this module for each of its own commands, so it imports only Airflow's argument types; a command
+imports what it needs when it runs.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import NoReturn
 from airflow.cli.cli_config import ActionCommand, Arg, GroupCommand, positive_int
 
 _JSON = Arg(("--json",), action="store_true", help="Print JSON instead of a table.")
-_VERBOSE = Arg(("-v", "--verbose"), action="store_true", help="Show what is logged, and where an error comes from.")
+_VERBOSE = Arg(("-v", "--verbose"), action="store_true", help="Show logs and tracebacks.")
 _CONFIG = Arg(
     ("--config",),
     metavar="FILE",
@@ -29,17 +29,17 @@ _TABLES = Arg(
     ("tables",),
     nargs="*",
     metavar="TABLE",
-    help="namespace.name, patterns such as 'shop.*', and '!*.tmp_*' for what these must not find.",
+    help="namespace.name, patterns such as 'shop.*', and exclusions such as '!*.tmp_*'.",
 )
 _PARTITIONS = Arg(
-    ("--partitions",), action="store_true", help="Also tell when each partition was changed; this reads all manifests."
+    ("--partitions",), action="store_true", help="Show also when each partition changed last; this reads all manifests."
 )
 
-_SINCE = Arg(("--since",), metavar="MOMENT", help="ISO-8601, without a zone UTC; or how long ago, such as 36h or 7d.")
+_SINCE = Arg(("--since",), metavar="MOMENT", help="ISO-8601 (UTC without a zone), or an age such as 36h or 7d.")
 _LIMIT = Arg(
     ("--limit",), type=positive_int(allow_zero=False), default=100, metavar="N", help="Rows at most; default 100."
 )
-_JOB = Arg(("job",), metavar="JOB", help="Such as compact_data_files; docs/job-contract.md has all.")
+_JOB = Arg(("job",), metavar="JOB", help="Such as compact_data_files; see docs/job-contract.md for all.")
 _ONLY = Arg(
     ("--tables",),
     nargs="+",
@@ -47,7 +47,7 @@ _ONLY = Arg(
     metavar="TABLE",
     help="namespace.name and patterns; default: those of the configuration.",
 )
-_OPTIONS = Arg(("--options",), metavar="JSON", default="{}", help="Options of the job, before the configuration's.")
+_OPTIONS = Arg(("--options",), metavar="JSON", default="{}", help="Options of the job; override the configuration's.")
 _DRY_RUN = Arg(("--dry-run",), action="store_true", help="Plan and measure, change nothing.")
 _DAG = Arg(
     ("--dag",),
@@ -58,39 +58,39 @@ _DAG = Arg(
 
 
 def get_lakecdc_commands() -> list[GroupCommand]:
-    """The commands that the provider adds to ``airflow``."""
+    """Return the commands that the provider adds to ``airflow``."""
     commands = (
         _command(
             "check",
-            "Look for what jobs need, and say what to do where it is missing",
-            "Looks at this machine, the connections, the catalog, the source and the configuration, without Spark.\n"
+            "Check that everything jobs need is there, and say what to do if not",
+            "Checks this machine, the connections, the catalog, the source and the configuration, without Spark.\n"
             "Exit code 1: something is missing.",
             (_CONFIG, _CATALOG),
         ),
         _command(
             "health",
-            "Tell which tables hurt their readers, worst first",
-            "Measures tables from their metadata, without Spark: those that are named,\n"
-            "else those of the configuration. Exit code 1: a table cannot be read.",
+            "List the least healthy tables first",
+            "Measures tables from their metadata, without Spark: the named ones,\n"
+            "or those of the configuration. Exit code 1: a table cannot be read.",
             (_TABLES, _CONFIG, _CATALOG, _PARTITIONS),
         ),
         _command(
             "history",
-            "Tell what jobs have done to tables, the newest first",
+            "List what jobs did to tables, newest first",
             "Reads the audit in the lake, the table lakecdc.audit.",
             (_TABLES, _SINCE, _LIMIT, _CONFIG, _CATALOG),
         ),
         _command(
             "plan",
-            "Tell what governance would do now, what it would take, and why",
-            "Looks at tables and chooses as the governance DAGs do, and does nothing.\n"
-            "Exit code 1: a table cannot be looked at.",
+            "Show what governance would do now, its cost, and why",
+            "Assesses tables and plans as the governance DAGs do, and changes nothing.\n"
+            "Exit code 1: a table cannot be assessed.",
             (_TABLES, _CONFIG, _DAG),
         ),
         _command(
             "run",
             "Run one job now, outside any DAG run",
-            "Submits the job as its operator does, waits for its end, and tells what came of it.\n"
+            "Submits the job as its operator does, waits for its end, and prints the result.\n"
             "Exit code 1: it failed, 3: another writer was faster, 4: bad input.",
             (_JOB, _ONLY, _OPTIONS, _DRY_RUN, _CONFIG, _CATALOG),
         ),
@@ -99,14 +99,14 @@ def get_lakecdc_commands() -> list[GroupCommand]:
 
 
 def _command(name: str, help: str, description: str, arguments: tuple[Arg, ...]) -> ActionCommand:
-    """A command whose function is ``main`` of the module that has its name."""
+    """Return a command that calls ``main`` of the module with its name."""
     return ActionCommand(name, help, _running(name), (*arguments, _JSON, _VERBOSE), description)
 
 
 def _running(name: str) -> Callable[[Namespace], NoReturn]:
-    def run(asked: Namespace) -> NoReturn:
+    def run(args: Namespace) -> NoReturn:
         from airflow_provider_lakecdc.cli.running import run_command
 
-        run_command(name, asked)
+        run_command(name, args)
 
     return run

@@ -1,4 +1,4 @@
-"""``health``: which tables hurt their readers, worst first, from metadata alone."""
+"""``health``: list the least healthy tables first, from metadata alone."""
 
 from __future__ import annotations
 
@@ -34,17 +34,17 @@ _STYLES = {"good": "", "poor": "yellow", "bad": "red"}
 Status = Mapping[str, Any]
 
 
-def main(asked: Namespace) -> int:
+def main(args: Namespace) -> int:
     """Measure tables and print them.
 
     :return: 1 if one of them does not exist or cannot be read, else 0.
     """
-    selection = selected(asked)
-    read = partial(report_status, selection.catalog, partitions=asked.partitions, health=True)
+    selection = selected(args)
+    read = partial(report_status, selection.catalog, partitions=args.partitions, health=True)
     with ThreadPoolExecutor(_THREADS) as pool:
         statuses = dict(zip(selection.tables, pool.map(read, selection.tables), strict=True))
     statuses = dict(sorted(statuses.items(), key=lambda named: _score(named[1])))
-    if asked.json:
+    if args.json:
         print_json(statuses)
     else:
         _show(statuses)
@@ -52,7 +52,7 @@ def main(asked: Namespace) -> int:
 
 
 def _score(status: Status) -> float:
-    """For the order: what cannot be read is worst, and a table without a snapshot hurts nobody."""
+    """Return the sort key: unreadable tables first, tables without a snapshot last."""
     if "error" in status:
         return -1.0
     return float(status["health"]["score"]) if status["health"] else 101.0

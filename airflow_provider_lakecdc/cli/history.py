@@ -1,4 +1,4 @@
-"""``history``: what jobs have done to tables, from the audit in the lake."""
+"""``history``: list what jobs did to tables, from the audit in the lake."""
 
 from __future__ import annotations
 
@@ -22,43 +22,43 @@ _AGE = re.compile(r"(\d+) ?(min|h|d)")
 _STYLES = {"failed": "red", "conflict": "yellow"}
 
 
-def main(asked: Namespace) -> int:
-    """Print the rows, the newest first.
+def main(args: Namespace) -> int:
+    """Print the rows, newest first.
 
-    :return: 0, also where nothing has been recorded.
+    :return: 0, also if nothing is recorded.
     """
-    since = _moment(asked.since) if asked.since else None
-    rows = _rows(catalog_of(asked, configuration(asked)), asked.tables, since, asked.limit)
-    if asked.json:
+    since = _moment(args.since) if args.since else None
+    rows = _rows(catalog_of(args, configuration(args)), args.tables, since, args.limit)
+    if args.json:
         print_json([asdict(row) for row in rows])
     elif rows:
         print_grid(_HEADINGS, map(_cells, rows), [_STYLES.get(row.outcome, "") for row in rows])
-        print_lines("", "core-s: core-seconds that it took, of how many were predicted")
+        print_lines("", "core-s: core-seconds used, of the predicted ones")
     else:
-        print_lines("Nothing has been recorded of that.")
+        print_lines("No matching rows are recorded.")
     return 0
 
 
 def _rows(catalog: CatalogConnection, tables: list[str], since: datetime | None, limit: int) -> list[AuditRow]:
-    """Rows of some tables, the newest first.
+    """Return rows of some tables, newest first.
 
-    :param tables: names and patterns; empty is all of them.
+    :param tables: names and patterns; empty means all.
     """
     if not tables:
         return history(catalog, since=since, limit=limit)
     if any(is_pattern(entry) for entry in tables):
-        # which tables there have been, only the rows know
+        # only the rows know which tables existed
         everything = history(catalog, since=since, limit=sys.maxsize)
-        wanted = {*matching(tables, {row.table for row in everything})}
-        return [row for row in everything if row.table in wanted][:limit]
-    found = [row for table in dict.fromkeys(tables) for row in history(catalog, table, since, limit)]
-    return sorted(found, key=lambda row: (row.finished_at, row.row_id), reverse=True)[:limit]
+        matches = {*matching(tables, {row.table for row in everything})}
+        return [row for row in everything if row.table in matches][:limit]
+    rows = [row for table in dict.fromkeys(tables) for row in history(catalog, table, since, limit)]
+    return sorted(rows, key=lambda row: (row.finished_at, row.row_id), reverse=True)[:limit]
 
 
 def _moment(text: str) -> datetime:
-    """The moment that ``--since`` means.
+    """Parse the value of ``--since``.
 
-    :param text: ISO-8601, without a zone UTC; or how long ago, such as ``36h``.
+    :param text: ISO-8601 (UTC without a zone), or an age such as ``36h``.
     :raises SpecError: it is neither.
     """
     if ago := _AGE.fullmatch(text.strip()):
@@ -67,7 +67,7 @@ def _moment(text: str) -> datetime:
         moment = datetime.fromisoformat(text)
     except ValueError as error:
         raise SpecError(
-            f"--since is {text!r}, which is no moment.", hint="Write 2026-01-31, 2026-01-31T06:00+01:00, 36h or 7d."
+            f"Invalid --since {text!r}.", hint="Use 2026-01-31, 2026-01-31T06:00+01:00, 36h or 7d."
         ) from error
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 

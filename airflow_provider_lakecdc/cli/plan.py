@@ -1,4 +1,4 @@
-"""``plan``: what a run of a governance DAG would do now, what that is predicted to take, and why."""
+"""``plan``: show what a run of a governance DAG would do now, its predicted cost, and why."""
 
 from __future__ import annotations
 
@@ -7,50 +7,51 @@ from typing import TYPE_CHECKING
 
 from airflow_provider_lakecdc.cli.tables import configuration
 from airflow_provider_lakecdc.cli.terminal import print_errors, print_grid, print_json, print_lines
-from airflow_provider_lakecdc.governance.planning import Planned, planned
+from airflow_provider_lakecdc.governance.planning import PlannedRun, plan_run
 from lakecdc.contract.errors import SpecError
 
 if TYPE_CHECKING:
     from lakecdc.metadata.plan import Action
 
 
-def main(asked: Namespace) -> int:
-    """Look at the tables, choose as the DAG's tasks ``assess`` and ``plan`` do, and print what they would do.
+def main(args: Namespace) -> int:
+    """Assess the tables and plan as the DAG's tasks ``assess`` and ``plan`` do, and print the plan.
 
-    :return: 1 if a table could not be looked at, else 0.
+    :return: 1 if a table could not be assessed, else 0.
     """
-    config = configuration(asked)
+    config = configuration(args)
     if config is None:
         raise SpecError(
-            "There is no configuration, which says what may be done to which tables.",
-            hint="Name one by --config, the environment variable LAKECDC_CONFIG or [lakecdc] config_file.",
+            "No configuration is set; it says which jobs may run on which tables.",
+            hint="Set one by --config, the environment variable LAKECDC_CONFIG or [lakecdc] config_file.",
         )
-    found = planned(config, asked.dag, asked.tables)
-    if asked.json:
-        costs = {"core_seconds": found.plan.core_seconds, "errors": found.errors, "absent": found.absent}
-        print_json({"dag": found.dag_id, **found.plan.facts(), **costs})
+    result = plan_run(config, args.dag, args.tables)
+    if args.json:
+        costs = {"core_seconds": result.plan.core_seconds, "errors": result.errors, "absent": result.absent}
+        print_json({"dag": result.dag_id, **result.plan.facts(), **costs})
     else:
-        _show(found)
-        print_errors(found.errors, "looked at")
-    return int(bool(found.errors))
+        _show(result)
+        print_errors(result.errors, "assessed")
+    return int(bool(result.errors))
 
 
-def _show(found: Planned) -> None:
-    plan = found.plan
+def _show(result: PlannedRun) -> None:
+    plan = result.plan
     limit = "" if plan.budget_core_seconds is None else f" of {plan.budget_core_seconds:g}"
     if plan.chosen:
         headings = {"table": "left", "job": "left", "core-s": "right", "spares": "right", "why": "left"}
         print_grid(headings, map(_row, plan.chosen))
         print_lines(
-            "", "core-s predicted core-seconds, ? only the job can tell; spares files that readers open no more"
+            "",
+            "core-s: predicted core-seconds, ? unknown until the job runs; spares: files that readers no longer open",
         )
     if plan.skipped:
-        print_lines("", "Left out:")
+        print_lines("", "Skipped:")
         rows = [[each.table, each.job, each.reason] for each in plan.skipped]
         print_grid({"table": "left", "job": "left", "why": "left"}, rows)
-    print_lines(*(f"{table} does not exist yet." for table in found.absent))
-    told = f"{found.dag_id} would take {plan.core_seconds:g} core-seconds{limit}"
-    print_lines("", f"{told}; {found.idle_tables} tables need nothing.")
+    print_lines(*(f"{table} does not exist yet." for table in result.absent))
+    total = f"{result.dag_id} would take {plan.core_seconds:g} core-seconds{limit}"
+    print_lines("", f"{total}; {result.idle_tables} tables need nothing.")
 
 
 def _row(action: Action) -> list[str]:

@@ -1,4 +1,4 @@
-"""``run``: one job through its operator, outside any DAG run."""
+"""``run``: run one job through its operator, outside any DAG run."""
 
 from __future__ import annotations
 
@@ -33,21 +33,21 @@ from lakecdc.contract.report import EXIT_BAD_INPUT, EXIT_CONFLICT, EXIT_DONE
 from lakecdc.contract.spec import GOVERN, SOURCE_JOBS, loads
 from lakecdc.metadata.policy import matching
 
-#: what stands for the id of a DAG in the folder of documents, in metrics and in the audit
+#: DAG id in the documents folder, in metrics and in the audit
 DAG_ID = "lakecdc_run"
-# which of several exit codes a report has (docs/job-contract.md)
+# precedence of exit codes (docs/job-contract.md)
 _GRAVEST = (EXIT_UNKNOWN, EXIT_BAD_INPUT, EXIT_CONFLICT)
-# tables that a job is for alone, because nothing of it goes for all
+# jobs whose options always belong to single tables
 _NAMED_ALONE = ("rebucket",)
 
 
 @dataclass
 class Result:
-    """What came of the job.
+    """The result of the job.
 
-    :param tables: facts of the report by table.
+    :param tables: facts of the reports by table.
     :param reports: URIs of the reports.
-    :param errors: failures as a task's log tells them, a line for each.
+    :param errors: failures as in a task's log, a line for each.
     :param codes: exit codes of the failures.
     """
 
@@ -58,128 +58,126 @@ class Result:
 
     @property
     def exit_code(self) -> int:
-        """That of a report with all tables."""
+        """Return the exit code of a report with all tables."""
         return next((code for code in _GRAVEST if code in self.codes), EXIT_DONE)
 
 
-def main(asked: Namespace) -> int:
-    """Run the job and print what came of it.
+def main(args: Namespace) -> int:
+    """Run the job and print its result.
 
     :return: 0 done, 1 failed, 3 a conflict, 4 bad input.
     """
-    refuse_unknown({asked.job: None}, {*OPTIONS}, "the command")
-    if asked.job == GOVERN:
+    refuse_unknown({args.job: None}, {*OPTIONS}, "the command")
+    if args.job == GOVERN:
         raise SpecError(
-            f"{GOVERN} does what a plan of a DAG run names.",
-            hint="Trigger a governance DAG with one_application, or run the jobs that airflow lakecdc plan tells.",
+            f"{GOVERN} runs a plan of a governance DAG, not a single job.",
+            hint="Trigger a governance DAG with one_application, or run the jobs that airflow lakecdc plan shows.",
         )
-    config = configuration(asked) or LakeConfig(catalog_conn_id=asked.catalog)
-    options = {**config.options.get(asked.job, {}), **loads(asked.options)}
-    if asked.dry_run:
+    config = configuration(args) or LakeConfig(catalog_conn_id=args.catalog)
+    options = {**config.options.get(args.job, {}), **loads(args.options)}
+    if args.dry_run:
         options["dry_run"] = True
-    parse(OPTIONS[asked.job], options, "--options")
+    parse(OPTIONS[args.job], options, "--options")
     result = Result({}, [], [], set())
-    has_source = asked.job in SOURCE_JOBS
-    tasks = _with_source(asked, config) if has_source else _governing(asked, config, options, result)
+    has_source = args.job in SOURCE_JOBS
+    tasks = _with_source(args, config) if has_source else _governing(args, config, options, result)
     for number, arguments in enumerate(tasks):
-        operator = _operator(asked.job, config, {**options, **arguments})
-        with waiting(f"{asked.job} of {len(arguments['tables']) or 'all'} tables"):
+        operator = _operator(args.job, config, {**options, **arguments})
+        with waiting(f"{args.job} of {len(arguments['tables']) or 'all'} tables"):
             _execute(operator, number, result)
-    _tell(asked, result)
+    _print_result(args, result)
     return result.exit_code
 
 
-def _with_source(asked: Namespace, config: LakeConfig) -> Iterator[dict[str, Any]]:
-    """Arguments of the operator of a job that has a source."""
+def _with_source(args: Namespace, config: LakeConfig) -> Iterator[dict[str, Any]]:
+    """Yield the operator's arguments for a job with a source."""
     if not (config.source and config.targets):
+        raise SpecError(f"{args.job} needs source and targets from a configuration.", hint="Name one by --config.")
+    if config.source.get("type") == "jdbc" and "interval" not in config.source and args.job == "ingest":
         raise SpecError(
-            f"{asked.job} needs source and targets, which a configuration has.", hint="Name one by --config."
-        )
-    if config.source.get("type") == "jdbc" and "interval" not in config.source and asked.job == "ingest":
-        raise SpecError(
-            "A source of type 'jdbc' is read by the data interval of a DAG run, and there is none.",
-            hint="Trigger the ingest DAG with a logical date, or give source.interval its start and end.",
+            "A source of type 'jdbc' reads the data interval of a DAG run, and this run has none.",
+            hint="Trigger the ingest DAG with a logical date, or set start and end in source.interval.",
         )
     fed = [*config.target_tables, *config.fed_tables]
-    if unknown := [table for table in asked.tables if table not in matching(fed, [table])]:
+    if unknown := [table for table in args.tables if table not in matching(fed, [table])]:
         raise _unknown_tables(unknown, "The configuration feeds")
     feeding = {"source": config.source, "targets": list(config.targets), "source_conn_id": config.source_conn_id}
-    yield {**feeding, "tables": asked.tables}
+    yield {**feeding, "tables": args.tables}
 
 
 def _unknown_tables(names: Sequence[str], who: str) -> InputError:
     return InputError(
-        f"{who} no table {', '.join(names)}.",
-        hint="Check the spelling; the first run of ingestion creates a target. Nothing was done.",
+        f"{who} no table {', '.join(names)}. Nothing was done.",
+        hint="Check the spelling; the first run of ingestion creates a target.",
     )
 
 
 def _governing(
-    asked: Namespace, config: LakeConfig, options: Mapping[str, Any], result: Result
+    args: Namespace, config: LakeConfig, options: Mapping[str, Any], result: Result
 ) -> Iterator[dict[str, Any]]:
-    """Arguments of the operators, as a DAG with this one step has them planned; what needs nothing is in the result."""
-    job, named = asked.job, asked.tables or config.maintained_tables
+    """Yield the operators' arguments as a DAG with this one step plans them; record tables that need nothing."""
+    job, named = args.job, args.tables or config.maintained_tables
     if not (named or config.fed_patterns):
-        raise SpecError("Nobody has said which tables.", hint="Name them by --tables, or a configuration by --config.")
+        raise SpecError("No table is given.", hint="Name tables by --tables, or a configuration by --config.")
     if job in _NAMED_ALONE:
         own: dict[str, dict[str, Any]] | None = {table: {} for table in named}
     else:
-        # options that say how long rows are kept say so for all tables
+        # a given retention holds for all tables
         own = None if "time_column" in options else config.own_tables(job, options)
-    # a quarantine with a name of its own goes with all tables, not with some that are named
-    shared = [] if asked.tables else config.quarantine_tables
+    # a quarantine with its own name is cleaned with all tables only
+    shared = [] if args.tables else config.quarantine_tables
     beside = {step.job_name: shared for step in OF_SIDE_TABLES if step.job_name == job}
-    found = AssessTablesOperator(
+    assessment = AssessTablesOperator(
         task_id="assess",
         tables=named,
-        fed=[] if asked.tables else config.fed_patterns,
+        fed=[] if args.tables else config.fed_patterns,
         policy={pattern: asdict(policy) for pattern, policy in config.policy.items()},
         steps={job: options},
         beside=beside,
         own={} if own is None else {job: own},
         history=config.history_tables,
         zone=config.schedules.timezone,
-        is_dry=asked.dry_run,
+        is_dry=args.dry_run,
         catalog_conn_id=config.catalog,
     ).assessed()
-    absent = [table.table for table in found.tables if table.is_absent]
-    if absent and asked.tables:
+    absent = [table.table for table in assessment.tables if table.is_absent]
+    if absent and args.tables:
         raise _unknown_tables(absent, "The catalog has")
-    result.tables |= {name: {"outcome": "skipped", "reason": "It does not exist yet."} for name in absent}
-    plan = PlanOperator(task_id="plan", assessment="", jobs=[job], catalog_conn_id=config.catalog).chosen(found)
-    for table in found.tables:
+    result.tables |= {name: {"outcome": "skipped", "reason": "The table does not exist yet."} for name in absent}
+    plan = PlanOperator(task_id="plan", assessment="", jobs=[job], catalog_conn_id=config.catalog).chosen(assessment)
+    for table in assessment.tables:
         if job in table.idle:
             result.tables[table.table] = {"outcome": "nothing", "reason": table.idle[job]}
-    for name, error in found.unseen.items():
+    for name, error in assessment.unreadable.items():
         result.tables[name] = {"outcome": "failed", "reason": error}
-        result.errors.append(f"{name} cannot be looked at, so that nothing is removed from it: {error}")
+        result.errors.append(f"Cannot assess {name}, so nothing is removed from it: {error}")
         result.codes.add(EXIT_UNKNOWN)
     for left in plan.skipped:
         result.tables[left.table] = {"outcome": "skipped", "reason": left.reason}
     if not (result.tables or plan.chosen):
         raise InputError(
-            f"{job} may be done to none of {', '.join(table.table for table in found.tables) or ', '.join(named)}.",
-            hint="See policy, retention and checks of the configuration, and the tables' properties lakecdc.policy.….",
+            f"{job} is not allowed on {', '.join(table.table for table in assessment.tables) or ', '.join(named)}.",
+            hint="Check policy, retention and checks of the configuration, and the table properties lakecdc.policy.….",
         )
-    for task in tasks_of(plan, found, [job], config.tables_per_application):
+    for task in tasks_of(plan, assessment, [job], config.tables_per_application):
         yield task[job]
 
 
 def _operator(job: str, config: LakeConfig, arguments: Mapping[str, Any]) -> LakecdcJobOperator:
     module = importlib.import_module(f"airflow_provider_lakecdc.operators.{job}")
-    (kind,) = (found for found in vars(module).values() if getattr(found, "job_name", None) == job)
+    (kind,) = (each for each in vars(module).values() if getattr(each, "job_name", None) == job)
     operator: LakecdcJobOperator = kind(
         task_id=job,
         catalog_conn_id=config.catalog,
-        # a job is taken up again by the next try of a task, and there is none
+        # resuming needs a next try, and there is none
         durable=False,
         **{**config.spark.arguments(), **arguments},
     )
     given = {name: getattr(operator, name, None) for name in operator.template_fields}
     if templated := [name for name, value in given.items() if "{{" in json.dumps(value, default=str)]:
         raise SpecError(
-            f"The {templated[0]} of {job} are a template, which only a DAG run renders.",
-            hint="Trigger the DAG, or give the value by --options.",
+            f"The {templated[0]} of {job} contain a template, which only a DAG run renders.",
+            hint="Trigger the DAG, or set the value by --options.",
         )
     return operator
 
@@ -189,44 +187,44 @@ def _execute(operator: LakecdcJobOperator, number: int, result: Result) -> None:
     run = SimpleNamespace(run_type="manual", run_id=ti.run_id, conf={}, triggering_user_name=getuser())
     context: Any = {"ti": ti, "dag_run": run, "outlet_events": {}}
     try:
-        # what is logged meanwhile, if anything, is none of the command's own output
+        # logs are not the command's output
         with redirect_stdout(sys.stderr):
             result.tables |= operator.execute(context)
     except LakecdcJobError as error:
         result.tables |= compact(error.report) if error.report else {}
-        result.errors.append(_told(error))
+        result.errors.append(_one_line(error))
         result.codes.add(EXIT_CODES.get(error.failure_class, EXIT_UNKNOWN))
     except KeyboardInterrupt:
         operator.on_kill()
         raise
-    if uri := ti.told.get(REPORT_URI_KEY):
+    if uri := ti.pushed.get(REPORT_URI_KEY):
         result.reports.append(uri)
 
 
-def _told(error: LakecdcJobError) -> str:
-    """A failure in one line; the reasons of tables stand beside these."""
+def _one_line(error: LakecdcJobError) -> str:
+    """Format a failure in one line; the table of results has the reasons of tables."""
     if error.report is None or error.report.error:
         return one_line(error)
-    remedy = error.hint if error.failure_class != "unknown" else "With --verbose you see the job's own output."
+    remedy = error.hint if error.failure_class != "unknown" else "Use --verbose to see the job's output."
     return f"{error.message.splitlines()[0].rstrip(':')}. {remedy}"
 
 
 class _TaskInstance(SimpleNamespace):
-    """The part of a task instance that operators use."""
+    """The parts of a task instance that operators use."""
 
     def __init__(self, task_id: str, number: int) -> None:
         now = datetime.now(UTC).isoformat(timespec="milliseconds")
         ids = {"dag_id": DAG_ID, "run_id": f"manual__{now}", "task_id": task_id, "map_index": number, "try_number": 1}
-        super().__init__(**ids, stats_tags={"dag_id": DAG_ID, "task_id": task_id}, told={})
+        super().__init__(**ids, stats_tags={"dag_id": DAG_ID, "task_id": task_id}, pushed={})
 
     def xcom_push(self, key: str, value: Any) -> None:
-        """Keep what the operator tells."""
-        self.told[key] = value
+        """Store a value of the operator."""
+        self.pushed[key] = value
 
 
-def _tell(asked: Namespace, result: Result) -> None:
-    if asked.json:
-        document = {"job": asked.job, "tables": result.tables, "errors": result.errors, "reports": result.reports}
+def _print_result(args: Namespace, result: Result) -> None:
+    if args.json:
+        document = {"job": args.job, "tables": result.tables, "errors": result.errors, "reports": result.reports}
         print_json(document)
         return
     if result.tables:

@@ -1,4 +1,4 @@
-"""What all commands share: how they end. An error is one line that says what to do, and an exit code."""
+"""The end of every command: an error becomes one line with what to do, and an exit code."""
 
 from __future__ import annotations
 
@@ -17,34 +17,34 @@ from airflow_provider_lakecdc.submit.launcher import environment
 from lakecdc.contract.report import EXIT_BAD_INPUT, EXIT_CONFLICT
 from lakecdc.contract.secrets import mask
 
-#: by class of a failure, where it has a code of its own
+#: exit codes by failure class
 EXIT_CODES = {"conflict": EXIT_CONFLICT, "bad input": EXIT_BAD_INPUT}
-#: of all other failures
+#: exit code of all other failures
 EXIT_UNKNOWN = 1
-# as shells report programs that a signal has ended
+# the exit code of shells after SIGINT
 _INTERRUPTED = 130
-# with which Airflow's own commands make it look for connections in its database too
+# makes Airflow read connections from its database too, as its own commands do
 _KNOWS_CONNECTIONS = {"_AIRFLOW_PROCESS_CONTEXT": "server"}
 
 
-def run_command(name: str, asked: Namespace) -> NoReturn:
-    """Run ``main`` of a command's module and exit: with what it returns, or as its error wants.
+def run_command(name: str, args: Namespace) -> NoReturn:
+    """Run ``main`` of a command's module and exit with its result or with the code of its error.
 
-    :param name: of the module in this package.
-    :param asked: the command's arguments, ``verbose`` among them.
+    :param name: the module in this package.
+    :param args: the command's arguments, ``verbose`` among them.
     """
-    with _quiet(asked.verbose), environment(_KNOWS_CONNECTIONS):
+    with _quiet(args.verbose), environment(_KNOWS_CONNECTIONS):
         try:
-            code = importlib.import_module(f"airflow_provider_lakecdc.cli.{name}").main(asked)
+            code = importlib.import_module(f"airflow_provider_lakecdc.cli.{name}").main(args)
             sys.stdout.flush()
         except BrokenPipeError:
-            # the reader, such as head, has seen enough; what is still buffered must not fail at exit
+            # the reader, such as head, closed the pipe; buffered output must not fail at exit
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             code = 0
         except KeyboardInterrupt:
             code = _INTERRUPTED
         except Exception as error:
-            if asked.verbose:
+            if args.verbose:
                 print(mask(traceback.format_exc()), file=sys.stderr)
             print(f"Error: {one_line(error)}", file=sys.stderr)
             code = EXIT_CODES.get(getattr(error, "failure_class", ""), EXIT_UNKNOWN)
@@ -53,7 +53,7 @@ def run_command(name: str, asked: Namespace) -> NoReturn:
 
 @contextmanager
 def _quiet(verbose: bool) -> Iterator[None]:
-    """Keep logs off the terminal, or with ``verbose`` off the standard output, which is the command's own."""
+    """Silence logs, or with ``verbose`` send them to standard error; standard output is the command's."""
     import structlog
     from airflow.cli.utils import redirect_stdout_log_handlers_to_stderr
 
@@ -63,7 +63,7 @@ def _quiet(verbose: bool) -> Iterator[None]:
         return
     disabled, wrapper = logging.root.manager.disable, structlog.get_config()["wrapper_class"]
     logging.disable(logging.CRITICAL)
-    # operators have loggers of another kind
+    # operators log through structlog
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
     try:
         yield

@@ -1,4 +1,4 @@
-"""Which catalog and which tables a command is about."""
+"""The catalog and the tables that a command works on."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from airflow_provider_lakecdc import settings
-from airflow_provider_lakecdc.governance.discovery import Wanted, find
+from airflow_provider_lakecdc.governance.discovery import TableSelection, select_tables
 from airflow_provider_lakecdc.hooks.catalog import get_catalog
 from lakecdc.contract.errors import InputError, SpecError
 
@@ -27,48 +27,48 @@ class Selection:
     tables: list[str]
 
 
-def configuration(asked: Namespace) -> LakeConfig | None:
-    """The configuration that a command is about; None if it names a catalog instead, or nobody has set one.
+def configuration(args: Namespace) -> LakeConfig | None:
+    """Load the command's configuration; None if it names a catalog instead, or no configuration is set.
 
-    :raises SpecError: it is wrong, or both are named.
+    :raises SpecError: the configuration is invalid, or both are given.
     """
-    catalog = getattr(asked, "catalog", None)
-    if asked.config and catalog:
-        raise SpecError("Both --config and --catalog are given.", hint="The configuration names its catalog itself.")
-    if catalog or not (asked.config or settings.config_file()):
+    catalog = getattr(args, "catalog", None)
+    if args.config and catalog:
+        raise SpecError("Both --config and --catalog are given.", hint="Remove --catalog; the configuration names one.")
+    if catalog or not (args.config or settings.config_file()):
         return None
-    # imports all operators, which takes a while
+    # importing all operators is slow
     from airflow_provider_lakecdc.templates.config import load_config
 
-    return load_config(asked.config)
+    return load_config(args.config)
 
 
-def catalog_of(asked: Namespace, config: LakeConfig | None) -> CatalogConnection:
-    """The catalog of the configuration, else the one that is named, else ``[lakecdc] catalog_conn_id``."""
-    return get_catalog(config.catalog if config else asked.catalog or settings.catalog_conn_id())
+def catalog_of(args: Namespace, config: LakeConfig | None) -> CatalogConnection:
+    """Return the catalog of the configuration, else of ``--catalog``, else of ``[lakecdc] catalog_conn_id``."""
+    return get_catalog(config.catalog if config else args.catalog or settings.catalog_conn_id())
 
 
-def selected(asked: Namespace) -> Selection:
-    """Find the tables: those that are named, else those of the configuration, else all of the catalog that is named.
+def selected(args: Namespace) -> Selection:
+    """Select the named tables, else those of the configuration, else all of the named catalog.
 
-    :raises InputError: there are none.
-    :raises SpecError: nobody has said which.
+    :raises InputError: no table matches.
+    :raises SpecError: no table is given.
     """
-    config = configuration(asked)
-    if config is None and not asked.tables and not asked.catalog:
+    config = configuration(args)
+    if config is None and not args.tables and not args.catalog:
         raise SpecError(
-            "Nobody has said which tables.",
+            "No table is given.",
             hint="Name tables, a catalog by --catalog, or a configuration by --config, the environment variable "
             f"{settings.CONFIG_FILE_VARIABLE} or [lakecdc] config_file.",
         )
-    wanted = config.wanted if config and not asked.tables else Wanted(tuple(asked.tables) or ("*",))
-    catalog = catalog_of(asked, config)
-    tables = list(dict.fromkeys(find(catalog, wanted).tables))
+    selection = config.selection if config and not args.tables else TableSelection(tuple(args.tables) or ("*",))
+    catalog = catalog_of(args, config)
+    tables = list(dict.fromkeys(select_tables(catalog, selection).tables))
     if not tables:
-        entries = ", ".join((*wanted.tables, *wanted.fed))
+        entries = ", ".join((*selection.tables, *selection.fed))
         raise InputError(
-            f"No table of the catalog {catalog.name!r} is found by {entries}.",
-            hint="A catalog in a database lists what was made under its own name: see catalog_name in the connection's "
-            "extra.",
+            f"No table in catalog {catalog.name!r} matches {entries}.",
+            hint="Check the spelling. A catalog in a database lists only tables created under its own name: check "
+            "catalog_name in the connection's extra.",
         )
     return Selection(catalog, tables)

@@ -1,4 +1,4 @@
-"""What commands print: JSON, or tables that fit a terminal and lose nothing in a pipe."""
+"""Output of commands: JSON, or tables that fit a terminal and are never cut in a pipe."""
 
 from __future__ import annotations
 
@@ -13,41 +13,41 @@ from rich.console import Console
 from rich.table import Table as Grid
 from rich.text import Text
 
-# in a pipe nobody folds lines, and whatever reads them wants each row in one
+# in a pipe, one row is one line
 _ENDLESS = 10_000
 
 
 def print_json(document: Mapping[str, Any] | Sequence[Any]) -> None:
-    """Print a document for programs."""
+    """Print a JSON document."""
     print(json.dumps(document, indent=2, default=_text))
 
 
 def print_lines(*lines: str) -> None:
-    """Print text as it is; a terminal folds long lines."""
+    """Print text unchanged; a terminal folds long lines."""
     console = _console()
     for line in lines:
         console.print(Text(line), soft_wrap=True)
 
 
 def print_errors(errors: Mapping[str, str], what: str) -> None:
-    """Print what is wrong with each of some tables, a line for each.
+    """Print the error of each table, one per line.
 
-    :param what: what cannot be done with them, such as ``read``.
+    :param what: what failed, such as ``read``.
     """
     print_lines(*(f"{name} cannot be {what}: {' '.join(error.split())}" for name, error in errors.items()))
 
 
 def print_grid(headings: Mapping[str, str], rows: Iterable[Sequence[str]], styles: Sequence[str] = ()) -> None:
-    """Print a table; a cell that is too wide is folded, never cut.
+    """Print a table; wide cells are folded, never cut.
 
     :param headings: of the columns, each with ``left`` or ``right``.
-    :param rows: a cell for each column; line ends within it stay on a terminal and become commas in a pipe.
-    :param styles: of the rows, in their order, such as ``red``.
+    :param rows: a cell per column; line breaks in a cell become commas in a pipe.
+    :param styles: of the rows, such as ``red``.
     """
     console = _console()
     grid = Grid(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False)
     for heading, justify in headings.items():
-        # a left one may be folded, numbers stay whole
+        # text may be folded, numbers not
         grid.add_column(heading, justify=justify, overflow="fold", no_wrap=justify == "right")  # type: ignore[arg-type]
     for number, row in enumerate(rows):
         cells = row if console.is_terminal else [", ".join(cell.splitlines()) for cell in row]
@@ -55,13 +55,13 @@ def print_grid(headings: Mapping[str, str], rows: Iterable[Sequence[str]], style
     with console.capture() as drawn:
         console.print(grid)
     text = drawn.get()
-    # what reads a pipe has no use for the blanks that fill a column
+    # no padding in a pipe
     console.file.write(text if console.is_terminal else "\n".join(line.rstrip(" ") for line in text.split("\n")))
 
 
 @contextmanager
 def waiting(what: str) -> Iterator[None]:
-    """Show a person what is being waited for, on the standard error."""
+    """Show on standard error what the command waits for."""
     console = Console(stderr=True, markup=False, highlight=False)
     if console.is_terminal:
         with console.status(what):

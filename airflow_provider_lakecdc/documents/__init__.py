@@ -1,1 +1,1 @@
-"""Store and clean up the specs and reports of tries."""
+"""Storage and cleanup of the specs and reports of task tries."""

@@ -1,4 +1,4 @@
-"""Specs and reports of tries that are long over."""
+"""Removal of old specs and reports."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from typing import Any
 from airflow.sdk import ObjectStoragePath
 from fsspec.core import url_to_fs
 
-#: seconds; a job that runs needs its documents, and so do the steps after it
+#: seconds; running jobs and the steps after them need their documents
 YOUNGEST_DOCUMENT = 24 * 3600.0
 _NAME = re.compile(r"(spec|report|application|assessment|plan)\.json\Z|findings-[\w.=~-]+\.jsonl\Z")
 _TRY = re.compile(r"try-\d+\Z")
-# what the file systems of fsspec call the moment of the last write
+# names of the last-modified time in fsspec file systems
 _WRITTEN = ("mtime", "LastModified", "last_modified", "updated")
 
 
 @dataclass
 class Removal:
-    """What has gone, and what stays.
+    """Counts of removed and remaining documents.
 
-    :param kept: documents that are younger.
+    :param kept: newer documents.
     """
 
     documents: int = 0
@@ -33,63 +33,63 @@ class Removal:
 
 
 def remove_documents(base: str, before: datetime, *, dry_run: bool = False) -> Removal:
-    """Remove the documents of all tries whose last document was written before a moment.
+    """Remove the documents of all tries whose newest document is older than a time.
 
-    Only files that are called as a try's documents are, where they lie, are removed; others stay.
+    Only files with the name and place of a try's document are removed.
 
     :param base: folder of all documents, a URI.
-    :param before: the moment.
-    :param dry_run: only count them.
+    :param before: the time.
+    :param dry_run: only count.
     """
     (fs, root), removal = _store(base), Removal()
     if not fs.exists(root):
         return removal
-    # one DAG after the other, so that not all listings are held at once
+    # one DAG at a time, to bound the size of listings
     for dag in [info["name"].rstrip("/") for info in fs.ls(root, detail=True) if info["type"] == "directory"]:
-        for folder, found in _tries(fs, dag):
-            if max(_written(fs, name, info) for name, info in found.items()) >= before:
-                removal.kept += len(found)
+        for folder, documents in _tries(fs, dag):
+            if max(_modified_at(fs, name, info) for name, info in documents.items()) >= before:
+                removal.kept += len(documents)
                 continue
-            removal.documents += len(found)
-            removal.bytes += sum(int(info.get("size") or 0) for info in found.values())
+            removal.documents += len(documents)
+            removal.bytes += sum(int(info.get("size") or 0) for info in documents.values())
             if not dry_run:
-                _remove(fs, folder, found, dag)
+                _remove(fs, folder, documents, dag)
     return removal
 
 
 def _store(base: str) -> tuple[Any, str]:
-    """The file system of a folder, with Airflow's connection if the URI names one, and the folder's path in it."""
+    """Return a folder's file system, with the Airflow connection in the URI if any, and its path there."""
     path = ObjectStoragePath(base)
     if path.conn_id:
         return path.fs, path.path
-    found, name = url_to_fs(base)
-    return found, name
+    fs, name = url_to_fs(base)
+    return fs, name
 
 
 def _tries(fs: Any, dag: str) -> Iterator[tuple[str, dict[str, Mapping[str, Any]]]]:
-    """Folders of tries, and the documents in each with what the store tells of them."""
-    found: dict[str, dict[str, Mapping[str, Any]]] = {}
+    """Yield the folders of tries with their documents and file information."""
+    by_folder: dict[str, dict[str, Mapping[str, Any]]] = {}
     for path, info in fs.find(dag, detail=True).items():
         folder, _, name = path.rpartition("/")
         if _NAME.match(name) and _TRY.match(folder.rpartition("/")[2]):
-            found.setdefault(folder, {})[path] = info
-    yield from found.items()
+            by_folder.setdefault(folder, {})[path] = info
+    yield from by_folder.items()
 
 
-def _written(fs: Any, path: str, info: Mapping[str, Any]) -> datetime:
-    told = next((info[name] for name in _WRITTEN if info.get(name) is not None), None)
-    if told is None:
-        told = fs.modified(path)
-    if isinstance(told, int | float):
-        return datetime.fromtimestamp(told, UTC)
-    moment = datetime.fromisoformat(told) if isinstance(told, str) else told
+def _modified_at(fs: Any, path: str, info: Mapping[str, Any]) -> datetime:
+    modified = next((info[name] for name in _WRITTEN if info.get(name) is not None), None)
+    if modified is None:
+        modified = fs.modified(path)
+    if isinstance(modified, int | float):
+        return datetime.fromtimestamp(modified, UTC)
+    moment = datetime.fromisoformat(modified) if isinstance(modified, str) else modified
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
-def _remove(fs: Any, folder: str, found: Mapping[str, Any], top: str) -> None:
-    """Remove a try's documents, and the folders that are empty then where a store has folders."""
-    for path in found:
-        # another cleaning may have been faster
+def _remove(fs: Any, folder: str, documents: Mapping[str, Any], top: str) -> None:
+    """Remove a try's documents, and then its empty folders if the store has folders."""
+    for path in documents:
+        # a concurrent cleanup may have removed it
         with suppress(FileNotFoundError):
             fs.rm_file(path)
     if "file" not in (fs.protocol if isinstance(fs.protocol, tuple) else (fs.protocol,)):

@@ -1,4 +1,4 @@
-"""Where a try's spec and report lie, and how the Airflow side reads and writes them."""
+"""The store of specs and reports: one folder per try."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Submitted:
-    """The Spark application that a try has submitted.
+    """The Spark application that a try submitted.
 
-    :param id: unique, also before Spark has a name for it.
+    :param id: unique, assigned before Spark names the application.
     :param at: ISO-8601 moment.
     """
 
@@ -33,22 +33,21 @@ class Submitted:
 
 @dataclass(frozen=True)
 class Documents:
-    """The documents of one try: spec, report, and which application these are of.
+    """The documents of one try: spec, report, and the id of their application.
 
-    Every try has its own folder: a report that an earlier try, perhaps still alive, writes late is never taken for
-    this one's.
+    Every try has its own folder, so that a late report of an earlier try is never taken for that of the current one.
 
-    :param folder: a URI without a slash at its end; ``connection_id@`` may stand before the host.
+    :param folder: a URI without a trailing slash; ``connection_id@`` may precede the host.
     """
 
     folder: str
 
     @classmethod
     def of_try(cls, base: str, context: Context | None) -> Documents:
-        """The folder of the try that runs, below ``base``.
+        """Return the documents of the running try, below ``base``.
 
         :param base: folder of all documents, a URI.
-        :param context: the task's context; without one the folder is called ``preview``.
+        :param context: the task's context; without one the folder is named ``preview``.
         """
         base = base.rstrip("/")
         if context is None:
@@ -60,42 +59,42 @@ class Documents:
 
     @property
     def spec_uri(self) -> str:
-        """Where the job reads its spec."""
+        """Return the URI of the spec, for the job."""
         return without_connection(f"{self.folder}/spec.json")
 
     @property
     def report_uri(self) -> str:
-        """Where the job leaves its report."""
+        """Return the URI of the report, for the job."""
         return without_connection(f"{self.folder}/report.json")
 
     def write_spec(self, text: str) -> None:
-        """Write the spec, and remove a report of an earlier run under the same name (``dag.test`` repeats them)."""
+        """Write the spec, and remove the report of an earlier run of the same name (``dag.test`` reuses names)."""
         folder = ObjectStoragePath(self.folder)
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "spec.json").write_text(text)
         (folder / "report.json").unlink(missing_ok=True)
 
     def read_spec(self) -> JobSpec:
-        """The spec that was written last."""
+        """Read the spec back."""
         return parse_spec(read_document(f"{self.folder}/spec.json"))
 
     def write_application(self) -> None:
-        """Note that an application is submitted; one that another try takes over remains the same."""
-        found = {"id": str(uuid.uuid4()), "at": now()}
-        (ObjectStoragePath(self.folder) / "application.json").write_text(json.dumps(found))
+        """Record a new application; a try that resumes another's application keeps its record."""
+        application = {"id": str(uuid.uuid4()), "at": now()}
+        (ObjectStoragePath(self.folder) / "application.json").write_text(json.dumps(application))
 
     def read_application(self) -> Submitted:
-        """The application that was submitted last with these documents."""
+        """Read the application recorded last."""
         return Submitted(**json.loads((ObjectStoragePath(self.folder) / "application.json").read_text()))
 
     def write_report(self, report: JobReport) -> None:
-        """Write the report of what no Spark application was needed for, perhaps besides what one has reported."""
+        """Write a report of tables that need no Spark application, perhaps merged with an application's."""
         (ObjectStoragePath(self.folder) / "report.json").write_text(report.to_json())
 
     def write(self, name: str, text: str) -> str:
-        """Write another document of the try; the URI by which :func:`read_document` finds it.
+        """Write another document of the try and return its URI for :func:`read_document`.
 
-        :param name: of the file.
+        :param name: the file name.
         """
         folder = ObjectStoragePath(self.folder)
         folder.mkdir(parents=True, exist_ok=True)
@@ -103,7 +102,7 @@ class Documents:
         return f"{self.folder}/{name}"
 
     def read_report(self) -> JobReport | None:
-        """The report, or None if the job left none or none that can be read."""
+        """Read the report; None if it is missing or cannot be parsed."""
         path = ObjectStoragePath(self.folder) / "report.json"
         if not path.exists():
             return None
@@ -111,30 +110,30 @@ class Documents:
             document: Any = loads(path.read_text())
             return parse_report(document)
         except SpecError:
-            # half a report means that the job died while it wrote: the same as none
+            # the job died while writing
             return None
 
 
 def read_document(uri: str) -> Any:
-    """What :meth:`Documents.write` has written, decoded.
+    """Read and decode a document of :meth:`Documents.write`.
 
-    :raises SpecError: it is no JSON.
+    :raises SpecError: it is not JSON.
     """
     return loads(ObjectStoragePath(uri).read_text())
 
 
 def without_connection(uri: str) -> str:
-    """The URI as the job sees it: Airflow's connection id means nothing to it."""
+    """Remove Airflow's connection id from a URI, as jobs cannot use it."""
     return re.sub(r"^([\w+.-]+://)[^/@]+@", r"\1", uri)
 
 
 def _safe(part: str) -> str:
-    """Return a name of one folder for an id, another one for each id.
+    """Convert an id to a unique folder name.
 
-    Run ids hold colons and plus signs, which some stores and URI parsers take amiss, and may be ``..``.
+    Run ids contain colons and plus signs, which some stores and URI parsers reject, and may be ``..``.
     """
     name = re.sub(r"[^\w.=-]+", "_", part)
     if name == part and name.strip("."):
         return name
-    # no id that stays as it is has a tilde
+    # unchanged ids have no tilde
     return f"{name}~{hashlib.sha256(part.encode()).hexdigest()[:12]}"

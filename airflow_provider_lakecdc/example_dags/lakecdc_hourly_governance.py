@@ -1,7 +1,6 @@
-"""Rewrites delete files and joins small data files every hour.
+"""Rewrite delete files and compact small data files every hour.
 
-The environment variable LAKECDC_CONFIG names the JSON file that says of which tables; a path given to
-load_config goes before it.
+The environment variable LAKECDC_CONFIG names the JSON configuration; a path passed to load_config overrides it.
 """
 
 from airflow_provider_lakecdc.templates import hourly_governance_dag, load_config

@@ -1,6 +1,6 @@
-"""Feeds Iceberg tables with the changes of a source.
+"""Feed Iceberg tables with the changes of a source.
 
-The environment variable LAKECDC_CONFIG names the JSON file that says which; a path given to load_config goes before it.
+The environment variable LAKECDC_CONFIG names the JSON configuration; a path passed to load_config overrides it.
 """
 
 from airflow_provider_lakecdc.templates import ingest_dag, load_config

@@ -1,7 +1,6 @@
-"""Sorts, compacts, rewrites manifests and expires snapshots every night.
+"""Sort, compact, rewrite manifests and expire snapshots every night.
 
-The environment variable LAKECDC_CONFIG names the JSON file that says of which tables; a path given to
-load_config goes before it.
+The environment variable LAKECDC_CONFIG names the JSON configuration; a path passed to load_config overrides it.
 """
 
 from airflow_provider_lakecdc.templates import load_config, nightly_governance_dag

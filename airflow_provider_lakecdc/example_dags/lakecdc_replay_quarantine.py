@@ -1,7 +1,6 @@
-"""Enters quarantined messages again when somebody triggers it, by hand or with the button of the page Lakehouse.
+"""Replay quarantined messages, triggered by hand or with the button of the page Lakehouse.
 
-The environment variable LAKECDC_CONFIG names the JSON file that says of which tables; a path given to
-load_config goes before it.
+The environment variable LAKECDC_CONFIG names the JSON configuration; a path passed to load_config overrides it.
 """
 
 from airflow_provider_lakecdc.templates import load_config, replay_quarantine_dag

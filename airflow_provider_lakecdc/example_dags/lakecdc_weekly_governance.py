@@ -1,7 +1,6 @@
-"""Expires old rows, looks for orphan files and computes statistics every week.
+"""Expire old rows, find orphan files and compute statistics every week.
 
-The environment variable LAKECDC_CONFIG names the JSON file that says of which tables; a path given to
-load_config goes before it.
+The environment variable LAKECDC_CONFIG names the JSON configuration; a path passed to load_config overrides it.
 """
 
 from airflow_provider_lakecdc.templates import load_config, weekly_governance_dag

@@ -1,1 +1,1 @@
-"""Decide what tables need and whom to tell: assessment, plan, alerts."""
+"""Governance without Spark: assessment of tables, plans, alerts."""

@@ -1,4 +1,4 @@
-"""Tells people which tables hurt, through a notifier of Airflow, and remembers what has been told."""
+"""Send alerts about unhealthy tables through an Airflow notifier, and remember the sent ones."""
 
 from __future__ import annotations
 
@@ -18,77 +18,77 @@ if TYPE_CHECKING:
     from lakecdc.metadata.plan import Action, Plan
 
 log = logging.getLogger(__name__)
-#: XCom with what there was to tell
+#: XCom with the alerts
 HURTS_KEY = "hurts"
-#: outcomes after which a job has no work left, as far as it goes
+#: outcomes of jobs that have no work left
 _PAID = ("done", "nothing")
 _LOW = "low_scores"
-# what stands for a job where a table could not be looked at
+# in place of a job, for tables that could not be assessed
 _LOOK = "assess"
 
 
-def tell_hurts(
+def send_alerts(
     context: Context,
     catalog_conn_id: str,
     alerts: Alerts,
     assessment: Assessment,
     plan: Plan,
-    found: Sequence[tuple[Action, Mapping[str, Any]]],
+    results: Sequence[tuple[Action, Mapping[str, Any]]],
 ) -> None:
-    """Tell what has begun to hurt, and what hurts no more, since the runs before.
+    """Alert about tables that became unhealthy or recovered since the earlier runs.
 
-    What was told is remembered once the notifier has taken it, in the state of :func:`lake_asset`. So if it fails, all
-    is told by the next try or run.
+    Sent alerts are recorded in the state of :func:`lake_asset` after the notifier accepted them, so that the next try
+    or run repeats them if the notifier fails.
 
-    :param found: actions of the plan, each with what its job has reported of the table.
+    :param results: actions of the plan, each with its job's report of the table.
     """
     state = context["asset_state_store"][lake_asset(catalog_conn_id)]
     owners = {each.table: each.owner for each in assessment.tables}
     news, known = News(), dict[str, Any]()
     if alerts.score_below is not None:
         health = {each.table: each.health for each in assessment.tables if each.health}
-        told: Any = state.get(_LOW, [])
-        low, known[_LOW] = low_scores(health, told, alerts.score_below, owners)
+        alerted: Any = state.get(_LOW, [])
+        low, known[_LOW] = low_scores(health, alerted, alerts.score_below, owners)
         news += low
     if alerts.unpaid_runs is not None:
         key = f"unpaid_runs:{context['ti'].dag_id}"
         runs: Any = state.get(key, {})
-        undone, paid = _undone(plan, found, assessment), _paid(found, assessment)
+        undone, paid = _undone(plan, results, assessment), _paid(results, assessment)
         unpaid, known[key] = unpaid_debts(undone, paid, runs, alerts.unpaid_runs, owners)
         news += unpaid
-    _tell(context, alerts, news)
+    _notify(context, alerts, news)
     for key, value in known.items():
         state.set(key, value)
 
 
 def _undone(
-    plan: Plan, found: Sequence[tuple[Action, Mapping[str, Any]]], assessment: Assessment
+    plan: Plan, results: Sequence[tuple[Action, Mapping[str, Any]]], assessment: Assessment
 ) -> dict[str, dict[str, str]]:
-    """Reasons why work was left undone, by job and table; a table that waits for its window waits by agreement."""
+    """Return the reasons of undone work by job and table, except for tables outside their time window."""
     waiting = {(each.job, each.table) for each in assessment.skipped}
-    undone: dict[str, dict[str, str]] = {_LOOK: dict(assessment.unseen)} if assessment.unseen else {}
+    undone: dict[str, dict[str, str]] = {_LOOK: dict(assessment.unreadable)} if assessment.unreadable else {}
     for each in plan.skipped:
         if (each.job, each.table) not in waiting:
             undone.setdefault(each.job, {})[each.table] = each.reason
-    for action, facts in found:
+    for action, facts in results:
         if facts["outcome"] not in _PAID and not action.approve:
             undone.setdefault(action.job, {})[action.table] = facts.get("reason") or facts["outcome"]
     return undone
 
 
-def _paid(found: Sequence[tuple[Action, Mapping[str, Any]]], assessment: Assessment) -> set[tuple[str, str]]:
-    done = {(action.job, action.table) for action, facts in found if facts["outcome"] in _PAID}
-    looked_at = {(_LOOK, each.table) for each in assessment.tables if not each.error}
-    return done | looked_at | {(job, each.table) for each in assessment.tables for job in each.idle}
+def _paid(results: Sequence[tuple[Action, Mapping[str, Any]]], assessment: Assessment) -> set[tuple[str, str]]:
+    done = {(action.job, action.table) for action, facts in results if facts["outcome"] in _PAID}
+    assessed = {(_LOOK, each.table) for each in assessment.tables if not each.error}
+    return done | assessed | {(job, each.table) for each in assessment.tables for job in each.idle}
 
 
-def _tell(context: Context, alerts: Alerts, news: News) -> None:
+def _notify(context: Context, alerts: Alerts, news: News) -> None:
     context["ti"].xcom_push(key=HURTS_KEY, value={"began": list(news.began), "over": list(news.over)})
     for line in news.began:
-        log.warning("It hurts: %s", line)
+        log.warning("Unhealthy: %s", line)
     for line in news.over:
-        log.info("It is over: %s", line)
+        log.info("Recovered: %s", line)
     if news and alerts.notifier:
         arguments = resolve(alerts.arguments, "alerts.arguments")
-        # a path that leads nowhere fails the task, which is how somebody hears of it
+        # a wrong path fails the task, so that it is noticed
         pkgutil.resolve_name(alerts.notifier)(**arguments)({**context, HURTS_KEY: str(news)})

@@ -1,4 +1,4 @@
-"""What of a table's writes its consumers have been told: the newest event of its asset is the memory."""
+"""Writes that were announced to a table's consumers, as recorded by the newest event of its asset."""
 
 from __future__ import annotations
 
@@ -13,33 +13,32 @@ if TYPE_CHECKING:
 
     from airflow_provider_lakecdc.hooks.catalog import CatalogConnection
 
-#: events that others have raised, such as by hand on the web page, may stand before ours
-_LOOKED_AT = 50
+#: events from elsewhere, such as the web page, may be newer than ours
+_MOST_EVENTS = 50
 
 
 def last_announced(asset: Asset) -> str | None:
-    """Snapshot that the newest event of a table's asset names; None if there is no such event.
+    """Return the snapshot in the newest event of a table's asset, or None without such an event.
 
-    To be called inside a task.
+    Must run inside a task.
     """
-    # a task's ``inlet_events`` would need every table among its inlets, which is known only when it runs
+    # a task's ``inlet_events`` needs the tables as inlets, and they are known only when it runs
     from airflow.sdk.execution_time.context import InletEventsAccessor
 
-    events = InletEventsAccessor(asset_name=asset.name, asset_uri=asset.uri).ascending(False).limit(_LOOKED_AT)
+    events = InletEventsAccessor(asset_name=asset.name, asset_uri=asset.uri).ascending(False).limit(_MOST_EVENTS)
     named = (event.extra.get("snapshot_after") for event in events if event.extra)
     return next((str(snapshot) for snapshot in named if snapshot), None)
 
 
 def unannounced_write(catalog: CatalogConnection, table: str, announced: str | None) -> LastWrite | None:
-    """The newest write since a snapshot.
+    """Return the newest write since a snapshot, or None.
 
-    A snapshot that is gone, because it has expired or was rolled back, counts as one before all others.
+    An expired or rolled back snapshot counts as older than all others.
 
-    :param announced: the snapshot that was announced last.
-    :return: None if there is none, or no such table.
+    :param announced: the last announced snapshot.
     """
-    with open_table(catalog, table) as found:
-        if found is None:
+    with open_table(catalog, table) as loaded:
+        if loaded is None:
             return None
-        since = takewhile(lambda snapshot: str(snapshot.snapshot_id) != announced, branch_snapshots(found))
-        return last_write(map(snapshot_facts, since), found.properties)
+        since = takewhile(lambda snapshot: str(snapshot.snapshot_id) != announced, branch_snapshots(loaded))
+        return last_write(map(snapshot_facts, since), loaded.properties)

@@ -1,4 +1,4 @@
-"""Finding the tables that a list of names and patterns stands for."""
+"""Select the tables that names and patterns match."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """The tables that governance is to look for.
+class TableSelection:
+    """Names and patterns of the tables to govern.
 
     :param tables: names and patterns, see :func:`lakecdc.metadata.policy.matching`.
-    :param fed: patterns of tables that ingestion feeds; what it has made among them is governed like its targets.
-    :param policies: what holds for tables, by pattern.
-    :param zone: of the windows of policies.
-    :param query_log: tells how often tables are read, of which no policy says it.
+    :param fed: patterns of ingestion's targets; tables that ingestion created are governed like named targets.
+    :param policies: policies by pattern.
+    :param zone: time zone of the policies' windows.
+    :param query_log: source of read frequencies that no policy sets.
     """
 
     tables: tuple[str, ...]
@@ -36,55 +36,54 @@ class Wanted:
 
     @property
     def named(self) -> list[str]:
-        """Tables that are named, to which everything may be done, whether they exist or not."""
+        """Return the tables that are named without a pattern, whether they exist or not."""
         return [entry for entry in self.tables if not is_pattern(entry)]
 
     @property
     def has_patterns(self) -> bool:
-        """Whether only the catalog can tell which tables are meant."""
+        """Return whether selecting needs a list of the catalog's tables."""
         return bool(self.fed) or any(is_pattern(entry) for entry in self.tables)
 
 
 @dataclass(frozen=True)
-class Found:
-    """Tables that are wanted.
+class SelectedTables:
+    """Tables of a selection.
 
-    :param tables: those that are named first; side tables are left out unless they are named, since they go with the
-        tables that they stand beside.
-    :param there: all tables of the catalog; None if it was not asked.
+    :param tables: named tables first; side tables only if named, as they are assessed with their main tables.
+    :param existing: all tables of the catalog; None if it was not listed.
     """
 
     tables: list[str]
-    there: frozenset[str] | None = None
+    existing: frozenset[str] | None = None
 
 
-def find(catalog: CatalogConnection, wanted: Wanted) -> Found:
-    """Find the tables that are wanted. The catalog is asked only where there are patterns."""
-    named = wanted.named
-    if not wanted.has_patterns:
-        return Found(named)
+def select_tables(catalog: CatalogConnection, selection: TableSelection) -> SelectedTables:
+    """Select tables; the catalog is listed only if there are patterns."""
+    named = selection.named
+    if not selection.has_patterns:
+        return SelectedTables(named)
     with closing(catalog.load()) as opened:
-        there = sorted(_tables(opened))
-    found = matching((*wanted.tables, *wanted.fed), there)
+        existing = sorted(_tables(opened))
+    matches = matching((*selection.tables, *selection.fed), existing)
     known = {*named}
-    others = [name for name in found if name not in known and not is_side_table(name)]
-    return Found([*named, *others], frozenset(there))
+    others = [name for name in matches if name not in known and not is_side_table(name)]
+    return SelectedTables([*named, *others], frozenset(existing))
 
 
 def _tables(catalog: Catalog) -> Iterator[str]:
-    waiting = list(catalog.list_namespaces())
-    while waiting:
-        namespace = waiting.pop()
+    queue = list(catalog.list_namespaces())
+    while queue:
+        namespace = queue.pop()
         for name in catalog.list_tables(namespace):
             yield ".".join(name)
-        waiting += [below for below in _below(catalog, namespace) if len(below) > len(namespace)]
+        queue += [child for child in _children(catalog, namespace) if len(child) > len(namespace)]
 
 
-def _below(catalog: Catalog, namespace: tuple[str, ...]) -> list[tuple[str, ...]]:
+def _children(catalog: Catalog, namespace: tuple[str, ...]) -> list[tuple[str, ...]]:
     from pyiceberg.exceptions import BadRequestError, NoSuchNamespaceError
 
     try:
         return list(catalog.list_namespaces(namespace))
     except (BadRequestError, NoSuchNamespaceError, NotImplementedError):
-        # some catalogs have one level, and take the question amiss
+        # catalogs with one level reject the call
         return []

@@ -1,4 +1,4 @@
-"""What a run of a governance DAG would do now: its tasks ``assess`` and ``plan`` without a run."""
+"""Plan a run of a governance DAG now, as its tasks ``assess`` and ``plan`` do."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from airflow_provider_lakecdc.templates.config import LakeConfig
     from lakecdc.metadata.plan import Plan
 
-#: the governance DAGs by what they are called on the command line and on the page
+#: governance DAGs by their names on the command line and the page
 DAGS: Mapping[str, Callable[[LakeConfig], DAG]] = {
     "hourly": templates.hourly_governance_dag,
     "nightly": templates.nightly_governance_dag,
@@ -28,12 +28,11 @@ DAGS: Mapping[str, Callable[[LakeConfig], DAG]] = {
 
 
 @dataclass(frozen=True)
-class Planned:
-    """What a run would do.
+class PlannedRun:
+    """The plan of a run.
 
-    :param dag_id: of the DAG.
-    :param assessment: what its tables need.
-    :param plan: what would be done of that.
+    :param assessment: what the DAG's tables need.
+    :param plan: the chosen work.
     """
 
     dag_id: str
@@ -42,47 +41,47 @@ class Planned:
 
     @property
     def errors(self) -> dict[str, str]:
-        """Why a table could not be looked at, by table."""
+        """Return the errors of tables that could not be assessed."""
         return {each.table: each.error for each in self.assessment.tables if each.error}
 
     @property
     def absent(self) -> list[str]:
-        """Tables that the catalog does not have."""
+        """Return the tables that do not exist."""
         return [each.table for each in self.assessment.tables if each.is_absent]
 
     @property
     def idle_tables(self) -> int:
-        """How many tables need nothing."""
+        """Return how many tables need nothing."""
         worked = {action.table for action in self.plan.chosen} | {left.table for left in self.plan.skipped}
         worked |= {*self.errors, *self.absent}
         return sum(each.table not in worked for each in self.assessment.tables)
 
 
-def planned(config: LakeConfig, dag: str, tables: Sequence[str] = ()) -> Planned:
-    """Look at the tables, and choose as the DAG's tasks ``assess`` and ``plan`` do. Nothing is done.
+def plan_run(config: LakeConfig, dag: str, tables: Sequence[str] = ()) -> PlannedRun:
+    """Assess the tables and plan as the DAG's tasks ``assess`` and ``plan`` do, without changes.
 
     :param dag: one of :data:`DAGS`.
-    :param tables: names and patterns of those that are to be planned for; empty is all of them.
-    :raises InputError: governance works on none of these.
+    :param tables: names and patterns of the tables to plan for; empty means all.
+    :raises InputError: governance works on none of them.
     """
-    found = DAGS[dag](config)
-    assess, choose = found.get_task("assess"), found.get_task("plan")
+    created = DAGS[dag](config)
+    assess, choose = created.get_task("assess"), created.get_task("plan")
     assert isinstance(assess, AssessTablesOperator) and isinstance(choose, PlanOperator)
-    assessment = _narrowed(assess.assessed(), tables)
-    return Planned(found.dag_id, assessment, choose.chosen(assessment))
+    assessment = _restrict(assess.assessed(), tables)
+    return PlannedRun(created.dag_id, assessment, choose.chosen(assessment))
 
 
-def _narrowed(found: Assessment, tables: Sequence[str]) -> Assessment:
-    """The part of an assessment that is about some tables and what stands beside them."""
+def _restrict(assessment: Assessment, tables: Sequence[str]) -> Assessment:
+    """Restrict an assessment to some tables and their side tables."""
     if not tables:
-        return found
-    named = {*matching(tables, [each.table for each in found.tables])}
-    kept = {each.table for each in found.tables if {each.table, each.beside} & named}
-    if not kept:
-        raise InputError(f"Governance works on none of {', '.join(tables)}.", hint="See tables of the configuration.")
+        return assessment
+    named = {*matching(tables, [each.table for each in assessment.tables])}
+    included = {each.table for each in assessment.tables if {each.table, each.beside} & named}
+    if not included:
+        raise InputError(f"Governance works on none of {', '.join(tables)}.", hint="Check tables in the configuration.")
     return replace(
-        found,
-        tables=tuple(each for each in found.tables if each.table in kept),
-        actions=tuple(each for each in found.actions if each.table in kept),
-        skipped=tuple(each for each in found.skipped if each.table in kept),
+        assessment,
+        tables=tuple(each for each in assessment.tables if each.table in included),
+        actions=tuple(each for each in assessment.actions if each.table in included),
+        skipped=tuple(each for each in assessment.skipped if each.table in included),
     )

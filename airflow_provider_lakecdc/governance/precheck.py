@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from airflow_provider_lakecdc.lake.assess_table import LOOKS, Idle, OpenTable, look_at
+from airflow_provider_lakecdc.lake.assess_table import ASSESSORS, Idle, OpenTable, assess_job
 from airflow_provider_lakecdc.lake.tables import MAIN, summary_of
 from lakecdc.contract.options import SortDataFilesOptions
 from lakecdc.contract.report import TableReport
@@ -54,7 +54,7 @@ def look(catalog: CatalogConnection, spec: JobSpec) -> FirstLook:
     A side table that does not exist is in neither. One that cannot be looked at is left to the job.
     """
     named = list(dict.fromkeys((*spec.tables, *getattr(spec.options, "side_tables", ()))))
-    if spec.job not in LOOKS or spec.options.dry_run:
+    if spec.job not in ASSESSORS or spec.options.dry_run:
         return FirstLook()
     # clients of some catalogs are not for several threads, so that each has its own
     parts = [part for number in range(_THREADS) if (part := named[number::_THREADS])]
@@ -103,7 +103,7 @@ def _idle(table: Table, name: str, spec: JobSpec) -> TableReport | None:
     branch = getattr(spec.options, "branch", MAIN)
     order = spec.options if isinstance(spec.options, SortDataFilesOptions) else SortDataFilesOptions()
     opened = OpenTable(table, branch, order)
-    found = look_at(opened, spec.job, spec.options)
+    found = assess_job(opened, spec.job, spec.options)
     if not isinstance(found, Idle):
         return None
     if opened.head is None:

@@ -1,4 +1,4 @@
-"""How often tables are read, as a query log in their catalog tells."""
+"""Read frequencies of tables from a query log in their catalog."""
 
 from __future__ import annotations
 
@@ -17,13 +17,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class QueryLog:
-    """A table with a row for each time that somebody has read a table.
+    """A table with a row per read of a table.
 
-    :param table: its name; pyiceberg reads it, so that it has no equality deletes.
-    :param name_column: column of text with the table that was read: ``namespace.name``, with its catalog in front or
-        without, in whatever case.
-    :param time_column: column of the moment or the date, which is of UTC if it has no zone.
-    :param max_age: seconds after which a read counts no more.
+    :param table: name of the log table, which pyiceberg reads; it must not have equality deletes.
+    :param name_column: text column with the table read: ``namespace.name``, with or without its catalog, in any case.
+    :param time_column: timestamp or date column, in UTC if without a zone.
+    :param max_age: seconds after which a read no longer counts.
     """
 
     table: str
@@ -33,10 +32,10 @@ class QueryLog:
 
     def __post_init__(self) -> None:
         if not self.max_age > 0:
-            raise SpecError(f"The max_age of query_log is {self.max_age}, not above 0 seconds.")
+            raise SpecError(f"query_log.max_age must be above 0 seconds, got {self.max_age}.")
 
     def reads(self, catalog: Catalog, tables: Collection[str], now: datetime) -> dict[str, float]:
-        """How often each of some tables has been read lately, their mean being 1; nothing if none of them has been.
+        """Return how often each table was read recently, with mean 1; empty if none was read.
 
         :param tables: ``namespace.name`` of each.
         :param now: with a zone.
@@ -44,20 +43,20 @@ class QueryLog:
         by_name = {table.casefold(): table for table in tables}
         counts: Counter[str] = Counter()
         for name, count in self._counts(catalog.load_table(self.table), now - timedelta(seconds=self.max_age)).items():
-            found = name.strip().casefold()
-            while found not in by_name and "." in found:
-                found = found.partition(".")[2]
-            if found in by_name:
-                counts[by_name[found]] += count
+            full_name = name.strip().casefold()
+            while full_name not in by_name and "." in full_name:
+                full_name = full_name.partition(".")[2]
+            if full_name in by_name:
+                counts[by_name[full_name]] += count
         return {table: counts[table] * len(tables) / counts.total() for table in tables} if counts else {}
 
     def _counts(self, log: Table, since: datetime) -> Counter[str]:
         from pyiceberg.expressions import GreaterThanOrEqual, Reference
         from pyiceberg.expressions.literals import literal
 
-        lately = GreaterThanOrEqual(term=Reference(self.time_column), value=literal(since))
+        recent = GreaterThanOrEqual(term=Reference(self.time_column), value=literal(since))
         counts: Counter[str] = Counter()
-        for batch in log.scan(lately, selected_fields=(self.name_column,)).to_arrow_batch_reader():
+        for batch in log.scan(recent, selected_fields=(self.name_column,)).to_arrow_batch_reader():
             for each in batch.column(self.name_column).drop_null().value_counts():
                 counts[each["values"].as_py()] += each["counts"].as_py()
         return counts

@@ -1,1 +1,1 @@
-"""Airflow connections as the job contract wants them."""
+"""Airflow connections as parts of job specs."""

@@ -1,4 +1,4 @@
-"""An Airflow connection of type ``iceberg`` as a catalog for jobs and for pyiceberg."""
+"""Catalogs from Airflow connections of type ``iceberg``, for jobs and for pyiceberg."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
 
 CONN_TYPE = "iceberg"
-#: entry of the connection's extra that names the catalog; the name is stored in the catalog's own rows
+#: extra that sets the catalog's name, which catalogs in databases store with each table
 CATALOG_NAME = "catalog_name"
 _MISSING = (
-    "that describes the Iceberg catalog",
+    "for the Iceberg catalog",
     '{"conn_type": "iceberg", "host": "https://catalog.example.com", "extra": {"warehouse": "s3://bucket/lake"}}',
 )
 
 
 @dataclass(frozen=True)
 class CatalogConnection:
-    """A catalog as one Airflow connection describes it.
+    """A catalog from an Airflow connection.
 
-    :param name: the catalog's name, the same for Spark and pyiceberg.
-    :param properties: pyiceberg's properties with their values.
-    :param references: the same with every secret replaced by a reference, fit for a spec.
-    :param secrets: what the references stand for.
+    :param name: the catalog's name in Spark and pyiceberg.
+    :param properties: pyiceberg's properties.
+    :param references: the properties with secrets replaced by references, for specs.
+    :param secrets: the values of these references.
     """
 
     name: str
@@ -41,43 +41,43 @@ class CatalogConnection:
     secrets: SecretEnvironment
 
     def load(self) -> Catalog:
-        """Open the catalog with pyiceberg. The caller closes it."""
+        """Open the catalog with pyiceberg. The caller must close it."""
         from pyiceberg.catalog import load_catalog
 
         return load_catalog(self.name, **resolve(self.properties, f"catalog {self.name}"))
 
 
 def get_catalog(conn_id: str) -> CatalogConnection:
-    """Look up a connection and hide its secrets from the log.
+    """Read a catalog connection and mask its secrets in logs.
 
     :param conn_id: connection of type ``iceberg``.
-    :raises JobBadInputError: if it is of another type or its catalog cannot be named.
+    :raises JobBadInputError: the connection is of another type or the catalog's name is invalid.
     """
-    found = catalog_from_connection(find_connection(conn_id, *_MISSING))
-    found.secrets.hide_from_logs()
-    return found
+    catalog = catalog_from_connection(find_connection(conn_id, *_MISSING))
+    catalog.secrets.hide_from_logs()
+    return catalog
 
 
 async def aget_catalog(conn_id: str) -> CatalogConnection:
-    """The same as :func:`get_catalog` for a trigger."""
-    found = catalog_from_connection(await afind_connection(conn_id, *_MISSING))
-    await found.secrets.ahide_from_logs()
-    return found
+    """Do the same as :func:`get_catalog` in a trigger."""
+    catalog = catalog_from_connection(await afind_connection(conn_id, *_MISSING))
+    await catalog.secrets.ahide_from_logs()
+    return catalog
 
 
 def catalog_from_connection(connection: Connection) -> CatalogConnection:
-    """Read the properties out of a connection as Airflow's ``IcebergHook`` does, and the catalog's name beside.
+    """Read the properties from a connection as Airflow's ``IcebergHook`` does, and the catalog's name.
 
-    The host is the URI, login and password are the credential of a REST catalog, the extra holds everything else.
-    Unlike there the catalog is not always named after the connection: extra ``catalog_name`` goes before it.
+    The host is the URI, login and password are the credential of a REST catalog, extras are the other properties.
+    Unlike in the hook, extra ``catalog_name`` overrides the connection id as the catalog's name.
 
-    :raises JobBadInputError: if the connection is of another type or its catalog cannot be named.
+    :raises JobBadInputError: the connection is of another type or the catalog's name is invalid.
     """
     conn_id = connection.conn_id
     if connection.conn_type != CONN_TYPE:
         raise JobBadInputError(
             f"The connection {conn_id!r} is of type {connection.conn_type!r}, not {CONN_TYPE!r}.",
-            hint="Name the connection that describes the Iceberg catalog.",
+            hint="Use a connection that describes the Iceberg catalog.",
         )
     properties = {key: _text(value) for key, value in connection.extra_dejson.items()}
     name = str(properties.pop(CATALOG_NAME, conn_id))
@@ -95,7 +95,7 @@ def catalog_from_connection(connection: Connection) -> CatalogConnection:
 def _text(value: Any) -> Any:
     if is_reference(value):
         return value
-    # pyiceberg and Spark both read "true", not "True"
+    # pyiceberg and Spark expect "true", not "True"
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 

@@ -1,4 +1,4 @@
-"""An Airflow connection of type ``kafka``, whose extra holds librdkafka's settings, as part of an ingest source."""
+"""Kafka sources from Airflow connections of type ``kafka``, whose extra holds librdkafka's settings."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 
 
 def kafka_address(connection: Connection, secrets: SecretEnvironment) -> dict[str, Any]:
-    """What a ``kafka`` source takes from a connection.
+    """Return the fields of a ``kafka`` source that a connection provides.
 
-    Airflow's Kafka provider keeps the client's settings in the extra; those of a consumer group mean nothing here.
+    Airflow's Kafka provider keeps the client's settings in the extra; those of consumer groups are ignored.
 
-    :param secrets: takes the values that must not stand in a spec.
-    :raises JobBadInputError: without ``bootstrap.servers``, or with settings that are no plain values.
+    :param secrets: receives the secret values.
+    :raises JobBadInputError: ``bootstrap.servers`` is missing, or a setting is not a scalar.
     """
     extra: Mapping[str, Any] = connection.extra_dejson
     servers = extra.get("bootstrap.servers")
@@ -33,6 +33,8 @@ def kafka_address(connection: Connection, secrets: SecretEnvironment) -> dict[st
         if key in OWN_SETTINGS:
             continue
         if not isinstance(value, str | int | float):
-            raise JobBadInputError(f"The setting {key!r} of the connection {connection.conn_id!r} is no plain value.")
+            raise JobBadInputError(
+                f"The setting {key!r} of the connection {connection.conn_id!r} is not a plain value."
+            )
         settings[key] = secrets.refer_if_secret(key, value)
     return {"bootstrap_servers": str(servers), **({"settings": settings} if settings else {})}

@@ -1,4 +1,4 @@
-"""Looking up Airflow connections with an error that says what is missing."""
+"""Lookup of Airflow connections, with errors that say what is missing."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 
 
 def find_connection(conn_id: str, purpose: str, example: str) -> Connection:
-    """The connection called ``conn_id``.
+    """Look up a connection.
 
-    :param purpose: what it is for, for the message.
-    :param example: its JSON, for the hint.
-    :raises JobBadInputError: if there is none; no retry creates it.
+    :param purpose: its purpose, for the message.
+    :param example: a JSON example, for the hint.
+    :raises JobBadInputError: it does not exist.
     """
     try:
         return BaseHook.get_connection(conn_id)
@@ -27,7 +27,7 @@ def find_connection(conn_id: str, purpose: str, example: str) -> Connection:
 
 
 async def afind_connection(conn_id: str, purpose: str, example: str) -> Connection:
-    """The same for a trigger."""
+    """Do the same as :func:`find_connection` in a trigger."""
     try:
         return await BaseHook.aget_connection(conn_id)
     except AirflowNotFoundException as error:
@@ -36,6 +36,6 @@ async def afind_connection(conn_id: str, purpose: str, example: str) -> Connecti
 
 def _missing(conn_id: str, purpose: str, example: str) -> JobBadInputError:
     return JobBadInputError(
-        f"There is no connection {conn_id!r} {purpose}.",
-        hint=f"Create it, for example as an environment variable: AIRFLOW_CONN_{conn_id.upper()}='{example}'.",
+        f"Connection {conn_id!r} {purpose} does not exist.",
+        hint=f"Create it, such as by an environment variable: AIRFLOW_CONN_{conn_id.upper()}='{example}'.",
     )

@@ -1,4 +1,4 @@
-"""Secrets of Airflow connections on their way to a job: references in the spec, values in the environment only."""
+"""Secrets of Airflow connections for jobs: references in the spec, values only in the environment."""
 
 from __future__ import annotations
 
@@ -15,30 +15,30 @@ _SWITCHES = {"true", "false", ""}
 
 @dataclass
 class SecretEnvironment:
-    """Collects the values that a job needs in its environment.
+    """Environment variables with the secrets of a job.
 
-    :param scope: tells the secrets of one connection from those of another, such as its id.
+    :param scope: distinguishes secrets of different connections, such as the connection id.
     """
 
     scope: str
     values: dict[str, str] = field(default_factory=dict, repr=False)
 
     def refer(self, key: str, value: str) -> dict[str, str]:
-        """Keep ``value`` aside and return the reference that stands for it in the spec.
+        """Store a value and return its reference for the spec.
 
-        :param key: name of the property, part of the variable's name.
+        :param key: name of the property, used in the variable's name.
         """
         readable = re.sub(r"\W+", "_", f"{self.scope}_{key}", flags=re.ASCII).upper()
-        # a.b and a_b read alike as variables
-        told_apart = hashlib.sha256(f"{self.scope}\n{key}".encode()).hexdigest()[:12].upper()
-        name = f"{PREFIX}{readable}_{told_apart}"
+        # the hash distinguishes a.b and a_b
+        digest = hashlib.sha256(f"{self.scope}\n{key}".encode()).hexdigest()[:12].upper()
+        name = f"{PREFIX}{readable}_{digest}"
         self.values[name] = value
         return {"env": name}
 
     def refer_if_secret(self, key: str, value: Any) -> Any:
-        """Return ``value`` as it may stand in a spec.
+        """Return ``value`` or, if it is secret, a reference to it.
 
-        :param key: name of the property; it and passwords inside the value tell a secret.
+        :param key: name of the property; secrets are recognized by it and by passwords in the value.
         """
         if is_reference(value) or not is_secret(key, str(value)):
             return value
@@ -52,12 +52,12 @@ class SecretEnvironment:
             mask_secret(value)
 
     async def ahide_from_logs(self) -> None:
-        """The same for a trigger."""
+        """Do the same as :meth:`hide_from_logs` in a trigger."""
         from airflow.sdk.log import amask_secret
 
         for value in self._maskable():
             await amask_secret(value)
 
     def _maskable(self) -> list[str]:
-        # hiding the word "false" would make every log unreadable
+        # masking "false" would make logs unreadable
         return [value for value in self.values.values() if value.lower() not in _SWITCHES]

@@ -1,4 +1,4 @@
-"""An Airflow connection of a database or of Kafka as the source of an ingest job."""
+"""Sources of ingest jobs from Airflow connections of databases or Kafka."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from lakecdc.contract.secrets import is_secret
 if TYPE_CHECKING:
     from airflow.sdk import Connection
 
-# extras of Airflow's Postgres connections that are not libpq's
+# extras of Airflow's Postgres connections that libpq does not know
 _NOT_LIBPQ = {"cursor", "iam", "redshift", "aws_conn_id", "cluster-identifier", "region_name", "sqlalchemy_query"}
 
 
-# by type of the connection, which is that of the source: what such a connection looks like, and what it gives
+# an example connection by type of source
 _EXAMPLES = {
     "postgres": '{"conn_type": "postgres", "host": "db.example.com", "login": "lakecdc", "password": "…", '
     '"schema": "shop"}',
@@ -29,7 +29,7 @@ _EXAMPLES = {
     "jdbc": '{"conn_type": "postgres", "host": "db.example.com", "login": "lakecdc", "password": "…", '
     '"schema": "shop"}',
 }
-# types of connections that a type of source can use
+# connection types by type of source
 _CONNECTIONS = {
     "postgres": ("postgres",),
     "mysql": ("mysql",),
@@ -42,7 +42,7 @@ _GIVEN = {
     "kafka": {"bootstrap_servers", "settings"},
     "jdbc": {"url", "user", "password"},
 }
-# PyMySQL's and mysqlclient's names in the connection's extra
+# ssl_mode of PyMySQL and mysqlclient in the connection's extra, by the source's mode
 _SSL_MODES = {
     "disabled": "disabled",
     "preferred": "required",
@@ -55,32 +55,32 @@ _SSL_MODES = {
 def source_from_connection(source: Mapping[str, Any], conn_id: str) -> tuple[dict[str, Any], SecretEnvironment]:
     """Complete a source with the address and login of an Airflow connection.
 
-    :param source: the ``source`` of an ingest spec without what the connection gives.
-    :param conn_id: connection of type ``postgres``, whose extra may hold libpq's own parameters such as ``sslmode``;
-        or of type ``mysql``, whose extra may hold ``ssl_mode`` and ``ssl`` with ``ca``, ``cert`` and ``key``; or of
-        type ``kafka``, whose extra holds librdkafka's settings. A source of type ``jdbc`` takes those of databases,
-        and of type ``jdbc``, whose host is the URL.
+    :param source: the ``source`` of an ingest spec without the fields that the connection provides.
+    :param conn_id: connection of type ``postgres``, with libpq parameters such as ``sslmode`` in its extra;
+        ``mysql``, with ``ssl_mode`` and ``ssl`` (``ca``, ``cert``, ``key``) in its extra; or ``kafka``, with librdkafka
+        settings in its extra. A source of type ``jdbc`` accepts connections of databases and of type ``jdbc``, whose
+        host is the URL.
     :return: the completed source and the secrets it refers to.
-    :raises JobBadInputError: if both give the address, or the types do not fit.
+    :raises JobBadInputError: both give the address, or the types do not match.
     """
-    completed, secrets = _completed(source, find_connection(conn_id, *_wanted(source)), conn_id)
+    completed, secrets = _complete(source, find_connection(conn_id, *_purpose(source)), conn_id)
     secrets.hide_from_logs()
     return completed, secrets
 
 
 async def asource_from_connection(source: Mapping[str, Any], conn_id: str) -> tuple[dict[str, Any], SecretEnvironment]:
-    """The same for a trigger."""
-    completed, secrets = _completed(source, await afind_connection(conn_id, *_wanted(source)), conn_id)
+    """Do the same as :func:`source_from_connection` in a trigger."""
+    completed, secrets = _complete(source, await afind_connection(conn_id, *_purpose(source)), conn_id)
     await secrets.ahide_from_logs()
     return completed, secrets
 
 
-def _wanted(source: Mapping[str, Any]) -> tuple[str, str]:
-    """What the connection is for, and what such a one looks like."""
-    return "that describes the source", _EXAMPLES.get(str(source.get("type", "postgres")), "")
+def _purpose(source: Mapping[str, Any]) -> tuple[str, str]:
+    """Return the connection's purpose and an example."""
+    return "for the source", _EXAMPLES.get(str(source.get("type", "postgres")), "")
 
 
-def _completed(
+def _complete(
     source: Mapping[str, Any], connection: Connection, conn_id: str
 ) -> tuple[dict[str, Any], SecretEnvironment]:
     kind = str(source.get("type", connection.conn_type))
@@ -91,8 +91,8 @@ def _completed(
         )
     if given := _GIVEN[kind] & set(source):
         raise JobBadInputError(
-            f"The source has {' and '.join(sorted(given))}, and source_conn_id={conn_id!r} gives them as well.",
-            hint="Leave one of the two out.",
+            f"Both the source and source_conn_id={conn_id!r} set {' and '.join(sorted(given))}.",
+            hint="Remove one of the two.",
         )
     secrets = SecretEnvironment(conn_id)
     completed = {**source, "type": kind, **_address(kind, connection, secrets)}
@@ -103,12 +103,12 @@ def _completed(
 
 def _hint_to_type(kind: str) -> str:
     if kind not in _CONNECTIONS:
-        return f"Leave source_conn_id out; it is for sources of type {', '.join(sorted(_CONNECTIONS))}."
+        return f"Remove source_conn_id; it is for sources of type {', '.join(sorted(_CONNECTIONS))}."
     if kind == "jdbc":
-        return f"It takes a connection of type {' or '.join(_CONNECTIONS[kind])}."
+        return f"Use a connection of type {' or '.join(_CONNECTIONS[kind])}."
     return (
-        f"Give the connection the type {kind!r}. If Airflow's web page does not offer it, Airflow's provider of that "
-        f"type is missing where the page is served: pip install 'airflow-provider-lakecdc[{kind}]'."
+        f"Set the connection's type to {kind!r}. If the web page does not offer that type, install Airflow's provider "
+        f"of it on the API server: pip install 'airflow-provider-lakecdc[{kind}]'."
     )
 
 
@@ -120,8 +120,8 @@ def _address(kind: str, connection: Connection, secrets: SecretEnvironment) -> d
     return {"dsn": conninfo(connection)} if kind == "postgres" else mysql_address(connection)
 
 
-def stand_in(kind: str) -> dict[str, str]:
-    """What a source of a type lacks until its connection is known, for checking the rest of it.
+def placeholder_address(kind: str) -> dict[str, str]:
+    """Return placeholders for the fields that a connection provides, to validate a source without it.
 
     :param kind: the source's type.
     """
@@ -132,7 +132,7 @@ def stand_in(kind: str) -> dict[str, str]:
 
 
 def jdbc_address(connection: Connection) -> dict[str, Any]:
-    """What a ``jdbc`` source takes from a connection, without the password."""
+    """Return the fields of a ``jdbc`` source that a connection provides, without the password."""
     host, login = connection.host or "", {"user": connection.login} if connection.login else {}
     if connection.conn_type in ("jdbc", "sqlite"):
         return {"url": host if host.startswith("jdbc:") else f"jdbc:{connection.conn_type}:{host}", **login}
@@ -148,20 +148,20 @@ def jdbc_address(connection: Connection) -> dict[str, Any]:
 
 
 def mysql_address(connection: Connection) -> dict[str, Any]:
-    """What a ``mysql`` source takes from a connection, without the password.
+    """Return the fields of a ``mysql`` source that a connection provides, without the password.
 
-    :raises JobBadInputError: an ``ssl_mode`` that the source does not know.
+    :raises JobBadInputError: the ``ssl_mode`` is unknown.
     """
     extra = connection.extra_dejson
     files = extra.get("ssl") or {}
-    # Airflow keeps a nested object of a connection's extra as text where it was typed into the form
+    # Airflow stores nested objects as text if typed into the form
     files = json.loads(files) if isinstance(files, str) else files
     given = str(extra.get("ssl_mode", "verify_ca" if files.get("ca") else "disabled"))
     mode = _SSL_MODES.get(given.lower())
     if mode is None:
         raise JobBadInputError(
-            f"The connection {connection.conn_id!r} has the ssl_mode {given!r}.",
-            hint=f"It must be one of {', '.join(_SSL_MODES)}.",
+            f"The connection {connection.conn_id!r} has an unknown ssl_mode {given!r}.",
+            hint=f"Use one of {', '.join(_SSL_MODES)}.",
         )
     parts = {
         "host": connection.host or "localhost",
@@ -177,7 +177,7 @@ def mysql_address(connection: Connection) -> dict[str, Any]:
 
 
 def conninfo(connection: Connection) -> str:
-    """A libpq connection string without the password, values quoted where they have to be.
+    """Return a libpq connection string without the password.
 
     Format: PostgreSQL documentation, 34.1.1.1 "Keyword/Value Connection Strings".
     """

@@ -1,1 +1,1 @@
-"""Read tables through pyiceberg: metadata, never a row."""
+"""Reads of tables through pyiceberg: metadata, never rows."""

@@ -1,6 +1,6 @@
-"""Looks at one table through pyiceberg: what each job would have to do there, told from metadata alone.
+"""Assess from one table's metadata what each job would have to do.
 
-They decide by what the jobs themselves decide by (``lakecdc.metadata``). What a look cannot tell for certain is left to
+The rules are those of the jobs themselves (``lakecdc.metadata``). What metadata cannot decide for certain is left to
 the job.
 """
 
@@ -70,10 +70,10 @@ _EMPTY = "the table has no snapshot"
 
 @dataclass(frozen=True)
 class Idle:
-    """A table needs nothing of a job.
+    """The job has nothing to do.
 
     :param reason: why, as the job would report it.
-    :param metrics: numbers for the report.
+    :param metrics: metrics for the report.
     """
 
     reason: str
@@ -81,23 +81,20 @@ class Idle:
 
 
 @dataclass(frozen=True)
-class Untold:
-    """Only the job can tell whether a table needs it.
-
-    :param reason: why.
-    """
+class Undecided:
+    """Only the job can decide whether it has work."""
 
     reason: str
 
 
-Look = Idle | Work | Untold
+Verdict = Idle | Work | Undecided
 
 
 @dataclass(frozen=True)
 class OpenTable:
-    """A branch of a table, whose manifests are read once, whatever is looked for.
+    """A branch of a table, whose manifests are read once for all jobs.
 
-    :param order: options of the sort by which its files' order is measured.
+    :param order: options of the sort whose order is measured.
     """
 
     table: Table
@@ -106,69 +103,69 @@ class OpenTable:
 
     @cached_property
     def head(self) -> Snapshot | None:
-        """The branch's newest snapshot; None if it has none."""
+        """Return the branch's newest snapshot, or None."""
         return next(branch_snapshots(self.table, self.branch), None)
 
     @cached_property
     def snapshots(self) -> list[SnapshotFacts]:
-        """The branch's snapshots, from its head towards the root."""
+        """Return the branch's snapshots, newest first."""
         return [snapshot_facts(snapshot) for snapshot in branch_snapshots(self.table, self.branch)]
 
     @cached_property
     def manifests(self) -> list[ManifestFile]:
-        """The head's manifests."""
+        """Return the head's manifests."""
         return self.head.manifests(self.table.io) if self.head else []
 
     @cached_property
     def is_small(self) -> bool:
-        """Whether the manifests list few enough files for a worker."""
+        """Return whether a worker can read the manifests' files."""
         counts = ((m.added_files_count or 0) + (m.existing_files_count or 0) for m in self.manifests)
         return sum(counts) <= MOST_FILES_OF_A_WORKER
 
     @cached_property
     def sorted_by(self) -> list[int] | None:
-        """Field ids of the columns that it is sorted by; see :func:`sorted_columns`."""
+        """Return the field ids of the sort columns, see :func:`sorted_columns`."""
         return sorted_columns(self.table, self.order)
 
     @cached_property
     def files(self) -> list[LiveFile]:
-        """All live files, with their bounds in the columns of the order."""
+        """Return all live files with their bounds of the sort columns."""
         return list(live_files(self.table, self.manifests, self.sorted_by or ()))
 
     @cached_property
     def partitions(self) -> Partitions:
-        """Facts of the data files by partition."""
+        """Return facts of the data files by partition."""
         return by_partition(self.files)
 
     @cached_property
     def dropped(self) -> set[int]:
-        """Partition specs whose column was dropped."""
+        """Return the partition specs whose source column was dropped."""
         return specs_by_dropped_columns(self.table)
 
     @cached_property
     def depths(self) -> dict[tuple[int, str], float]:
-        """Overlap depth of each partition's files, those of dropped columns left out."""
-        kept = {scope: files for scope, files in self.partitions.items() if scope[0] not in self.dropped}
-        return {scope: linear_depth(files) for scope, files in kept.items()}
+        """Return the overlap depth of each partition's files, except of dropped columns."""
+        readable = {scope: files for scope, files in self.partitions.items() if scope[0] not in self.dropped}
+        return {scope: linear_depth(files) for scope, files in readable.items()}
 
     @property
     def overlap_depth(self) -> float:
-        """The same of the table."""
+        """Return the table's overlap depth."""
         return average_depth([(depth, keyed_rows(self.partitions[scope])) for scope, depth in self.depths.items()])
 
     @cached_property
     def target_file_bytes(self) -> int:
-        """Size that its data files should have."""
+        """Return the target size of data files."""
         return target_file_bytes(self.table.properties, totals.from_summary(self.summary).bytes)
 
     @property
     def summary(self) -> Any:
-        """The head's."""
+        """Return the head's summary."""
         return summary_of(self.head) if self.head else {}
 
     @cached_property
     def health(self) -> TableHealth:
-        """What readers pay for how its files lie."""
+        """Return the read cost of the table's layout."""
         return measured(
             self.files,
             target_file_bytes=self.target_file_bytes,
@@ -178,19 +175,19 @@ class OpenTable:
         )
 
 
-def look_at(opened: OpenTable, job: str, options: Any) -> Look:
-    """Tell what a job would have to do.
+def assess_job(opened: OpenTable, job: str, options: Any) -> Verdict:
+    """Decide whether a job has work and how much.
 
-    :param options: of the job, as ``lakecdc.contract.options`` has them.
+    :param options: the job's options, see ``lakecdc.contract.options``.
     """
-    if job not in LOOKS:
-        return Untold("only the job can tell")
+    if job not in ASSESSORS:
+        return Undecided("only the job can decide")
     if opened.head is None:
-        return Idle(_EMPTY) if opened.branch == MAIN else Untold("the branch is not there, or has no snapshot")
-    return LOOKS[job](opened, options)
+        return Idle(_EMPTY) if opened.branch == MAIN else Undecided("the branch does not exist or has no snapshot")
+    return ASSESSORS[job](opened, options)
 
 
-def _deletes(opened: OpenTable, options: RewriteDeleteFilesOptions) -> Look:
+def _deletes(opened: OpenTable, options: RewriteDeleteFilesOptions) -> Verdict:
     if opened.summary.get("total-delete-files") == "0":
         return Idle(NOTHING)
     if not opened.is_small:
@@ -201,42 +198,43 @@ def _deletes(opened: OpenTable, options: RewriteDeleteFilesOptions) -> Look:
     return work.of_delete_files(opened.health, facts, opened.table.format_version)
 
 
-def _data_files(opened: OpenTable, options: CompactDataFilesOptions) -> Look:
+def _data_files(opened: OpenTable, options: CompactDataFilesOptions) -> Verdict:
     if options.add_bloom_filters and names.BLOOM_FILTER_COLUMNS in opened.table.properties:
-        return Untold("only the job can tell which files lack Bloom filters")
+        return Undecided("only the job can decide which files lack Bloom filters")
     if not opened.is_small:
         return _too_many()
     target = options.target_file_size_bytes or opened.target_file_bytes
     large = options.large_file_ratio * (options.target_file_size_bytes or written_file_bytes(opened.table.properties))
     specs = {spec_id for spec_id, _ in opened.partitions}
     if specs & opened.dropped:
-        return Untold("it has files of a partition spec whose column was dropped")
+        return Undecided("the table has files of a partition spec whose column was dropped")
     if options.older_specs and specs - {opened.table.spec().spec_id}:
-        return Untold("it has files of older partition specs, which are to be moved")
-    found = {scope: reasons(files, options, target, large) for scope, files in opened.partitions.items()}
-    chosen = [file for scope, files in opened.partitions.items() for file in found[scope].wanted(files)]
+        return Undecided("the table has files of older partition specs to move")
+    by_scope = {scope: reasons(files, options, target, large) for scope, files in opened.partitions.items()}
+    chosen = [file for scope, files in opened.partitions.items() for file in by_scope[scope].wanted(files)]
     if chosen:
         return work.of_compaction(chosen, target)
-    counts = Reasons.counts(found.values())
-    return Idle(none_speaks(options, target, large), {"partitions_examined": len(found), **counts})
+    counts = Reasons.counts(by_scope.values())
+    return Idle(none_speaks(options, target, large), {"partitions_examined": len(by_scope), **counts})
 
 
-def _manifests(opened: OpenTable, options: RewriteManifestsOptions) -> Look:
-    found = [
+def _manifests(opened: OpenTable, options: RewriteManifestsOptions) -> Verdict:
+    manifests = [
         Manifest(m.manifest_path, m.partition_spec_id, m.manifest_length, m.content == 1) for m in opened.manifests
     ]
-    kept = [manifest for manifest in found if manifest.spec_id not in opened.dropped]
+    rewritable = [manifest for manifest in manifests if manifest.spec_id not in opened.dropped]
     target = manifest_target_bytes(opened.table.properties)
-    if reason := refusal(kept, options, target):
-        return Idle(reason, manifest_counts(found, "before"))
-    return work.of_manifests(kept, planned_manifests(kept, worthwhile_specs(kept, target), target))
+    if reason := refusal(rewritable, options, target):
+        return Idle(reason, manifest_counts(manifests, "before"))
+    planned = planned_manifests(rewritable, worthwhile_specs(rewritable, target), target)
+    return work.of_manifests(rewritable, planned)
 
 
-def _order(opened: OpenTable, options: SortDataFilesOptions) -> Look:
+def _order(opened: OpenTable, options: SortDataFilesOptions) -> Verdict:
     if not opened.is_small:
         return _too_many()
     if opened.sorted_by is None:
-        return Untold("its order is a curve, has transforms, or a column that is not there")
+        return Undecided("the sort order is a curve, has transforms or a missing column")
     if not opened.sorted_by:
         return Idle(UNSORTED)
     deep = [(depth, opened.partitions[scope]) for scope, depth in opened.depths.items()]
@@ -247,25 +245,25 @@ def _order(opened: OpenTable, options: SortDataFilesOptions) -> Look:
     return Idle(in_order(options), counts)
 
 
-def _snapshots(opened: OpenTable, options: ExpireSnapshotsOptions) -> Look:
+def _snapshots(opened: OpenTable, options: ExpireSnapshotsOptions) -> Verdict:
     table = opened.table
     refs = table.metadata.refs
-    if any(name.startswith(names.JOB_TAG_PREFIX) or _has_an_age(ref) for name, ref in refs.items()):
-        return Untold("a tag of a job, or a tag or branch with an age, may keep snapshots or let them go")
+    if any(name.startswith(names.JOB_TAG_PREFIX) or _has_retention(ref) for name, ref in refs.items()):
+        return Undecided("tags of jobs, or refs with retention, decide which snapshots expire")
     last = (itertools.islice(branch_snapshots(table, name), options.retain_last) for name in refs)
     kept = {snapshot.snapshot_id for snapshots in last for snapshot in snapshots}
     kept |= {ref.snapshot_id for ref in refs.values()}
     moments, cutoff = {s.snapshot_id: s.timestamp_ms for s in table.metadata.snapshots}, cutoff_ms(options, time.time())
-    if found := old_enough(moments, kept, cutoff):
-        return work.of_expiry(len(found))
+    if expired := old_enough(moments, kept, cutoff):
+        return work.of_expiry(len(expired))
     return Idle(none_can_go(cutoff), {"snapshots": len(moments)})
 
 
-def _rows(opened: OpenTable, options: ExpirePartitionsOptions) -> Look:
+def _rows(opened: OpenTable, options: ExpirePartitionsOptions) -> Verdict:
     cutoff = row_cutoff(options, datetime.now(UTC))
     oldest = oldest_day(opened.table, opened.manifests, options.time_column)
     if cutoff is None or oldest is None or _begin(oldest) < cutoff:
-        return Untold("only the job can tell which rows are old enough")
+        return Undecided("only the job can decide which rows are old enough")
     return Idle(no_row_can_go(cutoff.isoformat()))
 
 
@@ -273,41 +271,41 @@ def _begin(day: date) -> datetime:
     return datetime(day.year, day.month, day.day, tzinfo=UTC)
 
 
-def _tags(opened: OpenTable, options: TagSnapshotsOptions) -> Look:
+def _tags(opened: OpenTable, options: TagSnapshotsOptions) -> Verdict:
     if options.changes:
-        return Untold("changes of tags and branches are asked for")
+        return Undecided("the options change tags or branches")
     ancestors = [(s.snapshot_id, s.timestamp_ms) for s in opened.snapshots]
-    wanted = periodic_tags(options, ancestors, opened.table.metadata.refs, datetime.now(UTC))
-    return work.of_tags(len(wanted)) if wanted else Idle(AS_WANTED)
+    missing = periodic_tags(options, ancestors, opened.table.metadata.refs, datetime.now(UTC))
+    return work.of_tags(len(missing)) if missing else Idle(AS_WANTED)
 
 
-def _exports(opened: OpenTable, options: ExportChangesOptions) -> Look:
-    untold = Untold("only the job can tell what is to be exported")
+def _exports(opened: OpenTable, options: ExportChangesOptions) -> Verdict:
+    undecided = Undecided("only the job can decide what to export")
     name, head = ".".join(opened.table.name()), opened.snapshots[0].snapshot_id
     given = options.destinations.get(name)
     if given is None or given.table is None or options.until is not None:
-        return untold
+        return undecided
     consumers = read_consumers(opened.table.properties)
     if options.consumer and (options.consumer not in consumers or consumers[options.consumer].snapshot_id != head):
-        return untold
+        return undecided
     if not opened.table.catalog.table_exists(given.table):
-        return untold
+        return undecided
     position = standing_position(opened.table.catalog.load_table(given.table))
     exported = exported_snapshot(position, name, str(opened.table.metadata.table_uuid), given.table)
-    return Idle(EXPORTED) if exported == head else untold
+    return Idle(EXPORTED) if exported == head else undecided
 
 
-def _has_an_age(ref: SnapshotRef) -> bool:
-    """Whether a ref, or what it keeps, has rules of its own."""
+def _has_retention(ref: SnapshotRef) -> bool:
+    """Check whether a ref has a retention of its own or for its snapshots."""
     return any((ref.max_ref_age_ms, ref.max_snapshot_age_ms, ref.min_snapshots_to_keep))
 
 
-def _too_many() -> Untold:
-    return Untold(f"it has more than {MOST_FILES_OF_A_WORKER} live files")
+def _too_many() -> Undecided:
+    return Undecided(f"the table has more than {MOST_FILES_OF_A_WORKER} live files")
 
 
 #: by job
-LOOKS: dict[str, Callable[[OpenTable, Any], Look]] = {
+ASSESSORS: dict[str, Callable[[OpenTable, Any], Verdict]] = {
     "rewrite_delete_files": _deletes,
     "sort_data_files": _order,
     "compact_data_files": _data_files,

@@ -1,7 +1,7 @@
-"""Registering consumers of a table's changes and moving them on, through pyiceberg.
+"""Register consumers of a table's changes and advance them, through pyiceberg.
 
-What lies between a consumer's snapshot and the head is kept by ``expire_snapshots`` until the consumer has moved on, or
-has been silent for longer than its limit.
+``expire_snapshots`` keeps the snapshots after a consumer's until the consumer advances, or is silent for longer than
+its limit.
 """
 
 from __future__ import annotations
@@ -29,87 +29,87 @@ _ATTEMPTS = 10
 def register_consumer(
     catalog: CatalogConnection, table: str, name: str, *, snapshot_id: int | None = None, limit: float = LIMIT
 ) -> Consumer:
-    """Register a consumer; one that is registered already stays where it is, with the limit given.
+    """Register a consumer; an existing one keeps its snapshot and gets the new limit.
 
     :param table: ``namespace.name``.
-    :param snapshot_id: the last snapshot it has read; default: the head of ``main``.
-    :param limit: seconds without a move, while there is something to read, after which it counts no more.
-    :raises InputError: no such table or snapshot, or a table without a snapshot.
+    :param snapshot_id: the last snapshot it read; default: the head of ``main``.
+    :param limit: seconds without progress, while there are changes to read, after which its snapshots may expire.
+    :raises InputError: the table or snapshot does not exist, or the table has no snapshot.
     """
     check_name(name, table)
 
-    def change(found: Table, transaction: Transaction) -> Consumer:
-        present = read_consumers(found.properties).get(name)
-        ancestors = list(branch_snapshots(found))
+    def change(loaded: Table, transaction: Transaction) -> Consumer:
+        present = read_consumers(loaded.properties).get(name)
+        ancestors = list(branch_snapshots(loaded))
         read = present.snapshot_id if present else snapshot_id
         if read is None and ancestors:
             read = ancestors[0].snapshot_id
         at = present.moved_at if present else datetime.now(UTC)
         consumer = Consumer(name, _ancestor(ancestors, read, name, table).snapshot_id, limit, at)
         if consumer != present:
-            _put(found, transaction, consumer)
+            _put(loaded, transaction, consumer)
         return consumer
 
-    return _committed(catalog, table, change)
+    return _commit(catalog, table, change)
 
 
 def move_consumer(catalog: CatalogConnection, table: str, name: str, snapshot_id: int) -> Consumer:
-    """Note that a consumer has read up to a snapshot. It never goes back: one that is further stays there.
+    """Record that a consumer has read up to a snapshot; it never moves back.
 
-    :param snapshot_id: what it has read last.
-    :raises InputError: no such consumer, or a snapshot that is not in the history of ``main``; after a rollback the
-        consumer's own is not, and the consumer stops.
+    :param snapshot_id: the last snapshot it read.
+    :raises InputError: the consumer does not exist, or its own or the new snapshot is not in the history of ``main``,
+        such as after a rollback.
     """
 
-    def change(found: Table, transaction: Transaction) -> Consumer:
-        present = _present(found, name)
-        ancestors = list(branch_snapshots(found))
+    def change(loaded: Table, transaction: Transaction) -> Consumer:
+        present = _present(loaded, name)
+        ancestors = list(branch_snapshots(loaded))
         order = [s.snapshot_id for s in ancestors]
         _ancestor(ancestors, present.snapshot_id, name, table)
         _ancestor(ancestors, snapshot_id, name, table)
         if order.index(snapshot_id) >= order.index(present.snapshot_id):
             return present
         consumer = Consumer(name, snapshot_id, present.limit, datetime.now(UTC))
-        _put(found, transaction, consumer)
+        _put(loaded, transaction, consumer)
         return consumer
 
-    return _committed(catalog, table, change)
+    return _commit(catalog, table, change)
 
 
 def drop_consumer(catalog: CatalogConnection, table: str, name: str) -> bool:
-    """Forget a consumer.
+    """Remove a consumer.
 
-    :return: whether there was one.
+    :return: whether it existed.
     """
 
-    def change(found: Table, transaction: Transaction) -> bool:
-        present = read_consumers(found.properties).get(name)
+    def change(loaded: Table, transaction: Transaction) -> bool:
+        present = read_consumers(loaded.properties).get(name)
         if present is None:
             return False
         transaction.remove_properties(present.property_name)
-        if present.tag in found.metadata.refs:
+        if present.tag in loaded.metadata.refs:
             _refs(transaction).remove_tag(present.tag).commit()
         return True
 
-    return _committed(catalog, table, change)
+    return _commit(catalog, table, change)
 
 
 def unread(catalog: CatalogConnection, table: str, name: str) -> tuple[int, int] | None:
-    """What a consumer has not read yet.
+    """Return the range of snapshots that a consumer has not read yet.
 
-    :return: the last snapshot it has read and the head of ``main``; None if these are the same.
-    :raises InputError: no such consumer, or its snapshot is not in the history of ``main`` any more.
+    :return: the last snapshot it read and the head of ``main``, or None if they are equal.
+    :raises InputError: the consumer does not exist, or its snapshot is no longer in the history of ``main``.
     """
-    with open_table(catalog, table) as found:
-        present = _present(_existing(found, table), name)
-        ancestors = list(branch_snapshots(_existing(found, table)))
+    with open_table(catalog, table) as loaded:
+        present = _present(_existing(loaded, table), name)
+        ancestors = list(branch_snapshots(_existing(loaded, table)))
         _ancestor(ancestors, present.snapshot_id, name, table)
     head = ancestors[0].snapshot_id
     return None if head == present.snapshot_id else (present.snapshot_id, head)
 
 
-def _committed(catalog: CatalogConnection, table: str, change: Callable[[Table, Transaction], T]) -> T:
-    """Carry a change out in one metadata commit, anew while other writers come first; none if it changes nothing."""
+def _commit(catalog: CatalogConnection, table: str, change: Callable[[Table, Transaction], T]) -> T:
+    """Apply a change in one metadata commit, retried after conflicts; without a commit if nothing changes."""
     from pyiceberg.exceptions import CommitFailedException
     from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
@@ -121,29 +121,29 @@ def _committed(catalog: CatalogConnection, table: str, change: Callable[[Table, 
     )
 
     def attempt() -> T:
-        with open_table(catalog, table) as found:
-            loaded = _existing(found, table)
-            transaction = loaded.transaction()
-            result = change(loaded, transaction)
+        with open_table(catalog, table) as loaded:
+            existing = _existing(loaded, table)
+            transaction = existing.transaction()
+            result = change(existing, transaction)
             transaction.commit_transaction()
             return result
 
     return attempts(attempt)
 
 
-def _existing(found: Table | None, table: str) -> Table:
-    if found is None:
-        raise InputError("There is no such table.", table=table)
-    return found
+def _existing(loaded: Table | None, table: str) -> Table:
+    if loaded is None:
+        raise InputError("The table does not exist.", table=table)
+    return loaded
 
 
-def _present(found: Table, name: str) -> Consumer:
-    known = read_consumers(found.properties)
+def _present(loaded: Table, name: str) -> Consumer:
+    known = read_consumers(loaded.properties)
     if name not in known:
         raise InputError(
-            f"There is no consumer {name!r}.",
-            table=".".join(found.name()),
-            hint=f"Register it first; there are {', '.join(sorted(known)) or 'none'}.",
+            f"Consumer {name!r} does not exist.",
+            table=".".join(loaded.name()),
+            hint=f"Register it first. Existing consumers: {', '.join(sorted(known)) or 'none'}.",
         )
     return known[name]
 
@@ -152,22 +152,22 @@ def _ancestor(ancestors: Sequence[Snapshot], snapshot_id: int | None, name: str,
     for snapshot in ancestors:
         if snapshot.snapshot_id == snapshot_id:
             return snapshot
-    what = f"Snapshot {snapshot_id} is not in its history"
+    what = f"Snapshot {snapshot_id} is not in the table's history"
     if snapshot_id is None:
         what = "The table has no snapshot yet"
     if snapshot_id == UNREADABLE:
-        what = f"The property {CONSUMER_PREFIX}{name} cannot be read"
+        what = f"The property {CONSUMER_PREFIX}{name} is not readable"
     raise InputError(
-        f"{what}: the consumer {name!r} has nothing to go on from.",
+        f"{what}, so consumer {name!r} cannot continue.",
         table=table,
-        hint="After an expiry or a rollback drop the consumer, read the table in full, and register it again.",
+        hint="After an expiry or a rollback, drop the consumer, read the whole table and register it again.",
     )
 
 
-def _put(found: Table, transaction: Transaction, consumer: Consumer) -> None:
-    snapshot = found.snapshot_by_id(consumer.snapshot_id)
+def _put(loaded: Table, transaction: Transaction, consumer: Consumer) -> None:
+    snapshot = loaded.snapshot_by_id(consumer.snapshot_id)
     assert snapshot is not None
-    # Iceberg counts a ref's age from the time of its snapshot, not from the time the ref was made
+    # Iceberg counts a ref's age from its snapshot's timestamp, not from its creation
     age = max(int(time.time() * 1000) - snapshot.timestamp_ms, 0) + int(consumer.limit * 1000)
     transaction.set_properties({consumer.property_name: consumer.encode()})
     _refs(transaction).create_tag(consumer.snapshot_id, consumer.tag, max_ref_age_ms=age).commit()

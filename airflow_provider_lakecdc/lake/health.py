@@ -1,4 +1,4 @@
-"""Table health as the Airflow side measures it: all manifests of a branch's head through pyiceberg, no file of rows."""
+"""Table health, measured by the Airflow side from all manifests of a branch's head through pyiceberg."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def health_of(table: Table, branch: str = MAIN) -> TableHealth | None:
-    """Measure a branch's head.
+    """Measure the health of a branch's head.
 
     :return: None if the branch has no snapshot.
     """

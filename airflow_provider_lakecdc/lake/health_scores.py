@@ -1,4 +1,4 @@
-"""Scores of tables' health, and which side of a limit they are on."""
+"""Health scores of tables compared with a limit."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from airflow_provider_lakecdc.lake.health import health_of
-from airflow_provider_lakecdc.lake.limits import look_at
+from airflow_provider_lakecdc.lake.limits import check_limit
 from airflow_provider_lakecdc.lake.tables import MAIN, Side, open_branch
 
 if TYPE_CHECKING:
@@ -16,27 +16,27 @@ if TYPE_CHECKING:
 Scores = dict[str, float]
 
 
-def look(
+def check_scores(
     catalog: CatalogConnection, tables: Sequence[str], limit: float, until: Side, branch: str = MAIN
 ) -> Scores | None:
-    """Look at all tables once; see :func:`airflow_provider_lakecdc.lake.limits.look_at`.
+    """Check all tables once, see :func:`airflow_provider_lakecdc.lake.limits.check_limit`.
 
-    :param tables: ``namespace.name`` of each; one that does not exist, or has no snapshot, is neither above nor below.
-    :param limit: a score.
+    :param tables: ``namespace.name`` of each; tables that do not exist or have no snapshot are neither above nor below.
+    :param limit: the score.
     :param until: ``below``: some table has a lower score; ``above``: no table has.
-    :raises LakecdcJobError: if it is left to tables that cannot be read.
+    :raises LakecdcJobError: the result depends on tables that cannot be read.
     """
-    found = look_at(
+    scores = check_limit(
         tables,
         lambda table: _score(catalog, table, branch),
         lambda score: score < limit,
         "some" if until == "below" else "none",
         "Health",
     )
-    return None if found is None else {table: round(score, 1) for table, score in found.items()}
+    return None if scores is None else {table: round(score, 1) for table, score in scores.items()}
 
 
 def _score(catalog: CatalogConnection, table: str, branch: str) -> float | None:
-    with open_branch(catalog, table, branch) as found:
-        health = health_of(found, branch) if found is not None else None
+    with open_branch(catalog, table, branch) as loaded:
+        health = health_of(loaded, branch) if loaded is not None else None
     return health.score if health else None

@@ -1,4 +1,4 @@
-"""What sensors wait for: that some table of several is past a limit, or that none is."""
+"""Limits that sensors wait for: some table is past the limit, or none is."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from airflow_provider_lakecdc.exceptions import LakecdcJobError
 
 log = logging.getLogger(__name__)
 
-#: how many tables are to be past a limit
+#: how many tables must be past the limit
 Until = Literal["some", "none"]
 
 T = TypeVar("T")
 
 
-def look_at(
+def check_limit(
     tables: Sequence[str], read: Callable[[str], T | None], is_past: Callable[[T], bool], until: Until, what: str
 ) -> dict[str, T] | None:
-    """Look at all tables once; see :func:`waited_for`.
+    """Measure all tables once, see :func:`evaluate_limit`.
 
-    A table that cannot be read leaves it to the others as long as these tell how the wait goes on.
+    Tables that cannot be read are ignored if the others decide the result.
 
     :param tables: ``namespace.name`` of each.
-    :param read: the measured value of a table; None if there is no such table yet.
-    :param what: is measured, for messages.
-    :raises LakecdcJobError: if it is left to tables that cannot be read.
+    :param read: returns a table's value, or None if the table does not exist yet.
+    :param what: what is measured, for messages.
+    :raises LakecdcJobError: the result depends on tables that cannot be read.
     """
     values: dict[str, T | None] = {}
     failed: dict[str, Exception] = {}
@@ -34,21 +34,20 @@ def look_at(
         try:
             values[name] = read(name)
         except Exception as error:
-            log.warning("%s cannot be read", name, exc_info=error)
+            log.warning("Cannot read %s", name, exc_info=error)
             failed[name] = error
-    found = waited_for(values, is_past, until)
-    if failed and (not values or (until == "none" and found is not None)):
-        told = "; ".join(f"{name}: {type(error).__name__}: {error}" for name, error in failed.items())
-        raise LakecdcJobError(f"{what} cannot be read. {told}") from next(iter(failed.values()))
-    return found
+    result = evaluate_limit(values, is_past, until)
+    if failed and (not values or (until == "none" and result is not None)):
+        errors = "; ".join(f"{name}: {type(error).__name__}: {error}" for name, error in failed.items())
+        raise LakecdcJobError(f"{what} cannot be read. {errors}") from next(iter(failed.values()))
+    return result
 
 
-def waited_for(values: Mapping[str, T | None], is_past: Callable[[T], bool], until: Until) -> dict[str, T] | None:
-    """Tell whether the wait is over.
+def evaluate_limit(values: Mapping[str, T | None], is_past: Callable[[T], bool], until: Until) -> dict[str, T] | None:
+    """Return the values that end the wait, or None while it continues.
 
     :param values: by table; None for a table that does not exist, which is on neither side of the limit.
-    :return: for ``some`` the values of the tables past the limit, for ``none`` those of all tables; None while there
-        is more to wait for.
+    :return: for ``some`` the values of tables past the limit, for ``none`` those of all tables.
     """
     past = {name: value for name, value in values.items() if value is not None and is_past(value)}
     if until == "some":

@@ -1,4 +1,4 @@
-"""The live files of a snapshot as the Airflow side reads them: all of its manifests, through pyiceberg."""
+"""Live files of a snapshot, read from its manifests through pyiceberg."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ if TYPE_CHECKING:
     from pyiceberg.table import Table
     from pyiceberg.types import IcebergType
 
-# reading waits for the store, decoding for Python
+# reads wait for the store, decoding is bound by the GIL
 _THREADS = 4
-#: field id of the data file that a delete file names (Iceberg specification, data_file struct)
+#: field id of the data file that a delete file references (Iceberg specification, data_file struct)
 _REFERENCED_ID = 143
 
 
 def live_files(table: Table, manifests: Sequence[ManifestFile], columns: Sequence[int] = ()) -> Iterator[LiveFile]:
-    """The live files that manifests list, with their bounds in some columns.
+    """Yield the live files of manifests with their bounds of some columns.
 
-    :param manifests: of one snapshot.
-    :param columns: field ids of the columns, of primitive types.
+    :param manifests: manifests of one snapshot.
+    :param columns: field ids of primitive columns.
     """
     types = {column: table.schema().find_type(column) for column in columns}
     unpartitioned = {number for number, spec in table.specs().items() if spec.is_unpartitioned()}
     for manifest, entries in zip(manifests, _all_entries(table, manifests), strict=True):
         for entry in entries:
-            found = _live_file(entry, manifest, manifest.partition_spec_id in unpartitioned)
-            yield replace(found, bounds=_bounds(entry.data_file, types)) if types else found
+            file = _live_file(entry, manifest, manifest.partition_spec_id in unpartitioned)
+            yield replace(file, bounds=_bounds(entry.data_file, types)) if types else file
 
 
 def _all_entries(table: Table, manifests: Sequence[ManifestFile]) -> Iterator[list[ManifestEntry]]:
-    """Entries of each manifest; of a table among thousands threads would cost more than they save."""
+    """Yield the entries of each manifest, with threads only where they pay off."""
     if len(manifests) < _THREADS:
         yield from (_entries(table, manifest) for manifest in manifests)
         return
@@ -47,7 +47,7 @@ def _all_entries(table: Table, manifests: Sequence[ManifestFile]) -> Iterator[li
 
 
 def _entries(table: Table, manifest: ManifestFile) -> list[ManifestEntry]:
-    """Entries with all fields of version 3; pyiceberg itself leaves out those that version 2 has not."""
+    """Read entries with all fields of version 3; pyiceberg itself drops those that version 2 lacks."""
     from pyiceberg.avro.file import AvroFile
     from pyiceberg.manifest import (
         MANIFEST_ENTRY_SCHEMAS,
@@ -68,14 +68,14 @@ def _entries(table: Table, manifest: ManifestFile) -> list[ManifestEntry]:
 
 
 def _live_file(entry: ManifestEntry, manifest: ManifestFile, everywhere: bool) -> LiveFile:
-    """A manifest's entry.
+    """Convert a manifest entry.
 
-    :param everywhere: whether equality deletes of its partition spec apply to all partitions.
+    :param everywhere: whether equality deletes of the partition spec apply to all partitions.
     """
     file = entry.data_file
     file.spec_id = manifest.partition_spec_id
     content = _content(file)
-    # an entry without one inherits its manifest's (Iceberg specification, sequence number inheritance)
+    # without a sequence number, an entry inherits its manifest's (Iceberg specification, sequence number inheritance)
     sequence = manifest.sequence_number if entry.sequence_number is None else entry.sequence_number
     return LiveFile(
         content,
@@ -122,7 +122,7 @@ def _content(file: DataFile) -> Content:
 
 
 def _location(file: DataFile, content: Content) -> str | None:
-    """A data file's own location, or the one that a delete file names, perhaps by equal bounds of its paths only."""
+    """Return a data file's location, or the one that a delete file references, also by equal path bounds."""
     if content is Content.DATA:
         return file.file_path
     if content is Content.EQUALITY_DELETES:
@@ -134,7 +134,7 @@ def _location(file: DataFile, content: Content) -> str | None:
 
 
 def _referenced() -> int:
-    """Where an entry's data file has the location of the one that it names."""
+    """Return the position of the referenced data file's location in a data file record."""
     from pyiceberg.manifest import DATA_FILE_TYPE
 
     return [field.field_id for field in DATA_FILE_TYPE[3].fields].index(_REFERENCED_ID)

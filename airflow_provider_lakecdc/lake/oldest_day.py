@@ -1,4 +1,4 @@
-"""How far back a table's rows go, told by its partitions by day, from the list of its manifests alone."""
+"""The oldest day of a table's rows, from day partitions in its manifest list."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ if TYPE_CHECKING:
 
 
 def oldest_day(table: Table, manifests: Iterable[ManifestFile], column: str | None) -> date | None:
-    """The day (UTC) before which no row has a time.
+    """Return the day (UTC) before which no row has a time.
 
-    :param manifests: of a snapshot.
-    :param column: of the times.
-    :return: None if the partitions do not tell, because not all files have such by day of the column.
+    :param manifests: manifests of a snapshot.
+    :param column: the time column.
+    :return: None if unknown, as not all files are partitioned by the column's day.
     """
     from pyiceberg.conversions import from_bytes
     from pyiceberg.manifest import ManifestContent
@@ -24,23 +24,23 @@ def oldest_day(table: Table, manifests: Iterable[ManifestFile], column: str | No
     from pyiceberg.utils.datetime import days_to_date
 
     positions = {number: _position(table, number, column) for number in table.specs()}
-    found = []
+    days = []
     for manifest in manifests:
         if manifest.content == ManifestContent.DELETES:
             continue
         position = positions[manifest.partition_spec_id]
         if position is None or not manifest.partitions:
             return None
-        # without one, no row has a time at all
+        # a missing bound means that no row has a time
         if (lower := manifest.partitions[position].lower_bound) is not None:
-            # pyiceberg declares a type for all kinds of bounds
-            days: Any = from_bytes(DateType(), lower)
-            found.append(days_to_date(days))
-    return min(found, default=None)
+            # pyiceberg declares one type for all kinds of bounds
+            lower_day: Any = from_bytes(DateType(), lower)
+            days.append(days_to_date(lower_day))
+    return min(days, default=None)
 
 
 def _position(table: Table, spec_id: int, column: str | None) -> int | None:
-    """Of the partition field by day of a column, in a spec."""
+    """Return the position of a column's day field in a partition spec."""
     known = {field.field_id: field.name for field in table.schema().fields}
     for number, field in enumerate(table.specs()[spec_id].fields):
         if known.get(field.source_id) == column and str(field.transform) == "day":

@@ -1,4 +1,4 @@
-"""The delete debt that ``rewrite_delete_files`` can pay: what it has to leave is no reason to run it again."""
+"""The delete debt that rewrite_delete_files can remove; deletes that it must skip do not count."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ if TYPE_CHECKING:
     from lakecdc.metadata.debt import DeleteDebt
 
 
-def payable(table: Table, snapshot: Snapshot, debt: DeleteDebt) -> DeleteDebt:
-    """A snapshot's debt without the equality deletes that no run can convert; reads its delete manifests.
+def removable_debt(table: Table, snapshot: Snapshot, debt: DeleteDebt) -> DeleteDebt:
+    """Subtract the equality deletes that no run can convert from a snapshot's debt; reads its delete manifests.
 
-    They are told as the job does (``lakecdc.maintain.delete_files.leftovers``), as far as delete manifests tell it.
+    The rules are those of the job (``lakecdc.maintain.delete_files.leftovers``), applied to delete manifests.
 
-    :param debt: with them.
+    :param debt: the whole debt.
     """
-    left = list(_left(table, snapshot))
+    skipped = list(_skipped_files(table, snapshot))
     return replace(
         debt,
-        equality_delete_files=max(0, debt.equality_delete_files - len(left)),
-        equality_deletes=max(0, debt.equality_deletes - sum(file.record_count for file in left)),
+        equality_delete_files=max(0, debt.equality_delete_files - len(skipped)),
+        equality_deletes=max(0, debt.equality_deletes - sum(file.record_count for file in skipped)),
     )
 
 
-def _left(table: Table, snapshot: Snapshot) -> Iterator[DataFile]:
+def _skipped_files(table: Table, snapshot: Snapshot) -> Iterator[DataFile]:
     from pyiceberg.manifest import DataFileContent, ManifestContent
 
     manifests, kinds = snapshot.manifests(table.io), _column_types(table)
@@ -58,10 +58,10 @@ def _left(table: Table, snapshot: Snapshot) -> Iterator[DataFile]:
 
 
 def _doubts(file: DataFile, kinds: dict[int, str]) -> set[str]:
-    return {found for field_id in file.equality_ids or () if (found := doubt(kinds.get(field_id)))}
+    return {reason for field_id in file.equality_ids or () if (reason := doubt(kinds.get(field_id)))}
 
 
 def _column_types(table: Table) -> dict[int, str]:
-    """Types of the top-level columns of all schemas, each in the newest one that has it."""
+    """Return the types of all schemas' top-level columns, each from the newest schema that has it."""
     schemas = [*(schema for _, schema in sorted(table.schemas().items())), table.schema()]
     return {field.field_id: str(field.field_type) for schema in schemas for field in schema.fields}

@@ -1,4 +1,4 @@
-"""Whether the rows of a table have changed since a snapshot, told from metadata."""
+"""Detect from metadata whether a table's rows changed since a snapshot."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Since:
-    """What has become of a branch since a snapshot.
+class RowChanges:
+    """Changes of a branch since a snapshot.
 
-    :param head: its newest snapshot.
-    :param changed: whether its rows may have changed.
-    :param is_descendant: whether the snapshot is still in its history: not after a rollback, or once it has expired.
+    :param head: the newest snapshot.
+    :param changed: whether rows may have changed.
+    :param is_descendant: whether the snapshot is still in the branch's history; false after a rollback or its expiry.
     """
 
     head: int
@@ -26,18 +26,18 @@ class Since:
     is_descendant: bool
 
 
-def since(catalog: CatalogConnection, table: str, seen: int | None, branch: str = MAIN) -> Since | None:
-    """Look at a branch once, at the price of one metadata file.
+def changes_since(catalog: CatalogConnection, table: str, seen: int | None, branch: str = MAIN) -> RowChanges | None:
+    """Check a branch once, by reading one metadata file.
 
     :param table: ``namespace.name``.
-    :param seen: the snapshot that was its head then; None if it had none, so that any row is a change.
-    :return: None if there is no such table or branch, or no snapshot in it.
+    :param seen: the earlier head; None if there was none, so that any row is a change.
+    :return: None if the table or branch does not exist, or the branch has no snapshot.
     """
-    with open_branch(catalog, table, branch) as found:
-        snapshots = list(branch_snapshots(found, branch)) if found is not None else []
+    with open_branch(catalog, table, branch) as loaded:
+        snapshots = list(branch_snapshots(loaded, branch)) if loaded is not None else []
     if not snapshots:
         return None
     newer = list(itertools.takewhile(lambda snapshot: snapshot.snapshot_id != seen, snapshots))
     is_descendant = seen is None or len(newer) < len(snapshots)
     changed = not is_descendant or not all(snapshot_facts(snapshot).keeps_rows for snapshot in newer)
-    return Since(snapshots[0].snapshot_id, changed, is_descendant)
+    return RowChanges(snapshots[0].snapshot_id, changed, is_descendant)

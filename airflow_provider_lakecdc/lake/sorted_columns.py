@@ -1,4 +1,4 @@
-"""What a table's rows are sorted by, as the Airflow side tells it: linear orders by columns as they are."""
+"""Sort columns of a table, for linear orders by untransformed columns."""
 
 from __future__ import annotations
 
@@ -14,24 +14,23 @@ if TYPE_CHECKING:
 
 
 def sorted_columns(table: Table, options: SortDataFilesOptions) -> list[int] | None:
-    """Field ids of the columns that ``sort_data_files`` sorts by, as ``lakecdc.iceberg.clustering`` has it.
+    """Return the field ids of the columns that ``sort_data_files`` sorts by; see ``lakecdc.iceberg.clustering``.
 
-    :return: none if there is nothing to sort by; None if the order is a curve, has transforms, or a column that is not
-        there.
+    :return: empty if there is nothing to sort by; None if the order is a curve, has transforms or a missing column.
     """
     schema = table.schema()
     if options.columns:
         known = set(options.columns) <= set(schema.column_names)
-        found = [schema.find_field(name).field_id for name in options.columns] if known else None
+        column_ids = [schema.find_field(name).field_id for name in options.columns] if known else None
         curve: str = options.curve or "linear"
     else:
-        found, recorded = _clustering(table)
+        column_ids, recorded = _clustering(table)
         curve = options.curve or recorded
-    return found if curve == "linear" or not found else None
+    return column_ids if curve == "linear" or not column_ids else None
 
 
 def _clustering(table: Table) -> tuple[list[int] | None, str]:
-    """Columns and curve of what the table was last sorted by, else its sort order, else its identifier fields."""
+    """Return columns and curve of the table's last sort, else its sort order, else its identifier fields."""
     schema, own = table.schema(), table.sort_order()
     recorded = json.loads(table.properties.get(names.SORTED_LAYOUT, "{}"))
     fields = recorded.get("fields")

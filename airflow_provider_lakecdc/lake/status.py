@@ -1,4 +1,4 @@
-"""How tables stand: deletes, engines that can read them, the last write, health. Metadata alone, by pyiceberg."""
+"""Status of tables: deletes, engines that can read them, last write, health; from metadata alone, by pyiceberg."""
 
 from __future__ import annotations
 
@@ -27,25 +27,25 @@ _HEADINGS = ("table", "format", "equality deletes", "position deletes", "v4", "r
 def read_status(
     catalog: CatalogConnection, table: str, branch: str = MAIN, *, partitions: bool = False, health: bool = False
 ) -> dict[str, Any] | None:
-    """How a table stands, as JSON.
+    """Return the status of a table.
 
     :param table: ``namespace.name``.
-    :param branch: branch to look at.
-    :param partitions: add when each partition was changed last, maintenance included; this reads all manifests.
-    :param health: add what readers pay for the table's layout; this reads the head's manifests.
+    :param branch: the branch to read.
+    :param partitions: add the last change of each partition, with maintenance; this reads all manifests.
+    :param health: add the read cost of the table's layout; this reads the head's manifests.
     :return: ``format_version``, the counts of :class:`lakecdc.metadata.debt.DeleteDebt`, ``ready_for_v4``,
         ``readable_by``, ``refused_by``, ``gained_by_rewrite`` (see :mod:`lakecdc.metadata.readers`), ``last_write``
         (see :class:`lakecdc.metadata.last_write.LastWrite`), and perhaps ``partitions`` and ``health`` (see
-        :class:`lakecdc.metadata.health.TableHealth`; None without a snapshot); None if there is no such table.
+        :class:`lakecdc.metadata.health.TableHealth`; None without a snapshot); None if the table does not exist.
     """
-    with open_table(catalog, table) as found:
-        if found is None:
+    with open_table(catalog, table) as loaded:
+        if loaded is None:
             return None
-        status = _status(found, branch)
+        status = _status(loaded, branch)
         if partitions:
-            status["partitions"] = _partitions(found, branch)
+            status["partitions"] = _partitions(loaded, branch)
         if health:
-            measured = health_of(found, branch)
+            measured = health_of(loaded, branch)
             status["health"] = measured.facts() if measured else None
         return status
 
@@ -53,23 +53,23 @@ def read_status(
 def report_status(
     catalog: CatalogConnection, table: str, branch: str = MAIN, *, partitions: bool = False, health: bool = False
 ) -> dict[str, Any]:
-    """The same, and ``error`` alone for a table that is not there or cannot be read."""
+    """Return the status of a table, or only ``error`` if it does not exist or cannot be read."""
     try:
         status = read_status(catalog, table, branch, partitions=partitions, health=health)
     except Exception as error:
-        log.exception("%s could not be read", table)
+        log.exception("Cannot read %s", table)
         return {"error": f"{type(error).__name__}: {error}"}
-    return status or {"error": "There is no such table."}
+    return status or {"error": "The table does not exist."}
 
 
 def tables_of(catalog: CatalogConnection, namespace: str) -> list[str]:
-    """Names of a namespace's tables, those of namespaces below it not included, sorted."""
+    """Return the sorted names of a namespace's tables, without child namespaces."""
     with closing(catalog.load()) as opened:
         return sorted(".".join(name) for name in opened.list_tables(namespace))
 
 
 def overview(statuses: Mapping[str, Mapping[str, Any]]) -> str:
-    """Statuses as a table for the log, one line per Iceberg table."""
+    """Format statuses for the log, a line per table."""
     rows = [_HEADINGS, *(_row(name, status) for name, status in statuses.items())]
     widths = [max(len(row[column]) for row in rows) for column in range(len(_HEADINGS))]
     return "\n".join(
@@ -96,14 +96,14 @@ def _partitions(table: Table, branch: str) -> list[dict[str, Any]]:
     head = next(branch_snapshots(table, branch), None)
     if head is None:
         return []
-    found = table.inspect.partitions(head.snapshot_id).to_pylist()
+    partitions = table.inspect.partitions(head.snapshot_id).to_pylist()
     return [
         {
             "partition": {name: str(value) for name, value in (each.get("partition") or {}).items()},
             "last_changed": f"{each['last_updated_at'].isoformat()}+00:00" if each["last_updated_at"] else None,
             "records": each["record_count"],
         }
-        for each in found
+        for each in partitions
     ]
 
 

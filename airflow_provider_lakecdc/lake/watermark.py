@@ -1,4 +1,4 @@
-"""Up to which moment of its source a table has been fed, read through pyiceberg."""
+"""Watermark of a table, read through pyiceberg."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ if TYPE_CHECKING:
 
 
 def read_watermark(catalog: CatalogConnection, table: str) -> datetime | None:
-    """The moment at the source up to which every change is in the table, UTC.
+    """Return the source time (UTC) up to which the table has every change.
 
-    Commits that carry no position (maintenance) are passed over, a rollback rewinds it, and the position that a run
-    over a quiet source has left in the table's properties counts as long as it continues the nearest carrier.
+    Commits without a position (maintenance) are skipped, and a rollback moves the watermark back. A position in the
+    table's properties, left by a run over an idle source, counts if it continues the newest position of a snapshot.
 
     :param table: ``namespace.name``.
-    :return: None if there is no such table, or no position in it yet.
+    :return: None if the table does not exist or has no position yet.
     """
     position = read_position(catalog, table)
     return parse_moment(position.read_through) if position and position.read_through else None
 
 
 def parse_moment(text: str) -> datetime:
-    """An ISO-8601 moment; one without a zone is UTC.
+    """Parse an ISO-8601 timestamp; without a zone it is UTC.
 
-    :raises ValueError: if it is none.
+    :raises ValueError: it is invalid.
     """
     moment = datetime.fromisoformat(text)
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)

@@ -1,1 +1,1 @@
-"""Report jobs to others: metrics, OpenLineage, assets."""
+"""Reporting of jobs to other systems: metrics, OpenLineage, assets."""

@@ -1,4 +1,4 @@
-"""How a table is named as an Airflow asset."""
+"""Airflow assets of tables."""
 
 from __future__ import annotations
 
@@ -6,19 +6,18 @@ from airflow.sdk import Asset, AssetAlias
 
 
 def table_asset(catalog_conn_id: str, table: str) -> Asset:
-    """The asset of a table, to schedule a DAG on: ``DAG(schedule=[table_asset("lake", "shop.orders")])``.
+    """Return a table's asset, such as to schedule a DAG on it: ``DAG(schedule=[table_asset("lake", "shop.orders")])``.
 
-    :param catalog_conn_id: id of the catalog's connection; it stands for the catalog, as a DAG file cannot read it.
+    :param catalog_conn_id: id of the catalog's connection, which identifies the catalog.
     :param table: ``namespace.name``.
     """
     return Asset(name=f"{catalog_conn_id}:{table}", uri=f"iceberg://{catalog_conn_id}/{table}")
 
 
 def tables_alias(catalog_conn_id: str) -> AssetAlias:
-    """The outlet through which an operator raises events of exactly the tables it has changed.
+    """Return the outlet for asset events of exactly the tables that an operator changed.
 
-    A mapped task shares one list of outlets, so with plain assets every group of tables would raise the events of
-    all groups, changed or not; an alias takes them one by one.
+    Mapped tasks share one list of outlets, so plain assets would raise events for all groups of tables, changed or not.
 
     :param catalog_conn_id: id of the catalog's connection.
     """
@@ -26,7 +25,7 @@ def tables_alias(catalog_conn_id: str) -> AssetAlias:
 
 
 def lake_asset(catalog_conn_id: str) -> Asset:
-    """The asset that stands for all tables of a catalog; in its state runs leave what the next ones have to know.
+    """Return the asset of all tables of a catalog, whose state store holds what runs remember.
 
     :param catalog_conn_id: id of the catalog's connection.
     """

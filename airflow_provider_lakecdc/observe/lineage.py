@@ -1,6 +1,6 @@
-"""What a job has read and written, as OpenLineage's datasets, from the job's report.
+"""OpenLineage datasets that a job read and wrote, from its report.
 
-Everything of OpenLineage is imported inside functions: its provider need not be installed.
+OpenLineage is imported inside functions, as its provider is optional.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ if TYPE_CHECKING:
     from lakecdc.contract.spec import JobSpec
     from lakecdc.contract.target import Target
 
-# jobs that write to no table, but for rows that are repaired
+# jobs that write only repairs
 _READERS = ("reconcile", "check_tables")
 _READ_WHAT_THEY_NAME = (*_READERS, "export_changes")
-# the first of these that a report has tells what was written
+# the first of these in a report is the number of rows or files written
 _ROWS = ("rows_written", "rows")
 _FILES = ("data_files", "data_files_added", "files_written")
 
 
 def lineage_of(report: JobReport, spec: JobSpec, catalog: CatalogConnection) -> OperatorLineage[Any, Any]:
-    """Datasets that a job has read and written. What has not changed was not written; a dry run has done neither.
+    """Return the datasets that a job read and wrote; unchanged tables were not written, and dry runs do neither.
 
-    :param report: of the job, whether it has failed or not.
-    :param spec: of the same try.
-    :param catalog: of the tables; their metadata are read.
+    :param report: the job's report, of a failed job too.
+    :param spec: the spec of the same try.
+    :param catalog: the tables' catalog; table metadata are read.
     """
     from airflow.providers.openlineage.extractors import OperatorLineage
 
@@ -58,7 +58,7 @@ def _step_of(spec: JobSpec, table: TableReport) -> JobSpec:
 
 
 def _has_changed(table: TableReport) -> bool:
-    """Also of a table that has failed after it had committed something."""
+    """Check whether a table changed, also one that failed after a commit."""
     after = table.snapshot_after
     return table.outcome == "done" or (after is not None and after != table.snapshot_before)
 
@@ -71,12 +71,12 @@ def _inputs(spec: JobSpec, table: TableReport, catalog: CatalogConnection) -> It
             yield InputDataset(*named)
     for name in _tables_read(spec, table.table):
         version = table.snapshot_after if name == table.table else None
-        if found := _dataset(catalog, name, version):
-            yield InputDataset(found.namespace, found.name, facets=found.facets)
+        if dataset := _dataset(catalog, name, version):
+            yield InputDataset(dataset.namespace, dataset.name, facets=dataset.facets)
 
 
 def _target_of(spec: JobSpec, table: str) -> Target | None:
-    """The target that a table belongs to, which may stand for many."""
+    """Return the target of a table, which may be a pattern."""
     exact = (target for target in spec.targets if target.table == table)
     return next(exact, next((target for target in spec.targets if target.is_pattern), None))
 
@@ -106,31 +106,33 @@ def _outputs(spec: JobSpec, table: TableReport, catalog: CatalogConnection) -> I
         name, version = options.dimensions[name], None
     elif isinstance(options, RestoreMomentOptions) and name in options.into:
         name, version = options.into[name], metrics.get("snapshot")
-    if found := _dataset(catalog, name, version):
-        yield OutputDataset(found.namespace, found.name, facets=found.facets, outputFacets=_statistics(metrics))
+    if dataset := _dataset(catalog, name, version):
+        yield OutputDataset(dataset.namespace, dataset.name, facets=dataset.facets, outputFacets=_statistics(metrics))
     target = _target_of(spec, table.table)
     if target and target.history_table and not target.is_pattern and metrics.get("history_rows"):
-        beside = {"rows_written": metrics["history_rows"], "data_files": metrics["history_data_files"]}
-        if found := _dataset(catalog, target.history_table, None):
-            yield OutputDataset(found.namespace, found.name, facets=found.facets, outputFacets=_statistics(beside))
+        history = {"rows_written": metrics["history_rows"], "data_files": metrics["history_data_files"]}
+        if dataset := _dataset(catalog, target.history_table, None):
+            yield OutputDataset(
+                dataset.namespace, dataset.name, facets=dataset.facets, outputFacets=_statistics(history)
+            )
 
 
 def _dataset(catalog: CatalogConnection, table: str, version: Any) -> Dataset | None:
-    """A table with its columns, named by its location as OpenLineage's Spark integration names it; None if it is gone.
+    """Return a table with its columns, named by location as in OpenLineage's Spark integration; None if it is gone.
 
-    :param version: id of a snapshot.
+    :param version: a snapshot id.
     """
     from openlineage.client.event_v2 import Dataset
     from openlineage.client.facet_v2 import dataset_version_dataset, schema_dataset, symlinks_dataset
 
-    with open_table(catalog, table) as found:
-        if found is None:
+    with open_table(catalog, table) as loaded:
+        if loaded is None:
             return None
         columns = [
             schema_dataset.SchemaDatasetFacetFields(name=field.name, type=str(field.field_type), description=field.doc)
-            for field in found.schema().fields
+            for field in loaded.schema().fields
         ]
-        location = found.location()
+        location = loaded.location()
     identifier = symlinks_dataset.Identifier(namespace=_catalog_name(catalog.references), name=table, type="TABLE")
     facets: dict[str, Any] = {
         "schema": schema_dataset.SchemaDatasetFacet(fields=columns),
@@ -143,13 +145,13 @@ def _dataset(catalog: CatalogConnection, table: str, version: Any) -> Dataset | 
 
 
 def _catalog_name(properties: Mapping[str, Any]) -> str:
-    """Address of a catalog without a login, or its warehouse where the address is a secret."""
+    """Return a catalog's address without login, or its warehouse if the address is secret."""
     uri = properties.get("uri")
     return re.sub("//[^/]*@", "//", uri).partition("?")[0] if isinstance(uri, str) else str(properties.get("warehouse"))
 
 
 def _statistics(metrics: Mapping[str, Any]) -> dict[str, Any]:
-    """Rows, bytes and files that were written; empty where the job does not tell."""
+    """Return the facet of written rows, bytes and files; empty if the job does not report them."""
     from openlineage.client.facet_v2 import output_statistics_output_dataset
 
     rows, files = ([metrics[name] for name in names if name in metrics] for names in (_ROWS, _FILES))

@@ -1,4 +1,4 @@
-"""What feeds a table, as OpenLineage names it.
+"""OpenLineage names of the sources of tables.
 
 Names: OpenLineage's specification, "Naming Conventions", https://openlineage.io/docs/spec/naming.
 """
@@ -27,15 +27,15 @@ _JDBC = {"postgresql": ("postgres", 5432), "mysql": ("mysql", 3306)}
 
 
 def source_names(source: Source | None, target: Target, table: str, metrics: Mapping[str, Any]) -> list[Name]:
-    """Datasets that a table is fed from, or compared with; none where the source has no name in the specification.
+    """Return the datasets that a table is fed from or compared with; empty if the specification has no name for them.
 
-    :param target: how the table is fed.
-    :param table: ``namespace.name`` of the table; that of the target unless this stands for many.
-    :param metrics: of the table's report; its position tells which topics were read.
+    :param target: the table's target.
+    :param table: ``namespace.name`` of the table; differs from the target's if that is a pattern.
+    :param metrics: metrics of the table's report; its position names the topics read.
     """
     if isinstance(source, KafkaSource):
         topics = metrics.get("position", {}).get("topics", source.topics)
-        # of a cluster the first broker stands for all
+        # a cluster is named by its first broker
         return [(f"kafka://{source.bootstrap_servers.split(',')[0].strip()}", topic) for topic in topics]
     if isinstance(source, FilesSource):
         paths = [source.path] if isinstance(source.path, str) else source.path
@@ -51,7 +51,7 @@ def source_names(source: Source | None, target: Target, table: str, metrics: Map
 
 
 def place_name(location: str) -> Name:
-    """A file or folder: the store is the namespace, the path in it the name.
+    """Return the name of a file or folder: the store is the namespace, the path in it the name.
 
     :param location: a path or URI.
     """
@@ -62,13 +62,13 @@ def place_name(location: str) -> Name:
 
 
 def _table_at_source(target: Target, table: str) -> tuple[str, str] | None:
-    """Schema and name; None where the names of many do not tell the schema."""
+    """Return schema and name of a table at the source; None if the schema is unknown."""
     if target.is_pattern:
         pattern = (
             re.escape(target.table).replace(r"\{schema\}", r"(?P<schema>.+)").replace(r"\{table\}", "(?P<table>.+)")
         )
-        found = re.fullmatch(pattern, table)
-        parts = found.groupdict() if found else {}
+        match = re.fullmatch(pattern, table)
+        parts = match.groupdict() if match else {}
         return (parts["schema"], parts["table"]) if {"schema", "table"} <= set(parts) else None
     namespace, name = table.split(".")[-2:]
     schema, dot, source_table = (target.source_table or name).rpartition(".")

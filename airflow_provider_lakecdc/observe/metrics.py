@@ -1,6 +1,6 @@
-"""What a job has done to each table, sent through Airflow's own metrics: StatsD, Datadog or OpenTelemetry.
+"""Metrics of jobs by table, sent through Airflow's metrics: StatsD, Datadog or OpenTelemetry.
 
-Nothing is sent where Airflow's metrics are off, and no trouble with them ever fails a task.
+Nothing is sent if Airflow's metrics are off, and errors never fail a task.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _EXPIRED_ROWS = ("partitions_removed", "data_files_removed", "rows_removed", "by
 _ORPHANS = tuple(f"{what}_{how}" for how in ("taken", "deleted", "restored", "spared") for what in ("files", "bytes"))
 _CLEANED = ("quarantined_dismissed", "parked_rounds_removed", "remembered_deletes_removed", "files_read_removed")
 _BESIDE = ("quarantined_after", "parked_rounds_after", "remembered_deletes_after", "files_read_after")
-# of every job that maintains tables
+# of all maintenance jobs
 _WORK = ("bytes_written", "core_seconds")
 _STATE = (
     *("data_files_after", "delete_files_after", "bytes_after", "manifests_after", "overlap_depth_after"),
@@ -57,7 +57,7 @@ _UNEQUAL = (
 
 
 def _with(shared: tuple[str, ...], own: dict[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
-    """Names by job, those included that all jobs have which maintain tables."""
+    """Add the metrics that all maintenance jobs share."""
     return {job: names if job in SOURCE_JOBS else tuple(dict.fromkeys(names + shared)) for job, names in own.items()}
 
 
@@ -105,9 +105,9 @@ _OWN_GAUGES: dict[str, tuple[str, ...]] = {
     "scd2": (),
     "erase_rows": ("files_with_keys",),
 }
-#: numbers of a report that say how a table stands, by job
+#: numbers of a report that describe a table's state, by job
 GAUGES = _with(_STATE, _OWN_GAUGES)
-#: what is reckoned from several numbers of a feeding job's report
+#: metrics derived from several numbers of an ingest report
 DERIVED: dict[str, Kind] = {
     "events": "counter",
     "events_per_second": "gauge",
@@ -115,19 +115,19 @@ DERIVED: dict[str, Kind] = {
     "source_lag_seconds": "gauge",
     "last_write": "gauge",
 }
-#: how long a table took
+#: duration of the work on a table
 DURATION = "duration"
-#: tables that jobs have been through, whatever became of them
+#: number of processed tables, with any outcome
 TABLES = "lakecdc.tables"
 
 
 @dataclass(frozen=True)
 class Measurement:
-    """One value.
+    """A metric's value.
 
     :param name: without Airflow's prefix.
     :param value: milliseconds for a timer.
-    :param tags: besides those of every measurement.
+    :param tags: tags beyond the common ones.
     """
 
     kind: Kind
@@ -137,9 +137,9 @@ class Measurement:
 
 
 def emit(context: Context, catalog_conn_id: str, report: JobReport) -> None:
-    """Send everything that a report says about its tables.
+    """Send the metrics of a report's tables.
 
-    :param catalog_conn_id: a tag.
+    :param catalog_conn_id: used as a tag.
     """
     try:
         for table in report.tables:
@@ -147,11 +147,11 @@ def emit(context: Context, catalog_conn_id: str, report: JobReport) -> None:
             for measurement in measurements(report, table):
                 _send(measurement, {**common, "table": table.table, **measurement.tags})
     except Exception:
-        log.warning("The metrics of the job could not be sent.", exc_info=True)
+        log.warning("Cannot send the metrics of the job.", exc_info=True)
 
 
 def measurements(report: JobReport, table: TableReport) -> Iterator[Measurement]:
-    """What is sent of one table, under the name of its step; a number that the report lacks is left out."""
+    """Yield a table's metrics under the name of its step; numbers missing in the report are skipped."""
     yield Measurement("counter", TABLES, 1, {"outcome": table.outcome})
     job = table.job or report.job
     prefix = f"lakecdc.{job}"
@@ -166,18 +166,18 @@ def measurements(report: JobReport, table: TableReport) -> Iterator[Measurement]
 
 
 def _of_feeding(prefix: str, report: JobReport, table: TableReport) -> Iterator[Measurement]:
-    found, seconds = table.metrics, _seconds(table)
-    events = {name.removeprefix("events_"): int(n) for name, n in found.items() if name.startswith("events_")}
+    numbers, seconds = table.metrics, _seconds(table)
+    events = {name.removeprefix("events_"): int(n) for name, n in numbers.items() if name.startswith("events_")}
     for op, number in events.items():
         yield Measurement("counter", f"{prefix}.events", number, {"op": op})
     if seconds:
         yield Measurement("gauge", f"{prefix}.events_per_second", sum(events.values()) / seconds)
-        yield Measurement("gauge", f"{prefix}.rows_per_second", found.get("rows_written", 0) / seconds)
+        yield Measurement("gauge", f"{prefix}.rows_per_second", numbers.get("rows_written", 0) / seconds)
     ended = datetime.fromisoformat(report.finished_at)
-    if found.get("read_through"):
-        lag = ended - datetime.fromisoformat(found["read_through"])
+    if numbers.get("read_through"):
+        lag = ended - datetime.fromisoformat(numbers["read_through"])
         yield Measurement("gauge", f"{prefix}.source_lag_seconds", max(lag.total_seconds(), 0.0))
-    if found.get("commits"):
+    if numbers.get("commits"):
         yield Measurement("gauge", f"{prefix}.last_write", ended.timestamp())
 
 

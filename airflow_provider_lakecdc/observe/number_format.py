@@ -1,4 +1,4 @@
-"""Numbers as people read them."""
+"""Human-readable numbers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _SIZES = ((1024**4, "TB"), (1024**3, "GB"), (1024**2, "MB"), (1024, "KB"))
 
 
 def age(moment: str | None) -> str:
-    """How long ago a moment was, in its largest unit; ``-`` without one.
+    """Format the age of a timestamp in its largest unit; ``-`` without one.
 
     :param moment: ISO-8601 with a zone.
     """
@@ -17,12 +17,12 @@ def age(moment: str | None) -> str:
 
 
 def duration(seconds: float) -> str:
-    """A time in its largest unit; a negative one is none, since clocks differ."""
+    """Format a duration in its largest unit; negative ones count as 0, since clocks differ."""
     return _in_units(max(seconds, 0.0), _TIMES, "s")
 
 
 def size(bytes: float) -> str:
-    """Bytes in their largest unit."""
+    """Format a number of bytes in its largest unit."""
     return _in_units(bytes, _SIZES, "bytes")
 
 

@@ -1,1 +1,1 @@
-"""One operator per job, over one base."""
+"""Operators, one per job."""

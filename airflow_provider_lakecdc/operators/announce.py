@@ -1,4 +1,4 @@
-"""The operator that tells the consumers of tables what has changed, without Spark."""
+"""The operator that announces changes of tables to their consumers, without Spark."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ if TYPE_CHECKING:
 
 
 class AnnounceOperator(BaseOperator):
-    """Raises the asset event of each table that was written since it was announced last.
+    """Raise the asset event of each table that was written since its last announcement.
 
-    Airflow registers the events of a task only if the task succeeds, so a task that writes tables cannot announce those
-    it has written before one failed, nor what its Spark has committed after the task was killed. This one stands behind
-    it, with ``trigger_rule="all_done"``, and looks at the tables themselves. What was announced is told by the table's
-    newest event, so that event and memory move on together; if this task fails as well, the next run catches up. A
-    write may be announced twice, never not at all; maintenance is no write.
+    Airflow registers a task's events only if the task succeeds, so a task that writes tables cannot announce tables
+    written before a failure, nor commits of its Spark application after the task was killed. Place this operator behind
+    it with ``trigger_rule="all_done"``; it reads the tables themselves. A table's newest event records the last
+    announcement, so event and record advance together, and the next run catches up if this task fails. A write may be
+    announced twice, but is never missed; maintenance does not count as a write.
 
-    It succeeds whatever has become of the task before it, so the DAG needs another task at its end that does not.
+    The task succeeds whatever happened before it, so the DAG needs another last task that does not.
 
     :param tables: ``namespace.name`` of each table. (templated)
-    :param after: ids of tasks whose reports name further tables and tell what was done to them.
-    :param is_dry: the tasks before have changed nothing; do nothing either. (templated)
+    :param after: ids of tasks whose reports name further tables and describe their changes.
+    :param is_dry: the tasks before changed nothing, so announce nothing. (templated)
     :param catalog_conn_id: connection of type ``iceberg``; default: ``[lakecdc] catalog_conn_id``.
     :param kwargs: arguments of ``BaseOperator``.
     """
@@ -58,20 +58,22 @@ class AnnounceOperator(BaseOperator):
         self.is_dry = is_dry
 
     def execute(self, context: Context) -> dict[str, str]:
-        """Announce what is new.
+        """Announce new writes.
 
-        :return: the snapshot that was announced, by table.
-        :raises AirflowSkipException: the run is a dry one.
-        :raises JobClusterError: no table could be looked at.
+        :return: the announced snapshot by table.
+        :raises AirflowSkipException: the run is a dry run.
+        :raises JobClusterError: no table could be read.
         """
         if is_true(self.is_dry):
-            raise AirflowSkipException("A dry run has changed nothing.")
+            raise AirflowSkipException("A dry run changes nothing.")
         reports = {name: facts for task in self.after for name, facts in reports_of(context, task).items()}
         catalog = get_catalog(self.catalog_conn_id)
         names = list(dict.fromkeys([*table_list(self.tables), *reports]))
         events = {name: self._event(catalog, name, reports.get(name, {})) for name in names}
         if names and all(event is None for event in events.values()):
-            raise JobClusterError("None of the tables can be looked at; the log says why. The next run catches up.")
+            raise JobClusterError(
+                "None of the tables can be read; see the log for the reasons. The next run catches up."
+            )
         for name, event in events.items():
             if event:
                 context["outlet_events"][self._alias].add(table_asset(self.catalog_conn_id, name), extra=event)
@@ -80,12 +82,12 @@ class AnnounceOperator(BaseOperator):
         return announced
 
     def _event(self, catalog: CatalogConnection, name: str, reported: Mapping[str, Any]) -> dict[str, Any] | None:
-        """What is to be announced of a table, empty if nothing; None if it cannot be looked at."""
+        """Return the event of a table, empty if nothing is new; None if the table cannot be read."""
         try:
             before = last_announced(table_asset(self.catalog_conn_id, name))
             write = unannounced_write(catalog, name, before)
         except Exception:
-            self.log.exception("%s cannot be looked at; the next run catches up", name)
+            self.log.exception("Cannot read %s; the next run catches up", name)
             return None
         if write is None:
             return {}

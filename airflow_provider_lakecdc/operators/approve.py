@@ -1,4 +1,4 @@
-"""The operator that asks a person about what a dry run has found, without Spark."""
+"""The operator that asks for approval of a dry run's findings, without Spark."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from airflow_provider_lakecdc.submit.table_chains import reports_of
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-#: the answer that takes nothing away; whoever says nothing has said this
+#: the answer that removes nothing, also the default
 NONE = "none of them"
-#: key of the lists that the question has shown, by table
+#: key of the lists in the question, by table
 QUESTION_KEY = "lakecdc_question"
-#: metrics of the dry run that the question shows, by job
+#: metrics of the dry run in the question, by job
 _SHOWN = {
     "remove_orphan_files": ("orphan_files", "orphan_bytes", "orphan_oldest", "files_due"),
     "expire_partitions": ("rows_removed", "bytes_removed", "partitions_removed", "oldest", "floor_after"),
@@ -28,17 +28,17 @@ _SHOWN = {
 
 
 class ApproveOperator(HITLOperator):
-    """Asks which tables a job may take from what its dry run has found there, and holds the job to that.
+    """Ask from which tables a job may remove what its dry run found, and restrict the job to the answer.
 
-    The options are the tables of which something was found, and none of them; without any, the task is skipped and
-    nobody is asked. No answer within ``response_timeout`` is a no. The return value is what the job is mapped over: the
-    groups of the dry run without the tables that were not chosen, and the option ``approved`` with each table's list
-    and digest as the question has shown them, also if the dry run was cleared and has run again meanwhile.
+    The options are the tables with findings, and none of them; without findings the task is skipped. No answer within
+    ``response_timeout`` means no. The return value is what the job is mapped over: the groups of the dry run without
+    the tables that were not chosen, and the option ``approved`` with each table's list and digest as the question had
+    them, even if the dry run was cleared and ran again meanwhile.
 
     :param job: name of the job.
-    :param found_by: id of the task of its dry run.
+    :param found_by: id of its dry run's task.
     :param planned_by: id of the task of the ``PlanOperator`` that plans it.
-    :param assessment: URI of the assessment, which knows the tables' owners. (templated)
+    :param assessment: URI of the assessment, which has the tables' owners. (templated)
     :param kwargs: arguments of ``HITLOperator``.
     """
 
@@ -53,82 +53,82 @@ class ApproveOperator(HITLOperator):
         self.assessment = assessment
 
     def execute(self, context: Context) -> Any:
-        """Ask.
+        """Ask for approval.
 
-        :raises AirflowSkipException: nothing would be taken away.
+        :raises AirflowSkipException: there is nothing to approve.
         """
-        found = self._found(context)
-        if not found:
-            raise AirflowSkipException("The dry run has found nothing that would be taken away: nobody is asked.")
+        findings = self._findings(context)
+        if not findings:
+            raise AirflowSkipException("The dry run found nothing to remove, so no approval is needed.")
         owners = {each.table: each.owner for each in parse_assessment(read_document(self.assessment)).tables}
-        self.options = [NONE, *found]
-        self.body = question(self.job, found, owners)
+        self.options = [NONE, *findings]
+        self.body = question(self.job, findings, owners)
         self.log.info("%s", self.body)
-        lists = {table: dict(metrics["findings"]) for table, metrics in found.items()}
+        lists = {table: dict(metrics["findings"]) for table, metrics in findings.items()}
         context["ti"].xcom_push(key=QUESTION_KEY, value=lists)
         return super().execute(context)
 
     def execute_complete(self, context: Context, event: dict[str, Any]) -> list[dict[str, Any]]:
-        """Take the answer.
+        """Process the answer.
 
         :return: arguments of each task of the job.
-        :raises JobBadInputError: nothing says what the question has shown.
+        :raises JobBadInputError: the lists in the question are unknown.
         """
         shown: Mapping[str, Mapping[str, str]] | None = context["ti"].xcom_pull(
             task_ids=self.task_id, key=QUESTION_KEY, map_indexes=context["ti"].map_index
         )
         if not shown:
             raise JobBadInputError(
-                "The lists that the question has shown are not known, so that its answer approves nothing.",
-                hint="Clear this task: it asks again.",
+                "The lists in the question are unknown, so its answer approves nothing.",
+                hint="Clear this task, so that it asks again.",
             )
         self.options = [NONE, *shown]
         answer = super().execute_complete(context, event)
         chosen = [] if NONE in answer["chosen_options"] else answer["chosen_options"]
         user = answer["responded_by_user"]
-        self.log.info("%s: %s", user["name"] if user else "nobody in time", ", ".join(chosen) or NONE)
+        self.log.info("%s: %s", user["name"] if user else "no answer in time", ", ".join(chosen) or NONE)
         planned = context["ti"].xcom_pull(task_ids=self.planned_by) or ()
         groups = [of_job for each in planned if (of_job := each.get(self.found_by))]
         return approved_groups(groups, {table: shown[table] for table in chosen})
 
-    def _found(self, context: Context) -> dict[str, Mapping[str, Any]]:
-        """Return the metrics of the dry run, of the tables that would lose something."""
+    def _findings(self, context: Context) -> dict[str, Mapping[str, Any]]:
+        """Return the metrics of the dry run for tables with findings."""
         reported = {table: facts.get("metrics", {}) for table, facts in reports_of(context, self.found_by).items()}
         return {table: metrics for table, metrics in reported.items() if metrics.get("findings")}
 
 
-def question(job: str, found: Mapping[str, Mapping[str, Any]], owners: Mapping[str, str | None]) -> str:
-    """What a person is asked, in Markdown.
+def question(job: str, findings: Mapping[str, Mapping[str, Any]], owners: Mapping[str, str | None]) -> str:
+    """Format the question in Markdown.
 
-    :param found: metrics of the dry run, by table.
+    :param findings: metrics of the dry run, by table.
     """
     shown = _SHOWN[job]
     rows = [
         ("table", "owner", *shown, "list", "sha256"),
         ("---",) * (len(shown) + 4),
         *(
-            (table, owners.get(table) or "", *(metrics.get(name) for name in shown), *_findings(metrics))
-            for table, metrics in found.items()
+            (table, owners.get(table) or "", *(metrics.get(name) for name in shown), *_list_of(metrics))
+            for table, metrics in findings.items()
         ),
     ]
     lines = [f"| {' | '.join(_cell(value) for value in row)} |" for row in rows]
-    told = (
-        f"A dry run of `{job}` has found this. Choose the tables from which it may be taken away; the others keep it, "
-        f"and all do if `{NONE}` is chosen or nobody answers in time. Only what is found again and stands in a table's "
-        "list is taken."
+    text = (
+        f"A dry run of `{job}` found the following. Choose the tables from which it may be removed. The others keep "
+        f"it, and all do if `{NONE}` is chosen or there is no answer in time. Only what is in a table's list and is "
+        "found again is removed."
     )
-    return "\n".join([told, "", *lines])
+    return "\n".join([text, "", *lines])
 
 
 def approved_groups(
     groups: Sequence[Mapping[str, Any]], approved: Mapping[str, Mapping[str, str]]
 ) -> list[dict[str, Any]]:
-    """Arguments of the tasks of a job that is held to what was approved.
+    """Return the arguments of a job's tasks, restricted to what was approved.
 
-    :param groups: arguments of the tasks of its dry run.
-    :param approved: URI and digest of the list of each table.
+    :param groups: arguments of the dry run's tasks.
+    :param approved: URI and digest of each table's list.
     """
-    found = []
+    tasks = []
     for group in groups:
         options = {**group["policy_options"], "dry_run": False}
         tables = [table for table in group["tables"] if table in approved]
@@ -138,12 +138,12 @@ def approved_groups(
         options["approved"] = {table: dict(approved[table]) for table in (*tables, *beside)}
         if tables and beside:
             options["side_tables"] = beside
-        # those beside the tables that keep everything are tables like any other
-        found.append({"tables": tables or beside, "policy_options": options})
-    return found
+        # without their main tables, side tables are passed as tables
+        tasks.append({"tables": tables or beside, "policy_options": options})
+    return tasks
 
 
-def _findings(metrics: Mapping[str, Any]) -> tuple[str, str]:
+def _list_of(metrics: Mapping[str, Any]) -> tuple[str, str]:
     return metrics["findings"]["uri"], metrics["findings"]["sha256"]
 
 

@@ -1,4 +1,4 @@
-"""The operator that looks at the tables which governance works on, without Spark."""
+"""The operator that assesses the tables of governance, without Spark."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from airflow.sdk import BaseOperator
 from airflow_provider_lakecdc import settings
 from airflow_provider_lakecdc.audit import record_health
 from airflow_provider_lakecdc.documents.store import Documents
-from airflow_provider_lakecdc.governance.assessment import Assessment, Steps, assess
-from airflow_provider_lakecdc.governance.discovery import Wanted
+from airflow_provider_lakecdc.governance.assess_tables import assess
+from airflow_provider_lakecdc.governance.assessment import Assessment, Steps
+from airflow_provider_lakecdc.governance.discovery import TableSelection
 from airflow_provider_lakecdc.governance.query_log import QueryLog
 from airflow_provider_lakecdc.hooks.catalog import get_catalog
 from airflow_provider_lakecdc.submit.submission import check_conf, is_true, table_list, typed_options
@@ -22,32 +23,31 @@ from lakecdc.metadata.policy import TablePolicy
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-#: XCom with the state of the tables that hurt most
+#: XCom with the state of the least healthy tables
 TABLES_KEY = "tables"
 _MOST_SHOWN = 50
 
 
 class AssessTablesOperator(BaseOperator):
-    """Looks at the metadata of tables: how healthy they are, what may be done to them, and what they need.
+    """Assess from metadata how healthy tables are, what they need, and which jobs are allowed on them.
 
-    It finds them by names and patterns, so that a table that is made tomorrow needs no change of a DAG. The return
-    value is the URI of the assessment, which ``PlanOperator`` reads; the XCom ``tables`` has the state of up to fifty
-    tables, the worst first.
+    Names and patterns select the tables, so new tables need no change of a DAG. The return value is the URI of the
+    assessment, which ``PlanOperator`` reads; the XCom ``tables`` has the state of up to fifty tables, the least healthy
+    first.
 
-    :param tables: ``namespace.name``, patterns of it with ``*`` and ``?``, and with ``!`` in front what is left out.
+    :param tables: ``namespace.name``, patterns of it with ``*`` and ``?``, and exclusions that begin with ``!``.
         (templated)
     :param fed: patterns of tables that ingestion feeds. (templated)
     :param policy: fields of ``lakecdc.metadata.policy.TablePolicy`` by pattern.
     :param steps: options of each job that the tables may need, in the order of work.
-    :param beside: those of them that work on the tables beside as well, each with further ones.
-    :param own: tables that a job is for alone, by job, with the options that each has.
+    :param beside: jobs that also work on shared side tables, by job.
+    :param own: tables of jobs for single tables, by job, with each table's options.
     :param history: history table by target.
-    :param only: look at these of the tables alone; empty is all of them. (templated)
+    :param only: assess only these of the tables; empty means all. (templated)
     :param zone: time zone of the windows of policies.
-    :param query_log: fields of ``airflow_provider_lakecdc.governance.query_log.QueryLog``: the table that tells how
-        often others are read.
-    :param is_dry: no job is to change anything, whatever policies prefer. (templated)
-    :param strict_run_conf: refuse a DAG run whose ``conf`` has keys that are no params of the DAG.
+    :param query_log: fields of ``airflow_provider_lakecdc.governance.query_log.QueryLog``, for read frequencies.
+    :param is_dry: run all jobs dry. (templated)
+    :param strict_run_conf: refuse a DAG run whose ``conf`` has keys that are not params of the DAG.
     :param documents_uri: folder for the assessment; default: ``[lakecdc] documents_uri``. (templated)
     :param catalog_conn_id: connection of type ``iceberg``; default: ``[lakecdc] catalog_conn_id``. (templated)
     :param kwargs: arguments of ``BaseOperator``.
@@ -92,44 +92,44 @@ class AssessTablesOperator(BaseOperator):
         self.catalog_conn_id = catalog_conn_id or settings.catalog_conn_id()
 
     def execute(self, context: Context) -> str:
-        """Look at the catalog and at each table's metadata.
+        """Assess the tables.
 
         :return: URI of the assessment.
         """
         if self.strict_run_conf:
             check_conf(context["dag_run"].conf, list(context["dag"].params))
-        found = self.assessed(table_list(self.only))
-        self._tell(context, found)
+        assessment = self.assessed(table_list(self.only))
+        self._report(context, assessment)
         if settings.audit():
-            # what a job has measured has its row from that job's operator
-            measured = {each.table: each.health for each in found.tables if each.health and not each.measured_at}
-            record_health(get_catalog(self.catalog_conn_id), datetime.fromisoformat(found.measured_at), measured)
-        return Documents.of_try(self.documents_uri, context).write("assessment.json", found.to_json())
+            # rows of tables that a job measures come from that job's operator
+            measured = {each.table: each.health for each in assessment.tables if each.health and not each.measured_at}
+            record_health(get_catalog(self.catalog_conn_id), datetime.fromisoformat(assessment.measured_at), measured)
+        return Documents.of_try(self.documents_uri, context).write("assessment.json", assessment.to_json())
 
     def assessed(self, only: Sequence[str] = ()) -> Assessment:
-        """The assessment itself, which needs no DAG run.
+        """Assess the tables without a DAG run.
 
-        :param only: look at these of the tables alone; empty is all of them.
+        :param only: assess only these of the tables; empty means all.
         """
         policies = {pattern: parse(TablePolicy, each, f"policy.{pattern}") for pattern, each in self.policy.items()}
         query_log = parse(QueryLog, self.query_log, "query_log") if self.query_log else None
         return assess(
             get_catalog(self.catalog_conn_id),
-            Wanted(tuple(self.tables), tuple(self.fed), policies, self.zone, query_log),
+            TableSelection(tuple(self.tables), tuple(self.fed), policies, self.zone, query_log),
             Steps({job: typed_options(job, options) for job, options in self.steps.items()}, self.beside, self.own),
             history=self.history,
             only=only,
             is_dry=is_true(self.is_dry),
         )
 
-    def _tell(self, context: Context, found: Assessment) -> None:
-        for table, error in found.unseen.items():
-            self.log.warning("%s cannot be looked at, so that nothing is removed from it: %s", table, error)
-        shown = sorted(found.tables, key=lambda each: (each.health or {}).get("score", -1.0))[:_MOST_SHOWN]
-        self.log.info("%d tables, the worst first:", len(found.tables))
+    def _report(self, context: Context, assessment: Assessment) -> None:
+        for table, error in assessment.unreadable.items():
+            self.log.warning("Cannot assess %s, so nothing is removed from it: %s", table, error)
+        shown = sorted(assessment.tables, key=lambda each: (each.health or {}).get("score", -1.0))[:_MOST_SHOWN]
+        self.log.info("%d tables, least healthy first:", len(assessment.tables))
         for each in shown:
             score = f"{each.health['score']:.0f}" if each.health else "-"
-            may = "does not exist yet" if each.is_absent else ", ".join(each.jobs) or "nothing is allowed"
+            may = "does not exist yet" if each.is_absent else ", ".join(each.jobs) or "no job is allowed"
             self.log.info("%s: %s, %s", each.table, score, each.error or may)
         facts = {
             each.table: {"score": each.health and each.health["score"], "jobs": list(each.jobs), "error": each.error}

@@ -1,4 +1,4 @@
-"""The operator under every job: spec out, spark-submit, report in."""
+"""The base operator of all jobs: writes the spec, runs spark-submit, reads the report."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from airflow_provider_lakecdc.submit.links import (
     report_address,
     table_address,
 )
-from airflow_provider_lakecdc.submit.progress import Heard
+from airflow_provider_lakecdc.submit.progress import ProgressForwarder
 from airflow_provider_lakecdc.submit.spark_submit import SubmitError, SubmitOperator
 from airflow_provider_lakecdc.submit.submission import Submission, check_conf, check_spec, spec_document, table_list
 from airflow_provider_lakecdc.submit.table_chains import REPORT_KEY, failed_before
@@ -46,49 +46,47 @@ if TYPE_CHECKING:
 
     from lakecdc.contract.spec import JobSpec
 
-#: for ``map_index_template``: a mapped task shows its tables instead of a number (Airflow keeps 250 characters)
+#: for ``map_index_template``: mapped tasks show their tables instead of a number (Airflow keeps 250 characters)
 MAP_INDEX_TEMPLATE = "{{ task.tables | join(', ') | truncate(200) }}"
-#: XCom with the URI of the report, there as soon as the job is submitted
+#: XCom with the URI of the report, pushed when the job is submitted
 REPORT_URI_KEY = "lakecdc_report_uri"
 _SET_HERE = ("application_args", "java_class")
 
 
 class LakecdcJobOperator(SubmitOperator):
-    """Runs one lakecdc job over a list of tables in one Spark application.
+    """Run one lakecdc job over a list of tables in one Spark application.
 
-    The job's report decides, not the exit code of spark-submit. Its facts become the return value (a dict by table),
+    The job's report decides, not the exit code of spark-submit. The report becomes the return value (a dict by table),
     the extra of asset events and a summary in the log; a failure is raised as one of the classes of
     ``airflow_provider_lakecdc.exceptions`` with the report's reasons.
 
-    A cleared task always submits again: the id that the Spark provider stores for reattaching after a lost worker (in
-    cluster mode) is dropped as soon as its job has ended.
+    A cleared task always submits again: the id that the Spark provider stores to reattach after a lost worker (in
+    cluster mode) is deleted as soon as its job has ended.
 
     :param tables: ``namespace.name`` of each table. (templated)
     :param catalog_conn_id: connection of type ``iceberg``; default: ``[lakecdc] catalog_conn_id``. (templated)
-    :param job: name of the job; the operators of this package set it themselves.
+    :param job: name of the job; subclasses set it.
     :param options: options of the job, see ``lakecdc.contract.options``. (templated)
-    :param only: work on these of the tables alone, and on the side tables that belong to them; empty is all of them.
-        (templated)
-    :param strict_run_conf: refuse a DAG run whose ``conf`` has keys that are no params of the DAG.
-    :param after: ids of earlier tasks of the run that work on the same tables; a table that one of them has failed for
-        is left out. Goes with ``trigger_rule="all_done"``.
-    :param planned_by: id of the task of a ``PlanOperator`` whose plan names the tables of this task and of those
-        before it; a task without any is skipped.
-    :param policy_options: options that go before ``options``, as the policy of the tables has them. (templated)
-    :param look_first: look at the tables' metadata from the worker, and start Spark for those alone that may need the
-        job (``airflow_provider_lakecdc.governance.precheck``); default: ``[lakecdc] look_first``.
-    :param predicted_core_seconds: by job, then table, what the plan expects the tables to take, for the audit.
-        (templated)
-    :param guessed_core_seconds: the same before they were corrected by what jobs have taken. (templated)
+    :param only: restrict the work to these of the tables and their side tables; empty means all. (templated)
+    :param strict_run_conf: refuse a DAG run whose ``conf`` has keys that are not params of the DAG.
+    :param after: ids of earlier tasks of the run that work on the same tables; tables for which one of them failed are
+        skipped. Use it with ``trigger_rule="all_done"``.
+    :param planned_by: id of the task of the ``PlanOperator`` that plans the tables of this task and of the tasks before
+        it; a task without planned tables is skipped.
+    :param policy_options: options that override ``options``, from the policies of the tables. (templated)
+    :param look_first: check the tables' metadata on the worker, and start Spark only for tables that may need the job
+        (``airflow_provider_lakecdc.governance.precheck``); default: ``[lakecdc] look_first``.
+    :param predicted_core_seconds: the plan's prediction by job and table, for the audit. (templated)
+    :param guessed_core_seconds: the same before correction by measured runs. (templated)
     :param documents_uri: folder for spec and report; default: ``[lakecdc] documents_uri``. (templated)
     :param conn_id: connection of type ``spark``; default: ``[lakecdc] spark_conn_id``.
-    :param application: the job's script, where it is not the installed one, such as ``local:///opt/jobs/ingest.py``.
+    :param application: the job's script, such as ``local:///opt/jobs/ingest.py``; default: the installed one.
     :param packages: Maven coordinates besides those that the catalog needs.
     :param py_files: Python files besides the job library.
     :param kwargs: arguments of ``SparkSubmitOperator`` and ``BaseOperator``.
     """
 
-    #: name of the job that a subclass runs
+    #: the job of a subclass
     job_name: ClassVar[str] = ""
     template_fields: Sequence[str] = (
         *SubmitOperator.template_fields,
@@ -149,61 +147,61 @@ class LakecdcJobOperator(SubmitOperator):
         self._documents: Documents | None = None
 
     def execute(self, context: Context) -> dict[str, dict[str, Any]]:  # type: ignore[override]
-        """Submit the job and turn its report into Airflow's terms.
+        """Submit the job and convert its report to a return value, XComs, asset events and metrics.
 
         :return: outcome, reason, snapshots and metrics by table.
-        :raises AirflowSkipException: earlier steps have failed for every table.
+        :raises AirflowSkipException: earlier steps failed for every table.
         :raises AirflowRescheduleException: another run holds the lease of a table.
         :raises JobBadInputError: refused before or by the job; Airflow does not retry it.
-        :raises JobConflictError: another writer was faster.
-        :raises JobClusterError: something was out of reach or out of resources.
-        :raises LakecdcJobError: anything else.
+        :raises JobConflictError: another writer committed first.
+        :raises JobClusterError: a system was unavailable or out of resources.
+        :raises LakecdcJobError: the job failed for another reason.
         """
         if self.strict_run_conf:
             check_conf(context["dag_run"].conf, list(context["dag"].params))
         self.check_run(context)
-        self._take_up_plan()
-        self._leave_out_unwanted()
-        self._leave_out_failed(context)
+        self._apply_plan()
+        self._drop_unselected()
+        self._drop_failed(context)
         job, started = self.prepare(context), now()
         job_run = JobRun(self.job, self.catalog_conn_id, job.spec.tables, job.spec.options.dry_run, started)
-        self._tell(context, job_run)
-        self._tell_pages(context, job_run)
-        found = self._look(context, job.spec)
+        self._push_job_run(context, job_run)
+        self._push_links(context, job_run)
+        idle = self._precheck(context, job.spec)
         report: JobReport | None
         submit_error: SubmitError | None = None
-        if found.is_all_idle:
-            report = self._nothing(context, job, found, started)
+        if idle.is_all_idle:
+            report = self._report_idle(context, job, idle, started)
         else:
-            report, submit_error = self._run(context, job, found)
+            report, submit_error = self._run(context, job, idle)
         if report is not None:
             self._publish(context, job, report)
         failure = verdict(report, submit_error, job.spec.options.fail_on)
-        self._tell(context, job_run.ended(report, failure))
+        self._push_job_run(context, job_run.ended(report, failure))
         if failure:
             reschedule_if_leased(context, report, job.spec.options.fail_on)
             raise failure
         assert report is not None
         if submit_error is not None:
-            self.log.warning("spark-submit failed after the job had done its work: %s", submit_error)
+            self.log.warning("spark-submit failed after the job was done: %s", submit_error)
         return reporting.compact(report)
 
     def check_run(self, context: Context) -> None:
-        """Refuse a DAG run that this job cannot serve; subclasses decide."""
+        """Refuse a DAG run that this job cannot serve; subclasses implement it."""
 
     def spec_parts(self, secrets: dict[str, str]) -> dict[str, Any]:
-        """Parts of the spec besides catalog, tables and options.
+        """Return parts of the spec besides catalog, tables and options.
 
-        :param secrets: takes up the values of further references.
+        :param secrets: receives the values of further references.
         """
         return {}
 
     def named_tables(self) -> tuple[list[str], list[str]]:
-        """The tables to work on, and the side tables."""
+        """Return the tables to work on, and the side tables."""
         return table_list(self.tables), table_list(self.options.get("side_tables", ()))
 
     def keep_tables(self, tables: Sequence[str], beside: Sequence[str]) -> None:
-        """Leave out all other tables.
+        """Restrict the job to some tables.
 
         :param beside: side tables.
         """
@@ -212,10 +210,10 @@ class LakecdcJobOperator(SubmitOperator):
             self.options["side_tables"] = list(beside)
 
     def prepare(self, context: Context | None = None) -> Submission:
-        """Build and check the spec and set what spark-submit is called with. Nothing is written.
+        """Build and check the spec and the spark-submit command, without writing anything.
 
         :param context: the task's context; without one the documents' URIs are those of a preview.
-        :raises JobBadInputError: if the job would refuse the spec.
+        :raises JobBadInputError: the job would refuse the spec.
         """
         catalog = get_catalog(self.catalog_conn_id)
         secrets = dict(catalog.secrets.values)
@@ -230,9 +228,9 @@ class LakecdcJobOperator(SubmitOperator):
         return Submission(document, spec, self._documents, environment, not target.cluster_mode)
 
     def render(self, context: Context | None = None) -> dict[str, Any]:
-        """What would be submitted, secrets masked; nothing is written or started.
+        """Show what would be submitted, with secrets masked; nothing is written or started.
 
-        :param context: as for :meth:`prepare`. Templates are shown as they stand if they have not been rendered.
+        :param context: as for :meth:`prepare`. Templates that were not rendered are shown unchanged.
         :return: ``command``, ``environment``, ``spec_uri`` and ``spec``.
         """
         submission = self.prepare(context)
@@ -245,7 +243,7 @@ class LakecdcJobOperator(SubmitOperator):
         }
 
     def get_openlineage_facets_on_complete(self, task_instance: Any) -> OperatorLineage[Any, Any] | None:
-        """Datasets that the job has read and written, as its report tells; Airflow asks for them after a failure too.
+        """Return the datasets that the job read and wrote; Airflow calls this after a failure too.
 
         :param task_instance: the task's try.
         :return: None if there is no report.
@@ -255,13 +253,13 @@ class LakecdcJobOperator(SubmitOperator):
         return lineage.lineage_of(report, self._documents.read_spec(), get_catalog(self.catalog_conn_id))
 
     def submit_job(self, context: Context) -> str | None:
-        """Remember with the job's id where its report will be, for the try that reattaches to it."""
+        """Store the documents' folder with the job's id, for a try that reattaches to the job."""
         if (store := context.get("task_state_store")) is not None and self._documents is not None:
             store.set(REPORT_URI_KEY, self._documents.folder)
         return super().submit_job(context)
 
     def get_job_status(self, external_id: JsonValue, context: Context) -> str:
-        """The status of the job an earlier try submitted; if it is taken over, so is its report."""
+        """Return the status of an earlier try's job; use that try's documents if the job is resumed."""
         status = super().get_job_status(external_id, context)
         store = context.get("task_state_store")
         if store is not None and (self.is_job_active(status) or self.is_job_succeeded(status)):
@@ -273,67 +271,69 @@ class LakecdcJobOperator(SubmitOperator):
         given = {name: str(value) for name, value in (self.env_vars or {}).items()}
         return {**os.environ, **submission.secrets, **given}
 
-    def _take_up_plan(self) -> None:
+    def _apply_plan(self) -> None:
         if self.planned_by is not None and not table_list(self.tables):
             raise AirflowSkipException("The plan has nothing for this task.")
         self.options |= self.policy_options
 
-    def _leave_out_unwanted(self) -> None:
-        if not (wanted := table_list(self.only)):
+    def _drop_unselected(self) -> None:
+        if not (only := table_list(self.only)):
             return
         tables, beside = self.named_tables()
-        asked = [table for table in tables if table in wanted]
-        if not asked:
-            raise AirflowSkipException("None of the tables of this group is asked for.")
-        theirs = {name for table in asked for name in side_tables(table)}
-        self.keep_tables(asked, [table for table in beside if table in theirs])
+        selected = [table for table in tables if table in only]
+        if not selected:
+            raise AirflowSkipException("None of this group's tables is selected.")
+        theirs = {name for table in selected for name in side_tables(table)}
+        self.keep_tables(selected, [table for table in beside if table in theirs])
 
-    def _leave_out_failed(self, context: Context) -> None:
+    def _drop_failed(self, context: Context) -> None:
         tables, beside = self.named_tables()
         if not (failed := failed_before(context, [*tables, *beside], self.after, self.planned_by)):
             return
         for table, reason in failed.items():
-            self.log.warning("%s is left out, because an earlier step has failed for it: %s", table, reason)
+            self.log.warning("Skipping %s, because an earlier step failed for it: %s", table, reason)
         left = [table for table in tables if table not in failed]
         if not left:
-            raise AirflowSkipException("Earlier steps of this run have failed for every table of this group.")
+            raise AirflowSkipException("Earlier steps of this run failed for every table of this group.")
         self.keep_tables(left, [table for table in beside if table not in failed])
 
-    def _look(self, context: Context, spec: JobSpec) -> FirstLook:
-        """Tell which tables need nothing, unless a job of an earlier try may still be at work on them."""
+    def _precheck(self, context: Context, spec: JobSpec) -> FirstLook:
+        """Find tables that do not need the job, unless a job of an earlier try may still work on them."""
         if self.look_first and not self._has_external_id(context):
             return precheck.look(get_catalog(self.catalog_conn_id), spec)
         return FirstLook()
 
-    def _nothing(self, context: Context, job: Submission, found: FirstLook, started: str) -> JobReport:
-        """Report what needs no Spark.
+    def _report_idle(self, context: Context, job: Submission, idle: FirstLook, started: str) -> JobReport:
+        """Write a report without Spark.
 
-        :param started: ISO-8601 moment the look began.
+        :param started: ISO-8601 start of the precheck.
         """
-        self.log.info("No table needs %s: Spark is not started.", self.job)
+        self.log.info("No table needs %s, so Spark is not started.", self.job)
         self._write_spec(context, job)
-        report = JobReport(self.job, started, now(), tables=found.idle)
+        report = JobReport(self.job, started, now(), tables=idle.idle)
         job.documents.write_report(report)
         return report
 
-    def _run(self, context: Context, job: Submission, found: FirstLook) -> tuple[JobReport | None, SubmitError | None]:
-        """Submit the job for the tables that are left, and read its report, those of all others added."""
-        job = self._without_idle(context, job, found)
+    def _run(
+        self, context: Context, job: Submission, checked: FirstLook
+    ) -> tuple[JobReport | None, SubmitError | None]:
+        """Submit the job for the remaining tables, read its report, and add the idle tables."""
+        job = self._without_idle(context, job, checked)
         if job.driver_is_here:
             launcher.refuse_early(job.spec, job.text, self._driver_environment(job))
         report, submit_error = self._audited(context, job)
         assert self._documents is not None
         if report is not None or submit_error is None:
             self._forget_external_id(context)
-        told = {table.table for table in report.tables} if report else set()
-        idle = [table for table in found.idle if table.table not in told]
+        reported = {table.table for table in report.tables} if report else set()
+        idle = [table for table in checked.idle if table.table not in reported]
         if report is not None and idle:
             report = dataclasses.replace(report, tables=(*report.tables, *idle))
             self._documents.write_report(report)
         return report, submit_error
 
     def _audited(self, context: Context, job: Submission) -> tuple[JobReport | None, SubmitError | None]:
-        """Submit the job and read its report, and write down in the lake what has become of it."""
+        """Submit the job, read its report and record it in the lake."""
         self._write_spec(context, job)
         job.documents.write_application()
         try:
@@ -341,7 +341,7 @@ class LakecdcJobOperator(SubmitOperator):
             assert self._documents is not None
             report = self._documents.read_report()
         except BaseException as error:
-            # a task that runs out of time, say; its application has been started
+            # such as a task timeout; the application was started
             self._record(context, job, None, interrupted(error))
             raise
         self._record(context, job, report, None if report else verdict(None, submit_error))
@@ -370,29 +370,30 @@ class LakecdcJobOperator(SubmitOperator):
             )
             record_application(get_catalog(self.catalog_conn_id), application)
         except Exception:
-            self.log.warning("What has become of the job is missing in the audit.", exc_info=True)
+            self.log.warning("Cannot record the job in the audit.", exc_info=True)
 
-    def _without_idle(self, context: Context, job: Submission, found: FirstLook) -> Submission:
-        if not found.idle:
+    def _without_idle(self, context: Context, job: Submission, checked: FirstLook) -> Submission:
+        if not checked.idle:
             return job
-        self.log.info("%d tables need no %s: %s", len(found.idle), self.job, ", ".join(t.table for t in found.idle))
+        idle = ", ".join(each.table for each in checked.idle)
+        self.log.info("%d tables do not need %s: %s", len(checked.idle), self.job, idle)
         tables, beside = self.named_tables()
-        # a spec has a table at least, even if only side tables need the job
-        left = [table for table in tables if table in found.left] or tables[:1]
-        self.keep_tables(left, [table for table in beside if table in found.left])
+        # a spec needs a table, even if only side tables need the job
+        left = [table for table in tables if table in checked.left] or tables[:1]
+        self.keep_tables(left, [table for table in beside if table in checked.left])
         return self.prepare(context)
 
     def _write_spec(self, context: Context, job: Submission) -> None:
-        """Write the spec, and tell where the report will be."""
+        """Write the spec, and push the URI of the report."""
         job.documents.write_spec(job.text)
         context["ti"].xcom_push(key=REPORT_URI_KEY, value=job.documents.report_uri)
 
-    def _tell(self, context: Context, job_run: JobRun) -> None:
-        """Tell the page of the report how the job stands."""
+    def _push_job_run(self, context: Context, job_run: JobRun) -> None:
+        """Push the state of the job for the report page."""
         context["ti"].xcom_push(key=JOB_RUN_KEY, value=job_run.to_xcom())
 
-    def _tell_pages(self, context: Context, job_run: JobRun) -> None:
-        """Tell Airflow where the pages of the report and of the table are."""
+    def _push_links(self, context: Context, job_run: JobRun) -> None:
+        """Push the addresses of the report and table pages."""
         for key, value in (
             (REPORT_LINK_KEY, report_address(Run.of(context, self.owner))),
             (TABLE_LINK_KEY, table_address(job_run.catalog_conn_id, job_run.tables)),
@@ -402,14 +403,14 @@ class LakecdcJobOperator(SubmitOperator):
     def _submit(self, context: Context, submission: Submission) -> SubmitError | None:
         uri = submission.documents.report_uri
         self.log.info("Job %s for %d tables, report at %s", self.job, len(submission.spec.tables), uri)
-        heard = Heard(context["ti"].xcom_push)
+        progress = ProgressForwarder(context["ti"].xcom_push)
         try:
             with launcher.environment(submission.secrets):
-                self.submit_and_wait(context, heard.listeners)
+                self.submit_and_wait(context, progress.listeners)
         except SubmitError as error:
             return error
         finally:
-            heard.end()
+            progress.end()
         return None
 
     def _set_command(
@@ -424,7 +425,7 @@ class LakecdcJobOperator(SubmitOperator):
 
     def _publish(self, context: Context, submission: Submission, report: JobReport) -> None:
         self.log.info("%s", reporting.summary(report))
-        # the return value does not come about when the task fails, and a failure is when facts are wanted
+        # a failed task has no return value, but its report is needed most
         context["ti"].xcom_push(key=REPORT_KEY, value=reporting.compact(report))
         changed = reporting.without_plans(report, submission.spec)
         reporting.raise_asset_events(context, self.outlets, self.catalog_conn_id, report, changed)
@@ -444,11 +445,11 @@ _OWN_VARIABLES = ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "JDK_JAVA_OPTIONS")
 
 
 class SourceJobOperator(LakecdcJobOperator):
-    """Runs one lakecdc job over tables and the source that feeds them.
+    """Run one lakecdc job over tables and the source that feeds them.
 
     :param source: the ``source`` of the job spec, see ``lakecdc.contract.sources``. (templated)
     :param targets: the ``target`` of the job spec, one object per table. (templated)
-    :param source_conn_id: connection that gives the source's address and login. (templated)
+    :param source_conn_id: connection with the source's address and login. (templated)
     :param kwargs: see :class:`LakecdcJobOperator`.
     """
 
@@ -473,14 +474,14 @@ class SourceJobOperator(LakecdcJobOperator):
         self.source_conn_id = source_conn_id
 
     def spec_parts(self, secrets: dict[str, str]) -> dict[str, Any]:
-        """Source, completed from its connection, and targets.
+        """Return the source, completed from its connection, and the targets.
 
-        :param secrets: takes up the password.
+        :param secrets: receives the password.
         """
         source = dict(self.source)
         if self.source_conn_id:
-            source, found = source_from_connection(source, self.source_conn_id)
-            secrets.update(found.values)
+            source, source_secrets = source_from_connection(source, self.source_conn_id)
+            secrets.update(source_secrets.values)
         return {"source": source, "target": [dict(target) for target in self.targets]}
 
 

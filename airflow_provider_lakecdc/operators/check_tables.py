@@ -1,4 +1,4 @@
-"""The operator of the job that checks what has to hold in tables."""
+"""The operator of the job that checks the rows of tables."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from lakecdc.contract.options import Outcome
 
 
 class CheckTablesOperator(LakecdcJobOperator):
-    """Checks what has to hold in tables, and fails if a check of severity ``error`` does.
+    """Check rules on the rows of tables, and fail if one of severity ``error`` is broken.
 
-    :param checks: by table, what has to hold there.
+    :param checks: checks by table.
     :param report_values: show keys and checked values of some rows that fail in the report.
-    :param branch: branch to look at.
+    :param branch: the branch to check.
     :param dry_run: plan and measure, change nothing.
     :param fail_on: outcomes that fail the job although they are not failures, such as ``skipped``.
     :param kwargs: see :class:`LakecdcJobOperator`.

@@ -1,4 +1,4 @@
-"""The operator of the job that cleans the tables beside targets."""
+"""The operator of the job that cleans side tables."""
 
 from __future__ import annotations
 
@@ -10,14 +10,13 @@ from lakecdc.contract.options import Outcome
 
 
 class CleanSideTablesOperator(LakecdcJobOperator):
-    """Removes what nobody needs any more from the tables that ingestion keeps beside its targets, and tells the rest.
+    """Remove obsolete rows from the side tables of targets, and report the remaining ones.
 
     :param quarantine_table: as for ``ingest``.
-    :param dismiss: messages in quarantine that nobody wants to replay; those of tables that this run does not clean
-        stay.
-    :param forget_tables: targets that exist no more, whose rows go from the tables that cleaned ones share with them.
-    :param protection: by table, what the configuration says of removals from it. The table's own properties
-        ``lakecdc.policy.…`` hold as well, whether it is given or not.
+    :param dismiss: quarantined messages to drop without a replay; only for tables that the run cleans.
+    :param forget_tables: former targets, whose rows are removed from the side tables that they shared with others.
+    :param protection: limits of removals by table, from the configuration. The table's own properties
+        ``lakecdc.policy.…`` apply too, with or without this option.
     :param dry_run: plan and measure, change nothing.
     :param fail_on: outcomes that fail the job although they are not failures, such as ``skipped``.
     :param kwargs: see :class:`LakecdcJobOperator`.

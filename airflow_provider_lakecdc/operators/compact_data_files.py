@@ -1,4 +1,4 @@
-"""The operator of the job that joins small data files."""
+"""The operator of the job that compacts small data files."""
 
 from __future__ import annotations
 
@@ -10,32 +10,32 @@ from lakecdc.contract.options import Outcome, Verify
 
 
 class CompactDataFilesOperator(LakecdcJobOperator):
-    """Joins small data files and rewrites files of which many rows are deleted.
+    """Compact small data files and rewrite files with many deleted rows.
 
-    :param min_input_files: small files a partition needs before it is worth a rewrite.
-    :param small_file_ratio: a file below this share of the target size is small.
-    :param delete_ratio: a file with at least this share of its rows deleted is rewritten as well.
-    :param large_file_ratio: a file above this multiple of the target size is split; at least 2.2, since a file may be
-        written twice as large as the target.
-    :param max_equality_deletes: equality-delete files that may apply to a data file before it is rewritten, for deletes
-        that ``rewrite_delete_files`` leaves; 0 is no limit.
-    :param quiet_seconds: partitions written to within that many seconds are left alone; 0 waits for none. A table
-        without partitions is not left alone.
-    :param older_specs: move the rows of all files of older partition specs to the current one.
-    :param add_bloom_filters: rewrite also files that lack Bloom filters which the table's property
-        ``lakecdc.layout.bloom-filter-columns`` asks for.
-    :param branch: branch to work on.
-    :param target_file_size_bytes: size aimed at; 0 takes the table's ``write.target-file-size-bytes``, or without that
-        what suits the table's size.
+    :param min_input_files: number of a partition's small files from which they are compacted.
+    :param small_file_ratio: files below this share of the target size are small.
+    :param delete_ratio: files with at least this share of deleted rows are rewritten too.
+    :param large_file_ratio: files above this multiple of the target size are split; at least 2.2, since written files
+        may have twice the target size.
+    :param max_equality_deletes: limit of equality-delete files that apply to a data file, above which it is rewritten;
+        for deletes that ``rewrite_delete_files`` must skip. 0 means no limit.
+    :param quiet_seconds: skip partitions with writes in the last so many seconds; 0 skips none. Tables without
+        partitions are never skipped.
+    :param older_specs: rewrite all files of older partition specs to the current one.
+    :param add_bloom_filters: rewrite also files without the Bloom filters of the table's property
+        ``lakecdc.layout.bloom-filter-columns``.
+    :param branch: the branch to rewrite.
+    :param target_file_size_bytes: target size of files; 0 means the table's ``write.target-file-size-bytes``, or if it
+        is not set, a size that suits the table's.
     :param max_group_bytes: bytes rewritten per commit.
-    :param verify: how much is proven before the commit: all files, a stated sample, or nothing; ``auto`` is all files
+    :param verify: what is proven before the commit: all files, a stated sample, or nothing; ``auto`` means all files
         unless that costs more than the work itself.
-    :param verify_off_reason: why ``off``; required then and kept in the report.
-    :param max_runtime: seconds after which no further group is begun; 0 is no limit.
-    :param keep_failed_files: leave the files of a failed proof for inspection instead of deleting them; the report says
-        where they are, and ``remove_orphan_files`` takes them once they are old enough.
-    :param side_tables: ``namespace.name`` of tables to work on after the spec's, each only if it exists: those that
-        ingestion keeps beside its targets once it has a reason (``lakecdc.metadata.names.side_tables``).
+    :param verify_off_reason: the reason for ``off``, which requires one; the report shows it.
+    :param max_runtime: seconds after which no further group is started; 0 means no limit.
+    :param keep_failed_files: keep the files of a failed proof for inspection instead of deleting them; the report lists
+        them, and ``remove_orphan_files`` removes them once they are old enough.
+    :param side_tables: ``namespace.name`` of further tables to work on if they exist: side tables that ingestion
+        creates when it needs them (``lakecdc.metadata.names.side_tables``).
     :param dry_run: plan and measure, change nothing.
     :param fail_on: outcomes that fail the job although they are not failures, such as ``skipped``.
     :param kwargs: see :class:`LakecdcJobOperator`.

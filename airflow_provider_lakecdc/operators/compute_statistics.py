@@ -10,13 +10,12 @@ from lakecdc.contract.options import Outcome
 
 
 class ComputeStatisticsOperator(LakecdcJobOperator):
-    """Computes the statistics of columns and partitions where too many rows have changed since.
+    """Compute statistics of columns and partitions after enough rows have changed.
 
-    :param columns: columns whose distinct values are counted; empty takes the identifier fields and the columns that
-        the table is sorted by.
-    :param min_changed_ratio: share of the table's rows that may have changed before statistics are stale.
-    :param side_tables: ``namespace.name`` of tables to work on after the spec's, each only if it exists: those that
-        ingestion keeps beside its targets once it has a reason (``lakecdc.metadata.names.side_tables``).
+    :param columns: columns to count distinct values of; default: the identifier fields and the sort columns.
+    :param min_changed_ratio: share of changed rows above which statistics are stale.
+    :param side_tables: ``namespace.name`` of further tables to work on if they exist: side tables that ingestion
+        creates when it needs them (``lakecdc.metadata.names.side_tables``).
     :param dry_run: plan and measure, change nothing.
     :param fail_on: outcomes that fail the job although they are not failures, such as ``skipped``.
     :param kwargs: see :class:`LakecdcJobOperator`.

@@ -1,4 +1,4 @@
-"""The operator that registers consumers of a table's changes and moves them on."""
+"""The operator that registers and advances consumers of a table's changes."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
 
 
 class ConsumerOperator(BaseOperator):
-    """Registers, moves or drops a consumer, so that ``expire_snapshots`` keeps what it has not read. Needs no Spark.
+    """Register, move or drop a consumer, so that ``expire_snapshots`` keeps its unread snapshots. Needs no Spark.
 
-    The return value is the id of the snapshot that the consumer has read last, as text; none if it was dropped.
+    The return value is the id of the last snapshot that the consumer read, as text; None if it was dropped.
 
     :param table: ``namespace.name``. (templated)
     :param consumer: its name. (templated)
     :param action: ``register``, ``move`` or ``drop``.
-    :param snapshot_id: what it has read last; required to ``move``, default of ``register``: the head. (templated)
-    :param limit: seconds without a move, while there is something to read, after which it counts no more.
+    :param snapshot_id: the last snapshot it read; required for ``move``; default of ``register``: the head. (templated)
+    :param limit: seconds without progress, while there are changes to read, after which its snapshots may expire.
     :param catalog_conn_id: connection of type ``iceberg``; default: ``[lakecdc] catalog_conn_id``. (templated)
     :param kwargs: arguments of ``BaseOperator``.
     """
@@ -55,9 +55,9 @@ class ConsumerOperator(BaseOperator):
         self.catalog_conn_id = catalog_conn_id or settings.catalog_conn_id()
 
     def execute(self, context: Context) -> str | None:
-        """Do it.
+        """Register, move or drop the consumer.
 
-        :raises AirflowFailException: there is no such table, consumer or snapshot.
+        :raises AirflowFailException: the table, consumer or snapshot does not exist.
         """
         catalog, snapshot_id = get_catalog(self.catalog_conn_id), self._snapshot_id()
         try:
@@ -65,17 +65,19 @@ class ConsumerOperator(BaseOperator):
                 consumers.drop_consumer(catalog, self.table, self.consumer)
                 return None
             if self.action == "register":
-                found = consumers.register_consumer(
+                moved = consumers.register_consumer(
                     catalog, self.table, self.consumer, snapshot_id=snapshot_id, limit=self.limit
                 )
             elif snapshot_id is None:
-                raise AirflowFailException(f"snapshot_id says nothing: how far has {self.consumer!r} read?")
+                raise AirflowFailException(
+                    f"Action 'move' needs snapshot_id, the last snapshot that {self.consumer!r} read."
+                )
             else:
-                found = consumers.move_consumer(catalog, self.table, self.consumer, snapshot_id)
+                moved = consumers.move_consumer(catalog, self.table, self.consumer, snapshot_id)
         except InputError as error:
             raise AirflowFailException(str(error)) from error
-        self.log.info("%s: %s has read up to snapshot %d", self.table, self.consumer, found.snapshot_id)
-        return str(found.snapshot_id)
+        self.log.info("%s: %s has read up to snapshot %d", self.table, self.consumer, moved.snapshot_id)
+        return str(moved.snapshot_id)
 
     def _snapshot_id(self) -> int | None:
         if self.snapshot_id in (None, "", "None"):
@@ -83,4 +85,4 @@ class ConsumerOperator(BaseOperator):
         try:
             return int(str(self.snapshot_id))
         except ValueError as error:
-            raise AirflowFailException(f"snapshot_id is {self.snapshot_id!r}, which is no snapshot's id.") from error
+            raise AirflowFailException(f"snapshot_id {self.snapshot_id!r} is not a snapshot id.") from error

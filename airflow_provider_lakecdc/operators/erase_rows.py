@@ -16,22 +16,22 @@ if TYPE_CHECKING:
 
 
 class EraseRowsOperator(LakecdcJobOperator):
-    """Erases the rows of some keys from tables and what is kept beside them, and proves that no file holds a key.
+    """Erase the rows of some keys from tables and their side tables, and prove that no file contains a key.
 
-    :param keys_table: ``namespace.name`` of a table that holds the keys, in columns called as the table's key.
-    :param keys_uri: of a file or folder of such keys: ``.parquet``, ``.csv`` with a header, or ``.json``.
-    :param condition: SQL over columns that are no part of the key: the keys of rows that meet it, in the table or its
+    :param keys_table: ``namespace.name`` of a table with the keys, in columns named as the table's key columns.
+    :param keys_uri: URI of a file or folder with the keys: ``.parquet``, ``.csv`` with a header, or ``.json``.
+    :param condition: SQL over columns outside of the key; it selects the keys of matching rows in the table or its
         history table.
-    :param history_tables: by table, its history table.
+    :param history_tables: history table by table.
     :param further_tables: by table, others with the same key columns, such as exported changes and dimensions.
     :param quarantine_table: as for ``ingest``.
-    :param documents_uri: folder of the specs and reports of jobs, which are searched for the keys as well.
+    :param documents_uri: folder of the jobs' specs and reports, which are searched for the keys too.
     :param drop_refs: tags and branches that may be dropped because they keep rows, as names or patterns such as
         ``lakecdc-day-*``.
-    :param drop_consumers: consumers that may lose their place, as names or patterns.
-    :param approved: by table, ``uri`` and ``sha256`` of the list of a dry run, as its metric ``findings`` has them:
-        only what the job finds again and the list names is removed. A changed list is refused, and so is a table
-        without one. Default: no approval is needed.
+    :param drop_consumers: consumers that may lose their position, as names or patterns.
+    :param approved: by table, ``uri`` and ``sha256`` of a dry run's list, from its metric ``findings``: only what is in
+        the list and found again is removed. A changed list is refused, and so is a table without one. Default: no
+        approval is required.
     :param dry_run: plan and measure, change nothing.
     :param fail_on: outcomes that fail the job although they are not failures, such as ``skipped``.
     :param kwargs: see :class:`LakecdcJobOperator`.
@@ -73,6 +73,6 @@ class EraseRowsOperator(LakecdcJobOperator):
         super().__init__(options=options, documents_uri=documents_uri, **kwargs)
 
     def prepare(self, context: Context | None = None) -> Submission:
-        """See :meth:`LakecdcJobOperator.prepare`; the job searches the folder that it reports to."""
+        """Set the documents folder, which the job searches too, and call :meth:`LakecdcJobOperator.prepare`."""
         self.options["documents_uri"] = without_connection(self.documents_uri)
         return super().prepare(context)

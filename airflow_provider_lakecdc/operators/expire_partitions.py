@@ -10,20 +10,20 @@ from lakecdc.contract.options import Outcome
 
 
 class ExpirePartitionsOperator(LakecdcJobOperator):
-    """Removes rows older than some age, whole files by metadata alone, and keeps ingestion from taking them in again.
+    """Remove rows older than some age, whole files by metadata alone, and keep ingestion from inserting them again.
 
-    :param time_column: column of dates or moments whose older rows are removed.
-    :param max_age: seconds; rows from before the last midnight (UTC) that is as long ago are removed. 0 is no age.
-    :param older_than: rows from before this ISO-8601 moment are removed, instead of ``max_age``.
-    :param max_partitions: partitions that one run removes at most, the oldest first: values of the partition field on
-        the column, whatever other fields there are beside it, or days if there is none.
-    :param allow_row_deletes: remove rows also from files that hold rows which stay, by Spark's ``DELETE``, which reads
+    :param time_column: date or timestamp column that decides which rows are old.
+    :param max_age: seconds; rows from before the last midnight (UTC) of that age are removed. 0 means no age.
+    :param older_than: ISO-8601 timestamp; older rows are removed. Replaces ``max_age``.
+    :param max_partitions: maximum of partitions to remove per run, the oldest first: values of the partition field on
+        the column, whatever other fields there are, or days if there is none.
+    :param allow_row_deletes: remove rows also from files that have younger rows too, by Spark's ``DELETE``, which reads
         these files, and rewrites them unless the table's ``write.delete.mode`` is ``merge-on-read``.
-    :param approved: by table, ``uri`` and ``sha256`` of the list of a dry run, as its metric ``findings`` has them:
-        only what the job finds again and the list names is removed. A changed list is refused, and so is a table
-        without one. Default: no approval is needed.
-    :param protection: by table, what the configuration says of removals from it. The table's own properties
-        ``lakecdc.policy.…`` hold as well, whether it is given or not.
+    :param approved: by table, ``uri`` and ``sha256`` of a dry run's list, from its metric ``findings``: only what is in
+        the list and found again is removed. A changed list is refused, and so is a table without one. Default: no
+        approval is required.
+    :param protection: limits of removals by table, from the configuration. The table's own properties
+        ``lakecdc.policy.…`` apply too, with or without this option.
     :param dry_run: plan and measure, change nothing.
     :param fail_on: outcomes that fail the job although they are not failures, such as ``skipped``.
     :param kwargs: see :class:`LakecdcJobOperator`.

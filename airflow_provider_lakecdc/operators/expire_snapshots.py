@@ -10,15 +10,15 @@ from lakecdc.contract.options import Outcome
 
 
 class ExpireSnapshotsOperator(LakecdcJobOperator):
-    """Expires old snapshots and removes the files that only they held.
+    """Expire old snapshots and delete files that only they reference.
 
-    :param older_than: snapshots made before this ISO-8601 moment expire; default: ``max_age`` before now.
-    :param max_age: age in seconds, used without ``older_than``.
-    :param retain_last: snapshots of the main branch that are kept whatever their age.
-    :param protection: by table, what the configuration says of removals from it. The table's own properties
-        ``lakecdc.policy.…`` hold as well, whether it is given or not.
-    :param side_tables: ``namespace.name`` of tables to work on after the spec's, each only if it exists: those that
-        ingestion keeps beside its targets once it has a reason (``lakecdc.metadata.names.side_tables``).
+    :param older_than: ISO-8601 timestamp; older snapshots expire. Default: ``max_age`` before now.
+    :param max_age: seconds; used without ``older_than``.
+    :param retain_last: number of the newest snapshots of the main branch that never expire.
+    :param protection: limits of removals by table, from the configuration. The table's own properties
+        ``lakecdc.policy.…`` apply too, with or without this option.
+    :param side_tables: ``namespace.name`` of further tables to work on if they exist: side tables that ingestion
+        creates when it needs them (``lakecdc.metadata.names.side_tables``).
     :param dry_run: plan and measure, change nothing.
     :param fail_on: outcomes that fail the job although they are not failures, such as ``skipped``.
     :param kwargs: see :class:`LakecdcJobOperator`.

@@ -1,4 +1,4 @@
-"""The operator of the job that hands on what has changed in tables."""
+"""The operator of the job that exports changes of tables."""
 
 from __future__ import annotations
 
@@ -10,15 +10,14 @@ from lakecdc.contract.options import Outcome
 
 
 class ExportChangesOperator(LakecdcJobOperator):
-    """Hands on what has changed in tables since the last export, to tables that it appends to or to folders of files.
+    """Export the changes of tables since the last export, to append-only tables or to folders of files.
 
-    :param destinations: by table, where its changes go.
-    :param since: where a destination without exports begins: the id of a snapshot, a tag, a branch, or an ISO-8601
-        moment. Default: with all rows of the table, as inserts.
-    :param until: the same, how far the run goes; default: the newest snapshot.
-    :param history_tables: by table, its history table, where every step is to be exported and not what the steps come
-        to.
-    :param consumer: name of a consumer that is registered with each table and moved on with each export, so that expiry
+    :param destinations: destination by table.
+    :param since: start of the first export to a destination: a snapshot id, a tag, a branch, or an ISO-8601 timestamp.
+        Default: all rows of the table, as inserts.
+    :param until: end of the run, in the same form; default: the newest snapshot.
+    :param history_tables: by table, its history table, to export every single change instead of the net changes.
+    :param consumer: name of a consumer that is registered with each table and advanced by each export, so that expiry
         keeps what is not exported yet.
     :param dry_run: plan and measure, change nothing.
     :param fail_on: outcomes that fail the job although they are not failures, such as ``skipped``.

@@ -1,4 +1,4 @@
-"""The operator of the job that does several jobs' work in one Spark application."""
+"""The operator of the job that runs several jobs in one Spark application."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from lakecdc.contract.options import Outcome
 
 
 class GovernOperator(LakecdcJobOperator):
-    """Does several maintenance jobs one after another, in one Spark application and with one report.
+    """Run several maintenance jobs one after another, in one Spark application with one report.
 
-    A table that one step has failed for is left out of the later ones; all others go on. In the return value each
-    table has the outcome of all its steps together, and below ``steps`` that of each by its job.
+    A table for which a step failed is skipped by later steps; the others go on. In the return value each table has the
+    overall outcome of its steps, and below ``steps`` the outcome of each by its job.
 
-    :param steps: what to do, in the order of work.
-    :param dry_run: all steps plan and measure and change nothing; otherwise each goes by its own option.
+    :param steps: the steps in the order of work.
+    :param dry_run: run all steps dry; otherwise each step follows its own option.
     :param fail_on: outcomes that fail the job although they are not failures, such as ``skipped``.
     :param kwargs: see :class:`LakecdcJobOperator`.
     """
@@ -41,14 +41,14 @@ class GovernOperator(LakecdcJobOperator):
         super().__init__(options=options, **kwargs)
 
     def named_tables(self) -> tuple[list[str], list[str]]:
-        """The tables and the side tables of all steps."""
+        """Return the tables and the side tables of all steps."""
         tables = [table for step in self._steps for table in self._tables_of(step)]
         beside = [table for step in self._steps for table in _beside(step)]
         return list(dict.fromkeys(tables)), list(dict.fromkeys(beside))
 
     def keep_tables(self, tables: Sequence[str], beside: Sequence[str]) -> None:
-        """Leave out all other tables of each step."""
-        self.options["steps"] = [self._kept(step, tables, beside) for step in self._steps]
+        """Restrict each step to some tables."""
+        self.options["steps"] = [self._restrict(step, tables, beside) for step in self._steps]
         self.tables = list(tables)
 
     @property
@@ -58,10 +58,10 @@ class GovernOperator(LakecdcJobOperator):
             raise JobBadInputError("steps must be a list of objects, each with the key job.")
         return list(steps)
 
-    def _kept(self, step: Mapping[str, Any], tables: Sequence[str], beside: Sequence[str]) -> dict[str, Any]:
+    def _restrict(self, step: Mapping[str, Any], tables: Sequence[str], beside: Sequence[str]) -> dict[str, Any]:
         options = dict(step.get("options", {}))
-        if found := _beside(step):
-            options["side_tables"] = [table for table in found if table in beside]
+        if named := _beside(step):
+            options["side_tables"] = [table for table in named if table in beside]
         return {**step, "tables": [table for table in self._tables_of(step) if table in tables], "options": options}
 
     def _tables_of(self, step: Mapping[str, Any]) -> list[str]:

@@ -1,4 +1,4 @@
-"""The operator that chooses what governance does in a run, without Spark."""
+"""The operator that plans the work of a governance run, without Spark."""
 
 from __future__ import annotations
 
@@ -26,27 +26,27 @@ from lakecdc.metadata.plan import Action, Plan, choose
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-# how far back, and how many runs of jobs, predictions go by
+# days and maximum of audit rows that calibrate predictions
 _DAYS, _MOST_ROWS = 30, 5000
 #: XCom with the URI of the plan
 PLAN_KEY = "plan"
 
 
 class PlanOperator(BaseOperator):
-    """Chooses which jobs are done on which tables: what is due, then what spares readers most for what it costs.
+    """Choose which jobs run on which tables: work that is due, then what helps readers most for its cost.
 
     The return value is what the steps are mapped over: a list whose entries have, by job, the arguments of one task of
-    that job. What is left out is told in the log with the reason. The XCom ``plan`` has the URI of the plan.
+    that job. The log lists skipped work with reasons. The XCom ``plan`` has the URI of the plan.
 
-    :param assessment: URI that ``AssessTablesOperator`` has returned. (templated)
-    :param jobs: jobs that are mapped over what is chosen.
-    :param asks: those of whose findings a person is asked, where the policy of a table wants that; their dry runs are
-        mapped over these tables, under the name of :func:`dry_run_of` the job.
-    :param budget_core_seconds: what all that is chosen may be predicted to take; None is no limit.
-    :param tables_per_application: tables of a task; 0 puts all of a job into one.
-    :param options: options of each job as all tables have them. With these there is one task for all jobs: it is told
-        the ``steps`` of a ``GovernOperator``.
-    :param catalog_conn_id: connection of type ``iceberg``, whose ``lakecdc.audit`` tells what jobs have taken; default:
+    :param assessment: URI that ``AssessTablesOperator`` returned. (templated)
+    :param jobs: jobs to plan.
+    :param asks: jobs that need approval where the policy of a table says so; their dry runs are planned for these
+        tables, under the name of :func:`dry_run_of` the job.
+    :param budget_core_seconds: limit of the predicted cost of all chosen work; None means no limit.
+    :param tables_per_application: tables per task; 0 puts all tables of a job into one.
+    :param options: options of each job for all tables. If given, a single task runs all jobs, as ``steps`` of a
+        ``GovernOperator``.
+    :param catalog_conn_id: connection of type ``iceberg``, whose ``lakecdc.audit`` calibrates predictions; default:
         ``[lakecdc] catalog_conn_id``. (templated)
     :param documents_uri: folder for the plan; default: ``[lakecdc] documents_uri``. (templated)
     :param kwargs: arguments of ``BaseOperator``.
@@ -79,13 +79,13 @@ class PlanOperator(BaseOperator):
         self.documents_uri = documents_uri or settings.documents_uri()
 
     def execute(self, context: Context) -> list[dict[str, dict[str, Any]]]:
-        """Choose.
+        """Choose the work of the run.
 
-        :return: arguments by job, of one task of each.
+        :return: by job, the arguments of one task each.
         """
         assessment = parse_assessment(read_document(self.assessment))
         plan = self.chosen(assessment)
-        self._tell(plan)
+        self._log(plan)
         uri = Documents.of_try(self.documents_uri, context).write(
             "plan.json", json.dumps(plan.facts(), allow_nan=False)
         )
@@ -97,7 +97,7 @@ class PlanOperator(BaseOperator):
         return [{**each, **dry} for each, dry in itertools.zip_longest(tasks, dry_runs, fillvalue=nothing)]
 
     def chosen(self, assessment: Assessment) -> Plan:
-        """Choose, with what jobs have taken before to predict by."""
+        """Choose the work, with predictions calibrated by earlier runs."""
         known = self._calibration()
         actions = [
             action
@@ -112,8 +112,8 @@ class PlanOperator(BaseOperator):
             since = datetime.now(UTC) - timedelta(days=_DAYS)
             rows = history(get_catalog(self.catalog_conn_id), since=since, limit=_MOST_ROWS)
         except Exception:
-            # a plan by guesses is better than none
-            self.log.warning("What jobs have taken so far cannot be read: it is guessed.", exc_info=True)
+            # predictions without calibration are better than none
+            self.log.warning("Cannot read the cost of earlier runs; predictions are not calibrated.", exc_info=True)
             return Calibration()
         return calibrated(
             Run(row.job, row.table, row.guessed_core_seconds, row.core_seconds)
@@ -121,37 +121,37 @@ class PlanOperator(BaseOperator):
             if row.outcome == "done" and not row.is_dry_run and row.guessed_core_seconds and row.core_seconds
         )
 
-    def _tell(self, plan: Plan) -> None:
+    def _log(self, plan: Plan) -> None:
         limit = "" if plan.budget_core_seconds is None else f" of {plan.budget_core_seconds:g}"
         self.log.info("%d actions, predicted to take %g core-seconds%s:", len(plan.chosen), plan.core_seconds, limit)
         for action in plan.chosen:
             cost = "?" if action.core_seconds is None else f"{action.core_seconds:g}"
             due = f"; {action.due}" if action.due else ""
-            due += "; a person is asked" if action.approve else ""
+            due += "; needs approval" if action.approve else ""
             self.log.info("%s %s: %s core-s, %s%s", action.job, action.table, cost, action.reason, due)
         for reason, count in Counter(skipped.reason for skipped in plan.skipped).most_common():
             first = next(skipped for skipped in plan.skipped if skipped.reason == reason)
-            self.log.info("left out: %s %s and %d others: %s", first.job, first.table, count - 1, reason)
+            self.log.info("skipped: %s %s and %d others: %s", first.job, first.table, count - 1, reason)
 
 
 def dry_run_of(job: str) -> str:
-    """Name of the dry run of a job that a person is asked about."""
+    """Return the task name of the dry run of a job that needs approval."""
     return f"{job}_dry_run"
 
 
 def approved_of(job: str) -> str:
-    """Name of the task of a job that takes what a person has agreed to."""
+    """Return the task name of a job's run on what was approved."""
     return f"{job}_approved"
 
 
 def tasks_of(
     plan: Plan, assessment: Assessment, jobs: Sequence[str], tables_per_application: int = 0
 ) -> list[dict[str, dict[str, Any]]]:
-    """What the tasks of each job are told: those of one position in all jobs are in one entry.
+    """Return the arguments of each job's tasks; entry n has the n-th task of every job.
 
-    Tables whose options differ have tasks of their own, and those of which a person is asked have none.
+    Tables with different options have separate tasks, and tables that need approval have none.
 
-    :param tables_per_application: tables of a task; 0 puts all that have the same options into one.
+    :param tables_per_application: tables per task; 0 puts all with the same options into one.
     """
     chosen = {job: [action for action in plan.of_job(job) if not action.approve] for job in jobs}
     return _in_tasks(chosen, assessment, tables_per_application)
@@ -160,9 +160,9 @@ def tasks_of(
 def dry_runs_of(
     plan: Plan, assessment: Assessment, asks: Sequence[str], tables_per_application: int = 0
 ) -> list[dict[str, dict[str, Any]]]:
-    """What the tasks of the dry runs are told of whose findings a person is asked, as :func:`tasks_of` has others.
+    """Return the arguments of the dry runs that need approval, in the form of :func:`tasks_of`.
 
-    :param asks: their jobs.
+    :param asks: the jobs that need approval.
     """
     chosen = {dry_run_of(job): [_dry(action) for action in plan.of_job(job) if action.approve] for job in asks}
     return _in_tasks(chosen, assessment, tables_per_application)
@@ -181,17 +181,17 @@ def _in_tasks(
         name: _tasks(sorted(actions, key=lambda action: order.get(action.table, 0)), beside, tables_per_application)
         for name, actions in chosen.items()
     }
-    found = itertools.zip_longest(*by_name.values(), fillvalue={})
-    return [dict(zip(by_name, each, strict=True)) for each in found]
+    rows = itertools.zip_longest(*by_name.values(), fillvalue={})
+    return [dict(zip(by_name, each, strict=True)) for each in rows]
 
 
 def one_task(
     tasks: Sequence[Mapping[str, Mapping[str, Any]]], options: Mapping[str, Mapping[str, Any]]
 ) -> list[dict[str, dict[str, Any]]]:
-    """What one task is told that does the work of all, step by step in one Spark application.
+    """Return the arguments of a single task for the work of all, step by step in one Spark application.
 
-    :param tasks: as :func:`tasks_of` has them.
-    :param options: of each job as all tables have them.
+    :param tasks: the result of :func:`tasks_of`.
+    :param options: options of each job for all tables.
     """
     steps: list[dict[str, Any]] = []
     predicted: dict[str, dict[str, float]] = {}
@@ -213,8 +213,8 @@ def _tasks(actions: Sequence[Action], beside: set[str], tables_per_application: 
         alike.setdefault(json.dumps(action.options, sort_keys=True, default=str), []).append(action)
     groups = (
         [by_table[name] for name in group]
-        for found in alike.values()
-        for by_table in [{action.table: action for action in found}]
+        for members in alike.values()
+        for by_table in [{action.table: action for action in members}]
         for group in groups_of_tables(list(by_table), tables_per_application)
     )
     return [_task(group, beside) for group in groups]
@@ -225,16 +225,16 @@ def _task(actions: Sequence[Action], beside: set[str]) -> dict[str, Any]:
     more = [action.table for action in actions if action.table in beside]
     if not issubclass(OPTIONS[actions[0].job], MaintenanceOptions):
         tables, more = [*tables, *more], []
-    # those beside the tables that need nothing are tables like any other
-    found: dict[str, Any] = {"tables": tables or more, "policy_options": dict(actions[0].options)}
+    # without their main tables, side tables are passed as tables
+    arguments: dict[str, Any] = {"tables": tables or more, "policy_options": dict(actions[0].options)}
     if tables and more:
-        found["policy_options"]["side_tables"] = more
+        arguments["policy_options"]["side_tables"] = more
     if protected := {action.table: asdict(action.protection) for action in actions if action.protection}:
-        found["policy_options"]["protection"] = protected
-    told = [action for action in actions if action.core_seconds is not None]
+        arguments["policy_options"]["protection"] = protected
+    predicted = [action for action in actions if action.core_seconds is not None]
     job = actions[0].job
     return {
-        **found,
-        "predicted_core_seconds": {job: {action.table: action.core_seconds for action in told}},
-        "guessed_core_seconds": {job: {action.table: action.guessed_core_seconds for action in told}},
+        **arguments,
+        "predicted_core_seconds": {job: {action.table: action.core_seconds for action in predicted}},
+        "guessed_core_seconds": {job: {action.table: action.guessed_core_seconds for action in predicted}},
     }

@@ -1,4 +1,4 @@
-"""The operator of the job that lets the number of a table's buckets follow its size."""
+"""The operator of the job that adapts the number of a table's buckets to its size."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from lakecdc.contract.options import Outcome, Verify
 
 
 class RebucketOperator(LakecdcJobOperator):
-    """Doubles or halves the number of buckets of tables that have outgrown or undercut them, and moves the rows.
+    """Double or halve the number of buckets of tables that are too large or small for it, and move the rows.
 
-    :param target_bucket_bytes: size aimed at of a bucket, or of one in each partition of the other fields; 0 is four
+    :param target_bucket_bytes: target size of a bucket, or of one in each partition of the other fields; 0 means four
         times the target size of a file.
-    :param tolerance: the number of buckets grows once they are so many times as large as the target on average, and
-        shrinks once they are so many times as small as half of it; at least 1.
-    :param min_buckets: the number does not shrink below this.
-    :param max_buckets: the number does not grow above this.
-    :param target_file_size_bytes: size aimed at; 0 takes the table's ``write.target-file-size-bytes``, or without that
-        what suits the table's size.
+    :param tolerance: the number of buckets grows if they are on average larger than the target by this factor, and
+        shrinks if they are smaller than half of it by this factor; at least 1.
+    :param min_buckets: lower limit for shrinking.
+    :param max_buckets: upper limit for growing.
+    :param target_file_size_bytes: target size of files; 0 means the table's ``write.target-file-size-bytes``, or if it
+        is not set, a size that suits the table's.
     :param max_group_bytes: bytes rewritten per commit.
-    :param verify: how much is proven before the commit: all files, a stated sample, or nothing; ``auto`` is all files
+    :param verify: what is proven before the commit: all files, a stated sample, or nothing; ``auto`` means all files
         unless that costs more than the work itself.
-    :param verify_off_reason: why ``off``; required then and kept in the report.
-    :param max_runtime: seconds after which no further group is begun; 0 is no limit.
-    :param keep_failed_files: leave the files of a failed proof for inspection instead of deleting them; the report says
-        where they are, and ``remove_orphan_files`` takes them once they are old enough.
-    :param side_tables: ``namespace.name`` of tables to work on after the spec's, each only if it exists: those that
-        ingestion keeps beside its targets once it has a reason (``lakecdc.metadata.names.side_tables``).
+    :param verify_off_reason: the reason for ``off``, which requires one; the report shows it.
+    :param max_runtime: seconds after which no further group is started; 0 means no limit.
+    :param keep_failed_files: keep the files of a failed proof for inspection instead of deleting them; the report lists
+        them, and ``remove_orphan_files`` removes them once they are old enough.
+    :param side_tables: ``namespace.name`` of further tables to work on if they exist: side tables that ingestion
+        creates when it needs them (``lakecdc.metadata.names.side_tables``).
     :param dry_run: plan and measure, change nothing.
     :param fail_on: outcomes that fail the job although they are not failures, such as ``skipped``.
     :param kwargs: see :class:`LakecdcJobOperator`.

@@ -10,26 +10,25 @@ from lakecdc.contract.options import Outcome
 
 
 class ReconcileOperator(SourceJobOperator):
-    """Compares tables with the tables of their source, by hashes of key ranges, and names the rows that differ.
+    """Compare tables with their source tables by hashes of key ranges, and list the rows that differ.
 
-    It takes source and targets of the ingest task. Rows that differ are looked at again once the table has been fed
-    past the moment of reading, so that changes on their way are no mismatch. It changes nothing unless it is to repair.
+    It takes source and targets of the ingest task. Rows that differ are compared again once the table has been fed past
+    the time of the first comparison, so that changes in flight are not mismatches. Only ``repair`` changes a table.
 
     :param source: the ``source`` of the job spec, see ``lakecdc.contract.sources``. (templated)
     :param targets: the ``target`` of the job spec, one object per table. (templated)
-    :param source_conn_id: connection that gives the source's address and login: of type ``postgres``, ``mysql`` or
-        ``kafka``; for a source of type ``jdbc`` of a database or of type ``jdbc``. (templated)
-    :param ranges: ranges that the keys of each table are cut into.
-    :param sample: share of the ranges that are compared, above 0 and up to 1; which ones, changes with the table.
-    :param max_wait: seconds for which the job waits until a table has been fed past the moment of reading, before it
-        looks at rows that differ again.
-    :param max_keys: rows of a table that may differ; if more do, they are counted, and none is looked at again or
-        repaired.
-    :param repair: load rows that differ anew from the source; not of type ``iceberg``.
+    :param source_conn_id: connection with the source's address and login: of type ``postgres``, ``mysql`` or ``kafka``;
+        for a source of type ``jdbc`` of a database or of type ``jdbc``. (templated)
+    :param ranges: number of ranges that the keys of each table are split into.
+    :param sample: share of the ranges to compare, above 0 and up to 1; the choice changes with the table.
+    :param max_wait: seconds to wait until a table has been fed past the time of the comparison, before rows that differ
+        are compared again.
+    :param max_keys: limit of differing rows in a table; above it they are only counted, not compared again or repaired.
+    :param repair: load rows that differ from the source again; not for sources of type ``iceberg``.
     :param quarantine_table: as for ``ingest``; for ``repair``.
-    :param report_values: tell keys and bounds of ranges in the report.
+    :param report_values: show keys and bounds of ranges in the report.
     :param dry_run: plan and measure, change nothing.
-    :param fail_on: by default a table that differs from its source, which is ``skipped``, fails the job.
+    :param fail_on: by default a table that differs from its source, with outcome ``skipped``, fails the job.
     :param kwargs: see :class:`LakecdcJobOperator`.
     """
 

@@ -22,14 +22,14 @@ _SHOWN = 10
 
 
 class RemoveDocumentsOperator(BaseOperator):
-    """Removes specs and reports of tries that were over long ago, of all DAGs that keep theirs in the same folder.
+    """Remove old specs and reports of all DAGs that share a documents folder.
 
-    Rows of the audit that could not be delivered since then stay, and are warned of.
+    Undelivered audit rows of that age stay, with a warning.
 
-    :param max_age: seconds since a try wrote its last document; not less than a day. (templated)
+    :param max_age: seconds since the last document of a try; at least a day. (templated)
     :param documents_uri: folder of the documents; default: ``[lakecdc] documents_uri``. (templated)
-    :param is_dry: count them, remove none. (templated)
-    :param strict_run_conf: refuse a DAG run whose ``conf`` has keys that are no params of the DAG.
+    :param is_dry: only count. (templated)
+    :param strict_run_conf: refuse a DAG run whose ``conf`` has keys that are not params of the DAG.
     :param kwargs: arguments of ``BaseOperator``.
     """
 
@@ -52,33 +52,33 @@ class RemoveDocumentsOperator(BaseOperator):
         self.strict_run_conf = strict_run_conf
 
     def execute(self, context: Context) -> dict[str, int]:
-        """Remove them.
+        """Remove the documents.
 
-        :return: ``documents`` and ``bytes`` that have gone, or would in a dry run, documents ``kept``, and those that
-            are ``undelivered`` for that long.
-        :raises JobBadInputError: they are to go within a day, or the run's ``conf`` is refused.
+        :return: removed ``documents`` and ``bytes`` (in a dry run, those that would be), documents ``kept``, and
+            ``undelivered`` audit documents of that age.
+        :raises JobBadInputError: ``max_age`` is less than a day, or the run's ``conf`` is refused.
         """
         if self.strict_run_conf:
             check_conf(context["dag_run"].conf, list(context["dag"].params))
         age = float(self.max_age)
         if not age >= YOUNGEST_DOCUMENT:
             raise JobBadInputError(
-                f"max_age of the documents is {age:g}, less than {YOUNGEST_DOCUMENT:.0f} seconds, a day.",
-                hint="Jobs that run need theirs.",
+                f"max_age of documents is {age:g} seconds, less than the minimum of {YOUNGEST_DOCUMENT:.0f}, a day.",
+                hint="Use a longer max_age: running jobs need their documents.",
             )
         dry_run = is_true(self.is_dry)
         before = datetime.now(UTC) - timedelta(seconds=age)
-        found, waiting = (
+        removal, waiting = (
             remove_documents(self.documents_uri, before, dry_run=dry_run),
             undelivered(self.documents_uri, before),
         )
-        done = "would go" if dry_run else "have gone"
-        self.log.info("%d documents (%d bytes) %s, %d stay", found.documents, found.bytes, done, found.kept)
+        verb = "Would remove" if dry_run else "Removed"
+        self.log.info("%s %d documents (%d bytes), kept %d", verb, removal.documents, removal.bytes, removal.kept)
         if waiting:
             self.log.warning(
-                "%d documents with rows of the audit have waited as long, and stay. Once their catalog takes rows, the "
-                "next job of its connection delivers them; where the catalog is no more, remove them: %s",
+                "%d documents with audit rows of that age are undelivered. Their connection's next job delivers them "
+                "once the catalog accepts them; if the catalog no longer exists, remove them: %s",
                 len(waiting),
                 ", ".join(waiting[:_SHOWN]),
             )
-        return {**asdict(found), "undelivered": len(waiting)}
+        return {**asdict(removal), "undelivered": len(waiting)}

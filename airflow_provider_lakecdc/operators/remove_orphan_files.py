@@ -10,25 +10,25 @@ from lakecdc.contract.options import Outcome
 
 
 class RemoveOrphanFilesOperator(LakecdcJobOperator):
-    """Looks for files that nothing in a table's metadata refers to. It is dry by default: it only tells them.
+    """Find files that no metadata of a table references. By default a dry run that only lists them.
 
-    With ``dry_run=False`` they are taken away so that they can come back, and deleted by a later run.
+    With ``dry_run=False`` they are removed reversibly, and deleted by a later run.
 
-    :param action: ``remove`` takes orphans away so that they can come back, and deletes what earlier runs took away;
-        ``purge`` only deletes that; ``restore`` brings back what has not been deleted.
-    :param min_age: seconds since a file was written before it can be an orphan; not less than three days.
-    :param longest_job: seconds that the longest job takes which writes to the tables; younger files than twice that are
-        left alone too.
-    :param delay: seconds between taking away and deleting; not less than a day.
-    :param run: id of the one run to restore or purge, as its report tells; default: all.
-    :param approved: by table, ``uri`` and ``sha256`` of the list of a dry run, as its metric ``findings`` has them:
-        only what the job finds again and the list names is removed. A changed list is refused, and so is a table
-        without one. Default: no approval is needed.
-    :param protection: by table, what the configuration says of removals from it. The table's own properties
-        ``lakecdc.policy.…`` hold as well, whether it is given or not.
-    :param side_tables: ``namespace.name`` of tables to work on after the spec's, each only if it exists: those that
-        ingestion keeps beside its targets once it has a reason (``lakecdc.metadata.names.side_tables``).
-    :param dry_run: look and count, change nothing, whatever the action.
+    :param action: ``remove`` removes orphan files reversibly, and deletes those that earlier runs removed; ``purge``
+        only deletes these; ``restore`` brings them back unless they are deleted.
+    :param min_age: seconds since a file was written before it can be an orphan; at least three days.
+    :param longest_job: duration in seconds of the longest job that writes to the tables; files younger than twice that
+        are skipped too.
+    :param delay: seconds between removal and deletion; at least a day.
+    :param run: id of a single run to restore or purge, from its report; default: all.
+    :param approved: by table, ``uri`` and ``sha256`` of a dry run's list, from its metric ``findings``: only what is in
+        the list and found again is removed. A changed list is refused, and so is a table without one. Default: no
+        approval is required.
+    :param protection: limits of removals by table, from the configuration. The table's own properties
+        ``lakecdc.policy.…`` apply too, with or without this option.
+    :param side_tables: ``namespace.name`` of further tables to work on if they exist: side tables that ingestion
+        creates when it needs them (``lakecdc.metadata.names.side_tables``).
+    :param dry_run: find and count, change nothing, whatever the action.
     :param fail_on: outcomes that fail the job although they are not failures, such as ``skipped``.
     :param kwargs: see :class:`LakecdcJobOperator`.
     """

@@ -1,4 +1,4 @@
-"""The operator of the job that enters quarantined messages again."""
+"""The operator of the job that replays quarantined messages."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ from lakecdc.contract.options import Outcome
 
 
 class ReplayQuarantineOperator(SourceJobOperator):
-    """Enters messages and rows again that could not be applied, after the feed or the target has been corrected.
+    """Replay quarantined messages and rows, after the feed or the target has been corrected.
 
-    It takes source and targets of the ingest task as they are now. Messages keep the order key they had, so that an
-    old one never overwrites a newer state; what can be applied leaves the quarantine, the rest stays. All that waits is
-    one batch, whatever the data interval of the run.
+    It takes source and targets of the ingest task as they are now. Messages keep their order key, so an old one never
+    overwrites a newer state. What can be applied leaves the quarantine, the rest stays. All of it is one batch,
+    whatever the data interval of the run.
 
     :param source: the ``source`` of the job spec, see ``lakecdc.contract.sources``. (templated)
     :param targets: the ``target`` of the job spec, one object per table. (templated)
-    :param source_conn_id: connection that gives the source's address and login: of type ``postgres``, ``mysql`` or
-        ``kafka``; for a source of type ``jdbc`` of a database or of type ``jdbc``. (templated)
-    :param rules: enter only messages that broke one of these rules again, such as ``type``; default: all.
-    :param max_batches: micro-batches per run; 0 means until the source's end as seen at the start.
-    :param parallel_tables: tables that are written at once.
-    :param decode_engine: ``auto`` decodes plain Debezium JSON, and folds plain logs of databases, by DuckDB inside the
-        tasks, everything else in the JVM; ``jvm`` does all in the JVM. The rows are the same.
-    :param max_delete_files: outstanding equality-delete files at which a table of mode ``upsert`` takes no further
-        batch until ``rewrite_delete_files`` has run, and one of mode ``auto`` merges; 0 is no limit.
-    :param quarantine_table: ``namespace.name`` of the table that keeps messages which cannot be applied; default:
-        ``lakecdc_quarantine`` in the target's namespace. ``{namespace}`` and ``{table}`` in it are the target's, so
-        that each may have one of its own, such as ``restricted.{table}_quarantine``.
+    :param source_conn_id: connection with the source's address and login: of type ``postgres``, ``mysql`` or ``kafka``;
+        for a source of type ``jdbc`` of a database or of type ``jdbc``. (templated)
+    :param rules: replay only messages that broke one of these rules, such as ``type``; default: all.
+    :param max_batches: micro-batches per run; 0 means until the source's end at the start.
+    :param parallel_tables: tables that are written in parallel.
+    :param decode_engine: ``auto`` decodes plain Debezium JSON, and folds plain database logs, by DuckDB inside the
+        tasks, everything else in the JVM; ``jvm`` uses only the JVM. The rows are the same.
+    :param max_delete_files: limit of equality-delete files at which a table of mode ``upsert`` takes no further batch
+        until ``rewrite_delete_files`` has run, and one of mode ``auto`` merges; 0 means no limit.
+    :param quarantine_table: ``namespace.name`` of the table for messages that cannot be applied; default:
+        ``lakecdc_quarantine`` in the target's namespace. ``{namespace}`` and ``{table}`` are replaced by the target's,
+        such as in ``restricted.{table}_quarantine``.
     :param max_quarantined_fraction: share of a batch's messages, 0 to 1, above which the table fails instead.
-    :param report_values: show values of rows in reports and logs, where one is the reason of a failure.
+    :param report_values: show values of rows in reports and logs if they are the reason of a failure.
     :param dry_run: plan and measure, change nothing.
     :param fail_on: outcomes that fail the job although they are not failures, such as ``skipped``.
     :param kwargs: see :class:`LakecdcJobOperator`.

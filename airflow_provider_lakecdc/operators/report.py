@@ -1,4 +1,4 @@
-"""The operator that tells what came of a plan, without Spark."""
+"""The operator that reports the results of a plan, without Spark."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from airflow.sdk import BaseOperator
 from airflow_provider_lakecdc import settings
 from airflow_provider_lakecdc.documents.store import read_document
 from airflow_provider_lakecdc.exceptions import JobBadInputError
-from airflow_provider_lakecdc.governance.alerts import tell_hurts
+from airflow_provider_lakecdc.governance.alerts import send_alerts
 from airflow_provider_lakecdc.governance.assessment import Assessment, parse_assessment
 from airflow_provider_lakecdc.observe.assets import lake_asset
 from airflow_provider_lakecdc.operators.plan import approved_of, dry_run_of
@@ -27,23 +27,23 @@ if TYPE_CHECKING:
 
 
 class ReportOperator(BaseOperator):
-    """Holds what the steps of a run have done against what was planned. It stands behind them, with ``all_done``.
+    """Compare the results of a run with its plan. Place it behind the steps with ``trigger_rule="all_done"``.
 
     The return value counts the ``outcomes``, and has ``predicted_core_seconds`` and ``core_seconds`` of the actions
-    that tell both, ``prediction_error`` (the median of what each was off by, as a share of what it took), the
-    ``failed`` ones with their reasons, and how many were ``left_out``.
+    with both, ``prediction_error`` (the median error, relative to the actual cost), the ``failed`` actions with their
+    reasons, and the number of ``left_out`` ones.
 
-    With ``alerts`` it tells which tables have begun to hurt and which do no more, in the log, in the XCom ``hurts`` and
-    by a notifier. What has been told is remembered in the state of the catalog's asset (:func:`lake_asset`).
+    With ``alerts`` it reports tables that became unhealthy or recovered, in the log, in the XCom ``hurts`` and by a
+    notifier. Sent alerts are recorded in the state of the catalog's asset (:func:`lake_asset`).
 
     :param plan: URI of the plan; empty if there is none. (templated)
-    :param jobs: of the steps, in the order of work.
-    :param one_task: id of the task that does all of them; None if each has a task of its name.
-    :param of_approved: tell of what a person was asked about, and nothing else: jobs have a task for what was approved.
-    :param alerts: fields of ``lakecdc.metadata.hurts.Alerts``; without a limit nobody is told anything.
-    :param assessment: URI of the assessment that was planned by, which has the tables' scores; empty if there is none.
+    :param jobs: the steps, in the order of work.
+    :param one_task: id of the single task that runs all steps; None if each step has a task of its name.
+    :param of_approved: report only the jobs that need approval.
+    :param alerts: fields of ``lakecdc.metadata.hurts.Alerts``; no alert is sent without a limit.
+    :param assessment: URI of the assessment of the plan, which has the tables' scores; empty if there is none.
         (templated)
-    :param is_dry: the jobs have changed nothing, so that nothing is told. (templated)
+    :param is_dry: the jobs ran dry, so send no alerts. (templated)
     :param catalog_conn_id: connection of type ``iceberg``; default: ``[lakecdc] catalog_conn_id``.
     :param kwargs: arguments of ``BaseOperator``.
     """
@@ -66,9 +66,9 @@ class ReportOperator(BaseOperator):
     ) -> None:
         self.catalog_conn_id = catalog_conn_id or settings.catalog_conn_id()
         self._alerts = parse(Alerts, alerts or {}, "alerts")
-        # what is no inlet has no state; and who tells nothing needs none
-        remembers = {"inlets": [lake_asset(self.catalog_conn_id)]} if self._alerts.any_limit else {}
-        super().__init__(**{**remembers, **kwargs})
+        # the asset's state is only accessible through an inlet
+        state = {"inlets": [lake_asset(self.catalog_conn_id)]} if self._alerts.any_limit else {}
+        super().__init__(**{**state, **kwargs})
         self.plan = plan
         self.jobs = list(jobs)
         self.one_task = one_task
@@ -77,61 +77,61 @@ class ReportOperator(BaseOperator):
         self.is_dry = is_dry
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Read the plan and the steps' reports.
+        """Report on the plan and the steps' reports.
 
-        :raises JobBadInputError: a table could not be looked at.
+        :raises JobBadInputError: a table could not be assessed.
         """
         if not self.plan:
-            self.log.warning("There is no plan: nothing was done.")
+            self.log.warning("There is no plan, so nothing was done.")
             return {"outcomes": {}}
         plan = parse_plan(read_document(self.plan))
-        found: list[tuple[Action, Mapping[str, Any]]] = []
+        results: list[tuple[Action, Mapping[str, Any]]] = []
         failed: set[str] = set()
         for job, reported in self._reports(context).items():
             of_job = [action for action in plan.of_job(job) if action.approve or not self.of_approved]
-            found += [(action, reported.get(action.table) or self._unreported(action, failed)) for action in of_job]
-            failed |= {action.table for action, facts in found if facts["outcome"] in _FAILED}
-        report = summary(plan, found)
+            results += [(action, reported.get(action.table) or self._unreported(action, failed)) for action in of_job]
+            failed |= {action.table for action, facts in results if facts["outcome"] in _FAILED}
+        report = summary(plan, results)
         self.log.info("%s", ", ".join(f"{n} {outcome}" for outcome, n in report["outcomes"].items()) or "nothing")
         for what, reason in report["failed"].items():
             self.log.warning("%s: %s", what, reason)
         if self.assessment:
             assessment = parse_assessment(read_document(self.assessment))
             if self._alerts.any_limit and not is_true(self.is_dry):
-                tell_hurts(context, self.catalog_conn_id, self._alerts, assessment, plan, found)
-            _refuse_unseen(assessment)
+                send_alerts(context, self.catalog_conn_id, self._alerts, assessment, plan, results)
+            _refuse_unreadable(assessment)
         return report
 
     def _unreported(self, action: Action, failed: Collection[str]) -> dict[str, Any]:
-        """What is told of an action that a step has not reported.
+        """Return the result of an action that no report mentions.
 
-        :param failed: tables that an earlier step has failed for.
+        :param failed: tables for which an earlier step failed.
         """
         if action.table in failed:
             return {"outcome": _LEFT_OUT}
         return {"outcome": _ASKED if action.approve and not self.of_approved else _NO_REPORT}
 
     def _reports(self, context: Context) -> dict[str, dict[str, Mapping[str, Any]]]:
-        """What has been reported, by job and table."""
+        """Return the reported results by job and table."""
         if self.of_approved:
             return {job: _of_approved(context, job) for job in self.jobs}
         if self.one_task is None:
             return {job: reports_of(context, job) for job in self.jobs}
-        told = steps_of(context, self.one_task)
-        return {job: told.get(job, {}) for job in self.jobs}
+        reported = steps_of(context, self.one_task)
+        return {job: reported.get(job, {}) for job in self.jobs}
 
 
-def _refuse_unseen(assessment: Assessment) -> None:
-    """Fail the run if a table could not be looked at: nobody knows what its properties forbid, so nothing was removed.
+def _refuse_unreadable(assessment: Assessment) -> None:
+    """Fail the run if a table could not be assessed, as nothing was removed from it without knowing its properties.
 
-    :raises JobBadInputError: naming each.
+    :raises JobBadInputError: lists these tables.
     """
-    if unseen := assessment.unseen:
-        lines = "\n".join(f"  {table}: {error}" for table, error in unseen.items())
+    if unreadable := assessment.unreadable:
+        lines = "\n".join(f"  {table}: {error}" for table, error in unreadable.items())
         raise JobBadInputError(
-            f"{len(unseen)} of {len(assessment.tables)} tables could not be looked at, and nothing was removed from "
+            f"{len(unreadable)} of {len(assessment.tables)} tables could not be assessed, and nothing was removed from "
             f"them:\n{lines}",
-            hint='Mend what each names, or leave the table out: "!" and its name in tables, where a pattern finds it.',
+            hint='Fix these errors, or exclude the tables: "!" and the name in tables, where a pattern matches it.',
         )
 
 
@@ -140,30 +140,30 @@ _FAILED = ("failed", "conflict", _NO_REPORT)
 
 
 def _of_approved(context: Context, job: str) -> dict[str, Mapping[str, Any]]:
-    """What has been reported of the tables that a person was asked about, or was not because nothing was found."""
-    found: dict[str, Mapping[str, Any]] = {
+    """Return the results for tables with findings to approve, and for tables where nothing was found."""
+    results: dict[str, Mapping[str, Any]] = {
         table: {"outcome": _REFUSED} if facts.get("metrics", {}).get("findings") else facts
         for table, facts in reports_of(context, dry_run_of(job)).items()
     }
-    return found | reports_of(context, approved_of(job))
+    return results | reports_of(context, approved_of(job))
 
 
-def summary(plan: Plan, found: Sequence[tuple[Action, Mapping[str, Any]]]) -> dict[str, Any]:
-    """What came of a plan.
+def summary(plan: Plan, results: Sequence[tuple[Action, Mapping[str, Any]]]) -> dict[str, Any]:
+    """Summarize the results of a plan.
 
-    :param found: its actions, each with what its job has reported of the table.
+    :param results: its actions, each with its job's report of the table.
     """
     known = [
         (action.core_seconds, facts["metrics"]["core_seconds"])
-        for action, facts in found
+        for action, facts in results
         if facts["outcome"] == "done" and action.core_seconds and facts.get("metrics", {}).get("core_seconds")
     ]
     errors = [abs(predicted - taken) / taken for predicted, taken in known]
     return {
-        "outcomes": dict(Counter(facts["outcome"] for _, facts in found)),
+        "outcomes": dict(Counter(facts["outcome"] for _, facts in results)),
         "failed": {
             f"{action.job} {action.table}": facts.get("reason", facts["outcome"])
-            for action, facts in found
+            for action, facts in results
             if facts["outcome"] in _FAILED
         },
         "left_out": len(plan.skipped),

@@ -1,4 +1,4 @@
-"""The operator of the job that restores past moments."""
+"""The operator of the job that restores tables as of a past moment."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from lakecdc.contract.options import Outcome
 
 
 class RestoreMomentOperator(LakecdcJobOperator):
-    """Restores the state of tables at one moment of their source, each on a branch or in a table of its own.
+    """Restore tables as of one moment of their source, each on a branch or in another table.
 
-    :param moment: ISO-8601 moment at the source: what it had committed by then is restored.
-    :param history_tables: by table, its history table.
-    :param branch: branch of each table that is to hold the moment; default: ``moment-2026-01-31T00-03-00``, the moment
-        in UTC. The tag ``<branch>-as-restored`` stays where it is if people write to the branch.
+    :param moment: ISO-8601 time at the source; everything committed by then is restored.
+    :param history_tables: history table by table.
+    :param branch: branch of each table for the restored state; default: ``moment-2026-01-31T00-03-00``, the moment in
+        UTC. The tag ``<branch>-as-restored`` does not move if the branch is written to.
     :param keep_for: seconds for which branch and tag are kept.
-    :param into: by table, a table that is to hold its moment instead of a branch; it is created if it does not exist,
-        and made anew if it holds a moment of the table.
+    :param into: by table, a table for the restored state instead of a branch; it is created if it does not exist, and
+        replaced if it has an earlier restored state of the table.
     :param quarantine_table: as for ``ingest``.
     :param dry_run: plan and measure, change nothing.
     :param fail_on: outcomes that fail the job although they are not failures, such as ``skipped``.

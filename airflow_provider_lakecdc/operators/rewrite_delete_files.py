@@ -10,23 +10,23 @@ from lakecdc.contract.options import Outcome, Verify
 
 
 class RewriteDeleteFilesOperator(LakecdcJobOperator):
-    """Rewrites equality deletes as position deletes (format v2) or deletion vectors (v3), and merges position deletes.
+    """Rewrite equality deletes as position deletes (format v2) or deletion vectors (v3), and merge position deletes.
 
     :param engine: ``exact`` lets Iceberg's reader mark deleted rows, ``join`` matches keys in Spark, ``native`` reads
-        key columns with Arrow in Python tasks and joins what it cannot read, ``auto`` chooses from the number of rows
-        and deletes and the types of the keys.
-    :param position_deletes: ``merge`` rewrites position deletes too, so that each data file has one delete file of its
-        own, and drops those that apply to nothing; ``keep`` leaves them unless equality deletes hit the same file.
-    :param min_input_files: position-delete files of one data file from which on they are merged.
-    :param branch: branch to work on.
-    :param verify: how much is proven before the commit: all files, a stated sample, or nothing; ``auto`` is all files
+        key columns with Arrow in Python tasks and joins what it cannot read, ``auto`` chooses by the number of rows and
+        deletes and the types of the keys.
+    :param position_deletes: ``merge`` rewrites position deletes too, so that each data file has its own delete file,
+        and drops those that apply to nothing; ``keep`` leaves them unless equality deletes apply to the same file.
+    :param min_input_files: number of a data file's position-delete files from which they are merged.
+    :param branch: the branch to rewrite.
+    :param verify: what is proven before the commit: all files, a stated sample, or nothing; ``auto`` means all files
         unless that costs more than the work itself.
-    :param verify_off_reason: why ``off``; required then and kept in the report.
-    :param max_runtime: seconds after which no further group is begun; 0 is no limit.
-    :param keep_failed_files: leave the files of a failed proof for inspection instead of deleting them; the report says
-        where they are, and ``remove_orphan_files`` takes them once they are old enough.
-    :param side_tables: ``namespace.name`` of tables to work on after the spec's, each only if it exists: those that
-        ingestion keeps beside its targets once it has a reason (``lakecdc.metadata.names.side_tables``).
+    :param verify_off_reason: the reason for ``off``, which requires one; the report shows it.
+    :param max_runtime: seconds after which no further group is started; 0 means no limit.
+    :param keep_failed_files: keep the files of a failed proof for inspection instead of deleting them; the report lists
+        them, and ``remove_orphan_files`` removes them once they are old enough.
+    :param side_tables: ``namespace.name`` of further tables to work on if they exist: side tables that ingestion
+        creates when it needs them (``lakecdc.metadata.names.side_tables``).
     :param dry_run: plan and measure, change nothing.
     :param fail_on: outcomes that fail the job although they are not failures, such as ``skipped``.
     :param kwargs: see :class:`LakecdcJobOperator`.

@@ -10,14 +10,14 @@ from lakecdc.contract.options import Outcome
 
 
 class RewriteManifestsOperator(LakecdcJobOperator):
-    """Rewrites a table's manifests once they are many and small.
+    """Rewrite the manifests of tables that have many small ones.
 
-    :param min_manifests: manifests a table needs before they are rewritten.
-    :param min_average_bytes: average manifest size above which nothing is done.
-    :param keep_failed_files: leave the files of a failed proof for inspection instead of deleting them; the report says
-        where they are, and ``remove_orphan_files`` takes them once they are old enough.
-    :param side_tables: ``namespace.name`` of tables to work on after the spec's, each only if it exists: those that
-        ingestion keeps beside its targets once it has a reason (``lakecdc.metadata.names.side_tables``).
+    :param min_manifests: number of manifests from which they are rewritten.
+    :param min_average_bytes: average size of manifests above which they are not rewritten.
+    :param keep_failed_files: keep the files of a failed proof for inspection instead of deleting them; the report lists
+        them, and ``remove_orphan_files`` removes them once they are old enough.
+    :param side_tables: ``namespace.name`` of further tables to work on if they exist: side tables that ingestion
+        creates when it needs them (``lakecdc.metadata.names.side_tables``).
     :param dry_run: plan and measure, change nothing.
     :param fail_on: outcomes that fail the job although they are not failures, such as ``skipped``.
     :param kwargs: see :class:`LakecdcJobOperator`.

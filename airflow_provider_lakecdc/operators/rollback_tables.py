@@ -1,4 +1,4 @@
-"""The operator of the job that sets tables back."""
+"""The operator of the job that rolls tables back."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from lakecdc.contract.options import Outcome
 
 
 class RollbackTablesOperator(LakecdcJobOperator):
-    """Sets tables back to a snapshot, tag or moment, their history tables with them, and keeps what they were.
+    """Roll tables and their history tables back to a snapshot, tag or moment, and keep the undone state reachable.
 
-    :param to: the id of a snapshot, a tag, a branch, or an ISO-8601 moment, which stands for the newest snapshot that
-        ``main`` had by then.
-    :param history_tables: by table, its history table, which is set to the state that goes with it.
-    :param keep_for: seconds for which a tag keeps what the table was before.
-    :param expired_rows: set it back also beyond a removal of old rows, which brings these back.
+    :param to: a snapshot id, a tag, a branch, or an ISO-8601 timestamp, which means the newest snapshot of ``main`` at
+        that time.
+    :param history_tables: history table by table; it is rolled back to the matching state.
+    :param keep_for: seconds for which a tag keeps the undone state.
+    :param expired_rows: roll back even beyond a removal of old rows, which restores them.
     :param dry_run: plan and measure, change nothing.
     :param fail_on: outcomes that fail the job although they are not failures, such as ``skipped``.
     :param kwargs: see :class:`LakecdcJobOperator`.

@@ -1,4 +1,4 @@
-"""The operator of the job that keeps the versions of rows."""
+"""The operator of the job that maintains slowly changing dimensions."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from lakecdc.contract.options import Outcome
 
 
 class Scd2Operator(LakecdcJobOperator):
-    """Keeps tables of the versions of other tables' rows (slowly changing dimensions, type 2).
+    """Maintain tables with the versions of other tables' rows (slowly changing dimensions, type 2).
 
-    :param history_tables: by table, its history table.
+    :param history_tables: history table by table.
     :param dimensions: by table, the table of its versions; it is created if it does not exist.
     :param dry_run: plan and measure, change nothing.
     :param fail_on: outcomes that fail the job although they are not failures, such as ``skipped``.

@@ -10,27 +10,26 @@ from lakecdc.contract.options import Curve, Outcome, Verify
 
 
 class SortDataFilesOperator(LakecdcJobOperator):
-    """Sorts the rows of partitions in which too many files hold the same keys.
+    """Sort the rows of partitions where too many files overlap in their keys.
 
-    :param columns: sort order; empty takes what the table was last sorted by, then its sort order, then its identifier
-        fields.
-    :param curve: ``linear`` sorts by the first column, then by the second, and so on; ``hilbert`` and ``zorder`` lay
-        the rows along a curve through the space of all columns, so that files can be left out by each of them. Default:
-        the curve that the table was last sorted by, where ``columns`` is empty; else ``linear``.
-    :param min_overlap_depth: average number of files that hold a key above which a partition is sorted again; along a
-        curve, times that of as many files in a grid.
-    :param branch: branch to work on.
-    :param target_file_size_bytes: size aimed at; 0 takes the table's ``write.target-file-size-bytes``, or without that
-        what suits the table's size.
+    :param columns: sort order; default: the table's last sort, else its sort order, else its identifier fields.
+    :param curve: ``linear`` sorts by the first column, then the second, and so on; ``hilbert`` and ``zorder`` sort
+        along a curve through the space of all columns, so that filters on each of them skip files. Default: the curve
+        of the table's last sort if ``columns`` is empty, else ``linear``.
+    :param min_overlap_depth: average number of files with the same key above which a partition is sorted again; with a
+        curve, a multiple of that number for as many files in a grid.
+    :param branch: the branch to rewrite.
+    :param target_file_size_bytes: target size of files; 0 means the table's ``write.target-file-size-bytes``, or if it
+        is not set, a size that suits the table's.
     :param max_group_bytes: bytes rewritten per commit.
-    :param verify: how much is proven before the commit: all files, a stated sample, or nothing; ``auto`` is all files
+    :param verify: what is proven before the commit: all files, a stated sample, or nothing; ``auto`` means all files
         unless that costs more than the work itself.
-    :param verify_off_reason: why ``off``; required then and kept in the report.
-    :param max_runtime: seconds after which no further group is begun; 0 is no limit.
-    :param keep_failed_files: leave the files of a failed proof for inspection instead of deleting them; the report says
-        where they are, and ``remove_orphan_files`` takes them once they are old enough.
-    :param side_tables: ``namespace.name`` of tables to work on after the spec's, each only if it exists: those that
-        ingestion keeps beside its targets once it has a reason (``lakecdc.metadata.names.side_tables``).
+    :param verify_off_reason: the reason for ``off``, which requires one; the report shows it.
+    :param max_runtime: seconds after which no further group is started; 0 means no limit.
+    :param keep_failed_files: keep the files of a failed proof for inspection instead of deleting them; the report lists
+        them, and ``remove_orphan_files`` removes them once they are old enough.
+    :param side_tables: ``namespace.name`` of further tables to work on if they exist: side tables that ingestion
+        creates when it needs them (``lakecdc.metadata.names.side_tables``).
     :param dry_run: plan and measure, change nothing.
     :param fail_on: outcomes that fail the job although they are not failures, such as ``skipped``.
     :param kwargs: see :class:`LakecdcJobOperator`.

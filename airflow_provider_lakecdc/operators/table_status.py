@@ -1,4 +1,4 @@
-"""The operator that reports how tables stand, without Spark."""
+"""The operator that reports the status of tables, without Spark."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ from airflow_provider_lakecdc.submit.submission import table_list
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-#: XCom with the statuses, there whether the task has succeeded or not
+#: XCom with the statuses, pushed even if the task fails
 STATUS_KEY = "status"
 
 
 class TableStatusOperator(BaseOperator):
-    """Reports deletes, engines that can read the tables, readiness for format version 4, and the last write.
+    """Report deletes, engines that can read the tables, readiness for format version 4, and the last write.
 
     Only metadata is read, usually one file per table. The return value is a dict by table, see
     :func:`airflow_provider_lakecdc.lake.status.read_status`; the log has it as a table. A table that cannot be read
     fails the task after all others have been reported.
 
     :param tables: ``namespace.name`` of each table. (templated)
-    :param namespaces: namespaces of which all tables are reported. (templated)
-    :param branch: branch to look at. (templated)
-    :param partitions: report when each partition was changed last, maintenance included; this reads all manifests.
-    :param health: report what readers pay for each table's layout, with a score; this reads the head's manifests.
+    :param namespaces: namespaces whose tables are all reported. (templated)
+    :param branch: the branch to read. (templated)
+    :param partitions: report the last change of each partition, with maintenance; this reads all manifests.
+    :param health: report the read cost of each table's layout, with a score; this reads the head's manifests.
     :param catalog_conn_id: connection of type ``iceberg``; default: ``[lakecdc] catalog_conn_id``. (templated)
     :param kwargs: arguments of ``BaseOperator``.
     """
@@ -61,26 +61,26 @@ class TableStatusOperator(BaseOperator):
         self.catalog_conn_id = catalog_conn_id or settings.catalog_conn_id()
 
     def execute(self, context: Context) -> dict[str, dict[str, Any]]:
-        """Look at all tables.
+        """Report the status of all tables.
 
-        :raises AirflowFailException: neither tables nor namespaces are named.
-        :raises LakecdcJobError: some table could not be read.
+        :raises AirflowFailException: neither tables nor namespaces are given.
+        :raises LakecdcJobError: a table could not be read.
         """
         if not table_list(self.tables) and not table_list(self.namespaces):
-            raise AirflowFailException("Neither tables nor namespaces are named.")
+            raise AirflowFailException("Neither tables nor namespaces are given.")
         catalog = get_catalog(self.catalog_conn_id)
         names = dict.fromkeys(table_list(self.tables))
-        found: dict[str, dict[str, Any]] = {}
+        statuses: dict[str, dict[str, Any]] = {}
         for namespace in table_list(self.namespaces):
             try:
                 names |= dict.fromkeys(tables_of(catalog, namespace))
             except Exception as error:
-                found[namespace] = {"error": f"Its tables cannot be listed: {type(error).__name__}: {error}"}
-        wanted = {"partitions": self.partitions, "health": self.health}
-        found |= {name: report_status(catalog, name, self.branch, **wanted) for name in names}
-        self.log.info("Tables of %s:\n%s", self.catalog_conn_id, overview(found))
-        context["ti"].xcom_push(key=STATUS_KEY, value=found)
-        if failed := {name: status["error"] for name, status in found.items() if "error" in status}:
+                statuses[namespace] = {"error": f"Cannot list its tables: {type(error).__name__}: {error}"}
+        parts = {"partitions": self.partitions, "health": self.health}
+        statuses |= {name: report_status(catalog, name, self.branch, **parts) for name in names}
+        self.log.info("Tables of %s:\n%s", self.catalog_conn_id, overview(statuses))
+        context["ti"].xcom_push(key=STATUS_KEY, value=statuses)
+        if failed := {name: status["error"] for name, status in statuses.items() if "error" in status}:
             lines = "\n".join(f"  {name}: {error}" for name, error in failed.items())
-            raise LakecdcJobError(f"{len(failed)} of {len(found)} tables could not be read:\n{lines}")
-        return found
+            raise LakecdcJobError(f"Cannot read {len(failed)} of {len(statuses)} tables:\n{lines}")
+        return statuses

@@ -1,4 +1,4 @@
-"""The operator of the job that keeps tags and branches."""
+"""The operator of the job that maintains tags and branches."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from lakecdc.contract.options import Outcome
 
 
 class TagSnapshotsOperator(LakecdcJobOperator):
-    """Keeps a tag on the last snapshot of each past day and month, and changes tags and branches on request.
+    """Tag the last snapshot of each past day and month, and change tags and branches on request.
 
-    :param days: tags ``lakecdc-day-2026-01-31`` of so many past days are kept, each on the last snapshot that ``main``
-        had by the end of the day; 0 keeps none.
-    :param months: tags ``lakecdc-month-2026-01`` of so many past months; 0 keeps none.
-    :param zone: time zone whose days and months are meant, such as ``Europe/Berlin``.
-    :param changes: what else to do with tags and branches, all or nothing, in one commit with the rest.
-    :param side_tables: ``namespace.name`` of tables to work on after the spec's, each only if it exists: those that
-        ingestion keeps beside its targets once it has a reason (``lakecdc.metadata.names.side_tables``).
+    :param days: number of past days with a tag ``lakecdc-day-2026-01-31`` on the last snapshot of ``main`` at the end
+        of the day; 0 means none.
+    :param months: number of past months with a tag ``lakecdc-month-2026-01``; 0 means none.
+    :param zone: time zone of days and months, such as ``Europe/Berlin``.
+    :param changes: further changes of tags and branches, in one atomic commit with the rest.
+    :param side_tables: ``namespace.name`` of further tables to work on if they exist: side tables that ingestion
+        creates when it needs them (``lakecdc.metadata.names.side_tables``).
     :param dry_run: plan and measure, change nothing.
     :param fail_on: outcomes that fail the job although they are not failures, such as ``skipped``.
     :param kwargs: see :class:`LakecdcJobOperator`.

@@ -1,1 +1,1 @@
-"""The page "Lakehouse" of Airflow: how tables fare, what governance would do, what jobs have done."""
+"""The page "Lakehouse" in Airflow: health of tables, governance plans, history of jobs."""

@@ -1,7 +1,7 @@
 """The page's app, which Airflow's API server mounts.
 
-Airflow guards no route of a plugin, so each of these depends on :func:`may_read`. They only read: what changes anything
-is asked of Airflow's own API, by the person's browser and with the person's rights.
+Airflow does not guard the routes of plugins, so each depends on :func:`may_read`. They only read: changes are requests
+to Airflow's own API, sent by the user's browser with the user's rights.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from fastapi.responses import FileResponse, HTMLResponse, RedirectResponse, Resp
 from airflow_provider_lakecdc.page.addresses import link
 from airflow_provider_lakecdc.page.history import runs_of
 from airflow_provider_lakecdc.page.lakes import Lake, lake_named, lakes
-from airflow_provider_lakecdc.page.lookups import Heads, Lookups
+from airflow_provider_lakecdc.page.lookups import Lookups, MetadataCache
 from airflow_provider_lakecdc.page.plan import plan_of
 from airflow_provider_lakecdc.page.quarantine import quarantine_of
 from airflow_provider_lakecdc.page.rendering import STATIC, render
 from airflow_provider_lakecdc.page.report import report_of, report_of_try, tries_of
-from airflow_provider_lakecdc.page.rights import seen_by
+from airflow_provider_lakecdc.page.rights import visible_lakes
 from airflow_provider_lakecdc.page.table import table_of
 from airflow_provider_lakecdc.page.tables import tables_of
 from airflow_provider_lakecdc.page.task import Task
@@ -36,13 +36,13 @@ from lakecdc.contract.errors import InputError
 log = logging.getLogger(__name__)
 
 Dag = Literal["hourly", "nightly", "weekly"]
-# nothing has a longer name, and whatever a browser sends comes back in messages
+# names in Airflow are shorter; limits what is echoed in messages
 Name = Annotated[str, Query(max_length=1000)]
 FileName = Annotated[str, Path(max_length=100)]
 
 _PATIENCE = 30.0
 _HEADERS = {
-    # nothing of a table's name or of a message can run, load or send anything, whatever escapes the templates
+    # whatever escapes the templates cannot run, load or send anything
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
     "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'self'",
     "X-Content-Type-Options": "nosniff",
@@ -55,21 +55,21 @@ router = APIRouter()
 
 
 def create_app() -> FastAPI:
-    """Make the app, with nothing read yet."""
+    """Create the app; it reads nothing yet."""
     app = FastAPI(title="Lakehouse", openapi_url=None, docs_url=None, redoc_url=None, dependencies=[Depends(may_read)])
-    # rights may change at any moment, and are asked for in threads because an auth manager may ask another server
+    # rights are never cached, and checked in threads as an auth manager may call another server
     app.state.rights = Lookups(threads=2, seconds=0, patience=_PATIENCE)
-    # what needs no catalog does not wait for one, and nothing else waits for a plan of many tables
+    # separate threads, so that pages do not wait for a catalog, and parts do not wait for plans
     app.state.pages = Lookups(threads=1, seconds=15, patience=_PATIENCE)
     app.state.parts = Lookups(threads=4, seconds=15, patience=_PATIENCE)
     app.state.plans = Lookups(threads=1, seconds=300, patience=_PATIENCE)
-    app.state.heads = Heads()
+    app.state.heads = MetadataCache()
     app.include_router(router)
     return app
 
 
 def may_read(user: GetUserDep) -> None:
-    """Refuse who may not read assets, which tables are to Airflow, and DAG runs, of which the page tells.
+    """Require the right to read assets, which tables are in Airflow, and DAG runs.
 
     :raises HTTPException: 401 or 403.
     """
@@ -82,11 +82,11 @@ def may_read(user: GetUserDep) -> None:
 
 
 @dataclass(frozen=True)
-class Seen:
-    """What whoever asks may see.
+class View:
+    """What a user may see.
 
-    :param lakes: without the tables that are hidden.
-    :param name: of the lake that is asked for; None is the first.
+    :param lakes: lakes without hidden tables.
+    :param name: the requested lake; None means the first.
     """
 
     lakes: tuple[Lake, ...]
@@ -94,196 +94,201 @@ class Seen:
 
     @property
     def lake(self) -> Lake:
-        """The lake that is asked for.
+        """Return the requested lake.
 
-        :raises InputError: there is none of that name, or it may not be seen.
+        :raises InputError: it does not exist or is hidden.
         """
         return lake_named(self.lakes, self.name)
 
     @property
     def lake_if_any(self) -> Lake | None:
-        """The same; None if there is no lake at all that may be seen."""
+        """Return the requested lake; None if the user may see none at all."""
         return self.lake if self.lakes else None
 
     @property
     def key(self) -> Hashable:
-        """The same for all who may see the same."""
-        # what is hidden of a lake are the tables of those that are not among them
+        """Return a key that is equal for users with the same rights."""
+        # the hidden tables of a lake follow from the lakes that are missing
         return tuple(lake.name for lake in self.lakes), self.name
 
 
-class Asked:
-    """A request for a page, or for a part of one.
+class PageRequest:
+    """A request for a page or a part of one.
 
-    :param lake: name of the lake that it is about; default: the first that whoever asks may see.
+    :param lake: name of the lake; default: the first that the user may see.
     """
 
     def __init__(self, request: Request, user: GetUserDep, lake: Name | None = None) -> None:
         self.lake = lake
         self._user = user
         self._rights: Lookups = request.app.state.rights
-        self.heads: Heads = request.app.state.heads
+        self.heads: MetadataCache = request.app.state.heads
         self.parts: Lookups = request.app.state.parts
         self.plans: Lookups = request.app.state.plans
         self._pages: Lookups = request.app.state.pages
 
     async def page(self, title: str, tab: str, parts: Mapping[str, str], **facts: Any) -> Response:
-        """A page whose parts the browser asks for, so that it is there at once.
+        """Render a page; the browser loads its parts later.
 
-        :param tab: which of the tabs it belongs to.
-        :param parts: address of each part, by what is read there.
+        :param tab: its tab.
+        :param parts: address of each part, by the name of its content.
         """
 
-        async def found() -> str:
-            seen = await self._seen()
+        async def content() -> str:
+            view = await self._view()
 
             def work() -> str:
-                # where there is none, the parts say so
-                lake = seen.lake_if_any
-                return render("page", title=title, tab=tab, lakes=seen.lakes, lake=lake, parts=parts, **facts)
+                # without a lake, the parts show the error
+                lake = view.lake_if_any
+                return render("page", title=title, tab=tab, lakes=view.lakes, lake=lake, parts=parts, **facts)
 
-            return await self._pages.get(("page", seen.key, title, tab, *parts.values()), work)
+            return await self._pages.get(("page", view.key, title, tab, *parts.values()), work)
 
-        return await self._answer(found(), lambda told: render("failed", title=title, told=told))
+        return await self._answer(content(), lambda message: render("failed", title=title, message=message))
 
     async def part(
-        self, lookups: Lookups, name: str, read: Callable[[Seen], Mapping[str, Any]], *key: Hashable
+        self, lookups: Lookups, name: str, read: Callable[[View], Mapping[str, Any]], *key: Hashable
     ) -> Response:
-        """A part of a page.
+        """Render a part of a page.
 
-        :param lookups: where it is looked for.
-        :param name: of its template.
-        :param read: finds what the template tells.
-        :param key: whatever the answer depends on beside what whoever asks may see.
+        :param lookups: runs the read.
+        :param name: name of the template.
+        :param read: returns the template's values.
+        :param key: what the values depend on besides the user's rights.
         """
 
-        async def found() -> str:
-            seen = await self._seen()
-            return await lookups.get((name, seen.key, *key), lambda: render(name, lake=seen.lake_if_any, **read(seen)))
+        async def content() -> str:
+            view = await self._view()
+            return await lookups.get((name, view.key, *key), lambda: render(name, lake=view.lake_if_any, **read(view)))
 
-        return await self._answer(found(), lambda told: render("error", told=told))
+        return await self._answer(content(), lambda message: render("error", message=message))
 
-    async def _seen(self) -> Seen:
-        found = await self._rights.get(self._user.get_id(), lambda: seen_by(self._user, lakes()))
-        return Seen(found, self.lake)
+    async def _view(self) -> View:
+        visible = await self._rights.get(self._user.get_id(), lambda: visible_lakes(self._user, lakes()))
+        return View(visible, self.lake)
 
-    async def _answer(self, found: Awaitable[str], tell: Callable[[str], str]) -> Response:
+    async def _answer(self, content: Awaitable[str], format_error: Callable[[str], str]) -> Response:
         try:
-            return HTMLResponse(await found, headers=_HEADERS)
+            return HTMLResponse(await content, headers=_HEADERS)
         except Exception as error:
-            # a message may be long and tell what a browser has sent: the event loop does not wait for it
-            return await run_in_threadpool(_told, error, tell)
+            # formatting a long message must not block the event loop
+            return await run_in_threadpool(_error_response, error, format_error)
 
 
-def _told(error: Exception, tell: Callable[[str], str]) -> Response:
-    """Answer with an error."""
+def _error_response(error: Exception, format_error: Callable[[str], str]) -> Response:
+    """Return an error page with the status of its kind."""
     if isinstance(error, TimeoutError):
-        text = f"The lake has not answered within {_PATIENCE:.0f} s. It is still being read: try again."
-        return HTMLResponse(tell(text), _GATEWAY_TIMEOUT, _HEADERS)
+        text = f"The lake did not answer within {_PATIENCE:.0f} s. It is still being read: try again."
+        return HTMLResponse(format_error(text), _GATEWAY_TIMEOUT, _HEADERS)
     if isinstance(error, InputError):
-        return HTMLResponse(tell(one_line(error)), _NOT_FOUND, _HEADERS)
-    log.error("The page Lakehouse could not be made.", exc_info=error)
-    return HTMLResponse(tell(one_line(error)), _BAD_GATEWAY, _HEADERS)
+        return HTMLResponse(format_error(one_line(error)), _NOT_FOUND, _HEADERS)
+    log.error("Cannot render the page Lakehouse.", exc_info=error)
+    return HTMLResponse(format_error(one_line(error)), _BAD_GATEWAY, _HEADERS)
 
 
-AskedDep = Annotated[Asked, Depends(Asked)]
+PageRequestDep = Annotated[PageRequest, Depends(PageRequest)]
 TaskDep = Annotated[Task, Depends(Task)]
 _MAY_READ_XCOM = [Depends(requires_access_dag(method="GET", access_entity=DagAccessEntity.XCOM))]
 
 
 @router.get("/")
 def index() -> Response:
-    """Go to the list of tables."""
+    """Redirect to the list of tables."""
     return RedirectResponse("tables", headers=_HEADERS)
 
 
 @router.get("/static/{name}")
 def static(name: FileName) -> Response:
-    """A file of the pages: styles, scripts, the icon."""
+    """Serve a file of the pages: styles, scripts, icons."""
     if name not in {path.name for path in STATIC.iterdir()}:
         raise HTTPException(_NOT_FOUND)
     return FileResponse(STATIC / name, headers={**_HEADERS, "Cache-Control": "private, max-age=86400"})
 
 
 @router.get("/tables")
-async def tables(asked: AskedDep) -> Response:
-    """The list of tables."""
-    return await asked.page("Tables", "tables", {"the tables": link("parts/tables", lake=asked.lake)})
+async def tables(request: PageRequestDep) -> Response:
+    """Serve the list of tables."""
+    return await request.page("Tables", "tables", {"the tables": link("parts/tables", lake=request.lake)})
 
 
 @router.get("/parts/tables")
-async def tables_part(asked: AskedDep) -> Response:
-    """The tables with their scores."""
-    return await asked.part(asked.parts, "tables", lambda seen: tables_of(seen.lake, asked.heads))
+async def tables_part(request: PageRequestDep) -> Response:
+    """Serve the tables with their scores."""
+    return await request.part(request.parts, "tables", lambda view: tables_of(view.lake, request.heads))
 
 
 @router.get("/plan")
-async def plan(asked: AskedDep, dag: Dag = "nightly") -> Response:
-    """The plan of a governance DAG."""
-    parts = {"what the tables need": link("parts/plan", lake=asked.lake, dag=dag)}
-    return await asked.page("Plan", "plan", parts, dag=dag, dags=get_args(Dag))
+async def plan(request: PageRequestDep, dag: Dag = "nightly") -> Response:
+    """Serve the plan of a governance DAG."""
+    parts = {"what the tables need": link("parts/plan", lake=request.lake, dag=dag)}
+    return await request.page("Plan", "plan", parts, dag=dag, dags=get_args(Dag))
 
 
 @router.get("/parts/plan")
-async def plan_part(asked: AskedDep, dag: Dag = "nightly") -> Response:
-    """What would be done, what that is predicted to take, and why."""
-    return await asked.part(asked.plans, "plan", lambda seen: plan_of(seen.lake, dag), dag)
+async def plan_part(request: PageRequestDep, dag: Dag = "nightly") -> Response:
+    """Serve the planned work with predicted costs and reasons."""
+    return await request.part(request.plans, "plan", lambda view: plan_of(view.lake, dag), dag)
 
 
 @router.get("/history")
-async def history(asked: AskedDep) -> Response:
-    """What jobs have done."""
-    return await asked.page("History", "history", {"the audit": link("parts/history", lake=asked.lake)})
+async def history(request: PageRequestDep) -> Response:
+    """Serve the history of jobs."""
+    return await request.page("History", "history", {"the audit": link("parts/history", lake=request.lake)})
 
 
 @router.get("/parts/history")
-async def history_part(asked: AskedDep, name: Name | None = None) -> Response:
-    """What jobs have done to all tables or to one, with its numbers before and after."""
-    return await asked.part(asked.parts, "history", lambda seen: runs_of(seen.lake, name, asked.heads), name)
+async def history_part(request: PageRequestDep, name: Name | None = None) -> Response:
+    """Serve what jobs did to all tables or to one, with its numbers before and after."""
+    return await request.part(request.parts, "history", lambda view: runs_of(view.lake, name, request.heads), name)
 
 
 @router.get("/report", dependencies=_MAY_READ_XCOM)
-async def report(asked: AskedDep, task: TaskDep) -> Response:
-    """The report of a task's job."""
+async def report(request: PageRequestDep, task: TaskDep) -> Response:
+    """Serve the report of a task's job."""
     pages = {"the report": "parts/report", "the tries": "parts/tries"}
-    parts = {what: link(part, lake=asked.lake, **vars(task)) for what, part in pages.items()}
-    return await asked.page(f"Report of {task.task_id}", "history", parts)
+    parts = {what: link(part, lake=request.lake, **vars(task)) for what, part in pages.items()}
+    return await request.page(f"Report of {task.task_id}", "history", parts)
 
 
 @router.get("/parts/report", dependencies=_MAY_READ_XCOM)
-async def report_part(asked: AskedDep, task: TaskDep) -> Response:
-    """What a task's job has done to each table, what that took, and what has failed."""
+async def report_part(request: PageRequestDep, task: TaskDep) -> Response:
+    """Serve what a task's job did to each table, its cost and its failures."""
 
-    def read(seen: Seen) -> dict[str, Any]:
-        return report_of(seen.lakes, task) if task.try_number is None else report_of_try(seen.lake, task)
+    def read(view: View) -> dict[str, Any]:
+        return report_of(view.lakes, task) if task.try_number is None else report_of_try(view.lake, task)
 
-    return await asked.part(asked.parts, "report", read, task)
+    return await request.part(request.parts, "report", read, task)
 
 
 @router.get("/parts/tries", dependencies=_MAY_READ_XCOM)
-async def tries_part(asked: AskedDep, task: TaskDep) -> Response:
-    """The tries of a task that have started Spark, each with its report."""
+async def tries_part(request: PageRequestDep, task: TaskDep) -> Response:
+    """Serve the tries of a task that started Spark, each with its report."""
 
-    def read(seen: Seen) -> dict[str, Any]:
-        return tries_of(seen.lakes if seen.name is None else [seen.lake], task)
+    def read(view: View) -> dict[str, Any]:
+        return tries_of(view.lakes if view.name is None else [view.lake], task)
 
-    return await asked.part(asked.parts, "tries", read, task)
+    return await request.part(request.parts, "tries", read, task)
 
 
 @router.get("/table")
-async def table(asked: AskedDep, name: Name) -> Response:
-    """One table."""
+async def table(request: PageRequestDep, name: Name) -> Response:
+    """Serve the page of a table."""
     pages = {"the table": "parts/table", "the quarantine": "parts/quarantine", "the audit": "parts/history"}
-    return await asked.page(name, "", {what: link(part, lake=asked.lake, name=name) for what, part in pages.items()})
+    parts = {what: link(part, lake=request.lake, name=name) for what, part in pages.items()}
+    return await request.page(name, "", parts)
 
 
 @router.get("/parts/table")
-async def table_part(asked: AskedDep, name: Name) -> Response:
-    """A table's score, files, deletes and snapshots."""
-    return await asked.part(asked.parts, "table", lambda seen: table_of(seen.lake, name, asked.heads), name)
+async def table_part(request: PageRequestDep, name: Name) -> Response:
+    """Serve a table's score, files, deletes and snapshots."""
+    return await request.part(request.parts, "table", lambda view: table_of(view.lake, name, request.heads), name)
 
 
 @router.get("/parts/quarantine")
-async def quarantine_part(asked: AskedDep, name: Name) -> Response:
-    """A table's messages in quarantine, by rule."""
-    return await asked.part(asked.parts, "quarantine", lambda seen: quarantine_of(seen.lake, name, asked.heads), name)
+async def quarantine_part(request: PageRequestDep, name: Name) -> Response:
+    """Serve a table's quarantined messages, by rule."""
+
+    def read(view: View) -> dict[str, Any]:
+        return quarantine_of(view.lake, name, request.heads)
+
+    return await request.part(request.parts, "quarantine", read, name)

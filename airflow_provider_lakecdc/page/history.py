@@ -1,4 +1,4 @@
-"""What jobs have done, as ``lakecdc.audit`` has it."""
+"""The history of jobs, from ``lakecdc.audit``."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any
 
 from airflow_provider_lakecdc.audit import AuditRow, history
 from airflow_provider_lakecdc.page.lakes import Lake
-from airflow_provider_lakecdc.page.lookups import Heads
+from airflow_provider_lakecdc.page.lookups import MetadataCache
 from airflow_provider_lakecdc.page.task import report_link
 from lakecdc.metadata.names import AUDIT
 
 _RUNS = 100
-# where some are hidden, the hundred that are shown may be far apart
-_LOOKED_AT = 5000
-#: numbers that reports have before and after a job, those that people ask for first
+# with hidden tables, the visible rows may be far apart
+_MOST_ROWS = 5000
+#: numbers that reports have before and after a job, in order of interest
 _NUMBERS = (
     "score",
     "data_files",
@@ -29,7 +29,7 @@ _NUMBERS = (
 
 @dataclass(frozen=True)
 class Change:
-    """A number of a table before and after a job."""
+    """A table's number before and after a job."""
 
     name: str
     before: float
@@ -38,9 +38,9 @@ class Change:
 
 @dataclass(frozen=True)
 class Run:
-    """What a job has done to a table, and what of the table that has changed.
+    """What a job did to a table, with the changed numbers.
 
-    :param report: address of the report of the job.
+    :param report: address of the job's report.
     """
 
     row: AuditRow
@@ -48,15 +48,15 @@ class Run:
     report: str
 
 
-def runs_of(lake: Lake, table: str | None, heads: Heads) -> dict[str, Any]:
-    """What the history tells, the newest first.
+def runs_of(lake: Lake, table: str | None, heads: MetadataCache) -> dict[str, Any]:
+    """Return the template's values of the history, newest first.
 
-    :param table: ``namespace.name``; None is all of the catalog that may be seen.
-    :raises InputError: whoever asks may not see the table.
+    :param table: ``namespace.name``; None means all visible tables of the catalog.
+    :raises InputError: the table is hidden.
     """
     if table is not None:
         lake.check_shown(table)
-    catalog, most = lake.catalog, _LOOKED_AT if lake.hidden else _RUNS
+    catalog, most = lake.catalog, _MOST_ROWS if lake.hidden else _RUNS
     rows = heads.read(catalog, AUDIT, (lake.conn_id, table, most), lambda: history(catalog, table, limit=most))
     shown = [row for row in rows if lake.shows(row.table)][:_RUNS]
     runs = [Run(row, tuple(changes(row.metrics)), report_link(lake.name, row)) for row in shown]
@@ -64,7 +64,7 @@ def runs_of(lake: Lake, table: str | None, heads: Heads) -> dict[str, Any]:
 
 
 def changes(metrics: Mapping[str, Any]) -> Iterator[Change]:
-    """What of a table has changed, as the metrics of a job tell."""
+    """Yield the changed numbers in a job's metrics."""
     for name in _NUMBERS:
         before, after = metrics.get(f"{name}_before"), metrics.get(f"{name}_after")
         if before is not None and after is not None and before != after:

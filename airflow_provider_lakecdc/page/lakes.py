@@ -1,4 +1,4 @@
-"""The lakes that the page shows: those of the configurations, or else the catalog of ``[lakecdc] catalog_conn_id``."""
+"""The lakes on the page: those of the configurations, else the catalog of ``[lakecdc] catalog_conn_id``."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from airflow_provider_lakecdc import settings
-from airflow_provider_lakecdc.governance.discovery import Wanted, find
+from airflow_provider_lakecdc.governance.discovery import TableSelection, select_tables
 from airflow_provider_lakecdc.hooks.catalog import CatalogConnection, get_catalog
 from lakecdc.contract.errors import InputError
 from lakecdc.metadata.names import PARKED, quarantine_of, target_of
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Lake:
-    """A catalog, and which of its tables are shown.
+    """A catalog and its visible tables.
 
-    :param name: what the page calls it, different from all others'.
+    :param name: unique name on the page.
     :param conn_id: connection of type ``iceberg``.
-    :param config: says which tables are maintained, and how; None shows all of the catalog.
-    :param hidden: configurations of the same catalog that whoever asks may not see.
+    :param config: the configuration of its maintained tables; None shows the whole catalog.
+    :param hidden: configurations of the same catalog that the user may not see.
     """
 
     name: str
@@ -35,18 +35,18 @@ class Lake:
 
     @property
     def dags(self) -> list[str]:
-        """Ids of the DAGs that its configuration makes."""
+        """Return the ids of its configuration's DAGs."""
         from airflow_provider_lakecdc.templates.schedules import DAGS, REPLAY
 
         return [f"{self.config.dag_id_prefix}_{kind}" for kind in (*DAGS, REPLAY)] if self.config else []
 
     def shows(self, table: str) -> bool:
-        """Tell whether a table is not one that only hidden configurations have; a side table goes with its target."""
+        """Check whether a table is visible, which it is not if only hidden configurations have it or its target."""
         others = any(_hides(config, table) for config in self.hidden)
         return not others or (self.config is not None and bool(matching(_entries(self.config), [target_of(table)])))
 
     def check_shown(self, table: str) -> None:
-        """Refuse a table that whoever asks may not see, as one that is not there.
+        """Reject a hidden table as if it did not exist.
 
         :raises InputError: it is hidden.
         """
@@ -55,60 +55,61 @@ class Lake:
 
     @property
     def catalog(self) -> CatalogConnection:
-        """The catalog, as its connection is now."""
+        """Return the catalog with the current settings of its connection."""
         return get_catalog(self.conn_id)
 
     @property
     def tables(self) -> list[str]:
-        """Tables that are shown; the catalog is asked only where there are patterns."""
-        return list(dict.fromkeys(find(self.catalog, self.config.wanted if self.config else Wanted(("*",))).tables))
+        """Return the visible tables; the catalog is listed only if there are patterns."""
+        selection = self.config.selection if self.config else TableSelection(("*",))
+        return list(dict.fromkeys(select_tables(self.catalog, selection).tables))
 
     @property
     def replay_dag(self) -> str | None:
-        """Id of the DAG that enters its quarantined messages again; None if nothing feeds the tables."""
+        """Return the id of the DAG that replays its quarantine; None without a source."""
         from airflow_provider_lakecdc.templates.schedules import REPLAY
 
         return f"{self.config.dag_id_prefix}_{REPLAY}" if self.config and self.config.source else None
 
     def quarantine_of(self, table: str) -> str:
-        """The quarantine of a table."""
+        """Return the quarantine of a table."""
         options = self.config.job_options("ingest", "ingest") if self.config else {}
         return quarantine_of(table, options.get("quarantine_table"))
 
 
 def no_such_table(table: str) -> InputError:
-    """Return the error of a table that does not exist, or may not be seen."""
-    return InputError(f"There is no table {table!r}.", hint="It may have been dropped or renamed.")
+    """Return the error for a table that does not exist or is hidden."""
+    return InputError(f"Table {table!r} does not exist.", hint="It may have been dropped or renamed.")
 
 
 def _hides(config: LakeConfig, table: str) -> bool:
-    # catalogs may find a table by another spelling of its name
+    # catalogs may ignore the case of names
     spelled = target_of(table.casefold())
     entries = _entries(config)
-    left_out = [entry[1:] for entry in entries if entry.startswith("!")]
+    excluded = [entry[1:] for entry in entries if entry.startswith("!")]
     named = [entry.casefold() for entry in entries if not entry.startswith("!")]
-    return bool(matching(named, [spelled])) and not matching(left_out, [target_of(table)])
+    return bool(matching(named, [spelled])) and not matching(excluded, [target_of(table)])
 
 
 def _entries(config: LakeConfig) -> list[str]:
-    """Return names and patterns of all tables that a configuration feeds or maintains, and of quarantines."""
-    entries = [*config.wanted.tables, *config.wanted.fed, *config.fed_tables]
+    """Return names and patterns of a configuration's tables, and of their side tables."""
+    entries = [*config.selection.tables, *config.selection.fed, *config.fed_tables]
     return [*entries, *(beside for entry in entries if not entry.startswith("!") for beside in _beside(config, entry))]
 
 
 def _beside(config: LakeConfig, entry: str) -> Iterator[str]:
-    """Yield the tables that a namespace has for all of its targets."""
+    """Yield the side tables that a namespace's targets share."""
     table = entry if "." in entry else "*.*"
     yield f"{table.rpartition('.')[0]}.{PARKED}"
     yield from (quarantine_of(table, named) for named in (None, *config.quarantine_names))
 
 
 def lakes() -> list[Lake]:
-    """All of them, the one of ``[lakecdc] config_file`` first.
+    """Load all lakes, that of ``[lakecdc] config_file`` first.
 
-    :raises SpecError: a configuration is wrong.
+    :raises SpecError: a configuration is invalid.
     """
-    # imports all operators, which takes a while
+    # importing all operators is slow
     from airflow_provider_lakecdc.templates.config import load_config
 
     named = settings.config_file()
@@ -122,17 +123,16 @@ def lakes() -> list[Lake]:
 
 
 def lake_named(known: Sequence[Lake], name: str | None) -> Lake:
-    """One of the lakes; without a name the first.
+    """Return a lake by name, the first without one.
 
-    :param name: the lake's, or its connection's, which is all that a task knows.
-    :raises InputError: there is none of that name, or none at all.
+    :param name: the name of the lake or of its connection, which is all that a task knows.
+    :raises InputError: the lake does not exist, or no lake is visible.
     """
     if not known:
-        raise InputError(
-            "There is no lake that you may see.", hint="Ask for the right to read a DAG of its configuration."
-        )
-    named = [lake for lake in known if lake.name == name] or [lake for lake in known if lake.conn_id == name]
-    found = known[0] if name is None else next(iter(named), None)
-    if found is None:
-        raise InputError(f"There is no lake {name!r}.", hint=f"There are {', '.join(lake.name for lake in known)}.")
-    return found
+        raise InputError("You may not see any lake.", hint="Request the right to read a DAG of its configuration.")
+    matches = [lake for lake in known if lake.name == name] or [lake for lake in known if lake.conn_id == name]
+    lake = known[0] if name is None else next(iter(matches), None)
+    if lake is None:
+        names = ", ".join(each.name for each in known)
+        raise InputError(f"Lake {name!r} does not exist.", hint=f"Existing lakes: {names}.")
+    return lake

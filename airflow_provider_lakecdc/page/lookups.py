@@ -1,4 +1,4 @@
-"""Looks at the lake, in threads of the page's own: neither the event loop nor Airflow's threads wait for a catalog."""
+"""Reads of the lake in threads of the page, so that neither the event loop nor Airflow's threads wait for a catalog."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _MOST = 256
 
 
 class Lookups:
-    """Answers that are shared by all who ask for the same, while they are looked for and for a while afterwards.
+    """A cache of answers that users share, while they are read and for some time afterwards.
 
-    What fails is told to those who wait, and looked for anew by the next.
+    An error is raised for all that wait for the answer; the next request reads again.
 
-    :param threads: that look at the same time; others wait their turn.
-    :param seconds: for which an answer is given again.
-    :param patience: seconds after which nobody waits any longer; the look goes on for those who come back.
+    :param threads: maximum of parallel reads.
+    :param seconds: lifetime of an answer.
+    :param patience: seconds before a request stops waiting; the read goes on for later requests.
     """
 
     def __init__(self, threads: int, seconds: float, patience: float) -> None:
@@ -35,26 +35,26 @@ class Lookups:
         self._done: TTLCache[Hashable, Future[Any]] = TTLCache(_MOST, seconds)
         self._lock = Lock()
 
-    async def get(self, key: Hashable, look: Callable[[], T]) -> T:
-        """The answer to a question.
+    async def get(self, key: Hashable, read: Callable[[], T]) -> T:
+        """Return the answer for a key.
 
-        :param key: of the question.
-        :param look: finds the answer if nobody has done so lately.
-        :raises TimeoutError: patience is at its end.
+        :param key: identifies the answer.
+        :param read: reads the answer if it is not cached.
+        :raises TimeoutError: the read takes too long.
         """
-        found = asyncio.wrap_future(self._future(key, look))
-        return await asyncio.wait_for(asyncio.shield(found), self._patience)
+        answer = asyncio.wrap_future(self._future(key, read))
+        return await asyncio.wait_for(asyncio.shield(answer), self._patience)
 
-    def _future(self, key: Hashable, look: Callable[[], T]) -> Future[T]:
+    def _future(self, key: Hashable, read: Callable[[], T]) -> Future[T]:
         with self._lock:
-            found = self._done.get(key) or self._running.get(key)
-            if found is None:
-                found = self._running[key] = self._threads.submit(self._look, key, look)
-            return found
+            future = self._done.get(key) or self._running.get(key)
+            if future is None:
+                future = self._running[key] = self._threads.submit(self._run, key, read)
+            return future
 
-    def _look(self, key: Hashable, look: Callable[[], T]) -> T:
+    def _run(self, key: Hashable, read: Callable[[], T]) -> T:
         try:
-            answer = look()
+            answer = read()
         except BaseException:
             with self._lock:
                 del self._running[key]
@@ -64,21 +64,21 @@ class Lookups:
         return answer
 
 
-class Heads:
-    """What has been read of tables, kept for as long as nobody commits to them."""
+class MetadataCache:
+    """A cache of values read from tables, valid until the next commit to the table."""
 
     def __init__(self, most: int = _MOST) -> None:
         self._read: LRUCache[Hashable, Any] = LRUCache(most)
         self._lock = Lock()
 
     def read(self, catalog: CatalogConnection, table: str, key: Hashable, read: Callable[[], T]) -> T:
-        """What is read of a table, or has been read of it as it is now.
+        """Return a cached value, or read it.
 
-        :param key: of what is read, beside the table.
+        :param key: identifies the value within the table.
         """
-        with open_table(catalog, table) as found:
-            # a location has no second content; a table that is not there may be made at any time
-            head = (table, found.metadata_location if found else time.monotonic(), key)
+        with open_table(catalog, table) as loaded:
+            # the content of a metadata file never changes; a missing table may be created at any time
+            head = (table, loaded.metadata_location if loaded else time.monotonic(), key)
         with self._lock:
             known: T | None = self._read.get(head)
         if known is None:

@@ -1,4 +1,4 @@
-"""What governance would do now."""
+"""The current plan of governance."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from airflow_provider_lakecdc.page.lakes import Lake
 
 
 def plan_of(lake: Lake, dag: str) -> dict[str, Any]:
-    """What the plan of a governance DAG tells: that of ``airflow lakecdc plan``.
+    """Return the template's values of a governance DAG's plan, as of ``airflow lakecdc plan``.
 
     :param dag: ``hourly``, ``nightly`` or ``weekly``.
     """
     if lake.config is None:
         return {"planned": None}
-    # imports all operators, which takes a while
-    from airflow_provider_lakecdc.governance.planning import planned
+    # importing all operators is slow
+    from airflow_provider_lakecdc.governance.planning import plan_run
 
-    return {"planned": planned(lake.config, dag), "looked_at": datetime.now(UTC)}
+    return {"planned": plan_run(lake.config, dag), "looked_at": datetime.now(UTC)}

@@ -1,4 +1,4 @@
-"""What the page is to Airflow: a plugin, which each of its components loads and only the API server makes an app of."""
+"""The Airflow plugin of the page; all components load it, but only the API server creates the app."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from airflow_provider_lakecdc.page.addresses import PREFIX, link_from_airflow
 
 
 class LakehousePlugin(AirflowPlugin):
-    """Puts "Lakehouse" into Airflow's menu."""
+    """Airflow plugin that adds "Lakehouse" to the menu."""
 
     name = "lakecdc"
     external_views = [
@@ -27,7 +27,7 @@ class LakehousePlugin(AirflowPlugin):
 
     @cached_property
     def fastapi_apps(self) -> list[Any]:  # type: ignore[override]
-        """The page's app; made when somebody asks, as schedulers and workers do not."""
+        """Create the page's app on first access, which schedulers and workers never do."""
         from airflow_provider_lakecdc.page.app import create_app
 
         return [{"app": create_app(), "url_prefix": f"/{PREFIX}", "name": "Lakehouse"}]

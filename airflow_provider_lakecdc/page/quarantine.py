@@ -1,4 +1,4 @@
-"""Messages of a table that could not be applied and wait for a replay."""
+"""Quarantined messages of a table."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_provider_lakecdc.lake.tables import open_table
 from airflow_provider_lakecdc.page.lakes import Lake
-from airflow_provider_lakecdc.page.lookups import Heads
+from airflow_provider_lakecdc.page.lookups import MetadataCache
 
 if TYPE_CHECKING:
     from airflow_provider_lakecdc.hooks.catalog import CatalogConnection
 
 
 @dataclass(frozen=True)
-class Broken:
-    """Messages that have broken the same rule.
+class BrokenRule:
+    """Messages that broke the same rule.
 
-    :param first_seen: when the first of them came.
-    :param last_seen: when the last of them came.
+    :param first_seen: time of the first message.
+    :param last_seen: time of the last message.
     """
 
     rule: str
@@ -28,10 +28,10 @@ class Broken:
     last_seen: datetime
 
 
-def quarantine_of(lake: Lake, table: str, heads: Heads) -> dict[str, Any]:
-    """What the quarantine holds of a table, the rule that most messages have broken first.
+def quarantine_of(lake: Lake, table: str, heads: MetadataCache) -> dict[str, Any]:
+    """Return the template's values of a table's quarantine, most frequent rule first.
 
-    :raises InputError: whoever asks may not see the table.
+    :raises InputError: the table is hidden.
     """
     lake.check_shown(table)
     catalog, name = lake.catalog, lake.quarantine_of(table)
@@ -39,19 +39,19 @@ def quarantine_of(lake: Lake, table: str, heads: Heads) -> dict[str, Any]:
     return {"rules": rules, "table": table, "quarantine": name, "replay": lake.replay_dag}
 
 
-def _by_rule(catalog: CatalogConnection, quarantine: str, table: str) -> list[Broken]:
-    """Count without reading a message: what is in it is nobody's business here."""
+def _by_rule(catalog: CatalogConnection, quarantine: str, table: str) -> list[BrokenRule]:
+    """Count messages by rule without reading their content, which may be confidential."""
     from pyiceberg.expressions import EqualTo, Reference
     from pyiceberg.expressions.literals import literal
 
-    with open_table(catalog, quarantine) as found:
-        if found is None:
+    with open_table(catalog, quarantine) as loaded:
+        if loaded is None:
             return []
         of_table = EqualTo(term=Reference("target"), value=literal(table))
-        rows = found.scan(of_table, selected_fields=("target", "rule", "first_seen")).to_arrow()
-    told = rows.group_by("rule").aggregate([("rule", "count"), ("first_seen", "min"), ("first_seen", "max")])
+        rows = loaded.scan(of_table, selected_fields=("target", "rule", "first_seen")).to_arrow()
+    counts = rows.group_by("rule").aggregate([("rule", "count"), ("first_seen", "min"), ("first_seen", "max")])
     rules = [
-        Broken(each["rule"], each["rule_count"], each["first_seen_min"], each["first_seen_max"])
-        for each in told.to_pylist()
+        BrokenRule(each["rule"], each["rule_count"], each["first_seen_min"], each["first_seen_max"])
+        for each in counts.to_pylist()
     ]
     return sorted(rules, key=lambda each: (-each.messages, each.rule))

@@ -1,4 +1,4 @@
-"""From what was read to HTML; whatever a table is called, it is text."""
+"""Rendering of HTML; all values are escaped."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ STATIC = HERE / "static"
 
 
 def render(template: str, **facts: Any) -> str:
-    """Fill in a template.
+    """Render a template.
 
-    :param template: name of a file in ``templates`` without its ending.
+    :param template: name of a file in ``templates`` without its extension.
     """
     return _environment().get_template(f"{template}.html").render(facts)
 
@@ -45,17 +45,17 @@ def _environment() -> Environment:
 
 
 def _static(name: str) -> str:
-    """The address of a file beside the pages; browsers keep it until it changes."""
+    """Return the address of a static file, which browsers cache until it changes."""
     return link(f"static/{name}", v=str(int((STATIC / name).stat().st_mtime)))
 
 
 def _dag_run(dag_id: str, run_id: str) -> str:
-    """The address of a DAG run on Airflow's own page, which is above the prefix."""
+    """Return the address of a DAG run on Airflow's own page, which is above the prefix."""
     return f"../dags/{quote(dag_id, safe='')}/runs/{quote(run_id, safe='')}"
 
 
 def _task_page(task: Task) -> str:
-    """The address of a task instance on the same page, where its log is."""
+    """Return the address of a task instance on Airflow's own page, with its log."""
     mapped = "" if task.map_index < 0 else f"/mapped/{task.map_index}"
     return f"{_dag_run(task.dag_id, task.run_id)}/tasks/{quote(task.task_id, safe='')}{mapped}"
 

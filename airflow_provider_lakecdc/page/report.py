@@ -1,4 +1,4 @@
-"""What a task has told of its job: the report, or that there is none yet; and what its earlier tries have done."""
+"""Reports of a task's job: of its last try from XCom, of earlier tries from the audit."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from airflow_provider_lakecdc.submit.reporting import each_metric
 from airflow_provider_lakecdc.submit.table_chains import REPORT_KEY
 
 _AT_WORK = ("running", "restarting")
-# jobs tell how far they are every half minute at most
+# jobs report progress at most every half minute
 _REFRESH_SECONDS = 20
 
 
 @dataclass(frozen=True)
 class Step:
-    """What a job, or one step of it, has done to a table.
+    """What a job or one of its steps did to a table.
 
-    :param job: the step; None if there is but one.
-    :param changes: what of the table has changed.
-    :param proof: what was proven before the commit; None if nothing was.
-    :param figures: all metrics, as the task's log has them.
+    :param job: the step; None if the job has no steps.
+    :param changes: the table's changed numbers.
+    :param proof: what was proven before the commit, if anything.
+    :param figures: all metrics as in the task's log.
     """
 
     table: str
@@ -45,11 +45,11 @@ class Step:
 
 @dataclass(frozen=True)
 class Try:
-    """A try of a task that has started Spark.
+    """A try that started Spark.
 
-    :param ended: its row of the audit that ended last.
-    :param outcomes: of its tables, each once.
-    :param address: of its report.
+    :param ended: the audit row that ended last.
+    :param outcomes: the distinct outcomes of its tables.
+    :param address: address of its report.
     """
 
     ended: AuditRow
@@ -57,25 +57,25 @@ class Try:
     address: str
 
 
-def report_of(seen: Iterable[Lake], task: Task) -> dict[str, Any]:
-    """What the page of a report tells of the last try: only what this very task instance has pushed, and no file.
+def report_of(visible: Iterable[Lake], task: Task) -> dict[str, Any]:
+    """Return the template's values of the last try's report, only from XComs of this very task instance.
 
-    :param seen: lakes to whose tables there may be links.
+    :param visible: lakes that may be linked.
     """
-    found, state = _read(task)
-    told = found.get(JOB_RUN_KEY)
-    run = JobRun.from_xcom(told) if isinstance(told, Mapping) else None
-    reported = found.get(REPORT_KEY)
+    pushed, state = _read(task)
+    job_run = pushed.get(JOB_RUN_KEY)
+    run = JobRun.from_xcom(job_run) if isinstance(job_run, Mapping) else None
+    reported = pushed.get(REPORT_KEY)
     return {
         **_facts(task, run, [*_steps(reported)] if isinstance(reported, Mapping) else []),
         "runs_on": run is not None and run.finished_at is None and state in _AT_WORK,
-        "progress": [*progress_of(found.get(PROGRESS_KEY, []))],
-        "shown_in": next((lake.name for lake in seen if run and lake.conn_id == run.catalog_conn_id), None),
+        "progress": [*progress_of(pushed.get(PROGRESS_KEY, []))],
+        "shown_in": next((lake.name for lake in visible if run and lake.conn_id == run.catalog_conn_id), None),
     }
 
 
 def report_of_try(lake: Lake, task: Task) -> dict[str, Any]:
-    """What the page of a report tells of any one try, from the audit of a lake."""
+    """Return the template's values of any try's report, from the audit of a lake."""
     rows = [row for row in _audited(lake, task) if row.try_number == task.try_number]
     jobs = list(dict.fromkeys(row.job for row in rows))
     run = None
@@ -94,12 +94,12 @@ def report_of_try(lake: Lake, task: Task) -> dict[str, Any]:
 
 
 def tries_of(lakes: Iterable[Lake], task: Task) -> dict[str, Any]:
-    """What the audit has of the tries of a task, the last first.
+    """Return a task's tries in the audit, newest first.
 
-    :param lakes: whose catalog may be the task's; as long as the task has told of it, that one is asked.
+    :param lakes: lakes whose catalog may be the task's; once the task has pushed its catalog, only that one is read.
     """
-    told, _ = _read(task)
-    conn_id = told.get(JOB_RUN_KEY, {}).get("catalog_conn_id")
+    pushed, _ = _read(task)
+    conn_id = pushed.get(JOB_RUN_KEY, {}).get("catalog_conn_id")
     lake = next((lake for lake in lakes if conn_id in (None, lake.conn_id)), None)
     if lake is None:
         return {"tries": []}
@@ -128,7 +128,7 @@ def _facts(task: Task, run: JobRun | None, steps: Sequence[Step]) -> dict[str, A
 
 
 def _audited(lake: Lake, task: Task) -> list[AuditRow]:
-    """Rows of the tables that may be seen, by try, and of each as they were reported."""
+    """Return the rows of visible tables by try, in the order of their reports."""
     mapped = None if task.map_index < 0 else task.map_index
     rows = history_of_task(lake.catalog, task.dag_id, task.run_id, task.task_id, mapped)
     shown = [row for row in rows if lake.shows(row.table)]
@@ -136,7 +136,7 @@ def _audited(lake: Lake, task: Task) -> list[AuditRow]:
 
 
 def _read(task: Task) -> tuple[dict[str, Any], str | None]:
-    """The XComs of the task instance that make a report, and its state."""
+    """Read the task instance's XComs of the report, and its state."""
     from airflow.models.taskinstance import TaskInstance
     from airflow.models.xcom import XComModel
     from airflow.utils.session import create_session
@@ -144,9 +144,9 @@ def _read(task: Task) -> tuple[dict[str, Any], str | None]:
 
     ids = {"dag_id": task.dag_id, "run_id": task.run_id, "task_id": task.task_id, "map_index": task.map_index}
     keys = XComModel.key.in_((JOB_RUN_KEY, REPORT_KEY, PROGRESS_KEY))
-    # a session of this thread alone
+    # a session for this thread only
     with create_session(scoped=False) as session:
-        # as Airflow's own API does: what is in the database is not made an object of
+        # like Airflow's own API, never deserialize stored values into objects
         rows = session.execute(select(XComModel.key, XComModel.value).filter_by(**ids).where(keys)).all()
         state = session.scalar(select(TaskInstance.state).filter_by(**ids))
     return {row.key: row.value for row in rows}, state

@@ -1,4 +1,4 @@
-"""One table as it is now, from its metadata."""
+"""The current state of one table, from its metadata."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from airflow_provider_lakecdc.lake.assess_table import OpenTable
 from airflow_provider_lakecdc.lake.status import read_status
 from airflow_provider_lakecdc.lake.tables import open_table, summary_of
 from airflow_provider_lakecdc.page.lakes import Lake, no_such_table
-from airflow_provider_lakecdc.page.lookups import Heads
+from airflow_provider_lakecdc.page.lookups import MetadataCache
 from airflow_provider_lakecdc.page.tables import trends
 from lakecdc.metadata import names
 from lakecdc.metadata.health import MOST_FILES_OF_A_WORKER
@@ -28,13 +28,13 @@ _SNAPSHOTS = 20
 
 @dataclass(frozen=True)
 class SnapshotRow:
-    """A snapshot of the list.
+    """A row of the list of snapshots.
 
-    :param id: as text, because JavaScript cannot hold 64 bits.
+    :param id: as text, since JavaScript numbers lack 64-bit precision.
     :param operation: append, overwrite, delete or replace.
-    :param job: of ours that has made it.
-    :param refs: tags and branches that are on it.
-    :param summary: as Iceberg has it.
+    :param job: the lakecdc job that committed it.
+    :param refs: its tags and branches.
+    :param summary: its Iceberg summary.
     """
 
     id: str
@@ -45,27 +45,27 @@ class SnapshotRow:
     summary: dict[str, str]
 
 
-def table_of(lake: Lake, table: str, heads: Heads) -> dict[str, Any]:
-    """What the page of a table tells of its files, deletes and snapshots.
+def table_of(lake: Lake, table: str, heads: MetadataCache) -> dict[str, Any]:
+    """Return the template's values of a table's files, deletes and snapshots.
 
-    :raises InputError: there is no such table.
+    :raises InputError: the table does not exist or is hidden.
     """
     lake.check_shown(table)
     catalog = lake.catalog
-    found = heads.read(catalog, table, (lake.conn_id, "status"), lambda: _read(catalog, table))
-    written = found["status"]["last_write"]
-    # grows while nobody commits
+    values = heads.read(catalog, table, (lake.conn_id, "status"), lambda: _read(catalog, table))
+    written = values["status"]["last_write"]
+    # the lag grows without commits
     lag = source_lag_seconds(written["source_time"], datetime.now(UTC)) if written else None
     trend: Trend | None = trends(lake, heads).get(table)
-    return {"name": table, "trend": trend, "lag": lag, **found}
+    return {"name": table, "trend": trend, "lag": lag, **values}
 
 
 def _read(catalog: CatalogConnection, table: str) -> dict[str, Any]:
     with open_table(catalog, table) as opened:
-        # a catalog that finds it by another spelling would pass what a name is compared with
+        # catalogs that ignore case would bypass the visibility check
         if opened is None or ".".join(opened.name()) != table:
             raise no_such_table(table)
-        # what a worker would not read, the API server does not either
+        # the same limit as for workers
         is_small = OpenTable(opened).is_small
         snapshots = _snapshots(opened)
         kept = len(opened.metadata.snapshots)

@@ -1,4 +1,4 @@
-"""The tables of a lake with their scores, as ``lakecdc.health`` has them."""
+"""The tables of a lake with their scores, from ``lakecdc.health``."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from typing import Any
 from airflow_provider_lakecdc.audit import Trend, health_trends
 from airflow_provider_lakecdc.audit.reading import LATELY
 from airflow_provider_lakecdc.page.lakes import Lake
-from airflow_provider_lakecdc.page.lookups import Heads
+from airflow_provider_lakecdc.page.lookups import MetadataCache
 from lakecdc.metadata.health import grade
 from lakecdc.metadata.names import HEALTH
 
 
 @dataclass(frozen=True)
 class TableRow:
-    """A table of the list.
+    """A row of the list of tables.
 
-    :param trend: how it has fared; None if it has not been measured lately.
+    :param trend: its health over time; None if not measured recently.
     """
 
     name: str
     trend: Trend | None
 
 
-def tables_of(lake: Lake, heads: Heads) -> dict[str, Any]:
-    """What the list of tables tells, the worst first and those that nobody has measured last."""
+def tables_of(lake: Lake, heads: MetadataCache) -> dict[str, Any]:
+    """Return the template's values of the tables, lowest score first, unmeasured tables last."""
     known = trends(lake, heads)
     rows = [TableRow(name, known.get(name)) for name in lake.tables]
     rows.sort(key=lambda row: (row.trend.latest.score if row.trend else 101.0, row.name))
@@ -34,8 +34,8 @@ def tables_of(lake: Lake, heads: Heads) -> dict[str, Any]:
     return {"rows": rows, "counts": {each: grades.count(each) for each in ("bad", "poor", "good", "unmeasured")}}
 
 
-def trends(lake: Lake, heads: Heads) -> dict[str, Trend]:
-    """How the tables of a lake's catalog have fared lately, by table."""
+def trends(lake: Lake, heads: MetadataCache) -> dict[str, Trend]:
+    """Return the recent health over time of a catalog's tables."""
     catalog = lake.catalog
     today = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
     since = today - LATELY

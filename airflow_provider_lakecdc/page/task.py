@@ -1,4 +1,4 @@
-"""The task instance whose job a report is of."""
+"""The task instance of a report."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from fastapi import Query
 from airflow_provider_lakecdc.audit import AuditRow
 from airflow_provider_lakecdc.page.addresses import link
 
-# characters that Airflow's database takes
+# maximum length in Airflow's database
 Id = Annotated[str, Query(max_length=250)]
 
 
 @dataclass(frozen=True)
 class Task:
-    """The task instance that is asked for.
+    """A task instance.
 
     :param map_index: -1 if the task is not mapped.
-    :param try_number: None is its last try, as it has told Airflow; any other is one that the audit has.
+    :param try_number: None means the last try, from XCom; others are from the audit.
     """
 
     dag_id: Id
@@ -30,9 +30,9 @@ class Task:
 
 
 def report_link(lake: str, row: AuditRow) -> str:
-    """The address of the report of the try that a row of the audit is of.
+    """Return the address of the report of an audit row's try.
 
-    :param lake: name of the lake that has the row.
+    :param lake: name of the lake with the row.
     """
     mapped = -1 if row.map_index is None else row.map_index
     return link("report", lake=lake, **vars(Task(row.dag_id, row.run_id, row.task_id, mapped, row.try_number)))

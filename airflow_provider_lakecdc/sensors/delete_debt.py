@@ -1,4 +1,4 @@
-"""Waiting until delete files have become many, or few again."""
+"""The sensor of delete debt."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from airflow.sdk import PokeReturnValue
 from airflow.sdk.exceptions import AirflowFailException
 
 from airflow_provider_lakecdc.hooks.catalog import get_catalog
-from airflow_provider_lakecdc.lake.delete_debt import look
+from airflow_provider_lakecdc.lake.delete_debt import check_delete_debt
 from airflow_provider_lakecdc.lake.tables import MAIN, Side
 from airflow_provider_lakecdc.sensors.polling import PollingSensor, side, tables_of
 from airflow_provider_lakecdc.triggers.delete_debt import DeleteDebtTrigger
@@ -22,23 +22,23 @@ if TYPE_CHECKING:
 
 
 class DeleteDebtSensor(PollingSensor):
-    """Succeeds once tables' delete debt is above its limits, or is not.
+    """Wait until the delete debt of tables is above its limits, or below.
 
-    ``until="above"`` waits for a table with a count above its limit, to run maintenance when it is due instead of by
-    the clock. ``until="below"`` waits until no table has one, before a reader that equality deletes make dear, or that
-    cannot read them at all. A table that does not exist yet is waited for either way. Equality deletes that
-    ``rewrite_delete_files`` has to leave as they are count for ``below`` only.
+    ``until="above"`` waits for a table with a count above its limit, to run maintenance when needed instead of by the
+    clock. ``until="below"`` waits until no table is above, before readers that are slow with equality deletes or cannot
+    read them. Tables that do not exist yet keep it waiting either way. Equality deletes that ``rewrite_delete_files``
+    must skip count for ``below`` only.
 
-    Only metadata is read, usually one file per table. The return value is a dict of counts by table (for ``above``
-    only of those that are above), so that ``tables=sensor.output`` names them to an operator.
+    Only metadata is read, usually one file per table. The return value is a dict of counts by table (with ``above``, of
+    the tables above a limit), so that ``tables=sensor.output`` passes these tables to an operator.
 
     :param tables: ``namespace.name`` of each table. (templated)
     :param until: ``above`` or ``below``. (templated)
-    :param max_equality_delete_files: highest number of equality-delete files that is put up with. (templated)
-    :param max_equality_deletes: highest number of rows in them. (templated)
-    :param max_position_delete_files: highest number of position-delete files and deletion vectors. (templated)
-    :param max_position_deletes: highest number of rows in them. (templated)
-    :param branch: branch to look at. (templated)
+    :param max_equality_delete_files: limit of equality-delete files. (templated)
+    :param max_equality_deletes: limit of rows in them. (templated)
+    :param max_position_delete_files: limit of position-delete files and deletion vectors. (templated)
+    :param max_position_deletes: limit of rows in them. (templated)
+    :param branch: the branch to read. (templated)
     :param catalog_conn_id: connection of type ``iceberg``; default: ``[lakecdc] catalog_conn_id``. (templated)
     :param deferrable: wait in the triggerer instead of a worker; default: ``[operators] default_deferrable``.
     :param kwargs: arguments of ``BaseSensorOperator``, such as ``poke_interval`` and ``timeout`` in seconds.
@@ -77,14 +77,14 @@ class DeleteDebtSensor(PollingSensor):
         self.branch = branch
 
     def poke(self, context: Context) -> PokeReturnValue:
-        """Look at the tables once."""
+        """Check the tables once."""
         limits, until, tables = self._limits(), side(self.until), tables_of(self.tables)
-        found = look(get_catalog(self.catalog_conn_id), tables, self.branch, limits, until)
-        self.log.info("Waiting for delete debt %s %s; found: %s", until, _given(limits), found or "not yet")
-        return PokeReturnValue(found is not None, found)
+        debts = check_delete_debt(get_catalog(self.catalog_conn_id), tables, self.branch, limits, until)
+        self.log.info("Waiting for delete debt %s %s; result: %s", until, _given(limits), debts or "not yet")
+        return PokeReturnValue(debts is not None, debts)
 
     def trigger(self) -> DeleteDebtTrigger:
-        """What to wait with."""
+        """Create the trigger."""
         return DeleteDebtTrigger(
             tables=tables_of(self.tables),
             catalog_conn_id=self.catalog_conn_id,
@@ -111,5 +111,5 @@ def _given(limits: DebtLimits) -> dict[str, int]:
 
 
 def _number(value: int | str | None) -> int | None:
-    # a rendered template is text, and an empty one is no limit
+    # a rendered template is text; an empty one means no limit
     return None if value is None or str(value).strip() in ("", "None") else int(value)

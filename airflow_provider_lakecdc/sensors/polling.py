@@ -1,4 +1,4 @@
-"""What sensors of tables have in common: the same look at them, in a worker or in the triggerer."""
+"""The base of all sensors, which check tables on a worker or in the triggerer."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class PollingSensor(BaseSensorOperator):
-    """Waits for what a :class:`airflow_provider_lakecdc.triggers.polling.PollingTrigger` looks for.
+    """Wait for the condition of a :class:`airflow_provider_lakecdc.triggers.polling.PollingTrigger`.
 
     :param catalog_conn_id: connection of type ``iceberg``; default: ``[lakecdc] catalog_conn_id``.
     :param deferrable: wait in the triggerer instead of a worker; default: ``[operators] default_deferrable``.
@@ -40,10 +40,10 @@ class PollingSensor(BaseSensorOperator):
 
     @abstractmethod
     def trigger(self) -> PollingTrigger:
-        """What to wait with."""
+        """Create the trigger."""
 
     def execute(self, context: Context) -> Any:
-        """Wait here, or look once and then wait in the triggerer."""
+        """Wait on the worker, or check once and then wait in the triggerer."""
         if not self.deferrable:
             return super().execute(context)
         first = self.poke(context)
@@ -52,40 +52,40 @@ class PollingSensor(BaseSensorOperator):
         self.defer(
             trigger=self.trigger(),
             method_name="execute_complete",
-            # the base class turns the end of this time into AirflowSensorTimeout
+            # the base class converts this timeout to AirflowSensorTimeout
             timeout=timedelta(seconds=self.timeout),
         )
 
     def execute_complete(self, context: Context, event: Mapping[str, Any]) -> Any:
-        """Take up what the trigger found.
+        """Process the trigger's event.
 
         :raises LakecdcJobError: a table could not be read.
         """
         if event.get("status") != "reached":
-            raise LakecdcJobError(f"The wait has failed: {event.get('message', event)}")
-        (found,) = (value for name, value in event.items() if name != "status")
-        self.log.info("Found: %s", found)
-        return found
+            raise LakecdcJobError(f"The wait failed: {event.get('message', event)}")
+        (result,) = (value for name, value in event.items() if name != "status")
+        self.log.info("Result: %s", result)
+        return result
 
 
 def tables_of(given: str | Sequence[str]) -> list[str]:
-    """The tables that a sensor's argument names.
+    """Parse a sensor's argument ``tables``.
 
-    :raises AirflowFailException: it names none.
+    :raises AirflowFailException: it is empty.
     """
     tables = table_list(given)
     if not tables:
-        raise AirflowFailException("tables names no table, so there is nothing to wait for.")
+        raise AirflowFailException("tables is empty. Name at least one table.")
     return tables
 
 
 def side(until: str) -> Side:
-    """The side of a limit that a sensor's argument names.
+    """Parse a sensor's argument ``until``.
 
-    :raises AirflowFailException: it names none.
+    :raises AirflowFailException: it is invalid.
     """
     if until == "above":
         return "above"
     if until == "below":
         return "below"
-    raise AirflowFailException(f"until is {until!r}; it must be 'above' or 'below'.")
+    raise AirflowFailException(f"Expected until='above' or 'below', got {until!r}.")

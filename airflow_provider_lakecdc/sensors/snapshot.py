@@ -1,4 +1,4 @@
-"""Waiting until a consumer of a table's changes has something to read."""
+"""The sensor of unread snapshots."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
 
 
 class SnapshotSensor(PollingSensor):
-    """Succeeds once a table has snapshots that a consumer has not read; registers the consumer if nobody has.
+    """Wait until a table has snapshots that a consumer has not read; registers the consumer if necessary.
 
-    The return value is ``{"read": …, "head": …}``: the last snapshot read and the newest one, ids as text. The consumer
-    stays where it is; :class:`airflow_provider_lakecdc.operators.consumer.ConsumerOperator` moves it on once its work
-    is done.
+    The return value is ``{"read": …, "head": …}``: the ids of the last snapshot read and of the newest one, as text. It
+    does not advance the consumer; use :class:`airflow_provider_lakecdc.operators.consumer.ConsumerOperator` after the
+    work is done.
 
     :param table: ``namespace.name``. (templated)
     :param consumer: its name. (templated)
-    :param limit: seconds without a move, while there is something to read, after which it counts no more.
+    :param limit: seconds without progress, while there are changes to read, after which its snapshots may expire.
     :param catalog_conn_id: connection of type ``iceberg``; default: ``[lakecdc] catalog_conn_id``. (templated)
     :param deferrable: wait in the triggerer instead of a worker; default: ``[operators] default_deferrable``.
     :param kwargs: arguments of ``BaseSensorOperator``, such as ``poke_interval`` and ``timeout`` in seconds.
@@ -46,12 +46,12 @@ class SnapshotSensor(PollingSensor):
         return super().execute(context)
 
     def poke(self, context: Context) -> PokeReturnValue:
-        """Look at the table once."""
-        found = self.trigger().look(get_catalog(self.catalog_conn_id))
-        return PokeReturnValue(found is not None, found)
+        """Check the table once."""
+        snapshots = self.trigger().check(get_catalog(self.catalog_conn_id))
+        return PokeReturnValue(snapshots is not None, snapshots)
 
     def trigger(self) -> SnapshotTrigger:
-        """What to wait with."""
+        """Create the trigger."""
         return SnapshotTrigger(
             table=self.table,
             consumer=self.consumer,

@@ -1,4 +1,4 @@
-"""Waiting until tables are behind their source, or have caught up."""
+"""The sensor of source lag."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ if TYPE_CHECKING:
 
 
 class SourceLagSensor(PollingSensor):
-    """Succeeds once tables are further behind the log of their source than a limit, or no table is.
+    """Wait until tables lag behind their source's log by more than a limit, or none does.
 
-    ``until="above"`` waits for a table that has more to take in, to feed it when that is due instead of by the clock.
-    ``until="below"`` waits until no table has, before readers that want what is new. A table that has never been fed
-    has everything to take in. Each look reads one metadata file per table and asks the source where its log ends. A
-    position that no run could go on from fails the task, as that of another cluster does.
+    ``until="above"`` waits for a table with a larger lag, to ingest when needed instead of by the clock.
+    ``until="below"`` waits until no table has one, before readers that need recent data. A table that was never fed has
+    an infinite lag. Each check reads one metadata file per table and queries the end of the source's log. A position
+    from which ingestion cannot continue, such as one of another cluster, fails the task.
 
-    The log of Postgres grows with all of its databases, and a little by itself: a limit below some megabytes would be
-    passed without a change to the tables.
+    Postgres' log grows with all databases of the server, and a little by itself: limits below some megabytes are passed
+    without a change to the tables.
 
     :param tables: ``namespace.name`` of each table. (templated)
     :param source: the ``source`` of the job that feeds them, of type ``postgres`` or ``kafka``. (templated)
-    :param source_conn_id: connection that gives the source's address and login. (templated)
+    :param source_conn_id: connection with the source's address and login. (templated)
     :param max_lag: bytes of the log for ``postgres``, messages for ``kafka``. (templated)
     :param until: ``above`` or ``below``. (templated)
     :param catalog_conn_id: connection of type ``iceberg``; default: ``[lakecdc] catalog_conn_id``. (templated)
@@ -59,14 +59,14 @@ class SourceLagSensor(PollingSensor):
         self.until = until
 
     def poke(self, context: Context) -> PokeReturnValue:
-        """Look at the tables and their source once."""
+        """Check the tables and their source once."""
         trigger = self.trigger()
-        found = trigger.look(get_catalog(self.catalog_conn_id))
-        self.log.info("Waiting for lags %s %d; found: %s", trigger.until, trigger.max_lag, found or "not yet")
-        return PokeReturnValue(found is not None, found)
+        lags = trigger.check(get_catalog(self.catalog_conn_id))
+        self.log.info("Waiting for lags %s %d; result: %s", trigger.until, trigger.max_lag, lags or "not yet")
+        return PokeReturnValue(lags is not None, lags)
 
     def trigger(self) -> SourceLagTrigger:
-        """What to wait with."""
+        """Create the trigger."""
         return SourceLagTrigger(
             tables=tables_of(self.tables),
             source=self.source,
@@ -81,7 +81,7 @@ class SourceLagSensor(PollingSensor):
         try:
             limit = int(self.max_lag)
         except ValueError as error:
-            raise AirflowFailException(f"max_lag is {self.max_lag!r}, which is no whole number.") from error
+            raise AirflowFailException(f"max_lag {self.max_lag!r} is not a whole number.") from error
         if limit < 0:
-            raise AirflowFailException(f"max_lag is {limit}; it must not be negative.")
+            raise AirflowFailException(f"max_lag must not be negative, got {limit}.")
         return limit

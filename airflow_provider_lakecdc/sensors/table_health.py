@@ -1,4 +1,4 @@
-"""Waiting until tables hurt, or are healthy again."""
+"""The sensor of table health."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from airflow.sdk import PokeReturnValue
 from airflow.sdk.exceptions import AirflowFailException
 
 from airflow_provider_lakecdc.hooks.catalog import get_catalog
-from airflow_provider_lakecdc.lake.health_scores import look
+from airflow_provider_lakecdc.lake.health_scores import check_scores
 from airflow_provider_lakecdc.lake.tables import MAIN, Side
 from airflow_provider_lakecdc.sensors.polling import PollingSensor, side, tables_of
 from airflow_provider_lakecdc.triggers.table_health import TableHealthTrigger
@@ -19,17 +19,17 @@ if TYPE_CHECKING:
 
 
 class TableHealthSensor(PollingSensor):
-    """Succeeds once the health of tables is below a score, or above it.
+    """Wait until the health of tables is below a score, or above.
 
-    ``until="below"`` waits for a table whose score is lower, to run maintenance when it is due instead of by the clock;
-    the return value is a dict of the scores of these tables, so that ``tables=sensor.output`` names them to an
-    operator. ``until="above"`` waits until no table has a lower score, before heavy readers. A table that does not
-    exist yet is waited for either way. All manifests of the tables are read in each look, no file of rows.
+    ``until="below"`` waits for a table with a lower score, to run maintenance when needed instead of by the clock; the
+    return value is a dict of the scores of these tables, so that ``tables=sensor.output`` passes them to an operator.
+    ``until="above"`` waits until no table has a lower score, before heavy readers. Tables that do not exist yet keep it
+    waiting either way. Each check reads all manifests of the tables, but no data files.
 
     :param tables: ``namespace.name`` of each table. (templated)
     :param score: 0–100, see ``airflow lakecdc health``. (templated)
     :param until: ``below`` or ``above``. (templated)
-    :param branch: branch to look at. (templated)
+    :param branch: the branch to read. (templated)
     :param catalog_conn_id: connection of type ``iceberg``; default: ``[lakecdc] catalog_conn_id``. (templated)
     :param deferrable: wait in the triggerer instead of a worker; default: ``[operators] default_deferrable``.
     :param kwargs: arguments of ``BaseSensorOperator``, such as ``poke_interval`` and ``timeout`` in seconds.
@@ -53,14 +53,14 @@ class TableHealthSensor(PollingSensor):
         self.branch = branch
 
     def poke(self, context: Context) -> PokeReturnValue:
-        """Look at the tables once."""
+        """Check the tables once."""
         limit, until = self._limit(), side(self.until)
-        found = look(get_catalog(self.catalog_conn_id), tables_of(self.tables), limit, until, self.branch)
-        self.log.info("Waiting for scores %s %g; found: %s", until, limit, found or "not yet")
-        return PokeReturnValue(found is not None, found)
+        scores = check_scores(get_catalog(self.catalog_conn_id), tables_of(self.tables), limit, until, self.branch)
+        self.log.info("Waiting for scores %s %g; result: %s", until, limit, scores or "not yet")
+        return PokeReturnValue(scores is not None, scores)
 
     def trigger(self) -> TableHealthTrigger:
-        """What to wait with."""
+        """Create the trigger."""
         return TableHealthTrigger(
             tables=tables_of(self.tables),
             score=self._limit(),
@@ -74,7 +74,7 @@ class TableHealthSensor(PollingSensor):
         try:
             limit = float(self.score)
         except ValueError as error:
-            raise AirflowFailException(f"score is {self.score!r}, which is no number.") from error
+            raise AirflowFailException(f"score {self.score!r} is not a number.") from error
         if not 0 <= limit <= 100:
-            raise AirflowFailException(f"score is {limit:g}; it must be between 0 and 100.")
+            raise AirflowFailException(f"Expected a score between 0 and 100, got {limit:g}.")
         return limit

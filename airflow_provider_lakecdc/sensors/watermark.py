@@ -1,4 +1,4 @@
-"""Waiting until a table holds everything its source had at a moment."""
+"""The sensor of watermarks."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 
 class IcebergWatermarkSensor(PollingSensor):
-    """Succeeds once a table's ingested source time has reached a moment.
+    """Wait until a table's watermark reaches a moment of its source.
 
-    A quiet source does not hang it: a run of the ingest job that found no changes moves the time on as well. A table
-    that does not exist yet is waited for.
+    An idle source does not block it: ingest runs without changes advance the watermark too. A table that does not exist
+    yet keeps it waiting.
 
     :param table: ``namespace.name``. (templated)
     :param moment: ISO-8601; without a zone UTC. Default: the end of the run's data interval. (templated)
@@ -39,28 +39,28 @@ class IcebergWatermarkSensor(PollingSensor):
         self.moment = moment
 
     def trigger(self) -> IcebergWatermarkTrigger:
-        """What to wait with."""
+        """Create the trigger."""
         return IcebergWatermarkTrigger(
             table=self.table,
             catalog_conn_id=self.catalog_conn_id,
-            moment=self._wanted().isoformat(),
+            moment=self._moment().isoformat(),
             poll_interval=self.poke_interval,
         )
 
     def poke(self, context: Context) -> PokeReturnValue:
-        """Look at the table once; the return value of the task is the time found, ISO-8601."""
-        wanted = self._wanted()
-        found = read_watermark(get_catalog(self.catalog_conn_id), self.table)
-        self.log.info("%s has been fed up to %s, waiting for %s", self.table, found, wanted)
-        reached = found is not None and found >= wanted
-        return PokeReturnValue(reached, found.isoformat() if found and reached else None)
+        """Check the table once; the task's return value is the watermark, ISO-8601."""
+        moment = self._moment()
+        watermark = read_watermark(get_catalog(self.catalog_conn_id), self.table)
+        self.log.info("Watermark of %s is %s, waiting for %s", self.table, watermark, moment)
+        reached = watermark is not None and watermark >= moment
+        return PokeReturnValue(reached, watermark.isoformat() if watermark and reached else None)
 
-    def _wanted(self) -> datetime:
+    def _moment(self) -> datetime:
         try:
             return parse_moment(self.moment)
         except (TypeError, ValueError) as error:
             raise AirflowFailException(
-                f"moment is {self.moment!r}, which is no ISO-8601 moment. Runs without a data interval "
-                "(asset-triggered or partitioned) have to be given one; scheduled DAGs need a timetable with "
+                f"moment {self.moment!r} is not an ISO-8601 timestamp. Set it for runs without a data interval "
+                "(asset-triggered or partitioned); scheduled DAGs need a timetable with "
                 "intervals, such as CronDataIntervalTimetable."
             ) from error

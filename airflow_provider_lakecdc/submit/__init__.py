@@ -1,1 +1,1 @@
-"""Submit a job to Spark, follow it, and turn its report into what Airflow keeps."""
+"""Submission of jobs to Spark, their progress, and conversion of their reports."""

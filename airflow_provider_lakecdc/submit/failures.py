@@ -1,4 +1,4 @@
-"""From a report, or its absence, to one classified failure with a hint."""
+"""Classification of a job's failure, from its report or the lack of one, with a hint."""
 
 from __future__ import annotations
 
@@ -10,45 +10,45 @@ from lakecdc.contract.errors import LakecdcError
 from lakecdc.contract.report import EXIT_BAD_INPUT, EXIT_CONFLICT, EXIT_DONE, JobReport, TableReport, describe
 from lakecdc.contract.secrets import mask
 
-# what helps against any failure of a class: the cause, and what to do about it, are the reason's
+# general hints by class; the reason itself says what happened and what to do
 _CLASS_HINTS = {
-    "conflict": "A retry starts from the current state. If conflicts go on, give the tasks that share the table or its "
-    "source a common pool with one slot.",
-    "bad input": "A retry would fail alike; mend what the reason names, then clear the task.",
-    "cluster": "Let it retry once what the reason names is mended.",
-    "unknown": "The task's log holds the job's own output above this message.",
+    "conflict": "A retry starts from the current state. If conflicts continue, put the tasks that share the table or "
+    "its source into a pool with one slot.",
+    "bad input": "A retry would fail the same way. Fix the problem above, then clear the task.",
+    "cluster": "Fix the problem above; a later retry may succeed.",
+    "unknown": "See the job's output above this message in the task's log.",
 }
-# characters of an error in one line
+# maximum characters of an error in one line
 _LONGEST_LINE = 4000
-# what stands in the output of a job that did not get as far as a report
+# symptoms in the output of a job that left no report
 _SYMPTOMS: tuple[tuple[str, str], ...] = (
     (
         r"OutOfMemoryError|Container killed by YARN|OOMKilled|exit code:? (137|-9)\b|\bKilled\b",
-        "Raise driver_memory or executor_memory, or let fewer tasks run at once: memory ran out, or the system ended "
-        "the process for its sake.",
+        "Increase driver_memory or executor_memory, or run fewer tasks in parallel: memory ran out, or the system "
+        "killed the process.",
     ),
     (r"JAVA_HOME is not set|java: (command )?not found", "Install Java 17 on the worker, or set JAVA_HOME."),
     (
         r"unresolved dependenc|not found: org\.|Server access error",
-        "Spark could not load its jars: check the worker's way to a Maven repository (repositories=, or ivy settings).",
+        "Spark cannot load its jars. Check the worker's access to a Maven repository (repositories=, or ivy settings).",
     ),
-    (r"No module named", "A Python package is missing in Spark's Python; see what the extra [spark] installs."),
-    (r"can't open file|No such file or directory", "A file the job was submitted with is not there on the driver."),
-    (r"No space left on device", "A disk is full, perhaps spark.local.dir."),
-    (r"Connection refused|UnknownHostException|timed out", "A service could not be reached from the driver."),
-    (r"AccessDenied|403 Forbidden|NotAuthorizedException", "The credentials do not allow what the job needs."),
+    (r"No module named", "Install the missing package in Spark's Python; see the packages of the extra [spark]."),
+    (r"can't open file|No such file or directory", "A submitted file does not exist on the driver. Check its path."),
+    (r"No space left on device", "A disk is full. Free space, perhaps in spark.local.dir."),
+    (r"Connection refused|UnknownHostException|timed out", "The driver cannot reach a service. Check its address."),
+    (r"AccessDenied|403 Forbidden|NotAuthorizedException", "Grant the credentials the rights that the job needs."),
 )
 
 
 def verdict(
     report: JobReport | None, submit_error: Exception | None, fail_on: Sequence[str] = ()
 ) -> LakecdcJobError | None:
-    """Judge a job by its report; the exit code of spark-submit counts only if there is no report.
+    """Return the failure of a job, from its report; spark-submit's exit code counts only without a report.
 
-    :param report: what the job has left, if anything.
-    :param submit_error: what spark-submit ended with, if it failed.
-    :param fail_on: outcomes to count as failures although they are not.
-    :return: the failure to raise, or None if the job did its work.
+    :param report: the job's report, if it left one.
+    :param submit_error: the error of spark-submit, if it failed.
+    :param fail_on: further outcomes that count as failures.
+    :return: the failure to raise, or None if the job succeeded.
     """
     if report is None:
         return _no_report(submit_error)
@@ -67,14 +67,14 @@ def verdict(
 def interrupted(error: BaseException) -> LakecdcJobError:
     """Return the failure of a job whose worker ended before the job reported.
 
-    :param error: what ended the task. A broken pipe says only that Airflow's process above the task is gone.
+    :param error: what ended the task. A broken pipe only means that Airflow's parent process is gone.
     """
     cause = "" if isinstance(error, BrokenPipeError) else f" ({describe(error)})"
-    return LakecdcJobError(f"The worker's process ended before the job reported{cause}. What the job committed stands.")
+    return LakecdcJobError(f"The worker's process ended before the job reported{cause}. The job's commits remain.")
 
 
 def failure_class(report: JobReport, fail_on: Sequence[str] = ()) -> str | None:
-    """The class of the whole report; if several apply, the contract's precedence: unknown and cluster, then bad input.
+    """Return the class of the whole report; of several, by the contract's precedence: unknown, cluster, then bad input.
 
     :return: conflict, bad input, cluster, unknown, or None if nothing failed.
     """
@@ -90,12 +90,12 @@ def failure_class(report: JobReport, fail_on: Sequence[str] = ()) -> str | None:
 
 
 def counts_as_failure(table: TableReport, fail_on: Sequence[str] = ()) -> bool:
-    """Tell whether a table's outcome makes the task fail."""
+    """Check whether a table's outcome fails the task."""
     return table.outcome in ("failed", "conflict") or table.outcome in fail_on
 
 
 def one_line(error: Exception) -> str:
-    """Return an error and its remedy in one line, cut where it is long, secrets hidden."""
+    """Format an error and its hint in one line, truncated, with secrets masked."""
     if isinstance(error, LakecdcJobError):
         text = f"{error.message} {error.hint}" if error.hint else error.message
     elif isinstance(error, LakecdcError):

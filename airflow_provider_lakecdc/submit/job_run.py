@@ -1,4 +1,4 @@
-"""What a task tells of its job in XCom, for the page of its report: all but the facts by table."""
+"""State of a task's job in XCom, for the report page; results by table are separate."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ if TYPE_CHECKING:
     from airflow_provider_lakecdc.exceptions import LakecdcJobError
     from lakecdc.contract.report import JobReport
 
-#: XCom with what :meth:`JobRun.to_xcom` makes, there as soon as the job begins
+#: XCom with :meth:`JobRun.to_xcom`, pushed when the job begins
 JOB_RUN_KEY = "lakecdc_job_run"
 
 
 @dataclass(frozen=True)
 class JobRun:
-    """One run of a job by a task.
+    """A run of a job by a task.
 
-    :param tables: it works on, side tables not among them.
-    :param is_dry_run: nothing is changed, whatever the outcomes say.
+    :param tables: the tables to work on, without side tables.
+    :param is_dry_run: whether nothing is changed, whatever the outcomes.
     :param started_at: ISO-8601 in UTC.
     :param finished_at: the same; None while the job runs.
-    :param spark_application_id: None if no Spark was started.
-    :param error: what has failed, and what to do.
+    :param spark_application_id: None if Spark was not started.
+    :param error: the failure and what to do.
     """
 
     job: str
@@ -39,10 +39,10 @@ class JobRun:
     error: str | None = None
 
     def ended(self, report: JobReport | None, failure: LakecdcJobError | None) -> JobRun:
-        """The same run at its end.
+        """Return the run at its end.
 
-        :param report: what the job has left, if anything.
-        :param failure: what the task fails with.
+        :param report: the job's report, if it left one.
+        :param failure: the task's failure, if any.
         """
         return replace(
             self,
@@ -53,16 +53,16 @@ class JobRun:
 
     @property
     def took(self) -> float | None:
-        """Seconds from beginning to end; None while the job runs."""
+        """Return the duration in seconds; None while the job runs."""
         if self.finished_at is None:
             return None
         return (datetime.fromisoformat(self.finished_at) - datetime.fromisoformat(self.started_at)).total_seconds()
 
     def to_xcom(self) -> dict[str, Any]:
-        """The run as plain JSON."""
+        """Convert the run to JSON values."""
         return {**asdict(self), "tables": list(self.tables)}
 
     @classmethod
     def from_xcom(cls, value: Mapping[str, Any]) -> JobRun:
-        """Read a run back."""
+        """Parse the XCom."""
         return cls(**{**value, "tables": tuple(value["tables"])})

@@ -1,4 +1,4 @@
-"""The surroundings of spark-submit: which connection, which binary, which Python, which environment.
+"""The environment of spark-submit: connection, binary, Python, variables.
 
 Connections that work with apache-airflow-providers-apache-spark 6.3.4, as JSON in ``AIRFLOW_CONN_SPARK_DEFAULT``::
 
@@ -30,7 +30,7 @@ from lakecdc.contract.spec import JobSpec
 
 _BINARY = "spark-submit"
 _CONNECT_TYPE, _CONNECT_URL = "spark_connect", "sc://"
-# a topic is asked for by the job alone, and a replay needs no source
+# Kafka topics are only checked by the job, and a replay reads no source
 _TRIED_EARLY = ("files", "jdbc", "mysql", "postgres")
 _PREFLIGHT_SECONDS = 30
 _SOURCE_SECONDS = 60
@@ -38,11 +38,11 @@ _SOURCE_SECONDS = 60
 
 @dataclass(frozen=True)
 class SparkTarget:
-    """Where a job is submitted to.
+    """The Spark that jobs are submitted to.
 
     :param master: master URL of the connection.
-    :param cluster_mode: the driver runs on the cluster, not in this worker.
-    :param binary: name of the submit command that the connection asks for.
+    :param cluster_mode: whether the driver runs on the cluster instead of this worker.
+    :param binary: name of the connection's submit command.
     """
 
     master: str
@@ -51,26 +51,26 @@ class SparkTarget:
 
 
 def spark_target(conn_id: str, deploy_mode: str | None) -> SparkTarget:
-    """Look at the Spark connection before it is used.
+    """Check a Spark connection before use.
 
-    ``SparkSubmitHook`` takes a connection it cannot find for a YARN cluster and submits there.
+    ``SparkSubmitHook`` treats a missing connection as a YARN cluster and submits there.
 
     :param conn_id: connection of type ``spark``.
-    :param deploy_mode: mode the operator asks for, before the connection's extra ``deploy-mode``.
-    :raises JobBadInputError: there is none, it is one to Spark Connect, or the provider that it needs is missing.
+    :param deploy_mode: the operator's mode, which overrides the connection's extra ``deploy-mode``.
+    :raises JobBadInputError: the connection does not exist or is for Spark Connect, or a provider is missing.
     """
     connection = find_connection(conn_id, "to submit the Spark job to", '{"conn_type": "spark", "host": "local[2]"}')
     master = connection.host or ""
     if connection.conn_type == _CONNECT_TYPE or master.startswith(_CONNECT_URL):
         raise JobBadInputError(
-            f"The connection {conn_id!r} is one to Spark Connect, whose client has no JVM: the jobs call Iceberg's "
-            "Java classes in the driver's.",
+            f"The connection {conn_id!r} is for Spark Connect, whose client has no JVM: jobs call Iceberg's "
+            "Java classes in the driver's JVM.",
             hint="Use a connection of type spark whose host is local[N], spark://host:7077, yarn or k8s://https://host.",
         )
     if master.startswith("k8s://") and not knows_kubernetes():
         raise JobBadInputError(
-            f"The connection {conn_id!r} leads to Kubernetes ({master}), for which Airflow has no provider here.",
-            hint="Install apache-airflow-providers-cncf-kubernetes beside the Spark provider.",
+            f"The connection {conn_id!r} uses Kubernetes ({master}), but Airflow's Kubernetes provider is missing.",
+            hint="Install apache-airflow-providers-cncf-kubernetes.",
         )
     extra = connection.extra_dejson
     mode = deploy_mode or extra.get("deploy-mode")
@@ -78,12 +78,12 @@ def spark_target(conn_id: str, deploy_mode: str | None) -> SparkTarget:
 
 
 def submit_binary(target: SparkTarget) -> str | None:
-    """The submit command to use, None for the connection's own if that is on the path.
+    """Return the submit command to use; None if the connection's own is on the path.
 
-    An Airflow that was started by its full path has no virtual environment on the path, but PySpark's
-    ``spark-submit`` stands beside its Python.
+    If Airflow was started by its full path, its virtual environment is not on the path, but PySpark's ``spark-submit``
+    is beside its Python.
 
-    :raises JobBadInputError: if there is none.
+    :raises JobBadInputError: there is none.
     """
     if shutil.which(target.binary):
         return None
@@ -91,87 +91,88 @@ def submit_binary(target: SparkTarget) -> str | None:
     if beside.exists():
         return str(beside)
     raise JobBadInputError(
-        f"There is no {target.binary} on this worker's path.",
-        hint="Install pyspark into Airflow's environment (the extra [spark]) or put a Spark distribution on the path.",
+        f"{target.binary} is not on this worker's path.",
+        hint="Install pyspark into Airflow's environment (extra [spark]) or put a Spark distribution on the path.",
     )
 
 
 def worker_environment(target: SparkTarget) -> dict[str, str]:
-    """Variables that make Spark use Airflow's own Python, and a JVM set for short jobs, where it runs in this worker.
+    """Return variables for Airflow's own Python and a JVM tuned for short jobs, as far as Spark runs on this worker.
 
-    What the deployment has set already stays.
+    Existing variables of the deployment are not overridden.
     """
     driver = {"PYSPARK_DRIVER_PYTHON": sys.executable, "JDK_JAVA_OPTIONS": runtime.JAVA_OPTIONS}
-    wanted = {} if target.cluster_mode else driver
+    variables = {} if target.cluster_mode else driver
     if target.master.startswith("local"):
-        wanted["PYSPARK_PYTHON"] = sys.executable
-    return {name: value for name, value in wanted.items() if name not in os.environ}
+        variables["PYSPARK_PYTHON"] = sys.executable
+    return {name: value for name, value in variables.items() if name not in os.environ}
 
 
 def refuse_secrets_in_cluster_mode(target: SparkTarget, secrets: Mapping[str, str]) -> None:
-    """In cluster mode the driver does not inherit this worker's environment, and Spark would show it in ``--conf``.
+    """Reject secrets in cluster mode: the driver does not inherit the environment, and ``--conf`` would expose them.
 
-    :param secrets: values by name of variable.
-    :raises JobBadInputError: if there are any.
+    :param secrets: values by variable.
+    :raises JobBadInputError: there are secrets.
     """
     if target.cluster_mode and secrets:
         raise JobBadInputError(
-            f"The job needs {len(secrets)} secrets of Airflow connections, and its driver runs on the cluster "
-            f"({target.master}), which would get them only through the command line.",
-            hint="Use client mode, or give the driver its secrets there (a mounted file, its own environment) and "
-            'put references into the connection\'s extra, such as {"s3.secret-access-key": {"file": "/run/key"}}.',
+            f"The job needs {len(secrets)} secrets of Airflow connections, but its driver runs on the cluster "
+            f"({target.master}) and would get them only through the command line.",
+            hint="Use client mode, or provide the secrets on the cluster (a mounted file, its environment) and refer "
+            'to them in the connection\'s extra, such as {"s3.secret-access-key": {"file": "/run/key"}}.',
         )
 
 
 def refuse_early(spec: JobSpec, text: str, environment: Mapping[str, str]) -> None:
-    """Try what the spec names in a Python of its own, without Spark (``lakecdc.probes.preflight``).
+    """Check what the spec refers to in a separate Python process, without Spark (``lakecdc.probes.preflight``).
 
-    It tells only what no retry mends; a check that does not come to an end says nothing.
+    It reports only permanent errors; a check that times out is ignored.
 
     :param text: the spec as the job gets it.
-    :param environment: of the job's driver, which runs on this machine.
+    :param environment: environment of the job's driver, which runs on this machine.
     :raises JobBadInputError: a wrong password, an unknown database, a missing folder.
     """
     if spec.job not in ("ingest", "reconcile") or getattr(spec.source, "type", None) not in _TRIED_EARLY:
         return
-    done = _started_here("lakecdc.probes.preflight", text, environment, _PREFLIGHT_SECONDS)
-    if done is not None and done.returncode == EXIT_BAD_INPUT:
-        raise JobBadInputError(done.stdout.strip(), hint="Spark has not been started. Mend it, then clear the task.")
+    result = _run_here("lakecdc.probes.preflight", text, environment, _PREFLIGHT_SECONDS)
+    if result is not None and result.returncode == EXIT_BAD_INPUT:
+        hint = "Spark was not started. Fix the problem above, then clear the task."
+        raise JobBadInputError(result.stdout.strip(), hint=hint)
 
 
 def ask_source(module: str, question: str, secrets: Mapping[str, str]) -> str:
-    """Have a program of the library ask a source.
+    """Query a source with a module of the library in a separate Python process.
 
     :param module: such as ``lakecdc.probes.source_lag``.
     :param question: its standard input.
-    :param secrets: values by name of variable that the source refers to.
-    :return: what it has printed.
-    :raises JobBadInputError: the source cannot answer this.
-    :raises LakecdcJobError: it has not answered.
+    :param secrets: values of the source's secrets by variable.
+    :return: its standard output.
+    :raises JobBadInputError: the source cannot be queried for this.
+    :raises LakecdcJobError: the query failed.
     """
-    done = _started_here(module, question, {**os.environ, **secrets}, _SOURCE_SECONDS)
-    if done is None:
+    result = _run_here(module, question, {**os.environ, **secrets}, _SOURCE_SECONDS)
+    if result is None:
         raise LakecdcJobError(
-            f"The source has not answered in {_SOURCE_SECONDS} s.", hint="Check its address, and the network."
+            f"The source did not answer in {_SOURCE_SECONDS} s.", hint="Check its address and the network."
         )
-    if done.returncode == EXIT_BAD_INPUT:
-        raise JobBadInputError(f"The source cannot be asked: {done.stdout.strip()}")
-    if done.returncode:
-        told = done.stdout.strip() or (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
-        hint = "Look whether it is there, and whether this Python has the extra [spark], which brings its client."
-        raise LakecdcJobError(f"The source cannot be asked: {told}", hint=hint)
-    return done.stdout
+    if result.returncode == EXIT_BAD_INPUT:
+        raise JobBadInputError(f"Cannot query the source: {result.stdout.strip()}")
+    if result.returncode:
+        output = result.stdout.strip() or (result.stderr.strip().splitlines() or ["no output"])[-1]
+        hint = "Check whether the source is up, and whether this Python has the extra [spark] with the source's client."
+        raise LakecdcJobError(f"Cannot query the source: {output}", hint=hint)
+    return result.stdout
 
 
-def _started_here(
+def _run_here(
     module: str, text: str, environment: Mapping[str, str], seconds: float
 ) -> subprocess.CompletedProcess[str] | None:
-    """Run a program of the library in a Python of its own, since it may import what Airflow must not.
+    """Run a module of the library in a separate Python process, since it may import what Airflow must not.
 
     :param module: such as ``lakecdc.probes.preflight``.
     :param text: its standard input.
-    :param seconds: after which it is ended.
-    :return: how it has ended; None if it has not.
+    :param seconds: timeout.
+    :return: the finished process; None after a timeout.
     """
     command = [sys.executable, "-m", module]
     try:
@@ -184,10 +185,10 @@ def _started_here(
 
 @contextmanager
 def environment(variables: Mapping[str, str]) -> Iterator[None]:
-    """Set variables in this task's process for as long as spark-submit, which inherits them, runs.
+    """Set variables in this process while spark-submit, which inherits them, runs.
 
-    The hook's own ``env_vars`` would not do: on YARN and Kubernetes it writes them onto the command line, and it is a
-    templated field, which Airflow stores and shows.
+    The hook's own ``env_vars`` are unsafe: on YARN and Kubernetes they end up on the command line, and Airflow stores
+    and shows the templated field.
     """
     before = {name: os.environ.get(name) for name in variables}
     os.environ.update(variables)

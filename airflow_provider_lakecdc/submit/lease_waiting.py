@@ -1,4 +1,4 @@
-"""Wait for the leases of tables without a worker, and without a failed try."""
+"""Rescheduling of tasks that wait for leases of tables, without using a worker or a try."""
 
 from __future__ import annotations
 
@@ -19,34 +19,34 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: after which the job is submitted again
+#: wait before the job is submitted again
 PAUSE = timedelta(minutes=1)
-#: after which a held lease is a conflict like any other
+#: limit after which a lease of another run is a conflict
 LONGEST = timedelta(hours=6)
 
 
 def reschedule_if_leased(context: Context, report: JobReport | None, fail_on: Sequence[str]) -> None:
-    """Reschedule the task if all that has failed are tables whose lease another run holds.
+    """Reschedule the task if it failed only for tables whose lease another run has.
 
-    A task that no scheduler runs, as that of a command, is left to its failure.
+    Tasks without a scheduler, such as those of a command, are not rescheduled.
 
-    :param fail_on: outcomes to count as failures although they are not.
+    :param fail_on: further outcomes that count as failures.
     :raises AirflowRescheduleException: the task runs again in a minute.
     """
-    held = _holders(report, fail_on)
+    holders = _holders(report, fail_on)
     first_reschedule = getattr(context["ti"], "get_first_reschedule_date", None)
-    if not held or first_reschedule is None:
+    if not holders or first_reschedule is None:
         return
     moment = datetime.now(UTC)
     if moment - (first_reschedule(context) or moment) > LONGEST:
         return
-    for table, holder in held.items():
-        log.warning("%s: the lease is held by %s; the task runs again in %s.", table, holder, PAUSE)
+    for table, holder in holders.items():
+        log.warning("%s: %s has the lease; the task runs again in %s.", table, holder, PAUSE)
     raise AirflowRescheduleException(moment + PAUSE)
 
 
 def _holders(report: JobReport | None, fail_on: Sequence[str]) -> dict[str, str]:
-    """Return who holds the leases of the tables that have failed; empty if one has failed otherwise."""
+    """Return the lease holders of the failed tables; empty if a table failed for another reason."""
     if report is None or report.error:
         return {}
     holders = {

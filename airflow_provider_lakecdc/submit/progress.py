@@ -1,4 +1,4 @@
-"""What a job says of itself while it runs, told on to Airflow: where its pages are, and how far it has come."""
+"""Forward a running job's progress and UI address to Airflow."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from airflow_provider_lakecdc.submit.links import SPARK_UI_KEY
 from lakecdc.contract import runtime
 from lakecdc.contract.report import now
 
-#: XCom with how far the job has come, a list of what :class:`Progress` holds, the newest last
+#: XCom with the job's progress, a list of :class:`Progress`, newest last
 PROGRESS_KEY = "lakecdc_progress"
 
 log = logging.getLogger(__name__)
 
-# XComs are requests to Airflow's API server
+# every XCom is a request to Airflow's API server
 _PACE = 5.0
-_KEPT = 20
+_MOST_ENTRIES = 20
 
 
 @dataclass(frozen=True)
 class Progress:
-    """How far something has come that a job is at work on.
+    """Progress of a part of a job.
 
-    :param what: a table, the job and a table for what Spark tells, or the job for all of its tables.
-    :param how_far: in words.
-    :param at: ISO-8601 moment when the job said so.
+    :param what: a table; the job and a table, for Spark's progress; or the job, for all its tables.
+    :param how_far: the progress in words.
+    :param at: ISO-8601 time of the progress.
     """
 
     what: str
@@ -38,16 +38,16 @@ class Progress:
     at: str
 
 
-def progress_of(told: Iterable[Mapping[str, str]]) -> Iterator[Progress]:
-    """Read the XCom back, the newest first."""
-    yield from reversed([Progress(**each) for each in told])
+def progress_of(entries: Iterable[Mapping[str, str]]) -> Iterator[Progress]:
+    """Parse the XCom, newest first."""
+    yield from reversed([Progress(**each) for each in entries])
 
 
-class Heard:
-    """Keeps in XCom what the output of a job says; no failure of that is the job's.
+class ProgressForwarder:
+    """Pushes information in a job's output to XCom; errors never fail the job.
 
-    :param push: takes key and value of an XCom.
-    :param clock: gives seconds.
+    :param push: pushes an XCom by key and value.
+    :param clock: returns seconds.
     """
 
     def __init__(self, push: Callable[[str, Any], None], clock: Callable[[], float] = time.monotonic) -> None:
@@ -59,42 +59,42 @@ class Heard:
 
     @property
     def listeners(self) -> dict[str, Callable[[str], None]]:
-        """Who is called with the rest of a line of the job's log, by its beginning."""
+        """Return the listeners by prefix of a log message."""
         return {
-            runtime.SPARK_UI: self._hear_spark_ui,
-            runtime.EVENT_LOG: self._hear_event_log,
-            runtime.PROGRESS: self._hear_progress,
+            runtime.SPARK_UI: self._on_spark_ui,
+            runtime.EVENT_LOG: self._on_event_log,
+            runtime.PROGRESS: self._on_progress,
         }
 
     def end(self) -> None:
-        """Point the link to Spark's page to the history server if it will know the application, else remove it."""
+        """Point the Spark UI link to the history server if that gets the application's events, else remove it."""
         server = settings.history_server()
         if server and self._logged_application:
-            self._keep(SPARK_UI_KEY, f"{server}/history/{quote(self._logged_application, safe='')}/jobs/")
+            self._push_safely(SPARK_UI_KEY, f"{server}/history/{quote(self._logged_application, safe='')}/jobs/")
         elif self._has_spark_ui:
-            # the driver's page has ended with the driver
-            self._keep(SPARK_UI_KEY, "")
+            # the driver's UI is gone
+            self._push_safely(SPARK_UI_KEY, "")
 
-    def _hear_spark_ui(self, address: str) -> None:
+    def _on_spark_ui(self, address: str) -> None:
         self._has_spark_ui = True
-        self._keep(SPARK_UI_KEY, address)
+        self._push_safely(SPARK_UI_KEY, address)
 
-    def _hear_event_log(self, application: str) -> None:
+    def _on_event_log(self, application: str) -> None:
         self._logged_application = application
 
-    def _hear_progress(self, told: str) -> None:
-        what, _, how_far = told.partition(": ")
-        # moves to the end
+    def _on_progress(self, text: str) -> None:
+        what, _, how_far = text.partition(": ")
+        # keep the order of arrival
         self._progress.pop(what, None)
         self._progress[what] = Progress(what, how_far, now())
-        for oldest in list(self._progress)[:-_KEPT]:
+        for oldest in list(self._progress)[:-_MOST_ENTRIES]:
             del self._progress[oldest]
         if self._clock() - self._pushed >= _PACE:
             self._pushed = self._clock()
-            self._keep(PROGRESS_KEY, [asdict(each) for each in self._progress.values()])
+            self._push_safely(PROGRESS_KEY, [asdict(each) for each in self._progress.values()])
 
-    def _keep(self, key: str, value: Any) -> None:
+    def _push_safely(self, key: str, value: Any) -> None:
         try:
             self._push(key, value)
         except Exception:
-            log.warning("What the job has told cannot be kept in the XCom %s.", key, exc_info=True)
+            log.warning("Cannot push the job's progress to XCom %s.", key, exc_info=True)

@@ -1,4 +1,4 @@
-"""What Airflow keeps of a report: a summary in the log, a compact value in XCom, facts on asset events."""
+"""Reports in Airflow: a summary in the log, a compact XCom, the extra of asset events."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ if TYPE_CHECKING:
     from lakecdc.contract.spec import JobSpec
 
 _HEADINGS = ("table", "outcome", "snapshot before", "snapshot after", "details")
-# what of several steps is said of their table: the first of these that there is
+# the outcome of several steps: the first of these
 _GRAVEST = ("failed", "conflict", "done", "skipped", "unsupported", "nothing")
 
 
 def compact(report: JobReport) -> dict[str, dict[str, Any]]:
-    """The report as XCom holds it: facts by table, empty ones left out.
+    """Return the report's facts by table for XCom, without empty ones.
 
-    Of a job of several steps the facts of a table are those of all its steps together, and ``steps`` has each one's by
-    the step's job. Snapshot ids are text, because JavaScript cannot hold 64 bits.
+    For a job with steps, a table has the overall facts, and below ``steps`` the facts of each by its job. Snapshot ids
+    are text, since JavaScript numbers lack 64-bit precision.
     """
     return {table: _facts_of_steps(steps) for table, steps in _by_table(report.tables).items()}
 
 
 def summary(report: JobReport) -> str:
-    """The report as a table for the log, one line per Iceberg table, or per table and step."""
+    """Format the report for the log, a line per table, or per table and step."""
     rows = [_HEADINGS, *(_row(table) for table in report.tables)]
     if any(table.job for table in report.tables):
         rows = [("step", *_HEADINGS), *((table.job or "", *_row(table)) for table in report.tables)]
@@ -47,14 +47,14 @@ def summary(report: JobReport) -> str:
 def raise_asset_events(
     context: Context, outlets: Iterable[Any], catalog_conn_id: str, report: JobReport, changed: JobReport
 ) -> None:
-    """Put each table's facts on the events of the operator's outlets, at most one of each table.
+    """Set each table's facts on the events of the operator's outlets, at most one event per table.
 
-    Airflow raises the event of every plain asset among the outlets when the task succeeds; for those only the extra is
-    filled in. Through an alias only tables that have changed get an event.
+    Airflow raises the event of every plain asset in the outlets when the task succeeds; only its extra is set. Through
+    an alias only changed tables get an event.
 
     :param outlets: the operator's outlets.
-    :param catalog_conn_id: names the tables' assets.
-    :param changed: the report without what dry runs say that they would have done (:func:`without_plans`).
+    :param catalog_conn_id: part of the assets' names.
+    :param changed: the report without planned changes of dry runs (:func:`without_plans`).
     """
     facts = {table_asset(catalog_conn_id, name).uri: _extra(report, name, of) for name, of in compact(report).items()}
     alias = tables_alias(catalog_conn_id).name
@@ -68,7 +68,7 @@ def raise_asset_events(
 
 
 def without_plans(report: JobReport, spec: JobSpec) -> JobReport:
-    """The report without what dry runs, whatever they call the outcome, have only planned."""
+    """Return the report without changes that dry runs only planned, whatever the outcome."""
     return replace(report, tables=tuple(table for table in report.tables if spec.changes(table.job, table.table)))
 
 
@@ -77,14 +77,14 @@ def _extra(report: JobReport, table: str, facts: Mapping[str, Any]) -> dict[str,
 
 
 def _by_table(tables: Iterable[TableReport]) -> dict[str, list[TableReport]]:
-    found: dict[str, list[TableReport]] = {}
+    by_table: dict[str, list[TableReport]] = {}
     for table in tables:
-        found.setdefault(table.table, []).append(table)
-    return found
+        by_table.setdefault(table.table, []).append(table)
+    return by_table
 
 
 def _facts_of_steps(steps: Sequence[TableReport]) -> dict[str, Any]:
-    """Facts of one table: how the gravest of its steps has ended, and what was its head before and is after all."""
+    """Return the overall facts of a table's steps: the gravest outcome, the first and the last head."""
     if not any(step.job for step in steps):
         return _facts(steps[-1])
     gravest = min(steps, key=lambda step: _GRAVEST.index(step.outcome))
@@ -123,15 +123,15 @@ def _row(table: TableReport) -> Sequence[str]:
 
 
 def details(facts: Mapping[str, Any]) -> str:
-    """Reason and metrics of a table in one line.
+    """Format a table's reason and metrics in one line.
 
-    :param facts: one of :func:`compact`.
+    :param facts: a table's value in :func:`compact`.
     """
     return ", ".join([*([facts["reason"]] if "reason" in facts else []), *each_metric(facts.get("metrics", {}))])
 
 
 def each_metric(metrics: Mapping[str, Any]) -> Iterator[str]:
-    """Metrics one by one, as ``name=value``; what was before and is after as a pair, and only if it has changed."""
+    """Yield metrics as ``name=value``; values before and after as a pair, if they differ."""
     for name, value in metrics.items():
         stem = name.removesuffix("_before").removesuffix("_after")
         before, after = (metrics.get(f"{stem}_{moment}") for moment in ("before", "after"))

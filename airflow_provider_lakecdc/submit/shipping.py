@@ -1,4 +1,4 @@
-"""What travels to the cluster: the job's script and the library it runs on."""
+"""The job script and library that are shipped to the cluster."""
 
 from __future__ import annotations
 
@@ -11,31 +11,31 @@ from pathlib import Path
 from airflow_provider_lakecdc import settings
 
 _LIBRARY = "lakecdc"
-#: the scripts are a package beside the library in a checkout and inside it when installed; they travel on their own
+#: package of the scripts: beside the library in a checkout, inside it when installed; not part of the zip
 _SCRIPTS = "jobs"
-# a fixed moment (the oldest a zip can hold) makes the same sources the same bytes
+# a fixed timestamp (the oldest in a zip) makes builds reproducible
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 
 
 def job_script(job: str) -> Path:
-    """Path of a job's script, found without importing it (it imports pyspark).
+    """Return the path of a job's script without importing it, as it imports pyspark.
 
     :param job: name of the job.
     """
     spec = importlib.util.find_spec(f"{_LIBRARY}.{_SCRIPTS}")
     if spec is not None and spec.submodule_search_locations:
         return Path(next(iter(spec.submodule_search_locations))) / f"{job}.py"
-    # a checkout on PYTHONPATH: the scripts stand beside the library
+    # a checkout on PYTHONPATH: the scripts are beside the library
     return _library_folder().parent / f"{job}.py"
 
 
 def library_zip() -> Path:
-    """The library as a zip for ``--py-files``, built once per state of its sources.
+    """Return the library as a zip for ``--py-files``, built once per state of its sources.
 
-    Only pure Python travels this way; native packages come from the cluster's image or a packed environment.
+    It has only pure Python; native packages come from the cluster's image or a packed environment.
     """
     folder = _library_folder()
-    sources = [path for path in sorted(folder.rglob("*")) if path.is_file() and _travels(path.relative_to(folder))]
+    sources = [path for path in sorted(folder.rglob("*")) if path.is_file() and _is_shipped(path.relative_to(folder))]
     contents = {f"{_LIBRARY}/{path.relative_to(folder).as_posix()}": path.read_bytes() for path in sources}
     digest = hashlib.sha256()
     for name, content in contents.items():
@@ -49,7 +49,7 @@ def library_zip() -> Path:
 
 def _write_zip(target: Path, contents: dict[str, bytes]) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
-    # several tasks may build it at the same moment; each writes its own file and the last rename wins
+    # concurrent tasks each write their own file, and the last rename wins
     partial = target.with_name(f".{target.name}.{os.getpid()}")
     with zipfile.ZipFile(partial, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, content in contents.items():
@@ -64,5 +64,5 @@ def _library_folder() -> Path:
     return Path(next(iter(spec.submodule_search_locations)))
 
 
-def _travels(path: Path) -> bool:
+def _is_shipped(path: Path) -> bool:
     return path.parts[0] != _SCRIPTS and "__pycache__" not in path.parts and path.suffix != ".pyc"

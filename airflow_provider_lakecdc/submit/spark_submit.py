@@ -1,6 +1,6 @@
-"""What is used of the inside of Airflow's Spark provider; no other module touches its private members.
+"""All uses of private members of Airflow's Spark provider.
 
-``setup.cfg`` bounds the provider's version for the sake of this module, and its test names each of them.
+``setup.cfg`` bounds the provider's version because of this module, and its test names each member.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ if TYPE_CHECKING:
 
 
 def knows_kubernetes() -> bool:
-    """Whether Airflow's provider of Kubernetes is installed, without which its Spark provider submits nothing there."""
+    """Check whether Airflow's Kubernetes provider is installed, which the Spark provider needs to submit there."""
     from airflow.providers.apache.spark.hooks import spark_submit
 
     return getattr(spark_submit, "kube_client", None) is not None
 
 
 class SubmitError(Exception):
-    """spark-submit failed: how it ended and what it said, without the command and Spark's chatter.
+    """A failure of spark-submit: its ending and last output, without the command and Spark's chatter.
 
-    :param message: in one line.
-    :param lines: the last lines of the output that are not Spark's chatter.
+    :param message: one line.
+    :param lines: the last lines of output without chatter.
     """
 
     def __init__(self, message: str, lines: list[str]) -> None:
@@ -36,7 +36,7 @@ class SubmitError(Exception):
 
 
 class SubmitOperator(SparkSubmitOperator):
-    """A ``SparkSubmitOperator`` that folds Spark's lines in the task's log and says how spark-submit has ended."""
+    """A ``SparkSubmitOperator`` that folds Spark's log lines and reports how spark-submit ended."""
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -44,43 +44,43 @@ class SubmitOperator(SparkSubmitOperator):
 
     @property
     def spark_conn_id(self) -> str:
-        """Connection that jobs are submitted to."""
+        """Return the connection to submit jobs to."""
         return self._conn_id
 
     @property
     def deploy_mode(self) -> str | None:
-        """Mode that was asked for, before the connection's."""
+        """Return the operator's mode, which overrides the connection's."""
         return self._deploy_mode
 
     @property
     def stored_keys(self) -> tuple[str, ...]:
-        """Keys under which the id of a job is kept for the try that takes it over."""
+        """Return the keys of the stored job id, for the try that resumes the job."""
         return self.external_id_key, self._K8S_DRIVER_STATUS_KEY
 
     def use_binary(self, path: str | None) -> None:
-        """Submit with this command unless another one was asked for."""
+        """Use this submit command unless another is set."""
         self._spark_binary = self._spark_binary or path
 
     def submit_command(self) -> list[str]:
-        """The command that would be run."""
+        """Return the command that would run."""
         command: list[str] = self._get_hook()._build_spark_submit_command(self.application)
         return command
 
     def submit_and_wait(self, context: Context, listeners: Mapping[str, Callable[[str], None]]) -> None:
-        """Run spark-submit with the arguments as they are now.
+        """Run spark-submit with the current arguments.
 
-        :param listeners: to the job's log, as :class:`JobOutput` has them.
-        :raises SubmitError: it failed, or the application that it started.
+        :param listeners: see :class:`JobOutput`.
+        :raises SubmitError: spark-submit or its application failed.
         """
-        # the hook of an earlier call holds that call's arguments and output
+        # the hook of an earlier call has that call's arguments and output
         self._hook, self._output = None, JobOutput(listeners)
         try:
             super().execute(context)
         except BrokenPipeError:
-            # Airflow's process above this one is gone, which says nothing of spark-submit
+            # Airflow's parent process is gone; spark-submit did not fail
             raise
         except Exception as error:
-            # the command and all of the output, which its message repeats, stand in the log
+            # the error's message repeats the command and all output, which are in the log already
             raise SubmitError(self._ending(error), self._output.last_lines) from None
 
     def _get_hook(self) -> SparkSubmitHook:
@@ -88,9 +88,9 @@ class SubmitOperator(SparkSubmitOperator):
         process = hook._process_spark_submit_log
 
         def fold(lines: Iterator[Any]) -> None:
-            process(self._output.folded(lines))
+            process(self._output.fold(lines))
 
-        # the provider makes the hook itself and has no place for another class
+        # the provider creates the hook itself, without a setting for its class
         hook._process_spark_submit_log = fold  # type: ignore[assignment,method-assign]
         return hook
 
@@ -99,6 +99,6 @@ class SubmitOperator(SparkSubmitOperator):
         code = process.poll() if process else None
         if code:
             return f"spark-submit ended with exit code {code}."
-        # a driver on the cluster, or a setting that the provider refuses
-        self.log.error("The submission has failed.", exc_info=error)
+        # a driver on the cluster, or a setting that the provider rejects
+        self.log.error("The submission failed.", exc_info=error)
         return str(error).splitlines()[0] if str(error) else type(error).__name__

@@ -1,4 +1,4 @@
-"""The spec of one job run and everything that is submitted with it."""
+"""The spec of a job run and everything submitted with it."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from lakecdc.contract.spec import GOVERN, VERSION, JobSpec, parse_spec
 
 @dataclass(frozen=True)
 class Submission:
-    """What goes to spark-submit.
+    """The input of spark-submit.
 
-    :param document: the spec, secrets replaced by references.
-    :param spec: the same, parsed and checked.
-    :param documents: where spec and report lie.
-    :param secrets: values of the references by name of their environment variable.
-    :param driver_is_here: the job's driver runs in this worker, not on the cluster.
+    :param document: the spec, with references instead of secrets.
+    :param spec: the parsed spec.
+    :param documents: the store of spec and report.
+    :param secrets: values of the references by environment variable.
+    :param driver_is_here: whether the job's driver runs on this worker.
     """
 
     document: dict[str, Any]
@@ -35,17 +35,17 @@ class Submission:
 
     @property
     def text(self) -> str:
-        """The spec as it is written."""
+        """Return the serialized spec."""
         return json.dumps(self.document, indent=2)
 
 
 def spec_document(
     job: str, catalog: CatalogConnection, tables: Sequence[str], options: Mapping[str, Any], **parts: Any
 ) -> dict[str, Any]:
-    """Put a job spec together.
+    """Create a job spec.
 
-    :param options: the job's options; text where a number or a switch belongs (a rendered template) is converted.
-    :param parts: ``source`` and ``target`` of an ingest job.
+    :param options: the job's options; text from rendered templates is converted to numbers and switches.
+    :param parts: ``source`` and ``target`` of a job with a source.
     """
     return {
         "version": VERSION,
@@ -58,30 +58,30 @@ def spec_document(
 
 
 def check_spec(document: Mapping[str, Any], job: str) -> JobSpec:
-    """Refuse before a Spark application is started what the job would refuse.
+    """Validate a spec before starting Spark.
 
-    :raises JobBadInputError: with the contract's own message.
+    :raises JobBadInputError: with the contract's message.
     """
     try:
         return parse_spec(document, job)
     except SpecError as error:
-        raise JobBadInputError(f"The spec of the job {job} is wrong: {error}") from error
+        raise JobBadInputError(f"The spec of job {job} is invalid: {error}") from error
 
 
 def check_conf(conf: Mapping[str, Any] | None, known: Sequence[str]) -> None:
-    """Refuse a DAG run whose ``conf`` has a key that nobody looks at.
+    """Reject a DAG run whose ``conf`` has an unknown key.
 
-    :param known: keys that somebody does.
-    :raises JobBadInputError: with the nearest known one.
+    :param known: the known keys.
+    :raises JobBadInputError: names the nearest known key.
     """
     try:
         refuse_unknown(conf or {}, set(known), "the run's conf")
     except SpecError as error:
-        raise JobBadInputError(str(error), hint="Nothing has been done; trigger another run.") from error
+        raise JobBadInputError(str(error), hint="Nothing was done; trigger another run.") from error
 
 
 def typed_options(job: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Options with the text that templates leave turned into numbers, switches and lists where the job wants those."""
+    """Convert text from rendered templates to numbers, switches and lists, by the types of the job's options."""
     hints = get_type_hints(OPTIONS[job]) if job in OPTIONS else {}
     typed = {name: _typed(value, hints.get(name)) for name, value in options.items()}
     if job == GOVERN:
@@ -90,23 +90,23 @@ def typed_options(job: str, options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def is_true(value: bool | str) -> bool:
-    """Whether an argument that may have been rendered from a template says yes."""
+    """Return the truth of an argument that may be a rendered template."""
     return str(value).lower() == "true"
 
 
 def table_list(tables: str | Sequence[str]) -> list[str]:
-    """Tables as a list; a rendered template may be a JSON list or names with commas between."""
+    """Convert tables to a list; a rendered template may be a JSON list or comma-separated names."""
     if not isinstance(tables, str):
         return list(tables)
     text = tables.strip()
     if text.startswith("["):
-        # Jinja renders a list in Python's notation
+        # Jinja renders lists in Python's notation
         return [str(table) for table in json.loads(text.replace("'", '"'))]
     return [part.strip() for part in text.split(",") if part.strip()]
 
 
 def _typed_step(step: Any) -> Any:
-    """A step of ``govern`` with its tables and options typed; what is none is left to the contract."""
+    """Convert the tables and options of a ``govern`` step; the contract validates it."""
     typed = dict(step)
     if isinstance(step.get("tables"), str):
         typed["tables"] = table_list(step["tables"])

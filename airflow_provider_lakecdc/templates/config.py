@@ -1,6 +1,6 @@
-"""What the DAG templates are told: which source, which tables, which catalog, which Spark, when.
+"""The configuration of the DAG templates: source, tables, catalog, Spark, schedules.
 
-The same objects can be built in a DAG file or read from JSON (:func:`load_config`)::
+The objects can be created in a DAG file or read from JSON (:func:`load_config`)::
 
     {"catalog_conn_id": "lake",
      "source_conn_id": "shop_db",
@@ -28,7 +28,7 @@ from typing import Any
 
 from airflow_provider_lakecdc import settings
 from airflow_provider_lakecdc.documents.cleanup import YOUNGEST_DOCUMENT
-from airflow_provider_lakecdc.governance.discovery import Wanted
+from airflow_provider_lakecdc.governance.discovery import TableSelection
 from airflow_provider_lakecdc.governance.query_log import QueryLog
 from airflow_provider_lakecdc.templates.schedules import DAGS, Schedules
 from lakecdc.contract.errors import SpecError
@@ -39,15 +39,15 @@ from lakecdc.metadata.hurts import Alerts
 from lakecdc.metadata.names import quarantine_of
 from lakecdc.metadata.policy import TablePolicy, is_pattern, matching
 
-#: seconds: plans predict by the rows of that time
+#: seconds; plans are calibrated by rows of that age
 YOUNGEST_AUDIT = 30 * 24 * 3600.0
 
 
 @dataclass(frozen=True)
 class SparkConfig:
-    """How jobs are submitted; a field left None is the Spark connection's and Spark's own business.
+    """Settings of spark-submit; fields that are None are left to the Spark connection and to Spark.
 
-    The master URL belongs to the connection (see ``airflow_provider_lakecdc.submit.launcher``).
+    The connection sets the master URL (see ``airflow_provider_lakecdc.submit.launcher``).
 
     :param conn_id: connection of type ``spark``; default: ``[lakecdc] spark_conn_id``.
     :param conf: Spark settings; never a secret.
@@ -56,8 +56,8 @@ class SparkConfig:
     :param executor_memory: such as ``4g``.
     :param executor_cores: cores per executor.
     :param num_executors: executors to start.
-    :param packages: further Maven coordinates with commas between.
-    :param repositories: Maven repositories with commas between.
+    :param packages: further Maven coordinates, comma-separated.
+    :param repositories: Maven repositories, comma-separated.
     :param archives: packed Python environments with native packages.
     :param env_vars: environment variables; never a secret.
     """
@@ -75,17 +75,17 @@ class SparkConfig:
     env_vars: dict[str, str] = field(default_factory=dict)
 
     def arguments(self) -> dict[str, Any]:
-        """The fields that are set, as operator arguments."""
+        """Return the fields that are set, as operator arguments."""
         return {f.name: value for f in fields(self) if (value := getattr(self, f.name)) not in (None, {})}
 
 
 @dataclass(frozen=True)
 class Retention:
-    """How long a table keeps its rows; see the job ``expire_partitions``.
+    """Retention of a table's rows; see the job ``expire_partitions``.
 
-    :param time_column: column of dates or moments whose older rows are removed.
-    :param max_age: seconds; rows from before the last midnight (UTC) that is as long ago are removed.
-    :param allow_row_deletes: remove rows also from files that hold rows which stay.
+    :param time_column: date or timestamp column that decides which rows are old.
+    :param max_age: seconds; rows from before the last midnight (UTC) of that age are removed.
+    :param allow_row_deletes: remove rows also from files that have younger rows too.
     """
 
     time_column: str
@@ -94,48 +94,48 @@ class Retention:
 
     def __post_init__(self) -> None:
         if not self.max_age > 0:
-            raise SpecError(f"The max_age of {self.time_column!r} is {self.max_age}, not above 0 seconds.")
+            raise SpecError(f"max_age of {self.time_column!r} must be above 0 seconds, got {self.max_age}.")
 
 
 @dataclass(frozen=True)
 class LakeConfig:
-    """Everything the DAGs need to know about one group of tables.
+    """The configuration of the DAGs for one group of tables.
 
     :param catalog_conn_id: connection of type ``iceberg``; default: ``[lakecdc] catalog_conn_id``.
     :param source: the ``source`` of the ingest spec.
     :param source_conn_id: connection with the source's address and login, of the same type as the source; for ``jdbc``
         one of type ``postgres``, ``mysql``, ``sqlite`` or ``jdbc``.
     :param targets: the ``target`` objects of the ingest spec, one per table.
-    :param tables: tables to maintain, and patterns of them: ``*`` and ``?`` stand for what they do in names of files,
-        and ``!`` in front leaves out what matches. Default: those of the targets and their history tables. The tables
-        that ingestion keeps beside them need not be named.
-    :param policy: by pattern, what holds for tables: what may be done to those that only a pattern has found (without
-        it they are looked at alone), options, windows, approvals.
-    :param budgets: by DAG, the core-minutes that a run may be predicted to take; what is worth most goes first.
+    :param tables: tables to maintain, and patterns with ``*`` and ``?`` as in file names; a ``!`` in front excludes
+        matches. Default: the targets and their history tables. Side tables of ingestion need not be named.
+    :param policy: rules for tables by pattern: allowed jobs for tables that are matched by patterns only (without a
+        rule they are only assessed), options, windows, approvals.
+    :param budgets: by DAG, the core-minutes that a run may be predicted to take; the most valuable work goes first.
         Default: no limit.
-    :param query_log: a table that tells how often others are read; what spares much-read tables goes first. Default:
-        all are read alike, unless a policy says otherwise.
-    :param alerts: when somebody is told of a table that hurts, and how. Default: nobody is.
-    :param spark: how jobs are submitted.
+    :param query_log: a table with the reads of other tables; work on frequently read tables goes first. Default: all
+        tables count the same, unless a policy sets their reads.
+    :param alerts: when and how to send alerts about unhealthy tables. Default: never.
+    :param spark: settings of spark-submit.
     :param options: options of jobs, by ``<job>`` or, with precedence, by ``<dag>.<job>``.
-    :param retention: by table, whose old rows the weekly DAG removes; all other tables keep all of theirs.
-    :param statistics: compute the statistics of columns and partitions in the weekly DAG.
-    :param documents_max_age: seconds after which the nightly DAG removes specs and reports of jobs, of all DAGs that
-        keep theirs in ``[lakecdc] documents_uri``; not less than a day, and 0 keeps them.
+    :param retention: retention by table, which the weekly DAG enforces; other tables keep all rows.
+    :param statistics: compute statistics of columns and partitions in the weekly DAG.
+    :param documents_max_age: seconds after which the nightly DAG removes specs and reports of jobs, for all DAGs that
+        share ``[lakecdc] documents_uri``; at least a day, or 0 to keep them.
     :param audit_max_age: seconds after which the weekly DAG removes rows of the catalog's ``lakecdc.audit`` and
-        ``lakecdc.health``; not less than 30 days, by which plans predict, and 0 keeps them.
-    :param approval_timeout: seconds for which a question stands that ``approve`` of a policy asks for; no answer by
-        then is a no. The next run of the weekly DAG begins once all questions are answered or over.
-    :param schedules: when the DAGs run.
-    :param tables_per_application: tables that share one Spark application; 0 is all of them.
-    :param one_application: do all that a governance DAG has planned in one task and Spark application (``govern``),
+        ``lakecdc.health``; at least 30 days, which calibrate plans, or 0 to keep them.
+    :param approval_timeout: seconds that an approval of a policy waits for an answer; no answer means no. The next run
+        of the weekly DAG starts after all approvals are answered or timed out.
+    :param schedules: schedules of the DAGs.
+    :param tables_per_application: tables that share one Spark application; 0 means all.
+    :param one_application: run all planned work of a governance DAG in one task and Spark application (``govern``),
         instead of one for each step and group of tables.
-    :param pool: Airflow pool of all tasks, to bound what runs on one catalog or cluster at once.
-    :param dag_id_prefix: the DAGs are called ``<prefix>_ingest`` and so on.
-    :param start_date: ISO-8601; nothing is scheduled before it.
-    :param retries: how often a failed task is tried again.
-    :param owner: owner of the DAGs as Airflow shows it.
-    :param tags: further tags.
+        instead of one for each step and group of tables.
+    :param pool: Airflow pool of all tasks, to limit the load on a catalog or cluster.
+    :param dag_id_prefix: prefix of the DAG ids, as in ``<prefix>_ingest``.
+    :param start_date: ISO-8601; no run is scheduled before it.
+    :param retries: retries of failed tasks.
+    :param owner: owner of the DAGs in Airflow.
+    :param tags: further tags of the DAGs.
     """
 
     source: dict[str, Any] = field(default_factory=dict)
@@ -174,47 +174,47 @@ class LakeConfig:
         for dag, minutes in self.budgets.items():
             if not 0 < minutes < math.inf:
                 raise SpecError(
-                    f"budgets.{dag} is {minutes}, not above 0 core-minutes.", hint="Leave it out for no limit."
+                    f"budgets.{dag} must be above 0 core-minutes, got {minutes}.", hint="Remove it for no limit."
                 )
         if not (self.documents_max_age == 0 or self.documents_max_age >= YOUNGEST_DOCUMENT):
             raise SpecError(
                 f"documents_max_age is {self.documents_max_age}, less than {YOUNGEST_DOCUMENT:.0f} seconds, a day.",
-                hint="Jobs that run need theirs; 0 keeps all of them.",
+                hint="Use a longer age, or 0 to keep all documents: running jobs need theirs.",
             )
         if not (self.audit_max_age == 0 or self.audit_max_age >= YOUNGEST_AUDIT):
             raise SpecError(
                 f"audit_max_age is {self.audit_max_age}, less than {YOUNGEST_AUDIT:.0f} seconds, 30 days.",
-                hint="Plans predict by the runs of that time; 0 keeps all rows.",
+                hint="Use a longer age, or 0 to keep all rows: they calibrate plans.",
             )
         self._check_approvals()
         self._check_debt()
         try:
             datetime.fromisoformat(self.start_date)
         except ValueError as error:
-            raise SpecError(f"start_date is {self.start_date!r}, which is no ISO-8601 moment.") from error
+            raise SpecError(f"start_date {self.start_date!r} is not an ISO-8601 timestamp.") from error
 
     def _check_debt(self) -> None:
         if not self.schedules.debt:
             return
         if self.finds_tables:
             raise SpecError(
-                "schedules.debt waits for tables that are named, and only the catalog can tell some of these.",
-                hint="Name them in tables, or let events of assets start the DAG (schedules.assets).",
+                "schedules.debt needs tables that are named, but some of these are patterns.",
+                hint="Name the tables in tables, or start the DAG by asset events (schedules.assets).",
             )
         windows = [pattern for pattern, policy in self.policy.items() if policy.window]
         if windows:
             raise SpecError(
-                f"schedules.debt starts runs at any time, and the policy of {windows[0]!r} has a window.",
-                hint="Keep one of them: runs outside the window would follow one another and do nothing.",
+                f"schedules.debt starts runs at any time, but the policy of {windows[0]!r} has a window.",
+                hint="Remove one of them: runs outside the window would repeat without doing anything.",
             )
 
     def _check_approvals(self) -> None:
         if not self.approval_timeout > 0:
-            raise SpecError(f"approval_timeout is {self.approval_timeout}, not above 0 seconds.")
-        if 0 < self.documents_max_age <= self.approval_timeout and any(self.asks_about(job) for job in OPTIONS):
+            raise SpecError(f"approval_timeout must be above 0 seconds, got {self.approval_timeout}.")
+        if 0 < self.documents_max_age <= self.approval_timeout and any(self.needs_approval(job) for job in OPTIONS):
             raise SpecError(
-                f"documents_max_age is {self.documents_max_age}, and approval_timeout {self.approval_timeout}.",
-                hint="The lists that a person is asked about would be gone before the answer.",
+                f"documents_max_age, {self.documents_max_age}, must exceed approval_timeout, {self.approval_timeout}.",
+                hint="Increase documents_max_age: the lists to approve would be removed before the answer.",
             )
 
     def _check_tables(self) -> None:
@@ -230,37 +230,37 @@ class LakeConfig:
 
     @property
     def catalog(self) -> str:
-        """Id of the catalog's connection."""
+        """Return the id of the catalog's connection."""
         return self.catalog_conn_id or settings.catalog_conn_id()
 
     @property
     def target_tables(self) -> list[str]:
-        """Tables that are fed."""
+        """Return the target tables of ingestion."""
         return [str(target["table"]) for target in self.targets]
 
     @property
     def maintained_tables(self) -> list[str]:
-        """Tables and patterns of tables that are maintained: what is named, or the targets and their history tables."""
+        """Return names and patterns of the maintained tables: ``tables``, or the targets and their history tables."""
         return list(self.tables) or [name for name in self._fed if "{" not in name]
 
     @property
     def fed_patterns(self) -> list[str]:
-        """Patterns of the tables that are maintained because a target stands for them, such as ``shop.{table}``."""
+        """Return the patterns of maintained targets, such as ``shop.*`` for ``shop.{table}``."""
         return [] if self.tables else [name for name in self.fed_tables if is_pattern(name)]
 
     @property
-    def wanted(self) -> Wanted:
-        """The tables that are maintained, as the catalog is searched for them."""
-        return Wanted(tuple(self.maintained_tables), tuple(self.fed_patterns))
+    def selection(self) -> TableSelection:
+        """Return the selection of the maintained tables."""
+        return TableSelection(tuple(self.maintained_tables), tuple(self.fed_patterns))
 
     @property
     def finds_tables(self) -> bool:
-        """Whether only the catalog can tell which tables are maintained."""
+        """Return whether selecting the maintained tables needs a list of the catalog's tables."""
         return bool(self.fed_patterns) or any(is_pattern(name) for name in self.tables)
 
     @property
     def fed_tables(self) -> list[str]:
-        """Targets and their history tables; patterns where a target stands for many."""
+        """Return targets and their history tables; placeholders are replaced by patterns."""
         return [re.sub(r"\{[^{}]*\}", "*", name) for name in self._fed]
 
     @property
@@ -269,49 +269,49 @@ class LakeConfig:
 
     @property
     def history_tables(self) -> dict[str, str]:
-        """History tables by target."""
+        """Return history tables by target."""
         return {str(t["table"]): str(t["history_table"]) for t in self.targets if t.get("history_table")}
 
     @property
     def quarantine_tables(self) -> list[str]:
-        """Quarantines with a name of their own, which cannot be told from their targets' names."""
+        """Return quarantines with a name of their own, which does not follow from their targets' names."""
         fed = self.target_tables or self.tables
-        found = dict.fromkeys(quarantine_of(table, name) for name in self.quarantine_names for table in fed)
-        # that of a table which a pattern stands for is not known here
-        return [name for name in found if "{" not in name and not is_pattern(name)]
+        names = dict.fromkeys(quarantine_of(table, name) for name in self.quarantine_names for table in fed)
+        # quarantines of tables that a pattern matches are unknown here
+        return [name for name in names if "{" not in name and not is_pattern(name)]
 
     @property
     def quarantine_names(self) -> list[str]:
-        """The options ``quarantine_table`` of the jobs that feed, as they are written."""
+        """Return the values of option ``quarantine_table`` of the jobs that feed tables."""
         named = dict.fromkeys(self.job_options("ingest", job).get("quarantine_table") for job in FEEDING_JOBS)
         return [str(name) for name in named if name]
 
     def own_tables(self, job: str, options: Mapping[str, Any]) -> dict[str, dict[str, Any]] | None:
-        """Tables that a job is for alone, with the options that each has; None if it is for all that are maintained.
+        """Return the tables of a job for single tables with their options; None for a job for all maintained tables.
 
-        :param options: of the job.
+        :param options: options of the job.
         """
         if job == "check_tables":
             return {table: {} for table in options.get("checks", ())}
         if job == "expire_partitions":
-            return {table: asdict(kept) for table, kept in self.retention.items()}
+            return {table: asdict(retention) for table, retention in self.retention.items()}
         return None
 
-    def asks_about(self, job: str) -> bool:
-        """Whether a person is asked about what a job finds in some table."""
+    def needs_approval(self, job: str) -> bool:
+        """Check whether a policy requires approval of a job's findings."""
         return any(job in policy.approve for policy in self.policy.values())
 
     @property
     def first_day(self) -> datetime:
-        """``start_date`` with a zone."""
+        """Return ``start_date`` with a time zone."""
         moment = datetime.fromisoformat(self.start_date)
         return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
     def job_options(self, dag: str, job: str, **defaults: Any) -> dict[str, Any]:
-        """Options of a job in one of the DAGs.
+        """Return the options of a job in one of the DAGs.
 
         :param dag: one of :data:`DAGS`.
-        :param defaults: what the template prefers to the job's own defaults.
+        :param defaults: the template's defaults, which override the job's.
         """
         return {**defaults, **self.options.get(job, {}), **self.options.get(f"{dag}.{job}", {})}
 
@@ -320,29 +320,29 @@ def load_config(path: str | Path | None = None) -> LakeConfig:
     """Read the configuration of the DAG files.
 
     :param path: a JSON file; default: the environment variable ``LAKECDC_CONFIG``, then ``[lakecdc] config_file``.
-    :raises SpecError: no path anywhere, an unreadable file, an unknown key, a value of the wrong type.
+    :raises SpecError: no path is set, the file cannot be read, a key is unknown or a value has the wrong type.
     """
-    found = path or settings.config_file()
-    if not found:
+    file = path or settings.config_file()
+    if not file:
         raise SpecError(
-            "Nobody has said what to feed and to maintain: set the environment variable "
-            f"{settings.CONFIG_FILE_VARIABLE}, or config_file in the section [lakecdc] of airflow.cfg, to the path of "
-            "a JSON file as docs/settings.md describes it."
+            "No configuration is set.",
+            hint=f"Set the environment variable {settings.CONFIG_FILE_VARIABLE}, or config_file in section [lakecdc] "
+            "of airflow.cfg, to the path of a JSON file, see docs/settings.md.",
         )
     try:
-        document = json.loads(Path(found).read_text(encoding="utf-8"))
+        document = json.loads(Path(file).read_text(encoding="utf-8"))
     except OSError as error:
-        raise SpecError(f"The configuration {found} cannot be read: {error.strerror}.") from error
+        raise SpecError(f"Cannot read the configuration {file}: {error.strerror}.") from error
     except ValueError as error:
-        raise SpecError(f"The configuration {found} is not JSON: {error}.") from error
+        raise SpecError(f"The configuration {file} is not JSON: {error}.") from error
     return parse_config(document)
 
 
 def parse_config(document: Mapping[str, Any]) -> LakeConfig:
-    """Check a configuration.
+    """Parse and validate a configuration.
 
     :raises SpecError: an unknown key or a value of the wrong type.
     """
-    # what an editor checks the file by is none of our business
+    # $schema is for editors
     known = {name: value for name, value in document.items() if name != "$schema"}
     return parse(LakeConfig, known, "the configuration")

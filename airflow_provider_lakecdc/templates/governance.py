@@ -1,6 +1,4 @@
-"""The DAGs that pay back what ingestion owes: hourly the deletes, nightly the layout of the files, weekly old rows,
-files that nothing refers to and statistics.
-"""
+"""The governance DAGs: hourly for deletes, nightly for file layout, weekly for old rows, orphans and statistics."""
 
 from __future__ import annotations
 
@@ -34,90 +32,90 @@ from airflow_provider_lakecdc.sensors.delete_debt import DeleteDebtSensor
 from airflow_provider_lakecdc.submit.retry_policy import retry_policy
 from airflow_provider_lakecdc.templates.config import LakeConfig, Retention
 from airflow_provider_lakecdc.templates.params import IS_DRY_RUN, ONLY_TABLES, run_params
-from airflow_provider_lakecdc.templates.steps import Groups, awaited_debt, finish, mapped_step, new_dag, planned
+from airflow_provider_lakecdc.templates.steps import Groups, debt_trigger, finish, mapped_step, new_dag, planned_groups
 from lakecdc.metadata.debt import DebtLimits
 from lakecdc.metadata.names import AUDIT, HEALTH
 
-#: the hourly compaction stays out of the writers' way: only plainly small or mostly dead files, and not for long
+#: the hourly compaction is light, to avoid conflicts with writers: only small or mostly deleted files, for a short time
 LIGHT_COMPACTION: dict[str, Any] = {
     "min_input_files": 8,
     "small_file_ratio": 0.25,
     "delete_ratio": 0.9,
     "max_runtime": 900.0,
 }
-#: a table that owes very much must not keep the next hour's run waiting; the most valuable scopes come first
+#: a time limit, so that a table with much debt does not delay the next run; the most valuable scopes come first
 HOURLY_DELETES: dict[str, Any] = {"max_runtime": 1800.0}
-#: orphans are told and stay, until somebody has looked at them and says otherwise
+#: orphan files are only listed until the option is set to false
 WEEKLY_ORPHANS: dict[str, Any] = {"dry_run": True}
-#: jobs that side tables need: they are small, only appended to, and have neither equality deletes nor readers by key
+#: jobs for side tables, which are small, mostly append-only and have neither equality deletes nor readers by key
 OF_SIDE_TABLES = (
     *(CompactDataFilesOperator, RewriteManifestsOperator, ExpireSnapshotsOperator),
     RemoveOrphanFilesOperator,
 )
-# a lake that nobody writes to for a year is no failure
+# a lake without writes for a year is not a failure
 _FOR_EVER = timedelta(days=3650).total_seconds()
-#: operators in the order of work, each with the options that the template prefers
+#: operators in the order of work, with the template's default options
 Steps = tuple[tuple[type[LakecdcJobOperator], dict[str, Any]], ...]
-#: the URI of the plan that a task has made, empty if it has made none
+#: the URI of a task's plan, empty if there is none
 _PLAN = "{{{{ ti.xcom_pull(task_ids='{}', key='" + PLAN_KEY + "') or '' }}}}"
 _FAILURES = """
-`assess` looks at each table's metadata, `plan` chooses what is done, and each step is one task per group of tables:
-Spark starts for those alone that need something. `report` tells what came of it.
+`assess` reads each table's metadata, `plan` chooses the work, and each step is one task per group of tables, which
+starts Spark only for tables that need it. `report` summarizes the results.
 
-A table that a step has failed for is left out of the later steps of that run; all other tables go on. `finished` then
-does not run, which makes the whole run a failed one.
+A table for which a step failed is skipped by the later steps of that run; all other tables go on. `finished` then does
+not run, which fails the run.
 """
 _HOURLY = """
-Keeps **{tables}** in the catalog `{catalog}` fast between two nights.
+Keeps **{tables}** in the catalog `{catalog}` fast between two nightly runs.
 
 1. `rewrite_delete_files` turns equality deletes into position deletes (v2) or deletion vectors (v3), and merges those,
-   for a bounded time.
-2. `compact_data_files` joins plainly small files, for a bounded time.
+   with a time limit.
+2. `compact_data_files` compacts clearly small files, with a time limit.
 
-The tables that ingestion keeps beside them (remembered deletes, files read, quarantine, history) are compacted too.
+Side tables (remembered deletes, files read, quarantine, history) are compacted too.
 """
 _NIGHTLY = """
-Puts the files of **{tables}** in the catalog `{catalog}` in order.
+Optimizes the files of **{tables}** in the catalog `{catalog}`.
 
-1. `rewrite_delete_files` does as in the hourly DAG, to the end.
-2. `sort_data_files` sorts by key where too many files hold the same keys.
-3. `compact_data_files` joins small files and drops deleted rows.
-4. `rewrite_manifests` makes planning cheap again.
-5. `tag_snapshots` keeps a tag on the last snapshot of each of the past days.
-6. `expire_snapshots` removes old snapshots and the files that only they held.
-7. `clean_side_tables` removes what nobody needs from the tables that ingestion keeps beside them: remembered deletes,
-   files read, quarantine, parked rounds.
+1. `rewrite_delete_files` works as in the hourly DAG, without a time limit.
+2. `sort_data_files` sorts by key where too many files overlap in their keys.
+3. `compact_data_files` compacts small files and drops deleted rows.
+4. `rewrite_manifests` makes scan planning fast again.
+5. `tag_snapshots` tags the last snapshot of each past day.
+6. `expire_snapshots` removes old snapshots and the files that only they reference.
+7. `clean_side_tables` removes obsolete rows from side tables: remembered deletes, files read, quarantine, parked
+   rounds.
 8. `remove_documents` removes specs and reports of jobs that are older than `documents_max_age`, unless that is 0.
 
-Steps 3, 4 and 6 also work on the files of these tables, and on history tables.
+Steps 3, 4 and 6 also work on side tables and history tables.
 
-Where the configuration has checks, `check_tables` comes before step 6: a table that fails them keeps its snapshots.
+If the configuration has checks, `check_tables` comes before step 6: a table that fails them keeps its snapshots.
 """
 
 
 _WEEKLY = """
-Removes what **{tables}** in the catalog `{catalog}` keep for nothing, and renews what query planners know of them.
+Removes what **{tables}** in the catalog `{catalog}` no longer need, and updates their statistics.
 
-- `expire_partitions` removes rows that are older than the configuration's `retention` of their table, and keeps
-  ingestion from taking them in again, and rows of the audit that are older than `audit_max_age`.
-- `remove_orphan_files` looks for files that nothing refers to, also of the tables that ingestion keeps beside them. It
-  only tells them, unless its option `dry_run` is false: then they are taken away, and deleted by the run a week later.
-- `compute_statistics` counts distinct values of columns, and what is in each partition, where too many rows have
-  changed since the last time. With `statistics` set to false in the configuration there is no such task.
+- `expire_partitions` removes rows that are older than the configured `retention` of their table, and keeps ingestion
+  from inserting them again; it also removes audit rows older than `audit_max_age`.
+- `remove_orphan_files` finds files that no metadata references, also of side tables. It only lists them unless its
+  option `dry_run` is false: then they are removed reversibly, and deleted by the run a week later.
+- `compute_statistics` counts distinct values of columns and the contents of partitions after enough rows have changed.
+  The task is left out if `statistics` is false in the configuration.
 """
 
 _APPROVALS = """
-Of the tables whose policy asks for it, `{job}_dry_run` finds what would go, `{job}_approval` asks a person, and
-`{job}_approved` takes what was approved and is found again. Other tables do not wait for that; `report_approved` tells
-what came of it.
+For tables whose policy requires approval, `{job}_dry_run` lists what would be removed, `{job}_approval` asks, and
+`{job}_approved` removes what was approved and is found again. Other tables do not wait for that; `report_approved`
+summarizes it.
 """
 
 
 def hourly_governance_dag(config: LakeConfig) -> DAG:
-    """Rewrite delete files, then a light compaction.
+    """Create the DAG that rewrites delete files and then compacts lightly.
 
-    :param config: needs ``tables`` or ``targets``.
-    :raises ValueError: if it has neither.
+    :param config: has ``tables`` or ``targets``.
+    :raises ValueError: it has neither.
     """
     steps: Steps = (
         (RewriteDeleteFilesOperator, HOURLY_DELETES),
@@ -127,12 +125,12 @@ def hourly_governance_dag(config: LakeConfig) -> DAG:
 
 
 def nightly_governance_dag(config: LakeConfig) -> DAG:
-    """Rewrite delete files, sort, compact, rewrite manifests, tag the day, expire snapshots, clean up beside tables.
+    """Create the DAG of delete files, sorting, compaction, manifests, tags, snapshot expiry and side tables.
 
-    Before snapshots expire, the tables that have checks are checked.
+    Tables with checks are checked before their snapshots expire.
 
-    :param config: needs ``tables`` or ``targets``.
-    :raises ValueError: if it has neither.
+    :param config: has ``tables`` or ``targets``.
+    :raises ValueError: it has neither.
     """
     checks = config.job_options("nightly_governance", CheckTablesOperator.job_name).get("checks")
     steps: Steps = (
@@ -149,10 +147,10 @@ def nightly_governance_dag(config: LakeConfig) -> DAG:
 
 
 def weekly_governance_dag(config: LakeConfig) -> DAG:
-    """Expire old rows of the tables that have a retention, look for orphan files, compute stale statistics.
+    """Create the DAG that expires rows by retention, finds orphan files and computes stale statistics.
 
-    :param config: needs ``tables`` or ``targets``.
-    :raises ValueError: if it has neither.
+    :param config: has ``tables`` or ``targets``.
+    :raises ValueError: it has neither.
     """
     steps: Steps = ((RemoveOrphanFilesOperator, WEEKLY_ORPHANS),)
     if config.retention or config.audit_max_age:
@@ -165,67 +163,67 @@ def weekly_governance_dag(config: LakeConfig) -> DAG:
 def _chained(config: LakeConfig, kind: str, doc: str, steps: Steps, *, with_documents: bool = False) -> DAG:
     names = [*config.maintained_tables, *config.fed_patterns]
     if not names:
-        raise ValueError("Governance needs tables, or targets of ingestion.")
+        raise ValueError("Governance needs tables, or targets of ingestion, in the configuration.")
     doc = doc.format(tables=", ".join(names), catalog=config.catalog) + _FAILURES
-    doc += "".join(_APPROVALS.format(job=job.job_name) for job, _ in steps if config.asks_about(job.job_name))
+    doc += "".join(_APPROVALS.format(job=job.job_name) for job, _ in steps if config.needs_approval(job.job_name))
     options = {step: config.job_options(kind, step.job_name, **preferred) for step, preferred in steps}
     with new_dag(config, kind, doc, run_params(None if config.finds_tables else names)) as dag:
         assessed = _assessment(config, options)
         plan = _plan(config, kind, assessed, options)
         work = [_one_step(config, plan)] if config.one_application else _steps(config, plan, options)
-        asked: list[BaseOperator | MappedOperator] = [
+        approvals: list[BaseOperator | MappedOperator] = [
             task
             for step, of_step in options.items()
             if step.job_name in plan.asks
-            for task in _asked(config, plan, step, of_step, work)
+            for task in _approval_steps(config, plan, step, of_step, work)
         ]
-        limits = awaited_debt(config, kind)
-        awaited = [_debt(config, limits)] if limits else []
-        tasks: list[BaseOperator | MappedOperator] = [*awaited, assessed, plan, *work, _report(config, plan)]
+        limits = debt_trigger(config, kind)
+        waits = [_debt(config, limits)] if limits else []
+        tasks: list[BaseOperator | MappedOperator] = [*waits, assessed, plan, *work, _report(config, plan)]
         if with_documents:
             tasks.append(_documents(config))
         chain(*tasks)
-        if asked:
-            asked.append(_report_of_approved(plan, asked))
-        finish([*tasks, *asked])
+        if approvals:
+            approvals.append(_report_of_approved(plan, approvals))
+        finish([*tasks, *approvals])
     return dag
 
 
 def _steps(
     config: LakeConfig, plan: PlanOperator, options: Mapping[type[LakecdcJobOperator], Mapping[str, Any]]
 ) -> list[MappedOperator]:
-    """The tasks that do the work, one after another.
+    """Return the tasks that do the work, in order.
 
     :param options: of each step.
     """
-    found: list[MappedOperator] = []
+    tasks: list[MappedOperator] = []
     for step, of_step in options.items():
-        before = [task.task_id for task in found]
+        before = [task.task_id for task in tasks]
         earlier = {"after": before, "trigger_rule": TriggerRule.ALL_DONE} if before else {}
-        found.append(mapped_step(step, config, planned(plan, step.job_name), of_step, **earlier))
-    return found
+        tasks.append(mapped_step(step, config, planned_groups(plan, step.job_name), of_step, **earlier))
+    return tasks
 
 
 def _one_step(config: LakeConfig, plan: PlanOperator) -> MappedOperator:
-    """The task that does all of it in one Spark application."""
-    return mapped_step(GovernOperator, config, planned(plan, GovernOperator.job_name), {})
+    """Return the single task that does all work in one Spark application."""
+    return mapped_step(GovernOperator, config, planned_groups(plan, GovernOperator.job_name), {})
 
 
-def _asked(
+def _approval_steps(
     config: LakeConfig,
     plan: PlanOperator,
     step: type[LakecdcJobOperator],
     options: Mapping[str, Any],
     work: Sequence[MappedOperator],
 ) -> list[BaseOperator | MappedOperator]:
-    """A step for the tables of which a person is asked: its dry run, the question, and what was approved.
+    """Return the tasks for tables that need approval: the dry run, the approval, and the run on what was approved.
 
-    :param work: the tasks that work on all other tables.
+    :param work: the tasks for all other tables.
     """
-    found = mapped_step(
+    dry_run = mapped_step(
         step,
         config,
-        planned(plan, dry_run_of(step.job_name)),
+        planned_groups(plan, dry_run_of(step.job_name)),
         {**options, "dry_run": True},
         task_id=dry_run_of(step.job_name),
         after=[task.task_id for task in work],
@@ -234,21 +232,21 @@ def _asked(
     approval = ApproveOperator(
         task_id=f"{step.job_name}_approval",
         job=step.job_name,
-        found_by=found.task_id,
+        found_by=dry_run.task_id,
         planned_by=plan.task_id,
         assessment=plan.assessment,
         response_timeout=timedelta(seconds=config.approval_timeout),
-        # a table that could not be looked at keeps no other from being asked about
+        # tables that could not be assessed must not block approvals of others
         trigger_rule=TriggerRule.ALL_DONE,
         retry_policy=retry_policy(),
     )
     approved = mapped_step(step, config, Groups(approval.output), options, task_id=approved_of(step.job_name))
-    chain(work[-1], found, approval, approved)
-    return [found, approval, approved]
+    chain(work[-1], dry_run, approval, approved)
+    return [dry_run, approval, approved]
 
 
 def _debt(config: LakeConfig, limits: DebtLimits) -> BaseOperator:
-    """The task that waits until it is worth a run."""
+    """Return the sensor that waits until a run is worthwhile."""
     return DeleteDebtSensor(
         task_id="debt",
         tables=config.maintained_tables,
@@ -263,7 +261,7 @@ def _debt(config: LakeConfig, limits: DebtLimits) -> BaseOperator:
 def _assessment(
     config: LakeConfig, options: Mapping[type[LakecdcJobOperator], Mapping[str, Any]]
 ) -> AssessTablesOperator:
-    """The task that looks at the tables.
+    """Return the task that assesses the tables.
 
     :param options: of each step.
     """
@@ -275,9 +273,9 @@ def _assessment(
     }
     own = {job: tables for job, of_job in given.items() if (tables := config.own_tables(job, of_job)) is not None}
     if (expiry := ExpirePartitionsOperator.job_name) in given:
-        kept = {table: asdict(of) for table, of in _kept_of_audit(config).items()}
-        own[expiry] = {**kept, **own[expiry]}
-        beside[expiry] = [*kept]
+        audit = {table: asdict(retention) for table, retention in _audit_retention(config).items()}
+        own[expiry] = {**audit, **own[expiry]}
+        beside[expiry] = [*audit]
     return AssessTablesOperator(
         task_id="assess",
         tables=config.maintained_tables,
@@ -297,8 +295,8 @@ def _assessment(
     )
 
 
-def _kept_of_audit(config: LakeConfig) -> dict[str, Retention]:
-    """How long the tables of the lake as a whole keep their rows."""
+def _audit_retention(config: LakeConfig) -> dict[str, Retention]:
+    """Return the retention of the audit and health tables."""
     moments = {AUDIT: "finished_at", HEALTH: "measured_at"} if config.audit_max_age else {}
     return {table: Retention(moment, config.audit_max_age) for table, moment in moments.items()}
 
@@ -309,7 +307,7 @@ def _plan(
     assessed: AssessTablesOperator,
     options: Mapping[type[LakecdcJobOperator], Mapping[str, Any]],
 ) -> PlanOperator:
-    """The task that chooses what is done.
+    """Return the task that plans the work.
 
     :param options: of each step.
     """
@@ -318,7 +316,7 @@ def _plan(
         task_id="plan",
         assessment=assessed.output,
         jobs=[step.job_name for step in options],
-        asks=[step.job_name for step in options if config.asks_about(step.job_name)],
+        asks=[step.job_name for step in options if config.needs_approval(step.job_name)],
         budget_core_seconds=None if minutes is None else 60 * minutes,
         tables_per_application=config.tables_per_application,
         options={step.job_name: dict(given) for step, given in options.items()} if config.one_application else None,
@@ -328,7 +326,7 @@ def _plan(
 
 
 def _report(config: LakeConfig, plan: PlanOperator) -> BaseOperator:
-    """The task that tells what came of the plan, whatever came of it."""
+    """Return the task that reports on the plan, even after failures."""
     return ReportOperator(
         task_id="report",
         plan=_PLAN.format(plan.task_id),
@@ -343,12 +341,12 @@ def _report(config: LakeConfig, plan: PlanOperator) -> BaseOperator:
     )
 
 
-def _report_of_approved(plan: PlanOperator, asked: Sequence[BaseOperator | MappedOperator]) -> BaseOperator:
-    """The task that tells what came of what people were asked about, which the other report does not wait for.
+def _report_of_approved(plan: PlanOperator, approvals: Sequence[BaseOperator | MappedOperator]) -> BaseOperator:
+    """Return the task that reports on approvals, for which the other report does not wait.
 
-    :param asked: the tasks of these steps.
+    :param approvals: the tasks of these steps.
     """
-    told = ReportOperator(
+    report = ReportOperator(
         task_id="report_approved",
         plan=_PLAN.format(plan.task_id),
         jobs=plan.asks,
@@ -356,17 +354,17 @@ def _report_of_approved(plan: PlanOperator, asked: Sequence[BaseOperator | Mappe
         trigger_rule=TriggerRule.ALL_DONE,
         retry_policy=retry_policy(),
     )
-    list(asked) >> told
-    return told
+    list(approvals) >> report
+    return report
 
 
 def _documents(config: LakeConfig) -> BaseOperator:
-    """The step that removes old documents; those of the run are too young."""
+    """Return the task that removes old documents; those of the current run are too new."""
     return RemoveDocumentsOperator(
         task_id="remove_documents",
         max_age=config.documents_max_age,
         is_dry=IS_DRY_RUN,
-        # it goes on after a failure, and so after the refusal of another task
+        # it runs after failures, so also after another task rejected the run's conf
         strict_run_conf=True,
         trigger_rule=TriggerRule.ALL_DONE,
         retry_policy=retry_policy(),

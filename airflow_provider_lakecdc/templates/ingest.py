@@ -5,7 +5,7 @@ from __future__ import annotations
 from airflow.sdk import DAG, TriggerRule
 
 from airflow_provider_lakecdc.governance.table_groups import groups_of_tables
-from airflow_provider_lakecdc.hooks.source import stand_in
+from airflow_provider_lakecdc.hooks.source import placeholder_address
 from airflow_provider_lakecdc.operators.announce import AnnounceOperator
 from airflow_provider_lakecdc.operators.ingest import IngestOperator
 from airflow_provider_lakecdc.submit.retry_policy import retry_policy
@@ -20,27 +20,26 @@ from lakecdc.contract.target import parse_targets
 _DOC = """
 Feeds **{tables}** in the catalog `{catalog}` from a source of type `{source}`.
 
-Each run takes up where the last one ended; the position is committed with the data, so a run that is repeated, or that
-dies half-way, neither loses nor doubles a change. {interval}
+Each run continues where the last one ended; the position is committed with the data, so a repeated or interrupted run
+neither loses nor duplicates changes. {interval}
 
-`announce` raises the asset event of `iceberg://{catalog}/<namespace.table>` for each table that was written, also where
-`ingest` has failed for others; what a run could not announce, the next one does. `finished` decides the state of the
-run.
+`announce` raises the asset event of `iceberg://{catalog}/<namespace.table>` for each written table, even if `ingest`
+failed for others; the next run catches up on missed announcements. `finished` decides the state of the run.
 """
 
 _CURSOR = "The source is a cursor: runs ignore their data interval and backfills are refused."
 _BY_TIME = (
-    "A run reads its data interval, again if it is repeated; backfills of older intervals leave newer rows alone. One "
-    "task works at a time, also in a backfill."
+    "A run reads its data interval, and again if it is repeated; backfills of older intervals do not overwrite newer "
+    "rows. Only one task works at a time, also in a backfill."
 )
 
 
 def ingest_dag(config: LakeConfig) -> DAG:
-    """Ingest the source's changes into all target tables.
+    """Create the DAG that ingests the source's changes into all targets.
 
-    :param config: needs ``source`` and ``targets``.
-    :raises ValueError: if either is missing.
-    :raises SpecError: if the job would refuse them; Airflow shows it as the DAG file's import error.
+    :param config: has ``source`` and ``targets``.
+    :raises ValueError: either is missing.
+    :raises SpecError: the job would refuse them; Airflow shows it as the DAG file's import error.
     """
     if not config.source or not config.targets:
         raise ValueError("The ingest DAG needs a source and at least one target.")
@@ -49,8 +48,8 @@ def ingest_dag(config: LakeConfig) -> DAG:
     by_time = kind == "jdbc" and config.source.get("interval", {}) is not None
     if by_time and config.schedules.assets.get("ingest"):
         raise SpecError(
-            "schedules.assets.ingest starts runs that have no data interval, and the source is read by it.",
-            hint='Leave it out, or set "interval": null of the source, which makes it a cursor.',
+            "schedules.assets.ingest starts runs without a data interval, which this source needs.",
+            hint='Remove it, or set "interval": null in the source, which makes it a cursor.',
         )
     interval = _BY_TIME if by_time else _CURSOR
     doc = _DOC.format(tables=", ".join(config.target_tables), catalog=config.catalog, source=kind, interval=interval)
@@ -59,7 +58,7 @@ def ingest_dag(config: LakeConfig) -> DAG:
     if kind in LOADED_SOURCES:
         run_params |= params.reload_param(config.target_tables)
         reload = {"reload": params.RELOADED}
-    # a replication slot has one reader, and a log is best read once: its tables share one application
+    # a replication slot has one reader, and a log should be read once: the tables share one application
     size = 0 if kind in ("postgres", "mysql") else config.tables_per_application
     with new_dag(config, "ingest", doc, run_params, may_backfill=by_time) as dag:
         step = mapped_step(
@@ -71,12 +70,12 @@ def ingest_dag(config: LakeConfig) -> DAG:
             targets=list(config.targets),
             source_conn_id=config.source_conn_id,
             only=params.ONLY_TABLES,
-            # runs of a backfill begin all at once, whatever the DAG's limit of runs
+            # runs of a backfill start all at once, whatever the DAG's limit of active runs
             max_active_tis_per_dag=1 if by_time else None,
         )
         announce = AnnounceOperator(
             task_id="announce",
-            # which tables a pattern stands for is known to the job alone
+            # only the job knows the tables of a pattern
             tables=[table for table in config.target_tables if "{" not in table],
             after=[step.task_id],
             is_dry=params.IS_DRY_RUN,
@@ -90,5 +89,5 @@ def ingest_dag(config: LakeConfig) -> DAG:
 
 
 def _check(config: LakeConfig) -> None:
-    address = stand_in(str(config.source.get("type"))) if config.source_conn_id else {}
+    address = placeholder_address(str(config.source.get("type"))) if config.source_conn_id else {}
     parse_source({**address, **config.source}, parse_targets(list(config.targets)))

@@ -1,4 +1,4 @@
-"""What a run of a DAG can be told when it is triggered: the form on Airflow's web page, or the run's ``conf``."""
+"""Params of the DAGs' runs: the trigger form on Airflow's web page, or the run's ``conf``."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from airflow.sdk import Param
 
-# what the tasks make of them, as templates
+# templates of the params in task arguments
 ONLY_TABLES = "{{ (params.tables or []) | join(',') }}"
 IS_DRY_RUN = "{{ params.dry_run }}"
 RULES = "{{ (params.rules or []) | join(',') }}"
@@ -15,12 +15,12 @@ RELOADED = "{{ (params.reload or []) | join(',') }}"
 
 
 def run_params(tables: Sequence[str] | None) -> dict[str, Param]:
-    """The DAG's params; Airflow refuses values that do not fit before it makes a run.
+    """Return the params of all DAGs; Airflow rejects invalid values before it creates a run.
 
-    :param tables: those that a run can be narrowed to; None if only the run can tell.
+    :param tables: tables that a run can be restricted to; None if only the run knows them.
     """
     return {
-        "tables": _some_of(tables, "Tables", "Work on these tables alone; leave it empty for all of them."),
+        "tables": _some_of(tables, "Tables", "Work only on these tables; leave it empty for all."),
         "dry_run": Param(
             False, type="boolean", title="Dry run", description="Plan and measure, write to the log, change nothing."
         ),
@@ -28,11 +28,11 @@ def run_params(tables: Sequence[str] | None) -> dict[str, Param]:
 
 
 def reload_param(tables: Sequence[str]) -> dict[str, Param]:
-    """The param of a DAG whose source can load tables in full once more.
+    """Return the param of DAGs whose source can load tables in full again.
 
-    :param tables: its targets.
+    :param tables: the DAG's targets.
     """
-    text = "Load these tables in full once more; readers have the rows of before until the load is complete."
+    text = "Load these tables in full again; readers see the old rows until the load is complete."
     return {"reload": _some_of(tables, "Reload", text)}
 
 

@@ -1,4 +1,4 @@
-"""The DAG that enters quarantined messages again, when somebody triggers it."""
+"""The DAG that replays quarantined messages on demand."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from airflow_provider_lakecdc.templates.schedules import REPLAY
 from airflow_provider_lakecdc.templates.steps import Groups, finish, mapped_step, new_dag
 
 _DOC = """
-Enters messages of **{tables}** again that wait in quarantine, once the feed or the table has been corrected. They keep
-the order they had, so that an old one never overwrites a newer state; what still cannot be applied stays.
+Replays quarantined messages of **{tables}** after the feed or the table has been corrected. They keep their order, so
+an old one never overwrites a newer state; what still cannot be applied stays.
 
-It runs when somebody triggers it, on this page or with a button of the page *Lakehouse*.
+It runs when triggered on this page or with a button of the page *Lakehouse*.
 """
 
 
 def replay_quarantine_dag(config: LakeConfig) -> DAG:
-    """Enter quarantined messages of the target tables again; it has no schedule.
+    """Create the DAG that replays quarantined messages of the target tables; it has no schedule.
 
-    :param config: needs ``source`` and ``targets``, those of the ingest DAG.
-    :raises ValueError: if either is missing.
+    :param config: has ``source`` and ``targets``, as the ingest DAG.
+    :raises ValueError: either is missing.
     """
     if not config.source or not config.targets:
         raise ValueError("The DAG that replays the quarantine needs a source and at least one target.")
@@ -46,5 +46,5 @@ def replay_quarantine_dag(config: LakeConfig) -> DAG:
 
 
 def _rules_param() -> dict[str, Param]:
-    text = "Enter only messages again that broke these rules, such as type; leave it empty for all of them."
+    text = "Replay only messages that broke these rules, such as type; leave it empty for all."
     return {"rules": Param(None, type=["null", "array"], items={"type": "string"}, title="Rules", description=text)}

@@ -1,4 +1,4 @@
-"""When the DAGs run, as the configuration says it."""
+"""Schedules of the DAGs in the configuration."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from lakecdc.contract.fields import check_zone, refuse_unknown
 from lakecdc.metadata.debt import DebtLimits
 
 DAGS = ("ingest", "hourly_governance", "nightly_governance", "weekly_governance")
-#: the DAG that runs when somebody triggers it alone
+#: the DAG without a schedule
 REPLAY = "replay_quarantine"
-#: stands among assets for those of the tables that the DAGs maintain
+#: placeholder in ``assets`` for the maintained tables
 TABLES = "tables"
-# Airflow's own words for cron expressions
+# cron presets of Airflow
 _PRESETS = ("@hourly", "@daily", "@weekly", "@monthly", "@quarterly", "@yearly")
 
 
 @dataclass(frozen=True)
 class Schedules:
-    """When the DAGs run: by the clock, as cron expressions of which None is never, after events of assets, or both.
+    """Schedules of the DAGs: cron expressions (None means never), asset events, or both.
 
-    :param ingest: schedule of the ingest DAG; a run follows the end of its interval.
+    :param ingest: schedule of the ingest DAG; a run starts at the end of its interval.
     :param hourly_governance: schedule of delete-file rewriting and light compaction.
-    :param nightly_governance: schedule of sorting, compaction, manifests, expiry and side tables.
-    :param weekly_governance: schedule of the expiry of old rows, the search for orphan files and the statistics.
-    :param timezone: zone the expressions are read in.
-    :param assets: by DAG, URIs of assets of which any event starts a run, besides the clock; ``tables`` stands for the
-        tables that are maintained, whose events the ingest DAG raises.
-    :param debt: limits of delete files; the hourly DAG runs as soon as a table is above one, instead of by the clock.
+    :param nightly_governance: schedule of sorting, compaction, manifests, snapshot expiry and side tables.
+    :param weekly_governance: schedule of row expiry, orphan files and statistics.
+    :param timezone: time zone of the expressions.
+    :param assets: by DAG, URIs of assets whose events start a run, besides the schedule; ``tables`` means the
+        maintained tables, whose events the ingest DAG raises.
+    :param debt: limits of delete files; the hourly DAG runs when a table exceeds one, instead of by the clock.
     """
 
     ingest: str | None = "0 * * * *"
@@ -46,8 +46,8 @@ class Schedules:
             cron = getattr(self, dag)
             if cron is not None and cron not in _PRESETS and not croniter.is_valid(cron):
                 raise SpecError(
-                    f"schedules.{dag} is {cron!r}, which is no cron expression.",
-                    hint='Write minute, hour, day of month, month, day of week, such as "30 * * * *"; null is never.',
+                    f"schedules.{dag} {cron!r} is not a cron expression.",
+                    hint='Use minute, hour, day of month, month, day of week, such as "30 * * * *", or null for never.',
                 )
         check_zone(self.timezone, "schedules.timezone")
         self._check_assets()
@@ -58,15 +58,13 @@ class Schedules:
             for name in names:
                 if name != TABLES and "://" not in name:
                     raise SpecError(
-                        f"schedules.assets.{dag} has {name!r}, which is no URI of an asset.",
-                        hint=f'Write one such as "s3://landing/orders", or "{TABLES}".',
+                        f"schedules.assets.{dag} has {name!r}, which is not an asset URI.",
+                        hint=f'Use a URI such as "s3://landing/orders", or "{TABLES}".',
                     )
         if TABLES in self.assets.get("ingest", ()):
             raise SpecError(
-                "schedules.assets.ingest has the tables that ingestion writes: each run would start the next.",
-                hint="Name assets of the source.",
+                "schedules.assets.ingest has the tables that ingestion writes, so each run would start the next.",
+                hint="Use assets of the source.",
             )
         if self.debt and self.assets.get("hourly_governance"):
-            raise SpecError(
-                "schedules has debt and assets for hourly_governance.", hint="Keep one: both say when it runs."
-            )
+            raise SpecError("schedules has both debt and assets for hourly_governance.", hint="Remove one of them.")

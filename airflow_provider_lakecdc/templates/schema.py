@@ -1,6 +1,6 @@
-"""The JSON schema of the configuration, made from the classes that read it.
+"""The JSON schema of the configuration, generated from its classes.
 
-``python -m airflow_provider_lakecdc.templates.schema`` prints it; ``docs/lakecdc.schema.json`` is what it prints.
+``python -m airflow_provider_lakecdc.templates.schema`` prints it; ``docs/lakecdc.schema.json`` is a copy.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ _SCALARS: dict[Any, str] = {str: "string", bool: "boolean", int: "integer", floa
 
 
 def config_schema() -> dict[str, Any]:
-    """The schema of what :func:`airflow_provider_lakecdc.templates.load_config` reads, for editors and checks in CI.
+    """Return the schema of the configuration for :func:`airflow_provider_lakecdc.templates.load_config`.
 
-    What a source or a target may have is not in it; ``docs/`` has it, and the ingest DAG refuses what is wrong.
+    It does not describe sources and targets; see ``docs/``. The ingest DAG validates them.
     """
-    found = _of_class(LakeConfig)
+    root = _of_class(LakeConfig)
     jobs = {job: {"$ref": f"#/$defs/{job}"} for job in OPTIONS}
     by_dag = {f"{dag}.{job}": schema for dag in DAGS for job, schema in jobs.items()}
-    found["properties"]["options"] |= {"properties": {**jobs, **by_dag}, "additionalProperties": False}
-    policy = found["properties"]["policy"]["additionalProperties"]["properties"]
+    root["properties"]["options"] |= {"properties": {**jobs, **by_dag}, "additionalProperties": False}
+    policy = root["properties"]["policy"]["additionalProperties"]["properties"]
     policy["options"] |= {"properties": jobs, "additionalProperties": False}
     dags = {dag: {"type": "number", "exclusiveMinimum": 0} for dag in DAGS if dag != "ingest"}
-    found["properties"]["budgets"] |= {"properties": dags, "additionalProperties": False}
-    # so that editors which look for it may stay
-    found["properties"]["$schema"] = {"type": "string"}
+    root["properties"]["budgets"] |= {"properties": dags, "additionalProperties": False}
+    # for editors
+    root["properties"]["$schema"] = {"type": "string"}
     definitions = {job: _of_class(options) for job, options in OPTIONS.items()}
     schema = "https://json-schema.org/draft/2020-12/schema"
-    return {"$schema": schema, "title": "lakecdc", **found, "$defs": definitions}
+    return {"$schema": schema, "title": "lakecdc", **root, "$defs": definitions}
 
 
 def _of_class(described: type[Any]) -> dict[str, Any]:
@@ -52,17 +52,17 @@ def _of_class(described: type[Any]) -> dict[str, Any]:
         for each in fields
         if each.default is dataclasses.MISSING and each.default_factory is dataclasses.MISSING
     ]
-    found = {"type": "object", "properties": properties, "additionalProperties": False}
-    return {**found, "required": required} if required else found
+    schema = {"type": "object", "properties": properties, "additionalProperties": False}
+    return {**schema, "required": required} if required else schema
 
 
 def _meanings(described: type[Any]) -> dict[str, str]:
-    """What the fields mean, as the classes say it, those that are inherited from first."""
-    found: dict[str, str] = {}
+    """Return the descriptions of a class's fields from its docstring and those of its bases."""
+    meanings: dict[str, str] = {}
     for each in reversed(described.__mro__):
         for name, text in _PARAMETER.findall(each.__doc__ or ""):
-            found[name] = " ".join(text.split()).replace("``", "`")
-    return found
+            meanings[name] = " ".join(text.split()).replace("``", "`")
+    return meanings
 
 
 def _described(meaning: str | None) -> dict[str, str]:

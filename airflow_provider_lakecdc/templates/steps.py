@@ -1,4 +1,4 @@
-"""What the DAG templates share: the DAG itself, what starts it, and a step mapped over groups of tables."""
+"""Parts that the DAG templates share: the DAG, its schedule, and steps mapped over groups of tables."""
 
 from __future__ import annotations
 
@@ -31,27 +31,27 @@ from airflow_provider_lakecdc.templates.config import LakeConfig
 from airflow_provider_lakecdc.templates.schedules import REPLAY, TABLES
 from lakecdc.metadata.debt import DebtLimits
 
-#: the task that is done if every other has succeeded; it decides the state of the run
+#: the last task, which succeeds if no other failed and decides the state of the run
 FINISHED = "finished"
 RETRY_DELAY = timedelta(minutes=1)
-#: ways in which a run comes about that does not stand for its data interval: all but a backfill
+#: all run types except backfills
 _NO_BACKFILL = ("scheduled", "manual", "operator_triggered", "asset_triggered", "asset_materialization")
 _FORM = """
-A run that is triggered by hand can be narrowed to some of the tables, and can be a dry run.
+Runs triggered by hand can be restricted to some tables, and can be dry runs.
 """
 
 
 def new_dag(
     config: LakeConfig, kind: str, doc: str, run_params: dict[str, Param], *, may_backfill: bool = False
 ) -> DAG:
-    """An empty DAG of one of the kinds.
+    """Create an empty DAG.
 
-    One run at a time: changes are applied in order, and two maintenance runs would only make each other conflict.
+    It has one active run: changes are applied in order, and concurrent maintenance would conflict.
 
-    :param kind: one of ``schedules.DAGS``, which picks its schedule, or ``schedules.REPLAY``; names the DAG.
+    :param kind: one of ``schedules.DAGS``, with its schedule, or ``schedules.REPLAY``; part of the DAG id.
     :param doc: Markdown for Airflow's web page.
-    :param run_params: what a run can be told.
-    :param may_backfill: a run works on its data interval; else Airflow refuses to make a backfill.
+    :param run_params: params of a run.
+    :param may_backfill: whether runs depend on their data interval; otherwise Airflow rejects backfills.
     """
     return DAG(
         dag_id=f"{config.dag_id_prefix}_{kind}",
@@ -62,20 +62,20 @@ def new_dag(
         default_args={"owner": config.owner, "retries": config.retries, "retry_delay": RETRY_DELAY},
         tags={"lakecdc", kind, *config.tags},
         params=run_params,
-        # Airflow takes their values, but the type of the enumeration is none of its public names
+        # Airflow accepts the values, but the enumeration is not public
         allowed_run_types=None if may_backfill else _NO_BACKFILL,  # type: ignore[arg-type]
         doc_md=doc + _FORM,
     )
 
 
 def schedule_of(config: LakeConfig, kind: str) -> Any:
-    """What starts a DAG: the clock, events of assets, both, or its own end where it waits for something itself.
+    """Return the schedule of a DAG: a timetable, asset events, both, or continuous if it begins with a sensor.
 
-    Its timetable has a data interval, which those of a bare cron string do not have in Airflow 3.
+    The timetable has data intervals, which plain cron strings do not have in Airflow 3.
 
     :param kind: one of ``schedules.DAGS``.
     """
-    if awaited_debt(config, kind):
+    if debt_trigger(config, kind):
         return "@continuous"
     schedules = config.schedules
     cron = getattr(schedules, kind)
@@ -83,12 +83,12 @@ def schedule_of(config: LakeConfig, kind: str) -> Any:
     assets = [asset for name in schedules.assets.get(kind, ()) for asset in _assets(config, name)]
     if not assets:
         return clock
-    any_of_them = AssetAny(*assets)
-    return AssetOrTimeSchedule(timetable=clock, assets=any_of_them) if clock else any_of_them
+    any_asset = AssetAny(*assets)
+    return AssetOrTimeSchedule(timetable=clock, assets=any_asset) if clock else any_asset
 
 
-def awaited_debt(config: LakeConfig, kind: str) -> DebtLimits | None:
-    """The delete debt for which the runs of a DAG begin by waiting, if they do."""
+def debt_trigger(config: LakeConfig, kind: str) -> DebtLimits | None:
+    """Return the delete debt that starts the work of a DAG's runs, if configured."""
     return config.schedules.debt if kind == "hourly_governance" else None
 
 
@@ -96,39 +96,39 @@ def _assets(config: LakeConfig, name: str) -> list[BaseAsset]:
     if name != TABLES:
         return [Asset(uri=name)]
     if config.finds_tables:
-        # through it the ingest DAGs raise the events of all tables of the catalog
+        # ingest DAGs raise the events of all tables of the catalog through this alias
         return [tables_alias(config.catalog)]
     return [table_asset(config.catalog, table) for table in config.maintained_tables]
 
 
 def finish(tasks: Sequence[BaseOperator | MappedOperator]) -> None:
-    """End a DAG whose last step goes on after failures, and so cannot tell whether the run has succeeded.
+    """Add the last task, which fails the run if any task failed, as later steps run after failures.
 
-    :param tasks: all of the DAG's; if one has failed, so has the run.
+    :param tasks: all tasks of the DAG.
     """
-    # groups that nobody has asked for are skipped
+    # groups without selected tables are skipped
     list(tasks) >> EmptyOperator(task_id=FINISHED, trigger_rule=TriggerRule.NONE_FAILED)
 
 
 @dataclass(frozen=True)
 class Groups:
-    """What a step is mapped over.
+    """The groups that a step is mapped over.
 
-    :param arguments: of each task, by group of tables; or the XCom that has them.
-    :param planned_by: id of the task that plans them, if one does.
+    :param arguments: arguments per group of tables, or the XCom with them.
+    :param planned_by: id of the task that plans them, if any.
     """
 
     arguments: list[dict[str, Any]] | XComArg
     planned_by: str | None = None
 
 
-def planned(plan: PlanOperator, job: str) -> Groups:
-    """Groups that a task plans when the DAG runs.
+def planned_groups(plan: PlanOperator, job: str) -> Groups:
+    """Return the groups that a task plans when the DAG runs.
 
-    :param job: of the step.
+    :param job: the step's job.
     """
 
-    # not a partial: Airflow shows the source of what it maps by
+    # not a partial: Airflow shows the source of mapping functions
     def of_job(group: dict[str, Any]) -> Any:
         return group.get(job) or {"tables": []}
 
@@ -142,14 +142,14 @@ def mapped_step(
     options: Mapping[str, Any],
     **arguments: Any,
 ) -> MappedOperator:
-    """One step of a DAG: a task per group of tables, named after its job unless ``arguments`` have a ``task_id``.
+    """Create a step: a task per group of tables, named after its job unless ``arguments`` have a ``task_id``.
 
-    :param groups: of tables.
+    :param groups: groups of tables.
     :param options: the job's options, as arguments of the operator.
     :param arguments: further arguments of the operator.
     """
     pool = {"pool": config.pool} if config.pool else {}
-    # one that is configured to be dry stays dry
+    # an option dry_run in the configuration overrides the run's param
     dry_run = options.get("dry_run") or params.IS_DRY_RUN
     return operator.partial(
         catalog_conn_id=config.catalog,

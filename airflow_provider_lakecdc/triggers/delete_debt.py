@@ -1,4 +1,4 @@
-"""Waiting for tables' delete debt in the triggerer."""
+"""The trigger of delete debt."""
 
 from __future__ import annotations
 
@@ -6,24 +6,24 @@ from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 from airflow_provider_lakecdc.hooks.catalog import CatalogConnection
-from airflow_provider_lakecdc.lake.delete_debt import Debts, look
+from airflow_provider_lakecdc.lake.delete_debt import Debts, check_delete_debt
 from airflow_provider_lakecdc.lake.tables import MAIN, Side
 from airflow_provider_lakecdc.triggers.polling import PollingTrigger
 from lakecdc.metadata.debt import DebtLimits
 
 
 class DeleteDebtTrigger(PollingTrigger):
-    """Fires when tables' delete debt is on a side of its limits, or when it cannot be read.
+    """Fire when tables' delete debt is on one side of its limits, or cannot be read.
 
     :param tables: ``namespace.name`` of each table.
     :param catalog_conn_id: connection of type ``iceberg``.
     :param limits: fields of :class:`lakecdc.metadata.debt.DebtLimits`.
-    :param until: ``above`` or ``below``, see :func:`airflow_provider_lakecdc.lake.delete_debt.look`.
-    :param branch: branch to look at.
-    :param poll_interval: seconds between two looks.
+    :param until: ``above`` or ``below``, see :func:`airflow_provider_lakecdc.lake.delete_debt.check_delete_debt`.
+    :param branch: the branch to read.
+    :param poll_interval: seconds between two checks.
     """
 
-    found_key: ClassVar[str] = "debt"
+    event_key: ClassVar[str] = "debt"
 
     def __init__(
         self,
@@ -40,6 +40,6 @@ class DeleteDebtTrigger(PollingTrigger):
             catalog_conn_id, poll_interval, tables=self.tables, limits=self.limits, until=until, branch=branch
         )
 
-    def look(self, catalog: CatalogConnection) -> Debts | None:
-        """The debts that were waited for."""
-        return look(catalog, self.tables, self.branch, DebtLimits(**self.limits), self.until)
+    def check(self, catalog: CatalogConnection) -> Debts | None:
+        """Return the debts if the wait is over."""
+        return check_delete_debt(catalog, self.tables, self.branch, DebtLimits(**self.limits), self.until)

@@ -1,4 +1,4 @@
-"""What waiting for tables in the triggerer has in common."""
+"""The base of all triggers that poll a catalog's tables."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from airflow_provider_lakecdc.hooks.catalog import CatalogConnection, aget_catal
 
 
 class PollingTrigger(BaseTrigger):
-    """Looks at a catalog's tables again and again; fires when a look finds something, or fails.
+    """Check a catalog's tables repeatedly; fire when a check returns a result or fails.
 
-    Only names and limits are serialised; the connection is looked up in the triggerer on every poll, so that renewed
-    credentials are used.
+    Only names and limits are serialized; the connection is looked up before every check, so that renewed credentials
+    take effect.
 
     :param catalog_conn_id: connection of type ``iceberg``.
-    :param poll_interval: seconds between two looks.
-    :param arguments: the subclass's own, all JSON.
+    :param poll_interval: seconds between two checks.
+    :param arguments: the subclass's arguments, all JSON.
     """
 
-    #: entry of the event that holds what was found
-    found_key: ClassVar[str]
+    #: key of the result in the event
+    event_key: ClassVar[str]
 
     def __init__(self, catalog_conn_id: str, poll_interval: float, **arguments: Any) -> None:
         super().__init__()
@@ -33,35 +33,35 @@ class PollingTrigger(BaseTrigger):
         self._arguments = arguments
 
     @abstractmethod
-    def look(self, catalog: CatalogConnection) -> Any | None:
-        """Look once; called in a thread, because pyiceberg blocks.
+    def check(self, catalog: CatalogConnection) -> Any | None:
+        """Check once; runs in a thread, as pyiceberg blocks.
 
-        :return: what was found, as JSON; None if it is to be waited on.
+        :return: the result as JSON; None to keep waiting.
         """
 
-    async def look_in_thread(self, catalog: CatalogConnection) -> Any | None:
-        """Look once beside the event loop; subclasses that need more of Airflow than the catalog ask for it here."""
-        return await asyncio.to_thread(self.look, catalog)
+    async def check_in_thread(self, catalog: CatalogConnection) -> Any | None:
+        """Check once in a thread; subclasses that need further connections look them up here."""
+        return await asyncio.to_thread(self.check, catalog)
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
-        """Path of the class and its arguments, all JSON."""
+        """Return the path of the class and its arguments, all JSON."""
         own = {"catalog_conn_id": self.catalog_conn_id, "poll_interval": self.poll_interval}
         return f"{type(self).__module__}.{type(self).__qualname__}", self._arguments | own
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Poll until something is found.
+        """Poll until there is a result.
 
-        An error ends the wait: the task fails with it and its retries decide whether to wait again.
+        An error ends the wait: the task fails with it, and its retries decide whether to wait again.
         """
         try:
-            yield TriggerEvent({"status": "reached", self.found_key: await self._wait()})
+            yield TriggerEvent({"status": "reached", self.event_key: await self._wait()})
         except Exception as error:
             yield TriggerEvent({"status": "error", "message": f"{type(error).__name__}: {error}"})
 
     async def _wait(self) -> Any:
         while True:
             catalog = await aget_catalog(self.catalog_conn_id)
-            found = await self.look_in_thread(catalog)
-            if found is not None:
-                return found
+            result = await self.check_in_thread(catalog)
+            if result is not None:
+                return result
             await asyncio.sleep(self.poll_interval)

@@ -1,4 +1,4 @@
-"""Waiting for tables and their source in the triggerer."""
+"""The trigger of source lag."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from typing import Any, ClassVar
 from airflow_provider_lakecdc.hooks.catalog import CatalogConnection
 from airflow_provider_lakecdc.hooks.secrets import SecretEnvironment
 from airflow_provider_lakecdc.hooks.source import asource_from_connection, source_from_connection
-from airflow_provider_lakecdc.lake.source_lag import Lags, look
+from airflow_provider_lakecdc.lake.source_lag import Lags, check_source_lag
 from airflow_provider_lakecdc.lake.tables import Side
 from airflow_provider_lakecdc.triggers.polling import PollingTrigger
 
 
 class SourceLagTrigger(PollingTrigger):
-    """Fires when tables are behind their source, or no more, or when one of both cannot be asked.
+    """Fire when tables lag behind their source, or no longer, or when either cannot be read.
 
     :param tables: ``namespace.name`` of each table.
-    :param source: what feeds them, without what its connection gives.
+    :param source: the source, without what its connection provides.
     :param source_conn_id: connection of the source.
-    :param max_lag: bytes of the log of ``postgres``, messages of ``kafka``.
-    :param until: ``above`` or ``below``, see :func:`airflow_provider_lakecdc.lake.source_lag.look`.
+    :param max_lag: bytes of the log for ``postgres``, messages for ``kafka``.
+    :param until: ``above`` or ``below``, see :func:`airflow_provider_lakecdc.lake.source_lag.check_source_lag`.
     :param polling: ``catalog_conn_id`` and ``poll_interval``, see :class:`PollingTrigger`.
     """
 
-    found_key: ClassVar[str] = "lag"
+    event_key: ClassVar[str] = "lag"
 
     def __init__(
         self,
@@ -47,14 +47,14 @@ class SourceLagTrigger(PollingTrigger):
         }
         super().__init__(**polling, tables=self.tables, **own)
 
-    def look(self, catalog: CatalogConnection) -> Lags | None:
-        """What the tables have yet to take in."""
-        return self._look(catalog, source_from_connection(self.source, self.source_conn_id))
+    def check(self, catalog: CatalogConnection) -> Lags | None:
+        """Return the lags if the wait is over."""
+        return self._check(catalog, source_from_connection(self.source, self.source_conn_id))
 
-    async def look_in_thread(self, catalog: CatalogConnection) -> Lags | None:
-        """Look once beside the event loop, which alone may ask for the source's connection."""
+    async def check_in_thread(self, catalog: CatalogConnection) -> Lags | None:
+        """Check once in a thread, after looking up the source's connection in the event loop."""
         source = await asource_from_connection(self.source, self.source_conn_id)
-        return await asyncio.to_thread(self._look, catalog, source)
+        return await asyncio.to_thread(self._check, catalog, source)
 
-    def _look(self, catalog: CatalogConnection, source: tuple[Mapping[str, Any], SecretEnvironment]) -> Lags | None:
-        return look(catalog, source, self.tables, self.max_lag, self.until)
+    def _check(self, catalog: CatalogConnection, source: tuple[Mapping[str, Any], SecretEnvironment]) -> Lags | None:
+        return check_source_lag(catalog, source, self.tables, self.max_lag, self.until)

@@ -1,4 +1,4 @@
-"""Waiting for tables' health in the triggerer."""
+"""The trigger of table health."""
 
 from __future__ import annotations
 
@@ -6,23 +6,23 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from airflow_provider_lakecdc.hooks.catalog import CatalogConnection
-from airflow_provider_lakecdc.lake.health_scores import Scores, look
+from airflow_provider_lakecdc.lake.health_scores import Scores, check_scores
 from airflow_provider_lakecdc.lake.tables import MAIN, Side
 from airflow_provider_lakecdc.triggers.polling import PollingTrigger
 
 
 class TableHealthTrigger(PollingTrigger):
-    """Fires when tables' scores are on a side of a limit, or when they cannot be read.
+    """Fire when tables' scores are on one side of a limit, or cannot be read.
 
     :param tables: ``namespace.name`` of each table.
     :param score: 0–100.
     :param catalog_conn_id: connection of type ``iceberg``.
-    :param until: ``below`` or ``above``, see :func:`airflow_provider_lakecdc.lake.health_scores.look`.
-    :param branch: branch to look at.
-    :param poll_interval: seconds between two looks.
+    :param until: ``below`` or ``above``, see :func:`airflow_provider_lakecdc.lake.health_scores.check_scores`.
+    :param branch: the branch to read.
+    :param poll_interval: seconds between two checks.
     """
 
-    found_key: ClassVar[str] = "health"
+    event_key: ClassVar[str] = "health"
 
     def __init__(
         self,
@@ -37,6 +37,6 @@ class TableHealthTrigger(PollingTrigger):
         self.tables, self.score, self.until, self.branch = list(tables), score, until, branch
         super().__init__(catalog_conn_id, poll_interval, tables=self.tables, score=score, until=until, branch=branch)
 
-    def look(self, catalog: CatalogConnection) -> Scores | None:
-        """The scores that were waited for."""
-        return look(catalog, self.tables, self.score, self.until, self.branch)
+    def check(self, catalog: CatalogConnection) -> Scores | None:
+        """Return the scores if the wait is over."""
+        return check_scores(catalog, self.tables, self.score, self.until, self.branch)

@@ -1,4 +1,4 @@
-"""Holds the shop's tables against its database when somebody triggers it: what the demo ends with."""
+"""Compare the shop's tables with its database, as the last step of the demo; it runs when triggered."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ with DAG(
         source_conn_id=_config.source_conn_id,
         targets=list(_config.targets),
         catalog_conn_id=_config.catalog,
-        # nobody writes any more, and what differs is shown
+        # there are no more writes, and differences are shown
         max_wait=0,
         fail_on=(),
         **_config.spark.arguments(),

@@ -184,7 +184,7 @@ def untold(lake: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> Callable[..
     """Make tables of which only jobs can tell what they need."""
 
     def make(*tables: str) -> None:
-        from airflow_provider_lakecdc.governance import assessment, precheck
+        from airflow_provider_lakecdc.governance import precheck, table_assessment
         from airflow_provider_lakecdc.lake import assess_table
         from tests.airflow_provider_lakecdc.tables import FedTable
 
@@ -192,11 +192,11 @@ def untold(lake: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> Callable[..
             FedTable.open(lake).create_namespace_if_not_exists(name.partition(".")[0])
             FedTable(lake, name).ingest("2026-01-01T05:00:00+00:00")
 
-        def look_at(opened: Any, job: str, options: Any) -> Any:
+        def assess_job(opened: Any, job: str, options: Any) -> Any:
             is_untold = ".".join(opened.table.name()) in tables
-            return assess_table.Untold("its files") if is_untold else assess_table.look_at(opened, job, options)
+            return assess_table.Undecided("its files") if is_untold else assess_table.assess_job(opened, job, options)
 
-        for module in (assessment, precheck):
-            monkeypatch.setattr(module, "look_at", look_at)
+        for module in (table_assessment, precheck):
+            monkeypatch.setattr(module, "assess_job", assess_job)
 
     return make

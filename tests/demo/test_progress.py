@@ -13,7 +13,7 @@ from demo.dags import DemoError
 from demo.jvm import FastStart
 from demo.progress import Progress
 from demo.report import build, show
-from demo.runner import shares
+from demo.runner import split_by_task
 from demo.settings import Settings
 
 FIGURES = {
@@ -96,7 +96,7 @@ def test_output_is_cut_into_the_shares_of_tasks() -> None:
             "[DAG TEST] end task task_id=b map_index=-1",
         ]
     )
-    assert list(shares(text)) == [("a", "0", "of a\n"), ("b", "-1", "of b\n")]
+    assert list(split_by_task(text)) == [("a", "0", "of a\n"), ("b", "-1", "of b\n")]
 
 
 def test_the_archive_of_classes_is_left_used_and_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

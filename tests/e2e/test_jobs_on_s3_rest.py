@@ -23,8 +23,9 @@ from airflow_provider_lakecdc.audit import history as history_of_jobs
 from airflow_provider_lakecdc.audit.batch import Batch
 from airflow_provider_lakecdc.audit.commit import append_once
 from airflow_provider_lakecdc.audit.lake_tables import AUDIT
-from airflow_provider_lakecdc.governance.assessment import Steps, assess
-from airflow_provider_lakecdc.governance.discovery import Wanted
+from airflow_provider_lakecdc.governance.assess_tables import assess
+from airflow_provider_lakecdc.governance.assessment import Steps
+from airflow_provider_lakecdc.governance.discovery import TableSelection
 from airflow_provider_lakecdc.governance.precheck import look
 from lakecdc.contract import runtime
 from lakecdc.contract.report import JobReport, TableReport, now
@@ -238,7 +239,7 @@ def assert_changes_reach_others(by_hand: ByHand, rows: int) -> None:
 def assert_workers_see_it(by_hand: ByHand, options: dict[str, dict[str, Any]]) -> None:
     """Workers find what ingestion has made, and see that the jobs have left nothing to do."""
     workers: Any = SimpleNamespace(load=by_hand.catalog)
-    found = assess(workers, Wanted((), ("shop.*",)), Steps(options))
+    found = assess(workers, TableSelection((), ("shop.*",)), Steps(options))
     assert {each.table for each in found.tables if each.jobs} == set(TABLES)
     for job in ("compact_data_files", "sort_data_files"):
         spec = {"version": 1, "job": job, "catalog": {"name": "lake"}, "tables": TABLES, "options": options[job]}

@@ -1,5 +1,5 @@
 "use strict";
-// Runs before the page is drawn: the theme is Airflow's where its page is around this one, else the system's.
+// Runs before the page is drawn: inside Airflow's page its theme applies, else the system's.
 
 const around = (() => {
   try {
@@ -62,7 +62,7 @@ const line = (data, colour, width) => ({
   tension: 0.25,
 });
 
-// what the stylesheet has decided for this theme
+// the stylesheet's value for this theme
 function palette() {
   const probe = document.body.appendChild(document.createElement("i"));
   const found = {};
@@ -79,7 +79,7 @@ function draw(canvas) {
   new Chart(canvas, CHARTS[canvas.dataset.chart](canvas, palette()));
 }
 
-// charts cost a moment each, and of a long list few are seen
+// charts take time, and most of a long list is not visible
 const seen = new IntersectionObserver((entries) => {
   for (const { isIntersecting, target } of entries) {
     if (isIntersecting) {
@@ -93,20 +93,20 @@ function redraw() {
   document.querySelectorAll("canvas[data-chart]").forEach((canvas) => Chart.getChart(canvas) && draw(canvas));
 }
 
-// each is as long as the server's patience
+// each wait is as long as the server's patience
 const WAITS = 20;
 
-// the answer is HTML of this app, escaped there, also if it tells of an error
+// the answer is this app's HTML, escaped on the server, for errors too
 async function load(part, waits = WAITS) {
   part.setAttribute("aria-busy", "true");
   try {
     const answer = await fetch(part.dataset.part);
     if (answer.status === 504 && waits > 0) {
-      part.querySelectorAll(".loading").forEach((told) => (told.textContent = "It takes longer than usual …"));
-      return load(part, waits - 1); // it is still being read, and the next request joins in
+      part.querySelectorAll(".loading").forEach((each) => (each.textContent = "It takes longer than usual …"));
+      return load(part, waits - 1); // the next request joins the read in progress
     }
     if (answer.status === 401 || answer.status === 403) {
-      throw new Error("Airflow does not let you see this. Log in again, or ask for the right to it.");
+      throw new Error("Airflow does not let you see this. Log in again, or request the right to it.");
     }
     part.innerHTML = await answer.text();
   } catch (error) {
@@ -120,7 +120,7 @@ async function load(part, waits = WAITS) {
   part.querySelectorAll("canvas[data-chart]").forEach((canvas) => seen.observe(canvas));
 }
 
-// nobody looks at a page in the background
+// skip pages in the background
 function refresh(part) {
   if (document.hidden) {
     document.addEventListener("visibilitychange", () => refresh(part), { once: true });
@@ -158,7 +158,7 @@ matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
 
 document.addEventListener("input", ({ target }) => target.dataset.filter && filter(target));
 document.addEventListener("change", ({ target }) => "submit" in target.dataset && target.form.submit());
-// Airflow's page around this one lets it not lead away from it; a link of that page's own does
+// Airflow's sandbox forbids this page to navigate it; a link of that page itself works
 function leave(address) {
   if (!around) {
     location.assign(address);
@@ -169,15 +169,15 @@ function leave(address) {
   link.click();
 }
 
-// Airflow's own API decides whether the person may, checks what is asked, and notes who has asked. A form of another
-// site cannot send JSON.
+// Airflow's own API checks the user's right and the request, and records the user. A form of another site cannot send
+// JSON.
 const DAGS = "../api/v2/dags/";
 
 async function ask(button) {
   const dialog = button.closest("[data-part]").querySelector("dialog");
   const { replay, table, rule, messages } = button.dataset;
   dialog.querySelector("[data-question]").textContent =
-    `Enter the ${messages} messages of ${table} again that broke the rule “${rule}”? The DAG ${replay} does it.`;
+    `Replay the ${messages} messages of ${table} that broke the rule “${rule}” with the DAG ${replay}?`;
   const trouble = dialog.querySelector("[data-trouble]");
   const confirm = dialog.querySelector("[data-confirm]");
   trouble.hidden = true;
@@ -197,11 +197,11 @@ async function ask(button) {
 
 function troubleOf(status, dag) {
   if (status === 404) {
-    return `There is no DAG ${dag}. A DAG file of three lines makes it: see “Quarantine” in the documentation of the page.`;
+    return `The DAG ${dag} does not exist. Add its DAG file: see “Quarantine” in the documentation of the page.`;
   }
   return status === 401 || status === 403
     ? `Airflow does not let you trigger ${dag}.`
-    : `Airflow has answered with ${status}: see the log of its API server.`;
+    : `Airflow answered with ${status}: see the log of its API server.`;
 }
 
 async function trigger(button, dialog) {
@@ -225,7 +225,7 @@ async function trigger(button, dialog) {
   link.href = `../dags/${encodeURIComponent(replay)}/runs/${encodeURIComponent(run)}`;
   link.dataset.airflow = "";
   link.textContent = run;
-  started.replaceChildren("The run ", link, " has been triggered.");
+  started.replaceChildren("The run ", link, " is triggered.");
   started.hidden = false;
   button.disabled = true;
 }

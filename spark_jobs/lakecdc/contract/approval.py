@@ -21,11 +21,11 @@ class Approved:
 
 @dataclass(frozen=True)
 class ApprovableOptions:
-    """What a job takes that can be held to what a person has agreed to.
+    """Options of jobs that can be restricted to approved findings.
 
-    :param approved: by table, ``uri`` and ``sha256`` of the list of a dry run, as its metric ``findings`` has them:
-        only what the job finds again and the list names is removed. A changed list is refused, and so is a table
-        without one. Default: no approval is needed.
+    :param approved: by table, ``uri`` and ``sha256`` of a dry run's list, from its metric ``findings``: only what is in
+        the list and found again is removed. A changed list is refused, and so is a table without one. Default: no
+        approval is required.
     """
 
     approved: dict[str, Approved] | None = None

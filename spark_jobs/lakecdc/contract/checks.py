@@ -183,11 +183,11 @@ Check = NotNull | Unique | AcceptedValues | Condition | RowCount | Freshness
 
 @dataclass(frozen=True)
 class CheckingOptions:
-    """What a job takes that checks tables.
+    """Options of jobs that check tables.
 
-    :param checks: by table, what has to hold there.
+    :param checks: checks by table.
     :param report_values: show keys and checked values of some rows that fail in the report.
-    :param branch: branch to look at.
+    :param branch: the branch to check.
     """
 
     checks: dict[str, tuple[Check, ...]] = field(default_factory=dict)

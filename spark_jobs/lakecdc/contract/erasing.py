@@ -14,21 +14,21 @@ from lakecdc.contract.quarantine_table import check_quarantine_table
 
 @dataclass(frozen=True)
 class EraseRowsOptions(ApprovableOptions, JobOptions):
-    """Options of ``erase_rows``. Whose rows go is named by one of the first three, without which nothing is erased.
+    """Options of ``erase_rows``. One of the first three selects the rows; without one the job fails.
 
-    No option takes a key itself.
+    No option contains key values.
 
-    :param keys_table: ``namespace.name`` of a table that holds the keys, in columns called as the table's key.
-    :param keys_uri: of a file or folder of such keys: ``.parquet``, ``.csv`` with a header, or ``.json``.
-    :param condition: SQL over columns that are no part of the key: the keys of rows that meet it, in the table or its
+    :param keys_table: ``namespace.name`` of a table with the keys, in columns named as the table's key columns.
+    :param keys_uri: URI of a file or folder with the keys: ``.parquet``, ``.csv`` with a header, or ``.json``.
+    :param condition: SQL over columns outside of the key; it selects the keys of matching rows in the table or its
         history table.
-    :param history_tables: by table, its history table.
+    :param history_tables: history table by table.
     :param further_tables: by table, others with the same key columns, such as exported changes and dimensions.
     :param quarantine_table: as for ``ingest``.
-    :param documents_uri: folder of the specs and reports of jobs, which are searched for the keys as well.
+    :param documents_uri: folder of the jobs' specs and reports, which are searched for the keys too.
     :param drop_refs: tags and branches that may be dropped because they keep rows, as names or patterns such as
         ``lakecdc-day-*``.
-    :param drop_consumers: consumers that may lose their place, as names or patterns.
+    :param drop_consumers: consumers that may lose their position, as names or patterns.
     """
 
     keys_table: str | None = None

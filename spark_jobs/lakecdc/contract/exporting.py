@@ -1,4 +1,4 @@
-"""The options of ``export_changes``: which changes go where."""
+"""The options of ``export_changes``: which changes to export, and where."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from lakecdc.contract.job_options import JobOptions
 
 @dataclass(frozen=True)
 class Destination:
-    """Where the changes of a table go: to another table, or to a folder.
+    """The destination of a table's changes: another table, or a folder.
 
     :param table: ``namespace.name`` of a table that each export appends to; it is created if it does not exist.
-    :param folder: absolute path or URI of a folder in which each export makes one of its own.
-    :param format: of the files in the folder: ``parquet``, or ``debezium-json``, one envelope a line.
+    :param folder: absolute path or URI of a folder in which each export creates its own.
+    :param format: format of the files in the folder: ``parquet``, or ``debezium-json`` with one envelope per line.
     """
 
     table: str | None = None
@@ -34,16 +34,15 @@ class Destination:
 
 @dataclass(frozen=True)
 class ExportChangesOptions(JobOptions):
-    """Options of ``export_changes``. Each run goes on from where the last one has ended, as the destination tells.
+    """Options of ``export_changes``. Each run continues from the end of the last one, as recorded in the destination.
 
-    :param destinations: by table, where its changes go.
-    :param since: where a destination without exports begins: the id of a snapshot, a tag, a branch, or an ISO-8601
-        moment. Default: with all rows of the table, as inserts.
-    :param until: the same, how far the run goes; default: the newest snapshot.
-    :param history_tables: by table, its history table, where every step is to be exported and not what the steps come
-        to.
-    :param consumer: name of a consumer that is registered with each table and moved on with each export, so that
-        expiry keeps what is not exported yet.
+    :param destinations: destination by table.
+    :param since: start of the first export to a destination: a snapshot id, a tag, a branch, or an ISO-8601 timestamp.
+        Default: all rows of the table, as inserts.
+    :param until: end of the run, in the same form; default: the newest snapshot.
+    :param history_tables: by table, its history table, to export every single change instead of the net changes.
+    :param consumer: name of a consumer that is registered with each table and advanced by each export, so that expiry
+        keeps what is not exported yet.
     """
 
     destinations: dict[str, Destination] = field(default_factory=dict)

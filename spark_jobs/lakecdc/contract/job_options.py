@@ -1,4 +1,4 @@
-"""The options that every job takes."""
+"""The options of all jobs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Outcome = Literal["done", "nothing", "skipped", "unsupported", "conflict", "fail
 
 @dataclass(frozen=True)
 class JobOptions:
-    """What every job takes.
+    """Options of all jobs.
 
     :param dry_run: plan and measure, change nothing.
     :param fail_on: outcomes that fail the job although they are not failures, such as ``skipped``.

@@ -1,4 +1,4 @@
-"""The options of each job, as typed as the job itself sees them."""
+"""The options of each job, typed as in the job."""
 
 from __future__ import annotations
 
@@ -30,23 +30,23 @@ _MOST_CURVED = 8
 
 
 def check_curve(columns: Sequence[str]) -> None:
-    """Refuse columns that no curve can be laid through.
+    """Reject columns that a space-filling curve does not support.
 
-    :raises SpecError: they are fewer than two, more than eight, or named twice.
+    :raises SpecError: there are fewer than two or more than eight, or one is repeated.
     """
     if not 2 <= len(columns) <= _MOST_CURVED or len(set(columns)) < len(columns):
         raise SpecError(
-            f"A curve cannot be laid through the columns {', '.join(columns)}.",
-            hint=f"Give options.columns from 2 to {_MOST_CURVED} different columns, or options.curve 'linear'.",
+            f"Cannot sort along a curve by the columns {', '.join(columns)}.",
+            hint=f"Set options.columns to 2 to {_MOST_CURVED} different columns, or options.curve to 'linear'.",
         )
 
 
 @dataclass(frozen=True)
 class MaintenanceOptions(JobOptions):
-    """What every job takes that maintains tables.
+    """Options of all maintenance jobs.
 
-    :param side_tables: ``namespace.name`` of tables to work on after the spec's, each only if it exists: those that
-        ingestion keeps beside its targets once it has a reason (``lakecdc.metadata.names.side_tables``).
+    :param side_tables: ``namespace.name`` of further tables to work on if they exist: side tables that ingestion
+        creates when it needs them (``lakecdc.metadata.names.side_tables``).
     """
 
     side_tables: tuple[str, ...] = ()
@@ -54,10 +54,10 @@ class MaintenanceOptions(JobOptions):
 
 @dataclass(frozen=True)
 class PublishingOptions(MaintenanceOptions):
-    """What every job takes that publishes rewritten files after a proof.
+    """Options of all jobs that publish rewritten files after a proof.
 
-    :param keep_failed_files: leave the files of a failed proof for inspection instead of deleting them; the report says
-        where they are, and ``remove_orphan_files`` takes them once they are old enough.
+    :param keep_failed_files: keep the files of a failed proof for inspection instead of deleting them; the report lists
+        them, and ``remove_orphan_files`` removes them once they are old enough.
     """
 
     keep_failed_files: bool = False
@@ -65,12 +65,12 @@ class PublishingOptions(MaintenanceOptions):
 
 @dataclass(frozen=True)
 class VerifiedOptions(PublishingOptions):
-    """What every job takes of which one may choose how much it proves.
+    """Options of all jobs whose proof can be limited.
 
-    :param verify: how much is proven before the commit: all files, a stated sample, or nothing; ``auto`` is all files
+    :param verify: what is proven before the commit: all files, a stated sample, or nothing; ``auto`` means all files
         unless that costs more than the work itself.
-    :param verify_off_reason: why ``off``; required then and kept in the report.
-    :param max_runtime: seconds after which no further group is begun; 0 is no limit.
+    :param verify_off_reason: the reason for ``off``, which requires one; the report shows it.
+    :param max_runtime: seconds after which no further group is started; 0 means no limit.
     """
 
     verify: Verify = "full"
@@ -81,7 +81,7 @@ class VerifiedOptions(PublishingOptions):
         if self.verify == "off" and not (self.verify_off_reason or "").strip():
             raise SpecError(
                 "options.verify is 'off' without a reason.",
-                hint="Say why in options.verify_off_reason; it is kept in the report.",
+                hint="Set options.verify_off_reason to the reason; the report shows it.",
             )
         if not self.max_runtime >= 0:
             raise SpecError(f"options.max_runtime is {self.max_runtime}, not 0 or more seconds.")
@@ -89,19 +89,19 @@ class VerifiedOptions(PublishingOptions):
 
 @dataclass(frozen=True)
 class FeedingOptions(JobOptions):
-    """What the jobs take that feed tables.
+    """Options of the jobs that feed tables.
 
-    :param max_batches: micro-batches per run; 0 means until the source's end as seen at the start.
-    :param parallel_tables: tables that are written at once.
-    :param decode_engine: ``auto`` decodes plain Debezium JSON, and folds plain logs of databases, by DuckDB inside the
-        tasks, everything else in the JVM; ``jvm`` does all in the JVM. The rows are the same.
-    :param max_delete_files: outstanding equality-delete files at which a table of mode ``upsert`` takes no further
-        batch until ``rewrite_delete_files`` has run, and one of mode ``auto`` merges; 0 is no limit.
-    :param quarantine_table: ``namespace.name`` of the table that keeps messages which cannot be applied; default:
-        ``lakecdc_quarantine`` in the target's namespace. ``{namespace}`` and ``{table}`` in it are the target's, so
-        that each may have one of its own, such as ``restricted.{table}_quarantine``.
+    :param max_batches: micro-batches per run; 0 means until the source's end at the start.
+    :param parallel_tables: tables that are written in parallel.
+    :param decode_engine: ``auto`` decodes plain Debezium JSON, and folds plain database logs, by DuckDB inside the
+        tasks, everything else in the JVM; ``jvm`` uses only the JVM. The rows are the same.
+    :param max_delete_files: limit of equality-delete files at which a table of mode ``upsert`` takes no further batch
+        until ``rewrite_delete_files`` has run, and one of mode ``auto`` merges; 0 means no limit.
+    :param quarantine_table: ``namespace.name`` of the table for messages that cannot be applied; default:
+        ``lakecdc_quarantine`` in the target's namespace. ``{namespace}`` and ``{table}`` are replaced by the target's,
+        such as in ``restricted.{table}_quarantine``.
     :param max_quarantined_fraction: share of a batch's messages, 0 to 1, above which the table fails instead.
-    :param report_values: show values of rows in reports and logs, where one is the reason of a failure.
+    :param report_values: show values of rows in reports and logs if they are the reason of a failure.
     """
 
     max_batches: int = 0
@@ -124,15 +124,14 @@ class FeedingOptions(JobOptions):
 class IngestOptions(FeedingOptions):
     """Options of ``ingest``.
 
-    :param reload: targets, ``namespace.name``, that this run loads in full once more, ``*`` for all: readers have the
-        rows of before until those of the load take their place in one commit. Only of the types ``postgres`` and
-        ``mysql``.
+    :param reload: targets, ``namespace.name``, to load in full again, ``*`` for all: readers see the old rows until the
+        new ones replace them in one commit. Only for sources of type ``postgres`` and ``mysql``.
     """
 
     reload: tuple[str, ...] = ()
 
     def reloads(self, table: str) -> bool:
-        """Whether a target is loaded in full once more."""
+        """Return whether a target is loaded in full again."""
         return table in self.reload or "*" in self.reload
 
 
@@ -140,7 +139,7 @@ class IngestOptions(FeedingOptions):
 class ReplayQuarantineOptions(FeedingOptions):
     """Options of ``replay_quarantine``.
 
-    :param rules: enter only messages that broke one of these rules again, such as ``type``; default: all.
+    :param rules: replay only messages that broke one of these rules, such as ``type``; default: all.
     """
 
     rules: tuple[str, ...] = ()
@@ -152,12 +151,12 @@ class RewriteDeleteFilesOptions(VerifiedOptions):
     """Options of ``rewrite_delete_files``.
 
     :param engine: ``exact`` lets Iceberg's reader mark deleted rows, ``join`` matches keys in Spark, ``native`` reads
-        key columns with Arrow in Python tasks and joins what it cannot read, ``auto`` chooses from the number of rows
-        and deletes and the types of the keys.
-    :param position_deletes: ``merge`` rewrites position deletes too, so that each data file has one delete file of its
-        own, and drops those that apply to nothing; ``keep`` leaves them unless equality deletes hit the same file.
-    :param min_input_files: position-delete files of one data file from which on they are merged.
-    :param branch: branch to work on.
+        key columns with Arrow in Python tasks and joins what it cannot read, ``auto`` chooses by the number of rows and
+        deletes and the types of the keys.
+    :param position_deletes: ``merge`` rewrites position deletes too, so that each data file has its own delete file,
+        and drops those that apply to nothing; ``keep`` leaves them unless equality deletes apply to the same file.
+    :param min_input_files: number of a data file's position-delete files from which they are merged.
+    :param branch: the branch to rewrite.
     """
 
     verify: Verify = "auto"
@@ -174,10 +173,10 @@ class RewriteDeleteFilesOptions(VerifiedOptions):
 
 @dataclass(frozen=True)
 class RewritingOptions(VerifiedOptions):
-    """What every job takes that rewrites data files.
+    """Options of all jobs that rewrite data files.
 
-    :param target_file_size_bytes: size aimed at; 0 takes the table's ``write.target-file-size-bytes``, or without
-        that what suits the table's size.
+    :param target_file_size_bytes: target size of files; 0 means the table's ``write.target-file-size-bytes``, or if it
+        is not set, a size that suits the table's.
     :param max_group_bytes: bytes rewritten per commit.
     """
 
@@ -187,9 +186,9 @@ class RewritingOptions(VerifiedOptions):
 
 @dataclass(frozen=True)
 class RewriteDataFilesOptions(RewritingOptions):
-    """Options shared by ``sort_data_files`` and ``compact_data_files``.
+    """Options of ``sort_data_files`` and ``compact_data_files``.
 
-    :param branch: branch to work on.
+    :param branch: the branch to rewrite.
     """
 
     branch: str = "main"
@@ -199,18 +198,18 @@ class RewriteDataFilesOptions(RewritingOptions):
 class CompactDataFilesOptions(RewriteDataFilesOptions):
     """Options of ``compact_data_files``.
 
-    :param min_input_files: small files a partition needs before it is worth a rewrite.
-    :param small_file_ratio: a file below this share of the target size is small.
-    :param delete_ratio: a file with at least this share of its rows deleted is rewritten as well.
-    :param large_file_ratio: a file above this multiple of the target size is split; at least 2.2, since a file may be
-        written twice as large as the target.
-    :param max_equality_deletes: equality-delete files that may apply to a data file before it is rewritten, for deletes
-        that ``rewrite_delete_files`` leaves; 0 is no limit.
-    :param quiet_seconds: partitions written to within that many seconds are left alone; 0 waits for none. A table
-        without partitions is not left alone.
-    :param older_specs: move the rows of all files of older partition specs to the current one.
-    :param add_bloom_filters: rewrite also files that lack Bloom filters which the table's property
-        ``lakecdc.layout.bloom-filter-columns`` asks for.
+    :param min_input_files: number of a partition's small files from which they are compacted.
+    :param small_file_ratio: files below this share of the target size are small.
+    :param delete_ratio: files with at least this share of deleted rows are rewritten too.
+    :param large_file_ratio: files above this multiple of the target size are split; at least 2.2, since written files
+        may have twice the target size.
+    :param max_equality_deletes: limit of equality-delete files that apply to a data file, above which it is rewritten;
+        for deletes that ``rewrite_delete_files`` must skip. 0 means no limit.
+    :param quiet_seconds: skip partitions with writes in the last so many seconds; 0 skips none. Tables without
+        partitions are never skipped.
+    :param older_specs: rewrite all files of older partition specs to the current one.
+    :param add_bloom_filters: rewrite also files without the Bloom filters of the table's property
+        ``lakecdc.layout.bloom-filter-columns``.
     """
 
     min_input_files: int = 5
@@ -236,13 +235,12 @@ class CompactDataFilesOptions(RewriteDataFilesOptions):
 class SortDataFilesOptions(RewriteDataFilesOptions):
     """Options of ``sort_data_files``.
 
-    :param columns: sort order; empty takes what the table was last sorted by, then its sort order, then its identifier
-        fields.
-    :param curve: ``linear`` sorts by the first column, then by the second, and so on; ``hilbert`` and ``zorder`` lay
-        the rows along a curve through the space of all columns, so that files can be left out by each of them.
-        Default: the curve that the table was last sorted by, where ``columns`` is empty; else ``linear``.
-    :param min_overlap_depth: average number of files that hold a key above which a partition is sorted again; along a
-        curve, times that of as many files in a grid.
+    :param columns: sort order; default: the table's last sort, else its sort order, else its identifier fields.
+    :param curve: ``linear`` sorts by the first column, then the second, and so on; ``hilbert`` and ``zorder`` sort
+        along a curve through the space of all columns, so that filters on each of them skip files. Default: the
+        curve of the table's last sort if ``columns`` is empty, else ``linear``.
+    :param min_overlap_depth: average number of files with the same key above which a partition is sorted again; with a
+        curve, a multiple of that number for as many files in a grid.
     """
 
     columns: tuple[str, ...] = ()
@@ -259,12 +257,12 @@ class SortDataFilesOptions(RewriteDataFilesOptions):
 class RebucketOptions(RewritingOptions):
     """Options of ``rebucket``.
 
-    :param target_bucket_bytes: size aimed at of a bucket, or of one in each partition of the other fields; 0 is four
+    :param target_bucket_bytes: target size of a bucket, or of one in each partition of the other fields; 0 means four
         times the target size of a file.
-    :param tolerance: the number of buckets grows once they are so many times as large as the target on average, and
-        shrinks once they are so many times as small as half of it; at least 1.
-    :param min_buckets: the number does not shrink below this.
-    :param max_buckets: the number does not grow above this.
+    :param tolerance: the number of buckets grows if they are on average larger than the target by this factor, and
+        shrinks if they are smaller than half of it by this factor; at least 1.
+    :param min_buckets: lower limit for shrinking.
+    :param max_buckets: upper limit for growing.
     """
 
     target_bucket_bytes: int = 0
@@ -280,8 +278,8 @@ class RebucketOptions(RewritingOptions):
             raise SpecError(f"options.tolerance is {self.tolerance}, not 1 or more.")
         if not 1 <= self.min_buckets <= self.max_buckets:
             raise SpecError(
-                f"options.min_buckets is {self.min_buckets} and options.max_buckets {self.max_buckets}: "
-                "they must be 1 or more, and the first no more than the second."
+                f"options.min_buckets is {self.min_buckets} and options.max_buckets is {self.max_buckets}: "
+                "they must be 1 or more, and the first not above the second."
             )
 
 
@@ -289,8 +287,8 @@ class RebucketOptions(RewritingOptions):
 class RewriteManifestsOptions(PublishingOptions):
     """Options of ``rewrite_manifests``.
 
-    :param min_manifests: manifests a table needs before they are rewritten.
-    :param min_average_bytes: average manifest size above which nothing is done.
+    :param min_manifests: number of manifests from which they are rewritten.
+    :param min_average_bytes: average size of manifests above which they are not rewritten.
     """
 
     min_manifests: int = 8
@@ -301,9 +299,8 @@ class RewriteManifestsOptions(PublishingOptions):
 class ComputeStatisticsOptions(MaintenanceOptions):
     """Options of ``compute_statistics``.
 
-    :param columns: columns whose distinct values are counted; empty takes the identifier fields and the columns that
-        the table is sorted by.
-    :param min_changed_ratio: share of the table's rows that may have changed before statistics are stale.
+    :param columns: columns to count distinct values of; default: the identifier fields and the sort columns.
+    :param min_changed_ratio: share of changed rows above which statistics are stale.
     """
 
     columns: tuple[str, ...] = ()
@@ -316,16 +313,16 @@ class ComputeStatisticsOptions(MaintenanceOptions):
 
 @dataclass(frozen=True)
 class RefChange:
-    """One change of a tag or branch.
+    """A change of a tag or branch.
 
-    :param action: ``create`` it, ``move`` it to another snapshot, ``fast_forward`` a branch to a snapshot that descends
-        from its own, or ``drop`` it.
-    :param name: of the tag or branch; names that begin with ``lakecdc`` and ``main`` are reserved, except that ``main``
-        may be fast-forwarded.
-    :param kind: what ``create`` makes.
-    :param to: a snapshot id, a tag or branch, or an ISO-8601 moment, which stands for the newest snapshot of ``main``
-        by then; default: the head of ``main``.
-    :param max_age: seconds from now after which expiry may drop a created or moved tag or branch; default: never.
+    :param action: ``create`` it, ``move`` it to another snapshot, ``fast_forward`` a branch to a descendant of its
+        snapshot, or ``drop`` it.
+    :param name: name of the tag or branch; ``main`` and names that begin with ``lakecdc`` are reserved, except that
+        ``main`` may be fast-forwarded.
+    :param kind: what to ``create``.
+    :param to: a snapshot id, a tag or branch, or an ISO-8601 timestamp, which means the newest snapshot of ``main`` at
+        that time; default: the head of ``main``.
+    :param max_age: seconds after which expiry may drop a created or moved tag or branch; default: never.
     """
 
     action: Literal["create", "move", "fast_forward", "drop"]
@@ -339,12 +336,12 @@ class RefChange:
         if reserved or not self.name:
             raise SpecError(
                 f"The name {self.name!r} of a tag or branch is reserved.",
-                hint="lakecdc-… and lakecdc_… are lakecdc's own; main can only be fast-forwarded.",
+                hint="Names that begin with lakecdc are reserved, and main can only be fast-forwarded.",
             )
         if self.action in ("drop", "fast_forward") and self.max_age is not None:
-            raise SpecError(f"{self.action} of {self.name!r} takes no max_age.")
+            raise SpecError(f"Action {self.action!r} of ref {self.name!r} does not accept max_age.")
         if self.action == "drop" and self.to is not None:
-            raise SpecError(f"drop of {self.name!r} takes no snapshot.")
+            raise SpecError(f"Action 'drop' of ref {self.name!r} does not accept a snapshot.")
         if self.max_age is not None and not self.max_age > 0:
             raise SpecError(f"max_age of {self.name!r} is {self.max_age}, not above 0 seconds.")
 
@@ -353,11 +350,11 @@ class RefChange:
 class TagSnapshotsOptions(MaintenanceOptions):
     """Options of ``tag_snapshots``.
 
-    :param days: tags ``lakecdc-day-2026-01-31`` of so many past days are kept, each on the last snapshot that ``main``
-        had by the end of the day; 0 keeps none.
-    :param months: tags ``lakecdc-month-2026-01`` of so many past months; 0 keeps none.
-    :param zone: time zone whose days and months are meant, such as ``Europe/Berlin``.
-    :param changes: what else to do with tags and branches, all or nothing, in one commit with the rest.
+    :param days: number of past days with a tag ``lakecdc-day-2026-01-31`` on the last snapshot of ``main`` at the end
+        of the day; 0 means none.
+    :param months: number of past months with a tag ``lakecdc-month-2026-01``; 0 means none.
+    :param zone: time zone of days and months, such as ``Europe/Berlin``.
+    :param changes: further changes of tags and branches, in one atomic commit with the rest.
     """
 
     days: int = 7
@@ -379,9 +376,9 @@ class TagSnapshotsOptions(MaintenanceOptions):
 class ExpireSnapshotsOptions(RemovingOptions, MaintenanceOptions):
     """Options of ``expire_snapshots``.
 
-    :param older_than: snapshots made before this ISO-8601 moment expire; default: ``max_age`` before now.
-    :param max_age: age in seconds, used without ``older_than``.
-    :param retain_last: snapshots of the main branch that are kept whatever their age.
+    :param older_than: ISO-8601 timestamp; older snapshots expire. Default: ``max_age`` before now.
+    :param max_age: seconds; used without ``older_than``.
+    :param retain_last: number of the newest snapshots of the main branch that never expire.
     """
 
     older_than: str | None = None
@@ -391,13 +388,13 @@ class ExpireSnapshotsOptions(RemovingOptions, MaintenanceOptions):
 
 @dataclass(frozen=True)
 class RollbackTablesOptions(JobOptions):
-    """Options of ``rollback_tables``. Without ``to`` nothing is changed: the job refuses to guess.
+    """Options of ``rollback_tables``. Without ``to`` the job changes nothing and fails.
 
-    :param to: the id of a snapshot, a tag, a branch, or an ISO-8601 moment, which stands for the newest snapshot that
-        ``main`` had by then.
-    :param history_tables: by table, its history table, which is set to the state that goes with it.
-    :param keep_for: seconds for which a tag keeps what the table was before.
-    :param expired_rows: set it back also beyond a removal of old rows, which brings these back.
+    :param to: a snapshot id, a tag, a branch, or an ISO-8601 timestamp, which means the newest snapshot of ``main`` at
+        that time.
+    :param history_tables: history table by table; it is rolled back to the matching state.
+    :param keep_for: seconds for which a tag keeps the undone state.
+    :param expired_rows: roll back even beyond a removal of old rows, which restores them.
     """
 
     to: str | None = None
@@ -412,19 +409,19 @@ class RollbackTablesOptions(JobOptions):
 
 @dataclass(frozen=True)
 class CheckTablesOptions(CheckingOptions, JobOptions):
-    """Options of ``check_tables``. With ``dry_run`` checks are held against the columns, and no row is read."""
+    """Options of ``check_tables``. With ``dry_run`` the checks are only validated against the columns."""
 
 
 @dataclass(frozen=True)
 class ExpirePartitionsOptions(ApprovableOptions, RemovingOptions):
-    """Options of ``expire_partitions``. Without a column and an age nothing is removed: the job refuses to guess.
+    """Options of ``expire_partitions``. Without a column and an age the job changes nothing and fails.
 
-    :param time_column: column of dates or moments whose older rows are removed.
-    :param max_age: seconds; rows from before the last midnight (UTC) that is as long ago are removed. 0 is no age.
-    :param older_than: rows from before this ISO-8601 moment are removed, instead of ``max_age``.
-    :param max_partitions: partitions that one run removes at most, the oldest first: values of the partition field on
-        the column, whatever other fields there are beside it, or days if there is none.
-    :param allow_row_deletes: remove rows also from files that hold rows which stay, by Spark's ``DELETE``, which reads
+    :param time_column: date or timestamp column that decides which rows are old.
+    :param max_age: seconds; rows from before the last midnight (UTC) of that age are removed. 0 means no age.
+    :param older_than: ISO-8601 timestamp; older rows are removed. Replaces ``max_age``.
+    :param max_partitions: maximum of partitions to remove per run, the oldest first: values of the partition field on
+        the column, whatever other fields there are, or days if there is none.
+    :param allow_row_deletes: remove rows also from files that have younger rows too, by Spark's ``DELETE``, which reads
         these files, and rewrites them unless the table's ``write.delete.mode`` is ``merge-on-read``.
     """
 
@@ -438,7 +435,7 @@ class ExpirePartitionsOptions(ApprovableOptions, RemovingOptions):
         if not self.max_age >= 0:
             raise SpecError(f"options.max_age is {self.max_age}, not 0 or more seconds.")
         if self.max_age and self.older_than is not None:
-            raise SpecError("options.max_age and options.older_than are both set.", hint="Leave one of them out.")
+            raise SpecError("options.max_age and options.older_than are both set.", hint="Remove one of them.")
         if self.older_than is not None:
             parse_moment(self.older_than, "options.older_than")
         if self.max_partitions < 1:
@@ -447,12 +444,12 @@ class ExpirePartitionsOptions(ApprovableOptions, RemovingOptions):
 
 @dataclass(frozen=True)
 class Dismissal:
-    """A person's word that messages in quarantine will not be replayed.
+    """A dismissal of quarantined messages, which are then not replayed.
 
     :param table: the target, ``namespace.name``.
-    :param seen_before: only messages that were first seen before this ISO-8601 moment, so that nobody dismisses what
-        nobody has looked at.
-    :param because: why; kept in the report.
+    :param seen_before: ISO-8601 timestamp; only messages first seen before it are dismissed, so that unseen messages
+        stay.
+    :param because: the reason; the report shows it.
     :param rules: only messages that broke one of these rules, such as ``type``; default: all.
     """
 
@@ -465,7 +462,8 @@ class Dismissal:
         parse_moment(self.seen_before, f"seen_before of the dismissal for {self.table!r}")
         if not self.because.strip():
             raise SpecError(
-                f"The dismissal for {self.table!r} has no reason.", hint="Say in because why; it is kept in the report."
+                f"The dismissal for {self.table!r} has no reason.",
+                hint="Set because to the reason; the report shows it.",
             )
 
 
@@ -474,9 +472,8 @@ class CleanSideTablesOptions(RemovingOptions):
     """Options of ``clean_side_tables``.
 
     :param quarantine_table: as for ``ingest``.
-    :param dismiss: messages in quarantine that nobody wants to replay; those of tables that this run does not clean
-        stay.
-    :param forget_tables: targets that exist no more, whose rows go from the tables that cleaned ones share with them.
+    :param dismiss: quarantined messages to drop without a replay; only for tables that the run cleans.
+    :param forget_tables: former targets, whose rows are removed from the side tables that they shared with others.
     """
 
     quarantine_table: str | None = None
@@ -487,23 +484,23 @@ class CleanSideTablesOptions(RemovingOptions):
         check_quarantine_table(self.quarantine_table)
 
 
-#: seconds; writers of other engines stage files for long before they commit them, and clocks differ
+#: seconds; writers of other engines may stage files long before their commit, and clocks differ
 _YOUNGEST_ORPHAN = 3 * 24 * 3600.0
 _SHORTEST_DELAY = 24 * 3600.0
 
 
 @dataclass(frozen=True)
 class RemoveOrphanFilesOptions(ApprovableOptions, RemovingOptions, MaintenanceOptions):
-    """Options of ``remove_orphan_files``. It is dry by default: only ``"dry_run": false`` changes anything.
+    """Options of ``remove_orphan_files``. A dry run by default: only ``"dry_run": false`` changes anything.
 
-    :param dry_run: look and count, change nothing, whatever the action.
-    :param action: ``remove`` takes orphans away so that they can come back, and deletes what earlier runs took away;
-        ``purge`` only deletes that; ``restore`` brings back what has not been deleted.
-    :param min_age: seconds since a file was written before it can be an orphan; not less than three days.
-    :param longest_job: seconds that the longest job takes which writes to the tables; younger files than twice that are
-        left alone too.
-    :param delay: seconds between taking away and deleting; not less than a day.
-    :param run: id of the one run to restore or purge, as its report tells; default: all.
+    :param dry_run: find and count, change nothing, whatever the action.
+    :param action: ``remove`` removes orphan files reversibly, and deletes those that earlier runs removed; ``purge``
+        only deletes these; ``restore`` brings them back unless they are deleted.
+    :param min_age: seconds since a file was written before it can be an orphan; at least three days.
+    :param longest_job: duration in seconds of the longest job that writes to the tables; files younger than twice that
+        are skipped too.
+    :param delay: seconds between removal and deletion; at least a day.
+    :param run: id of a single run to restore or purge, from its report; default: all.
     """
 
     dry_run: bool = True
@@ -517,29 +514,29 @@ class RemoveOrphanFilesOptions(ApprovableOptions, RemovingOptions, MaintenanceOp
         if not self.min_age >= _YOUNGEST_ORPHAN:
             raise SpecError(
                 f"options.min_age is {self.min_age}, less than {_YOUNGEST_ORPHAN:.0f} seconds, three days.",
-                hint="Younger files may belong to writers that have not committed yet.",
+                hint="Use a longer age: younger files may belong to writers that have not committed yet.",
             )
         if not self.longest_job >= 0:
             raise SpecError(f"options.longest_job is {self.longest_job}, not 0 or more seconds.")
         if not self.delay >= _SHORTEST_DELAY:
             raise SpecError(f"options.delay is {self.delay}, less than {_SHORTEST_DELAY:.0f} seconds, a day.")
         if self.run and self.action == "remove":
-            raise SpecError("options.run names a run to restore or purge, and options.action is 'remove'.")
+            raise SpecError("options.run is for restore and purge, but options.action is 'remove'.")
         if self.approved is not None and self.action == "restore":
-            raise SpecError("options.approved is of what is taken away, and options.action is 'restore'.")
+            raise SpecError("options.approved is for removals, but options.action is 'restore'.")
 
     def seconds_kept(self) -> float:
-        """Age up to which files are left alone."""
+        """Return the age below which files are kept."""
         return max(self.min_age, 2 * self.longest_job)
 
 
 @dataclass(frozen=True)
 class Step:
-    """One step of ``govern``: a job that maintains tables.
+    """A step of ``govern``: a maintenance job.
 
-    :param job: its name; none that feeds tables, nor ``govern``.
-    :param tables: ``namespace.name`` of each table to work on; default: those of the spec.
-    :param options: the job's own options.
+    :param job: name of the job; not one that feeds tables, and not ``govern``.
+    :param tables: ``namespace.name`` of each table to work on; default: the tables of the spec.
+    :param options: options of the job.
     """
 
     job: str
@@ -551,8 +548,8 @@ class Step:
 class GovernOptions(JobOptions):
     """Options of ``govern``.
 
-    :param dry_run: all steps plan and measure and change nothing; otherwise each goes by its own option.
-    :param steps: what to do, in the order of work.
+    :param dry_run: run all steps dry; otherwise each step follows its own option.
+    :param steps: the steps in the order of work.
     """
 
     steps: tuple[Step, ...] = ()

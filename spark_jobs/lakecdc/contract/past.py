@@ -1,4 +1,4 @@
-"""The options of the jobs that make something of a table's past."""
+"""The options of the jobs that use a table's past."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from lakecdc.metadata.names import RESERVED_REFS
 
 @dataclass(frozen=True)
 class RestoreMomentOptions(JobOptions):
-    """Options of ``restore_moment``. Without ``moment`` nothing is made: the job refuses to guess.
+    """Options of ``restore_moment``. Without ``moment`` the job changes nothing and fails.
 
-    :param moment: ISO-8601 moment at the source: what it had committed by then is restored.
-    :param history_tables: by table, its history table.
-    :param branch: branch of each table that is to hold the moment; default: ``moment-2026-01-31T00-03-00``, the moment
-        in UTC. The tag ``<branch>-as-restored`` stays where it is if people write to the branch.
+    :param moment: ISO-8601 time at the source; everything committed by then is restored.
+    :param history_tables: history table by table.
+    :param branch: branch of each table for the restored state; default: ``moment-2026-01-31T00-03-00``, the moment in
+        UTC. The tag ``<branch>-as-restored`` does not move if the branch is written to.
     :param keep_for: seconds for which branch and tag are kept.
-    :param into: by table, a table that is to hold its moment instead of a branch; it is created if it does not exist,
-        and made anew if it holds a moment of the table.
+    :param into: by table, a table for the restored state instead of a branch; it is created if it does not exist, and
+        replaced if it has an earlier restored state of the table.
     :param quarantine_table: as for ``ingest``.
     """
 
@@ -65,9 +65,9 @@ class RestoreMomentOptions(JobOptions):
 
 @dataclass(frozen=True)
 class Scd2Options(JobOptions):
-    """Options of ``scd2``. Each run takes in what the history tables have gained since the last one.
+    """Options of ``scd2``. Each run adds the events of the history tables since the last one.
 
-    :param history_tables: by table, its history table.
+    :param history_tables: history table by table.
     :param dimensions: by table, the table of its versions; it is created if it does not exist.
     """
 

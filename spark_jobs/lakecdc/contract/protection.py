@@ -17,7 +17,7 @@ from lakecdc.contract.job_options import JobOptions
 
 @dataclass(frozen=True)
 class Window:
-    """A time of day in which a table may be worked on.
+    """A daily time window in which jobs may run on a table.
 
     :param begins: ``HH:MM``.
     :param ends: ``HH:MM``; before ``begins`` it is on the next day.
@@ -72,10 +72,10 @@ class Protection:
 
 @dataclass(frozen=True)
 class RemovingOptions(JobOptions):
-    """What every job takes that removes something for good.
+    """Options of all jobs that remove something for good.
 
-    :param protection: by table, what the configuration says of removals from it. The table's own properties
-        ``lakecdc.policy.…`` hold as well, whether it is given or not.
+    :param protection: limits of removals by table, from the configuration. The table's own properties
+        ``lakecdc.policy.…`` apply too, with or without this option.
     """
 
     protection: dict[str, Protection] = field(default_factory=dict)

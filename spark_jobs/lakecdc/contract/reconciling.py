@@ -13,18 +13,17 @@ _MOST_RANGES = 256
 
 @dataclass(frozen=True)
 class ReconcileOptions(JobOptions):
-    """Options of ``reconcile``. It changes nothing without ``repair``, so that ``dry_run`` makes no difference then.
+    """Options of ``reconcile``. Without ``repair`` it changes nothing, with or without ``dry_run``.
 
-    :param fail_on: by default a table that differs from its source, which is ``skipped``, fails the job.
-    :param ranges: ranges that the keys of each table are cut into.
-    :param sample: share of the ranges that are compared, above 0 and up to 1; which ones, changes with the table.
-    :param max_wait: seconds for which the job waits until a table has been fed past the moment of reading, before it
-        looks at rows that differ again.
-    :param max_keys: rows of a table that may differ; if more do, they are counted, and none is looked at again or
-        repaired.
-    :param repair: load rows that differ anew from the source; not of type ``iceberg``.
+    :param fail_on: by default a table that differs from its source, with outcome ``skipped``, fails the job.
+    :param ranges: number of ranges that the keys of each table are split into.
+    :param sample: share of the ranges to compare, above 0 and up to 1; the choice changes with the table.
+    :param max_wait: seconds to wait until a table has been fed past the time of the comparison, before rows that differ
+        are compared again.
+    :param max_keys: limit of differing rows in a table; above it they are only counted, not compared again or repaired.
+    :param repair: load rows that differ from the source again; not for sources of type ``iceberg``.
     :param quarantine_table: as for ``ingest``; for ``repair``.
-    :param report_values: tell keys and bounds of ranges in the report.
+    :param report_values: show keys and bounds of ranges in the report.
     """
 
     fail_on: tuple[Outcome, ...] = ("skipped",)

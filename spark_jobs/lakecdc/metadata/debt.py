@@ -41,13 +41,13 @@ class DeleteDebt:
 
 @dataclass(frozen=True)
 class DebtLimits:
-    """The highest counts that are put up with; None is no limit.
+    """Limits of delete debt; None means no limit.
 
-    :param max_equality_delete_files: highest number of live equality-delete files.
-    :param max_equality_deletes: highest number of rows in them.
-    :param max_position_delete_files: highest number of live position-delete files and deletion vectors.
-    :param max_position_deletes: highest number of rows in them.
-    :raises SpecError: none is given, or one is negative.
+    :param max_equality_delete_files: limit of live equality-delete files.
+    :param max_equality_deletes: limit of rows in them.
+    :param max_position_delete_files: limit of live position-delete files and deletion vectors.
+    :param max_position_deletes: limit of rows in them.
+    :raises SpecError: no limit is set, or one is negative.
     """
 
     max_equality_delete_files: int | None = None

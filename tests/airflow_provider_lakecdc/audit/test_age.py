@@ -9,10 +9,11 @@ import pyarrow as pa
 import pytest
 
 from airflow_provider_lakecdc.audit import record_application, record_health
-from airflow_provider_lakecdc.governance.assessment import Assessment, Steps, assess
-from airflow_provider_lakecdc.governance.discovery import Wanted
+from airflow_provider_lakecdc.governance.assess_tables import assess
+from airflow_provider_lakecdc.governance.assessment import Assessment, Steps
+from airflow_provider_lakecdc.governance.discovery import TableSelection
 from airflow_provider_lakecdc.hooks.catalog import CatalogConnection
-from airflow_provider_lakecdc.lake.assess_table import Idle, OpenTable, Untold, look_at
+from airflow_provider_lakecdc.lake.assess_table import Idle, OpenTable, Undecided, assess_job
 from airflow_provider_lakecdc.lake.oldest_day import oldest_day
 from airflow_provider_lakecdc.operators.plan import tasks_of
 from lakecdc.contract.options import ExpirePartitionsOptions
@@ -33,7 +34,7 @@ def measured(catalog: CatalogConnection, *ages: int) -> None:
 
 def look(catalog: CatalogConnection, **options: Any) -> Any:
     table = catalog.load().load_table(names.HEALTH)
-    return look_at(OpenTable(table), JOB, ExpirePartitionsOptions(**{"time_column": "measured_at", **options}))
+    return assess_job(OpenTable(table), JOB, ExpirePartitionsOptions(**{"time_column": "measured_at", **options}))
 
 
 def test_days_tell_whether_a_row_is_old_enough(catalog: CatalogConnection) -> None:
@@ -43,16 +44,16 @@ def test_days_tell_whether_a_row_is_old_enough(catalog: CatalogConnection) -> No
     assert oldest_day(table, manifests, "measured_at") == (NOW - timedelta(days=400)).date()
     # which is cut off at midnight
     assert isinstance(look(catalog, max_age=400 * DAYS), Idle)
-    assert isinstance(look(catalog, max_age=399 * DAYS), Untold)
+    assert isinstance(look(catalog, max_age=399 * DAYS), Undecided)
     assert isinstance(look(catalog, older_than=(NOW - timedelta(days=401)).isoformat()), Idle)
     # a cutoff within a day may have rows before it
     midnight = datetime.combine(NOW - timedelta(days=400), datetime.min.time(), UTC)
     assert isinstance(look(catalog, older_than=midnight.isoformat()), Idle)
-    assert isinstance(look(catalog, older_than=(midnight + timedelta(seconds=1)).isoformat()), Untold)
+    assert isinstance(look(catalog, older_than=(midnight + timedelta(seconds=1)).isoformat()), Undecided)
     # what a job would refuse is left to it
-    assert isinstance(look(catalog), Untold)
+    assert isinstance(look(catalog), Undecided)
     for other in ("score", "nothing", None):
-        assert isinstance(look(catalog, time_column=other, max_age=500 * DAYS), Untold)
+        assert isinstance(look(catalog, time_column=other, max_age=500 * DAYS), Undecided)
 
 
 def test_rows_before_1970_have_a_day_too(lake: dict[str, str], catalog: CatalogConnection) -> None:
@@ -70,7 +71,7 @@ def test_files_without_partitions_by_day_leave_it_to_the_job(catalog: CatalogCon
     table = catalog.load().load_table(names.HEALTH)
     rows = {"row_id": "x", "table": "t", "measured_at": NOW, "score": 1.0, "lost": "{}", "facts": "{}"}
     table.append(pa.Table.from_pylist([rows], schema=table.schema().as_arrow()))
-    assert isinstance(look(catalog, max_age=500 * DAYS), Untold)
+    assert isinstance(look(catalog, max_age=500 * DAYS), Undecided)
 
 
 @pytest.mark.parametrize("is_alike", [False, True])
@@ -89,7 +90,7 @@ def test_the_weekly_plan_has_both_tables_once_rows_are_old(
     steps = Steps({JOB: {}}, {JOB: [names.AUDIT, names.HEALTH]}, {JOB: own})
 
     def found() -> Assessment:
-        return assess(catalog, Wanted(("shop.orders",)), steps)
+        return assess(catalog, TableSelection(("shop.orders",)), steps)
 
     planned = {"shop.orders"} if is_alike else set()
     assert {action.table for action in found().actions} == planned

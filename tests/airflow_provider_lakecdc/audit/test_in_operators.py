@@ -115,7 +115,7 @@ def test_the_row_of_a_killed_worker_says_that_commits_stand(
         rewrite().execute(context)
     (row, _) = history(catalog)
     assert row.outcome == "failed" and "pipe" not in str(row.reason)
-    assert "process ended before the job reported" in str(row.reason) and "committed stands" in str(row.reason)
+    assert "process ended before the job reported" in str(row.reason) and "commits remain" in str(row.reason)
 
 
 def test_health_that_a_job_has_measured_is_that_of_its_table(

@@ -142,7 +142,7 @@ def test_a_configuration_that_makes_no_dags(configured: Any) -> None:
     code, found = configured(source={"type": "postgres"}, targets=[{"table": "shop.orders"}])
     assert code == 1 and failed(found) == {"configuration"}, "one error is told once"
     code, found = configured(schedules={"ingest": "every hour"})
-    assert code == 1 and "no cron expression" in found["configuration"]["found"]
+    assert code == 1 and "not a cron expression" in found["configuration"]["found"]
 
 
 @pytest.mark.parametrize("text", ["", "{}", '{"table": ["shop.orders"]}', '{"dag_id_prefix": "shop"}'])
@@ -206,7 +206,7 @@ def test_java_and_spark_of_other_versions(monkeypatch: pytest.MonkeyPatch, tmp_p
     found = machine.java()
     assert found.state == "fail" and "is Java 25" in found.found and "17 to 23" in found.found
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "gone"))
-    assert machine.java().found == f"There is no java in {tmp_path}/gone."
+    assert machine.java().found == f"Cannot find java in {tmp_path}/gone."
     monkeypatch.setenv("PATH", f"{tmp_path}/bin", prepend=os.pathsep)
     monkeypatch.delenv("SPARK_HOME", raising=False)
     states = {each.check: (each.state, each.found) for each in machine.spark(SparkTarget("local", False))}
@@ -250,4 +250,4 @@ def test_people_see_each_remedy_below_what_it_mends(
     (number,) = (number for number, line in enumerate(lines) if line.startswith("fail"))
     assert lines[number].startswith("fail  spark connection ")
     text = " ".join(line[25:].strip() for line in lines[number : number + 6])
-    assert "There is no connection 'spark_default' to submit the Spark job to. → Create it," in text
+    assert "Connection 'spark_default' to submit the Spark job to does not exist. → Create it," in text

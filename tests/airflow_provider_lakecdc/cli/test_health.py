@@ -72,7 +72,7 @@ def test_a_table_that_cannot_be_read_does_not_stop_the_others(
     assert ended.code == 1 and "shop.orders " in ended.out and "shop.items " in ended.out
     told = [line for line in ended.out.splitlines() if "cannot be read" in line]
     assert len(told) == 2 and "Invalid JSON" in "".join(told) and "Traceback" not in ended.out + ended.err
-    assert "x.absent cannot be read: There is no such table." in told
+    assert "x.absent cannot be read: The table does not exist." in told
     document = lakecdc("health", "shop.*", "x.absent", "--catalog", "lake", "--json")
     assert document.code == 1 and list(document.document)[:2] == ["x.absent", "shop.broken"]
 
@@ -95,11 +95,11 @@ def test_the_tables_of_the_configuration(
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ((), "Nobody has said which tables. Name tables,"),
-        (("--catalog", "nowhere"), "There is no connection 'nowhere' that describes the Iceberg catalog. Create it,"),
-        (("--config", "gone.json"), "The configuration gone.json cannot be read: No such file or directory."),
+        ((), "No table is given. Name tables,"),
+        (("--catalog", "nowhere"), "Connection 'nowhere' for the Iceberg catalog does not exist. Create it,"),
+        (("--config", "gone.json"), "Cannot read the configuration gone.json: No such file or directory."),
         (("--config", "a", "--catalog", "b"), "Both --config and --catalog are given."),
-        (("--catalog", "lake", "crm.*"), "No table of the catalog 'lake' is found by crm.*."),
+        (("--catalog", "lake", "crm.*"), "No table in catalog 'lake' matches crm.*."),
     ],
 )
 @pytest.mark.usefixtures("lake")

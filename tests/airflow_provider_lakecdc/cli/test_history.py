@@ -99,11 +99,11 @@ def test_a_job_that_was_run_by_hand_is_in_it(lakecdc: Lakecdc, spark_submit: Fak
 
 def test_where_nothing_has_been_recorded(lakecdc: Lakecdc) -> None:
     ended = lakecdc("history", "--catalog", "lake")
-    assert (ended.code, ended.out) == (0, "Nothing has been recorded of that.\n")
+    assert (ended.code, ended.out) == (0, "No matching rows are recorded.\n")
     assert lakecdc("history", "--catalog", "lake", "--json").document == []
 
 
 @pytest.mark.parametrize("since", ["yesterday", "7", "d"])
 def test_a_moment_that_is_none(lakecdc: Lakecdc, since: str) -> None:
     ended = lakecdc("history", "--catalog", "lake", "--since", since)
-    assert ended.code == 4 and f"--since is '{since}', which is no moment. Write " in ended.err
+    assert ended.code == 4 and f"Invalid --since '{since}'. Use " in ended.err

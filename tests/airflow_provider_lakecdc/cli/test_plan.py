@@ -74,7 +74,7 @@ def test_what_does_not_fit_a_budget_is_told(plan: Plan) -> None:
     budgets = {"hourly_governance": (least + 0.01) / 60}
     bounded = plan("--dag", "hourly", "--json", budgets=budgets)
     assert len(chosen(bounded)) == 1 and "more than the whole budget" in bounded.document["skipped"][0]["reason"]
-    assert "Left out:" in plan("--dag", "hourly", budgets=budgets).out
+    assert "Skipped:" in plan("--dag", "hourly", budgets=budgets).out
 
 
 def test_what_nobody_has_allowed_is_not_planned(plan: Plan) -> None:
@@ -88,9 +88,9 @@ def test_a_table_that_cannot_be_looked_at(plan: Plan, lake: dict[str, str]) -> N
     ended = plan("--dag", "hourly")
     assert ended.code == 1 and "shop.orders" in ended.out
     (told,) = [line for line in ended.out.splitlines() if line.startswith("shop.broken")]
-    assert told.startswith("shop.broken cannot be looked at: ValidationError: ")
+    assert told.startswith("shop.broken cannot be assessed: ValidationError: ")
 
 
 def test_it_needs_a_configuration(lakecdc: Lakecdc) -> None:
     ended = lakecdc("plan")
-    assert (ended.code, ended.out) == (4, "") and "There is no configuration" in ended.err
+    assert (ended.code, ended.out) == (4, "") and "No configuration is set" in ended.err

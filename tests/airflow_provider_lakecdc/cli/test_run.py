@@ -109,7 +109,7 @@ def test_nobody_is_asked_for_an_approval_but_one_can_be_given(
     policy = {"shop.orders": {"approve": [job], "options": {job: {"dry_run": False}}}}
     run = ("run", job, "--config", config(tmp_path, policy=policy), "--tables", "shop.orders", "--json")
     left = lakecdc(*run).document["tables"]["shop.orders"]
-    assert left["outcome"] == "skipped" and "nobody is asked" in left["reason"] and spark_submit.calls == []
+    assert left["outcome"] == "skipped" and "no approval is needed" in left["reason"] and spark_submit.calls == []
     approved = {"shop.orders": {"uri": "file:///found.jsonl", "sha256": "4f"}}
     assert lakecdc(*run, "--options", json.dumps({"approved": approved})).code == 0
     assert lakecdc(*run, "--dry-run").code == 0
@@ -138,7 +138,7 @@ def test_a_job_without_a_report_says_what_spark_said(lakecdc: Lakecdc, spark_sub
     spark_submit.behave(report=False, exit=1, output=("java.lang.OutOfMemoryError: heap",))
     ended = lakecdc("run", "compact_data_files", "--catalog", "lake", "--tables", "shop.orders", "--json")
     (error,) = ended.document["errors"]
-    assert ended.code == 1 and "The job left no report." in error and "Raise driver_memory" in error
+    assert ended.code == 1 and "The job left no report." in error and "Increase driver_memory" in error
 
 
 @pytest.mark.usefixtures("shop")
@@ -146,7 +146,7 @@ def test_tables_that_only_a_pattern_finds_need_a_policy(
     lakecdc: Lakecdc, spark_submit: FakeSpark, tmp_path: Path, lake: dict[str, str]
 ) -> None:
     ended = lakecdc("run", "compact_data_files", "--catalog", "lake", "--tables", "shop.*")
-    assert ended.code == 4 and "may be done to none of shop.items, shop.orders, shop.tmp." in ended.err
+    assert ended.code == 4 and "is not allowed on shop.items, shop.orders, shop.tmp." in ended.err
     policy = {"shop.o*": {"allow": ["compact_data_files"]}}
     lakecdc("run", "compact_data_files", "--config", config(tmp_path, tables=["shop.*"], policy=policy))
     assert [call["spec"]["tables"] for call in spark_submit.calls] == [["shop.orders"]]
@@ -168,7 +168,7 @@ def test_nothing_is_removed_from_a_table_that_cannot_be_looked_at(
         configured = config(tmp_path, tables=["shop.orders"], retention=retention, options=options)
         ended = lakecdc("run", job, "--config", configured, "--json")
         (error,) = ended.document["errors"]
-        assert ended.code == 1 and "shop.orders cannot be looked at" in error and "min-row-age" in error
+        assert ended.code == 1 and "Cannot assess shop.orders" in error and "min-row-age" in error
         assert ended.document["tables"]["shop.orders"]["outcome"] == "failed"
     assert spark_submit.calls == []
 
@@ -221,11 +221,11 @@ def test_tables_are_fed(lakecdc: Lakecdc, spark_submit: FakeSpark, tmp_path: Pat
         (("rebucket", "--options", '{"tolerence": 2}'), {}, "Did you mean 'tolerance'?"),
         (("rebucket", "--options", "[1"), {}, "JSON"),
         (("ingest",), {}, "ingest needs source and targets"),
-        (("govern",), {}, "govern does what a plan of a DAG run names."),
+        (("govern",), {}, "govern runs a plan of a governance DAG, not a single job."),
         (
             ("ingest",),
             {"source": {"type": "jdbc", "url": "jdbc:sqlite:/x", "cursor_column": "c"}, "targets": FILES["targets"]},
-            "read by the data interval of a DAG run, and there is none. Trigger the ingest DAG",
+            "reads the data interval of a DAG run, and this run has none. Trigger the ingest DAG",
         ),
         (
             ("expire_snapshots",),

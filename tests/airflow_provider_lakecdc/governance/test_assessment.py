@@ -9,9 +9,11 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_lakecdc.governance import assessment
-from airflow_provider_lakecdc.governance.assessment import Assessment, Steps, _pressing, assess, parse_assessment
-from airflow_provider_lakecdc.governance.discovery import Found, Wanted
+from airflow_provider_lakecdc.governance import assess_tables, table_assessment
+from airflow_provider_lakecdc.governance.assess_tables import assess
+from airflow_provider_lakecdc.governance.assessment import Assessment, Steps, parse_assessment
+from airflow_provider_lakecdc.governance.discovery import SelectedTables, TableSelection
+from airflow_provider_lakecdc.governance.table_assessment import _pressing
 from airflow_provider_lakecdc.operators.plan import dry_runs_of, tasks_of
 from lakecdc.contract.protection import Protection
 from lakecdc.contract.spec import loads
@@ -56,7 +58,7 @@ def steps(**own: Any) -> Steps:
 
 
 def test_only_what_needs_something_is_to_be_done(shop: Any) -> None:
-    found = assess(shop(orders=6, items=1), Wanted(("shop.orders", "shop.items")), steps())
+    found = assess(shop(orders=6, items=1), TableSelection(("shop.orders", "shop.items")), steps())
     assert needs(found) == {("orders", "compact_data_files")}
     (action,) = found.actions
     assert action.benefit == 5 and action.core_seconds == action.guessed_core_seconds and action.core_seconds
@@ -70,7 +72,7 @@ def test_only_what_needs_something_is_to_be_done(shop: Any) -> None:
 
 def test_tables_beside_others_need_what_is_for_them(shop: Any) -> None:
     catalog = shop(orders=1, orders_lakecdc_deletes=6, more=6, history=6)
-    found = assess(catalog, Wanted(("shop.orders",)), steps(), history={"shop.orders": "shop.history"})
+    found = assess(catalog, TableSelection(("shop.orders",)), steps(), history={"shop.orders": "shop.history"})
     assert needs(found) == {
         ("orders_lakecdc_deletes", "compact_data_files"),
         ("history", "compact_data_files"),
@@ -79,7 +81,7 @@ def test_tables_beside_others_need_what_is_for_them(shop: Any) -> None:
     assert {each.table: each.beside for each in found.tables}["shop.orders_lakecdc_deletes"] == "shop.orders"
     # that of the configuration is for one of the jobs alone, and it needs nothing of that
     assert next(each for each in found.tables if each.table == "shop.more").idle.keys() == {"expire_snapshots"}
-    narrowed = assess(catalog, Wanted(("shop.orders",)), steps(), only=("shop.orders",))
+    narrowed = assess(catalog, TableSelection(("shop.orders",)), steps(), only=("shop.orders",))
     assert {each.table for each in narrowed.tables} == {"shop.orders", "shop.orders_lakecdc_deletes"}
     (tasks,) = tasks_of(choose(found.actions), found, JOBS)
     assert tasks["compact_data_files"]["tables"] == ["shop.orders_lakecdc_deletes", "shop.history"]
@@ -94,7 +96,9 @@ def test_policies_say_when_and_how(shop: Any) -> None:
         "shop.b": TablePolicy(window=Window(begins, ends)),
         "shop.c": TablePolicy(options={"compact_data_files": {"min_input_files": 3}}, max_wait=0),
     }
-    found = assess(shop(a=7, b=7, c=6, d=6), Wanted(tuple(f"shop.{name}" for name in "abcd"), (), policies), steps())
+    found = assess(
+        shop(a=7, b=7, c=6, d=6), TableSelection(tuple(f"shop.{name}" for name in "abcd"), (), policies), steps()
+    )
     assert needs(found) == {("a", "compact_data_files"), ("c", "compact_data_files")}
     a, c = found.actions
     assert (a.benefit, a.options, a.due) == (24, {"min_input_files": 7}, None)
@@ -111,12 +115,12 @@ def test_policies_say_when_and_how(shop: Any) -> None:
 
 def test_what_a_table_of_a_low_score_gains_most_by_waits_no_longer(shop: Any) -> None:
     policies = {"shop.b": TablePolicy(min_score=90), "shop.c": TablePolicy(min_score=50)}
-    found = assess(shop(a=9, b=9, c=9), Wanted(("shop.a", "shop.b", "shop.c"), (), policies), steps())
+    found = assess(shop(a=9, b=9, c=9), TableSelection(("shop.a", "shop.b", "shop.c"), (), policies), steps())
     due = {each.table: each.due for each in found.actions}
     (score,) = {each.health["score"] for each in found.tables if each.health}
     assert 50 < score < 90
     assert due["shop.a"] is due["shop.c"] is None
-    assert f"score is {score:g}, below 90" in str(due["shop.b"])
+    assert f"score {score:g} is below 90" in str(due["shop.b"])
     assert [each.table for each in choose(found.actions, budget=0).chosen] == ["shop.b"]
 
 
@@ -133,14 +137,14 @@ def test_rows_expire_of_tables_with_a_retention_alone(shop: Any) -> None:
     kept = {"time_column": "at", "max_age": 86400.0, "allow_row_deletes": False}
     jobs = Steps({"expire_partitions": {"max_partitions": 9}}, own={"expire_partitions": {"shop.a": kept}})
     catalog = shop(a=1, b=1)
-    found = assess(catalog, Wanted(("shop.a", "shop.b")), jobs)
+    found = assess(catalog, TableSelection(("shop.a", "shop.b")), jobs)
     assert needs(found) == {("a", "expire_partitions")}
     assert found.actions[0].options == kept and "own policy" not in found.actions[0].reason
     with catalog.load().load_table("shop.a").transaction() as changes:
         changes.set_properties({MIN_ROW_AGE: "172800"})
-    (action,) = assess(catalog, Wanted(("shop.a",)), jobs).actions
+    (action,) = assess(catalog, TableSelection(("shop.a",)), jobs).actions
     assert action.options == {**kept, "max_age": 172800, "older_than": None}
-    assert "own policy has it keep what is younger than 172800 s" in action.reason
+    assert "own policy keeps what is younger than 172800 s" in action.reason
 
 
 def test_a_person_is_asked_where_the_configuration_or_the_table_wants_it(shop: Any) -> None:
@@ -152,7 +156,7 @@ def test_a_person_is_asked_where_the_configuration_or_the_table_wants_it(shop: A
     catalog = shop(a=1, a_lakecdc_deletes=1, own=1, dry=1, free=1)
     with catalog.load().load_table("shop.own").transaction() as changes:
         changes.set_properties({APPROVE: ORPHANS})
-    wanted = Wanted(tuple(f"shop.{name}" for name in ("a", "own", "dry", "free")), (), policies)
+    wanted = TableSelection(tuple(f"shop.{name}" for name in ("a", "own", "dry", "free")), (), policies)
     found = assess(catalog, wanted, jobs)
     # a dry run takes nothing away
     assert {action.table for action in found.actions if action.approve} == {
@@ -174,7 +178,7 @@ def test_a_person_is_asked_where_the_configuration_or_the_table_wants_it(shop: A
 
 def test_a_policy_does_not_make_a_dry_run_a_real_one(shop: Any) -> None:
     policies = {"*": TablePolicy(approve=(ORPHANS,), options={ORPHANS: {"dry_run": False}})}
-    catalog, wanted = shop(a=1), Wanted(("shop.a",), (), policies)
+    catalog, wanted = shop(a=1), TableSelection(("shop.a",), (), policies)
     for given in ({"dry_run": True}, dict[str, Any]()):
         (real,) = assess(catalog, wanted, Steps({ORPHANS: given})).actions
         assert (real.approve, real.options) == (True, {"dry_run": False})
@@ -183,7 +187,7 @@ def test_a_policy_does_not_make_a_dry_run_a_real_one(shop: Any) -> None:
 
 
 @pytest.mark.parametrize("own", [{}, {MIN_ROW_AGE: "10 years"}, {f"{OWN}approval": ORPHANS}])
-def test_nothing_is_removed_from_a_table_that_cannot_be_looked_at(
+def test_nothing_is_removed_from_a_table_that_cannot_be_assess_loaded(
     shop: Any, monkeypatch: pytest.MonkeyPatch, own: dict[str, str]
 ) -> None:
     kept = {"time_column": "at", "max_age": 86400.0, "allow_row_deletes": False}
@@ -201,15 +205,15 @@ def test_nothing_is_removed_from_a_table_that_cannot_be_looked_at(
             raise OSError("503 Slow Down")
         return look(table, *_)
 
-    look = assessment._looked_at
-    monkeypatch.setattr(assessment, "_looked_at", once)
-    found = assess(catalog, Wanted(("shop.a", "shop.f*"), (), {"*": TablePolicy(("*",))}), jobs)
+    look = table_assessment.assess_loaded
+    monkeypatch.setattr(assess_tables, "assess_loaded", once)
+    found = assess(catalog, TableSelection(("shop.a", "shop.f*"), (), {"*": TablePolicy(("*",))}), jobs)
     assert {action.job for action in found.actions if action.table.startswith("shop.a")} <= {*KEEPING}
     removing = {action.table for action in found.actions if action.job == ORPHANS}
     assert removing == {"shop.fine", "shop.fine_lakecdc_deletes"}
     # what stands beside both of them
     assert ("lakecdc_quarantine", "compact_data_files") in needs(found)
-    (told,) = found.unseen.items()
+    (told,) = found.unreadable.items()
     assert told[0] == "shop.a" and next(iter(own), "OSError: 503 Slow Down") in told[1]
     # one whose policy is not known is left alone
     assert bool({action.job for action in found.actions if action.table == "shop.a"}) is not bool(own)
@@ -225,7 +229,7 @@ def test_the_tighter_policy_holds_for_a_table_beside_another(shop: Any) -> None:
         for name, own in properties.items():
             with catalog.load().load_table(f"shop.{name}").transaction() as changes:
                 changes.set_properties({MIN_ROW_AGE: "0", APPROVE: "", ALLOW: "*", **own})
-        actions = assess(catalog, Wanted(("shop.orders",)), jobs, history=history).actions
+        actions = assess(catalog, TableSelection(("shop.orders",)), jobs, history=history).actions
         return next((each for each in actions if each.table == "shop.history"), None)
 
     longer = {"max_age": 172800, "older_than": None}
@@ -244,25 +248,29 @@ def test_a_table_that_goes_while_the_catalog_is_listed_is_no_failure(
     shop: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     catalog = shop(a=1)
-    monkeypatch.setattr(assessment, "find", lambda *_: Found(["shop.a", "shop.gone"], frozenset({"shop.a"})))
-    assert [each.table for each in assess(catalog, Wanted(("shop.*",)), steps()).tables] == ["shop.a"]
+    monkeypatch.setattr(
+        assess_tables, "select_tables", lambda *_: SelectedTables(["shop.a", "shop.gone"], frozenset({"shop.a"}))
+    )
+    assert [each.table for each in assess(catalog, TableSelection(("shop.*",)), steps()).tables] == ["shop.a"]
 
 
-def test_a_table_that_cannot_be_looked_at_is_left_to_the_jobs_if_it_is_named(shop: Any, lake: dict[str, str]) -> None:
+def test_a_table_that_cannot_be_assess_loaded_is_left_to_the_jobs_if_it_is_named(
+    shop: Any, lake: dict[str, str]
+) -> None:
     catalog = shop(fine=6)
     for name in ("broken", "found"):
         FedTable(lake, f"shop.{name}").break_metadata()
-    wanted = Wanted(("shop.fine", "shop.broken", "shop.f*"), (), {"*": TablePolicy(("*",))})
+    wanted = TableSelection(("shop.fine", "shop.broken", "shop.f*"), (), {"*": TablePolicy(("*",))})
     found = assess(catalog, wanted, Steps({"compact_data_files": {}}))
     assert needs(found) == {(name, "compact_data_files") for name in ("fine", "broken")}
     assert all(a.due and a.core_seconds is None for a in found.actions if a.table != "shop.fine")
-    assert set(found.unseen) == {"shop.broken", "shop.found"}
+    assert set(found.unreadable) == {"shop.broken", "shop.found"}
     told = {each.table: each.error for each in found.tables}
     assert told["shop.found"] and told["shop.fine"] is None
     unreadable: Any = SimpleNamespace(load=lambda: 1 / 0)
-    blind = assess(unreadable, Wanted(("shop.fine",)), steps())
+    blind = assess(unreadable, TableSelection(("shop.fine",)), steps())
     assert {job for table, job in needs(blind) if table == "fine"} == {"rewrite_delete_files", "compact_data_files"}
-    assert list(blind.unseen) == ["shop.fine"]
+    assert list(blind.unreadable) == ["shop.fine"]
     # whether there are tables beside it only the jobs can tell
     (tasks,) = tasks_of(choose(blind.actions), blind, JOBS)
     assert tasks["compact_data_files"]["tables"] == ["shop.fine"]
@@ -271,7 +279,7 @@ def test_a_table_that_cannot_be_looked_at_is_left_to_the_jobs_if_it_is_named(sho
 
 
 def test_a_table_that_does_not_exist_needs_nothing(shop: Any) -> None:
-    found = assess(shop(fine=6), Wanted(("x.absent", "shop.absent", "shop.fine")), steps())
+    found = assess(shop(fine=6), TableSelection(("x.absent", "shop.absent", "shop.fine")), steps())
     assert needs(found) == {("fine", "compact_data_files")} and not found.skipped
     assert {each.table: (each.is_absent, each.error, each.jobs == ()) for each in found.tables} == {
         "x.absent": (True, None, True),

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_lakecdc.governance.assessment import Assessed, Steps, assess
-from airflow_provider_lakecdc.governance.discovery import Wanted, find
+from airflow_provider_lakecdc.governance.assess_tables import assess
+from airflow_provider_lakecdc.governance.assessment import Assessed, Steps
+from airflow_provider_lakecdc.governance.discovery import TableSelection, select_tables
 from lakecdc.metadata import names
 from lakecdc.metadata.policy import ALLOW, KEEPING, REMOVING, TablePolicy
 from tests.airflow_provider_lakecdc.tables import ROW, FedTable
@@ -36,9 +37,9 @@ def catalog(lake: dict[str, str]) -> Any:
 
 def found(catalog: Any, *tables: str, fed: tuple[str, ...] = (), **policies: tuple[str, ...]) -> dict[str, Assessed]:
     policy = {"shop.*" if name == "shop" else name: TablePolicy(jobs) for name, jobs in policies.items()}
-    wanted = Wanted(tables, fed, policy)
+    wanted = TableSelection(tables, fed, policy)
     told = {each.table: each for each in assess(catalog, wanted, Steps({})).tables}
-    assert find(catalog, wanted).tables == list(told)
+    assert select_tables(catalog, wanted).tables == list(told)
     return told
 
 

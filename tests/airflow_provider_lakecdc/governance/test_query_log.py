@@ -10,8 +10,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from airflow_provider_lakecdc.governance.assessment import Steps, assess
-from airflow_provider_lakecdc.governance.discovery import Wanted
+from airflow_provider_lakecdc.governance.assess_tables import assess
+from airflow_provider_lakecdc.governance.assessment import Steps
+from airflow_provider_lakecdc.governance.discovery import TableSelection
 from airflow_provider_lakecdc.governance.query_log import QueryLog
 from lakecdc.contract.errors import SpecError
 from lakecdc.metadata.policy import TablePolicy
@@ -67,7 +68,9 @@ def test_what_is_read_most_is_worth_most(lake: dict[str, str]) -> None:
     steps = Steps({"compact_data_files": {}})
 
     def benefits(log: QueryLog) -> list[float]:
-        return [each.benefit for each in assess(catalog, Wanted(tables, (), policies, query_log=log), steps).actions]
+        return [
+            each.benefit for each in assess(catalog, TableSelection(tables, (), policies, query_log=log), steps).actions
+        ]
 
     # 3 reads of 4 tables, and each is spared five files
     assert benefits(LOG) == [13.33, 6.67, 0, 35]

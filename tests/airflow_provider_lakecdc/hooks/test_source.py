@@ -11,7 +11,7 @@ import pytest
 from airflow.sdk import Connection
 
 from airflow_provider_lakecdc.exceptions import JobBadInputError
-from airflow_provider_lakecdc.hooks.source import conninfo, mysql_address, source_from_connection, stand_in
+from airflow_provider_lakecdc.hooks.source import conninfo, mysql_address, placeholder_address, source_from_connection
 from lakecdc.contract.sources import parse_source
 from lakecdc.contract.sources.jdbc import JdbcSource
 from lakecdc.contract.sources.mysql import MysqlSource
@@ -89,8 +89,8 @@ def test_a_jdbc_source_takes_the_connection_of_a_database(
     found = parse_source(source, ())
     assert isinstance(found, JdbcSource)
     assert (found.url, found.user, list(secrets.values.values())) == (url, "me", ["hush"])
-    assert parse_source({"type": "jdbc", "cursor_column": "c", **stand_in("jdbc")}, ())
-    with pytest.raises(JobBadInputError, match="has url, and"):
+    assert parse_source({"type": "jdbc", "cursor_column": "c", **placeholder_address("jdbc")}, ())
+    with pytest.raises(JobBadInputError, match="Both the source and source_conn_id=.* set url"):
         source_from_connection({"type": "jdbc", "url": "jdbc:mysql://h/s"}, "shop")
 
 
@@ -99,7 +99,7 @@ def test_the_password_travels_as_a_reference(monkeypatch: pytest.MonkeyPatch) ->
     source, secrets = source_from_connection({"type": "mysql", "chunk_rows": 5}, "shop")
     assert "hush" not in json.dumps(source) and source["password"] == {"env": next(iter(secrets.values))}
     assert source["chunk_rows"] == 5
-    with pytest.raises(JobBadInputError, match="The source has host, and"):
+    with pytest.raises(JobBadInputError, match="Both the source and source_conn_id='.*' set host"):
         source_from_connection({"type": "mysql", "host": "other"}, "shop")
     with pytest.raises(JobBadInputError, match="'postgres' cannot use the connection 'shop' of type 'mysql'"):
         source_from_connection({"type": "postgres"}, "shop")

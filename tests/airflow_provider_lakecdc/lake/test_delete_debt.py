@@ -7,7 +7,7 @@ import pytest
 from pyiceberg.types import DoubleType, IntegerType, NestedField, StringType, StructType
 
 from airflow_provider_lakecdc.hooks.catalog import get_catalog
-from airflow_provider_lakecdc.lake.delete_debt import look, read_delete_debt
+from airflow_provider_lakecdc.lake.delete_debt import check_delete_debt, read_delete_debt
 from lakecdc.metadata.debt import DebtLimits, DeleteDebt
 from tests.airflow_provider_lakecdc.tables import FedTable
 
@@ -73,14 +73,14 @@ def test_what_no_run_can_pay_is_no_reason_for_one(orders: FedTable) -> None:
         update.add_column("s", StructType(NestedField(4, "a", IntegerType())))
     orders.ingest(None)
     orders.delete(10, 20, key=orders.table.schema().find_field("x").field_id)
-    assert look(catalog, ["shop.orders"], "main", limits, "above") is None
-    assert look(catalog, ["shop.orders"], "main", limits, "below") is None
+    assert check_delete_debt(catalog, ["shop.orders"], "main", limits, "above") is None
+    assert check_delete_debt(catalog, ["shop.orders"], "main", limits, "below") is None
     orders.delete(3, 4)
-    found = look(catalog, ["shop.orders"], "main", limits, "above")
+    found = check_delete_debt(catalog, ["shop.orders"], "main", limits, "above")
     assert found == {"shop.orders": DeleteDebt(2, 7).counts()}
     # readers fail on the whole table for it
     orders.delete(1, key=orders.table.schema().find_field("s.a").field_id)
-    assert look(catalog, ["shop.orders"], "main", limits, "above") is None
+    assert check_delete_debt(catalog, ["shop.orders"], "main", limits, "above") is None
 
 
 def test_what_specs_and_partitions_make_unpayable(orders: FedTable) -> None:
@@ -93,11 +93,11 @@ def test_what_specs_and_partitions_make_unpayable(orders: FedTable) -> None:
     with orders.table.update_spec() as spec:
         spec.remove_field("place")
     orders.delete(5)
-    assert look(catalog, ["shop.orders"], "main", limits, "above") is not None
+    assert check_delete_debt(catalog, ["shop.orders"], "main", limits, "above") is not None
     with orders.table.update_schema(allow_incompatible_changes=True) as update:
         update.delete_column("place")
     # it is of the whole table, to which files of that spec belong
-    assert look(catalog, ["shop.orders"], "main", limits, "above") is None
+    assert check_delete_debt(catalog, ["shop.orders"], "main", limits, "above") is None
 
 
 def test_above_is_any_table_and_below_is_all(lake: dict[str, str], orders: FedTable) -> None:
@@ -105,7 +105,7 @@ def test_above_is_any_table_and_below_is_all(lake: dict[str, str], orders: FedTa
     FedTable(lake, "shop.lines").delete(9, 9)
     orders.delete(9)
     names, few, many = ["shop.orders", "shop.lines"], DeleteDebt(1, 9).counts(), DeleteDebt(2, 18).counts()
-    assert look(catalog, names, "main", limits, "above") == {"shop.lines": many}
-    assert look(catalog, names, "main", limits, "below") is None
-    assert look(catalog, names[:1], "main", limits, "above") is None
-    assert look(catalog, names[:1], "main", limits, "below") == {"shop.orders": few}
+    assert check_delete_debt(catalog, names, "main", limits, "above") == {"shop.lines": many}
+    assert check_delete_debt(catalog, names, "main", limits, "below") is None
+    assert check_delete_debt(catalog, names[:1], "main", limits, "above") is None
+    assert check_delete_debt(catalog, names[:1], "main", limits, "below") == {"shop.orders": few}

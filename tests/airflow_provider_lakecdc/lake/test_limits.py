@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from airflow_provider_lakecdc.exceptions import LakecdcJobError
-from airflow_provider_lakecdc.lake.limits import Until, look_at, waited_for
+from airflow_provider_lakecdc.lake.limits import Until, check_limit, evaluate_limit
 
 FEW, MANY = 1, 9
 
@@ -28,7 +28,7 @@ def is_past(value: int) -> bool:
 def test_some_names_those_and_none_needs_all(
     values: dict[str, int | None], until: Until, found: dict[str, int] | None
 ) -> None:
-    assert waited_for(values, is_past, until) == found
+    assert evaluate_limit(values, is_past, until) == found
 
 
 @pytest.mark.parametrize(
@@ -52,6 +52,6 @@ def test_a_table_that_cannot_be_read_leaves_it_to_the_others(
 
     if isinstance(found, str):
         with pytest.raises(LakecdcJobError, match=r"Debt cannot be read\. a\.broken: OSError: no such bucket"):
-            look_at(["a.broken", *values], read, is_past, until, "Debt")
+            check_limit(["a.broken", *values], read, is_past, until, "Debt")
     else:
-        assert look_at(["a.broken", *values], read, is_past, until, "Debt") == found
+        assert check_limit(["a.broken", *values], read, is_past, until, "Debt") == found

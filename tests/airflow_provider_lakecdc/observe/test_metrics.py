@@ -163,7 +163,7 @@ def test_without_metrics_and_with_broken_ones_nothing_happens(
     assert caplog.records == []
     monkeypatch.setattr("airflow.sdk.observability.stats.incr", None)
     emit(context, "lake", REPORT)
-    assert "could not be sent" in caplog.text
+    assert "Cannot send the metrics" in caplog.text
 
 
 @dataclass

@@ -91,5 +91,5 @@ def test_an_answer_is_to_the_lists_that_the_question_has_shown(monkeypatch: pyte
 def test_an_answer_to_what_is_not_known_approves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     ti = Pulled(left={("dry", REPORT_KEY): dry_run(**lists("x"))})
     operator = asking(monkeypatch, ti)
-    with pytest.raises(JobBadInputError, match="are not known"):
+    with pytest.raises(JobBadInputError, match="are unknown"):
         operator.execute_complete({"ti": ti}, {**ANSWER, "chosen_options": ["x"]})  # type: ignore[typeddict-item]

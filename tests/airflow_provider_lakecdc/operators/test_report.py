@@ -41,7 +41,7 @@ def test_tables_that_nobody_could_look_at_fail_the_run_by_name(tmp_path: Path) -
     with pytest.raises(JobBadInputError) as raised:
         report(tmp_path, *TABLES)
     first, *lines = str(raised.value).splitlines()
-    assert first == "2 of 5 tables could not be looked at, and nothing was removed from them:"
+    assert first == "2 of 5 tables could not be assessed, and nothing was removed from them:"
     assert lines[0] == "  shop.found: OSError: 503 Slow Down" and lines[1].startswith("  shop.own: Its property")
     assert report(tmp_path, FINE)["outcomes"] == {}
 
@@ -51,8 +51,8 @@ def test_they_are_named_in_the_log_of_the_look(monkeypatch: pytest.MonkeyPatch) 
     log = SimpleNamespace(info=lambda *_: None, warning=lambda text, *values: told.append(text % values))
     monkeypatch.setattr(AssessTablesOperator, "log", log)
     context: Any = {"ti": SimpleNamespace(xcom_push=lambda **_: None)}
-    AssessTablesOperator(task_id="assess")._tell(context, Assessment("2026-01-31", TABLES))
-    assert [line.split()[0] for line in told] == ["shop.found", "shop.own"] and "503 Slow Down" in told[0]
+    AssessTablesOperator(task_id="assess")._report(context, Assessment("2026-01-31", TABLES))
+    assert [line.split()[2].rstrip(",") for line in told] == ["shop.found", "shop.own"] and "503 Slow Down" in told[0]
 
 
 def test_they_count_in_alerts_until_somebody_could_look() -> None:

@@ -36,8 +36,8 @@ def test_one_that_cannot_be_read_fails_the_task_after_the_others(context: Any, s
     shop.break_metadata()
     with pytest.raises(LakecdcJobError, match="3 of 4") as error:
         operator(tables=["shop.nothing"], namespaces=["nowhere", "shop"]).execute(context)
-    assert "nowhere: Its tables cannot be listed: NoSuchNamespaceError" in str(error.value)
-    assert "shop.nothing: There is no such table." in str(error.value)
+    assert "nowhere: Cannot list its tables: NoSuchNamespaceError" in str(error.value)
+    assert "shop.nothing: The table does not exist." in str(error.value)
     found = context["ti"].xcom[STATUS_KEY]
     assert "error" in found["shop.orders"] and found["shop.items"]["ready_for_v4"]
 

@@ -84,7 +84,7 @@ def test_messages_are_written_beside_the_event_loop(viewer: TestClient, monkeypa
 
     monkeypatch.setattr(app, "one_line", line)
     monkeypatch.setenv("AIRFLOW__LAKECDC__CATALOG_CONN_ID", "elsewhere")
-    assert "There is no connection" in viewer.get("parts/tables").text
+    assert "Connection &#39;elsewhere&#39;" in viewer.get("parts/tables").text
     assert viewer.get("parts/tables", params={"lake": "none"}).status_code == 404
 
 
@@ -94,7 +94,7 @@ def _parameters(route: APIRoute) -> Iterator[ModelField]:
         dependant = waiting.pop()
         yield from (*dependant.query_params, *dependant.path_params)
         # what Airflow asks for is the task's, whose limits hold first
-        waiting += [each for each in dependant.dependencies if each.call in (app.Asked, Task)]
+        waiting += [each for each in dependant.dependencies if each.call in (app.PageRequest, Task)]
 
 
 def test_a_connection_that_is_missing_is_told(viewer: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -102,7 +102,7 @@ def test_a_connection_that_is_missing_is_told(viewer: TestClient, monkeypatch: p
     assert viewer.get("tables").status_code == 200
     answer = viewer.get("parts/tables")
     assert answer.status_code == 502
-    assert "There is no connection &#39;elsewhere&#39;" in answer.text and 'role="alert"' in answer.text
+    assert "Connection &#39;elsewhere&#39; for the Iceberg catalog" in answer.text and 'role="alert"' in answer.text
 
 
 def test_what_failed_is_looked_for_again_and_tells_no_secret(
@@ -140,7 +140,7 @@ def test_several_lakes(
     told = viewer.get("parts/tables", params={"lake": "other (crm)"}).text
     assert "shop.people" in told and "shop.orders" not in told
     unknown = viewer.get("tables", params={"lake": "<b>none</b>"})
-    assert unknown.status_code == 404 and "<b>none" not in unknown.text and "There is no lake" in unknown.text
+    assert unknown.status_code == 404 and "<b>none" not in unknown.text and "does not exist" in unknown.text
     files["crm"].write_text('{"tabels": []}')
     browser_text = viewer.get("tables", params={"lake": "lake"})
     assert browser_text.status_code == 502 and "tabels" in browser_text.text

@@ -76,7 +76,7 @@ class TestOneTable:
             FedTable(lake, name).ingest(None)
         monkeypatch.setattr(assess_table, "MOST_FILES_OF_A_WORKER", 0)
         none = words(viewer.get("parts/table", params={"name": "shop.items"}).text)
-        assert "not here; none has done so lately" in none and "Lost to" not in none
+        assert "only jobs measure it; none has done so recently" in none and "Lost to" not in none
         facts = {"score": 61.0, "lost": {"deletes": 39.0}, "data_files": 123_456, "data_bytes": 3 * 1024**3}
         assert record_health(catalog, NOW - timedelta(hours=2), {"shop.orders": facts})
         text = words(viewer.get("parts/table", params={"name": "shop.orders"}).text)
@@ -86,20 +86,20 @@ class TestOneTable:
     def test_one_without_a_snapshot(self, viewer: TestClient, lake: dict[str, str]) -> None:
         FedTable(lake)
         text = words(viewer.get("parts/table", params={"name": "shop.orders"}).text)
-        assert "nothing has been written to it yet" in text and "- behind the source" in text
+        assert "nothing was written yet" in text and "- behind the source" in text
 
     @pytest.mark.usefixtures("lake")
     def test_one_that_is_not_there(self, viewer: TestClient) -> None:
         assert viewer.get("table", params={"name": "shop.<b>"}).status_code == 200
         answer = viewer.get("parts/table", params={"name": "shop.<b>"})
-        assert answer.status_code == 404 and "There is no table &#39;shop.&lt;b&gt;&#39;" in answer.text
+        assert answer.status_code == 404 and "Table &#39;shop.&lt;b&gt;&#39; does not exist" in answer.text
 
     def test_a_commit_is_seen(self, viewer: TestClient, lake: dict[str, str]) -> None:
         from airflow_provider_lakecdc.page.lakes import Lake
-        from airflow_provider_lakecdc.page.lookups import Heads
+        from airflow_provider_lakecdc.page.lookups import MetadataCache
         from airflow_provider_lakecdc.page.table import table_of
 
-        table, shown, heads = FedTable(lake), Lake("lake", "lake"), Heads()
+        table, shown, heads = FedTable(lake), Lake("lake", "lake"), MetadataCache()
         table.ingest(None)
         before = table_of(shown, "shop.orders", heads)
         assert table_of(shown, "shop.orders", heads)["snapshots"] is before["snapshots"]
@@ -121,7 +121,7 @@ class TestQuarantine:
         assert "type 2 1 d ago 3 h ago Replay …" in words(text)
         assert 'data-replay="shop_replay_quarantine" data-table="shop.orders" data-rule="&lt;b&gt;"' in text
         none = viewer.get("parts/quarantine", params={"name": "shop.people"}).text
-        assert "No message of this table waits" in none and "<button" not in none
+        assert "No message of this table is in" in none and "<button" not in none
 
     def test_without_a_source_nothing_can_be_replayed(self, viewer: TestClient, lake: dict[str, str]) -> None:
         FedTable(lake)
@@ -152,7 +152,7 @@ class TestHistory:
 
     @pytest.mark.usefixtures("lake")
     def test_nothing_has_been_recorded(self, viewer: TestClient) -> None:
-        assert "Nothing has been recorded of any table yet." in words(viewer.get("parts/history").text)
+        assert "Nothing is recorded for any table yet." in words(viewer.get("parts/history").text)
 
 
 class TestPlan:
@@ -163,7 +163,7 @@ class TestPlan:
         for _ in range(12):
             table.ingest(None)
         text = words(viewer.get("parts/plan", params={"dag": "hourly"}).text)
-        assert "1 jobs would be done" in text and "shop_hourly_governance" in text
+        assert "1 jobs would run" in text and "shop_hourly_governance" in text
         assert re.search(r"shop.orders compact_data_files \d+ \d+ 12 files of", text)
 
     @pytest.mark.usefixtures("lake")

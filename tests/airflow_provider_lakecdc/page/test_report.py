@@ -69,7 +69,7 @@ def test_what_a_job_has_done_to_each_table_and_what_has_failed(viewer: TestClien
     assert "data files 12 → 3" in told and "rows=4000" in told and "all rows, 2 of 2 columns" in told
     assert "9007199254740993 → 9007199254740995" in told
     assert "compact_data_files failed (bad input) for 1 of 2 tables" in told
-    assert "mend what the reason names, then clear the task" in told
+    assert "Fix the problem above, then clear the task" in told
     assert "<script" not in text and "&lt;script&gt;" in text and CATALOG_SECRET not in text
     assert 'href="table?lake=lake&amp;name=shop.orders"' in text
     assert re.search(r'href="\.\./dags/shop\.lake/runs/[^"/]*/tasks/compact" data-airflow', text)
@@ -93,13 +93,13 @@ def test_a_job_at_work_one_that_was_lost_and_none_at_all(viewer: TestClient, tas
     }
     begun["started_at"] = "2026-01-01T00:00:00.000+00:00"
     change("failed", **begun)
-    assert "The task has ended before its job has told of its end" in part()
+    assert "The task ended before its job reported its end" in part()
     change("running", **begun)
     # an answer is given again for a while; to ask for the lake by its name is another question
     told = part(lake="lake")
-    assert "and is at work on shop.orders" in told and "a dry run" in told
+    assert "and works on shop.orders" in told and "a dry run" in told
     assert re.search(r"shop\.orders: 1 of 2 file groups, 5 minutes left \d+ s ago", told)
-    assert "has told of no job" in part(task_id="other") and "has told of no job" in part(map_index="0")
+    assert "has not reported a job" in part(task_id="other") and "has not reported a job" in part(map_index="0")
 
 
 def test_the_reports_of_earlier_tries_are_in_the_audit(
@@ -117,18 +117,18 @@ def test_the_reports_of_earlier_tries_are_in_the_audit(
     for each in (first, second, replace(first, id="m", run=replace(run, map_index=3))):
         assert record_application(catalog, each)
     tries = viewer.get("parts/tries", params=task).text
-    assert re.search("All tries .* 2 .* ago done local-1 1 .* ago done failed local-1 Those", words(tries))
+    assert re.search("All tries .* 2 .* ago done local-1 1 .* ago done failed local-1 Tries", words(tries))
     addresses = re.findall(r'href="(report[^"]*)"', tries)
     history = viewer.get("parts/history", params={"name": "shop.orders"}).text
     assert len(addresses) == 2 and set(addresses) < {*re.findall(r'href="(report[^"]*)"', history)}
     of_first = addresses[1].replace("&amp;", "&")
     assert f'data-part="parts/{addresses[1]}"' in viewer.get(of_first).text
     told = words(viewer.get(f"parts/{of_first}").text)
-    assert "try 1 as lakecdc.audit has it" in told and "1 tables 1 done 1 failed 1 min" in told
+    assert "try 1 from lakecdc.audit" in told and "1 tables 1 done 1 failed 1 min" in told
     assert "shop.orders compact_data_files done" in told and "data files 12 → 3" in told and "rows=4000" in told
     assert "shop.orders expire_snapshots failed it broke" in told and "Spark application local-1" in told
     unknown = viewer.get("parts/report", params={**task, "try_number": "7"})
-    assert "Nothing has been recorded of this try" in unknown.text
+    assert "Nothing is recorded for this try" in unknown.text
 
 
 def test_the_report_of_a_dag_that_somebody_may_not_read(viewer: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:

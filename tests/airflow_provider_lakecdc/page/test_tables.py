@@ -12,7 +12,7 @@ from fastapi.testclient import TestClient
 from airflow_provider_lakecdc.audit import record_health
 from airflow_provider_lakecdc.hooks.catalog import CatalogConnection
 from airflow_provider_lakecdc.page.lakes import Lake
-from airflow_provider_lakecdc.page.lookups import Heads
+from airflow_provider_lakecdc.page.lookups import MetadataCache
 from airflow_provider_lakecdc.page.tables import tables_of, trends
 from tests.airflow_provider_lakecdc.tables import FedTable
 
@@ -55,18 +55,18 @@ def test_the_worst_first_with_what_drags_it_down(
     assert cells(text, "shop.orders")[:-1] == ["shop.orders", "42", "", lost, "12 / 3", "4", "5 min", "2 h"]
     assert 'data-values="[90.0, 42.0]"' in text and '"score bad"' in text
     assert cells(text, "shop.items")[3:] == ["nothing", "12 / 3", "4", "5 min", "2 h", "1 d"]
-    assert cells(text, "shop.people") == ["shop.people", "-", "not measured lately"]
+    assert cells(text, "shop.people") == ["shop.people", "-", "not measured recently"]
 
 
 @pytest.mark.usefixtures("lake")
 def test_a_lake_without_tables(viewer: TestClient) -> None:
-    assert "There is no table yet." in viewer.get("parts/tables").text
+    assert "There are no tables yet." in viewer.get("parts/tables").text
 
 
 def test_a_lake_that_nobody_has_measured(viewer: TestClient, lake: dict[str, str]) -> None:
     FedTable(lake)
     text = viewer.get("parts/tables").text
-    assert "No table has been measured" in text and cells(text, "shop.orders")[0] == "shop.orders"
+    assert "No table was measured" in text and cells(text, "shop.orders")[0] == "shop.orders"
 
 
 def test_a_table_is_text_whatever_it_is_called(viewer: TestClient, lake: dict[str, str]) -> None:
@@ -81,7 +81,7 @@ def test_measurements_are_read_once_for_each_commit(
 ) -> None:
     FedTable(lake)
     assert record_health(catalog, NOW - timedelta(hours=1), {"shop.orders": health(90.0)})
-    shown, heads = Lake("lake", "lake"), Heads()
+    shown, heads = Lake("lake", "lake"), MetadataCache()
     before = trends(shown, heads)
     assert trends(shown, heads) is before
     assert record_health(catalog, NOW, {"shop.orders": health(50.0)})

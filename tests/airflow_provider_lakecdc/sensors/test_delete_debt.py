@@ -52,7 +52,7 @@ class TestReached:
         ("arguments", "message"),
         [
             ({"until": "beside"}, "beside"),
-            ({"tables": ""}, "no table"),
+            ({"tables": ""}, "tables is empty"),
             ({"max_equality_deletes": None}, "At least one"),
             ({"max_equality_deletes": "many"}, "many"),
         ],

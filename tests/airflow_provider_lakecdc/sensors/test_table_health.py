@@ -65,7 +65,12 @@ def test_the_trigger_tells_the_sensor(score: float, context: Any) -> None:
 @pytest.mark.usefixtures("lake")
 @pytest.mark.parametrize(
     ("arguments", "message"),
-    [({"until": "beside"}, "beside"), ({"tables": ""}, "no table"), ({"score": "low"}, "low"), ({"score": 101}, "101")],
+    [
+        ({"until": "beside"}, "beside"),
+        ({"tables": ""}, "tables is empty"),
+        ({"score": "low"}, "low"),
+        ({"score": 101}, "101"),
+    ],
 )
 def test_what_makes_no_sense_fails_at_once(context: Any, arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(AirflowFailException, match=message):

@@ -66,14 +66,14 @@ def test_the_hint_of_a_class_leaves_the_cause_to_the_reason() -> None:
     assert "writer" not in str(found.hint) and "A retry starts from the current state" in str(found.hint)
     open_transaction = "A transaction of Postgres has been open for 1800 seconds. End it, or run again later."
     found = verdict(report(error=open_transaction, failure_class="cluster"), None)
-    assert found is not None and "reached" not in str(found.hint) and "what the reason names" in str(found.hint)
+    assert found is not None and "reached" not in str(found.hint) and "Fix the problem above" in str(found.hint)
 
 
 def test_a_worker_that_ends_before_the_report_leaves_what_the_job_committed() -> None:
     gone = interrupted(BrokenPipeError(32, "Broken pipe")).message
-    assert gone == "The worker's process ended before the job reported. What the job committed stands."
+    assert gone == "The worker's process ended before the job reported. The job's commits remain."
     late = interrupted(TimeoutError("over an hour")).message
-    assert "reported (TimeoutError: over an hour). What" in late
+    assert "reported (TimeoutError: over an hour). The" in late
 
 
 @pytest.mark.parametrize(

@@ -36,15 +36,15 @@ OURS = "2026-11-23 06:20:45,123 INFO lakecdc.runtime.run: shop.orders: done"
     ],
 )
 def test_sparks_chatter_is_folded(lines: list[str], shown: list[str]) -> None:
-    assert list(JobOutput().folded(lines)) == shown
+    assert list(JobOutput().fold(lines)) == shown
 
 
 def test_the_last_lines_are_no_chatter_unless_there_is_nothing_else() -> None:
     output = JobOutput()
-    list(output.folded([WARN, *[INFO] * 50]))
+    list(output.fold([WARN, *[INFO] * 50]))
     assert output.last_lines == [WARN]
     silent = JobOutput()
-    list(silent.folded([INFO] * 50))
+    list(silent.fold([INFO] * 50))
     assert silent.last_lines == [INFO] * 20
 
 
@@ -61,5 +61,5 @@ def test_the_last_lines_are_no_chatter_unless_there_is_nothing_else() -> None:
 )
 def test_what_the_job_says_is_told_to_who_listens_for_it(line: str, found: list[str]) -> None:
     told: list[str] = []
-    assert line in list(JobOutput({"Spark UI at ": told.append, "Spark keeps": lambda _: None}).folded([line]))
+    assert line in list(JobOutput({"Spark UI at ": told.append, "Spark keeps": lambda _: None}).fold([line]))
     assert told == found

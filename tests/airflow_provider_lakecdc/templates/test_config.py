@@ -53,7 +53,7 @@ def test_airflows_setting_serves_if_the_variable_is_not_set(tmp_path: Path, monk
 
 
 def test_without_either_it_says_what_to_set() -> None:
-    with pytest.raises(SpecError, match=r"set the environment variable LAKECDC_CONFIG, or config_file in"):
+    with pytest.raises(SpecError, match=r"Set the environment variable LAKECDC_CONFIG, or config_file in"):
         load_config()
 
 
@@ -85,19 +85,19 @@ def test_options_of_a_dag_go_before_those_of_the_job_and_the_templates() -> None
         ({"options": {"compact_data_files": {"min_files": 3}}}, "min_input_files"),
         ({"options": {"compact_data_files": {"min_input_files": "3"}}}, "int"),
         ({"tables_per_application": "all"}, "tables_per_application"),
-        ({"schedules": {"ingest": "every hour"}}, "schedules.ingest is 'every hour'"),
+        ({"schedules": {"ingest": "every hour"}}, "schedules.ingest 'every hour' is not"),
         ({"documents_max_age": 3600}, "documents_max_age is 3600.*a day"),
         ({"audit_max_age": 3600}, "audit_max_age is 3600.*30 days"),
-        ({"schedules": {"nightly_governance": "61 * * * *"}}, "schedules.nightly_governance is '61"),
+        ({"schedules": {"nightly_governance": "61 * * * *"}}, "schedules.nightly_governance '61"),
         ({"schedules": {"assets": {"daily": []}}}, "Unknown key 'daily' in schedules.assets"),
         ({"schedules": {"assets": {"ingest": ["tables"]}}}, "each run would start the next"),
-        ({"schedules": {"assets": {"ingest": ["shop.orders"]}}}, "'shop.orders', which is no URI"),
+        ({"schedules": {"assets": {"ingest": ["shop.orders"]}}}, "'shop.orders', which is not an asset URI"),
         ({"schedules": {"debt": {}}}, "At least one of max_equality_delete_files"),
         (
             {"schedules": {"debt": {"max_equality_deletes": 1}, "assets": {"hourly_governance": ["tables"]}}},
-            "has debt and assets",
+            "has both debt and assets",
         ),
-        ({"schedules": {"debt": {"max_equality_deletes": 1}}, "tables": ["shop.*"]}, "waits for tables that are named"),
+        ({"schedules": {"debt": {"max_equality_deletes": 1}}, "tables": ["shop.*"]}, "needs tables that are named"),
         (
             {"schedules": {"debt": {"max_equality_deletes": 1}}, "policy": {"*": {"window": NIGHT}}},
             "policy of '\\*' has a window",
@@ -105,13 +105,13 @@ def test_options_of_a_dag_go_before_those_of_the_job_and_the_templates() -> None
         ({"schedules": {"timezone": "Mars/Olympus"}}, "schedules.timezone is 'Mars/Olympus'"),
         ({"retention": {"shop.order": {"time_column": "at", "max_age": 1}}}, "shop.orders"),
         ({"retention": {"shop.orders": {"max_age": 1}}}, "retention.shop.orders.time_column is missing"),
-        ({"retention": {"shop.orders": {"time_column": "at", "max_age": 0}}}, "max_age of 'at' is 0"),
+        ({"retention": {"shop.orders": {"time_column": "at", "max_age": 0}}}, "max_age of 'at' must be above 0"),
         (
             {"options": {"nightly_governance.check_tables": {"checks": {"shop.order": [COUNTED]}}}},
             "'shop.order' in options.nightly_governance.check_tables.checks",
         ),
         ({"options": {"check_tables": {"checks": {"shop.orders": [COUNTED | {"min": None}]}}}}, "has no bounds"),
-        ({"start_date": "first of May"}, "start_date is 'first of May'"),
+        ({"start_date": "first of May"}, "start_date 'first of May' is not"),
     ],
 )
 def test_mistakes_are_named(change: dict[str, Any], message: str) -> None:
@@ -119,7 +119,7 @@ def test_mistakes_are_named(change: dict[str, Any], message: str) -> None:
         parse_config({**FULL, **change})
 
 
-@pytest.mark.parametrize(("content", "message"), [(None, "cannot be read"), ("{", "not JSON")])
+@pytest.mark.parametrize(("content", "message"), [(None, "Cannot read"), ("{", "not JSON")])
 def test_an_unusable_file_is_an_error_and_not_the_example(tmp_path: Path, content: str | None, message: str) -> None:
     path = tmp_path / "config.json"
     if content is not None:

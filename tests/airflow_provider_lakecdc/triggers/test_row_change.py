@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_lakecdc.lake.row_changes import Since
+from airflow_provider_lakecdc.lake.row_changes import RowChanges
 from airflow_provider_lakecdc.triggers.row_change import RowChangeTrigger
 from lakecdc.metadata import names
 from tests.airflow_provider_lakecdc.tables import ROW, FedTable
@@ -39,13 +39,13 @@ class Watcher:
         assert path == "airflow_provider_lakecdc.triggers.row_change.RowChangeTrigger"
         trigger = RowChangeTrigger(**arguments)
         trigger.asset_state_store = store  # type: ignore[assignment]
-        look = trigger._look
+        look = trigger._check
 
-        async def counted(seen: str | None) -> Since | None:
+        async def counted(seen: str | None) -> RowChanges | None:
             self.looks += 1
             return await look(seen)
 
-        trigger._look = counted  # type: ignore[method-assign]
+        trigger._check = counted  # type: ignore[method-assign]
         self.looks = 0
         self._events = trigger.run()
 

@@ -163,6 +163,6 @@ def test_compaction_deepens_the_overlap_of_no_column(target: int) -> None:
 
 def test_a_curve_needs_several_columns() -> None:
     for columns in (["a"], ["a", "a"], list("abcdefghi")):
-        with pytest.raises(SpecError, match="curve cannot be laid"):
+        with pytest.raises(SpecError, match="Cannot sort along a curve"):
             SortDataFilesOptions(columns=tuple(columns), curve="zorder")
     assert SortDataFilesOptions(columns=("a",), curve="linear").curve == "linear"

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_lakecdc.lake.delete_debt import _counted, debt_of
+from airflow_provider_lakecdc.lake.delete_debt import _count, debt_of
 from airflow_provider_lakecdc.lake.tables import branch_snapshots
 from lakecdc.contract.report import TableReport
 from lakecdc.contract.spec import JobSpec, parse_spec
@@ -122,7 +122,7 @@ def test_delete_debt_is_the_same_from_summaries_and_from_manifests(lake: Lake, v
 
     def debts() -> list[DeleteDebt]:
         table = lake.pyiceberg().load_table(name)
-        return [debt_of(table), _counted(table, next(branch_snapshots(table)))]
+        return [debt_of(table), _count(table, next(branch_snapshots(table)))]
 
     assert debts() == [DeleteDebt(2, 8, 1, 1)] * 2
     run_one(lake, rewrite_delete_files, name)

@@ -81,7 +81,7 @@ def test_days_begin_where_people_live() -> None:
         ({"changes": [{"action": "create", "name": "lakecdc-day-2026-01-01"}]}, "reserved"),
         ({"changes": [{"action": "drop", "name": "main"}]}, "reserved"),
         ({"changes": [{"action": "drop", "name": "a"}, {"action": "move", "name": "a"}]}, "more than once"),
-        ({"changes": [{"action": "drop", "name": "a", "to": "1"}]}, "takes no snapshot"),
+        ({"changes": [{"action": "drop", "name": "a", "to": "1"}]}, "does not accept a snapshot"),
         ({"changes": [{"action": "paint", "name": "a"}]}, "action is 'paint'"),
     ],
 )

@@ -1,0 +1,192 @@
+"""Assess tables and their side tables, several at a time."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import replace
+from datetime import UTC, datetime
+from functools import partial, reduce
+from typing import TYPE_CHECKING
+from zoneinfo import ZoneInfo
+
+from airflow_provider_lakecdc.governance.assessment import Assessed, Assessment, Steps
+from airflow_provider_lakecdc.governance.discovery import TableSelection, select_tables
+from airflow_provider_lakecdc.governance.table_assessment import (
+    Candidate,
+    MainTables,
+    Result,
+    Scope,
+    assess_loaded,
+    plan_unreadable,
+)
+from lakecdc.metadata import names
+from lakecdc.metadata.policy import EVERYTHING, NOTHING, Governed, tighter
+
+if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog
+
+    from airflow_provider_lakecdc.hooks.catalog import CatalogConnection
+
+log = logging.getLogger(__name__)
+_THREADS = 4
+_CLEAN = "clean_side_tables"
+
+
+def assess(
+    catalog: CatalogConnection,
+    selection: TableSelection,
+    steps: Steps,
+    *,
+    history: Mapping[str, str] | None = None,
+    only: Sequence[str] = (),
+    is_dry: bool = False,
+) -> Assessment:
+    """Assess tables and their side tables.
+
+    Nothing is removed from a table that cannot be read, as its properties may forbid it. Other work is left to the
+    jobs if the table is named, and not planned if only a pattern matched it.
+
+    :param history: history table by target.
+    :param only: restrict the assessment to these tables and their side tables; empty means all.
+    :param is_dry: run all jobs dry.
+    """
+    moment = datetime.now(UTC)
+    tables = select_tables(catalog, selection)
+    reads = _reads(catalog, selection, tables.tables, moment)
+    scope = Scope(selection, steps, moment.astimezone(ZoneInfo(selection.zone)), is_dry, reads)
+    candidates = [Candidate(name) for name in tables.tables if not only or name in only]
+    results = _assess_in_threads(catalog, scope, candidates)
+    beside = _side_tables(results, steps, history or {}, with_shared=not only)
+    if tables.existing is not None:
+        beside = [each for each in beside if each.table in tables.existing]
+    results += _assess_in_threads(catalog, scope, beside)
+    if steps.beside and not only:
+        results = _skip_needless_cleaning(
+            results, {name for more in steps.beside.values() for name in more if not names.is_lake_table(name)}
+        )
+    return Assessment(
+        moment.isoformat(timespec="milliseconds"),
+        tuple(each.assessed for each in results),
+        tuple(action for each in results for action in each.actions),
+        tuple(skipped for each in results for skipped in each.skipped),
+    )
+
+
+def _reads(
+    catalog: CatalogConnection, selection: TableSelection, tables: Sequence[str], moment: datetime
+) -> dict[str, float]:
+    """Return the read frequency of tables from the query log."""
+    if selection.query_log is None:
+        return {}
+    try:
+        with closing(catalog.load()) as opened:
+            return selection.query_log.reads(opened, tables, moment)
+    except Exception:
+        # it only affects priorities
+        log.warning("Cannot read the query log %s.", selection.query_log.table, exc_info=True)
+        return {}
+
+
+def _assess_in_threads(catalog: CatalogConnection, scope: Scope, candidates: Sequence[Candidate]) -> list[Result]:
+    """Assess tables in threads, each with its own catalog client, as some clients are not thread-safe."""
+    parts = [part for number in range(_THREADS) if (part := candidates[number::_THREADS])]
+    with ThreadPoolExecutor(_THREADS) as pool:
+        results = pool.map(partial(_assess_part, catalog, scope), parts)
+        by_name = {each.assessed.table: each for part in results for each in part}
+    return [by_name[each.table] for each in candidates if each.table in by_name]
+
+
+def _side_tables(
+    results: Sequence[Result], steps: Steps, history: Mapping[str, str], *, with_shared: bool
+) -> list[Candidate]:
+    """List the possible side tables, each with its main tables.
+
+    :param with_shared: include the side tables in the configuration, whose main tables are unknown.
+    """
+    owners: dict[str, list[Result]] = {}
+    for each in results:
+        if not (each.governed.jobs or each.assessed.error):
+            continue
+        own = [history[each.assessed.table]] if each.assessed.table in history else []
+        for name in (*names.side_tables(each.assessed.table), *own):
+            owners.setdefault(name, []).append(each)
+    every = frozenset(steps.beside)
+    candidates = {
+        name: Candidate(name, _main_tables(of), every)
+        for name, of in owners.items()
+        if any(each.governed.jobs for each in of)
+    }
+    # a main table that cannot be read must not restrict the shared side tables
+    readable_first = sorted(results, key=lambda each: bool(each.assessed.error))
+    first = next((each for each in readable_first if each.governed.jobs), None)
+    if with_shared and first is not None:
+        policy = first.governed
+        shared = Governed(policy.jobs, team_jobs=policy.team_jobs, approve=policy.approve, owner=policy.owner)
+        for name in dict.fromkeys(name for more in steps.beside.values() for name in more):
+            jobs = frozenset(job for job, more in steps.beside.items() if name in more)
+            candidates.setdefault(name, Candidate(name, MainTables(first.assessed.table, shared), jobs))
+    known = {each.assessed.table for each in results}
+    return [each for name, each in candidates.items() if name not in known and each.jobs]
+
+
+def _main_tables(results: Sequence[Result]) -> MainTables:
+    """Combine the main tables of a side table into one with the tightest of their policies."""
+    # a main table that cannot be read may allow no job; nothing is removed from what it shares with others
+    governed = reduce(tighter, (each.governed if each.governed.jobs else EVERYTHING.keeping() for each in results))
+    # options and priorities of main tables do not apply to side tables
+    governed = replace(governed, own_options={}, reads=None, max_wait=None, min_score=None)
+    tables = tuple(each.assessed.table for each in results)
+    return MainTables(tables[0], governed, tables)
+
+
+def _skip_needless_cleaning(results: Sequence[Result], shared: Collection[str]) -> list[Result]:
+    """Remove ``clean_side_tables`` from tables without side tables.
+
+    :param results: all tables, with their side tables.
+    :param shared: side tables of any table.
+    """
+    existing = {each.assessed.table for each in results if each.assessed.beside}
+    return [
+        each if existing & {*names.side_tables(each.assessed.table), *shared} else _without(each, _CLEAN)
+        for each in results
+    ]
+
+
+def _without(result: Result, job: str) -> Result:
+    actions = tuple(action for action in result.actions if action.job != job)
+    return replace(result, actions=actions, skipped=tuple(each for each in result.skipped if each.job != job))
+
+
+def _assess_part(catalog: CatalogConnection, scope: Scope, candidates: Sequence[Candidate]) -> list[Result]:
+    results: dict[str, Result | None] = {}
+    try:
+        with closing(catalog.load()) as opened:
+            for each in candidates:
+                results[each.table] = _assess_table(opened, scope, each)
+    except Exception as error:
+        log.warning("Cannot read the catalog from this worker; nothing is removed from its tables.", exc_info=True)
+        results |= {each.table: plan_unreadable(scope, each, error) for each in candidates if each.table not in results}
+    return [result for result in results.values() if result is not None]
+
+
+def _assess_table(catalog: Catalog, scope: Scope, candidate: Candidate) -> Result | None:
+    """Assess one table; None if it does not exist and the configuration does not name it."""
+    try:
+        return assess_loaded(catalog.load_table(candidate.table), scope, candidate)
+    except Exception as error:
+        if _is_missing(error):
+            # a table that matched a pattern may be gone since the catalog was listed
+            is_named = candidate.table in scope.selection.named
+            return Result(Assessed(candidate.table, is_absent=True), NOTHING) if is_named else None
+        # one table must not stop the others
+        log.warning("Cannot assess %s from this worker.", candidate.table, exc_info=True)
+        return plan_unreadable(scope, candidate, error)
+
+
+def _is_missing(error: Exception) -> bool:
+    from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
+
+    return isinstance(error, NoSuchTableError | NoSuchNamespaceError)
