@@ -1,4 +1,4 @@
-"""What Airflow is told about this provider.
+"""Describe the provider to Airflow.
 
 No import stands here: Airflow's every component calls this function when it starts.
 """

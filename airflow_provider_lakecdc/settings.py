@@ -1,4 +1,4 @@
-"""The provider's settings, section ``[lakecdc]`` of Airflow's configuration, read in one place."""
+"""Read the provider's settings, the section ``[lakecdc]`` of Airflow's configuration."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Airflow connections as the job contract wants them."""
+"""Turn Airflow connections into the catalogs and sources of the job contract."""

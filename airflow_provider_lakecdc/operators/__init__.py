@@ -1,1 +1,1 @@
-"""One operator per job, over one base."""
+"""Run each job from Airflow: one operator per job, over one base."""
