@@ -283,9 +283,8 @@ def option_row(job: str, option: Option) -> str:
 
 def import_contracts() -> list[dict[str, Any]]:
     """Return the contracts that import-linter checks."""
-    contracts: list[dict[str, Any]] = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"][
-        "contracts"
-    ]
+    tools = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]
+    contracts: list[dict[str, Any]] = tools["importlinter"]["contracts"]
     return contracts
 
 

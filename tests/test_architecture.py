@@ -23,9 +23,9 @@ def steps(drawing: str) -> Iterator[tuple[str | None, str]]:
         if not line or line.startswith("-- "):
             callers = []
             continue
-        found = _STEP.match(line)
-        assert found, f"neither a caption nor a room: {line!r}"
-        depth, room = len(found[1]) // 2, found[2]
+        step = _STEP.match(line)
+        assert step, f"neither a caption nor a room: {line!r}"
+        depth, room = len(step[1]) // 2, step[2]
         assert depth <= len(callers), f"no room calls {room}"
         callers[depth:] = [room]
         yield (callers[depth - 1] if depth else None), room
