@@ -1,4 +1,4 @@
-"""Define how a failed job reaches Airflow: one class per kind of failure, which decides whether a retry helps."""
+"""How a job's failure reaches Airflow: one class per kind, because the kind decides whether a retry helps."""
 
 from __future__ import annotations
 

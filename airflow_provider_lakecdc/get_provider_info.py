@@ -1,4 +1,4 @@
-"""Describe the provider to Airflow.
+"""What Airflow is told about this provider.
 
 No import stands here: Airflow's every component calls this function when it starts.
 """

@@ -1,4 +1,4 @@
-"""Read the provider's settings, the section ``[lakecdc]`` of Airflow's configuration."""
+"""The provider's settings, section ``[lakecdc]`` of Airflow's configuration, read in one place."""
 
 from __future__ import annotations
 

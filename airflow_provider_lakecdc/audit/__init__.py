@@ -1,4 +1,4 @@
-"""Record what jobs have done and how healthy tables are, in the tables ``lakecdc.audit`` and ``lakecdc.health``.
+"""What jobs have done and how tables have fared, kept as Iceberg tables ``lakecdc.audit`` and ``lakecdc.health``.
 
 Rows are written by the Airflow side through pyiceberg, so that an application that has died has its rows too. What
 cannot be written waits beside the documents of jobs, and the next writer delivers it.

@@ -1,1 +1,1 @@
-"""Check whether everything that jobs need is there, in seconds and without Spark."""
+"""Whether what jobs need is there: each module looks at one part of it, in seconds and without Spark."""

@@ -1,1 +1,1 @@
-"""Provide DAG files to copy into Airflow's DAG folder; one JSON file configures them, see docs/settings.md."""
+"""DAG files to copy into Airflow's DAG folder; what they do stands in one JSON file, see docs/settings.md."""

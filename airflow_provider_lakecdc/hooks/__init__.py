@@ -1,1 +1,1 @@
-"""Turn Airflow connections into the catalogs and sources of the job contract."""
+"""Airflow connections as the job contract wants them."""

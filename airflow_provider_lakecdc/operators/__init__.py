@@ -1,1 +1,1 @@
-"""Run each job from Airflow: one operator per job, over one base."""
+"""One operator per job, over one base."""

@@ -1,1 +1,1 @@
-"""Show the page *Lakehouse* in Airflow: health of tables, the next plan, what jobs have done, the quarantine."""
+"""The page "Lakehouse" of Airflow: how tables fare, what governance would do, what jobs have done."""
